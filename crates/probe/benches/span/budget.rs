@@ -1,0 +1,77 @@
+//! The budgets of a span, judged by the table.
+
+use std::fmt;
+
+use crate::{table::Table, variant::Variant};
+
+/// One budget and what was found.
+pub struct Budget {
+    what: String,
+    found: f64,
+    most: f64,
+    unit: &'static str,
+}
+
+impl Budget {
+    pub fn holds(&self) -> bool {
+        self.found <= self.most
+    }
+}
+
+/// Judges every budget.
+pub fn judge(table: &Table<'_>) -> Vec<Budget> {
+    let mut budgets = Vec::new();
+    for fields in [false, true] {
+        budgets.extend(speed(table, fields));
+    }
+    let idle = table.nanos(Variant::Idle, 1, 1, false).unwrap_or(f64::NAN);
+    budgets.push(Budget { what: "stage! idle".to_owned(), found: idle, most: 1.5, unit: "ns" });
+    budgets.extend(bytes_on_disk());
+    budgets
+}
+
+fn speed(table: &Table<'_>, fields: bool) -> Vec<Budget> {
+    let nanos = |variant, threads| table.nanos(variant, threads, 1, fields).unwrap_or(f64::NAN);
+    let clock = table.nanos(Variant::TwoTicks, 1, 1, false).unwrap_or(f64::NAN);
+    let (native, subscriber, layer) = (Variant::Native, Variant::Subscriber, Variant::Layer);
+    let with = if fields { ", two fields" } else { "" };
+    let budget = |variant: Variant, other: &str, found: f64, most: f64| {
+        let what = format!("{}{with}, against {other}", variant.name());
+        Budget { what, found, most, unit: "x" }
+    };
+    let chrome = |variant, least: f64| {
+        let found = nanos(variant, 1) / nanos(Variant::Chrome, 1);
+        budget(variant, &format!("1/{least} of tracing-chrome"), found * least, 1.0)
+    };
+    let two_threads = nanos(native, 2) / nanos(native, 1);
+    let fastrace = nanos(subscriber, 1) / nanos(Variant::Fastrace, 1);
+    vec![
+        budget(native, "two reads of its clock", nanos(native, 1) / clock, 2.0),
+        chrome(native, if fields { 40.0 } else { 20.0 }),
+        budget(native, "one thread, on two", two_threads, 1.4),
+        chrome(subscriber, if fields { 25.0 } else { 12.0 }),
+        budget(subscriber, "fastrace", fastrace, 1.0),
+        chrome(layer, 4.0),
+    ]
+}
+
+/// The budgets of a trace file; none until a trace can be written.
+fn bytes_on_disk() -> Vec<Budget> {
+    Vec::new()
+}
+
+/// Shows the budgets, one a line.
+pub struct Budgets<'a>(pub &'a [Budget]);
+
+impl fmt::Display for Budgets<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:62} {:>8} {:>8}", "budget", "found", "most")?;
+        for budget in self.0 {
+            let verdict = if budget.holds() { "holds" } else { "BROKEN" };
+            let (found, most) =
+                (format!("{:.2}{}", budget.found, budget.unit), format!("{:.2}{}", budget.most, budget.unit));
+            writeln!(f, "{:62} {found:>8} {most:>8}  {verdict}", budget.what)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+#![doc = include_str!("../README.md")]
+
+#[cfg(feature = "on")]
+mod attach;
+#[cfg(feature = "on")]
+mod clock;
+#[cfg(feature = "on")]
+mod decode;
+#[cfg(feature = "on")]
+mod device;
+#[cfg(feature = "on")]
+mod field;
+#[cfg(feature = "on")]
+mod guard;
+#[cfg(feature = "on")]
+mod recorder;
+#[cfg(feature = "on")]
+mod ring;
+#[cfg(feature = "on")]
+mod site;
+#[cfg(feature = "on")]
+mod word;
+
+#[cfg(feature = "tracing")]
+pub mod tracing;
+
+mod macros;
+#[cfg(not(feature = "on"))]
+mod off;
+
+#[cfg(feature = "on")]
+pub use self::{
+    attach::{Entered, Handle, handle, recording},
+    clock::{Anchor, TickMap, Ticks, clock_name, now},
+    decode::{FieldValue, Fields, LaneStamp, RawEvent, RawKind, events},
+    device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, Resolved, SimulatedDevice, Stamp, lane},
+    field::{Field, FieldKind},
+    guard::{LaneSpan, Span},
+    recorder::{Batch, Config, DefaultTaken, Recorder, ThreadIdentity},
+    site::{Site, SiteKind, site},
+};
+
+#[cfg(not(feature = "on"))]
+pub use self::off::{Entered, Field, Handle, Lane, LaneSpan, Span, handle, recording};
+
+/// What the macros call; not part of the interface.
+#[doc(hidden)]
+pub mod __private {
+    #[cfg(feature = "on")]
+    pub use crate::{
+        field::FieldTuple,
+        guard::{enter, enter_on, point, value},
+    };
+
+    #[cfg(not(feature = "on"))]
+    pub use crate::off::{check_field, check_lane};
+}

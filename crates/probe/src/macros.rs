@@ -1,0 +1,224 @@
+//! The marking macros, each defined twice: recording, and compiled to nothing.
+//!
+//! The `cfg` stands on the definition. Inside the body it would be evaluated in the caller's crate, which has no
+//! feature `on`.
+
+/// Opens a stage; it lasts until the returned guard is dropped.
+///
+/// Fields are integers, floats, booleans or strings, are evaluated only while something records, and number fifteen
+/// at most. `on = lane` puts the stage on a [`Lane`](crate::Lane) as well: the track of a device stream.
+///
+/// ```
+/// # use laptime_probe::stage;
+/// let prompt = "Once upon a time";
+/// let _stage = stage!("prefill", tokens = 4, warm = true, text = prompt);
+/// ```
+#[cfg(feature = "on")]
+#[macro_export]
+macro_rules! stage {
+    ($name:literal, on = $lane:expr $(, $key:ident = $value:expr)* $(,)?) => {
+        $crate::__enter!(Stage, $name, on = $lane $(, $key = $value)*)
+    };
+    ($name:literal $(, $key:ident = $value:expr)* $(,)?) => {
+        $crate::__enter!(Stage, $name $(, $key = $value)*)
+    };
+}
+
+/// Opens one lap of a loop: a stage that repeats, whose first field counts the laps.
+///
+/// ```
+/// # use laptime_probe::lap;
+/// for frame in 0..3 {
+///     let _lap = lap!("frame", frame = frame);
+/// }
+/// ```
+#[cfg(feature = "on")]
+#[macro_export]
+macro_rules! lap {
+    ($name:literal, on = $lane:expr $(, $key:ident = $value:expr)+ $(,)?) => {
+        $crate::__enter!(Lap, $name, on = $lane $(, $key = $value)+)
+    };
+    ($name:literal $(, $key:ident = $value:expr)+ $(,)?) => {
+        $crate::__enter!(Lap, $name $(, $key = $value)+)
+    };
+}
+
+/// Evaluates an expression in which the host waits for a device, and keeps who waited, where and for how long.
+///
+/// The value of the expression is the value of the macro; `?` inside it works. Fields come before a `=>`.
+///
+/// ```
+/// # use laptime_probe::sync_point;
+/// # fn read_back() -> Result<u32, std::io::Error> { Ok(7) }
+/// # fn run() -> Result<(), std::io::Error> {
+/// let token = sync_point!("read_token", read_back()?);
+/// let again = sync_point!("read_token", bytes = 4 => read_back()?);
+/// # assert_eq!((token, again), (7, 7)); Ok(()) }
+/// # run().unwrap();
+/// ```
+#[cfg(feature = "on")]
+#[macro_export]
+macro_rules! sync_point {
+    ($name:literal, $($key:ident = $value:expr),+ => $body:expr $(,)?) => {{
+        let __laptime_wait = $crate::__enter!(Sync, $name $(, $key = $value)+);
+        let __laptime_value = $body;
+        ::core::mem::drop(__laptime_wait);
+        __laptime_value
+    }};
+    ($name:literal, $body:expr $(,)?) => {{
+        let __laptime_wait = $crate::__enter!(Sync, $name);
+        let __laptime_value = $body;
+        ::core::mem::drop(__laptime_wait);
+        __laptime_value
+    }};
+}
+
+/// Marks a moment, with fields.
+///
+/// ```
+/// # use laptime_probe::mark;
+/// mark!("end_of_text", token = 17, reason = "stop token");
+/// ```
+#[cfg(feature = "on")]
+#[macro_export]
+macro_rules! mark {
+    ($name:literal $(, $key:ident = $value:expr)* $(,)?) => {
+        if $crate::recording() {
+            static SITE: $crate::Site =
+                $crate::__site!(Mark, $name, "", [$(::core::stringify!($key)),*]);
+            $crate::__private::point(&SITE, &($(&$value,)*));
+        }
+    };
+}
+
+/// Records the value of a quantity at this moment: a point of a curve.
+///
+/// ```
+/// # use laptime_probe::value;
+/// value!("queue_depth", 3);
+/// value!("kv_cache", 4096_u64, unit = "bytes");
+/// ```
+#[cfg(feature = "on")]
+#[macro_export]
+macro_rules! value {
+    ($name:literal, $value:expr $(,)?) => {
+        $crate::value!($name, $value, unit = "")
+    };
+    ($name:literal, $value:expr, unit = $unit:literal $(,)?) => {
+        if $crate::recording() {
+            static SITE: $crate::Site = $crate::__site!(Value, $name, $unit, ["value"]);
+            $crate::__private::value(&SITE, &$value);
+        }
+    };
+}
+
+#[cfg(feature = "on")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __site {
+    ($kind:ident, $name:literal, $unit:literal, $fields:expr) => {
+        $crate::Site::new(
+            $crate::SiteKind::$kind,
+            $name,
+            $unit,
+            ::core::module_path!(),
+            ::core::file!(),
+            ::core::line!(),
+            &$fields,
+        )
+    };
+}
+
+#[cfg(feature = "on")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __enter {
+    ($kind:ident, $name:literal, on = $lane:expr $(, $key:ident = $value:expr)*) => {
+        if $crate::recording() {
+            static SITE: $crate::Site =
+                $crate::__site!($kind, $name, "", [$(::core::stringify!($key)),*]);
+            $crate::__private::enter_on(&SITE, &$lane, &($(&$value,)*))
+        } else {
+            $crate::LaneSpan::none()
+        }
+    };
+    ($kind:ident, $name:literal $(, $key:ident = $value:expr)*) => {
+        if $crate::recording() {
+            static SITE: $crate::Site =
+                $crate::__site!($kind, $name, "", [$(::core::stringify!($key)),*]);
+            $crate::__private::enter(&SITE, &($(&$value,)*))
+        } else {
+            $crate::Span::none()
+        }
+    };
+}
+
+/// Opens a stage. Recording is compiled out: fields are type-checked and never evaluated.
+#[cfg(not(feature = "on"))]
+#[macro_export]
+macro_rules! stage {
+    ($name:literal, on = $lane:expr $(, $key:ident = $value:expr)* $(,)?) => {{
+        if false {
+            $crate::__private::check_lane(&$lane);
+            $($crate::__private::check_field(&$value);)*
+        }
+        $crate::Span::none()
+    }};
+    ($name:literal $(, $key:ident = $value:expr)* $(,)?) => {{
+        if false {
+            $($crate::__private::check_field(&$value);)*
+        }
+        $crate::Span::none()
+    }};
+}
+
+/// Opens one lap of a loop. Recording is compiled out.
+#[cfg(not(feature = "on"))]
+#[macro_export]
+macro_rules! lap {
+    ($name:literal, on = $lane:expr $(, $key:ident = $value:expr)+ $(,)?) => {
+        $crate::stage!($name, on = $lane $(, $key = $value)+)
+    };
+    ($name:literal $(, $key:ident = $value:expr)+ $(,)?) => {
+        $crate::stage!($name $(, $key = $value)+)
+    };
+}
+
+/// Evaluates an expression in which the host waits for a device. Recording is compiled out.
+#[cfg(not(feature = "on"))]
+#[macro_export]
+macro_rules! sync_point {
+    ($name:literal, $($key:ident = $value:expr),+ => $body:expr $(,)?) => {{
+        if false {
+            $($crate::__private::check_field(&$value);)*
+        }
+        $crate::sync_point!($name, $body)
+    }};
+    // Bound to a name as in its recording twin, so that temporaries live equally long.
+    ($name:literal, $body:expr $(,)?) => {{
+        let __laptime_value = $body;
+        __laptime_value
+    }};
+}
+
+/// Marks a moment. Recording is compiled out.
+#[cfg(not(feature = "on"))]
+#[macro_export]
+macro_rules! mark {
+    ($name:literal $(, $key:ident = $value:expr)* $(,)?) => {
+        if false {
+            $($crate::__private::check_field(&$value);)*
+        }
+    };
+}
+
+/// Records the value of a quantity. Recording is compiled out.
+#[cfg(not(feature = "on"))]
+#[macro_export]
+macro_rules! value {
+    ($name:literal, $value:expr $(, unit = $unit:literal)? $(,)?) => {
+        if false {
+            $crate::__private::check_field(&$value);
+        }
+    };
+}

@@ -1,0 +1,94 @@
+//! What remains without the feature `on`: types of size zero, so that marked code compiles unchanged.
+
+use std::marker::PhantomData;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A type that can be a field of a stage: an integer, a float, a boolean or a string.
+pub trait Field: sealed::Sealed {}
+
+macro_rules! fields {
+    ($($type:ty),*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Field for $type {}
+    )*};
+}
+fields!(i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64, bool, str, String);
+
+impl<T: Field + ?Sized> sealed::Sealed for &T {}
+impl<T: Field + ?Sized> Field for &T {}
+impl<T: Field> sealed::Sealed for Option<T> {}
+impl<T: Field> Field for Option<T> {}
+impl sealed::Sealed for std::borrow::Cow<'_, str> {}
+impl Field for std::borrow::Cow<'_, str> {}
+
+#[doc(hidden)]
+pub fn check_field(_: &(impl Field + ?Sized)) {}
+
+#[doc(hidden)]
+pub fn check_lane(_: &Lane) {}
+
+/// The guard of a stage; nothing, since recording is compiled out.
+///
+/// Like its recording twin it stays on its thread, so that switching the feature never breaks a build.
+#[must_use = "a stage lasts as long as its guard: bind it, as in `let _stage = stage!(…)`"]
+#[derive(Debug)]
+pub struct Span(PhantomData<*const ()>);
+
+impl Span {
+    /// The guard of a stage that is not recorded.
+    #[inline(always)]
+    pub const fn none() -> Self {
+        Self(PhantomData)
+    }
+
+    /// Ends the stage here rather than at the end of the scope.
+    #[inline(always)]
+    pub fn end(self) {}
+}
+
+/// The guard of a stage on a [`Lane`]; nothing either.
+pub type LaneSpan = Span;
+
+/// A track beside the threads'; nothing, since recording is compiled out.
+#[derive(Debug, Clone)]
+pub struct Lane;
+
+impl Lane {
+    /// A lane of the host.
+    #[inline(always)]
+    pub fn host(_name: &str) -> Self {
+        Self
+    }
+}
+
+/// A way to carry the current recording to another thread; nothing, since recording is compiled out.
+#[derive(Debug, Clone)]
+pub struct Handle;
+
+impl Handle {
+    /// Records this thread's stages while the guard lives; nothing here.
+    #[inline(always)]
+    pub fn enter(&self) -> Entered {
+        Entered(PhantomData)
+    }
+}
+
+/// The guard of [`Handle::enter`].
+#[must_use]
+#[derive(Debug)]
+pub struct Entered(PhantomData<*const ()>);
+
+/// The handle of the current recording; nothing here.
+#[inline(always)]
+pub fn handle() -> Handle {
+    Handle
+}
+
+/// Whether anything records: never.
+#[inline(always)]
+pub const fn recording() -> bool {
+    false
+}

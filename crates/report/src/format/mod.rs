@@ -1,0 +1,123 @@
+//! The formats a table can be written in: one file each.
+
+mod delimited;
+mod json;
+mod markdown;
+mod text;
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use crate::table::Table;
+
+/// A way to write a table down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Aligned columns for a terminal.
+    Text,
+    /// A Markdown table.
+    Md,
+    /// Comma-separated values with a header.
+    Csv,
+    /// Tab-separated values with a header.
+    Tsv,
+    /// One object with the facts, the rows and the notes.
+    Json,
+    /// One object a row and line.
+    Jsonl,
+}
+
+impl Format {
+    /// All formats, in the order in which help texts list them.
+    pub const ALL: [Self; 6] = [
+        Self::Text,
+        Self::Md,
+        Self::Csv,
+        Self::Tsv,
+        Self::Json,
+        Self::Jsonl,
+    ];
+
+    /// Returns the name by which users choose the format.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Md => "md",
+            Self::Csv => "csv",
+            Self::Tsv => "tsv",
+            Self::Json => "json",
+            Self::Jsonl => "jsonl",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let known = Self::ALL.into_iter().find(|format| format.name() == name);
+        known.ok_or_else(|| UnknownFormat {
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// A name that no format has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no format `{name}`, expected {}", Format::ALL.map(Format::name).join(", "))]
+pub struct UnknownFormat {
+    /// The name that was given.
+    pub name: String,
+}
+
+/// How a text table is drawn; other formats do not depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextStyle {
+    /// How many columns the terminal has.
+    pub width: usize,
+    /// Whether the header is bold and lines are dim.
+    pub colour: bool,
+}
+
+/// Writes a table.
+pub fn write(
+    table: &Table,
+    format: Format,
+    style: TextStyle,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    match format {
+        Format::Text => text::write(table, style, out),
+        Format::Md => markdown::write(table, out),
+        Format::Csv => delimited::write(table, b',', out),
+        Format::Tsv => delimited::write(table, b'\t', out),
+        Format::Json => json::write_object(table, out),
+        Format::Jsonl => json::write_lines(table, out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_found_by_its_name() {
+        for format in Format::ALL {
+            assert_eq!(format.to_string().parse(), Ok(format));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = "xml".parse::<Format>().unwrap_err();
+        let expected = "there is no format `xml`, expected text, md, csv, tsv, json, jsonl";
+        assert_eq!(error.to_string(), expected);
+    }
+}

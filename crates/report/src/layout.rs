@@ -1,0 +1,228 @@
+//! A table as people see it: columns of text with a unit in the header.
+//!
+//! Both the text and the Markdown format start from here. Cells keep what
+//! the formats treat differently (the guides of a tree) apart from their text.
+
+use crate::figures::{self, Unit};
+use crate::table::{Cell, Column, Keep, Show, Table};
+use crate::tree::{Guides, guides};
+use crate::visible::{visible, width};
+
+/// A column for people.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) label: &'static str,
+    /// The label with the unit of the cells: `host (ms)`.
+    pub(crate) header: String,
+    pub(crate) is_numeric: bool,
+    pub(crate) keep: Keep,
+    pub(crate) cells: Vec<ShownCell>,
+}
+
+/// A cell for people: text without control characters, a number already
+/// padded so that points stand below each other.
+#[derive(Debug, Default)]
+pub(crate) struct ShownCell {
+    pub(crate) guides: Guides,
+    pub(crate) depth: usize,
+    pub(crate) text: String,
+}
+
+impl Shown {
+    /// Returns how many columns of a terminal the column would like to have.
+    pub(crate) fn natural_width(&self) -> usize {
+        let cells = self
+            .cells
+            .iter()
+            .map(|cell| cell.guides.width() + width(&cell.text));
+        cells.chain([width(&self.header)]).max().unwrap_or(0)
+    }
+}
+
+/// Returns the columns that have something to show to people.
+///
+/// A table without rows shows all of them, for its headers say what was
+/// looked for.
+pub(crate) fn columns(table: &Table) -> Vec<Shown> {
+    let columns = table.columns.iter().enumerate();
+    columns
+        .filter(|(_, column)| column.show != Show::MachineOnly)
+        .filter(|&(at, _)| table.rows.is_empty() || !table.cells(at).all(Cell::is_empty))
+        .map(|(at, column)| shown(column, table.cells(at)))
+        .collect()
+}
+
+/// Writes one value on its own, unit included: `84.12 ms`.
+pub(crate) fn single(cell: &Cell) -> String {
+    let scale = Scale::of([cell].into_iter());
+    let text = scale.write(cell);
+    match scale.unit_name(cell) {
+        Some(unit) => format!("{text} {unit}"),
+        None => text,
+    }
+}
+
+fn shown<'a>(column: &Column, cells: impl Iterator<Item = &'a Cell> + Clone) -> Shown {
+    let scale = Scale::of(cells.clone());
+    let mut texts: Vec<String> = cells.clone().map(|cell| scale.write(cell)).collect();
+    let is_numeric = cells.clone().all(is_number);
+    if is_numeric {
+        figures::align_points(&mut texts);
+    }
+    Shown {
+        label: column.label,
+        header: header(column.label, common_unit(&scale, cells.clone())),
+        is_numeric,
+        keep: column.keep,
+        cells: with_guides(cells, texts),
+    }
+}
+
+fn with_guides<'a>(cells: impl Iterator<Item = &'a Cell>, texts: Vec<String>) -> Vec<ShownCell> {
+    let depths: Vec<_> = cells.map(depth).collect();
+    let parts = guides(&depths).into_iter().zip(depths).zip(texts);
+    parts
+        .map(|((guides, depth), text)| ShownCell {
+            guides,
+            depth: depth.unwrap_or(0),
+            text,
+        })
+        .collect()
+}
+
+fn depth(cell: &Cell) -> Option<usize> {
+    match cell {
+        Cell::Tree { depth, .. } => Some(*depth),
+        _ => None,
+    }
+}
+
+fn is_number(cell: &Cell) -> bool {
+    !matches!(cell, Cell::Text(_) | Cell::Tree { .. } | Cell::Bool(_))
+}
+
+fn header(label: &str, unit: Option<&str>) -> String {
+    match unit {
+        Some(unit) if label.is_empty() => unit.to_owned(),
+        Some(unit) => format!("{label} ({unit})"),
+        None => label.to_owned(),
+    }
+}
+
+/// Returns the unit that all cells of a column have in common.
+fn common_unit<'a>(scale: &Scale, cells: impl Iterator<Item = &'a Cell>) -> Option<&'static str> {
+    let mut units = cells
+        .filter(|cell| !cell.is_empty())
+        .map(|cell| scale.unit_name(cell));
+    let first = units.next()?;
+    units.all(|unit| unit == first).then_some(first)?
+}
+
+/// How the numbers of one column are written.
+struct Scale {
+    time: Unit,
+    size: Unit,
+    is_whole: bool,
+}
+
+impl Scale {
+    fn of<'a>(cells: impl Iterator<Item = &'a Cell> + Clone) -> Self {
+        let times = cells.clone().filter_map(|cell| match cell {
+            Cell::Nanos(nanos) => Some(*nanos),
+            _ => None,
+        });
+        let sizes = cells.clone().filter_map(|cell| match cell {
+            Cell::Bytes(bytes) => Some(*bytes),
+            _ => None,
+        });
+        let is_whole = cells.clone().all(|cell| match cell {
+            Cell::Number(number) => !number.is_finite() || number.fract() == 0.0,
+            _ => true,
+        });
+        Self {
+            time: figures::time_unit(times),
+            size: figures::size_unit(sizes),
+            is_whole,
+        }
+    }
+
+    fn unit_name(&self, cell: &Cell) -> Option<&'static str> {
+        match cell {
+            Cell::Nanos(_) => Some(self.time.name),
+            Cell::Bytes(_) => Some(self.size.name),
+            Cell::Share(_) => Some("%"),
+            _ => None,
+        }
+    }
+
+    fn write(&self, cell: &Cell) -> String {
+        match cell {
+            cell if cell.is_empty() => String::new(),
+            Cell::Empty => String::new(),
+            Cell::Text(text) | Cell::Tree { label: text, .. } => visible(text).into_owned(),
+            Cell::Count(number) => figures::count(*number),
+            Cell::Number(number) => figures::plain(*number, self.is_whole),
+            Cell::Nanos(nanos) => figures::amount(*nanos, self.time),
+            Cell::Share(share) => figures::per_cent(*share),
+            Cell::Bytes(bytes) => figures::amount(*bytes, self.size),
+            Cell::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(cells: impl IntoIterator<Item = Cell>) -> Table {
+        let mut table = Table::new("laps", [Column::new("x_ms", "x")]);
+        table.rows = cells.into_iter().map(|cell| vec![cell]).collect();
+        table
+    }
+
+    fn texts(shown: &Shown) -> Vec<&str> {
+        shown.cells.iter().map(|cell| cell.text.as_str()).collect()
+    }
+
+    #[test]
+    fn the_header_names_the_unit_of_the_column() {
+        let shown = columns(&table([
+            Cell::Nanos(84_123_456),
+            Cell::Empty,
+            Cell::Nanos(5_000_000),
+        ]));
+        assert_eq!(shown[0].header, "x (ms)");
+        assert_eq!(texts(&shown[0]), ["84.12 ", "", "5.000"]);
+    }
+
+    #[test]
+    fn a_column_without_values_is_not_shown() {
+        assert!(columns(&table([Cell::Empty, Cell::Number(f64::NAN)])).is_empty());
+    }
+
+    #[test]
+    fn a_table_without_rows_shows_its_headers() {
+        assert_eq!(columns(&table([])).len(), 1);
+    }
+
+    #[test]
+    fn a_column_of_words_and_numbers_counts_as_words() {
+        let shown = columns(&table([Cell::Bool(true), Cell::Count(1200)]));
+        assert!(!shown[0].is_numeric);
+        assert_eq!(texts(&shown[0]), ["yes", "1,200"]);
+    }
+
+    #[test]
+    fn a_single_value_carries_its_unit() {
+        let cells = [
+            Cell::Nanos(84_123_456),
+            Cell::Share(0.5),
+            Cell::Count(1200),
+            Cell::Empty,
+        ];
+        assert_eq!(
+            cells.each_ref().map(single),
+            ["84.12 ms", "50.0 %", "1,200", ""]
+        );
+    }
+}

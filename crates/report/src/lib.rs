@@ -1,0 +1,39 @@
+//! How answers look: tables in six formats, and flame graphs.
+//!
+//! This crate lays out and computes nothing: numbers come in as they were
+//! measured and are rounded here for people, and written in full for
+//! programs. It writes to what the caller gives it and never prints.
+//!
+//! ```
+//! use laptime_report::{Cell, Column, Format, Table, TextStyle, write};
+//!
+//! let mut stages = Table::new("stages", [
+//!     Column::new("path", "stage"),
+//!     Column::new("host_ms", "host"),
+//! ]);
+//! stages.push([Cell::tree(0, "generate", "generate"), Cell::Nanos(84_123_456)]);
+//! stages.push([Cell::tree(1, "prefill", "generate/prefill"), Cell::Nanos(9_000_000)]);
+//!
+//! let mut out = Vec::new();
+//! write(&stages, Format::Text, TextStyle { width: 80, colour: false }, &mut out)?;
+//! assert_eq!(String::from_utf8_lossy(&out), "\
+//! stage        host (ms)
+//! ──────────────────────
+//! generate        84.12
+//! └── prefill      9.000
+//! ");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod figures;
+pub mod flamegraph;
+pub mod format;
+mod layout;
+mod machine;
+pub mod table;
+mod tree;
+mod visible;
+
+pub use flamegraph::{FlameError, FlameOptions, Weights, flamegraph};
+pub use format::{Format, TextStyle, UnknownFormat, write};
+pub use table::{Cell, Column, Fact, Keep, Show, Table};

@@ -1,0 +1,249 @@
+//! The table that stands between answers and formats.
+//!
+//! An answer becomes one `Table`, and every format writes any `Table`, so
+//! that a new answer or a new format costs one file. Cells hold what was
+//! measured, unrounded: rounding and units are a matter of the format.
+
+/// Rows under typed columns, with what is true of them as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    /// What the rows are, such as `stages`: the key of the rows in JSON.
+    pub name: &'static str,
+    /// The columns from left to right.
+    pub columns: Vec<Column>,
+    /// The rows from top to bottom; a cell missing at the end is empty.
+    pub rows: Vec<Vec<Cell>>,
+    /// What is true of the whole table, such as the number of lost events.
+    pub facts: Vec<Fact>,
+    /// Whole sentences for people; names and flags in backticks.
+    pub notes: Vec<String>,
+}
+
+impl Table {
+    /// Makes a table without rows.
+    pub fn new(name: &'static str, columns: impl Into<Vec<Column>>) -> Self {
+        let columns = columns.into();
+        Self {
+            name,
+            columns,
+            rows: Vec::new(),
+            facts: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Adds a row, one cell a column.
+    pub fn push(&mut self, row: impl Into<Vec<Cell>>) {
+        let row = row.into();
+        debug_assert_eq!(row.len(), self.columns.len(), "a row has one cell a column");
+        debug_assert!(
+            std::iter::zip(&self.columns, &row).all(|(column, cell)| column.key_fits(cell)),
+            "the key of a time ends in `_ms`, that of bytes in `_bytes`"
+        );
+        self.rows.push(row);
+    }
+
+    /// Adds a fact that people and machines see.
+    pub fn fact(&mut self, key: &'static str, label: &'static str, value: impl Into<Cell>) {
+        self.facts.push(Fact {
+            key,
+            label: Some(label),
+            value: value.into(),
+        });
+    }
+
+    /// Adds a fact for machines alone, for what people read in a note.
+    pub fn machine_fact(&mut self, key: &'static str, value: impl Into<Cell>) {
+        self.facts.push(Fact {
+            key,
+            label: None,
+            value: value.into(),
+        });
+    }
+
+    /// Adds a sentence for people.
+    pub fn note(&mut self, sentence: impl Into<String>) {
+        self.notes.push(sentence.into());
+    }
+
+    /// Returns the cells of a column from top to bottom.
+    pub(crate) fn cells(&self, column: usize) -> impl Iterator<Item = &Cell> + Clone {
+        self.rows
+            .iter()
+            .map(move |row| row.get(column).unwrap_or(&Cell::Empty))
+    }
+}
+
+/// What a column is called, and where it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The name for machines, such as `host_ms`.
+    pub key: &'static str,
+    /// The header for people, without a unit: formats add the one they chose.
+    pub label: &'static str,
+    /// Whether the column may go when the table is too wide.
+    pub keep: Keep,
+    /// Who sees the column.
+    pub show: Show,
+}
+
+impl Column {
+    /// Makes a column that everyone sees and that is never dropped.
+    pub fn new(key: &'static str, label: &'static str) -> Self {
+        Self {
+            key,
+            label,
+            keep: Keep::Always,
+            show: Show::Everywhere,
+        }
+    }
+
+    /// Lets the column go when space is short, highest `order` first.
+    pub fn drop(self, order: u8) -> Self {
+        Self {
+            keep: Keep::Drop(order),
+            ..self
+        }
+    }
+
+    /// Shows the column in csv, tsv, json and jsonl alone.
+    pub fn machine_only(self) -> Self {
+        Self {
+            show: Show::MachineOnly,
+            ..self
+        }
+    }
+
+    /// Shows the column in text and Markdown alone.
+    pub fn human_only(self) -> Self {
+        Self {
+            show: Show::HumanOnly,
+            ..self
+        }
+    }
+
+    fn key_fits(&self, cell: &Cell) -> bool {
+        match cell {
+            Cell::Nanos(_) => self.show == Show::HumanOnly || self.key.ends_with("_ms"),
+            Cell::Bytes(_) => self.show == Show::HumanOnly || self.key.ends_with("_bytes"),
+            _ => true,
+        }
+    }
+}
+
+/// Whether a column may be left out of a text table that is too wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Kept as long as the column fits beside the first one.
+    Always,
+    /// Left out before columns with a lower number.
+    Drop(u8),
+}
+
+/// Who sees a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Show {
+    /// People and machines.
+    Everywhere,
+    /// Readers of csv, tsv, json and jsonl.
+    MachineOnly,
+    /// Readers of text and Markdown.
+    HumanOnly,
+}
+
+/// Something true of a whole table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fact {
+    /// The name for machines, such as `lost_events`.
+    pub key: &'static str,
+    /// The words for people, such as `events lost`; without them the fact is
+    /// for machines alone.
+    pub label: Option<&'static str>,
+    /// The value.
+    pub value: Cell,
+}
+
+/// One measured or named thing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    /// Not known or not applicable: an empty field, or `null`. Never 0.
+    Empty,
+    /// Text of any content; formats make it harmless.
+    Text(String),
+    /// A node of a tree whose rows follow in depth-first order.
+    Tree {
+        /// How many ancestors the node has.
+        depth: usize,
+        /// What people see, behind the guides of the tree.
+        label: String,
+        /// What machines see.
+        path: String,
+    },
+    /// How many.
+    Count(u64),
+    /// A plain number; one that is not finite counts as missing.
+    Number(f64),
+    /// A duration in nanoseconds; machines see milliseconds.
+    Nanos(u64),
+    /// A part of a whole from 0 to 1; people see per cent.
+    Share(f64),
+    /// An amount of memory; machines see bytes.
+    Bytes(u64),
+    /// Yes or no.
+    Bool(bool),
+}
+
+impl Cell {
+    /// Makes a text cell.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// Makes a node of a tree with `depth` ancestors.
+    pub fn tree(depth: usize, label: impl Into<String>, path: impl Into<String>) -> Self {
+        Self::Tree {
+            depth,
+            label: label.into(),
+            path: path.into(),
+        }
+    }
+
+    /// Tells whether there is nothing to show.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Number(number) | Self::Share(number) => !number.is_finite(),
+            _ => false,
+        }
+    }
+}
+
+/// Turns a missing value into an empty cell: `median.map(Cell::Nanos).into()`.
+impl From<Option<Cell>> for Cell {
+    fn from(cell: Option<Cell>) -> Self {
+        cell.unwrap_or(Self::Empty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_value_is_an_empty_cell() {
+        assert_eq!(Cell::from(None::<u64>.map(Cell::Nanos)), Cell::Empty);
+        assert_eq!(Cell::from(Some(Cell::Nanos(3))), Cell::Nanos(3));
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_is_missing() {
+        assert!(Cell::Number(f64::NAN).is_empty() && Cell::Share(f64::INFINITY).is_empty());
+        assert!(!Cell::Number(0.0).is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "ends in `_ms`")]
+    fn a_time_under_a_key_without_its_unit_is_refused() {
+        Table::new("stages", [Column::new("host", "host")]).push([Cell::Nanos(1)]);
+    }
+}

@@ -1,0 +1,231 @@
+//! Quantiles with linear interpolation between the closest ranks.
+//!
+//! This is Hyndman and Fan's type 7, the default of numpy, R and most
+//! spreadsheets: the quantile `q` of `n` values lies at rank `q * (n - 1)`,
+//! counted from zero. Analyses use it for medians and tails of durations.
+
+use std::fmt;
+
+/// Values in ascending order, of which quantiles can be asked cheaply.
+///
+/// ```
+/// use laptime_stats::Sorted;
+///
+/// let laps = Sorted::<u64>::from_unsorted(vec![40, 10, 30, 20]);
+/// assert_eq!(laps.median(), Some(25.0));
+/// assert_eq!(laps.max(), Some(40));
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sorted<T>(Vec<T>);
+
+impl Sorted<f64> {
+    /// Sorts the values, or names the first that is infinite or not a number.
+    pub fn from_unsorted(mut values: Vec<f64>) -> Result<Self, NotFinite> {
+        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+            return Err(NotFinite {
+                index,
+                value: values[index],
+            });
+        }
+        values.sort_unstable_by(f64::total_cmp);
+        Ok(Self(values))
+    }
+}
+
+impl Sorted<u64> {
+    /// Sorts the values.
+    pub fn from_unsorted(mut values: Vec<u64>) -> Self {
+        values.sort_unstable();
+        Self(values)
+    }
+}
+
+impl<T: Value> Sorted<T> {
+    /// Returns the quantile `q` as [`quantile_of_sorted`] does.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        quantile_of_sorted(&self.0, q)
+    }
+
+    /// Returns a percentile: `p(95)` is the quantile 0.95.
+    pub fn p(&self, percent: u8) -> Option<f64> {
+        self.quantile(f64::from(percent) / 100.0)
+    }
+
+    /// Returns the quantile 0.5.
+    pub fn median(&self) -> Option<f64> {
+        self.quantile(0.5)
+    }
+
+    /// Returns the smallest value.
+    pub fn min(&self) -> Option<T> {
+        self.0.first().copied()
+    }
+
+    /// Returns the largest value.
+    pub fn max(&self) -> Option<T> {
+        self.0.last().copied()
+    }
+
+    /// Returns how many values there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Tells whether there are no values, in which case no quantile exists.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the values in ascending order.
+    pub fn as_slice(&self) -> &[T] {
+        &self.0
+    }
+}
+
+/// Returns the quantile `q` of values that are finite and in ascending order.
+///
+/// The answer never falls as `q` grows and never leaves the range of the
+/// values. It is `None` if there are no values or `q` is not within 0 and 1.
+pub fn quantile_of_sorted<T: Value>(values: &[T], q: f64) -> Option<f64> {
+    debug_assert!(values.is_sorted(), "quantiles are taken of sorted values");
+    if !(0.0..=1.0).contains(&q) {
+        return None;
+    }
+    let last = values.len().checked_sub(1)?;
+    let rank = last as f64 * q;
+    let below = (rank.floor() as usize).min(last);
+    let above = (below + 1).min(last);
+    Some(T::between(
+        values[below],
+        values[above],
+        rank - below as f64,
+    ))
+}
+
+/// A kind of number that quantiles are taken of: `f64` or `u64`.
+pub trait Value: Copy + PartialOrd + sealed::Sealed {
+    /// Returns the point `share` of the way from `low` to `high`, where
+    /// `low <= high` and `0 <= share <= 1`.
+    fn between(low: Self, high: Self, share: f64) -> f64;
+}
+
+impl Value for f64 {
+    // One formula over the whole stretch keeps the answer monotone, which
+    // numpy's switch of formula half-way does not promise in the last bit.
+    fn between(low: f64, high: f64, share: f64) -> f64 {
+        let width = high - low;
+        if width.is_finite() {
+            (low + width * share).min(high)
+        } else {
+            low * (1.0 - share) + high * share
+        }
+    }
+}
+
+impl Value for u64 {
+    // The difference is taken between integers: close to 2^63 two
+    // neighbours would be the same `f64`.
+    fn between(low: u64, high: u64, share: f64) -> f64 {
+        (low as f64 + (high - low) as f64 * share).min(high as f64)
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f64 {}
+    impl Sealed for u64 {}
+}
+
+/// A value that cannot be ranked: infinite, or not a number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NotFinite {
+    /// Where the value stood, counted from zero.
+    pub index: usize,
+    /// The value itself.
+    pub value: f64,
+}
+
+impl fmt::Display for NotFinite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "value {} is `{}`, expected a finite number",
+            self.index, self.value
+        )
+    }
+}
+
+impl std::error::Error for NotFinite {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(values: &[f64]) -> Sorted<f64> {
+        Sorted::<f64>::from_unsorted(values.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn nothing_has_no_quantile() {
+        let nothing = sorted(&[]);
+        assert_eq!(
+            (nothing.median(), nothing.min(), nothing.max()),
+            (None, None, None)
+        );
+        assert!(nothing.is_empty());
+    }
+
+    #[test]
+    fn one_value_is_every_quantile_of_itself() {
+        let one = sorted(&[3.5]);
+        assert_eq!([one.quantile(0.0), one.median(), one.p(99)], [Some(3.5); 3]);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_of_values_lies_half_way() {
+        assert_eq!(sorted(&[4.0, 1.0, 2.0, 3.0]).median(), Some(2.5));
+    }
+
+    #[test]
+    fn a_quantile_outside_zero_to_one_does_not_exist() {
+        let values = sorted(&[1.0, 2.0]);
+        assert_eq!([-0.1, 1.1, f64::NAN].map(|q| values.quantile(q)), [None; 3]);
+        assert_eq!(values.p(101), None);
+    }
+
+    #[test]
+    fn a_value_that_is_not_a_number_is_refused_and_named() {
+        let error = Sorted::<f64>::from_unsorted(vec![1.0, f64::NAN]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "value 1 is `NaN`, expected a finite number"
+        );
+    }
+
+    #[test]
+    fn an_infinite_value_is_refused() {
+        let refused = Sorted::<f64>::from_unsorted(vec![f64::INFINITY]);
+        assert_eq!(
+            refused,
+            Err(NotFinite {
+                index: 0,
+                value: f64::INFINITY
+            })
+        );
+    }
+
+    #[test]
+    fn the_median_of_the_two_extremes_is_finite() {
+        assert_eq!(sorted(&[f64::MIN, f64::MAX]).median(), Some(0.0));
+    }
+
+    #[test]
+    fn large_integers_are_interpolated_to_the_nearest_float() {
+        let low = (1 << 62) + 1;
+        let high = (1 << 62) + 4096;
+        assert_eq!(
+            quantile_of_sorted(&[low, high], 0.25),
+            Some((low + 1024) as f64)
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Folded stacks: a line a stack, frames from outside to inside, and the stack's own time in nanoseconds.
+//!
+//! `main;generate;prefill 1234` says that the thread `main` spent 1234 ns in `prefill` itself, inside `generate`.
+//! Flame graphs are made of such lines.
+
+use std::{collections::HashMap, fmt::Write};
+
+use crate::trace::{SpanId, Trace};
+
+/// Whose time is summed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum By {
+    /// The time of the host's tracks.
+    #[default]
+    Host,
+    /// The time of the devices' tracks, under the stacks of the host that led to it.
+    Device,
+}
+
+/// Sums a trace by stack. Stacks stand in the order in which they first occur.
+///
+/// A stack begins with the name of its track. Time spent in a child does not count for its parent. Characters that
+/// folded text cannot hold are written as `%3B`, `%0A`, `%0D`; a per cent sign before two hexadecimal digits as `%25`.
+pub fn stacks(trace: &Trace, by: By) -> Vec<String> {
+    match by {
+        By::Host => host_stacks(trace),
+        By::Device => device_stacks(trace),
+    }
+}
+
+fn host_stacks(trace: &Trace) -> Vec<String> {
+    let mut own: Vec<u64> = trace.spans().map(|span| span.duration.0).collect();
+    for span in trace.spans() {
+        if let Some(parent) = span.parent {
+            own[parent.index()] = own[parent.index()].saturating_sub(span.duration.0);
+        }
+    }
+    let mut sums = Sums::default();
+    let mut paths: Vec<usize> = Vec::with_capacity(own.len());
+    for span in trace.spans() {
+        let around = match span.parent {
+            Some(parent) => sums.text[paths[parent.index()]].clone(),
+            None => escaped(trace.name(trace.track(span.track).name)),
+        };
+        let path = sums.place(format!("{around};{}", escaped(span.name)));
+        if !trace.track(span.track).kind.is_device() {
+            sums.nanos[path] += own[span.id.index()];
+        }
+        paths.push(path);
+    }
+    sums.lines()
+}
+
+/// Sums the device time of a trace by the stack of the host that led to it.
+///
+/// A device span that a flow ties to the host stands under the host's stack; its ancestors on the device do not
+/// count twice, since only its own time is taken. One without a flow stands under its own track.
+fn device_stacks(trace: &Trace) -> Vec<String> {
+    let source: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
+    let mut own: HashMap<SpanId, u64> = HashMap::new();
+    let is_device = |span: &crate::Span<'_>| trace.track(span.track).kind.is_device();
+    for span in trace.spans().filter(is_device) {
+        *own.entry(span.id).or_default() += span.duration.0;
+        if let Some(parent) = span.parent {
+            let around = own.entry(parent).or_default();
+            *around = around.saturating_sub(span.duration.0);
+        }
+    }
+    let mut sums = Sums::default();
+    for span in trace.spans().filter(is_device) {
+        let path = sums.place(stack_text(trace, source.get(&span.id).copied().unwrap_or(span.id)));
+        sums.nanos[path] += own[&span.id];
+    }
+    sums.lines()
+}
+
+fn stack_text(trace: &Trace, id: SpanId) -> String {
+    let span = trace.span(id);
+    let mut frames: Vec<String> = vec![escaped(span.name)];
+    frames.extend(trace.ancestors(span).map(|id| escaped(trace.span(id).name)));
+    frames.push(escaped(trace.name(trace.track(span.track).name)));
+    frames.reverse();
+    frames.join(";")
+}
+
+#[derive(Default)]
+struct Sums {
+    by_text: HashMap<String, usize>,
+    text: Vec<String>,
+    nanos: Vec<u64>,
+}
+
+impl Sums {
+    fn place(&mut self, text: String) -> usize {
+        let next = self.text.len();
+        *self.by_text.entry(text).or_insert_with_key(|text| {
+            self.text.push(text.clone());
+            self.nanos.push(0);
+            next
+        })
+    }
+
+    fn lines(self) -> Vec<String> {
+        let lines = self.text.into_iter().zip(self.nanos);
+        lines.filter(|(_, nanos)| *nanos > 0).map(|(text, nanos)| format!("{text} {nanos}")).collect()
+    }
+}
+
+fn escaped(name: &str) -> String {
+    let needs = |char| matches!(char, ';' | '\n' | '\r' | '%');
+    if name.is_empty() {
+        return "(no name)".to_owned();
+    }
+    if !name.contains(needs) {
+        return name.to_owned();
+    }
+    let mut text = String::new();
+    for (at, char) in name.char_indices() {
+        let looks_escaped = || {
+            let next = name.as_bytes().get(at + 1..at + 3);
+            next.is_some_and(|next| next.iter().all(u8::is_ascii_hexdigit))
+        };
+        match char {
+            ';' | '\n' | '\r' => {
+                let _ = write!(text, "%{:02X}", u32::from(char));
+            }
+            '%' if looks_escaped() => text.push_str("%25"),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+/// Whether text looks like folded stacks: lines that end in a space and a number, frames set apart by semicolons.
+pub(crate) fn looks_folded(start: &[u8]) -> bool {
+    let Some(line) = start.split(|&byte| byte == b'\n').next().and_then(|line| std::str::from_utf8(line).ok()) else {
+        return false;
+    };
+    line.contains(';') && line.rsplit_once(' ').is_some_and(|(_, count)| count.parse::<u64>().is_ok())
+}

@@ -1,0 +1,153 @@
+//! Hands a whole trace to the writer, each lane in order of time.
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
+
+use super::write::{Begin, Sequence, TrackPlace, TrackText, Writer};
+use crate::{
+    time::Nanos,
+    trace::{Mark, Span, SpanId, Trace, ValuePoint},
+    track::{Track, TrackId},
+};
+
+pub fn write_all<W: Write>(trace: &Trace, mut writer: Writer<W>) -> io::Result<()> {
+    writer.origin(&trace.origin)?;
+    if let Some(uncertainty) = trace.clock_uncertainty {
+        writer.uncertainty(uncertainty)?;
+    }
+    writer.lost(trace.lost)?;
+    let mut processes = Vec::new();
+    for (_, process) in trace.processes() {
+        processes.push(writer.process(process.number, trace.name(process.name))?);
+    }
+    let flows = FlowNumbers::of(trace);
+    let mut values = trace.values().peekable();
+    for (id, track) in trace.tracks() {
+        let place = writer.track(processes[track.process.index()], track_text(trace, track))?;
+        let mut lanes = Lanes { trace, track, place, sequences: HashMap::new() };
+        write_spans(trace, id, &flows, &mut lanes, &mut writer)?;
+        write_marks(trace, id, &mut lanes, &mut writer)?;
+        while let Some(value) = values.next_if(|value| value.track == id) {
+            write_value(value, &mut lanes, &mut writer)?;
+        }
+    }
+    writer.flush()
+}
+
+fn track_text<'a>(trace: &'a Trace, track: &Track) -> TrackText<'a> {
+    TrackText {
+        kind: track.kind,
+        pid: trace.process(track.process).number,
+        name: trace.name(track.name),
+        number: track.number,
+        unit: trace.name(track.unit),
+    }
+}
+
+/// The sequences of a track's lanes, begun when they are first needed.
+struct Lanes<'a> {
+    trace: &'a Trace,
+    track: &'a Track,
+    place: TrackPlace,
+    sequences: HashMap<u32, Sequence>,
+}
+
+impl Lanes<'_> {
+    fn sequence<W: Write>(&mut self, lane: u32, writer: &mut Writer<W>) -> io::Result<Sequence> {
+        if let Some(&sequence) = self.sequences.get(&lane) {
+            return Ok(sequence);
+        }
+        let place = match lane {
+            0 => self.place,
+            lane => writer.lane(self.place, &format!("{} (lane {lane})", self.trace.name(self.track.name)))?,
+        };
+        let sequence = writer.sequence(place)?;
+        self.sequences.insert(lane, sequence);
+        Ok(sequence)
+    }
+}
+
+/// The numbers of the flows that leave and reach each span.
+struct FlowNumbers {
+    out: HashMap<SpanId, Vec<u64>>,
+    into: HashMap<SpanId, Vec<u64>>,
+}
+
+impl FlowNumbers {
+    fn of(trace: &Trace) -> Self {
+        let mut numbers = Self { out: HashMap::new(), into: HashMap::new() };
+        for (at, flow) in trace.flows().iter().enumerate() {
+            numbers.out.entry(flow.from).or_default().push(at as u64 + 1);
+            numbers.into.entry(flow.to).or_default().push(at as u64 + 1);
+        }
+        numbers
+    }
+}
+
+fn write_spans<W: Write>(
+    trace: &Trace,
+    track: TrackId,
+    flows: &FlowNumbers,
+    lanes: &mut Lanes<'_>,
+    writer: &mut Writer<W>,
+) -> io::Result<()> {
+    let mut open: HashMap<u32, Vec<Span<'_>>> = HashMap::new();
+    for span in trace.spans_on(track) {
+        let sequence = lanes.sequence(span.lane, writer)?;
+        let around = open.entry(span.lane).or_default();
+        while let Some(ended) = around.pop_if(|top| Some(top.id) != span.parent) {
+            end(&ended, sequence, writer)?;
+        }
+        begin(&span, sequence, flows, writer)?;
+        around.push(span);
+    }
+    for (lane, mut around) in open {
+        let sequence = lanes.sequence(lane, writer)?;
+        while let Some(ended) = around.pop() {
+            end(&ended, sequence, writer)?;
+        }
+    }
+    Ok(())
+}
+
+fn begin<W: Write>(
+    span: &Span<'_>,
+    sequence: Sequence,
+    flows: &FlowNumbers,
+    writer: &mut Writer<W>,
+) -> io::Result<()> {
+    let none = Vec::new();
+    let flow_out = flows.out.get(&span.id).unwrap_or(&none);
+    let flow_in = flows.into.get(&span.id).unwrap_or(&none);
+    let begin = Begin { name: span.name, category: span.category, flow_out, flow_in };
+    writer.begin(sequence, span.start, begin, span.fields.iter())
+}
+
+fn end<W: Write>(span: &Span<'_>, sequence: Sequence, writer: &mut Writer<W>) -> io::Result<()> {
+    if span.is_open {
+        writer.end_open(sequence, span.end())
+    } else {
+        writer.end(sequence, span.end(), std::iter::empty())
+    }
+}
+
+fn write_marks<W: Write>(
+    trace: &Trace,
+    track: TrackId,
+    lanes: &mut Lanes<'_>,
+    writer: &mut Writer<W>,
+) -> io::Result<()> {
+    for Mark { name, category, time, fields, .. } in trace.marks_on(track) {
+        let sequence = lanes.sequence(0, writer)?;
+        writer.mark(sequence, time, name, category, fields.iter())?;
+    }
+    Ok(())
+}
+
+fn write_value<W: Write>(value: ValuePoint, lanes: &mut Lanes<'_>, writer: &mut Writer<W>) -> io::Result<()> {
+    let sequence = lanes.sequence(0, writer)?;
+    let time: Nanos = value.time;
+    writer.value(sequence, time, value.number)
+}

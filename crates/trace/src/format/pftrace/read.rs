@@ -1,0 +1,411 @@
+//! Reads packets: a stream in, a trace out, in memory bounded by the trace and one packet.
+
+use std::{
+    collections::HashMap,
+    io::{self, BufRead, BufReader, Read},
+};
+
+use flate2::bufread::ZlibDecoder;
+use prost::Message;
+
+use super::{
+    BOOTTIME, OPEN, PACKET_TAG, VOID, meta,
+    proto::{
+        COUNTER, ChromeMetadata, ClockSnapshot, DebugAnnotation, INSTANT, InternedName, SLICE_BEGIN, SLICE_END,
+        TracePacket, TrackEvent,
+    },
+    tracks::Tracks,
+};
+use crate::{
+    builder::{SpanEntry, TraceBuilder},
+    format::{
+        ReadError,
+        pairing::Ending,
+    },
+    names::NameId,
+    time::{Nanos, Origin},
+    trace::{FieldRange, StoredValue, Trace},
+    value::Number,
+};
+
+/// A packet longer than this is taken for damage.
+const LONGEST_PACKET: u64 = 512 << 20;
+
+/// Reads a trace.
+pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
+    let mut reader = Reader::default();
+    let end = reader.packets(input, 0)?;
+    if reader.understood == 0 {
+        return Err(ReadError::NotATrace { found: "it begins like a Perfetto trace, but no packet is whole".to_owned() });
+    }
+    reader.finish(end)
+}
+
+/// How a row of packets ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Whole,
+    /// The last packet is not all there.
+    CutOff,
+    /// Something that is no packet, after this many bytes.
+    Damaged(u64),
+}
+
+/// The numbered strings of one sequence, and its clock.
+#[derive(Debug, Default)]
+struct SequenceState {
+    event_names: HashMap<u64, NameId>,
+    categories: HashMap<u64, NameId>,
+    annotation_names: HashMap<u64, NameId>,
+    annotation_strings: HashMap<u64, NameId>,
+    default_track: Option<u64>,
+    default_clock: Option<u32>,
+    clocks: HashMap<u32, ClockState>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ClockState {
+    is_incremental: bool,
+    unit: u64,
+    /// The clock's own time at its snapshot.
+    base: u64,
+    /// Boot time at its snapshot; of an incremental clock, at its last packet.
+    boot: u64,
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    builder: TraceBuilder,
+    sequences: HashMap<u32, SequenceState>,
+    tracks: Tracks,
+    /// Spans by the flows that leave them, and spans by the flow that ends in them.
+    flow_sources: HashMap<u64, Vec<(u64, SpanEntry)>>,
+    flow_sinks: Vec<(u64, SpanEntry)>,
+    schema: Option<i64>,
+    understood: u64,
+    damaged_packets: u64,
+    impossible_times: u64,
+    damaged_blocks: u64,
+}
+
+impl Reader {
+    fn packets(&mut self, mut input: impl BufRead, depth: u32) -> Result<End, ReadError> {
+        let mut packet = Vec::new();
+        let mut offset = 0;
+        loop {
+            let Some(tag) = byte(&mut input)? else { return Ok(End::Whole) };
+            if tag != PACKET_TAG {
+                return Ok(End::Damaged(offset));
+            }
+            let Some((length, length_bytes)) = varint(&mut input)? else { return Ok(End::CutOff) };
+            if length > LONGEST_PACKET {
+                return Ok(End::Damaged(offset));
+            }
+            packet.clear();
+            // Grows with what is there: an absurd length in a short file asks for no memory.
+            (&mut input).take(length).read_to_end(&mut packet).or_else(cut_off)?;
+            if (packet.len() as u64) < length {
+                return Ok(End::CutOff);
+            }
+            offset += 1 + length_bytes + length;
+            match TracePacket::decode(packet.as_slice()) {
+                Ok(packet) => self.packet(packet, depth)?,
+                Err(_) => self.damaged_packets += 1,
+            }
+        }
+    }
+
+    fn packet(&mut self, mut packet: TracePacket, depth: u32) -> Result<(), ReadError> {
+        if let Some(compressed) = packet.compressed_packets.take() {
+            return self.compressed(&compressed, depth);
+        }
+        let before = self.understood;
+        let sequence = packet.sequence.unwrap_or(0);
+        if let Some(events) = &packet.chrome_events {
+            self.understood += 1;
+            events.metadata.iter().for_each(|entry| self.metadata(entry));
+        }
+        if let Some(descriptor) = packet.track_descriptor.take() {
+            self.understood += 1;
+            self.tracks.describe(descriptor, &mut self.builder);
+        }
+        self.sequence_state(sequence, &packet);
+        if let Some(event) = &packet.track_event {
+            self.understood += 1;
+            self.event(sequence, &packet, event);
+        }
+        if self.understood == before && packet.clock_snapshot.is_some() {
+            self.understood += 1;
+        }
+        Ok(())
+    }
+
+    fn compressed(&mut self, bytes: &[u8], depth: u32) -> Result<(), ReadError> {
+        // Perfetto compresses once; packets in packets in packets are an attack.
+        if depth > 0 {
+            self.damaged_blocks += 1;
+            return Ok(());
+        }
+        let inflated = BufReader::with_capacity(1 << 16, ZlibDecoder::new(bytes));
+        match self.packets(inflated, depth + 1) {
+            Ok(End::Whole) => {}
+            Ok(_) => self.damaged_blocks += 1,
+            Err(ReadError::Read(_)) => self.damaged_blocks += 1,
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    }
+
+    fn metadata(&mut self, entry: &ChromeMetadata) {
+        let name = lossy(entry.name.as_deref().unwrap_or_default());
+        match (name.as_str(), entry.int_value) {
+            (meta::SCHEMA, Some(schema)) => self.schema = Some(schema),
+            (meta::ORIGIN, _) => self.builder.origin.name = lossy(entry.string_value.as_deref().unwrap_or_default()),
+            (meta::ORIGIN_UNIX_NS, nanos) => self.builder.origin.unix_nanos = nanos,
+            (meta::UNCERTAINTY_NS, Some(nanos)) => self.builder.clock_uncertainty = Some(Nanos(nanos.max(0) as u64)),
+            (meta::LOST, Some(lost)) => self.builder.lost = lost.max(0) as u64,
+            _ => {}
+        }
+    }
+
+    fn sequence_state(&mut self, sequence: u32, packet: &TracePacket) {
+        const CLEARED: u32 = 1;
+        if packet.sequence_flags.unwrap_or(0) & CLEARED != 0 {
+            let clocks = self.sequences.remove(&sequence).map(|state| state.clocks).unwrap_or_default();
+            self.sequences.insert(sequence, SequenceState { clocks, ..SequenceState::default() });
+        }
+        if packet.defaults.is_none() && packet.interned_data.is_none() && packet.clock_snapshot.is_none() {
+            return;
+        }
+        let state = self.sequences.entry(sequence).or_default();
+        if let Some(defaults) = &packet.defaults {
+            state.default_clock = defaults.timestamp_clock_id;
+            state.default_track = defaults.track_event_defaults.as_ref().and_then(|defaults| defaults.track_uuid);
+        }
+        if let Some(data) = &packet.interned_data {
+            let builder = &mut self.builder;
+            intern(&data.event_names, &mut state.event_names, builder);
+            intern(&data.event_categories, &mut state.categories, builder);
+            intern(&data.annotation_names, &mut state.annotation_names, builder);
+            intern(&data.annotation_strings, &mut state.annotation_strings, builder);
+        }
+        if let Some(snapshot) = &packet.clock_snapshot {
+            snapshot_clocks(snapshot, &mut state.clocks);
+        }
+    }
+
+    fn event(&mut self, sequence: u32, packet: &TracePacket, event: &TrackEvent) {
+        let state = self.sequences.entry(sequence).or_default();
+        let time = packet.timestamp.and_then(|stamp| time_of(state, packet.timestamp_clock_id, stamp));
+        let Some(time) = time.filter(|&time| time <= Nanos::MAX.0) else {
+            self.impossible_times += 1;
+            return;
+        };
+        let track = self.tracks.seen(event.track_uuid.or(state.default_track).unwrap_or(0));
+        let names = EventNames::of(event, state, &mut self.builder);
+        let fields = stored_fields(&event.annotations, state, &mut self.builder);
+        let builder = &mut self.builder;
+        match event.kind.unwrap_or(0) {
+            SLICE_BEGIN => {
+                let place = self.tracks.placeholder(track);
+                let span = builder.span_named(place, Nanos(time), Nanos(0), names.name, names.category);
+                builder.set_span_fields(span, &fields);
+                self.tracks.begin(track, time, span);
+                for &flow in &event.flow_ids {
+                    self.flow_sources.entry(flow).or_default().push((time, span));
+                }
+                self.flow_sinks.extend(event.terminating_flow_ids.iter().map(|&flow| (flow, span)));
+            }
+            SLICE_END => {
+                let is = |what: &str| {
+                    let id = builder.known_name(what);
+                    id.is_some_and(|id| fields.iter().any(|(name, _)| *name == id))
+                };
+                let ending = match (is(OPEN), is(VOID)) {
+                    (_, true) => Ending::Void,
+                    (true, _) => Ending::Open,
+                    _ => Ending::Usual,
+                };
+                let added = if ending == Ending::Usual { builder.keep_fields(&fields) } else { FieldRange::default() };
+                self.tracks.end(track, time, added, ending);
+            }
+            INSTANT => {
+                let place = self.tracks.placeholder(track);
+                builder.mark_named(place, Nanos(time), names.name, names.category, &fields);
+            }
+            COUNTER => {
+                let whole = event.counter_value.map(Number::Int);
+                if let Some(number) = whole.or(event.double_counter_value.map(Number::Float)) {
+                    let place = self.tracks.counter_placeholder(track);
+                    builder.value(place, Nanos(time), number);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(mut self, end: End) -> Result<Trace, ReadError> {
+        if self.schema.is_none() {
+            self.builder.origin = Origin::named("boot of the machine");
+        }
+        let unpaired = self.tracks.finish(&mut self.builder);
+        self.connect_flows();
+        self.warn(&end);
+        self.builder.warnings.extend(unpaired.warnings());
+        Ok(self.builder.build()?)
+    }
+
+    /// Ties each flow's end to its last source, and sources among each other in order of time.
+    fn connect_flows(&mut self) {
+        for sources in self.flow_sources.values_mut() {
+            sources.retain(|(_, span)| !self.builder.is_discarded(*span));
+            sources.sort_unstable();
+            for pair in sources.windows(2) {
+                self.builder.flow(pair[0].1, pair[1].1);
+            }
+        }
+        for (flow, sink) in std::mem::take(&mut self.flow_sinks) {
+            if let Some(&(_, source)) = self.flow_sources.get(&flow).and_then(|sources| sources.last()) {
+                self.builder.flow(source, sink);
+            }
+        }
+    }
+
+    fn warn(&mut self, end: &End) {
+        let mut warn = |count: u64, what: &str| {
+            if count > 0 {
+                self.builder.warnings.push(format!("{count} {what}"));
+            }
+        };
+        warn(self.damaged_packets, "damaged packets were passed over");
+        warn(self.damaged_blocks, "compressed blocks are damaged and were read in part");
+        warn(self.impossible_times, "events without a possible time were passed over");
+        match end {
+            End::Whole => {}
+            End::CutOff => self.builder.warnings.push("the file is cut off; all whole packets were read".to_owned()),
+            End::Damaged(offset) => self.builder.warnings.push(format!(
+                "the file is damaged after {offset} bytes; what comes before was read"
+            )),
+        }
+        if self.schema.is_some_and(|schema| schema > super::SCHEMA) {
+            self.builder.warnings.push("the trace was written by a newer laptime; some of it may be missing".to_owned());
+        }
+    }
+}
+
+struct EventNames {
+    name: NameId,
+    category: NameId,
+}
+
+impl EventNames {
+    fn of(event: &TrackEvent, state: &SequenceState, builder: &mut TraceBuilder) -> Self {
+        let interned = event.name_iid.and_then(|iid| state.event_names.get(&iid).copied());
+        let name = interned.unwrap_or_else(|| name_of(event.name.as_deref(), builder));
+        let interned = event.category_iids.first().and_then(|iid| state.categories.get(iid).copied());
+        let category = interned.unwrap_or_else(|| name_of(event.categories.first().map(Vec::as_slice), builder));
+        Self { name, category }
+    }
+}
+
+fn name_of(bytes: Option<&[u8]>, builder: &mut TraceBuilder) -> NameId {
+    bytes.map_or(NameId::EMPTY, |bytes| builder.name(&String::from_utf8_lossy(bytes)))
+}
+
+fn stored_fields(
+    annotations: &[DebugAnnotation],
+    state: &SequenceState,
+    builder: &mut TraceBuilder,
+) -> Vec<(NameId, StoredValue)> {
+    let mut fields = Vec::with_capacity(annotations.len());
+    for annotation in annotations {
+        let interned = annotation.name_iid.and_then(|iid| state.annotation_names.get(&iid).copied());
+        let name = interned.unwrap_or_else(|| name_of(annotation.name.as_deref(), builder));
+        let text = annotation.string_value.as_deref().or(annotation.json_value.as_deref());
+        let value = if let Some(value) = annotation.int_value {
+            StoredValue::Int(value)
+        } else if let Some(value) = annotation.uint_value.or(annotation.pointer_value) {
+            StoredValue::Uint(value)
+        } else if let Some(value) = annotation.double_value {
+            StoredValue::Float(value)
+        } else if let Some(value) = annotation.bool_value {
+            StoredValue::Bool(value)
+        } else if let Some(value) = text {
+            StoredValue::Str(name_of(Some(value), builder))
+        } else if let Some(&value) = annotation.string_value_iid.and_then(|iid| state.annotation_strings.get(&iid)) {
+            StoredValue::Str(value)
+        } else {
+            // Nested annotations of other writers: arrays and dictionaries are not fields.
+            continue;
+        };
+        fields.push((name, value));
+    }
+    fields
+}
+
+fn intern(entries: &[InternedName], table: &mut HashMap<u64, NameId>, builder: &mut TraceBuilder) {
+    for entry in entries {
+        if let Some(iid) = entry.iid {
+            table.insert(iid, name_of(entry.name.as_deref(), builder));
+        }
+    }
+}
+
+fn snapshot_clocks(snapshot: &ClockSnapshot, clocks: &mut HashMap<u32, ClockState>) {
+    const OWN: u32 = 64;
+    let boot = snapshot.clocks.iter().find(|clock| clock.clock_id == Some(BOOTTIME));
+    let Some(boot) = boot.and_then(|clock| clock.timestamp) else { return };
+    for clock in &snapshot.clocks {
+        if let (Some(id @ OWN..), Some(base)) = (clock.clock_id, clock.timestamp) {
+            let is_incremental = clock.is_incremental.unwrap_or(false);
+            let unit = clock.unit_multiplier_ns.unwrap_or(1);
+            clocks.insert(id, ClockState { is_incremental, unit, base, boot });
+        }
+    }
+}
+
+fn time_of(state: &mut SequenceState, clock: Option<u32>, stamp: u64) -> Option<u64> {
+    let clock = clock.or(state.default_clock).unwrap_or(BOOTTIME);
+    let Some(clock) = state.clocks.get_mut(&clock) else { return Some(stamp) };
+    if clock.is_incremental {
+        // A difference may be negative: then it wraps around, as Perfetto's own arithmetic does.
+        clock.boot = clock.boot.wrapping_add(stamp.wrapping_mul(clock.unit));
+        return Some(clock.boot);
+    }
+    let since = i128::from(stamp).checked_mul(i128::from(clock.unit))? - i128::from(clock.base) * i128::from(clock.unit);
+    u64::try_from(i128::from(clock.boot) + since).ok()
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A gzip stream that ends early is a file that ends early.
+fn cut_off(error: io::Error) -> io::Result<usize> {
+    if error.kind() == io::ErrorKind::UnexpectedEof { Ok(0) } else { Err(error) }
+}
+
+fn byte(input: &mut impl BufRead) -> io::Result<Option<u8>> {
+    let first = match input.fill_buf() {
+        Ok(buffer) => buffer.first().copied(),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+        Err(error) => return Err(error),
+    };
+    if first.is_some() {
+        input.consume(1);
+    }
+    Ok(first)
+}
+
+/// A number and how many bytes it took; none if the input ends or the number does not.
+fn varint(input: &mut impl BufRead) -> io::Result<Option<(u64, u64)>> {
+    let mut value = 0;
+    for at in 0..10 {
+        let Some(next) = byte(input)? else { return Ok(None) };
+        value |= u64::from(next & 0x7f) << (7 * at).min(63);
+        if next & 0x80 == 0 {
+            return Ok(Some((value, at + 1)));
+        }
+    }
+    Ok(Some((u64::MAX, 10)))
+}

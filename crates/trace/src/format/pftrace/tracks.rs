@@ -1,0 +1,181 @@
+//! The tracks of a file while it is read: who they are, and which end belongs to which beginning.
+//!
+//! Descriptions may come after events, so events refer to placeholders, and tracks are settled at the end.
+
+use std::collections::HashMap;
+
+use super::{LANE, proto::TrackDescriptor};
+use crate::{
+    builder::{SpanEntry, TraceBuilder},
+    format::pairing::{Ending, Pairs, Unpaired},
+    names::NameId,
+    trace::FieldRange,
+    track::{Track, TrackId, TrackKind},
+};
+
+#[derive(Debug, Default)]
+pub struct Tracks {
+    by_uuid: HashMap<u64, usize>,
+    seen: Vec<Seen>,
+    last_time: u64,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    uuid: u64,
+    descriptor: Option<TrackDescriptor>,
+    has_events: bool,
+    has_values: bool,
+    pairs: Pairs,
+}
+
+impl Tracks {
+    pub fn seen(&mut self, uuid: u64) -> usize {
+        *self.by_uuid.entry(uuid).or_insert_with(|| {
+            self.seen.push(Seen { uuid, ..Seen::default() });
+            self.seen.len() - 1
+        })
+    }
+
+    /// Takes a description. A process is known from here on, so that processes keep their order.
+    pub fn describe(&mut self, descriptor: TrackDescriptor, builder: &mut TraceBuilder) {
+        if let Some(process) = &descriptor.process {
+            let id = builder.process(process.pid.unwrap_or(0));
+            if let Some(name) = &process.process_name {
+                builder.name_process(id, &String::from_utf8_lossy(name));
+            }
+        }
+        let at = self.seen(descriptor.uuid.unwrap_or(0));
+        self.seen[at].descriptor = Some(descriptor);
+    }
+
+    pub fn placeholder(&mut self, track: usize) -> TrackId {
+        self.seen[track].has_events = true;
+        TrackId(2 * track as u32)
+    }
+
+    /// Values have placeholders of their own: another writer may put spans and values on one track.
+    pub fn counter_placeholder(&mut self, track: usize) -> TrackId {
+        self.seen[track].has_values = true;
+        TrackId(2 * track as u32 + 1)
+    }
+
+    pub fn begin(&mut self, track: usize, time: u64, span: SpanEntry) {
+        self.last_time = self.last_time.max(time);
+        self.seen[track].pairs.begin(time, span);
+    }
+
+    pub fn end(&mut self, track: usize, time: u64, fields: FieldRange, ending: Ending) {
+        self.last_time = self.last_time.max(time);
+        self.seen[track].pairs.end(time, fields, ending);
+    }
+
+    /// Pairs beginnings with ends and puts the tracks in place of their placeholders.
+    pub fn finish(&mut self, builder: &mut TraceBuilder) -> Unpaired {
+        let mut unpaired = Unpaired::default();
+        for track in &mut self.seen {
+            std::mem::take(&mut track.pairs).settle(self.last_time, builder, &mut unpaired);
+        }
+        let settled = self.settle(builder);
+        builder.replace_tracks(&settled);
+        unpaired
+    }
+
+    /// Makes the tracks, in the order in which they were first seen; lanes stand for their track.
+    fn settle(&self, builder: &mut TraceBuilder) -> Vec<TrackId> {
+        let mut settled = vec![TrackId(u32::MAX); 2 * self.seen.len()];
+        for (at, seen) in self.seen.iter().enumerate() {
+            let is_process = seen.descriptor.as_ref().is_some_and(|descriptor| descriptor.process.is_some());
+            if self.is_lane(seen) || (is_process && !seen.has_events && !seen.has_values) {
+                continue;
+            }
+            let is_counter = seen.descriptor.as_ref().is_some_and(|descriptor| descriptor.counter.is_some());
+            if !is_counter || seen.has_events {
+                settled[2 * at] = self.make_track(seen, builder, false);
+            }
+            if is_counter || seen.has_values {
+                settled[2 * at + 1] = self.make_track(seen, builder, true);
+            }
+        }
+        for (at, seen) in self.seen.iter().enumerate() {
+            if let Some(track) = self.track_of_lane(seen) {
+                settled[2 * at] = settled[2 * track];
+                settled[2 * at + 1] = settled[2 * track + 1];
+            }
+        }
+        settled
+    }
+
+    fn is_lane(&self, seen: &Seen) -> bool {
+        self.track_of_lane(seen).is_some()
+    }
+
+    /// The track that a lane belongs to; a lane of a lane, or of nothing known, is a track itself.
+    fn track_of_lane(&self, seen: &Seen) -> Option<usize> {
+        let parent = *self.by_uuid.get(&seen.lane_parent()?)?;
+        let is_plain = self.seen[parent].lane_parent().is_none() && self.seen[parent].descriptor.is_some();
+        is_plain.then_some(parent)
+    }
+
+    fn make_track(&self, seen: &Seen, builder: &mut TraceBuilder, is_counter: bool) -> TrackId {
+        let descriptor = seen.descriptor.clone().unwrap_or_default();
+        let process = builder.process(self.process_number(&descriptor));
+        let mut track =
+            Track { process, kind: TrackKind::Lane, name: NameId::EMPTY, number: None, unit: NameId::EMPTY };
+        let mut name = descriptor.name.or(descriptor.static_name);
+        if let Some(thread) = descriptor.thread {
+            track.kind = TrackKind::Thread;
+            track.number = thread.tid;
+            name = thread.thread_name.or(name);
+        } else if let Some(process) = descriptor.process {
+            name = process.process_name.or(name);
+        } else if let Some((kind, number)) = described(descriptor.description.as_deref()) {
+            (track.kind, track.number) = (kind, number);
+        }
+        if is_counter {
+            track.kind = TrackKind::Counter;
+            let unit = descriptor.counter.and_then(|counter| counter.unit_name);
+            track.unit = builder.name(&String::from_utf8_lossy(&unit.unwrap_or_default()));
+        }
+        let name = name.unwrap_or_else(|| format!("track {}", seen.uuid).into());
+        track.name = builder.name(&String::from_utf8_lossy(&name));
+        builder.track(track)
+    }
+
+    fn process_number(&self, descriptor: &TrackDescriptor) -> i64 {
+        if let Some(pid) = descriptor.thread.as_ref().and_then(|thread| thread.pid) {
+            return pid;
+        }
+        let mut current = Some(descriptor);
+        // As deep as track trees are; a ring of parents ends here too.
+        for _ in 0..16 {
+            let Some(descriptor) = current else { return 0 };
+            if let Some(pid) = descriptor.process.as_ref().and_then(|process| process.pid) {
+                return pid;
+            }
+            if let Some(pid) = descriptor.thread.as_ref().and_then(|thread| thread.pid) {
+                return pid;
+            }
+            let parent = descriptor.parent_uuid.and_then(|uuid| self.by_uuid.get(&uuid));
+            current = parent.and_then(|&at| self.seen[at].descriptor.as_ref());
+        }
+        0
+    }
+}
+
+impl Seen {
+    fn lane_parent(&self) -> Option<u64> {
+        let descriptor = self.descriptor.as_ref()?;
+        (descriptor.description.as_deref() == Some(LANE.as_bytes())).then_some(descriptor.parent_uuid)?
+    }
+}
+
+/// Reads a kind and a number out of the description that our writer gives a track.
+fn described(description: Option<&[u8]>) -> Option<(TrackKind, Option<i64>)> {
+    let text = std::str::from_utf8(description?).ok()?;
+    if let Some(kind) = TrackKind::from_words(text) {
+        return Some((kind, None));
+    }
+    let (words, number) = text.rsplit_once(' ')?;
+    Some((TrackKind::from_words(words)?, Some(number.parse().ok()?)))
+}

@@ -1,0 +1,57 @@
+//! What a run leaves behind: the [`Trace`], its readers and writers, and [`record_to`], which makes one of a running
+//! program.
+//!
+//! ```
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("trace.pftrace");
+//! use laptime_probe::{lap, stage};
+//!
+//! let recording = laptime_trace::record_to(&path).unwrap();
+//! {
+//!     let _stage = stage!("generate");
+//!     for token in 0..3 {
+//!         let _lap = lap!("decode", token = token);
+//!     }
+//! }
+//! let summary = recording.finish().unwrap();
+//! assert_eq!(summary.lost, 0);
+//!
+//! let trace = laptime_trace::read(&path).unwrap();
+//! assert_eq!(trace.spans().filter(|span| span.name == "decode").count(), 3);
+//! ```
+//!
+//! A `.pftrace` opens in ui.perfetto.dev; [`write`] turns any trace into Chrome JSON, speedscope JSON or folded
+//! stacks.
+
+mod builder;
+pub mod format;
+mod lanes;
+mod names;
+mod outline;
+mod time;
+mod trace;
+mod track;
+mod value;
+
+#[cfg(feature = "record")]
+mod live;
+#[cfg(feature = "record")]
+mod record;
+
+#[cfg(feature = "record")]
+pub use self::record::{RecordError, Recorded, Recording, record_to, record_to_with};
+pub use self::{
+    builder::{InvalidTrace, SpanEntry, TraceBuilder},
+    format::{Format, ReadError, WriteError, read, read_from, write, write_to},
+    names::{NameId, Names},
+    time::{Nanos, Origin},
+    trace::{Fields, Flow, Mark, MarkId, Span, SpanId, Trace, ValuePoint},
+    track::{Process, ProcessId, Track, TrackId, TrackKind},
+    value::{Number, Value},
+};
+
+/// The category of a lap: a stage that repeats.
+pub const LAP: &str = "lap";
+
+/// The category of a wait of the host for a device, as a span or as a mark.
+pub const SYNC: &str = "sync";

@@ -1,0 +1,86 @@
+//! A device's stream: marks in the order given, written as the device reaches them.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use laptime_probe::{DeviceClock, LaneId, Resolved, Stamp, TickMap};
+
+use super::{
+    Key,
+    timeline::{Opening, Timeline},
+};
+use crate::{format::pftrace::Writer, time::Nanos};
+
+enum Pending {
+    Begin { opening: Opening, flow: u64 },
+    End { key: Key },
+}
+
+/// A stream with the marks it has not answered for.
+pub struct DeviceLane {
+    clock: Arc<dyn DeviceClock>,
+    timeline: Timeline,
+    pending: BTreeMap<Stamp, Pending>,
+    latest: Nanos,
+}
+
+/// The number of the flow from a stage on the host to the same stage on the device.
+pub fn flow_number(lane: LaneId, stamp: Stamp) -> u64 {
+    (u64::from(lane.0) << 44) | (stamp.0 & ((1 << 44) - 1))
+}
+
+impl DeviceLane {
+    pub fn new(clock: Arc<dyn DeviceClock>, timeline: Timeline) -> Self {
+        Self { clock, timeline, pending: BTreeMap::new(), latest: Nanos(0) }
+    }
+
+    pub fn begin(&mut self, stamp: Stamp, opening: Opening, flow: u64) {
+        self.pending.insert(stamp, Pending::Begin { opening, flow });
+    }
+
+    pub fn end(&mut self, stamp: Stamp, key: Key) {
+        self.pending.insert(stamp, Pending::End { key });
+    }
+
+    pub fn uncertainty(&self) -> u64 {
+        self.clock.uncertainty_nanos()
+    }
+
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Writes the marks that the device has reached, in order, up to the first that it has not.
+    pub fn ask<W: Write>(&mut self, map: &TickMap, writer: &mut Writer<W>) -> io::Result<Nanos> {
+        while let Some((&stamp, _)) = self.pending.first_key_value() {
+            let moment = match self.clock.resolve(stamp) {
+                Resolved::Pending => break,
+                Resolved::Never => {
+                    self.pending.remove(&stamp);
+                    continue;
+                }
+                Resolved::At(moment) => moment,
+            };
+            let anchor = map.nanos(moment.anchor.middle());
+            let time = Nanos(anchor.saturating_add_signed(moment.nanos));
+            self.latest = self.latest.max(time);
+            match self.pending.remove(&stamp) {
+                Some(Pending::Begin { opening, flow }) => self.timeline.enter_led(time, opening, flow, writer)?,
+                Some(Pending::End { key }) => self.timeline.exit(time, key, writer)?,
+                None => {}
+            }
+        }
+        Ok(self.latest)
+    }
+
+    /// Closes what the device has begun; says how many marks it never reached.
+    pub fn close<W: Write>(&mut self, end: Nanos, writer: &mut Writer<W>) -> io::Result<u64> {
+        let unresolved = self.pending.len() as u64;
+        self.pending.clear();
+        self.timeline.close(end, writer)?;
+        Ok(unresolved)
+    }
+}

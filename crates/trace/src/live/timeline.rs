@@ -1,0 +1,175 @@
+//! The open spans of one track, written as they begin and end.
+//!
+//! A sequence of packets holds beginnings and ends that nest. Spans of one thread nest by nature, but guards can be
+//! dropped in any order. Then the spans that outlast the one that ended are taken back and told again, whole, on
+//! lanes of their own.
+
+use std::io::{self, Write};
+
+use super::{Key, OwnFields, shown};
+use crate::{
+    format::pftrace::{Begin, Sequence, TrackPlace, Writer},
+    time::Nanos,
+};
+
+/// A span that begins.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    pub key: Key,
+    pub name: &'static str,
+    pub category: &'static str,
+    pub fields: OwnFields,
+}
+
+#[derive(Debug)]
+struct Open {
+    opening: Opening,
+    start: Nanos,
+    flow: Option<u64>,
+    flow_is_in: bool,
+    /// Fields that came after the beginning was written.
+    late: OwnFields,
+}
+
+#[derive(Debug)]
+struct SideLane {
+    sequence: Sequence,
+    free_from: Nanos,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+pub struct Timeline {
+    place: TrackPlace,
+    name: String,
+    sequence: Sequence,
+    last: Nanos,
+    open: Vec<Open>,
+    side_lanes: Vec<SideLane>,
+}
+
+impl Timeline {
+    pub fn begin<W: Write>(place: TrackPlace, name: &str, writer: &mut Writer<W>) -> io::Result<Self> {
+        let sequence = writer.sequence(place)?;
+        let (open, side_lanes) = (Vec::new(), Vec::new());
+        Ok(Self { place, name: name.to_owned(), sequence, last: Nanos(0), open, side_lanes })
+    }
+
+    pub fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// Times of one track never run backwards: cores may disagree by a few ticks.
+    fn at(&mut self, time: Nanos) -> Nanos {
+        self.last = self.last.max(time);
+        self.last
+    }
+
+    pub fn enter<W: Write>(
+        &mut self,
+        time: Nanos,
+        opening: Opening,
+        flow: Option<u64>,
+        writer: &mut Writer<W>,
+    ) -> io::Result<()> {
+        self.enter_with(time, opening, flow, false, writer)
+    }
+
+    /// Begins a span that a flow leads to.
+    pub fn enter_led<W: Write>(
+        &mut self,
+        time: Nanos,
+        opening: Opening,
+        flow: u64,
+        writer: &mut Writer<W>,
+    ) -> io::Result<()> {
+        self.enter_with(time, opening, Some(flow), true, writer)
+    }
+
+    fn enter_with<W: Write>(
+        &mut self,
+        time: Nanos,
+        opening: Opening,
+        flow: Option<u64>,
+        flow_is_in: bool,
+        writer: &mut Writer<W>,
+    ) -> io::Result<()> {
+        let open = Open { opening, start: self.at(time), flow, flow_is_in, late: Vec::new() };
+        write_begin(&open, self.sequence, writer)?;
+        self.open.push(open);
+        Ok(())
+    }
+
+    pub fn exit<W: Write>(&mut self, time: Nanos, key: Key, writer: &mut Writer<W>) -> io::Result<()> {
+        let time = self.at(time);
+        let Some(at) = self.open.iter().rposition(|open| open.opening.key == key) else {
+            return self.exit_side_lane(time, key, writer);
+        };
+        let outlasting = self.open.split_off(at + 1);
+        for _ in &outlasting {
+            writer.end_void(self.sequence, time)?;
+        }
+        if let Some(ended) = self.open.pop() {
+            writer.end(self.sequence, time, shown(&ended.late))?;
+        }
+        for open in outlasting {
+            self.move_to_side_lane(open, writer)?;
+        }
+        Ok(())
+    }
+
+    fn move_to_side_lane<W: Write>(&mut self, open: Open, writer: &mut Writer<W>) -> io::Result<()> {
+        let is_free = |lane: &SideLane| lane.open.is_none() && lane.free_from <= open.start;
+        let at = match self.side_lanes.iter().position(is_free) {
+            Some(at) => at,
+            None => {
+                let number = self.side_lanes.len() + 1;
+                let place = writer.lane(self.place, &format!("{} (lane {number})", self.name))?;
+                let sequence = writer.sequence(place)?;
+                self.side_lanes.push(SideLane { sequence, free_from: Nanos(0), open: None });
+                number - 1
+            }
+        };
+        let lane = &mut self.side_lanes[at];
+        write_begin(&open, lane.sequence, writer)?;
+        lane.open = Some(open);
+        Ok(())
+    }
+
+    fn exit_side_lane<W: Write>(&mut self, time: Nanos, key: Key, writer: &mut Writer<W>) -> io::Result<()> {
+        let holds = |lane: &&mut SideLane| lane.open.as_ref().is_some_and(|open| open.opening.key == key);
+        let Some(lane) = self.side_lanes.iter_mut().rev().find(holds) else { return Ok(()) };
+        if let Some(ended) = lane.open.take() {
+            lane.free_from = time;
+            writer.end(lane.sequence, time, shown(&ended.late))?;
+        }
+        Ok(())
+    }
+
+    /// Adds fields to the innermost open span of a site; they are written with its end.
+    pub fn add_fields(&mut self, key: Key, fields: OwnFields) {
+        if let Some(open) = self.open.iter_mut().rfind(|open| open.opening.key == key) {
+            open.late.extend(fields);
+        }
+    }
+
+    /// Closes and flags what is open.
+    pub fn close<W: Write>(&mut self, time: Nanos, writer: &mut Writer<W>) -> io::Result<()> {
+        let time = self.at(time);
+        for _ in self.open.drain(..) {
+            writer.end_open(self.sequence, time)?;
+        }
+        for lane in self.side_lanes.iter_mut().filter(|lane| lane.open.is_some()) {
+            lane.open = None;
+            writer.end_open(lane.sequence, time)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_begin<W: Write>(open: &Open, sequence: Sequence, writer: &mut Writer<W>) -> io::Result<()> {
+    let flow = open.flow.as_slice();
+    let (flow_out, flow_in) = if open.flow_is_in { (&[][..], flow) } else { (flow, &[][..]) };
+    let begin = Begin { name: open.opening.name, category: open.opening.category, flow_out, flow_in };
+    writer.begin(sequence, open.start, begin, shown(&open.opening.fields))
+}

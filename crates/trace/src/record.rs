@@ -1,0 +1,389 @@
+//! Records a running program to a file.
+//!
+//! A thread of its own takes what the marked threads buffer, at memory speed, and encodes it when there is time. If
+//! encoding falls behind, batches wait in memory up to a bound; beyond it the buffers fill, and what finds no room is
+//! counted as lost. At least ten times a second what there is goes to the file, so a killed program leaves a trace.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use laptime_probe::{Anchor, Batch, Config, DefaultTaken, Recorder, TickMap, Ticks, now};
+
+use crate::{
+    format::{self, Format, ReadError, WriteError},
+    live::LiveWriter,
+    time::Origin,
+};
+
+/// Why a recording could not be started or finished.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// Another recording is running.
+    #[error("cannot record to `{path}`", path = path.display())]
+    Taken {
+        /// The file asked for.
+        path: PathBuf,
+        /// What is in the way.
+        source: DefaultTaken,
+    },
+
+    /// The name says no format that a recording can be kept in.
+    #[error("`{path}` has no extension that says a trace format: use `.pftrace`, `.json` or `.json.gz`", path = path.display())]
+    Extension {
+        /// The name.
+        path: PathBuf,
+    },
+
+    /// The file cannot be made or written.
+    #[error("cannot write `{path}`", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+
+    /// The recording is whole, but could not be turned into the format asked for.
+    #[error("cannot convert the recording `{recorded}`", recorded = recorded.display())]
+    Convert {
+        /// The recording.
+        recorded: PathBuf,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// The writing thread died.
+    #[error("the thread that writes the recording died")]
+    WriterDied,
+}
+
+/// What a finished recording holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// The file.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Spans recorded.
+    pub spans: u64,
+    /// Events that could not be kept.
+    pub lost: u64,
+}
+
+/// A recording in progress; it ends when this is dropped, or with [`Recording::finish`], which says how it went.
+#[must_use = "the recording ends when this is dropped"]
+#[derive(Debug)]
+pub struct Recording {
+    path: PathBuf,
+    /// The file being written: `path`, or one beside it to be converted at the end.
+    recorded: PathBuf,
+    control: Arc<Control>,
+    writer: Option<JoinHandle<io::Result<Written>>>,
+}
+
+/// Records every thread of this process to a file, from here until the returned value is dropped.
+///
+/// The format follows the extension: `.pftrace` is written as the program runs; `.json` and `.json.gz` are made of it
+/// at the end. One recording of this kind runs at a time.
+pub fn record_to(path: impl AsRef<Path>) -> Result<Recording, RecordError> {
+    record_to_with(path, Config::default())
+}
+
+/// Records like [`record_to`], with other buffers.
+pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recording, RecordError> {
+    let path = path.as_ref().to_owned();
+    let recorded = match Format::from_path(&path) {
+        Some(Format::Pftrace) => path.clone(),
+        Some(Format::Chrome | Format::ChromeGz) => beside(&path),
+        _ => return Err(RecordError::Extension { path }),
+    };
+    let failed = |source| RecordError::Write { path: recorded.clone(), source };
+    let file = File::create(&recorded).map_err(failed)?;
+    let recorder = Recorder::new(config);
+    recorder.make_default().map_err(|source| RecordError::Taken { path: path.clone(), source })?;
+    let control = Arc::new(Control::default());
+    let thread_control = Arc::clone(&control);
+    let writer = std::thread::Builder::new()
+        .name("laptime-writer".to_owned())
+        .spawn(move || WriterThread::new(recorder, file, thread_control).run())
+        .map_err(failed)?;
+    if cfg!(panic = "abort") {
+        flush_on_panic(&control, writer.thread().clone());
+    }
+    Ok(Recording { path, recorded, control, writer: Some(writer) })
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".pftrace");
+    PathBuf::from(name)
+}
+
+impl Recording {
+    /// Ends the recording and says what it holds.
+    pub fn finish(mut self) -> Result<Recorded, RecordError> {
+        self.end().unwrap_or(Err(RecordError::WriterDied))
+    }
+
+    fn end(&mut self) -> Option<Result<Recorded, RecordError>> {
+        let writer = self.writer.take()?;
+        self.control.stop.store(true, Relaxed);
+        writer.thread().unpark();
+        Some(match writer.join() {
+            Ok(Ok(written)) => self.settle(written),
+            Ok(Err(source)) => Err(RecordError::Write { path: self.recorded.clone(), source }),
+            Err(_) => Err(RecordError::WriterDied),
+        })
+    }
+
+    fn settle(&self, written: Written) -> Result<Recorded, RecordError> {
+        let Written { spans, lost, mut bytes } = written;
+        if self.recorded != self.path {
+            convert(&self.recorded, &self.path)?;
+            bytes = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
+        }
+        Ok(Recorded { path: self.path.clone(), bytes, spans, lost })
+    }
+}
+
+fn convert(recorded: &Path, path: &Path) -> Result<(), RecordError> {
+    let boxed = |source: Box<dyn std::error::Error + Send + Sync>| RecordError::Convert {
+        recorded: recorded.to_owned(),
+        source,
+    };
+    let trace = format::read(recorded).map_err(|source: ReadError| boxed(source.into()))?;
+    format::write(&trace, path).map_err(|source: WriteError| boxed(source.into()))?;
+    // The file asked for is whole; that the other one stays does no harm.
+    let _ = std::fs::remove_file(recorded);
+    Ok(())
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// How others reach the writing thread.
+#[derive(Debug, Default)]
+struct Control {
+    stop: AtomicBool,
+    flush: Mutex<FlushState>,
+    flushed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct FlushState {
+    asked: u64,
+    done: u64,
+}
+
+impl Control {
+    fn flush_state(&self) -> MutexGuard<'_, FlushState> {
+        self.flush.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for everything recorded so far to be in the file, and waits for it, but not for ever.
+    fn flush(&self, writer: &std::thread::Thread) {
+        const LONGEST: Duration = Duration::from_secs(2);
+        let mut state = self.flush_state();
+        state.asked += 1;
+        let asked = state.asked;
+        writer.unpark();
+        let _ = self.flushed.wait_timeout_while(state, LONGEST, |state| state.done < asked);
+    }
+}
+
+/// Where a panic ends the process at once, no guard is dropped: the file is brought up to date first.
+fn flush_on_panic(control: &Arc<Control>, writer: std::thread::Thread) {
+    let control = Arc::downgrade(control);
+    let earlier = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        earlier(panic);
+        if let Some(control) = control.upgrade() {
+            control.flush(&writer);
+        }
+    }));
+}
+
+struct Written {
+    spans: u64,
+    lost: u64,
+    bytes: u64,
+}
+
+/// How long the writing thread sleeps when there is nothing to do.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long events may wait before they are in the file.
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// How often the clocks are compared.
+const ANCHOR_EVERY: Duration = Duration::from_secs(1);
+/// The first rate is measured over at least this long.
+const FIRST_BASE: Duration = Duration::from_millis(20);
+/// Words that may wait to be encoded: 256 MiB.
+const MOST_WAITING: usize = 32 << 20;
+
+/// Batches that wait to be encoded.
+#[derive(Default)]
+struct Waiting {
+    batches: VecDeque<Batch>,
+    words: usize,
+}
+
+impl Waiting {
+    /// Takes what the threads recorded, unless too much waits already: then the buffers fill, and count their losses.
+    fn drain(&mut self, recorder: &mut Recorder) {
+        if self.words >= MOST_WAITING {
+            return;
+        }
+        let mut batches = Vec::new();
+        recorder.drain(&mut batches);
+        self.words += batches.iter().map(|batch| batch.words.len()).sum::<usize>();
+        self.batches.extend(batches);
+    }
+
+    fn pop(&mut self) -> Option<Batch> {
+        let batch = self.batches.pop_front()?;
+        self.words -= batch.words.len();
+        Some(batch)
+    }
+}
+
+struct WriterThread {
+    recorder: Recorder,
+    control: Arc<Control>,
+    file: Option<File>,
+    origin: Origin,
+    first: Anchor,
+    live: Option<LiveWriter<File>>,
+    waiting: Waiting,
+    last_flush: Instant,
+    last_anchor: Instant,
+}
+
+impl WriterThread {
+    fn new(recorder: Recorder, file: File, control: Arc<Control>) -> Self {
+        let first = Anchor::take();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+        let unix_nanos = unix.and_then(|since| i64::try_from(since.as_nanos()).ok());
+        let origin = Origin { name: "start of the recording".to_owned(), unix_nanos };
+        let now = Instant::now();
+        Self {
+            recorder,
+            control,
+            file: Some(file),
+            origin,
+            first,
+            live: None,
+            waiting: Waiting::default(),
+            last_flush: now,
+            last_anchor: now,
+        }
+    }
+
+    fn run(mut self) -> io::Result<Written> {
+        self.recorder.wake_when_filling(std::thread::current());
+        loop {
+            let stop = self.control.stop.load(Relaxed);
+            let flush_asked = self.control.flush_state().asked;
+            if stop {
+                self.recorder.close();
+            }
+            self.waiting.drain(&mut self.recorder);
+            if stop {
+                return self.finish(now());
+            }
+            self.recorder.prepare_for_a_thread();
+            self.start_encoding(false)?;
+            let flush_now = self.control.flush_state().done < flush_asked;
+            if flush_now {
+                self.encode_all()?;
+            }
+            let encoded = self.encode_one()?;
+            self.keep_up_to_date(flush_now)?;
+            if flush_now {
+                self.control.flush_state().done = flush_asked;
+                self.control.flushed.notify_all();
+            }
+            if !encoded {
+                std::thread::park_timeout(PAUSE);
+            }
+        }
+    }
+
+    /// Begins to encode once the rate of the clock is known; `in_haste` measures it over a shorter time.
+    fn start_encoding(&mut self, in_haste: bool) -> io::Result<()> {
+        if self.live.is_some() {
+            return Ok(());
+        }
+        let second = Anchor::take();
+        if !in_haste && second.nanos.saturating_sub(self.first.nanos) < FIRST_BASE.as_nanos() as u64 {
+            return Ok(());
+        }
+        if let Some(map) = TickMap::new(self.first, second)
+            && let Some(file) = self.file.take()
+        {
+            self.live = Some(LiveWriter::new(file, map, &self.origin)?);
+        }
+        Ok(())
+    }
+
+    /// Encodes one batch; false if there was none to encode.
+    fn encode_one(&mut self) -> io::Result<bool> {
+        let Some(live) = &mut self.live else { return Ok(false) };
+        let Some(batch) = self.waiting.pop() else { return Ok(false) };
+        live.batch(&batch, || self.waiting.drain(&mut self.recorder))?;
+        Ok(true)
+    }
+
+    fn encode_all(&mut self) -> io::Result<()> {
+        while self.live.is_none() && self.file.is_some() {
+            self.start_encoding(true)?;
+            std::hint::spin_loop();
+        }
+        while self.encode_one()? {}
+        Ok(())
+    }
+
+    fn keep_up_to_date(&mut self, flush_now: bool) -> io::Result<()> {
+        let Some(live) = &mut self.live else { return Ok(()) };
+        live.ask_devices()?;
+        if self.last_anchor.elapsed() >= ANCHOR_EVERY {
+            self.last_anchor = Instant::now();
+            live.map_mut().correct(Anchor::take());
+        }
+        if flush_now || self.last_flush.elapsed() >= FLUSH_EVERY {
+            self.last_flush = Instant::now();
+            live.flush()?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, end: Ticks) -> io::Result<Written> {
+        // A device may still be working on what was submitted before the end; it is asked for a moment longer.
+        const DEVICE_GRACE: Duration = Duration::from_millis(200);
+        self.encode_all()?;
+        self.waiting.drain(&mut self.recorder);
+        self.encode_all()?;
+        let Some(mut live) = self.live.take() else { return Ok(Written { spans: 0, lost: 0, bytes: 0 }) };
+        let asked = Instant::now();
+        live.ask_devices()?;
+        while live.has_pending_marks() && asked.elapsed() < DEVICE_GRACE {
+            std::thread::park_timeout(Duration::from_millis(1));
+            live.ask_devices()?;
+        }
+        live.finish(end)?;
+        Ok(Written { spans: live.spans(), lost: live.lost(), bytes: live.written() })
+    }
+}

@@ -1,0 +1,88 @@
+//! Tracks: the lines of a timeline.
+
+use crate::names::NameId;
+
+/// The number of a process of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub(crate) u32);
+
+impl ProcessId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A process, or what stands for one in a trace of somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Its number as the system counts.
+    pub number: i64,
+    /// Its name.
+    pub name: NameId,
+}
+
+/// The number of a track of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrackId(pub(crate) u32);
+
+impl TrackId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a track shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TrackKind {
+    /// A thread of the host.
+    Thread,
+    /// A logical line of work of the host, not tied to a thread.
+    Lane,
+    /// A stream of a device.
+    Stream,
+    /// A copy engine of a device.
+    Copy,
+    /// A curve.
+    Counter,
+}
+
+impl TrackKind {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [Self::Thread, Self::Lane, Self::Stream, Self::Copy, Self::Counter];
+
+    /// The kind in words, as the formats store it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Thread => "host thread",
+            Self::Lane => "host lane",
+            Self::Stream => "device stream",
+            Self::Copy => "copy engine",
+            Self::Counter => "counter",
+        }
+    }
+
+    /// Finds a kind by its words.
+    pub fn from_words(words: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.words() == words)
+    }
+
+    /// Whether its spans are timed by a device.
+    pub const fn is_device(self) -> bool {
+        matches!(self, Self::Stream | Self::Copy)
+    }
+}
+
+/// A line of a timeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Track {
+    /// The process it belongs to.
+    pub process: ProcessId,
+    /// What it shows.
+    pub kind: TrackKind,
+    /// Its name.
+    pub name: NameId,
+    /// The number of the thread or stream, if it has one.
+    pub number: Option<i64>,
+    /// The unit of a curve; empty if none was given.
+    pub unit: NameId,
+}
