@@ -75,6 +75,14 @@ fn step(number: u64, sum: &mut Sum) {
     sum.exits += 2;
 }
 
+/// Has this many spans open at once.
+fn descend(depth: u64) {
+    if depth > 0 {
+        let _deep = stage!("deep", depth = depth);
+        descend(depth - 1);
+    }
+}
+
 /// Reads batches thread by thread, checking that every exit closes the span entered last.
 #[derive(Default)]
 struct Reader {
@@ -160,7 +168,7 @@ fn run(config: Config, work: impl Fn(u64, &AtomicU64) -> Sum + Sync) -> (Reader,
 
 #[test]
 fn a_drained_recording_loses_and_tears_nothing() {
-    const BURSTS: u64 = 60;
+    const BURSTS: u64 = 200;
     /// A burst fits into the buffer; the next one waits until the buffer was drained.
     const BURST: u64 = 60;
     let config = Config { bytes_a_thread: 32 << 10 };
@@ -183,16 +191,20 @@ fn a_drained_recording_loses_and_tears_nothing() {
 
 #[test]
 fn a_buffer_too_small_loses_whole_spans_and_counts_them() {
-    const STEPS: u64 = 4_000;
-    let config = Config { bytes_a_thread: 512 };
+    const STEPS: u64 = 10_000;
+    const DEPTH: u64 = 100;
+    const WORDS: usize = 64;
+    let config = Config { bytes_a_thread: WORDS * size_of::<u64>() };
     let (reader, recorded) = run(config, |index, _| {
         let mut sum = Sum::default();
         (0..STEPS).for_each(|i| step((index << 32) + i, &mut sum));
+        descend(DEPTH);
+        sum.events += DEPTH;
         sum
     });
     let lost: u64 = reader.lost.values().sum();
-    assert_eq!(recorded.events, THREADS * STEPS * 4);
+    assert_eq!(recorded.events, THREADS * (STEPS * 4 + DEPTH));
     assert_eq!(reader.total().events + lost, recorded.events);
-    assert!(lost > 0, "the buffer holds a few steps of {STEPS}");
+    assert!(lost >= THREADS * (DEPTH - WORDS as u64), "a buffer has no room for the exits of {DEPTH} open spans");
     assert!(reader.open.values().all(Vec::is_empty), "every span that was entered was left");
 }

@@ -20,12 +20,8 @@ impl Unit {
     }
 }
 
-const TIMES: [Unit; 4] = [
-    Unit::new("ns", 1),
-    Unit::new("µs", 1_000),
-    Unit::new("ms", 1_000_000),
-    Unit::new("s", 1_000_000_000),
-];
+const TIMES: [Unit; 4] =
+    [Unit::new("ns", 1), Unit::new("µs", 1_000), Unit::new("ms", 1_000_000), Unit::new("s", 1_000_000_000)];
 
 const SIZES: [Unit; 5] = [
     Unit::new("B", 1),
@@ -53,22 +49,12 @@ pub(crate) fn size_unit(bytes: impl Iterator<Item = u64> + Clone) -> Unit {
 /// tiny value among many is no reason to write all others in large numbers.
 fn unit(units: &[Unit], values: impl Iterator<Item = u64> + Clone) -> Unit {
     let largest = values.clone().max().unwrap_or(0);
-    let chosen = units
-        .iter()
-        .position(|unit| largest / unit.size < 10_000)
-        .unwrap_or(units.len() - 1);
+    let chosen = units.iter().position(|unit| largest / unit.size < 10_000).unwrap_or(units.len() - 1);
     let smaller = units[chosen.saturating_sub(1)];
     let values = values.filter(|&value| value > 0);
-    let faint = values
-        .clone()
-        .filter(|&value| value < units[chosen].size / 100)
-        .count();
+    let faint = values.clone().filter(|&value| value < units[chosen].size / 100).count();
     let is_faint = faint * 4 > values.count();
-    if is_faint && largest / smaller.size < 100_000 {
-        smaller
-    } else {
-        units[chosen]
-    }
+    if is_faint && largest / smaller.size < 100_000 { smaller } else { units[chosen] }
 }
 
 /// Writes a stored amount in a unit.
@@ -107,11 +93,7 @@ fn number(value: f64, decimals: usize) -> String {
     }
     let least = 10_f64.powi(-(decimals as i32));
     if value.abs() < least / 2.0 {
-        return if value > 0.0 {
-            format!("<{least}")
-        } else {
-            format!(">-{least}")
-        };
+        return if value > 0.0 { format!("<{least}") } else { format!(">-{least}") };
     }
     let scientific = format!("{value:.3e}");
     let rounded: f64 = scientific.parse().unwrap_or(value);
@@ -155,10 +137,7 @@ mod tests {
 
     #[test]
     fn a_column_of_times_has_one_unit() {
-        assert_eq!(
-            times([84_123_456, 41_200]),
-            ("ms", ["84.12".into(), "0.041".into()])
-        );
+        assert_eq!(times([84_123_456, 41_200]), ("ms", ["84.12".into(), "0.041".into()]));
         assert_eq!(times([950, 12]), ("ns", ["950".into(), "12".into()]));
         assert_eq!(times([5_200_000_000]), ("ms", ["5,200".into()]));
         assert_eq!(times([12_000_000_000]), ("s", ["12.00".into()]));
@@ -166,10 +145,7 @@ mod tests {
 
     #[test]
     fn a_smaller_unit_is_taken_where_many_values_would_lose_their_figures() {
-        assert_eq!(
-            times([84_123_456, 3_100]),
-            ("µs", ["84,120".into(), "3.100".into()])
-        );
+        assert_eq!(times([84_123_456, 3_100]), ("µs", ["84,120".into(), "3.100".into()]));
     }
 
     #[test]
@@ -180,44 +156,29 @@ mod tests {
 
     #[test]
     fn a_value_too_small_for_the_unit_is_not_shown_as_zero() {
-        assert_eq!(
-            times([900_000_000_000, 12, 0]),
-            ("s", ["900.0".into(), "<0.001".into(), "0".into()])
-        );
+        assert_eq!(times([900_000_000_000, 12, 0]), ("s", ["900.0".into(), "<0.001".into(), "0".into()]));
     }
 
     #[test]
     fn a_column_of_sizes_has_one_unit() {
         let sizes = [8 << 30, 3 << 19];
         let unit = size_unit(sizes.into_iter());
-        assert_eq!(
-            (unit.name, sizes.map(|size| amount(size, unit))),
-            ("MiB", ["8,192".into(), "1.500".into()])
-        );
+        assert_eq!((unit.name, sizes.map(|size| amount(size, unit))), ("MiB", ["8,192".into(), "1.500".into()]));
     }
 
     #[test]
     fn rounding_up_does_not_add_a_figure() {
-        assert_eq!(
-            [999.96, 9.9996, 0.9999].map(|value| number(value, 3)),
-            ["1,000", "10.00", "1.000"]
-        );
+        assert_eq!([999.96, 9.9996, 0.9999].map(|value| number(value, 3)), ["1,000", "10.00", "1.000"]);
     }
 
     #[test]
     fn shares_are_shown_as_per_cent_with_one_decimal() {
-        assert_eq!(
-            [1.0, 0.4237, 0.0001, 0.0].map(per_cent),
-            ["100.0", "42.4", "<0.1", "0"]
-        );
+        assert_eq!([1.0, 0.4237, 0.0001, 0.0].map(per_cent), ["100.0", "42.4", "<0.1", "0"]);
     }
 
     #[test]
     fn counts_keep_all_digits_and_separate_thousands() {
-        assert_eq!(
-            [7, 999, 12_345, 1_234_567].map(count),
-            ["7", "999", "12,345", "1,234,567"]
-        );
+        assert_eq!([7, 999, 12_345, 1_234_567].map(count), ["7", "999", "12,345", "1,234,567"]);
     }
 
     #[test]

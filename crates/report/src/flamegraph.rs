@@ -72,10 +72,7 @@ pub fn flamegraph<S: AsRef<str>>(
     let mut stacks = Stacks::default();
     for (at, text) in folded.into_iter().enumerate() {
         let text = text.as_ref();
-        let bad = || FlameError::Line {
-            line: at + 1,
-            text: text.chars().take(80).collect(),
-        };
+        let bad = || FlameError::Line { line: at + 1, text: text.chars().take(80).collect() };
         let (stack, weight) = text.rsplit_once(' ').ok_or_else(bad)?;
         stacks.add(stack, weight.parse().map_err(|_| bad())?)?;
     }
@@ -86,11 +83,7 @@ pub fn flamegraph<S: AsRef<str>>(
     let mut palette = stacks.palette();
     let mut options = inferno_options(options, stacks.total);
     options.palette_map = Some(&mut palette);
-    Ok(from_lines(
-        &mut options,
-        lines.iter().map(String::as_str),
-        out,
-    )?)
+    Ok(from_lines(&mut options, lines.iter().map(String::as_str), out)?)
 }
 
 /// Stacks in the order in which they are drawn.
@@ -127,20 +120,13 @@ impl Stacks {
     /// Returns the lines for inferno, which takes those of a chart backwards.
     fn lines(&self) -> Vec<String> {
         let stacks = self.weights.values().rev();
-        stacks
-            .map(|(stack, weight)| format!("{stack} {weight}"))
-            .collect()
+        stacks.map(|(stack, weight)| format!("{stack} {weight}")).collect()
     }
 
     fn palette(&self) -> PaletteMap {
         let mut palette = PaletteMap::default();
         // The frame below all others has no name.
-        for name in self
-            .frames
-            .keys()
-            .map(|(_, name)| name.as_str())
-            .chain([""])
-        {
+        for name in self.frames.keys().map(|(_, name)| name.as_str()).chain([""]) {
             palette.insert(name, colour(name));
         }
         palette
@@ -157,10 +143,7 @@ fn guard(name: &str) -> String {
     if name.is_empty() {
         return "(no name)".to_owned();
     }
-    let is_number = |text: &str| {
-        text.chars()
-            .all(|char| char.is_ascii_digit() || char == '.')
-    };
+    let is_number = |text: &str| text.chars().all(|char| char.is_ascii_digit() || char == '.');
     if name.rsplit_once(' ').is_some_and(|(_, end)| is_number(end)) {
         name.push(NOTHING);
     }
@@ -175,24 +158,17 @@ fn guard(name: &str) -> String {
 /// are not always.
 fn colour(name: &str) -> Color {
     // FNV-1a: short, and the same on every machine and with every compiler.
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     let part = |shift: u32, range: u64| ((hash >> shift) % (range + 1)) as u8;
-    Color {
-        r: 240 + part(40, 15),
-        g: 145 + part(16, 85),
-        b: 75 + part(28, 60),
-    }
+    Color { r: 240 + part(40, 15), g: 145 + part(16, 85), b: 75 + part(28, 60) }
 }
 
 fn inferno_options<'a>(options: &FlameOptions, total: u64) -> Options<'a> {
     let mut inferno = Options::default();
     inferno.title = visible(&options.title).into_owned();
-    inferno.subtitle = options
-        .subtitle
-        .as_deref()
-        .map(|text| visible(text).into_owned());
+    inferno.subtitle = options.subtitle.as_deref().map(|text| visible(text).into_owned());
     (inferno.count_name, inferno.factor) = match &options.weights {
         Weights::Nanos => time_unit(total),
         Weights::Counted(name) => ((*name).to_owned(), 1.0),
@@ -201,11 +177,7 @@ fn inferno_options<'a>(options: &FlameOptions, total: u64) -> Options<'a> {
     inferno.text_truncate_direction = TextTruncateDirection::Right;
     inferno.frame_height = 18;
     inferno.bgcolors = Some(BackgroundColor::Grey);
-    inferno.stroke_color = StrokeColor::Color(Color {
-        r: 255,
-        g: 255,
-        b: 255,
-    });
+    inferno.stroke_color = StrokeColor::Color(Color { r: 255, g: 255, b: 255 });
     // The mode that keeps the order of the lines: inferno's own sorts them as
     // text, which tears `a` and `a;b` apart where there is an `a-b`.
     inferno.flame_chart = true;
@@ -228,10 +200,7 @@ mod tests {
     #[test]
     fn the_unit_suits_the_whole() {
         let totals = [9_999_999, 84_000_000, 12_000_000_000, u64::MAX];
-        assert_eq!(
-            totals.map(|total| time_unit(total).0),
-            ["ns", "µs", "ms", "s"]
-        );
+        assert_eq!(totals.map(|total| time_unit(total).0), ["ns", "µs", "ms", "s"]);
     }
 
     #[test]
@@ -246,13 +215,7 @@ mod tests {
     #[test]
     fn names_that_inferno_would_misread_are_guarded() {
         let names = ["layer 12", "# note", "", "v1.5", "a\nb"];
-        let expected = [
-            "layer 12\u{200b}",
-            "\u{200b}# note",
-            "(no name)",
-            "v1.5",
-            "a\\nb",
-        ];
+        let expected = ["layer 12\u{200b}", "\u{200b}# note", "(no name)", "v1.5", "a\\nb"];
         assert_eq!(names.map(guard), expected);
     }
 }

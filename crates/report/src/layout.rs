@@ -31,10 +31,7 @@ pub(crate) struct ShownCell {
 impl Shown {
     /// Returns how many columns of a terminal the column would like to have.
     pub(crate) fn natural_width(&self) -> usize {
-        let cells = self
-            .cells
-            .iter()
-            .map(|cell| cell.guides.width() + width(&cell.text));
+        let cells = self.cells.iter().map(|cell| cell.guides.width() + width(&cell.text));
         cells.chain([width(&self.header)]).max().unwrap_or(0)
     }
 }
@@ -81,13 +78,7 @@ fn shown<'a>(column: &Column, cells: impl Iterator<Item = &'a Cell> + Clone) -> 
 fn with_guides<'a>(cells: impl Iterator<Item = &'a Cell>, texts: Vec<String>) -> Vec<ShownCell> {
     let depths: Vec<_> = cells.map(depth).collect();
     let parts = guides(&depths).into_iter().zip(depths).zip(texts);
-    parts
-        .map(|((guides, depth), text)| ShownCell {
-            guides,
-            depth: depth.unwrap_or(0),
-            text,
-        })
-        .collect()
+    parts.map(|((guides, depth), text)| ShownCell { guides, depth: depth.unwrap_or(0), text }).collect()
 }
 
 fn depth(cell: &Cell) -> Option<usize> {
@@ -111,9 +102,7 @@ fn header(label: &str, unit: Option<&str>) -> String {
 
 /// Returns the unit that all cells of a column have in common.
 fn common_unit<'a>(scale: &Scale, cells: impl Iterator<Item = &'a Cell>) -> Option<&'static str> {
-    let mut units = cells
-        .filter(|cell| !cell.is_empty())
-        .map(|cell| scale.unit_name(cell));
+    let mut units = cells.filter(|cell| !cell.is_empty()).map(|cell| scale.unit_name(cell));
     let first = units.next()?;
     units.all(|unit| unit == first).then_some(first)?
 }
@@ -139,11 +128,7 @@ impl Scale {
             Cell::Number(number) => !number.is_finite() || number.fract() == 0.0,
             _ => true,
         });
-        Self {
-            time: figures::time_unit(times),
-            size: figures::size_unit(sizes),
-            is_whole,
-        }
+        Self { time: figures::time_unit(times), size: figures::size_unit(sizes), is_whole }
     }
 
     fn unit_name(&self, cell: &Cell) -> Option<&'static str> {
@@ -186,11 +171,7 @@ mod tests {
 
     #[test]
     fn the_header_names_the_unit_of_the_column() {
-        let shown = columns(&table([
-            Cell::Nanos(84_123_456),
-            Cell::Empty,
-            Cell::Nanos(5_000_000),
-        ]));
+        let shown = columns(&table([Cell::Nanos(84_123_456), Cell::Empty, Cell::Nanos(5_000_000)]));
         assert_eq!(shown[0].header, "x (ms)");
         assert_eq!(texts(&shown[0]), ["84.12 ", "", "5.000"]);
     }
@@ -214,15 +195,7 @@ mod tests {
 
     #[test]
     fn a_single_value_carries_its_unit() {
-        let cells = [
-            Cell::Nanos(84_123_456),
-            Cell::Share(0.5),
-            Cell::Count(1200),
-            Cell::Empty,
-        ];
-        assert_eq!(
-            cells.each_ref().map(single),
-            ["84.12 ms", "50.0 %", "1,200", ""]
-        );
+        let cells = [Cell::Nanos(84_123_456), Cell::Share(0.5), Cell::Count(1200), Cell::Empty];
+        assert_eq!(cells.each_ref().map(single), ["84.12 ms", "50.0 %", "1,200", ""]);
     }
 }

@@ -31,6 +31,7 @@ pub mod format;
 mod layout;
 mod machine;
 pub mod table;
+pub mod tables;
 mod tree;
 mod visible;
 

@@ -53,20 +53,16 @@ impl Serialize for Machine<'_> {
             Self::Missing => serializer.serialize_none(),
             Self::Text(text) => serializer.serialize_str(text),
             Self::Bool(yes) => serializer.serialize_bool(*yes),
-            Self::Digits(digits) => RawValue::from_string(digits.clone())
-                .map_err(serde::ser::Error::custom)?
-                .serialize(serializer),
+            Self::Digits(digits) => {
+                RawValue::from_string(digits.clone()).map_err(serde::ser::Error::custom)?.serialize(serializer)
+            }
         }
     }
 }
 
 /// Returns the columns that programs see, each with its place in the table.
 pub(crate) fn columns(table: &Table) -> impl Iterator<Item = (usize, &Column)> + Clone {
-    table
-        .columns
-        .iter()
-        .enumerate()
-        .filter(|(_, column)| column.show != Show::HumanOnly)
+    table.columns.iter().enumerate().filter(|(_, column)| column.show != Show::HumanOnly)
 }
 
 /// Writes nanoseconds as milliseconds, exactly and without trailing zeros.
@@ -75,19 +71,13 @@ fn milliseconds(nanos: u64) -> String {
     if rest == 0 {
         return whole.to_string();
     }
-    format!("{whole}.{rest:06}")
-        .trim_end_matches('0')
-        .to_owned()
+    format!("{whole}.{rest:06}").trim_end_matches('0').to_owned()
 }
 
 /// Writes the shortest digits that read back as the same number.
 fn shortest(number: f64) -> String {
     let plain = number == 0.0 || (1e-5..1e16).contains(&number.abs());
-    if plain {
-        format!("{number}")
-    } else {
-        format!("{number:e}")
-    }
+    if plain { format!("{number}") } else { format!("{number:e}") }
 }
 
 #[cfg(test)]
@@ -97,33 +87,20 @@ mod tests {
     #[test]
     fn nanoseconds_are_written_as_exact_milliseconds() {
         let nanos = [0, 1, 1_234_567, 1_500_000, 42_000_000, u64::MAX];
-        let expected = [
-            "0",
-            "0.000001",
-            "1.234567",
-            "1.5",
-            "42",
-            "18446744073709.551615",
-        ];
+        let expected = ["0", "0.000001", "1.234567", "1.5", "42", "18446744073709.551615"];
         assert_eq!(nanos.map(milliseconds), expected);
     }
 
     #[test]
     fn numbers_are_written_in_the_fewest_digits() {
         let numbers = [0.0, 0.1, 3.0, -2.5, 1e300, 2.5e-9];
-        assert_eq!(
-            numbers.map(shortest),
-            ["0", "0.1", "3", "-2.5", "1e300", "2.5e-9"]
-        );
+        assert_eq!(numbers.map(shortest), ["0", "0.1", "3", "-2.5", "1e300", "2.5e-9"]);
     }
 
     #[test]
     fn a_missing_value_is_an_empty_field_and_a_null() {
         for cell in [Cell::Empty, Cell::Number(f64::NAN)] {
-            assert_eq!(
-                serde_json::to_string(&Machine::from(&cell)).unwrap(),
-                "null"
-            );
+            assert_eq!(serde_json::to_string(&Machine::from(&cell)).unwrap(), "null");
             assert_eq!(Machine::from(&cell).into_field(), "");
         }
     }

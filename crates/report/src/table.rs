@@ -23,13 +23,7 @@ impl Table {
     /// Makes a table without rows.
     pub fn new(name: &'static str, columns: impl Into<Vec<Column>>) -> Self {
         let columns = columns.into();
-        Self {
-            name,
-            columns,
-            rows: Vec::new(),
-            facts: Vec::new(),
-            notes: Vec::new(),
-        }
+        Self { name, columns, rows: Vec::new(), facts: Vec::new(), notes: Vec::new() }
     }
 
     /// Adds a row, one cell a column.
@@ -45,20 +39,12 @@ impl Table {
 
     /// Adds a fact that people and machines see.
     pub fn fact(&mut self, key: &'static str, label: &'static str, value: impl Into<Cell>) {
-        self.facts.push(Fact {
-            key,
-            label: Some(label),
-            value: value.into(),
-        });
+        self.facts.push(Fact { key, label: Some(label), value: value.into() });
     }
 
     /// Adds a fact for machines alone, for what people read in a note.
     pub fn machine_fact(&mut self, key: &'static str, value: impl Into<Cell>) {
-        self.facts.push(Fact {
-            key,
-            label: None,
-            value: value.into(),
-        });
+        self.facts.push(Fact { key, label: None, value: value.into() });
     }
 
     /// Adds a sentence for people.
@@ -68,9 +54,7 @@ impl Table {
 
     /// Returns the cells of a column from top to bottom.
     pub(crate) fn cells(&self, column: usize) -> impl Iterator<Item = &Cell> + Clone {
-        self.rows
-            .iter()
-            .map(move |row| row.get(column).unwrap_or(&Cell::Empty))
+        self.rows.iter().map(move |row| row.get(column).unwrap_or(&Cell::Empty))
     }
 }
 
@@ -90,36 +74,22 @@ pub struct Column {
 impl Column {
     /// Makes a column that everyone sees and that is never dropped.
     pub fn new(key: &'static str, label: &'static str) -> Self {
-        Self {
-            key,
-            label,
-            keep: Keep::Always,
-            show: Show::Everywhere,
-        }
+        Self { key, label, keep: Keep::Always, show: Show::Everywhere }
     }
 
     /// Lets the column go when space is short, highest `order` first.
     pub fn drop(self, order: u8) -> Self {
-        Self {
-            keep: Keep::Drop(order),
-            ..self
-        }
+        Self { keep: Keep::Drop(order), ..self }
     }
 
     /// Shows the column in csv, tsv, json and jsonl alone.
     pub fn machine_only(self) -> Self {
-        Self {
-            show: Show::MachineOnly,
-            ..self
-        }
+        Self { show: Show::MachineOnly, ..self }
     }
 
     /// Shows the column in text and Markdown alone.
     pub fn human_only(self) -> Self {
-        Self {
-            show: Show::HumanOnly,
-            ..self
-        }
+        Self { show: Show::HumanOnly, ..self }
     }
 
     fn key_fits(&self, cell: &Cell) -> bool {
@@ -201,11 +171,7 @@ impl Cell {
 
     /// Makes a node of a tree with `depth` ancestors.
     pub fn tree(depth: usize, label: impl Into<String>, path: impl Into<String>) -> Self {
-        Self::Tree {
-            depth,
-            label: label.into(),
-            path: path.into(),
-        }
+        Self::Tree { depth, label: label.into(), path: path.into() }
     }
 
     /// Tells whether there is nothing to show.

@@ -29,11 +29,7 @@ impl Guides {
         }
         let room = limit.saturating_sub(width(CUT)) / STEP;
         let kept = &self.0[self.0.len() - room.min(self.0.len())..];
-        if limit < width(CUT) {
-            String::new()
-        } else {
-            format!("{CUT}{}", kept.concat())
-        }
+        if limit < width(CUT) { String::new() } else { format!("{CUT}{}", kept.concat()) }
     }
 }
 
@@ -48,16 +44,8 @@ pub(crate) fn guides(depths: &[Option<usize>]) -> Vec<Guides> {
         let Some(depth) = *depth else { continue };
         follows.resize(depth + 1, false);
         if depth > 0 {
-            guides.0.extend(
-                follows[1..depth]
-                    .iter()
-                    .map(|&more| if more { "│   " } else { "    " }),
-            );
-            guides.0.push(if follows[depth] {
-                "├── "
-            } else {
-                "└── "
-            });
+            guides.0.extend(follows[1..depth].iter().map(|&more| if more { "│   " } else { "    " }));
+            guides.0.push(if follows[depth] { "├── " } else { "└── " });
         }
         follows[depth] = true;
     }
@@ -70,10 +58,7 @@ mod tests {
 
     fn drawn(depths: &[usize]) -> Vec<String> {
         let depths: Vec<_> = depths.iter().copied().map(Some).collect();
-        guides(&depths)
-            .iter()
-            .map(|guides| guides.draw(80))
-            .collect()
+        guides(&depths).iter().map(|guides| guides.draw(80)).collect()
     }
 
     #[test]
@@ -95,9 +80,6 @@ mod tests {
     #[test]
     fn guides_too_deep_for_the_column_lose_their_outer_levels() {
         let deep = Guides(vec!["│   ", "    ", "└── "]);
-        assert_eq!(
-            [12, 11, 6, 2, 1].map(|limit| deep.draw(limit)),
-            ["│       └── ", "…     └── ", "… └── ", "… ", ""]
-        );
+        assert_eq!([12, 11, 6, 2, 1].map(|limit| deep.draw(limit)), ["│       └── ", "…     └── ", "… └── ", "… ", ""]);
     }
 }

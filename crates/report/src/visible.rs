@@ -23,9 +23,7 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
             '\n' => shown.push_str("\\n"),
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
-            char if char.is_ascii_control() => {
-                push(&mut shown, format_args!("\\x{:02x}", char as u32))
-            }
+            char if char.is_ascii_control() => push(&mut shown, format_args!("\\x{:02x}", char as u32)),
             char if is_hidden(char) => push(&mut shown, format_args!("\\u{{{:x}}}", char as u32)),
             char => shown.push(char),
         }
@@ -34,23 +32,16 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
 }
 
 fn push(text: &mut String, escape: std::fmt::Arguments<'_>) {
-    text.write_fmt(escape)
-        .expect("a string takes everything written to it");
+    text.write_fmt(escape).expect("a string takes everything written to it");
 }
 
 /// Tells whether a character is a control, a line separator, a sign of
 /// direction, a zero-width space or not a character at all.
 fn is_hidden(char: char) -> bool {
     char.is_control()
-        || matches!(
-            char,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
-        )
+        || matches!(char, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}')
         || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-        || matches!(
-            char,
-            '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}'
-        )
+        || matches!(char, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}')
         || matches!(char, '\u{e0000}'..='\u{e007f}')
 }
 
@@ -123,9 +114,6 @@ mod tests {
 
     #[test]
     fn an_emoji_made_by_a_variation_selector_counts_as_two() {
-        assert_eq!(
-            shorten("\u{2764}\u{fe0f}\u{2764}\u{fe0f}", 3),
-            "\u{2764}\u{fe0f}…"
-        );
+        assert_eq!(shorten("\u{2764}\u{fe0f}\u{2764}\u{fe0f}", 3), "\u{2764}\u{fe0f}…");
     }
 }

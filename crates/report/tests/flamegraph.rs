@@ -4,11 +4,7 @@ use laptime_report::{FlameError, FlameOptions, Weights, flamegraph};
 use roxmltree::{Document, ParsingOptions};
 
 fn options(title: &str) -> FlameOptions {
-    FlameOptions {
-        title: title.into(),
-        subtitle: None,
-        weights: Weights::Nanos,
-    }
+    FlameOptions { title: title.into(), subtitle: None, weights: Weights::Nanos }
 }
 
 fn draw(folded: &[&str]) -> Result<String, FlameError> {
@@ -19,17 +15,10 @@ fn draw(folded: &[&str]) -> Result<String, FlameError> {
 
 /// Returns what a reader of the graph sees when pointing at each frame, sorted.
 fn frames(svg: &str) -> Vec<String> {
-    let options = ParsingOptions {
-        allow_dtd: true,
-        ..ParsingOptions::default()
-    };
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
     let document = Document::parse_with_options(svg, options).expect("the SVG is well-formed");
-    let titles = document
-        .descendants()
-        .filter(|node| node.has_tag_name("title"));
-    let mut frames: Vec<_> = titles
-        .filter_map(|node| node.text().map(str::to_owned))
-        .collect();
+    let titles = document.descendants().filter(|node| node.has_tag_name("title"));
+    let mut frames: Vec<_> = titles.filter_map(|node| node.text().map(str::to_owned)).collect();
     frames.sort();
     frames
 }
@@ -57,52 +46,29 @@ fn the_same_stacks_give_the_same_bytes() {
 #[test]
 fn a_frame_is_whole_where_another_name_sorts_between_it_and_its_child() {
     let svg = draw(&["a 10", "a-b 10", "a;b 20"]).unwrap();
-    let expected = [
-        "a (30 ns, 75.00%)",
-        "a-b (10 ns, 25.00%)",
-        "all (40 ns, 100%)",
-        "b (20 ns, 50.00%)",
-    ];
+    let expected = ["a (30 ns, 75.00%)", "a-b (10 ns, 25.00%)", "all (40 ns, 100%)", "b (20 ns, 50.00%)"];
     assert_eq!(frames(&svg), expected);
 }
 
 #[test]
 fn a_name_that_ends_in_a_number_is_not_taken_for_a_weight() {
     let svg = draw(&["layer 12 30", "layer 12;mlp 10"]).unwrap();
-    let expected = [
-        "all (40 ns, 100%)",
-        "layer 12\u{200b} (40 ns, 100.00%)",
-        "mlp (10 ns, 25.00%)",
-    ];
+    let expected = ["all (40 ns, 100%)", "layer 12\u{200b} (40 ns, 100.00%)", "mlp (10 ns, 25.00%)"];
     assert_eq!(frames(&svg), expected);
 }
 
 #[test]
 fn hostile_names_give_a_well_formed_drawing() {
     let long = "x".repeat(10_000);
-    let names = [
-        "</script><script>alert(1)",
-        "\"q\" 'q' & &lt ]]>",
-        "\u{1b}[31m\0\u{ffff}",
-        &long,
-    ];
-    let folded: Vec<_> = names
-        .iter()
-        .map(|name| format!("{name};{name} 7"))
-        .collect();
+    let names = ["</script><script>alert(1)", "\"q\" 'q' & &lt ]]>", "\u{1b}[31m\0\u{ffff}", &long];
+    let folded: Vec<_> = names.iter().map(|name| format!("{name};{name} 7")).collect();
     let mut svg = Vec::new();
-    let title = FlameOptions {
-        subtitle: Some(names.concat()),
-        ..options(&names.concat())
-    };
+    let title = FlameOptions { subtitle: Some(names.concat()), ..options(&names.concat()) };
     flamegraph(&folded, &title, &mut svg).unwrap();
     let frames = frames(&String::from_utf8(svg).unwrap());
     assert_eq!(frames.len(), 1 + 2 * names.len());
     for shown in [names[0], names[1], "\\x1b[31m\\x00\\u{ffff}", &long] {
-        assert!(
-            frames.contains(&format!("{shown} (7 ns, 25.00%)")),
-            "{shown}"
-        );
+        assert!(frames.contains(&format!("{shown} (7 ns, 25.00%)")), "{shown}");
     }
 }
 
@@ -125,10 +91,7 @@ fn a_line_without_a_weight_is_named() {
 #[test]
 fn weights_beyond_64_bits_are_an_error() {
     let most = u64::MAX;
-    for folded in [
-        [format!("a {most}"), "a 1".into()],
-        [format!("a {most}"), "b 1".into()],
-    ] {
+    for folded in [[format!("a {most}"), "a 1".into()], [format!("a {most}"), "b 1".into()]] {
         let drawn = flamegraph(&folded, &options("heavy"), std::io::sink());
         assert!(matches!(drawn, Err(FlameError::TooHeavy)));
     }

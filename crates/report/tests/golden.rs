@@ -16,9 +16,7 @@ fn written(table: &Table, format: Format, style: TextStyle) -> String {
 }
 
 fn compare(file: &str, found: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data")
-        .join(file);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file);
     if env::var_os("LAPTIME_BLESS").is_some() {
         fs::write(&path, found).expect("the golden file can be written");
     }
@@ -27,25 +25,13 @@ fn compare(file: &str, found: &str) {
 }
 
 fn compare_text(case: &str, table: &Table, width: usize) {
-    let style = TextStyle {
-        width,
-        colour: false,
-    };
-    compare(
-        &format!("{case}_{width}.txt"),
-        &written(table, Format::Text, style),
-    );
+    let style = TextStyle { width, colour: false };
+    compare(&format!("{case}_{width}.txt"), &written(table, Format::Text, style));
 }
 
 fn compare_others(case: &str, table: &Table) {
-    let style = TextStyle {
-        width: 80,
-        colour: false,
-    };
-    for format in Format::ALL
-        .into_iter()
-        .filter(|&format| format != Format::Text)
-    {
+    let style = TextStyle { width: 80, colour: false };
+    for format in Format::ALL.into_iter().filter(|&format| format != Format::Text) {
         compare(&format!("{case}.{format}"), &written(table, format, style));
     }
 }
@@ -62,14 +48,8 @@ fn stages_look_right_on_a_wide_terminal() {
 
 #[test]
 fn stages_look_right_in_colour() {
-    let style = TextStyle {
-        width: 140,
-        colour: true,
-    };
-    compare(
-        "stages_colour.txt",
-        &written(&tables::stages(), Format::Text, style),
-    );
+    let style = TextStyle { width: 140, colour: true };
+    compare("stages_colour.txt", &written(&tables::stages(), Format::Text, style));
 }
 
 #[test]

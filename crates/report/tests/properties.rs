@@ -31,8 +31,7 @@ fn maybe(cell: impl Strategy<Value = Cell>) -> impl Strategy<Value = Cell> {
 }
 
 fn row() -> impl Strategy<Value = Vec<Cell>> {
-    let name = (0..30_usize, any::<String>())
-        .prop_map(|(depth, name)| Cell::tree(depth, name.clone(), name));
+    let name = (0..30_usize, any::<String>()).prop_map(|(depth, name)| Cell::tree(depth, name.clone(), name));
     let cells = (
         maybe(name),
         maybe(any::<String>().prop_map(Cell::Text)),
@@ -55,10 +54,7 @@ prop_compose! {
 
 fn written(table: &Table, format: Format, width: usize) -> String {
     let mut out = Vec::new();
-    let style = TextStyle {
-        width,
-        colour: false,
-    };
+    let style = TextStyle { width, colour: false };
     write(table, format, style, &mut out).expect("a vector takes everything");
     String::from_utf8(out).expect("all formats are text")
 }
@@ -81,9 +77,7 @@ fn read_back(key: &str, field: &str) -> Cell {
 
 fn nanos(milliseconds: &str) -> u64 {
     let (whole, rest) = milliseconds.split_once('.').unwrap_or((milliseconds, ""));
-    format!("{whole}{rest:0<6}")
-        .parse()
-        .expect("the field is a decimal")
+    format!("{whole}{rest:0<6}").parse().expect("the field is a decimal")
 }
 
 /// Returns the cell without what delimited files do not carry.
@@ -98,18 +92,10 @@ fn carried(cell: &Cell) -> Cell {
 }
 
 fn parsed(text: &str, delimiter: u8) -> Vec<Vec<Cell>> {
-    let mut reader = csv::ReaderBuilder::new()
-        .delimiter(delimiter)
-        .from_reader(text.as_bytes());
-    let records = reader
-        .records()
-        .map(|record| record.expect("the rows are regular"));
+    let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(text.as_bytes());
+    let records = reader.records().map(|record| record.expect("the rows are regular"));
     let row = |record: csv::StringRecord| {
-        COLUMNS
-            .iter()
-            .zip(&record)
-            .map(|((key, _), field)| read_back(key, field))
-            .collect()
+        COLUMNS.iter().zip(&record).map(|((key, _), field)| read_back(key, field)).collect()
     };
     records.map(row).collect()
 }

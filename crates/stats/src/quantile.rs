@@ -22,10 +22,7 @@ impl Sorted<f64> {
     /// Sorts the values, or names the first that is infinite or not a number.
     pub fn from_unsorted(mut values: Vec<f64>) -> Result<Self, NotFinite> {
         if let Some(index) = values.iter().position(|value| !value.is_finite()) {
-            return Err(NotFinite {
-                index,
-                value: values[index],
-            });
+            return Err(NotFinite { index, value: values[index] });
         }
         values.sort_unstable_by(f64::total_cmp);
         Ok(Self(values))
@@ -95,11 +92,7 @@ pub fn quantile_of_sorted<T: Value>(values: &[T], q: f64) -> Option<f64> {
     let rank = last as f64 * q;
     let below = (rank.floor() as usize).min(last);
     let above = (below + 1).min(last);
-    Some(T::between(
-        values[below],
-        values[above],
-        rank - below as f64,
-    ))
+    Some(T::between(values[below], values[above], rank - below as f64))
 }
 
 /// A kind of number that quantiles are taken of: `f64` or `u64`.
@@ -114,11 +107,7 @@ impl Value for f64 {
     // numpy's switch of formula half-way does not promise in the last bit.
     fn between(low: f64, high: f64, share: f64) -> f64 {
         let width = high - low;
-        if width.is_finite() {
-            (low + width * share).min(high)
-        } else {
-            low * (1.0 - share) + high * share
-        }
+        if width.is_finite() { (low + width * share).min(high) } else { low * (1.0 - share) + high * share }
     }
 }
 
@@ -147,11 +136,7 @@ pub struct NotFinite {
 
 impl fmt::Display for NotFinite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "value {} is `{}`, expected a finite number",
-            self.index, self.value
-        )
+        write!(f, "value {} is `{}`, expected a finite number", self.index, self.value)
     }
 }
 
@@ -168,10 +153,7 @@ mod tests {
     #[test]
     fn nothing_has_no_quantile() {
         let nothing = sorted(&[]);
-        assert_eq!(
-            (nothing.median(), nothing.min(), nothing.max()),
-            (None, None, None)
-        );
+        assert_eq!((nothing.median(), nothing.min(), nothing.max()), (None, None, None));
         assert!(nothing.is_empty());
     }
 
@@ -196,22 +178,13 @@ mod tests {
     #[test]
     fn a_value_that_is_not_a_number_is_refused_and_named() {
         let error = Sorted::<f64>::from_unsorted(vec![1.0, f64::NAN]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "value 1 is `NaN`, expected a finite number"
-        );
+        assert_eq!(error.to_string(), "value 1 is `NaN`, expected a finite number");
     }
 
     #[test]
     fn an_infinite_value_is_refused() {
         let refused = Sorted::<f64>::from_unsorted(vec![f64::INFINITY]);
-        assert_eq!(
-            refused,
-            Err(NotFinite {
-                index: 0,
-                value: f64::INFINITY
-            })
-        );
+        assert_eq!(refused, Err(NotFinite { index: 0, value: f64::INFINITY }));
     }
 
     #[test]
@@ -223,9 +196,6 @@ mod tests {
     fn large_integers_are_interpolated_to_the_nearest_float() {
         let low = (1 << 62) + 1;
         let high = (1 << 62) + 4096;
-        assert_eq!(
-            quantile_of_sorted(&[low, high], 0.25),
-            Some((low + 1024) as f64)
-        );
+        assert_eq!(quantile_of_sorted(&[low, high], 0.25), Some((low + 1024) as f64));
     }
 }

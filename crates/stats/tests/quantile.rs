@@ -17,15 +17,9 @@ fn quantiles_equal_those_of_numpy() {
             panic!("`{line}` does not have four columns");
         };
         let values = values.split(' ').map(number).collect();
-        let found = Sorted::<f64>::from_unsorted(values)
-            .unwrap()
-            .quantile(number(q))
-            .unwrap();
+        let found = Sorted::<f64>::from_unsorted(values).unwrap().quantile(number(q)).unwrap();
         let error = (found - number(expected)).abs();
-        assert!(
-            error <= 1e-14 * found.abs(),
-            "{case} at {q}: {found}, numpy has {expected}"
-        );
+        assert!(error <= 1e-14 * found.abs(), "{case} at {q}: {found}, numpy has {expected}");
     }
 }
 

@@ -41,7 +41,7 @@ impl<'a> Table<'a> {
         let ratios = [false, true].map(|fields| self.cheaper_than_chrome(variant, fields));
         let mut cells: Vec<String> = nanos.map(figure).collect();
         cells.extend(bytes.map(figure));
-        cells.extend(ratios.map(|ratio| ratio.map_or_else(String::new, |ratio| format!("{ratio:.1}x"))));
+        cells.extend(ratios.map(figure));
         cells
     }
 }

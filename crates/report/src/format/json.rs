@@ -33,11 +33,7 @@ impl Serialize for Whole<'_> {
         for fact in &table.facts {
             map.serialize_entry(fact.key, &Machine::from(&fact.value))?;
         }
-        let rows: Vec<_> = table
-            .rows
-            .iter()
-            .map(|cells| Row { table, cells })
-            .collect();
+        let rows: Vec<_> = table.rows.iter().map(|cells| Row { table, cells }).collect();
         map.serialize_entry(table.name, &rows)?;
         map.serialize_entry("notes", &table.notes)?;
         map.end()
@@ -52,7 +48,6 @@ struct Row<'a> {
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let cell = |at| Machine::from(self.cells.get(at).unwrap_or(&Cell::Empty));
-        serializer
-            .collect_map(machine::columns(self.table).map(|(at, column)| (column.key, cell(at))))
+        serializer.collect_map(machine::columns(self.table).map(|(at, column)| (column.key, cell(at))))
     }
 }

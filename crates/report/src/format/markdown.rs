@@ -33,13 +33,7 @@ fn facts(table: &Table) -> impl Iterator<Item = String> {
         .facts
         .iter()
         .filter(|fact| !fact.value.is_empty())
-        .filter_map(|fact| {
-            Some(format!(
-                "- {}: {}",
-                fact.label?,
-                escape(&layout::single(&fact.value))
-            ))
-        })
+        .filter_map(|fact| Some(format!("- {}: {}", fact.label?, escape(&layout::single(&fact.value)))))
 }
 
 fn write_rows(rows: usize, columns: &[Rendered], out: &mut dyn io::Write) -> io::Result<()> {
@@ -51,11 +45,7 @@ fn write_rows(rows: usize, columns: &[Rendered], out: &mut dyn io::Write) -> io:
     Ok(())
 }
 
-fn write_row(
-    columns: &[Rendered],
-    out: &mut dyn io::Write,
-    cell: impl Fn(&Rendered) -> String,
-) -> io::Result<()> {
+fn write_row(columns: &[Rendered], out: &mut dyn io::Write, cell: impl Fn(&Rendered) -> String) -> io::Result<()> {
     let cells: Vec<_> = columns.iter().map(cell).collect();
     writeln!(out, "| {} |", cells.join(" | "))
 }
@@ -75,32 +65,19 @@ impl From<&Shown> for Rendered {
         let cells: Vec<_> = column.cells.iter().map(source).collect();
         let texts = cells.iter().chain([&header]);
         let width = texts.map(|text| width(text)).max().unwrap_or(0).max(3);
-        Self {
-            header,
-            cells,
-            is_numeric: column.is_numeric,
-            width,
-        }
+        Self { header, cells, is_numeric: column.is_numeric, width }
     }
 }
 
 impl Rendered {
     fn pad(&self, text: &str) -> String {
         let blanks = " ".repeat(self.width - width(text));
-        if self.is_numeric {
-            blanks + text
-        } else {
-            format!("{text}{blanks}")
-        }
+        if self.is_numeric { blanks + text } else { format!("{text}{blanks}") }
     }
 
     fn rule(&self) -> String {
         let dashes = "-".repeat(self.width - 1);
-        if self.is_numeric {
-            dashes + ":"
-        } else {
-            dashes + "-"
-        }
+        if self.is_numeric { dashes + ":" } else { dashes + "-" }
     }
 }
 
@@ -141,13 +118,8 @@ fn escape_prose(sentence: &str) -> String {
     if parts.len() % 2 == 0 {
         return escape(sentence);
     }
-    let escaped = parts.iter().enumerate().map(|(at, part)| {
-        if at % 2 == 0 {
-            escape(part)
-        } else {
-            format!("`{part}`")
-        }
-    });
+    let escaped =
+        parts.iter().enumerate().map(|(at, part)| if at % 2 == 0 { escape(part) } else { format!("`{part}`") });
     escaped.collect()
 }
 
@@ -158,22 +130,13 @@ mod tests {
     #[test]
     fn markup_in_a_name_is_escaped() {
         let names = ["a|b", "</script>", "kv_fuse", "__init__", "R&D `x` *y*"];
-        let expected = [
-            "a\\|b",
-            "&lt;/script>",
-            "kv_fuse",
-            "\\_\\_init\\_\\_",
-            "R&amp;D \\`x\\` \\*y\\*",
-        ];
+        let expected = ["a\\|b", "&lt;/script>", "kv_fuse", "\\_\\_init\\_\\_", "R&amp;D \\`x\\` \\*y\\*"];
         assert_eq!(names.map(escape), expected);
     }
 
     #[test]
     fn what_a_sentence_has_in_backticks_stays() {
-        assert_eq!(
-            escape_prose("Add `--by <KEY>` *now*"),
-            "Add `--by <KEY>` \\*now\\*"
-        );
+        assert_eq!(escape_prose("Add `--by <KEY>` *now*"), "Add `--by <KEY>` \\*now\\*");
         assert_eq!(escape_prose("a ` b <c"), "a \\` b &lt;c");
     }
 }

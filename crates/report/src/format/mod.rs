@@ -30,14 +30,7 @@ pub enum Format {
 
 impl Format {
     /// All formats, in the order in which help texts list them.
-    pub const ALL: [Self; 6] = [
-        Self::Text,
-        Self::Md,
-        Self::Csv,
-        Self::Tsv,
-        Self::Json,
-        Self::Jsonl,
-    ];
+    pub const ALL: [Self; 6] = [Self::Text, Self::Md, Self::Csv, Self::Tsv, Self::Json, Self::Jsonl];
 
     /// Returns the name by which users choose the format.
     pub const fn name(self) -> &'static str {
@@ -63,9 +56,7 @@ impl FromStr for Format {
 
     fn from_str(name: &str) -> Result<Self, UnknownFormat> {
         let known = Self::ALL.into_iter().find(|format| format.name() == name);
-        known.ok_or_else(|| UnknownFormat {
-            name: name.to_owned(),
-        })
+        known.ok_or_else(|| UnknownFormat { name: name.to_owned() })
     }
 }
 
@@ -87,12 +78,7 @@ pub struct TextStyle {
 }
 
 /// Writes a table.
-pub fn write(
-    table: &Table,
-    format: Format,
-    style: TextStyle,
-    out: &mut dyn io::Write,
-) -> io::Result<()> {
+pub fn write(table: &Table, format: Format, style: TextStyle, out: &mut dyn io::Write) -> io::Result<()> {
     match format {
         Format::Text => text::write(table, style, out),
         Format::Md => markdown::write(table, out),

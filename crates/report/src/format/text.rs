@@ -56,26 +56,15 @@ impl Fitted {
             true => natural,
             false => TEXT_FLOOR,
         };
-        Self {
-            shown,
-            place,
-            is_name,
-            natural,
-            width: natural.min(floor),
-        }
+        Self { shown, place, is_name, natural, width: natural.min(floor) }
     }
 }
 
 /// Gives columns their widths; returns the labels of those left out as well.
 fn fit(columns: Vec<Shown>, room: usize) -> (Vec<Fitted>, Vec<&'static str>) {
-    let name = columns
-        .iter()
-        .position(|column| !column.is_numeric)
-        .unwrap_or(0);
+    let name = columns.iter().position(|column| !column.is_numeric).unwrap_or(0);
     let places = columns.into_iter().enumerate();
-    let mut kept: Vec<_> = places
-        .map(|(place, shown)| Fitted::at_least(shown, place, place == name))
-        .collect();
+    let mut kept: Vec<_> = places.map(|(place, shown)| Fitted::at_least(shown, place, place == name)).collect();
     let mut gone = Vec::new();
     while total_width(&kept) > room
         && let Some(at) = next_to_go(&kept)
@@ -107,10 +96,7 @@ fn next_to_go(columns: &[Fitted]) -> Option<usize> {
         Keep::Drop(order) if !column.is_name => Some(order),
         _ => None,
     };
-    let orders = columns
-        .iter()
-        .enumerate()
-        .filter_map(|(at, column)| Some((order(column)?, at)));
+    let orders = columns.iter().enumerate().filter_map(|(at, column)| Some((order(column)?, at)));
     orders.max().map(|(_, at)| at)
 }
 
@@ -137,9 +123,12 @@ fn widen(columns: &mut [Fitted], room: usize) {
 /// Returns what is said below the rows: facts, notes, and what was left out.
 fn remarks(table: &Table, left_out: &[&str], room: usize) -> Vec<String> {
     let facts = table.facts.iter().filter(|fact| !fact.value.is_empty());
-    let facts =
-        facts.filter_map(|fact| Some(format!("{}: {}", fact.label?, layout::single(&fact.value))));
-    let mut remarks: Vec<_> = facts.collect();
+    let facts: Vec<_> =
+        facts.filter_map(|fact| Some(format!("{} {}", fact.label?, layout::single(&fact.value)))).collect();
+    let mut remarks = Vec::new();
+    if !facts.is_empty() {
+        remarks.push(facts.join(" · "));
+    }
     remarks.extend(table.notes.iter().map(|note| visible(note).into_owned()));
     if !left_out.is_empty() {
         remarks.push(format!(
@@ -157,26 +146,15 @@ struct Pen {
 }
 
 impl Pen {
-    fn write_rows(
-        &self,
-        rows: usize,
-        columns: &[Fitted],
-        out: &mut dyn io::Write,
-    ) -> io::Result<()> {
+    fn write_rows(&self, rows: usize, columns: &[Fitted], out: &mut dyn io::Write) -> io::Result<()> {
         let header = line(columns, |column| {
             let text = shorten(&column.shown.header, column.width).into_owned();
             (width(&text), text)
         });
         writeln!(out, "{}", self.paint(BOLD, &header))?;
-        writeln!(
-            out,
-            "{}",
-            self.paint(DIM, &"─".repeat(total_width(columns)))
-        )?;
+        writeln!(out, "{}", self.paint(DIM, &"─".repeat(total_width(columns))))?;
         for row in 0..rows {
-            let row = line(columns, |column| {
-                self.draw(&column.shown.cells[row], column.width)
-            });
+            let row = line(columns, |column| self.draw(&column.shown.cells[row], column.width));
             writeln!(out, "{row}")?;
         }
         Ok(())
@@ -194,11 +172,7 @@ impl Pen {
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
-        if self.style.colour && !text.is_empty() {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
+        if self.style.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
@@ -264,10 +238,7 @@ mod tests {
 
     #[test]
     fn a_word_longer_than_the_line_is_broken_anywhere() {
-        assert_eq!(
-            wrap("a bbbbbbb 層層 c", 3),
-            ["a", "bbb", "bbb", "b", "層", "層", "c"]
-        );
+        assert_eq!(wrap("a bbbbbbb 層層 c", 3), ["a", "bbb", "bbb", "b", "層", "層", "c"]);
     }
 
     #[test]
@@ -277,10 +248,7 @@ mod tests {
 
     fn written(table: &Table, width: usize) -> String {
         let mut out = Vec::new();
-        let style = TextStyle {
-            width,
-            colour: false,
-        };
+        let style = TextStyle { width, colour: false };
         write(table, style, &mut out).expect("a vector takes everything");
         String::from_utf8(out).expect("the format is text")
     }
@@ -289,24 +257,15 @@ mod tests {
     fn a_name_deep_in_a_tree_keeps_half_of_its_column() {
         let mut table = Table::new("stages", [Column::new("path", "stage")]);
         table.push([Cell::tree(9, "attention_scores", "")]);
-        assert_eq!(
-            written(&table, 20).lines().nth(2),
-            Some("…     └── attention…")
-        );
+        assert_eq!(written(&table, 20).lines().nth(2), Some("…     └── attention…"));
     }
 
     #[test]
     fn names_give_way_before_a_column_that_is_to_be_kept() {
         let columns = [Column::new("name", "name"), Column::new("count", "count")];
         let mut table = Table::new("spans", columns);
-        table.push([
-            Cell::text("a_name_of_28_columns_in_full"),
-            Cell::Count(1_000_000_000_000),
-        ]);
-        assert_eq!(
-            written(&table, 30).lines().nth(2),
-            Some("a_name_of_…  1,000,000,000,000")
-        );
+        table.push([Cell::text("a_name_of_28_columns_in_full"), Cell::Count(1_000_000_000_000)]);
+        assert_eq!(written(&table, 30).lines().nth(2), Some("a_name_of_…  1,000,000,000,000"));
     }
 
     #[test]

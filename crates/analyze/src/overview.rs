@@ -1,0 +1,70 @@
+//! What is true of a trace as a whole; every answer about a trace carries it.
+
+use std::collections::HashMap;
+
+use laptime_trace::{Nanos, SYNC, Trace, TrackId, TrackKind};
+
+use crate::{device_time::is_on_device, intervals::union_length};
+
+/// A trace in a few numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overview {
+    /// From the first event to the last.
+    pub wall: Nanos,
+    /// Spans.
+    pub spans: u64,
+    /// Threads of the host that have spans.
+    pub threads: u64,
+    /// Streams and copy engines of devices that have spans.
+    pub streams: u64,
+    /// Spans that were still open when the recording ended.
+    pub open: u64,
+    /// Events that could not be kept while recording.
+    pub lost: u64,
+    /// How far device times may be off against host times.
+    pub clock_uncertainty: Option<Nanos>,
+    /// The waits of the host for a device; none if there were none.
+    pub waits: Option<Waits>,
+    /// What the reader could not make sense of.
+    pub warnings: Vec<String>,
+}
+
+/// The host waiting for a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// How often.
+    pub count: u64,
+    /// How long in all, over all threads.
+    pub time: Nanos,
+}
+
+/// Sums a trace up.
+pub fn overview(trace: &Trace) -> Overview {
+    let wall = trace.bounds().map_or(Nanos(0), |(first, last)| last.saturating_sub(first));
+    let tracks = |wanted: fn(TrackKind) -> bool| {
+        let has_spans = |id| trace.spans_on(id).len() > 0;
+        trace.tracks().filter(|(id, track)| wanted(track.kind) && has_spans(*id)).count() as u64
+    };
+    Overview {
+        wall,
+        spans: trace.span_count() as u64,
+        threads: tracks(|kind| kind == TrackKind::Thread),
+        streams: tracks(TrackKind::is_device),
+        open: trace.spans().filter(|span| span.is_open).count() as u64,
+        lost: trace.lost,
+        clock_uncertainty: trace.clock_uncertainty,
+        waits: waits(trace),
+        warnings: trace.warnings.clone(),
+    }
+}
+
+fn waits(trace: &Trace) -> Option<Waits> {
+    let mut count = trace.marks().filter(|mark| mark.category == SYNC).count() as u64;
+    let mut by_track: HashMap<TrackId, Vec<(u64, u64)>> = HashMap::new();
+    for span in trace.spans().filter(|span| span.category == SYNC && !is_on_device(trace, span)) {
+        count += 1;
+        by_track.entry(span.track).or_default().push((span.start.0, span.end().0));
+    }
+    let time = by_track.values_mut().map(|stretches| union_length(stretches).0).sum();
+    (count > 0).then_some(Waits { count, time: Nanos(time) })
+}

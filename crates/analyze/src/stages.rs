@@ -1,0 +1,347 @@
+//! Where the time went, stage by stage, as a tree.
+
+use std::collections::HashMap;
+
+use laptime_stats::Sorted;
+use laptime_trace::{LAP, NameId, Nanos, SYNC, Span, SpanId, Trace};
+
+use crate::{
+    device_time::{device_time, is_on_device, own_time},
+    overview::{Overview, overview},
+};
+
+/// The stages of a trace, each before its children, siblings in the order in which they first began.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stages {
+    /// The stages.
+    pub stages: Vec<Stage>,
+    /// The trace as a whole.
+    pub overview: Overview,
+}
+
+/// All spans with the same names around them, taken together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stage {
+    /// Its name.
+    pub name: String,
+    /// The names around it and its own, from outside to inside.
+    pub path: Vec<String>,
+    /// It is a lap: one turn of a loop.
+    pub is_lap: bool,
+    /// It is a wait of the host for a device.
+    pub is_wait: bool,
+    /// How often it ran.
+    pub count: u64,
+    /// Host time of all its spans; threads are added. None for what only a device did.
+    pub host: Option<Nanos>,
+    /// Host time less that of the stages inside it.
+    pub host_self: Option<Nanos>,
+    /// Host time as a share of the trace's wall time.
+    pub share: Option<f64>,
+    /// Device time of what it led to; overlapping work counts once for each of its spans.
+    pub device: Option<Nanos>,
+    /// What the median and the 95th percentile are taken over.
+    pub per: Per,
+    /// The median, in nanoseconds.
+    pub median: f64,
+    /// The 95th percentile, in nanoseconds.
+    pub p95: f64,
+    /// Spans that were still open when the recording ended.
+    pub open: u64,
+}
+
+/// What a stage's time is summed over before it is ranked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Per {
+    /// Each of its spans by itself.
+    Call,
+    /// Each turn of the innermost loop around it (or of itself, if it is a lap) in which it ran.
+    Lap(String),
+}
+
+/// Builds the tree of stages.
+///
+/// Spans of the host come first, threads taken together. Device spans that no flow ties to the host follow as roots
+/// of their own, with device time only.
+pub fn stages(trace: &Trace) -> Stages {
+    let overview = overview(trace);
+    let mut tree = Tree { trace, nodes: Vec::new(), children: HashMap::new(), node_of: vec![0; trace.span_count()] };
+    tree.gather();
+    let mut stages = Vec::with_capacity(tree.nodes.len());
+    for at in tree.depth_first() {
+        stages.push(tree.stage(at, &overview));
+    }
+    Stages { stages, overview }
+}
+
+type Children = HashMap<(Option<usize>, NameId, bool), usize>;
+
+struct Tree<'a> {
+    trace: &'a Trace,
+    nodes: Vec<Node>,
+    /// Nodes by parent, name and side (host or device).
+    children: Children,
+    /// The node of each span, by the span's place in the trace.
+    node_of: Vec<usize>,
+}
+
+struct Node {
+    parent: Option<usize>,
+    name: NameId,
+    is_lap: bool,
+    is_wait: bool,
+    on_device: bool,
+    first: Nanos,
+    count: u64,
+    total: u64,
+    own: u64,
+    device: Option<u64>,
+    open: u64,
+    lap_name: Option<NameId>,
+    /// Time by lap, or one entry a span where there is no lap.
+    by_lap: HashMap<SpanId, u64>,
+    by_call: Vec<u64>,
+}
+
+impl Tree<'_> {
+    fn gather(&mut self) {
+        let trace = self.trace;
+        let (own, device) = (own_time(trace), device_time(trace));
+        let mut lap_of: Vec<Option<SpanId>> = Vec::with_capacity(trace.span_count());
+        let is_led: std::collections::HashSet<SpanId> = trace.flows().iter().map(|flow| flow.to).collect();
+        // What a flow leads to is told with the stage it came from, and so is everything inside it.
+        let mut is_told: Vec<bool> = Vec::with_capacity(trace.span_count());
+        for span in trace.spans() {
+            let outer = span.parent.and_then(|parent| lap_of[parent.index()]);
+            lap_of.push(if span.category == LAP { Some(span.id) } else { outer });
+            let on_device = is_on_device(trace, &span);
+            let told = is_led.contains(&span.id) || span.parent.is_some_and(|parent| is_told[parent.index()]);
+            is_told.push(on_device && told);
+            if on_device && told {
+                continue;
+            }
+            let at = self.node(&span, on_device);
+            self.node_of[span.id.index()] = at;
+            let lap = lap_of[span.id.index()];
+            self.nodes[at].add(&span, own[span.id.index()], device.get(&span.id).copied(), lap);
+            if let Some(lap) = lap {
+                self.nodes[at].lap_name = Some(trace.span_name(lap));
+            }
+        }
+    }
+
+    fn node(&mut self, span: &Span<'_>, on_device: bool) -> usize {
+        let parent = span.parent.map(|parent| self.node_of[parent.index()]);
+        let name = self.trace.span_name(span.id);
+        *self.children.entry((parent, name, on_device)).or_insert_with(|| {
+            self.nodes.push(Node {
+                parent,
+                name,
+                is_lap: span.category == LAP,
+                is_wait: span.category == SYNC,
+                on_device,
+                first: span.start,
+                count: 0,
+                total: 0,
+                own: 0,
+                device: None,
+                open: 0,
+                lap_name: None,
+                by_lap: HashMap::new(),
+                by_call: Vec::new(),
+            });
+            self.nodes.len() - 1
+        })
+    }
+
+    /// The nodes, parents before children; roots and siblings by their first beginning, the host's before a device's.
+    fn depth_first(&self) -> Vec<usize> {
+        let mut below: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            below.entry(node.parent).or_default().push(at);
+        }
+        for siblings in below.values_mut() {
+            // Last first: they are taken from the end of a stack.
+            siblings.sort_by_key(|&at| std::cmp::Reverse((self.nodes[at].on_device, self.nodes[at].first, at)));
+        }
+        let mut order = Vec::with_capacity(self.nodes.len());
+        let mut stack = below.remove(&None).unwrap_or_default();
+        while let Some(at) = stack.pop() {
+            order.push(at);
+            stack.extend(below.remove(&Some(at)).unwrap_or_default());
+        }
+        order
+    }
+
+    fn stage(&self, at: usize, overview: &Overview) -> Stage {
+        let node = &self.nodes[at];
+        let mut path: Vec<String> = std::iter::successors(Some(at), |&at| self.nodes[at].parent)
+            .map(|at| self.trace.name(self.nodes[at].name).to_owned())
+            .collect();
+        path.reverse();
+        let times = Sorted::<u64>::from_unsorted(node.times());
+        let host = (!node.on_device).then_some(Nanos(node.total));
+        let wall = overview.wall.0;
+        Stage {
+            name: path.last().cloned().unwrap_or_default(),
+            path,
+            is_lap: node.is_lap,
+            is_wait: node.is_wait,
+            count: node.count,
+            host,
+            host_self: host.map(|_| Nanos(node.own)),
+            share: host.filter(|_| wall > 0).map(|host| host.0 as f64 / wall as f64),
+            device: if node.on_device { Some(Nanos(node.total)) } else { node.device.map(Nanos) },
+            per: node.lap_name.map_or(Per::Call, |name| Per::Lap(self.trace.name(name).to_owned())),
+            median: times.median().unwrap_or(0.0),
+            p95: times.p(95).unwrap_or(0.0),
+            open: node.open,
+        }
+    }
+}
+
+impl Node {
+    fn add(&mut self, span: &Span<'_>, own: u64, device: Option<Nanos>, lap: Option<SpanId>) {
+        self.count += 1;
+        self.total += span.duration.0;
+        self.own += own;
+        self.open += u64::from(span.is_open);
+        self.first = self.first.min(span.start);
+        if let Some(device) = device {
+            *self.device.get_or_insert(0) += device.0;
+        }
+        match lap {
+            Some(lap) => *self.by_lap.entry(lap).or_default() += span.duration.0,
+            None => self.by_call.push(span.duration.0),
+        }
+    }
+
+    /// What is ranked: laps if it ran in any, else calls.
+    fn times(&self) -> Vec<u64> {
+        if self.lap_name.is_some() { self.by_lap.values().copied().collect() } else { self.by_call.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_trace::TraceBuilder;
+    use proptest::prelude::*;
+
+    /// Stages as text: indented names with count, host, self, device, unit, median.
+    fn shown(trace: &Trace) -> String {
+        let mut text = String::new();
+        for stage in stages(trace).stages {
+            let per = match &stage.per {
+                Per::Call => "call".to_owned(),
+                Per::Lap(name) => format!("lap {name}"),
+            };
+            let nanos = |time: Option<Nanos>| time.map_or("-".to_owned(), |time| time.0.to_string());
+            text += &format!(
+                "{:indent$}{} x{} host {} self {} device {} median {} per {per}\n",
+                "",
+                stage.name,
+                stage.count,
+                nanos(stage.host),
+                nanos(stage.host_self),
+                nanos(stage.device),
+                stage.median,
+                indent = 2 * (stage.path.len() - 1),
+            );
+        }
+        text
+    }
+
+    fn span(builder: &mut TraceBuilder, track: laptime_trace::TrackId, range: std::ops::Range<u64>, name: &str) {
+        builder.span(track, Nanos(range.start), Nanos(range.end - range.start), name, "");
+    }
+
+    #[test]
+    fn spans_with_the_same_names_around_them_are_one_stage() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        span(&mut builder, main, 0..100, "generate");
+        span(&mut builder, main, 10..20, "step");
+        span(&mut builder, main, 30..60, "step");
+        span(&mut builder, main, 200..205, "step");
+        let trace = builder.build().unwrap();
+        assert_eq!(
+            shown(&trace),
+            "generate x1 host 100 self 60 device - median 100 per call\n\
+             \x20 step x2 host 40 self 40 device - median 20 per call\n\
+             step x1 host 5 self 5 device - median 5 per call\n"
+        );
+        let shares: Vec<_> = stages(&trace).stages.iter().map(|stage| stage.share.unwrap()).collect();
+        assert_eq!(shares, [100.0 / 205.0, 40.0 / 205.0, 5.0 / 205.0]);
+    }
+
+    #[test]
+    fn a_stage_inside_laps_is_ranked_by_its_time_in_each_lap() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        for (lap, layer) in [(0, 10), (100, 20), (200, 30)] {
+            builder.span(main, Nanos(lap), Nanos(90), "token", LAP);
+            span(&mut builder, main, lap..lap + layer, "layer");
+            span(&mut builder, main, lap + layer..lap + 2 * layer, "layer");
+        }
+        let trace = builder.build().unwrap();
+        assert_eq!(
+            shown(&trace),
+            "token x3 host 270 self 150 device - median 90 per lap token\n\
+             \x20 layer x6 host 120 self 120 device - median 40 per lap token\n"
+        );
+    }
+
+    #[test]
+    fn device_time_belongs_to_the_stage_that_led_to_it_and_to_those_around() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let stream = builder.stream(1, 7, "stream 7");
+        span(&mut builder, main, 0..50, "decode");
+        let a = builder.span(main, Nanos(1), Nanos(5), "attention", "");
+        let b = builder.span(main, Nanos(10), Nanos(5), "mlp", "");
+        let on_a = builder.span(stream, Nanos(20), Nanos(100), "attention", "");
+        let on_b = builder.span(stream, Nanos(110), Nanos(100), "mlp", "");
+        builder.flow(a, on_a);
+        builder.flow(b, on_b);
+        builder.span(stream, Nanos(300), Nanos(40), "memset", "");
+        let trace = builder.build().unwrap();
+        assert_eq!(
+            shown(&trace),
+            "decode x1 host 50 self 40 device 190 median 50 per call\n\
+             \x20 attention x1 host 5 self 5 device 100 median 5 per call\n\
+             \x20 mlp x1 host 5 self 5 device 100 median 5 per call\n\
+             memset x1 host - self - device 40 median 40 per call\n"
+        );
+    }
+
+    #[test]
+    fn an_empty_trace_has_no_stages() {
+        assert_eq!(stages(&TraceBuilder::default().build().unwrap()).stages, []);
+    }
+
+    proptest! {
+        #[test]
+        fn children_never_outlast_their_parent_and_own_times_add_up(
+            spans in prop::collection::vec((0_u64..1000, 0_u64..300, 0_usize..4), 0..40),
+        ) {
+            let mut builder = TraceBuilder::default();
+            let main = builder.thread(1, 1, "main");
+            for (start, length, name) in spans {
+                span(&mut builder, main, start..start + length, ["a", "b", "c", "d"][name]);
+            }
+            let trace = builder.build().unwrap();
+            let stages = stages(&trace).stages;
+            let total: u64 = trace.spans().filter(|span| span.parent.is_none()).map(|span| span.duration.0).sum();
+            prop_assert_eq!(stages.iter().map(|stage| stage.host_self.unwrap().0).sum::<u64>(), total);
+            for stage in &stages {
+                let inside: u64 = stages
+                    .iter()
+                    .filter(|other| other.path.len() == stage.path.len() + 1 && other.path.starts_with(&stage.path))
+                    .map(|other| other.host.unwrap().0)
+                    .sum();
+                prop_assert_eq!(stage.host.unwrap().0, stage.host_self.unwrap().0 + inside);
+            }
+        }
+    }
+}

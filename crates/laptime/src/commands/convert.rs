@@ -1,0 +1,94 @@
+//! `laptime convert`: one format into another.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use laptime_report::{FlameError, FlameOptions, Weights, flamegraph};
+use laptime_trace::{
+    Trace,
+    format::{
+        folded::{By, stacks},
+        write_whole,
+    },
+};
+
+use crate::{
+    Status,
+    output::{read_trace, warn},
+};
+
+/// Turns a trace into another format, chosen by the new file's extension
+///
+/// `.pftrace` (ui.perfetto.dev), `.json` and `.json.gz` (chrome://tracing, ui.perfetto.dev) keep everything.
+/// `.speedscope.json` (speedscope.app) keeps the spans, `.folded` the time by stack, `.svg` draws it as a flame graph.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  laptime convert trace.pftrace trace.json.gz\n  laptime convert trace.pftrace flame.svg --by device"
+)]
+pub struct Args {
+    /// Trace to read, told apart by content
+    #[arg(value_name = "IN")]
+    from: PathBuf,
+
+    /// File to write
+    #[arg(value_name = "OUT")]
+    to: PathBuf,
+
+    /// Whose time a flame graph or folded stacks show
+    #[arg(long, value_enum, default_value_t = Side::Host)]
+    by: Side,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Side {
+    /// The host's
+    Host,
+    /// The devices', under the stages that led to it
+    Device,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<Status> {
+    let trace = read_trace(&args.from)?;
+    if trace.lost > 0 {
+        warn(&format!("{} events were lost while recording", trace.lost));
+    }
+    let by = match args.by {
+        Side::Host => By::Host,
+        Side::Device => By::Device,
+    };
+    let to = args.to.to_string_lossy().to_ascii_lowercase();
+    if to.ends_with(".svg") {
+        draw(&trace, by, &args.from, &args.to)?;
+    } else if to.ends_with(".folded") || to.ends_with(".collapsed") {
+        fold(&trace, by, &args.to)?;
+    } else {
+        laptime_trace::write(&trace, &args.to)?;
+    }
+    Ok(Status::Done)
+}
+
+fn fold(trace: &Trace, by: By, to: &Path) -> anyhow::Result<()> {
+    write_whole(to, |out| stacks(trace, by).iter().try_for_each(|stack| writeln!(out, "{stack}")))?;
+    Ok(())
+}
+
+/// Draws a flame graph.
+pub fn draw(trace: &Trace, by: By, from: &Path, to: &Path) -> anyhow::Result<()> {
+    let side = match by {
+        By::Host => "host time",
+        By::Device => "device time",
+    };
+    let options = FlameOptions {
+        title: format!("{side} by stage"),
+        subtitle: Some(from.display().to_string()),
+        weights: Weights::Nanos,
+    };
+    let mut svg = Vec::new();
+    flamegraph(stacks(trace, by), &options, &mut svg).map_err(|error| match error {
+        FlameError::Empty => anyhow::Error::new(error).context(format!("`{}` holds no {side}", from.display())),
+        other => anyhow::Error::new(other),
+    })?;
+    write_whole(to, |out| out.write_all(&svg)).context("cannot draw the flame graph")?;
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! How an error is told: once, as a chain, with a hint.
+
+use std::io::{self, Write};
+
+use laptime_report::FlameError;
+use laptime_trace::{ReadError, WriteError};
+
+/// An error with advice that only its place knows.
+#[derive(Debug)]
+pub struct Hinted {
+    error: anyhow::Error,
+    hint: String,
+}
+
+impl Hinted {
+    /// Adds a hint to an error.
+    pub fn new(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Self { error: error.into(), hint: hint.into() })
+    }
+}
+
+impl std::fmt::Display for Hinted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Hinted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Whether someone stopped reading our output: no failure.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let is_pipe = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(is_pipe)
+}
+
+/// Tells an error and what can be done about it.
+pub fn tell(error: &anyhow::Error, out: &mut dyn Write) {
+    // If standard error is closed too, there is nobody left to tell.
+    let _ = try_tell(error, out);
+}
+
+fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "error: {error}")?;
+    for cause in error.chain().skip(1) {
+        writeln!(out, "  caused by: {cause}")?;
+    }
+    if let Some(hint) = hint(error) {
+        writeln!(out, "\nhint: {hint}")?;
+    }
+    out.flush()
+}
+
+fn hint(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|cause| {
+        if let Some(hinted) = cause.downcast_ref::<Hinted>() {
+            return Some(hinted.hint.clone());
+        }
+        if let Some(error) = cause.downcast_ref::<ReadError>() {
+            return read_hint(error);
+        }
+        if let Some(error) = cause.downcast_ref::<WriteError>() {
+            return write_hint(error);
+        }
+        cause.downcast_ref::<FlameError>().and_then(flame_hint)
+    })
+}
+
+fn read_hint(error: &ReadError) -> Option<String> {
+    let formats = "a trace is a Perfetto `.pftrace` or Chrome JSON (`.json`, `.json.gz`)";
+    Some(match error {
+        ReadError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            "check the name; `laptime tour` records a trace to try".to_owned()
+        }
+        ReadError::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            "you may not read it; `ls -l` shows who may".to_owned()
+        }
+        ReadError::Folder { path } => {
+            let inside = path.join("trace.pftrace");
+            if inside.is_file() {
+                format!("its trace is `{}`", inside.display())
+            } else {
+                format!("name a file in it; {formats}")
+            }
+        }
+        ReadError::Empty => "the program that wrote it may have been stopped before its first event".to_owned(),
+        ReadError::NotATrace { found } if found.contains("zstd") => {
+            "unpack it first: `zstd -d FILE`; gzip is read as it is".to_owned()
+        }
+        ReadError::NotATrace { .. } => formats.to_owned(),
+        ReadError::OneWay { .. } => {
+            "convert the trace it was made from; `.pftrace` and `.json` keep everything".to_owned()
+        }
+        _ => return None,
+    })
+}
+
+fn write_hint(error: &WriteError) -> Option<String> {
+    match error {
+        WriteError::Extension { .. } => {
+            Some("use one of `.pftrace`, `.json`, `.json.gz`, `.speedscope.json`, `.folded`, `.svg`".to_owned())
+        }
+        WriteError::Write { source, .. } => place_hint(source),
+        _ => None,
+    }
+}
+
+/// Advice on a place that cannot be written to.
+pub fn place_hint(source: &io::Error) -> Option<String> {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Some("the disk is full; make room or name a place on another one".to_owned())
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Some("you may not write there; name another place".to_owned())
+        }
+        io::ErrorKind::NotFound => Some("make the folder first, or name one that is there".to_owned()),
+        _ => None,
+    }
+}
+
+fn flame_hint(error: &FlameError) -> Option<String> {
+    match error {
+        FlameError::Empty => {
+            Some("`laptime stages FILE` shows what there is; `--by host` and `--by device` choose the side".to_owned())
+        }
+        FlameError::Write(source) => place_hint(source),
+        _ => None,
+    }
+}

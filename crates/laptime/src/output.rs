@@ -1,0 +1,102 @@
+//! Where an answer goes and in which format: the flags that all commands share.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use laptime_report::{Format, Table, TextStyle};
+use laptime_trace::{Trace, format::write_whole};
+
+/// Where the answer goes and how it looks
+#[derive(Debug, clap::Args)]
+pub struct OutputArgs {
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = FormatName::Text)]
+    format: FormatName,
+
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum FormatName {
+    Text,
+    Md,
+    Csv,
+    Tsv,
+    Json,
+    Jsonl,
+}
+
+impl From<FormatName> for Format {
+    fn from(name: FormatName) -> Self {
+        match name {
+            FormatName::Text => Self::Text,
+            FormatName::Md => Self::Md,
+            FormatName::Csv => Self::Csv,
+            FormatName::Tsv => Self::Tsv,
+            FormatName::Json => Self::Json,
+            FormatName::Jsonl => Self::Jsonl,
+        }
+    }
+}
+
+/// The width of a table that goes to no terminal.
+const WIDTH_OF_A_FILE: usize = 140;
+
+impl OutputArgs {
+    /// Writes a table where it was asked for.
+    pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
+        let format = self.format.into();
+        match &self.out {
+            Some(path) => write_whole(path, |file| {
+                laptime_report::write(table, format, TextStyle { width: WIDTH_OF_A_FILE, colour: false }, file)
+            })
+            .map_err(Into::into),
+            None => write_to_screen(table, format, out),
+        }
+    }
+
+    /// Whether the format has no place for facts about the whole table.
+    pub fn has_rows_alone(&self) -> bool {
+        matches!(self.format, FormatName::Csv | FormatName::Tsv | FormatName::Jsonl)
+    }
+}
+
+/// Writes a table to standard output, as wide as the terminal.
+pub fn write_to_screen(table: &Table, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+    let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let style = TextStyle { width: screen_width(), colour: colour && io::stdout().is_terminal() };
+    laptime_report::write(table, format, style, out).and_then(|()| out.flush()).context("cannot write the answer")
+}
+
+fn screen_width() -> usize {
+    let of_terminal = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    let of_environment = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&width| width >= 20);
+    of_terminal.or_else(of_environment).unwrap_or(WIDTH_OF_A_FILE)
+}
+
+/// Reads a trace and tells on standard error what was odd about it.
+pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
+    let trace = laptime_trace::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
+    for warning in &trace.warnings {
+        warn(warning);
+    }
+    Ok(trace)
+}
+
+/// Tells a doubt on standard error.
+pub fn warn(warning: &str) {
+    // Nobody reads standard error: the answer matters more than the doubt.
+    let _ = writeln!(anstream::stderr().lock(), "warning: {warning}");
+}
+
+/// Tells what was lost where the format itself cannot.
+pub fn warn_of_loss(trace: &Trace, output: &OutputArgs) {
+    if trace.lost > 0 && output.has_rows_alone() {
+        warn(&format!("{} events were lost while recording", trace.lost));
+    }
+}

@@ -1,0 +1,4 @@
+//! The pipeline that the tour records.
+
+pub mod generator;
+mod matrix;

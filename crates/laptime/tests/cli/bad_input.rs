@@ -1,0 +1,117 @@
+//! Whatever is given, the program answers with one clear error and a hint, or reads what can be read and says so.
+
+use std::io::Write;
+
+use crate::common::{Place, small_trace};
+
+#[test]
+fn what_is_no_trace_is_told_with_a_hint() {
+    let place = Place::new();
+    place.write("empty.json", "");
+    place.write("space.json", " \n\t ");
+    place.write("text.json", "hello, this is no trace");
+    place.write("object.json", "{\"a\":1}");
+    place.write("brace.json", "{");
+    place.write("newline.txt", "\nfour score and seven years ago");
+    place.write("image.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+    place.write("nsys.sqlite", b"SQLite format 3\0 and so on");
+    place.write("packed.zst", b"\x28\xb5\x2f\xfd\0\0\0");
+    place.write("half.json.gz", b"\x1f\x8b\x08\0\0");
+    std::fs::create_dir(place.path("folder")).unwrap();
+    for (name, expected) in [
+        ("missing.json", "cannot open `missing.json`"),
+        ("empty.json", "the file is empty"),
+        ("space.json", "nothing but white space"),
+        ("text.json", "it begins with `hello, this `"),
+        ("object.json", "it is JSON without `traceEvents`"),
+        ("brace.json", "it is JSON without `traceEvents`"),
+        ("newline.txt", "no packet is whole"),
+        ("image.png", "it begins with the bytes 89 50 4e 47"),
+        ("nsys.sqlite", "an SQLite database"),
+        ("packed.zst", "zstd data"),
+        ("half.json.gz", ""),
+        ("folder", "is a folder, not a trace"),
+    ] {
+        for command in ["stages", "top"] {
+            let error = place.laptime([command, name]).failed();
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+        let error = place.laptime(["convert", name, "out.json"]).failed();
+        assert!(error.contains(expected), "{name}: {error}");
+        assert!(!place.path("out.json").exists());
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_written_to_is_told_with_a_hint() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("a.json")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", place.path("full.json")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", place.path("full.svg")).unwrap();
+    for (out, expected) in [
+        ("out.docx", "has no extension that says a format"),
+        ("no/such/folder/out.json", "cannot write `no/such/folder/out.json`"),
+        ("full.json", "No space left on device"),
+        ("full.svg", "No space left on device"),
+    ] {
+        let said = place.laptime(["convert", "a.json", out]);
+        let error = said.err.replacen("warning: 4 events were lost while recording\n", "", 1);
+        let error = crate::common::Said { err: error, ..said }.failed();
+        assert!(error.contains(expected), "{out}: {error}");
+    }
+    let error = place.laptime(["stages", "a.json", "--out", "full.json"]).failed();
+    assert!(error.contains("the disk is full"), "{error}");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = place.command().args(["stages", "a.json"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write the answer"));
+}
+
+#[test]
+fn a_tour_that_cannot_write_says_so() {
+    let place = Place::new();
+    place.write("file", "");
+    let error = place.laptime(["tour", "--out", "file/inside"]).failed();
+    assert!(error.contains("cannot make the folder `file/inside`"), "{error}");
+}
+
+#[test]
+fn flags_that_make_no_sense_are_told_with_the_near_miss() {
+    let place = Place::new();
+    for (arguments, expected) in [
+        (&["stagse", "a.json"][..], "'stages'"),
+        (&["stages"][..], "<TRACE>"),
+        (&["stages", "a.json", "--fromat", "csv"][..], "'--format'"),
+        (&["stages", "a.json", "--format", "yaml"][..], "possible values: text, md, csv, tsv, json, jsonl"),
+        (&["top", "a.json", "--most", "many"][..], "invalid value 'many'"),
+    ] {
+        let said = place.laptime(arguments);
+        assert_eq!((said.out.as_str(), said.status), ("", Some(2)));
+        assert!(said.err.contains(expected), "{}", said.err);
+    }
+}
+
+#[test]
+fn every_command_has_a_worked_example_in_its_help() {
+    let place = Place::new();
+    for command in ["tour", "stages", "top", "convert"] {
+        let help = place.laptime([command, "--help"]).done();
+        assert!(help.contains(&format!("Example:\n  laptime {command}")), "{help}");
+    }
+}
+
+#[test]
+fn a_gigabyte_of_noise_is_refused_in_little_memory() {
+    let place = Place::new();
+    // Sparse files: a gigabyte each that takes no room on the disk.
+    for (name, start) in [("zeros", &b"\0"[..]), ("packets", b"\x0a"), ("array", b"["), ("brace", b"[{\"a\":\"")] {
+        let mut file = std::fs::File::create(place.path(name)).unwrap();
+        file.write_all(start).unwrap();
+        file.set_len(1 << 30).unwrap();
+        let shell = format!("ulimit -v 1000000; exec {} stages {name}", env!("CARGO_BIN_EXE_laptime"));
+        let mut command = std::process::Command::new("sh");
+        let said =
+            crate::common::Said::from(command.current_dir(place.path("")).args(["-c", &shell]).output().unwrap());
+        said.failed();
+    }
+}

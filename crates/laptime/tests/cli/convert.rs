@@ -1,0 +1,61 @@
+//! `laptime convert`, through the program.
+
+use crate::common::{Place, assert_golden, small_trace};
+
+#[test]
+fn a_trace_goes_round_through_the_lossless_formats() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("a.pftrace")).unwrap();
+    let lost = "warning: 4 events were lost while recording\n";
+    for (from, to) in [("a.pftrace", "b.json"), ("b.json", "c.json.gz"), ("c.json.gz", "d.perfetto-trace")] {
+        let said = place.laptime(["convert", from, to]);
+        assert_eq!((said.out.as_str(), said.err.as_str(), said.status), ("", lost, Some(0)));
+    }
+    assert_eq!(laptime_trace::read(place.path("d.perfetto-trace")).unwrap(), small_trace());
+}
+
+#[test]
+fn stacks_are_folded_by_host_and_by_device() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("a.json")).unwrap();
+    for side in ["host", "device"] {
+        assert_eq!(place.laptime(["convert", "a.json", "a.folded", "--by", side]).status, Some(0));
+        assert_golden(&format!("small/{side}.folded"), &String::from_utf8(place.read("a.folded")).unwrap());
+    }
+}
+
+#[test]
+fn a_flame_graph_is_drawn_by_host_and_by_device() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("a.json")).unwrap();
+    for side in ["host", "device"] {
+        assert_eq!(place.laptime(["convert", "a.json", "a.svg", "--by", side]).status, Some(0));
+        let drawn = String::from_utf8(place.read("a.svg")).unwrap();
+        assert!(drawn.contains("<svg") && drawn.contains("forward") && drawn.contains(&format!("{side} time")));
+        assert_eq!(drawn.contains("prefill"), side == "host");
+    }
+}
+
+#[test]
+fn a_speedscope_file_holds_the_spans() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("a.json")).unwrap();
+    assert_eq!(place.laptime(["convert", "a.json", "a.speedscope.json"]).status, Some(0));
+    let written: serde_json::Value = serde_json::from_slice(&place.read("a.speedscope.json")).unwrap();
+    let profiles = written["profiles"].as_array().unwrap();
+    let names: Vec<_> = profiles.iter().map(|profile| profile["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["main", "stream 7"]);
+    assert!(place.laptime(["stages", "a.speedscope.json"]).failed().contains("cannot be read back"));
+}
+
+#[test]
+fn a_cut_off_trace_is_made_whole_by_converting_it() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("a.json")).unwrap();
+    let whole = place.read("a.json");
+    place.write("cut.json", &whole[..whole.len() * 3 / 4]);
+    let said = place.laptime(["convert", "cut.json", "good.json"]);
+    assert_eq!(said.status, Some(0));
+    assert!(said.err.contains("the file is cut off; all whole events were read"), "{}", said.err);
+    assert!(laptime_trace::read(place.path("good.json")).unwrap().warnings.is_empty());
+}

@@ -1,0 +1,7 @@
+//! The program, run in fresh folders.
+
+mod bad_input;
+mod common;
+mod convert;
+mod stages;
+mod tour;

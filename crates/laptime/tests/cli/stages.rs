@@ -1,0 +1,91 @@
+//! `laptime stages` and `laptime top`, through the program.
+
+use crate::common::{Place, assert_golden, data, small_trace};
+
+const FORMATS: [&str; 6] = ["text", "md", "csv", "tsv", "json", "jsonl"];
+
+#[test]
+fn a_recorded_trace_gives_its_stage_tree_at_80_and_at_140_columns() {
+    let place = Place::new();
+    let trace = data("recorded/tour.pftrace");
+    for width in ["80", "140"] {
+        for command in ["stages", "top"] {
+            let output = place.command().env("COLUMNS", width).arg(command).arg(&trace).output().unwrap();
+            let said = crate::common::Said::from(output).done();
+            let limit = width.parse().unwrap();
+            assert!(said.lines().all(|line| line.chars().count() <= limit), "{said}");
+            assert_golden(&format!("recorded/{command}_{width}.txt"), &said);
+        }
+    }
+}
+
+#[test]
+fn every_format_tells_the_same_trace() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("small.pftrace")).unwrap();
+    for format in FORMATS {
+        for command in ["stages", "top"] {
+            let said = place.laptime([command, "small.pftrace", "--format", format]);
+            assert_eq!(said.status, Some(0));
+            let lost = "warning: 4 events were lost while recording\n";
+            let has_rows_alone = ["csv", "tsv", "jsonl"].contains(&format);
+            assert_eq!(said.err, if has_rows_alone { lost } else { "" }, "{format}");
+            assert_golden(&format!("small/{command}.{format}"), &said.out);
+        }
+    }
+}
+
+#[test]
+fn the_answer_is_the_same_whichever_format_the_trace_is_in() {
+    let place = Place::new();
+    let answers: Vec<String> = ["a.pftrace", "a.json", "a.json.gz"]
+        .into_iter()
+        .map(|name| {
+            laptime_trace::write(&small_trace(), place.path(name)).unwrap();
+            // The name must not matter.
+            std::fs::rename(place.path(name), place.path("trace")).unwrap();
+            place.laptime(["stages", "trace"]).done()
+        })
+        .collect();
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+}
+
+#[test]
+fn the_answer_goes_to_a_file_when_asked() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("small.json")).unwrap();
+    assert_eq!(place.laptime(["stages", "small.json", "--format=json", "--out", "stages.json"]).done(), "");
+    let answer: serde_json::Value = serde_json::from_slice(&place.read("stages.json")).unwrap();
+    assert_eq!(answer["lost_events"], 4);
+    assert_eq!(answer["stages"].as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn top_shows_as_many_names_as_asked_and_tells_of_the_rest() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("small.json")).unwrap();
+    let said = place.laptime(["top", "small.json", "--most", "2"]).done();
+    assert!(said.contains("5 more names are not shown"), "{said}");
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    use std::process::Stdio;
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("small.json")).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = place.command();
+    command.args(["stages", "small.json"]).stdout(writer).stderr(Stdio::piped());
+    let said = crate::common::Said::from(command.output().unwrap());
+    assert_eq!((said.err.as_str(), said.status), ("", Some(0)));
+}
+
+#[test]
+fn underscores_in_flags_are_dashes() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("small.json")).unwrap();
+    place.laptime(["top", "small.json", "--most=3"]).done();
+    let version = place.laptime(["--version"]).done();
+    assert!(version.starts_with("laptime ") && version.contains(" build, "), "{version}");
+}

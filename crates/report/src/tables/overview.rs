@@ -1,0 +1,30 @@
+//! What every table about a trace says of the trace as a whole.
+
+use laptime_analyze::Overview;
+
+use crate::{Cell, Table};
+
+/// Adds the facts of a trace to a table. What was lost is always told, also when it is nothing.
+pub fn add(table: &mut Table, overview: &Overview) {
+    table.fact("wall_ms", "wall time", Cell::Nanos(overview.wall.0));
+    table.fact("spans", "spans", Cell::Count(overview.spans));
+    table.fact("threads", "threads", Cell::Count(overview.threads));
+    if overview.streams > 0 {
+        table.fact("streams", "device streams", Cell::Count(overview.streams));
+    }
+    if let Some(uncertainty) = overview.clock_uncertainty {
+        table.fact("clock_uncertainty_ms", "clock uncertainty", Cell::Nanos(uncertainty.0));
+    }
+    table.fact("lost_events", "events lost", Cell::Count(overview.lost));
+    if overview.open > 0 {
+        let spans = if overview.open == 1 { "1 span was".to_owned() } else { format!("{} spans were", overview.open) };
+        table.note(format!("{spans} still open when the recording ended, and counts up to there."));
+    }
+    if let Some(waits) = overview.waits {
+        let share = 100.0 * waits.time.0 as f64 / overview.wall.0.max(1) as f64;
+        let times = if waits.count == 1 { "once".to_owned() } else { format!("{} times", waits.count) };
+        table.note(format!("The host waited for a device {times}, {share:.1} % of the wall time."));
+        table.machine_fact("waits", Cell::Count(waits.count));
+        table.machine_fact("waits_ms", Cell::Nanos(waits.time.0));
+    }
+}
