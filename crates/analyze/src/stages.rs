@@ -15,17 +15,35 @@ use crate::{
 pub struct Stages {
     /// The stages.
     pub stages: Vec<Stage>,
+    /// Spans nested deeper than [`DEEPEST`], which count as part of the stage at that depth.
+    pub too_deep: u64,
     /// The trace as a whole.
     pub overview: Overview,
 }
+
+impl Stages {
+    /// The names around a stage and its own, from outside to inside.
+    pub fn path(&self, at: usize) -> Vec<&str> {
+        let around = std::iter::successors(Some(at), |&at| self.stages[at].parent);
+        let mut path: Vec<&str> = around.map(|at| self.stages[at].name.as_str()).collect();
+        path.reverse();
+        path
+    }
+}
+
+/// The depth of the tree. Python's own limit of calls is 1000, and its stacks in traces are about a tenth of it; a
+/// deeper nest comes from a fault, and would make the answer grow with the square of its depth.
+pub const DEEPEST: usize = 512;
 
 /// All spans with the same names around them, taken together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stage {
     /// Its name.
     pub name: String,
-    /// The names around it and its own, from outside to inside.
-    pub path: Vec<String>,
+    /// The stage around it, by its place in the list.
+    pub parent: Option<usize>,
+    /// How many stages are around it.
+    pub depth: usize,
     /// It is a lap: one turn of a loop.
     pub is_lap: bool,
     /// It is a wait of the host for a device.
@@ -65,13 +83,16 @@ pub enum Per {
 /// of their own, with device time only.
 pub fn stages(trace: &Trace) -> Stages {
     let overview = overview(trace);
-    let mut tree = Tree { trace, nodes: Vec::new(), children: HashMap::new(), node_of: vec![0; trace.span_count()] };
+    let mut tree =
+        Tree { trace, nodes: Vec::new(), children: HashMap::new(), node_of: vec![0; trace.span_count()], too_deep: 0 };
     tree.gather();
-    let mut stages = Vec::with_capacity(tree.nodes.len());
-    for at in tree.depth_first() {
-        stages.push(tree.stage(at, &overview));
+    let order = tree.depth_first();
+    let mut place_of = vec![0; order.len()];
+    for (place, &at) in order.iter().enumerate() {
+        place_of[at] = place;
     }
-    Stages { stages, overview }
+    let stages = order.iter().map(|&at| tree.stage(at, &place_of, &overview)).collect();
+    Stages { stages, too_deep: tree.too_deep, overview }
 }
 
 type Children = HashMap<(Option<usize>, NameId, bool), usize>;
@@ -83,10 +104,12 @@ struct Tree<'a> {
     children: Children,
     /// The node of each span, by the span's place in the trace.
     node_of: Vec<usize>,
+    too_deep: u64,
 }
 
 struct Node {
     parent: Option<usize>,
+    depth: usize,
     name: NameId,
     is_lap: bool,
     is_wait: bool,
@@ -120,8 +143,10 @@ impl Tree<'_> {
             if on_device && told {
                 continue;
             }
-            let at = self.node(&span, on_device);
-            self.node_of[span.id.index()] = at;
+            let Some(at) = self.node(&span, on_device) else {
+                self.nodes[self.node_of[span.id.index()]].own += own[span.id.index()];
+                continue;
+            };
             let lap = lap_of[span.id.index()];
             self.nodes[at].add(&span, own[span.id.index()], device.get(&span.id).copied(), lap);
             if let Some(lap) = lap {
@@ -130,12 +155,20 @@ impl Tree<'_> {
         }
     }
 
-    fn node(&mut self, span: &Span<'_>, on_device: bool) -> usize {
+    /// The node of a span; none if it lies too deep, and then it belongs to the node of its parent.
+    fn node(&mut self, span: &Span<'_>, on_device: bool) -> Option<usize> {
         let parent = span.parent.map(|parent| self.node_of[parent.index()]);
+        let depth = parent.map_or(0, |parent| self.nodes[parent].depth + 1);
+        if let Some(parent) = parent.filter(|_| depth >= DEEPEST) {
+            self.node_of[span.id.index()] = parent;
+            self.too_deep += 1;
+            return None;
+        }
         let name = self.trace.span_name(span.id);
-        *self.children.entry((parent, name, on_device)).or_insert_with(|| {
+        let at = *self.children.entry((parent, name, on_device)).or_insert_with(|| {
             self.nodes.push(Node {
                 parent,
+                depth,
                 name,
                 is_lap: span.category == LAP,
                 is_wait: span.category == SYNC,
@@ -151,7 +184,9 @@ impl Tree<'_> {
                 by_call: Vec::new(),
             });
             self.nodes.len() - 1
-        })
+        });
+        self.node_of[span.id.index()] = at;
+        Some(at)
     }
 
     /// The nodes, parents before children; roots and siblings by their first beginning, the host's before a device's.
@@ -173,18 +208,15 @@ impl Tree<'_> {
         order
     }
 
-    fn stage(&self, at: usize, overview: &Overview) -> Stage {
+    fn stage(&self, at: usize, place_of: &[usize], overview: &Overview) -> Stage {
         let node = &self.nodes[at];
-        let mut path: Vec<String> = std::iter::successors(Some(at), |&at| self.nodes[at].parent)
-            .map(|at| self.trace.name(self.nodes[at].name).to_owned())
-            .collect();
-        path.reverse();
         let times = Sorted::<u64>::from_unsorted(node.times());
         let host = (!node.on_device).then_some(Nanos(node.total));
         let wall = overview.wall.0;
         Stage {
-            name: path.last().cloned().unwrap_or_default(),
-            path,
+            name: self.trace.name(node.name).to_owned(),
+            parent: node.parent.map(|parent| place_of[parent]),
+            depth: node.depth,
             is_lap: node.is_lap,
             is_wait: node.is_wait,
             count: node.count,
@@ -246,7 +278,7 @@ mod tests {
                 nanos(stage.host_self),
                 nanos(stage.device),
                 stage.median,
-                indent = 2 * (stage.path.len() - 1),
+                indent = 2 * stage.depth,
             );
         }
         text
@@ -316,6 +348,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_nested_too_deep_counts_with_the_stage_around_it() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let levels = 50_000;
+        for level in 0..levels {
+            span(&mut builder, main, level..2 * levels - level, &format!("level {level}"));
+        }
+        let answer = stages(&builder.build().unwrap());
+        assert_eq!((answer.stages.len(), answer.too_deep), (DEEPEST, levels - DEEPEST as u64));
+        assert_eq!(answer.path(DEEPEST - 1).len(), DEEPEST);
+        let deepest = &answer.stages[DEEPEST - 1];
+        assert_eq!(deepest.host_self, deepest.host, "what is not shown inside it is its own");
+    }
+
+    #[test]
     fn an_empty_trace_has_no_stages() {
         assert_eq!(stages(&TraceBuilder::default().build().unwrap()).stages, []);
     }
@@ -331,13 +378,13 @@ mod tests {
                 span(&mut builder, main, start..start + length, ["a", "b", "c", "d"][name]);
             }
             let trace = builder.build().unwrap();
-            let stages = stages(&trace).stages;
+            let Stages { stages, .. } = stages(&trace);
             let total: u64 = trace.spans().filter(|span| span.parent.is_none()).map(|span| span.duration.0).sum();
             prop_assert_eq!(stages.iter().map(|stage| stage.host_self.unwrap().0).sum::<u64>(), total);
-            for stage in &stages {
+            for (at, stage) in stages.iter().enumerate() {
                 let inside: u64 = stages
                     .iter()
-                    .filter(|other| other.path.len() == stage.path.len() + 1 && other.path.starts_with(&stage.path))
+                    .filter(|other| other.parent == Some(at))
                     .map(|other| other.host.unwrap().0)
                     .sum();
                 prop_assert_eq!(stage.host.unwrap().0, stage.host_self.unwrap().0 + inside);

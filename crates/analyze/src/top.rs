@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use laptime_stats::Sorted;
-use laptime_trace::{LAP, NameId, Nanos, SYNC, Span, Trace};
+use laptime_trace::{LAP, NameId, Nanos, SYNC, Span, SpanId, Trace, TrackId};
 
 use crate::{
     device_time::{is_on_device, own_time},
@@ -69,11 +69,13 @@ pub struct Operation {
 pub fn top(trace: &Trace) -> Top {
     let own = own_time(trace);
     let mut groups: HashMap<(NameId, OperationKind), Group> = HashMap::new();
+    let mut open = OpenNames::default();
     for span in trace.spans() {
+        let is_inside_itself = open.enter(trace, &span);
         let group = groups.entry((trace.span_name(span.id), kind(trace, &span))).or_default();
         group.own += own[span.id.index()];
         group.durations.push(span.duration.0);
-        if !contains_itself(trace, &span) {
+        if !is_inside_itself {
             group.total += span.duration.0;
         }
     }
@@ -125,9 +127,24 @@ fn kind(trace: &Trace, span: &Span<'_>) -> OperationKind {
     }
 }
 
-fn contains_itself(trace: &Trace, span: &Span<'_>) -> bool {
-    let name = trace.span_name(span.id);
-    trace.ancestors(*span).any(|id| trace.span_name(id) == name)
+/// The names that are open on each lane, counted, so that a look at them does not depend on the depth.
+#[derive(Default)]
+struct OpenNames(HashMap<(TrackId, u32), (Vec<SpanId>, HashMap<NameId, u32>)>);
+
+impl OpenNames {
+    /// Goes on to a span; true if it lies inside one of its own name.
+    fn enter(&mut self, trace: &Trace, span: &Span<'_>) -> bool {
+        let (around, names) = self.0.entry((span.track, span.lane)).or_default();
+        while let Some(ended) = around.pop_if(|top| Some(*top) != span.parent) {
+            if let Some(count) = names.get_mut(&trace.span_name(ended)) {
+                *count -= 1;
+            }
+        }
+        around.push(span.id);
+        let count = names.entry(trace.span_name(span.id)).or_default();
+        *count += 1;
+        *count > 1
+    }
 }
 
 #[cfg(test)]
@@ -168,8 +185,9 @@ mod tests {
         let main = builder.thread(1, 1, "main");
         builder.span(main, Nanos(0), Nanos(100), "visit", "");
         builder.span(main, Nanos(10), Nanos(50), "visit", "");
+        builder.span(main, Nanos(200), Nanos(7), "visit", "");
         let trace = builder.build().unwrap();
-        assert_eq!(shown(&trace), [("visit".into(), "stage", 2, 100, 100)]);
+        assert_eq!(shown(&trace), [("visit".into(), "stage", 3, 107, 107)]);
     }
 
     #[test]

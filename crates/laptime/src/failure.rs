@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use laptime_report::FlameError;
-use laptime_trace::{ReadError, WriteError};
+use laptime_trace::{ReadError, RecordError, WriteError};
 
 /// An error with advice that only its place knows.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Hinted {
 
 impl Hinted {
     /// Adds a hint to an error.
-    pub fn new(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> anyhow::Error {
+    pub fn wrap(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self { error: error.into(), hint: hint.into() })
     }
 }
@@ -45,6 +45,14 @@ pub fn tell(error: &anyhow::Error, out: &mut dyn Write) {
     let _ = try_tell(error, out);
 }
 
+/// Tells a fault of our own: the same form as any error, and where it is.
+pub fn tell_fault(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
+    let what = panic.payload_as_str().unwrap_or("no message");
+    let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
+    let hint = "this is a fault of laptime itself; please report it with the command and the file that led to it";
+    let _ = writeln!(out, "error: laptime failed: {what}{place}\n\nhint: {hint}");
+}
+
 fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "error: {error}")?;
     for cause in error.chain().skip(1) {
@@ -66,6 +74,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         }
         if let Some(error) = cause.downcast_ref::<WriteError>() {
             return write_hint(error);
+        }
+        if let Some(RecordError::Write { source, .. }) = cause.downcast_ref::<RecordError>() {
+            return place_hint(source);
         }
         cause.downcast_ref::<FlameError>().and_then(flame_hint)
     })
@@ -131,5 +142,41 @@ fn flame_hint(error: &FlameError) -> Option<String> {
         }
         FlameError::Write(source) => place_hint(source),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(error: anyhow::Error) -> String {
+        let mut text = Vec::new();
+        tell(&error, &mut text);
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_read_is_told_with_its_cause_and_a_hint() {
+        let source = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error =
+            anyhow::Error::new(ReadError::Open { path: "a.json".into(), source }).context("cannot read `a.json`");
+        assert_eq!(
+            told(error),
+            "error: cannot read `a.json`\n  caused by: cannot open `a.json`\n  caused by: permission denied\n\n\
+             hint: you may not read it; `ls -l` shows who may\n"
+        );
+    }
+
+    #[test]
+    fn a_hint_of_its_place_goes_before_a_general_one() {
+        let error = Hinted::wrap(anyhow::anyhow!("no room"), "make room");
+        assert_eq!(told(error), "error: no room\n\nhint: make room\n");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_seen_through_the_chain() {
+        let closed = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("cannot write the answer");
+        assert!(is_closed_pipe(&closed));
+        assert!(!is_closed_pipe(&anyhow::anyhow!("something else")));
     }
 }

@@ -54,6 +54,12 @@ enum Status {
 }
 
 fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| failure::tell_fault(panic, &mut anstream::stderr().lock())));
+    // The hook has told it.
+    std::panic::catch_unwind(run).unwrap_or(ExitCode::from(2))
+}
+
+fn run() -> ExitCode {
     let cli = Cli::parse_from(dashed(std::env::args_os()));
     let mut out = anstream::stdout().lock();
     let done = match &cli.command {

@@ -32,7 +32,7 @@ fn create(path: &Path) -> anyhow::Result<()> {
     let Err(source) = fs::create_dir_all(path) else { return Ok(()) };
     let hint = place_hint(&source).unwrap_or_else(|| "`--out DIR` names another place".to_owned());
     let failed = Err::<(), _>(source).with_context(|| format!("cannot make the folder `{}`", path.display()));
-    failed.map_err(|error| Hinted::new(error, hint))
+    failed.map_err(|error| Hinted::wrap(error, hint))
 }
 
 /// A moment since 1970 as `20261115-093000`, in universal time.

@@ -1,5 +1,7 @@
 //! The program, run in fresh folders.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod bad_input;
 mod common;
 mod convert;

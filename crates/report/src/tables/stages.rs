@@ -1,6 +1,6 @@
 //! The stage tree as a table.
 
-use laptime_analyze::{Per, Stage, Stages};
+use laptime_analyze::{DEEPEST, Per, Stage, Stages};
 use laptime_trace::Nanos;
 
 use super::overview;
@@ -27,18 +27,21 @@ pub fn stages(answer: &Stages) -> Table {
             Column::new("open", "open").machine_only(),
         ],
     );
-    for stage in &answer.stages {
-        table.push(row(stage));
+    for (at, stage) in answer.stages.iter().enumerate() {
+        table.push(row(stage, answer.path(at).join("/")));
     }
     overview::add(&mut table, &answer.overview);
+    if answer.too_deep > 0 {
+        let told = "spans nested deeper than";
+        table.note(format!("{} {told} {DEEPEST} levels count with the stage at that depth.", answer.too_deep));
+    }
     if answer.overview.threads > 1 {
         table.note(format!("Times of {} threads are added; shares are of the wall time.", answer.overview.threads));
     }
     table
 }
 
-fn row(stage: &Stage) -> Vec<Cell> {
-    let depth = stage.path.len() - 1;
+fn row(stage: &Stage, path: String) -> Vec<Cell> {
     let nanos = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
     let kind = match (stage.is_lap, stage.is_wait, stage.host) {
         (true, ..) => "lap",
@@ -52,9 +55,9 @@ fn row(stage: &Stage) -> Vec<Cell> {
         Per::Lap(name) => ("lap", name.as_str()),
     };
     vec![
-        Cell::tree(depth, label(stage), stage.path.join("/")),
+        Cell::tree(stage.depth, label(stage), path),
         Cell::text(stage.name.clone()),
-        Cell::Count(depth as u64),
+        Cell::Count(stage.depth as u64),
         Cell::text(kind),
         Cell::Count(stage.count),
         nanos(stage.host),
