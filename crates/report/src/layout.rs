@@ -45,8 +45,15 @@ pub(crate) fn columns(table: &Table) -> Vec<Shown> {
     columns
         .filter(|(_, column)| column.show != Show::MachineOnly)
         .filter(|&(at, _)| table.rows.is_empty() || !table.cells(at).all(Cell::is_empty))
-        .map(|(at, column)| shown(column, table.cells(at)))
+        .map(|(at, column)| shown(column, &scale(table, column), table.cells(at)))
         .collect()
+}
+
+/// Chooses the scale of a column from the cells of all columns that share its unit.
+fn scale(table: &Table, column: &Column) -> Scale {
+    let shares = |other: &Column| other.unit_key() == column.unit_key();
+    let sharing: Vec<usize> = (0..table.columns.len()).filter(|&at| shares(&table.columns[at])).collect();
+    Scale::of(sharing.iter().flat_map(|&at| table.cells(at)))
 }
 
 /// Writes one value on its own, unit included: `84.12 ms`.
@@ -59,8 +66,7 @@ pub(crate) fn single(cell: &Cell) -> String {
     }
 }
 
-fn shown<'a>(column: &Column, cells: impl Iterator<Item = &'a Cell> + Clone) -> Shown {
-    let scale = Scale::of(cells.clone());
+fn shown<'a>(column: &Column, scale: &Scale, cells: impl Iterator<Item = &'a Cell> + Clone) -> Shown {
     let mut texts: Vec<String> = cells.clone().map(|cell| scale.write(cell)).collect();
     let is_numeric = cells.clone().all(is_number);
     if is_numeric {
@@ -68,7 +74,7 @@ fn shown<'a>(column: &Column, cells: impl Iterator<Item = &'a Cell> + Clone) -> 
     }
     Shown {
         label: column.label,
-        header: header(column.label, common_unit(&scale, cells.clone())),
+        header: header(column.label, common_unit(scale, cells.clone())),
         is_numeric,
         keep: column.keep,
         cells: with_guides(cells, texts),

@@ -69,17 +69,29 @@ pub struct Column {
     pub keep: Keep,
     /// Who sees the column.
     pub show: Show,
+    /// The key of the column whose unit this one takes; its own if none.
+    pub in_unit_of: Option<&'static str>,
 }
 
 impl Column {
     /// Makes a column that everyone sees and that is never dropped.
     pub fn new(key: &'static str, label: &'static str) -> Self {
-        Self { key, label, keep: Keep::Always, show: Show::Everywhere }
+        Self { key, label, keep: Keep::Always, show: Show::Everywhere, in_unit_of: None }
     }
 
     /// Lets the column go when space is short, highest `order` first.
     pub fn drop(self, order: u8) -> Self {
         Self { keep: Keep::Drop(order), ..self }
+    }
+
+    /// Gives the column the unit of another, so that the two can be compared along a row.
+    pub fn in_unit_of(self, key: &'static str) -> Self {
+        Self { in_unit_of: Some(key), ..self }
+    }
+
+    /// The key of the column that names the unit.
+    pub(crate) fn unit_key(&self) -> &'static str {
+        self.in_unit_of.unwrap_or(self.key)
     }
 
     /// Shows the column in csv, tsv, json and jsonl alone.

@@ -1,8 +1,8 @@
 //! The budgets of a span, judged by the table.
 
-use std::fmt;
+use std::{fmt, io};
 
-use crate::{table::Table, variant::Variant};
+use crate::{disk, table::Table, variant::Variant};
 
 /// One budget and what was found.
 pub struct Budget {
@@ -19,15 +19,15 @@ impl Budget {
 }
 
 /// Judges every budget.
-pub fn judge(table: &Table<'_>) -> Vec<Budget> {
+pub fn judge(table: &Table<'_>) -> io::Result<Vec<Budget>> {
     let mut budgets = Vec::new();
     for fields in [false, true] {
         budgets.extend(speed(table, fields));
     }
     let idle = table.nanos(Variant::Idle, 1, 1, false).unwrap_or(f64::NAN);
     budgets.push(Budget { what: "stage! idle".to_owned(), found: idle, most: 1.5, unit: "ns" });
-    budgets.extend(bytes_on_disk());
-    budgets
+    budgets.extend(bytes_on_disk()?);
+    Ok(budgets)
 }
 
 fn speed(table: &Table<'_>, fields: bool) -> Vec<Budget> {
@@ -55,9 +55,19 @@ fn speed(table: &Table<'_>, fields: bool) -> Vec<Budget> {
     ]
 }
 
-/// The budgets of a trace file; none until a trace can be written.
-fn bytes_on_disk() -> Vec<Budget> {
-    Vec::new()
+/// The budgets of a trace file.
+fn bytes_on_disk() -> io::Result<Vec<Budget>> {
+    let mut budgets = Vec::new();
+    for (fields, with, most_raw, most_compressed) in [(false, "", 30.0, 10.0), (true, ", two fields", 46.0, 16.0)] {
+        let found = disk::measure(fields)?;
+        let budget = |how: &str, found: f64, most: f64| {
+            let what = format!("a span on disk{with}, {how}");
+            Budget { what, found, most, unit: " B" }
+        };
+        budgets.push(budget("uncompressed", found.raw, most_raw));
+        budgets.push(budget("as written", found.compressed, most_compressed));
+    }
+    Ok(budgets)
 }
 
 /// Shows the budgets, one a line.

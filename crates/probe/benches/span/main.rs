@@ -5,6 +5,7 @@
 //! broken budget an error.
 
 mod budget;
+mod disk;
 mod sample;
 mod table;
 mod variant;
@@ -34,7 +35,7 @@ fn main() -> io::Result<ExitCode> {
     let rounds = rounds(&arguments).unwrap_or(ROUNDS);
     let figures = run(rounds)?;
     let table = table::Table::new(&figures);
-    let budgets = budget::judge(&table);
+    let budgets = budget::judge(&table)?;
     write!(io::stdout(), "{}{table}\n{}", heading(rounds), budget::Budgets(&budgets))?;
     let broken = budgets.iter().any(|budget| !budget.holds());
     let check = arguments.iter().any(|argument| argument == "--check");

@@ -15,9 +15,9 @@ pub fn top(answer: &Top, most: usize) -> Table {
             Column::new("count", "count"),
             Column::new("self_ms", "self"),
             Column::new("self_share", "share"),
-            Column::new("total_ms", "total"),
+            Column::new("total_ms", "total").in_unit_of("self_ms"),
             Column::new("median_ms", "median").drop(1),
-            Column::new("max_ms", "longest").drop(3),
+            Column::new("max_ms", "longest").in_unit_of("median_ms").drop(3),
         ],
     );
     for operation in answer.operations.iter().take(most) {
