@@ -1,46 +1,16 @@
-//! Builds a trace, and checks and orders what it is given.
+//! Gathers what a trace is made of; `build` makes one of it.
+
+mod build;
 
 use std::collections::HashMap;
 
 use crate::{
-    lanes,
     names::{NameId, Names},
     time::{Nanos, Origin},
-    trace::{FieldRange, Flow, NO_PARENT, OPEN, SpanColumns, SpanId, StoredValue, Trace},
+    trace::{FieldRange, OPEN, StoredValue},
     track::{Process, ProcessId, Track, TrackId, TrackKind},
     value::{Number, Value},
 };
-
-/// Why a trace cannot be built.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidTrace {
-    /// A span or mark was put on a counter, or a value on something else.
-    #[error("`{name}` does not belong on a track of kind `{kind}`")]
-    WrongTrack {
-        /// What was put there.
-        name: String,
-        /// The kind of the track.
-        kind: &'static str,
-    },
-
-    /// A moment lies beyond what the formats can hold.
-    #[error("`{name}` ends {nanos} ns after the origin, later than a trace can hold")]
-    TooLate {
-        /// What ends then.
-        name: String,
-        /// When.
-        nanos: u128,
-    },
-
-    /// There is more of something than its handles can count.
-    #[error("the trace has more than {most} {what}")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many it may have.
-        most: u64,
-    },
-}
 
 /// A span as it is handed to the builder; flows refer to it by this until the trace is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +27,12 @@ struct SpanRow {
     flags: u8,
 }
 
+impl SpanRow {
+    fn end(&self) -> u128 {
+        u128::from(self.start) + u128::from(self.duration)
+    }
+}
+
 /// The span was taken back; only while a trace is being built.
 const DISCARDED: u8 = 0x80;
 
@@ -69,7 +45,7 @@ struct MarkRow {
     fields: FieldRange,
 }
 
-/// Gathers tracks, spans, marks, values and flows in any order; [`TraceBuilder::build`] makes a [`Trace`] of them.
+/// Gathers tracks, spans, marks, values and flows in any order; [`TraceBuilder::build`] makes a [`Trace`](crate::Trace) of them.
 ///
 /// ```
 /// # use laptime_trace::{Nanos, TraceBuilder};
@@ -289,6 +265,12 @@ impl TraceBuilder {
         self.marks.push(MarkRow { track, time: time.0, name, category, fields });
     }
 
+    /// Whether a span begins there.
+    pub(crate) fn begins_at(&self, span: SpanEntry, track: TrackId, time: Nanos) -> bool {
+        let row = &self.spans[span.0 as usize];
+        (row.track, row.start) == (track, time.0)
+    }
+
     /// Takes a span back.
     pub(crate) fn discard_span(&mut self, span: SpanEntry) {
         self.spans[span.0 as usize].flags |= DISCARDED;
@@ -305,131 +287,6 @@ impl TraceBuilder {
         let values = self.values.iter_mut().map(|(track, _, _)| track);
         for track in spans.chain(marks).chain(values) {
             *track = settled[track.index()];
-        }
-    }
-
-    /// Orders, nests and checks what was gathered.
-    pub fn build(mut self) -> Result<Trace, InvalidTrace> {
-        self.check()?;
-        let order = self.span_order();
-        let mut trace = Trace { spans: self.span_columns(&order), ..Trace::default() };
-        let mut place_of = vec![None; self.spans.len()];
-        for (place, &entry) in order.iter().enumerate() {
-            place_of[entry as usize] = Some(SpanId(place as u32));
-        }
-        let id = |entry: SpanEntry| place_of[entry.0 as usize];
-        let flow = |&(from, to): &(SpanEntry, SpanEntry)| Some(Flow { from: id(from)?, to: id(to)? });
-        trace.flows = self.flows.iter().filter_map(flow).collect();
-        trace.flows.sort_unstable();
-        trace.flows.dedup();
-        self.put_marks(&mut trace);
-        self.put_values(&mut trace);
-        trace.names = self.names;
-        trace.processes = self.processes;
-        trace.tracks = self.tracks;
-        trace.fields = self.fields;
-        trace.origin = self.origin;
-        trace.clock_uncertainty = self.clock_uncertainty;
-        trace.lost = self.lost;
-        trace.warnings = self.warnings;
-        Ok(trace)
-    }
-
-    fn check(&self) -> Result<(), InvalidTrace> {
-        let most = u64::from(u32::MAX) - 1;
-        for (what, count) in [("spans", self.spans.len()), ("marks", self.marks.len()), ("fields", self.fields.len())] {
-            if count as u64 > most {
-                return Err(InvalidTrace::TooMany { what, most });
-            }
-        }
-        for span in &self.spans {
-            self.check_place(span.track, span.name, false)?;
-            self.check_time(span.name, u128::from(span.start) + u128::from(span.duration))?;
-        }
-        for mark in &self.marks {
-            self.check_place(mark.track, mark.name, false)?;
-            self.check_time(mark.name, u128::from(mark.time))?;
-        }
-        for &(track, time, _) in &self.values {
-            let name = self.tracks[track.index()].name;
-            self.check_place(track, name, true)?;
-            self.check_time(name, u128::from(time))?;
-        }
-        Ok(())
-    }
-
-    fn check_place(&self, track: TrackId, name: NameId, is_value: bool) -> Result<(), InvalidTrace> {
-        let kind = self.tracks[track.index()].kind;
-        if (kind == TrackKind::Counter) == is_value {
-            return Ok(());
-        }
-        Err(InvalidTrace::WrongTrack { name: self.names.name(name).to_owned(), kind: kind.words() })
-    }
-
-    fn check_time(&self, name: NameId, nanos: u128) -> Result<(), InvalidTrace> {
-        if nanos <= u128::from(Nanos::MAX.0) {
-            return Ok(());
-        }
-        Err(InvalidTrace::TooLate { name: self.names.name(name).to_owned(), nanos })
-    }
-
-    /// The spans' numbers by track, start, longer first; equal ones stay in the order they came.
-    fn span_order(&self) -> Vec<u32> {
-        let key = |&at: &u32| {
-            let span = &self.spans[at as usize];
-            (span.track, span.start, std::cmp::Reverse(span.duration))
-        };
-        let kept = |&at: &u32| !self.is_discarded(SpanEntry(at));
-        let mut order: Vec<u32> = (0..self.spans.len() as u32).filter(kept).collect();
-        if !order.is_sorted_by_key(key) {
-            order.sort_by_key(key);
-        }
-        order
-    }
-
-    fn span_columns(&self, order: &[u32]) -> SpanColumns {
-        let mut columns = SpanColumns::default();
-        for &at in order {
-            let span = &self.spans[at as usize];
-            columns.start.push(span.start);
-            columns.duration.push(span.duration);
-            columns.track.push(span.track);
-            columns.name.push(span.name);
-            columns.category.push(span.category);
-            columns.fields.push(span.fields);
-            columns.flags.push(span.flags);
-        }
-        let mut first = 0;
-        while first < order.len() {
-            let track = columns.track[first];
-            let end = first + columns.track[first..].partition_point(|&known| known == track);
-            let spans = (first..end).map(|at| (columns.start[at], columns.start[at] + columns.duration[at]));
-            for place in lanes::place(spans, first as u32) {
-                columns.lane.push(place.lane);
-                columns.parent.push(place.parent.unwrap_or(NO_PARENT));
-            }
-            first = end;
-        }
-        columns
-    }
-
-    fn put_marks(&mut self, trace: &mut Trace) {
-        self.marks.sort_by_key(|mark| (mark.track, mark.time));
-        for mark in &self.marks {
-            trace.marks.time.push(mark.time);
-            trace.marks.track.push(mark.track);
-            trace.marks.name.push(mark.name);
-            trace.marks.category.push(mark.category);
-            trace.marks.fields.push(mark.fields);
-        }
-    }
-
-    fn put_values(&mut self, trace: &mut Trace) {
-        self.values.sort_by_key(|&(track, time, _)| (track, time));
-        for &(track, time, number) in &self.values {
-            trace.values.time.push(time);
-            trace.values.track.push(track);
-            trace.values.number.push(number);
         }
     }
 }

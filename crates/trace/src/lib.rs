@@ -20,11 +20,12 @@
 //! assert_eq!(trace.spans().filter(|span| span.name == "decode").count(), 3);
 //! ```
 //!
-//! A `.pftrace` opens in ui.perfetto.dev; [`write`] turns any trace into Chrome JSON, speedscope JSON or folded
+//! A `.pftrace` opens in ui.perfetto.dev; [`write`](fn@write) turns any trace into Chrome JSON, speedscope JSON or folded
 //! stacks.
 
 mod builder;
 pub mod format;
+mod invariants;
 mod lanes;
 mod names;
 mod outline;
@@ -41,8 +42,9 @@ mod record;
 #[cfg(feature = "record")]
 pub use self::record::{RecordError, Recorded, Recording, record_to, record_to_with};
 pub use self::{
-    builder::{InvalidTrace, SpanEntry, TraceBuilder},
+    builder::{SpanEntry, TraceBuilder},
     format::{Format, ReadError, WriteError, read, read_from, write, write_to},
+    invariants::InvalidTrace,
     names::{NameId, Names},
     time::{Nanos, Origin},
     trace::{Fields, Flow, Mark, MarkId, Span, SpanId, Trace, ValuePoint},

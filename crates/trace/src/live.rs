@@ -1,6 +1,8 @@
 //! Turns batches of recorded words into packets while a program runs.
 
 mod device;
+mod host_lane;
+mod thread;
 mod timeline;
 
 use std::{
@@ -16,6 +18,8 @@ use laptime_probe::{
 
 use self::{
     device::DeviceLane,
+    host_lane::HostLane,
+    thread::Thread,
     timeline::{Opening, Timeline},
 };
 use crate::{
@@ -37,23 +41,18 @@ pub struct LiveWriter<W: Write> {
     pid: i64,
     threads: HashMap<u32, Thread>,
     lanes: HashMap<LaneId, Lane>,
+    /// The curves by site, and by name and unit.
     counters: HashMap<usize, Sequence>,
+    curves: HashMap<(&'static str, &'static str), Sequence>,
     lost: HashMap<u32, u64>,
     lost_told: u64,
-    uncertainty_told: u64,
+    uncertainty_told: Option<u64>,
     last_time: Nanos,
     spans: u64,
 }
 
-/// One source of events: its track, and what is open on it.
-struct Thread {
-    timeline: Timeline,
-    /// The open spans as seen by marks and waits: name, and the number of a lap.
-    around: Vec<(&'static Site, Option<FieldValue>)>,
-}
-
 enum Lane {
-    Host(Timeline),
+    Host(HostLane),
     Device(DeviceLane),
 }
 
@@ -73,9 +72,10 @@ impl<W: Write> LiveWriter<W> {
             threads: HashMap::new(),
             lanes: HashMap::new(),
             counters: HashMap::new(),
+            curves: HashMap::new(),
             lost: HashMap::new(),
             lost_told: 0,
-            uncertainty_told: 0,
+            uncertainty_told: None,
             last_time: Nanos(0),
             spans: 0,
         })
@@ -91,9 +91,13 @@ impl<W: Write> LiveWriter<W> {
         self.spans
     }
 
-    /// Events lost so far.
+    /// Events lost so far: those that found no room, and marks that a device never reached.
     pub fn lost(&self) -> u64 {
-        self.lost.values().sum()
+        let on_devices = self.lanes.values().map(|lane| match lane {
+            Lane::Device(lane) => lane.lost(),
+            Lane::Host(_) => 0,
+        });
+        self.lost.values().copied().chain(on_devices).sum()
     }
 
     /// Bytes written so far.
@@ -104,43 +108,55 @@ impl<W: Write> LiveWriter<W> {
     /// Writes one batch. `meanwhile` is called now and then, so that a long batch does not keep the buffers waiting.
     pub fn batch(&mut self, batch: &Batch, mut meanwhile: impl FnMut()) -> io::Result<()> {
         self.lost.insert(batch.source, batch.lost);
-        if !self.threads.contains_key(&batch.source) {
-            let thread = self.begin_thread(&batch.thread)?;
-            self.threads.insert(batch.source, thread);
-        }
+        let mut thread = match self.threads.remove(&batch.source) {
+            Some(thread) => thread,
+            None => self.begin_thread(batch.source, &batch.thread)?,
+        };
         for (at, event) in events(batch).enumerate() {
-            self.event(batch.source, event)?;
-            if at % 2048 == 2047 {
+            self.event(&mut thread, event)?;
+            if at % 512 == 511 {
                 meanwhile();
             }
         }
         if batch.finished {
-            self.close_thread(batch.source)?;
+            return self.close(&mut thread, self.last_time);
         }
+        self.threads.insert(batch.source, thread);
         Ok(())
     }
 
-    fn begin_thread(&mut self, thread: &Arc<ThreadIdentity>) -> io::Result<Thread> {
+    fn begin_thread(&mut self, source: u32, thread: &Arc<ThreadIdentity>) -> io::Result<Thread> {
         let number = i64::try_from(thread.tid).ok();
         let text = TrackText { kind: TrackKind::Thread, pid: self.pid, name: &thread.name, number, unit: "" };
         let place = self.writer.track(self.process, text)?;
         let timeline = Timeline::begin(place, &thread.name, &mut self.writer)?;
-        Ok(Thread { timeline, around: Vec::new() })
+        Ok(Thread { source, timeline, around: Vec::new() })
     }
 
-    fn event(&mut self, source: u32, event: RawEvent<'_>) -> io::Result<()> {
+    fn event(&mut self, thread: &mut Thread, event: RawEvent<'_>) -> io::Result<()> {
         let time = self.time(event.ticks);
         match event.kind {
-            RawKind::Enter { site, lane, fields } => self.enter(source, time, site, lane, fields),
-            RawKind::Exit { site, lane } => self.exit(source, time, site, lane),
+            RawKind::Enter { site, lane, fields } => self.enter(thread, time, site, lane, fields),
+            RawKind::Exit { site, lane } => self.exit(thread, time, site, lane),
             RawKind::Record { site, fields } => {
-                self.thread(source).timeline.add_fields(key(source, site), fields.collect());
+                thread.timeline.add_fields(thread.key(site), fields);
                 Ok(())
             }
             RawKind::Point { site, fields } if site.kind == SiteKind::Value => self.value(time, site, fields),
-            RawKind::Point { site, fields } => self.mark(source, time, site, fields),
-            RawKind::Detach => self.close_open(source, time),
+            RawKind::Point { site, fields } => self.mark(thread, time, site, fields),
+            RawKind::Detach => self.close(thread, time),
         }
+    }
+
+    /// Closes and flags what a thread has open.
+    fn close(&mut self, thread: &mut Thread, time: Nanos) -> io::Result<()> {
+        thread.close(time, &mut self.writer)?;
+        for lane in self.lanes.values_mut() {
+            if let Lane::Host(lane) = lane {
+                lane.close(Some(thread.source), time, &mut self.writer)?;
+            }
+        }
+        Ok(())
     }
 
     fn time(&mut self, ticks: Ticks) -> Nanos {
@@ -149,74 +165,66 @@ impl<W: Write> LiveWriter<W> {
         time
     }
 
-    fn thread(&mut self, source: u32) -> &mut Thread {
-        self.threads.get_mut(&source).expect("a batch makes its thread known before its events")
-    }
-
     fn enter(
         &mut self,
-        source: u32,
+        thread: &mut Thread,
         time: Nanos,
         site: &'static Site,
         lane: Option<LaneStamp>,
-        fields: Fields<'_>,
+        values: Fields<'_>,
     ) -> io::Result<()> {
         self.spans += 1;
-        let mut fields: OwnFields = fields.collect();
+        let mut fields = thread.timeline.empty_fields();
+        fields.extend(values);
         let lap = (site.kind == SiteKind::Lap).then(|| fields.first().map(|(_, value)| value.clone())).flatten();
         if site.kind == SiteKind::Sync {
-            self.say_where(source, site, &mut fields);
+            thread.say_where(site, &mut fields);
         }
-        let opening = Opening { key: key(source, site), name: site.name, category: category(site.kind), fields };
+        let opening = Opening { key: thread.key(site), name: site.name, category: category(site.kind), fields };
+        if let Some(LaneStamp { lane, .. }) = lane {
+            self.know_lane(lane)?;
+            if let Some(Lane::Host(lane)) = self.lanes.get_mut(&lane) {
+                return lane.enter(thread.source, time, opening, &mut self.writer);
+            }
+        }
+        // A device that gave no mark: the stage has no device time.
         let device = lane.and_then(|lane| Some((lane.lane, lane.stamp?)));
-        if lane.is_some() && device.is_none() {
-            return self.enter_host_lane(lane, time, opening);
-        }
         let flow = device.map(|(lane, stamp)| device::flow_number(lane, stamp));
-        let device_opening = device.map(|_| opening.clone());
-        let thread = self.threads.get_mut(&source).expect("a batch makes its thread known before its events");
-        thread.around.push((site, lap));
-        thread.timeline.enter(time, opening, flow, &mut self.writer)?;
-        if let (Some((lane, stamp)), Some(opening), Some(flow)) = (device, device_opening, flow)
-            && let Some(lane) = self.device_lane(lane)?
+        if let (Some((lane, stamp)), Some(flow)) = (device, flow)
+            && let Some(Lane::Device(lane)) = self.lanes.get_mut(&lane)
         {
-            lane.begin(stamp, opening, flow);
+            lane.begin(stamp, time, opening.clone(), flow);
         }
-        Ok(())
+        thread.around.push((site, lap));
+        thread.timeline.enter(time, opening, flow, &mut self.writer)
     }
 
-    fn enter_host_lane(&mut self, lane: Option<LaneStamp>, time: Nanos, opening: Opening) -> io::Result<()> {
-        let Some(lane) = lane.map(|lane| lane.lane) else { return Ok(()) };
-        self.know_lane(lane)?;
-        match self.lanes.get_mut(&lane) {
-            Some(Lane::Host(timeline)) => timeline.enter(time, opening, None, &mut self.writer),
-            // A device that gave no mark: the stage has no device time, and its exit finds nothing to end.
-            _ => Ok(()),
-        }
-    }
-
-    fn exit(&mut self, source: u32, time: Nanos, site: &'static Site, lane: Option<LaneStamp>) -> io::Result<()> {
-        let key = key(source, site);
+    fn exit(
+        &mut self,
+        thread: &mut Thread,
+        time: Nanos,
+        site: &'static Site,
+        lane: Option<LaneStamp>,
+    ) -> io::Result<()> {
+        let key = thread.key(site);
         if let Some(LaneStamp { lane, stamp }) = lane {
             self.know_lane(lane)?;
             match (self.lanes.get_mut(&lane), stamp) {
-                (Some(Lane::Host(timeline)), _) => return timeline.exit(time, key, &mut self.writer),
-                (Some(Lane::Device(device)), Some(stamp)) => device.end(stamp, key),
+                (Some(Lane::Host(lane)), _) => return lane.exit(thread.source, time, key, &mut self.writer),
+                (Some(Lane::Device(device)), Some(stamp)) => device.end(stamp, time, key),
                 _ => {}
             }
         }
-        let thread = self.thread(source);
         if let Some(at) = thread.around.iter().rposition(|(known, _)| std::ptr::eq(*known, site)) {
             thread.around.remove(at);
         }
-        let thread = self.threads.get_mut(&source).expect("a batch makes its thread known before its events");
         thread.timeline.exit(time, key, &mut self.writer)
     }
 
-    fn mark(&mut self, source: u32, time: Nanos, site: &'static Site, fields: Fields<'_>) -> io::Result<()> {
-        let mut fields: OwnFields = fields.collect();
+    fn mark(&mut self, thread: &mut Thread, time: Nanos, site: &'static Site, values: Fields<'_>) -> io::Result<()> {
+        let mut fields: OwnFields = values.collect();
         if site.kind == SiteKind::SyncMark {
-            self.say_where(source, site, &mut fields);
+            thread.say_where(site, &mut fields);
         }
         let message = fields.iter().find_map(|(name, value)| match value {
             // An event of `tracing` is named after its line; what it says is the better name.
@@ -224,8 +232,7 @@ impl<W: Write> LiveWriter<W> {
             _ => None,
         });
         let name = message.as_deref().unwrap_or(site.name);
-        let sequence = self.thread(source).timeline.sequence();
-        self.writer.mark(sequence, time, name, category(site.kind), shown(&fields))
+        self.writer.mark(thread.timeline.sequence(), time, name, category(site.kind), shown(&fields))
     }
 
     fn value(&mut self, time: Nanos, site: &'static Site, mut fields: Fields<'_>) -> io::Result<()> {
@@ -246,29 +253,18 @@ impl<W: Write> LiveWriter<W> {
         if let Some(&sequence) = self.counters.get(&address) {
             return Ok(sequence);
         }
-        let text =
-            TrackText { kind: TrackKind::Counter, pid: self.pid, name: site.name, number: None, unit: site.unit };
-        let place = self.writer.track(self.process, text)?;
-        let sequence = self.writer.sequence(place)?;
+        let sequence = match self.curves.get(&(site.name, site.unit)) {
+            Some(&sequence) => sequence,
+            None => {
+                let (kind, pid) = (TrackKind::Counter, self.pid);
+                let text = TrackText { kind, pid, name: site.name, number: None, unit: site.unit };
+                let place = self.writer.track(self.process, text)?;
+                self.writer.sequence(place)?
+            }
+        };
+        self.curves.insert((site.name, site.unit), sequence);
         self.counters.insert(address, sequence);
         Ok(sequence)
-    }
-
-    /// Adds to a wait where it stands: file, line, stage and lap.
-    fn say_where(&mut self, source: u32, site: &'static Site, fields: &mut OwnFields) {
-        let around = &self.thread(source).around;
-        let stage = around.last().map(|(site, _)| FieldValue::Str(site.name.to_owned()));
-        let lap = around.iter().rev().find_map(|(_, lap)| lap.clone());
-        let places = [
-            ("file", Some(FieldValue::Str(site.file.to_owned()))),
-            ("line", Some(FieldValue::Uint(u64::from(site.line)))),
-            ("stage", stage),
-            ("lap", lap),
-        ];
-        for (name, value) in places {
-            let is_free = !fields.iter().any(|(known, _)| *known == name);
-            fields.extend(value.filter(|_| is_free).map(|value| (name, value)));
-        }
     }
 
     /// Makes a lane's track when it is first used.
@@ -280,36 +276,33 @@ impl<W: Write> LiveWriter<W> {
         let kind = if lane.clock().is_some() { TrackKind::Stream } else { TrackKind::Lane };
         let text = TrackText { kind, pid: self.pid, name: lane.name(), number: None, unit: "" };
         let place = self.writer.track(self.process, text)?;
-        let timeline = Timeline::begin(place, lane.name(), &mut self.writer)?;
         let known = match lane.clock() {
-            Some(clock) => Lane::Device(DeviceLane::new(Arc::clone(clock), timeline)),
-            None => Lane::Host(timeline),
+            Some(clock) => {
+                let timeline = Timeline::begin_exact(place, lane.name(), &mut self.writer)?;
+                Lane::Device(DeviceLane::new(Arc::clone(clock), timeline))
+            }
+            None => Lane::Host(HostLane::new(place, lane.name())),
         };
         self.lanes.insert(id, known);
         Ok(())
     }
 
-    fn device_lane(&mut self, id: LaneId) -> io::Result<Option<&mut DeviceLane>> {
-        self.know_lane(id)?;
-        Ok(match self.lanes.get_mut(&id) {
-            Some(Lane::Device(lane)) => Some(lane),
-            _ => None,
-        })
-    }
-
-    /// Asks the devices which marks they have reached, and writes those.
-    pub fn ask_devices(&mut self) -> io::Result<()> {
+    /// Asks the devices which marks they have reached, and writes those that the host gave before `until`.
+    ///
+    /// Before `until` every thread's events are known here: a mark given later may follow one not known yet.
+    pub fn ask_devices(&mut self, until: Ticks) -> io::Result<()> {
+        let until = Nanos(self.map.nanos(until));
         let mut uncertainty = self.uncertainty_told;
         for lane in self.lanes.values_mut() {
             if let Lane::Device(lane) = lane {
-                let latest = lane.ask(&self.map, &mut self.writer)?;
+                let latest = lane.ask(until, &self.map, &mut self.writer)?;
                 self.last_time = self.last_time.max(latest);
-                uncertainty = uncertainty.max(lane.uncertainty());
+                uncertainty = uncertainty.max(Some(lane.uncertainty()));
             }
         }
-        if uncertainty > self.uncertainty_told {
+        if let Some(nanos) = uncertainty.filter(|_| uncertainty > self.uncertainty_told) {
             self.uncertainty_told = uncertainty;
-            self.writer.uncertainty(Nanos(uncertainty))?;
+            self.writer.uncertainty(Nanos(nanos))?;
         }
         Ok(())
     }
@@ -317,19 +310,6 @@ impl<W: Write> LiveWriter<W> {
     /// Whether a device has marks that it has not reached.
     pub fn has_pending_marks(&self) -> bool {
         self.lanes.values().any(|lane| matches!(lane, Lane::Device(lane) if lane.has_pending()))
-    }
-
-    fn close_open(&mut self, source: u32, time: Nanos) -> io::Result<()> {
-        let thread = self.threads.get_mut(&source).expect("a batch makes its thread known before its events");
-        thread.around.clear();
-        thread.timeline.close(time, &mut self.writer)
-    }
-
-    fn close_thread(&mut self, source: u32) -> io::Result<()> {
-        let last = self.last_time;
-        self.close_open(source, last)?;
-        self.threads.remove(&source);
-        Ok(())
     }
 
     /// Writes out all there is, so that the file holds every event so far.
@@ -344,34 +324,19 @@ impl<W: Write> LiveWriter<W> {
 
     /// Ends the recording at `end`: what is still open is closed there and flagged.
     pub fn finish(&mut self, end: Ticks) -> io::Result<()> {
+        self.ask_devices(Ticks(u64::MAX))?;
         let end = self.time(end);
-        self.ask_devices()?;
-        let sources: Vec<u32> = self.threads.keys().copied().collect();
-        for source in sources {
-            self.close_open(source, end)?;
+        for thread in self.threads.values_mut() {
+            thread.close(end, &mut self.writer)?;
         }
-        let mut unresolved = 0;
         for lane in self.lanes.values_mut() {
             match lane {
-                Lane::Host(timeline) => timeline.close(end, &mut self.writer)?,
-                Lane::Device(lane) => unresolved += lane.close(end, &mut self.writer)?,
+                Lane::Host(lane) => lane.close(None, end, &mut self.writer)?,
+                Lane::Device(lane) => lane.close(end, &mut self.writer)?,
             }
         }
-        // Marks that the device never reached are events that could not be kept; zero is no thread's number.
-        self.lost.insert(0, unresolved);
         self.flush()
     }
-}
-
-/// What ties an exit to its entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
-    source: u32,
-    site: usize,
-}
-
-fn key(source: u32, site: &'static Site) -> Key {
-    Key { source, site: std::ptr::from_ref(site) as usize }
 }
 
 fn category(kind: SiteKind) -> &'static str {

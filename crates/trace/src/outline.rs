@@ -88,12 +88,14 @@ impl PartialEq for Trace {
             && self.clock_uncertainty == other.clock_uncertainty
             && self.lost == other.lost
             && self.flows == other.flows
-            && self.processes().map(|(_, process)| (process.number, self.name(process.name))).eq(other
+            && self
                 .processes()
-                .map(|(_, process)| (process.number, other.name(process.name))))
-            && self.tracks().map(|(_, track)| self.track_content(track)).eq(other
+                .map(|(_, process)| (process.number, self.name(process.name)))
+                .eq(other.processes().map(|(_, process)| (process.number, other.name(process.name))))
+            && self
                 .tracks()
-                .map(|(_, track)| other.track_content(track)))
+                .map(|(_, track)| self.track_content(track))
+                .eq(other.tracks().map(|(_, track)| other.track_content(track)))
             && self.spans().map(SpanContent).eq(other.spans().map(SpanContent))
             && self.marks_equal(other)
             && self.values().eq(other.values())

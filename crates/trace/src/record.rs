@@ -4,8 +4,9 @@
 //! encoding falls behind, batches wait in memory up to a bound; beyond it the buffers fill, and what finds no room is
 //! counted as lost. At least ten times a second what there is goes to the file, so a killed program leaves a trace.
 
+mod waiting;
+
 use std::{
-    collections::VecDeque,
     fs::File,
     io,
     path::{Path, PathBuf},
@@ -17,8 +18,9 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use laptime_probe::{Anchor, Batch, Config, DefaultTaken, Recorder, TickMap, Ticks, now};
+use laptime_probe::{Anchor, Config, DefaultTaken, Recorder, TickMap, Ticks, now};
 
+use self::waiting::Waiting;
 use crate::{
     format::{self, Format, ReadError, WriteError},
     live::LiveWriter,
@@ -109,15 +111,15 @@ pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recordin
         _ => return Err(RecordError::Extension { path }),
     };
     let failed = |source| RecordError::Write { path: recorded.clone(), source };
-    let file = File::create(&recorded).map_err(failed)?;
+    let start = Start::now();
+    // Before the file is made, or a second recording of the same name would empty the file of the first.
     let recorder = Recorder::new(config);
     recorder.make_default().map_err(|source| RecordError::Taken { path: path.clone(), source })?;
+    let file = File::create(&recorded).map_err(failed)?;
     let control = Arc::new(Control::default());
-    let thread_control = Arc::clone(&control);
-    let writer = std::thread::Builder::new()
-        .name("laptime-writer".to_owned())
-        .spawn(move || WriterThread::new(recorder, file, thread_control).run())
-        .map_err(failed)?;
+    let thread = WriterThread::new(start, config, recorder, file, Arc::clone(&control));
+    let writer =
+        std::thread::Builder::new().name("laptime-writer".to_owned()).spawn(move || thread.run()).map_err(failed)?;
     if cfg!(panic = "abort") {
         flush_on_panic(&control, writer.thread().clone());
     }
@@ -231,32 +233,18 @@ const FLUSH_EVERY: Duration = Duration::from_millis(100);
 const ANCHOR_EVERY: Duration = Duration::from_secs(1);
 /// The first rate is measured over at least this long.
 const FIRST_BASE: Duration = Duration::from_millis(20);
-/// Words that may wait to be encoded: 256 MiB.
-const MOST_WAITING: usize = 32 << 20;
-
-/// Batches that wait to be encoded.
-#[derive(Default)]
-struct Waiting {
-    batches: VecDeque<Batch>,
-    words: usize,
+/// Time zero of a recording: taken before anything is recorded, since no time lies before it.
+struct Start {
+    anchor: Anchor,
+    origin: Origin,
 }
 
-impl Waiting {
-    /// Takes what the threads recorded, unless too much waits already: then the buffers fill, and count their losses.
-    fn drain(&mut self, recorder: &mut Recorder) {
-        if self.words >= MOST_WAITING {
-            return;
-        }
-        let mut batches = Vec::new();
-        recorder.drain(&mut batches);
-        self.words += batches.iter().map(|batch| batch.words.len()).sum::<usize>();
-        self.batches.extend(batches);
-    }
-
-    fn pop(&mut self) -> Option<Batch> {
-        let batch = self.batches.pop_front()?;
-        self.words -= batch.words.len();
-        Some(batch)
+impl Start {
+    fn now() -> Self {
+        let anchor = Anchor::take();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+        let unix_nanos = unix.and_then(|since| i64::try_from(since.as_nanos()).ok());
+        Self { anchor, origin: Origin { name: "start of the recording".to_owned(), unix_nanos } }
     }
 }
 
@@ -264,8 +252,7 @@ struct WriterThread {
     recorder: Recorder,
     control: Arc<Control>,
     file: Option<File>,
-    origin: Origin,
-    first: Anchor,
+    start: Start,
     live: Option<LiveWriter<File>>,
     waiting: Waiting,
     last_flush: Instant,
@@ -273,20 +260,15 @@ struct WriterThread {
 }
 
 impl WriterThread {
-    fn new(recorder: Recorder, file: File, control: Arc<Control>) -> Self {
-        let first = Anchor::take();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).ok();
-        let unix_nanos = unix.and_then(|since| i64::try_from(since.as_nanos()).ok());
-        let origin = Origin { name: "start of the recording".to_owned(), unix_nanos };
+    fn new(start: Start, config: Config, recorder: Recorder, file: File, control: Arc<Control>) -> Self {
         let now = Instant::now();
         Self {
             recorder,
             control,
             file: Some(file),
-            origin,
-            first,
+            start,
             live: None,
-            waiting: Waiting::default(),
+            waiting: Waiting::new(config),
             last_flush: now,
             last_anchor: now,
         }
@@ -328,13 +310,13 @@ impl WriterThread {
             return Ok(());
         }
         let second = Anchor::take();
-        if !in_haste && second.nanos.saturating_sub(self.first.nanos) < FIRST_BASE.as_nanos() as u64 {
+        if !in_haste && second.nanos.saturating_sub(self.start.anchor.nanos) < FIRST_BASE.as_nanos() as u64 {
             return Ok(());
         }
-        if let Some(map) = TickMap::new(self.first, second)
+        if let Some(map) = TickMap::new(self.start.anchor, second)
             && let Some(file) = self.file.take()
         {
-            self.live = Some(LiveWriter::new(file, map, &self.origin)?);
+            self.live = Some(LiveWriter::new(file, map, &self.start.origin)?);
         }
         Ok(())
     }
@@ -358,7 +340,7 @@ impl WriterThread {
 
     fn keep_up_to_date(&mut self, flush_now: bool) -> io::Result<()> {
         let Some(live) = &mut self.live else { return Ok(()) };
-        live.ask_devices()?;
+        live.ask_devices(self.waiting.encoded_until())?;
         if self.last_anchor.elapsed() >= ANCHOR_EVERY {
             self.last_anchor = Instant::now();
             live.map_mut().correct(Anchor::take());
@@ -373,15 +355,16 @@ impl WriterThread {
     fn finish(mut self, end: Ticks) -> io::Result<Written> {
         // A device may still be working on what was submitted before the end; it is asked for a moment longer.
         const DEVICE_GRACE: Duration = Duration::from_millis(200);
+        const EVER: Ticks = Ticks(u64::MAX);
         self.encode_all()?;
         self.waiting.drain(&mut self.recorder);
         self.encode_all()?;
         let Some(mut live) = self.live.take() else { return Ok(Written { spans: 0, lost: 0, bytes: 0 }) };
         let asked = Instant::now();
-        live.ask_devices()?;
+        live.ask_devices(EVER)?;
         while live.has_pending_marks() && asked.elapsed() < DEVICE_GRACE {
             std::thread::park_timeout(Duration::from_millis(1));
-            live.ask_devices()?;
+            live.ask_devices(EVER)?;
         }
         live.finish(end)?;
         Ok(Written { spans: live.spans(), lost: live.lost(), bytes: live.written() })

@@ -8,6 +8,8 @@
 //! 4. Marks are ordered by track and time, values likewise; values lie on counter tracks, spans and marks do not.
 //! 5. Every handle in a column points into its table; no moment is later than [`Nanos::MAX`].
 //! 6. A field name stands at most once on a span or mark.
+//! 7. Only counters have a unit.
+//! 8. Flows are ordered, and each stands once.
 
 use std::ops::Range;
 
@@ -54,6 +56,12 @@ pub(crate) enum StoredValue {
 pub(crate) struct FieldRange {
     pub start: u32,
     pub count: u16,
+}
+
+impl FieldRange {
+    pub fn end(self) -> usize {
+        self.start as usize + usize::from(self.count)
+    }
 }
 
 /// The columns of the spans.
@@ -330,8 +338,7 @@ impl Trace {
     }
 
     fn fields_in(&self, range: FieldRange) -> Fields<'_> {
-        let start = range.start as usize;
-        Fields { names: &self.names, stored: &self.fields[start..start + usize::from(range.count)] }
+        Fields { names: &self.names, stored: &self.fields[range.start as usize..range.end()] }
     }
 }
 

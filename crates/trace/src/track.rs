@@ -83,6 +83,6 @@ pub struct Track {
     pub name: NameId,
     /// The number of the thread or stream, if it has one.
     pub number: Option<i64>,
-    /// The unit of a curve; empty if none was given.
+    /// The unit of a curve; empty if none was given, and for any other track.
     pub unit: NameId,
 }

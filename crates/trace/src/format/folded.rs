@@ -44,7 +44,7 @@ fn host_stacks(trace: &Trace) -> Vec<String> {
         };
         let path = sums.place(format!("{around};{}", escaped(span.name)));
         if !trace.track(span.track).kind.is_device() {
-            sums.nanos[path] += own[span.id.index()];
+            sums.add(path, own[span.id.index()]);
         }
         paths.push(path);
     }
@@ -69,7 +69,7 @@ fn device_stacks(trace: &Trace) -> Vec<String> {
     let mut sums = Sums::default();
     for span in trace.spans().filter(is_device) {
         let path = sums.place(stack_text(trace, source.get(&span.id).copied().unwrap_or(span.id)));
-        sums.nanos[path] += own[&span.id];
+        sums.add(path, own[&span.id]);
     }
     sums.lines()
 }
@@ -98,6 +98,10 @@ impl Sums {
             self.nanos.push(0);
             next
         })
+    }
+
+    fn add(&mut self, path: usize, nanos: u64) {
+        self.nanos[path] = self.nanos[path].saturating_add(nanos);
     }
 
     fn lines(self) -> Vec<String> {

@@ -9,7 +9,7 @@ use std::{
 
 use flate2::{Compression, bufread::MultiGzDecoder, write::GzEncoder};
 
-use crate::{builder::InvalidTrace, trace::Trace};
+use crate::{invariants::InvalidTrace, trace::Trace};
 
 pub mod chrome;
 pub mod folded;
@@ -157,11 +157,23 @@ fn read_plain(mut input: impl BufRead) -> Result<Trace, ReadError> {
 /// The beginning of a stream, without taking it. A reader may give less than it has; a few bytes are enough to tell.
 fn peek(input: &mut impl BufRead) -> Result<&[u8], ReadError> {
     input.fill_buf().map_err(|source| match source.kind() {
-        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
-            ReadError::NotATrace { found: format!("the gzip data is damaged ({source})") }
-        }
+        io::ErrorKind::UnexpectedEof => ReadError::NotATrace { found: "gzip data cut off at its beginning".to_owned() },
+        _ if is_damage(&source) => ReadError::NotATrace { found: format!("the gzip data is damaged ({source})") },
         _ => ReadError::Read(source),
     })
+}
+
+/// Whether an error says that the compressed data ends early or is damaged: then what came before it counts.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)
+}
+
+/// The next bytes of a stream; none where it ends, or where its compressed data are damaged.
+fn filled(input: &mut impl BufRead) -> io::Result<&[u8]> {
+    match input.fill_buf() {
+        Err(error) if is_damage(&error) => Ok(&[]),
+        other => other,
+    }
 }
 
 /// What a file looks like from its beginning.
@@ -177,7 +189,7 @@ enum Content {
 impl Content {
     fn of(start: &[u8]) -> Self {
         let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
-        let opens_json = matches!(text.first(), Some(b'{' | b'['));
+        let opens_json = looks_like_json(text);
         let head = &start[..start.len().min(4096)];
         match start {
             [] => Self::Empty,
@@ -185,15 +197,28 @@ impl Content {
                 Self::Speedscope
             }
             _ if opens_json => Self::Json,
+            _ if text.is_empty() => Self::Other("nothing but white space".to_owned()),
             [pftrace::PACKET_TAG, ..] => Self::Pftrace,
             _ if start.starts_with(b"SQLite format 3\0") => {
                 Self::Other("an SQLite database, perhaps an Nsight Systems export".to_owned())
             }
             _ if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) => Self::Other("zstd data".to_owned()),
-            _ if text.is_empty() => Self::Other("nothing but white space".to_owned()),
             _ if folded::looks_folded(head) => Self::Folded,
             _ => Self::Other(format!("it begins with {}", shown_bytes(start))),
         }
+    }
+}
+
+/// Whether text without leading white space begins like JSON. One byte would not tell: a packet's first byte is a line
+/// feed, and its second, the length, may be a bracket.
+fn looks_like_json(text: &[u8]) -> bool {
+    let next = |rest: &[u8]| rest.trim_ascii_start().first().copied();
+    match text {
+        [b'{', rest @ ..] => matches!(next(rest), Some(b'"' | b'}') | None),
+        [b'[', rest @ ..] => {
+            matches!(next(rest), Some(b'{' | b'[' | b']' | b'"' | b'-' | b'0'..=b'9' | b'n' | b't' | b'f') | None)
+        }
+        _ => false,
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use laptime_probe::{DeviceClock, LaneId, Resolved, Stamp, TickMap};
 
 use super::{
-    Key,
+    thread::Key,
     timeline::{Opening, Timeline},
 };
 use crate::{format::pftrace::Writer, time::Nanos};
@@ -23,8 +23,10 @@ enum Pending {
 pub struct DeviceLane {
     clock: Arc<dyn DeviceClock>,
     timeline: Timeline,
-    pending: BTreeMap<Stamp, Pending>,
+    /// What the marks stand for, and when the host gave them.
+    pending: BTreeMap<Stamp, (Nanos, Pending)>,
     latest: Nanos,
+    lost: u64,
 }
 
 /// The number of the flow from a stage on the host to the same stage on the device.
@@ -34,15 +36,15 @@ pub fn flow_number(lane: LaneId, stamp: Stamp) -> u64 {
 
 impl DeviceLane {
     pub fn new(clock: Arc<dyn DeviceClock>, timeline: Timeline) -> Self {
-        Self { clock, timeline, pending: BTreeMap::new(), latest: Nanos(0) }
+        Self { clock, timeline, pending: BTreeMap::new(), latest: Nanos(0), lost: 0 }
     }
 
-    pub fn begin(&mut self, stamp: Stamp, opening: Opening, flow: u64) {
-        self.pending.insert(stamp, Pending::Begin { opening, flow });
+    pub fn begin(&mut self, stamp: Stamp, given: Nanos, opening: Opening, flow: u64) {
+        self.pending.insert(stamp, (given, Pending::Begin { opening, flow }));
     }
 
-    pub fn end(&mut self, stamp: Stamp, key: Key) {
-        self.pending.insert(stamp, Pending::End { key });
+    pub fn end(&mut self, stamp: Stamp, given: Nanos, key: Key) {
+        self.pending.insert(stamp, (given, Pending::End { key }));
     }
 
     pub fn uncertainty(&self) -> u64 {
@@ -53,13 +55,18 @@ impl DeviceLane {
         !self.pending.is_empty()
     }
 
-    /// Writes the marks that the device has reached, in order, up to the first that it has not.
-    pub fn ask<W: Write>(&mut self, map: &TickMap, writer: &mut Writer<W>) -> io::Result<Nanos> {
-        while let Some((&stamp, _)) = self.pending.first_key_value() {
+    /// Writes the marks that the device has reached, in order, up to the first that it has not or that the host gave
+    /// after `until`.
+    pub fn ask<W: Write>(&mut self, until: Nanos, map: &TickMap, writer: &mut Writer<W>) -> io::Result<Nanos> {
+        while let Some((&stamp, (given, _))) = self.pending.first_key_value() {
+            if *given > until {
+                break;
+            }
             let moment = match self.clock.resolve(stamp) {
                 Resolved::Pending => break,
                 Resolved::Never => {
                     self.pending.remove(&stamp);
+                    self.lost += 1;
                     continue;
                 }
                 Resolved::At(moment) => moment,
@@ -67,7 +74,7 @@ impl DeviceLane {
             let anchor = map.nanos(moment.anchor.middle());
             let time = Nanos(anchor.saturating_add_signed(moment.nanos));
             self.latest = self.latest.max(time);
-            match self.pending.remove(&stamp) {
+            match self.pending.remove(&stamp).map(|(_, pending)| pending) {
                 Some(Pending::Begin { opening, flow }) => self.timeline.enter_led(time, opening, flow, writer)?,
                 Some(Pending::End { key }) => self.timeline.exit(time, key, writer)?,
                 None => {}
@@ -76,11 +83,15 @@ impl DeviceLane {
         Ok(self.latest)
     }
 
-    /// Closes what the device has begun; says how many marks it never reached.
-    pub fn close<W: Write>(&mut self, end: Nanos, writer: &mut Writer<W>) -> io::Result<u64> {
-        let unresolved = self.pending.len() as u64;
+    /// Marks that the device never reached.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Closes what the device has begun; marks that it has not reached by now are lost.
+    pub fn close<W: Write>(&mut self, end: Nanos, writer: &mut Writer<W>) -> io::Result<()> {
+        self.lost += self.pending.len() as u64;
         self.pending.clear();
-        self.timeline.close(end, writer)?;
-        Ok(unresolved)
+        self.timeline.close(end, writer)
     }
 }

@@ -6,7 +6,9 @@
 
 use std::io::{self, Write};
 
-use super::{Key, OwnFields, shown};
+use laptime_probe::FieldValue;
+
+use super::{OwnFields, shown, thread::Key};
 use crate::{
     format::pftrace::{Begin, Sequence, TrackPlace, Writer},
     time::Nanos,
@@ -44,24 +46,53 @@ pub struct Timeline {
     name: String,
     sequence: Sequence,
     last: Nanos,
+    /// The least distance between two events.
+    step: u64,
     open: Vec<Open>,
     side_lanes: Vec<SideLane>,
+    /// Emptied fields of spans that have ended, to be filled again.
+    spare: Vec<OwnFields>,
 }
 
 impl Timeline {
+    /// The timeline of a thread or a lane of the host.
+    ///
+    /// A thread does one thing after another, but a coarse clock may give two of them one time; they are told a
+    /// nanosecond apart, so that what lies in what stays clear.
     pub fn begin<W: Write>(place: TrackPlace, name: &str, writer: &mut Writer<W>) -> io::Result<Self> {
         let sequence = writer.sequence(place)?;
-        let (open, side_lanes) = (Vec::new(), Vec::new());
-        Ok(Self { place, name: name.to_owned(), sequence, last: Nanos(0), open, side_lanes })
+        let name = name.to_owned();
+        let (open, side_lanes, spare) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { place, name, sequence, last: Nanos(0), step: 1, open, side_lanes, spare })
+    }
+
+    /// The timeline of a device, whose times are kept as they are.
+    pub fn begin_exact<W: Write>(place: TrackPlace, name: &str, writer: &mut Writer<W>) -> io::Result<Self> {
+        Ok(Self { step: 0, ..Self::begin(place, name, writer)? })
+    }
+
+    /// The time of the last event.
+    pub fn last(&self) -> Nanos {
+        self.last
+    }
+
+    /// Whether nothing is open.
+    pub fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.side_lanes.iter().all(|lane| lane.open.is_none())
     }
 
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
 
+    /// Room for the fields of a span that begins.
+    pub fn empty_fields(&mut self) -> OwnFields {
+        self.spare.pop().unwrap_or_default()
+    }
+
     /// Times of one track never run backwards: cores may disagree by a few ticks.
     fn at(&mut self, time: Nanos) -> Nanos {
-        self.last = self.last.max(time);
+        self.last = time.max(self.last.saturating_add(Nanos(self.step)));
         self.last
     }
 
@@ -111,11 +142,19 @@ impl Timeline {
         }
         if let Some(ended) = self.open.pop() {
             writer.end(self.sequence, time, shown(&ended.late))?;
+            self.keep_spare(ended.opening.fields);
         }
         for open in outlasting {
             self.move_to_side_lane(open, writer)?;
         }
         Ok(())
+    }
+
+    fn keep_spare(&mut self, mut fields: OwnFields) {
+        if fields.capacity() > 0 && self.spare.len() < 16 {
+            fields.clear();
+            self.spare.push(fields);
+        }
     }
 
     fn move_to_side_lane<W: Write>(&mut self, open: Open, writer: &mut Writer<W>) -> io::Result<()> {
@@ -147,7 +186,7 @@ impl Timeline {
     }
 
     /// Adds fields to the innermost open span of a site; they are written with its end.
-    pub fn add_fields(&mut self, key: Key, fields: OwnFields) {
+    pub fn add_fields(&mut self, key: Key, fields: impl Iterator<Item = (&'static str, FieldValue)>) {
         if let Some(open) = self.open.iter_mut().rfind(|open| open.opening.key == key) {
             open.late.extend(fields);
         }

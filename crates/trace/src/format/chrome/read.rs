@@ -20,7 +20,7 @@ use crate::{
     names::NameId,
     time::{Nanos, Origin},
     trace::{FieldRange, StoredValue, Trace},
-    track::TrackKind,
+    track::{TrackId, TrackKind},
     value::Number,
 };
 
@@ -64,6 +64,7 @@ pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
             _ if !splitter.found_events => "it is JSON without `traceEvents`",
             _ if reader.damaged > 0 || reader.strange > 0 => "none of its events can be understood",
             End::CutOff => "it is JSON cut off before its first event ends",
+            End::Damaged(_) => "it is JSON damaged before its first event ends",
             _ => return reader.finish(splitter.end()),
         };
         return Err(ReadError::NotATrace { found: found.to_owned() });
@@ -77,13 +78,15 @@ struct Reader {
     tracks: Tracks,
     /// Spans in the order of the file, which our flows refer to.
     spans: Vec<SpanEntry>,
-    flows: HashMap<String, (Option<usize>, Option<usize>)>,
+    flows: HashMap<String, (Option<FlowEnd>, Option<FlowEnd>)>,
     last_time: u64,
     is_ours: bool,
     understood: u64,
     damaged: u64,
     strange: u64,
     impossible_times: u64,
+    misplaced: u64,
+    lost_flows: u64,
     passed_over: HashMap<String, u64>,
 }
 
@@ -98,17 +101,21 @@ impl Reader {
             "E" => self.end(pid, tid, &event),
             "i" | "I" | "R" => self.instant(pid, tid, &event),
             "C" => self.counter(pid, tid, &event),
-            "s" | "f" => self.flow(&event),
+            "s" | "f" => self.flow(pid, tid, &event),
             "" => None,
-            other => {
-                *self.passed_over.entry(other.to_owned()).or_default() += 1;
-                Some(())
-            }
+            other => self.pass_over(other),
         };
         match known {
             Some(()) => self.understood += 1,
             None => self.strange += 1,
         }
+    }
+
+    /// Counts an event of a kind that has no place in a trace; kinds have one letter, by Chrome's rules.
+    fn pass_over(&mut self, kind: &str) -> Option<()> {
+        let kind = if kind.len() <= 4 { kind } else { "other" };
+        *self.passed_over.entry(kind.to_owned()).or_default() += 1;
+        Some(())
     }
 
     /// The event's time; none, and counted, if it has none that a trace can hold.
@@ -140,8 +147,10 @@ impl Reader {
             meta::LANE => self.tracks.lane(pid, tid, number("track_tid")?, builder),
             meta::TRACE => {
                 self.is_ours = true;
-                builder.origin =
-                    Origin { name: text("origin").unwrap_or_default().to_owned(), unix_nanos: number("origin_unix_ns") };
+                builder.origin = Origin {
+                    name: text("origin").unwrap_or_default().to_owned(),
+                    unix_nanos: number("origin_unix_ns"),
+                };
                 builder.clock_uncertainty = args.get("clock_uncertainty_ns").and_then(Json::as_u64).map(Nanos);
                 builder.lost = args.get("lost").and_then(Json::as_u64).unwrap_or(0);
                 if args.get("schema").and_then(Json::as_u64) > Some(SCHEMA) {
@@ -155,21 +164,22 @@ impl Reader {
     }
 
     fn complete(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
-        let span = self.start_span(pid, tid, event)?;
+        let Some(span) = self.start_span(pid, tid, event) else { return Some(()) };
         let duration = event.dur.map_or(Some(0), |dur| nanos(dur.get()));
-        let Some(duration) = duration.and_then(|duration| u64::try_from(duration).ok()) else {
+        let duration = duration.and_then(|duration| u64::try_from(duration).ok());
+        // Both are at most `i64::MAX`, so the sum does not wrap around.
+        let Some(end) = duration.map(|duration| span.time + duration).filter(|&end| end <= Nanos::MAX.0) else {
             self.impossible_times += 1;
             self.builder.discard_span(span.entry);
             return Some(());
         };
-        let end = Nanos(span.time).saturating_add(Nanos(duration));
-        self.builder.end_span(span.entry, end);
-        self.last_time = self.last_time.max(end.0);
+        self.builder.end_span(span.entry, Nanos(end));
+        self.last_time = self.last_time.max(end);
         Some(())
     }
 
     fn begin(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
-        let span = self.start_span(pid, tid, event)?;
+        let Some(span) = self.start_span(pid, tid, event) else { return Some(()) };
         let track = self.tracks.thread(pid, tid, &mut self.builder);
         self.tracks.pairs.entry(track).or_default().begin(span.time, span.entry);
         Some(())
@@ -221,16 +231,32 @@ impl Reader {
     }
 
     /// Takes one end of a flow; only our own say which span they belong to.
-    fn flow(&mut self, event: &Event<'_>) -> Option<()> {
+    fn flow(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
         let span = event.args.as_ref().and_then(|args| args.get("span")).and_then(Json::as_u64);
-        let (Some(span), true) = (span, self.is_ours) else {
-            *self.passed_over.entry("flow".to_owned()).or_default() += 1;
-            return Some(());
-        };
+        let (Some(span), true) = (span, self.is_ours) else { return self.pass_over("flow") };
+        let Some(time) = self.time(event) else { return Some(()) };
+        let track = self.tracks.thread(pid, tid, &mut self.builder);
         let flow = self.flows.entry(event.id?.get().to_owned()).or_default();
         let end = if event.ph == "s" { &mut flow.0 } else { &mut flow.1 };
-        *end = Some(span as usize);
+        *end = Some(FlowEnd { span: span as usize, track, time });
         Some(())
+    }
+
+    /// Ties the flows to their spans. A damaged file may have lost spans: an end that does not lie where its span
+    /// begins belongs to another.
+    fn connect_flows(&mut self) {
+        let (spans, builder) = (&self.spans, &mut self.builder);
+        let span = |end: &Option<FlowEnd>, builder: &TraceBuilder| {
+            let end = end.as_ref()?;
+            let entry = spans.get(end.span).copied()?;
+            builder.begins_at(entry, end.track, Nanos(end.time)).then_some(entry)
+        };
+        for (from, to) in self.flows.values() {
+            match (span(from, builder), span(to, builder)) {
+                (Some(from), Some(to)) => builder.flow(from, to),
+                _ => self.lost_flows += 1,
+            }
+        }
     }
 
     fn names(&mut self, event: &Event<'_>) -> (NameId, NameId) {
@@ -273,12 +299,8 @@ impl Reader {
         for (_, pairs) in std::mem::take(&mut self.tracks.pairs) {
             pairs.settle(self.last_time, &mut self.builder, &mut unpaired);
         }
-        for (from, to) in self.flows.values() {
-            let span = |at: &Option<usize>| self.spans.get((*at)?).copied();
-            if let (Some(from), Some(to)) = (span(from), span(to)) {
-                self.builder.flow(from, to);
-            }
-        }
+        self.connect_flows();
+        self.misplaced = self.builder.discard_misplaced();
         self.warn(end);
         self.builder.warnings.extend(unpaired.warnings());
         Ok(self.builder.build()?)
@@ -294,6 +316,8 @@ impl Reader {
         warn(self.damaged, "damaged events were passed over");
         warn(self.strange, "events without a known kind were passed over");
         warn(self.impossible_times, "events without a possible time were passed over");
+        warn(self.misplaced, "events do not fit their track and were passed over");
+        warn(self.lost_flows, "flows have lost one of their spans");
         let mut kinds: Vec<_> = self.passed_over.iter().collect();
         kinds.sort_unstable();
         for (kind, &count) in kinds {
@@ -308,6 +332,14 @@ impl Reader {
             }
         }
     }
+}
+
+/// Where a flow begins or ends: the number of the span in the file, and where that lies.
+#[derive(Debug)]
+struct FlowEnd {
+    span: usize,
+    track: TrackId,
+    time: u64,
 }
 
 struct Started {

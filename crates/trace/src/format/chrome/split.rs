@@ -6,6 +6,8 @@
 
 use std::io::{self, BufRead};
 
+use crate::format::filled;
+
 /// An event longer than this is taken for damage.
 const LONGEST_EVENT: usize = 64 << 20;
 
@@ -42,15 +44,7 @@ pub struct Splitter<R> {
 
 impl<R: BufRead> Splitter<R> {
     pub fn new(input: R) -> Self {
-        Self {
-            input,
-            event: Vec::new(),
-            offset: 0,
-            container: None,
-            found_events: false,
-            in_events: false,
-            end: None,
-        }
+        Self { input, event: Vec::new(), offset: 0, container: None, found_events: false, in_events: false, end: None }
     }
 
     /// How the file ended; known once `next` has given none.
@@ -179,11 +173,7 @@ impl<R: BufRead> Splitter<R> {
         let mut walk = Walk::default();
         loop {
             let (used, done, is_end) = {
-                let buffer = match self.input.fill_buf() {
-                    Ok(buffer) => buffer,
-                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => &[],
-                    Err(error) => return Err(error),
-                };
+                let buffer = filled(&mut self.input)?;
                 let (used, done) = walk.over(buffer);
                 if copy {
                     self.event.extend_from_slice(&buffer[..used]);
@@ -206,10 +196,7 @@ impl<R: BufRead> Splitter<R> {
     }
 
     fn buffer(&mut self) -> io::Result<&[u8]> {
-        match self.input.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(&[]),
-            other => other,
-        }
+        filled(&mut self.input)
     }
 
     fn consume(&mut self, count: usize) {
@@ -296,7 +283,8 @@ mod tests {
     #[test]
     fn events_are_found_in_arrays_and_objects_whatever_the_buffer() {
         let array = r#" [ {"a":"}]\"{"} , {"b":{"c":[1,{}]}} ] "#;
-        let object = r#"{"x":[1,{"traceEvents":[{}]}],"s":"a\\","traceEvents":[{"a":"}]\"{"},{"b":{"c":[1,{}]}}],"n":1}"#;
+        let object =
+            r#"{"x":[1,{"traceEvents":[{}]}],"s":"a\\","traceEvents":[{"a":"}]\"{"},{"b":{"c":[1,{}]}}],"n":1}"#;
         let expected = vec![r#"{"a":"}]\"{"}"#.to_owned(), r#"{"b":{"c":[1,{}]}}"#.to_owned()];
         for buffer in 1..40 {
             assert_eq!(split(array, buffer), (expected.clone(), End::Whole));

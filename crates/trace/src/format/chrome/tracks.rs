@@ -1,6 +1,6 @@
 //! The tracks of a JSON trace while it is read: processes and threads by their numbers or names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     builder::TraceBuilder,
@@ -14,6 +14,8 @@ pub struct Tracks {
     /// Numbers of processes and threads that have names instead.
     made_up: HashMap<String, i64>,
     threads: HashMap<(i64, i64), TrackId>,
+    /// Thread numbers that stand for lanes of other tracks.
+    lanes: HashSet<(i64, i64)>,
     counters: HashMap<(i64, String), TrackId>,
     /// Beginnings and ends that are events of their own, by track.
     pub pairs: HashMap<TrackId, Pairs>,
@@ -40,8 +42,11 @@ impl Tracks {
         })
     }
 
-    /// Takes the name of a thread.
+    /// Takes the name of a thread; a lane's is made of its track's.
     pub fn name_thread(&mut self, pid: i64, tid: i64, name: &str, builder: &mut TraceBuilder) {
+        if self.lanes.contains(&(pid, tid)) {
+            return;
+        }
         let track = self.thread(pid, tid, builder);
         let name = builder.name(name);
         builder.track_mut(track).name = name;
@@ -58,7 +63,10 @@ impl Tracks {
     /// Says that a thread number stands for a lane of another's track.
     pub fn lane(&mut self, pid: i64, tid: i64, track_tid: i64, builder: &mut TraceBuilder) {
         let track = self.thread(pid, track_tid, builder);
-        self.threads.insert((pid, tid), track);
+        if tid != track_tid {
+            self.lanes.insert((pid, tid));
+            self.threads.insert((pid, tid), track);
+        }
     }
 
     /// Finds or makes the track of a curve: our own by its thread number, others by name.

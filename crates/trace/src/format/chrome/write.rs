@@ -116,12 +116,12 @@ struct Threads {
 
 impl Threads {
     fn of(trace: &Trace) -> Self {
-        let largest = trace.tracks().filter_map(|(_, track)| track.number).max().unwrap_or(0);
-        let mut made_up = largest.max(0).saturating_add(1).min(i64::MAX - (1 << 40));
-        let mut next = || {
-            made_up += 1;
-            made_up - 1
-        };
+        let numbers: HashSet<i64> = trace.tracks().filter_map(|(_, track)| track.number).collect();
+        let largest = numbers.iter().copied().max().unwrap_or(0).max(0);
+        let first = if largest < i64::MAX / 2 { largest + 1 } else { 1 };
+        let mut free = (first..=i64::MAX).filter(|number| !numbers.contains(number));
+        // Fewer tracks and lanes than numbers, by far.
+        let mut next = || free.next().unwrap_or(0);
         let mut taken = HashSet::new();
         let of_track = trace
             .tracks()
@@ -156,9 +156,10 @@ impl Threads {
         for (&(track, lane), &tid) in lanes {
             let Place { pid, tid: track_tid } = self.place(trace, track, 0);
             let name = format!("{} (lane {lane})", trace.name(trace.track(track).name));
+            // First what the number stands for: a thread's name alone would make a track of it.
+            events.metadata(Place { pid, tid }, meta::LANE, &json!({ "track_tid": track_tid }))?;
             events.metadata(Place { pid, tid }, "thread_name", &json!({ "name": name }))?;
             events.metadata(Place { pid, tid }, "thread_sort_index", &json!({ "sort_index": track.index() }))?;
-            events.metadata(Place { pid, tid }, meta::LANE, &json!({ "track_tid": track_tid }))?;
         }
         Ok(())
     }
@@ -174,7 +175,10 @@ impl Threads {
         let place = self.place(trace, id, 0);
         let name = trace.name(track.name);
         if track.kind != TrackKind::Counter {
-            events.metadata(place, "thread_name", &json!({ "name": name }))?;
+            // Perfetto takes an empty name for a fault.
+            if !name.is_empty() {
+                events.metadata(place, "thread_name", &json!({ "name": name }))?;
+            }
             events.metadata(place, "thread_sort_index", &json!({ "sort_index": order }))?;
         }
         let unit = trace.name(track.unit);

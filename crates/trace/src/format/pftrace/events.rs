@@ -1,7 +1,7 @@
 //! Hands a whole trace to the writer, each lane in order of time.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     io::{self, Write},
 };
 
@@ -93,7 +93,8 @@ fn write_spans<W: Write>(
     lanes: &mut Lanes<'_>,
     writer: &mut Writer<W>,
 ) -> io::Result<()> {
-    let mut open: HashMap<u32, Vec<Span<'_>>> = HashMap::new();
+    // Ordered, so that equal traces make equal files.
+    let mut open: BTreeMap<u32, Vec<Span<'_>>> = BTreeMap::new();
     for span in trace.spans_on(track) {
         let sequence = lanes.sequence(span.lane, writer)?;
         let around = open.entry(span.lane).or_default();
@@ -112,12 +113,7 @@ fn write_spans<W: Write>(
     Ok(())
 }
 
-fn begin<W: Write>(
-    span: &Span<'_>,
-    sequence: Sequence,
-    flows: &FlowNumbers,
-    writer: &mut Writer<W>,
-) -> io::Result<()> {
+fn begin<W: Write>(span: &Span<'_>, sequence: Sequence, flows: &FlowNumbers, writer: &mut Writer<W>) -> io::Result<()> {
     let none = Vec::new();
     let flow_out = flows.out.get(&span.id).unwrap_or(&none);
     let flow_in = flows.into.get(&span.id).unwrap_or(&none);

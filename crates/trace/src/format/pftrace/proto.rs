@@ -117,6 +117,13 @@ pub struct Clock {
     pub unit_multiplier_ns: Option<u64>,
 }
 
+impl Clock {
+    /// A clock's time in nanoseconds.
+    pub fn at(id: u32, timestamp: u64) -> Self {
+        Self { clock_id: Some(id), timestamp: Some(timestamp), ..Self::default() }
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub struct ClockSnapshot {
     #[prost(message, repeated, tag = "1")]
@@ -189,6 +196,18 @@ pub struct ChromeMetadata {
     pub string_value: Option<Vec<u8>>,
     #[prost(int64, optional, tag = "4")]
     pub int_value: Option<i64>,
+}
+
+impl ChromeMetadata {
+    /// An entry that is text.
+    pub fn text(name: &str, value: &str) -> Self {
+        Self { name: Some(name.into()), string_value: Some(value.into()), int_value: None }
+    }
+
+    /// An entry that is a number.
+    pub fn number(name: &str, value: i64) -> Self {
+        Self { name: Some(name.into()), string_value: None, int_value: Some(value) }
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -9,19 +9,18 @@ use flate2::bufread::ZlibDecoder;
 use prost::Message;
 
 use super::{
-    BOOTTIME, OPEN, PACKET_TAG, VOID, meta,
+    OPEN, PACKET_TAG, VOID,
+    clock::Clocks,
+    meta,
     proto::{
-        COUNTER, ChromeMetadata, ClockSnapshot, DebugAnnotation, INSTANT, InternedName, SLICE_BEGIN, SLICE_END,
-        TracePacket, TrackEvent,
+        COUNTER, ChromeMetadata, DebugAnnotation, INSTANT, InternedName, SLICE_BEGIN, SLICE_END, TracePacket,
+        TrackEvent,
     },
     tracks::Tracks,
 };
 use crate::{
     builder::{SpanEntry, TraceBuilder},
-    format::{
-        ReadError,
-        pairing::Ending,
-    },
+    format::{ReadError, filled, is_damage, pairing::Ending},
     names::NameId,
     time::{Nanos, Origin},
     trace::{FieldRange, StoredValue, Trace},
@@ -29,14 +28,19 @@ use crate::{
 };
 
 /// A packet longer than this is taken for damage.
-const LONGEST_PACKET: u64 = 512 << 20;
+const LONGEST_PACKET: u64 = 64 << 20;
+
+/// A block that inflates to more than this is cut there. Writers compress blocks of a megabyte at most.
+const LONGEST_BLOCK: u64 = 2 * LONGEST_PACKET;
 
 /// Reads a trace.
 pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
     let mut reader = Reader::default();
     let end = reader.packets(input, 0)?;
     if reader.understood == 0 {
-        return Err(ReadError::NotATrace { found: "it begins like a Perfetto trace, but no packet is whole".to_owned() });
+        return Err(ReadError::NotATrace {
+            found: "it begins like a Perfetto trace, but no packet is whole".to_owned(),
+        });
     }
     reader.finish(end)
 }
@@ -59,18 +63,7 @@ struct SequenceState {
     annotation_names: HashMap<u64, NameId>,
     annotation_strings: HashMap<u64, NameId>,
     default_track: Option<u64>,
-    default_clock: Option<u32>,
-    clocks: HashMap<u32, ClockState>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct ClockState {
-    is_incremental: bool,
-    unit: u64,
-    /// The clock's own time at its snapshot.
-    base: u64,
-    /// Boot time at its snapshot; of an incremental clock, at its last packet.
-    boot: u64,
+    clocks: Clocks,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +78,7 @@ struct Reader {
     understood: u64,
     damaged_packets: u64,
     impossible_times: u64,
+    misplaced: u64,
     damaged_blocks: u64,
 }
 
@@ -103,7 +97,7 @@ impl Reader {
             }
             packet.clear();
             // Grows with what is there: an absurd length in a short file asks for no memory.
-            (&mut input).take(length).read_to_end(&mut packet).or_else(cut_off)?;
+            (&mut input).take(length).read_to_end(&mut packet).or_else(pass_damage)?;
             if (packet.len() as u64) < length {
                 return Ok(End::CutOff);
             }
@@ -146,7 +140,7 @@ impl Reader {
             self.damaged_blocks += 1;
             return Ok(());
         }
-        let inflated = BufReader::with_capacity(1 << 16, ZlibDecoder::new(bytes));
+        let inflated = BufReader::with_capacity(1 << 16, ZlibDecoder::new(bytes).take(LONGEST_BLOCK));
         match self.packets(inflated, depth + 1) {
             Ok(End::Whole) => {}
             Ok(_) => self.damaged_blocks += 1,
@@ -171,7 +165,7 @@ impl Reader {
     fn sequence_state(&mut self, sequence: u32, packet: &TracePacket) {
         const CLEARED: u32 = 1;
         if packet.sequence_flags.unwrap_or(0) & CLEARED != 0 {
-            let clocks = self.sequences.remove(&sequence).map(|state| state.clocks).unwrap_or_default();
+            let clocks = self.sequences.remove(&sequence).map(|state| state.clocks.cleared()).unwrap_or_default();
             self.sequences.insert(sequence, SequenceState { clocks, ..SequenceState::default() });
         }
         if packet.defaults.is_none() && packet.interned_data.is_none() && packet.clock_snapshot.is_none() {
@@ -179,7 +173,7 @@ impl Reader {
         }
         let state = self.sequences.entry(sequence).or_default();
         if let Some(defaults) = &packet.defaults {
-            state.default_clock = defaults.timestamp_clock_id;
+            state.clocks.default = defaults.timestamp_clock_id;
             state.default_track = defaults.track_event_defaults.as_ref().and_then(|defaults| defaults.track_uuid);
         }
         if let Some(data) = &packet.interned_data {
@@ -190,13 +184,13 @@ impl Reader {
             intern(&data.annotation_strings, &mut state.annotation_strings, builder);
         }
         if let Some(snapshot) = &packet.clock_snapshot {
-            snapshot_clocks(snapshot, &mut state.clocks);
+            state.clocks.take(snapshot);
         }
     }
 
     fn event(&mut self, sequence: u32, packet: &TracePacket, event: &TrackEvent) {
         let state = self.sequences.entry(sequence).or_default();
-        let time = packet.timestamp.and_then(|stamp| time_of(state, packet.timestamp_clock_id, stamp));
+        let time = packet.timestamp.and_then(|stamp| state.clocks.time(packet.timestamp_clock_id, stamp));
         let Some(time) = time.filter(|&time| time <= Nanos::MAX.0) else {
             self.impossible_times += 1;
             return;
@@ -250,6 +244,7 @@ impl Reader {
         }
         let unpaired = self.tracks.finish(&mut self.builder);
         self.connect_flows();
+        self.misplaced = self.builder.discard_misplaced();
         self.warn(&end);
         self.builder.warnings.extend(unpaired.warnings());
         Ok(self.builder.build()?)
@@ -280,15 +275,19 @@ impl Reader {
         warn(self.damaged_packets, "damaged packets were passed over");
         warn(self.damaged_blocks, "compressed blocks are damaged and were read in part");
         warn(self.impossible_times, "events without a possible time were passed over");
+        warn(self.misplaced, "events do not fit their track and were passed over");
         match end {
             End::Whole => {}
             End::CutOff => self.builder.warnings.push("the file is cut off; all whole packets were read".to_owned()),
-            End::Damaged(offset) => self.builder.warnings.push(format!(
-                "the file is damaged after {offset} bytes; what comes before was read"
-            )),
+            End::Damaged(offset) => self
+                .builder
+                .warnings
+                .push(format!("the file is damaged after {offset} bytes; what comes before was read")),
         }
         if self.schema.is_some_and(|schema| schema > super::SCHEMA) {
-            self.builder.warnings.push("the trace was written by a newer laptime; some of it may be missing".to_owned());
+            self.builder
+                .warnings
+                .push("the trace was written by a newer laptime; some of it may be missing".to_owned());
         }
     }
 }
@@ -351,46 +350,17 @@ fn intern(entries: &[InternedName], table: &mut HashMap<u64, NameId>, builder: &
     }
 }
 
-fn snapshot_clocks(snapshot: &ClockSnapshot, clocks: &mut HashMap<u32, ClockState>) {
-    const OWN: u32 = 64;
-    let boot = snapshot.clocks.iter().find(|clock| clock.clock_id == Some(BOOTTIME));
-    let Some(boot) = boot.and_then(|clock| clock.timestamp) else { return };
-    for clock in &snapshot.clocks {
-        if let (Some(id @ OWN..), Some(base)) = (clock.clock_id, clock.timestamp) {
-            let is_incremental = clock.is_incremental.unwrap_or(false);
-            let unit = clock.unit_multiplier_ns.unwrap_or(1);
-            clocks.insert(id, ClockState { is_incremental, unit, base, boot });
-        }
-    }
-}
-
-fn time_of(state: &mut SequenceState, clock: Option<u32>, stamp: u64) -> Option<u64> {
-    let clock = clock.or(state.default_clock).unwrap_or(BOOTTIME);
-    let Some(clock) = state.clocks.get_mut(&clock) else { return Some(stamp) };
-    if clock.is_incremental {
-        // A difference may be negative: then it wraps around, as Perfetto's own arithmetic does.
-        clock.boot = clock.boot.wrapping_add(stamp.wrapping_mul(clock.unit));
-        return Some(clock.boot);
-    }
-    let since = i128::from(stamp).checked_mul(i128::from(clock.unit))? - i128::from(clock.base) * i128::from(clock.unit);
-    u64::try_from(i128::from(clock.boot) + since).ok()
-}
-
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A gzip stream that ends early is a file that ends early.
-fn cut_off(error: io::Error) -> io::Result<usize> {
-    if error.kind() == io::ErrorKind::UnexpectedEof { Ok(0) } else { Err(error) }
+/// A compressed stream that is damaged ends there.
+fn pass_damage(error: io::Error) -> io::Result<usize> {
+    if is_damage(&error) { Ok(0) } else { Err(error) }
 }
 
 fn byte(input: &mut impl BufRead) -> io::Result<Option<u8>> {
-    let first = match input.fill_buf() {
-        Ok(buffer) => buffer.first().copied(),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
-        Err(error) => return Err(error),
-    };
+    let first = filled(input)?.first().copied();
     if first.is_some() {
         input.consume(1);
     }

@@ -13,6 +13,9 @@ use crate::{
     track::{Track, TrackId, TrackKind},
 };
 
+/// The place of what no event lies on.
+const NOWHERE: TrackId = TrackId(u32::MAX);
+
 #[derive(Debug, Default)]
 pub struct Tracks {
     by_uuid: HashMap<u64, usize>,
@@ -83,7 +86,7 @@ impl Tracks {
 
     /// Makes the tracks, in the order in which they were first seen; lanes stand for their track.
     fn settle(&self, builder: &mut TraceBuilder) -> Vec<TrackId> {
-        let mut settled = vec![TrackId(u32::MAX); 2 * self.seen.len()];
+        let mut settled = vec![NOWHERE; 2 * self.seen.len()];
         for (at, seen) in self.seen.iter().enumerate() {
             let is_process = seen.descriptor.as_ref().is_some_and(|descriptor| descriptor.process.is_some());
             if self.is_lane(seen) || (is_process && !seen.has_events && !seen.has_values) {
@@ -98,9 +101,13 @@ impl Tracks {
             }
         }
         for (at, seen) in self.seen.iter().enumerate() {
-            if let Some(track) = self.track_of_lane(seen) {
-                settled[2 * at] = settled[2 * track];
-                settled[2 * at + 1] = settled[2 * track + 1];
+            let Some(track) = self.track_of_lane(seen) else { continue };
+            for (counter, is_used) in [(0, seen.has_events), (1, seen.has_values)] {
+                settled[2 * at + counter] = match settled[2 * track + counter] {
+                    // What a damaged file calls a lane of something that holds no events is a track itself.
+                    NOWHERE if is_used => self.make_track(seen, builder, counter == 1),
+                    known => known,
+                };
             }
         }
         settled

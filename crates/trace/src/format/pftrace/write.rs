@@ -1,18 +1,14 @@
 //! Writes packets: the [`Writer`] event by event, as a recording does, and [`write`] a whole trace.
 
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use flate2::{Compression, write::ZlibEncoder};
-use prost::{
-    Message,
-    encoding::{WireType, encode_key, encode_varint, encoded_len_varint},
-};
+use prost::{Message, encoding::encode_varint};
 
 use super::{
-    BOOTTIME, INCREMENTAL, LANE, OPEN, PACKET_TAG, REALTIME, SCHEMA, VOID, events, meta,
+    BOOTTIME, INCREMENTAL, LANE, OPEN, PACKET_TAG, REALTIME, SCHEMA, VOID,
+    encode::{Interned, field, put_fixed, put_length, put_varint},
+    events, meta,
     proto::{
         ChromeEventBundle, ChromeMetadata, Clock, ClockSnapshot, CounterDescriptor, PacketDefaults, ProcessDescriptor,
         SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEventDefaults,
@@ -26,25 +22,13 @@ use crate::{
 };
 
 /// Packets are compressed in blocks of about this size. Blocks of 64 KiB compress within 2 % of blocks of 1 MiB.
-const BLOCK_BYTES: usize = 128 << 10;
+///
+/// Larger ones also keep a recording from its buffers for longer: 64 KiB take a third of a millisecond.
+const BLOCK_BYTES: usize = 64 << 10;
 
-/// Field numbers of the packet and the event that are written by hand, since they make up nearly the whole file.
-mod field {
-    pub const TIMESTAMP: u32 = 8;
-    pub const SEQUENCE: u32 = 10;
-    pub const TRACK_EVENT: u32 = 11;
-    pub const INTERNED_DATA: u32 = 12;
-    pub const TIMESTAMP_CLOCK_ID: u32 = 58;
-
-    pub const EVENT_CATEGORY_IID: u32 = 3;
-    pub const EVENT_ANNOTATION: u32 = 4;
-    pub const EVENT_KIND: u32 = 9;
-    pub const EVENT_NAME_IID: u32 = 10;
-    pub const EVENT_COUNTER: u32 = 30;
-    pub const EVENT_DOUBLE_COUNTER: u32 = 44;
-    pub const EVENT_FLOW: u32 = 47;
-    pub const EVENT_TERMINATING_FLOW: u32 = 48;
-}
+/// A million spans without fields, two million packets, at levels 1 to 6: 9.9, 6.8, 6.2, 5.9, 5.7 and 5.6 bytes a
+/// span, written in 0.24, 0.29, 0.31, 0.36, 0.40 and 1.11 s.
+const LEVEL: u32 = 3;
 
 /// A sequence of packets: one lane of one track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,26 +75,6 @@ struct SequenceState {
     annotation_names: Interned,
 }
 
-#[derive(Debug, Default)]
-struct Interned(HashMap<Box<str>, u64>);
-
-impl Interned {
-    /// The number of a name; a new one is added to `fresh` as an interned entry of field `tag`.
-    fn iid(&mut self, name: &str, tag: u32, fresh: &mut Vec<u8>) -> u64 {
-        if let Some(&iid) = self.0.get(name) {
-            return iid;
-        }
-        let iid = self.0.len() as u64 + 1;
-        self.0.insert(name.into(), iid);
-        let body = 1 + encoded_len_varint(iid) + 1 + encoded_len_varint(name.len() as u64) + name.len();
-        put_length(tag, body, fresh);
-        put_varint(1, iid, fresh);
-        put_length(2, name.len(), fresh);
-        fresh.extend_from_slice(name.as_bytes());
-        iid
-    }
-}
-
 /// Writes a trace event by event. Nothing that has been flushed is ever touched again.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
@@ -127,25 +91,10 @@ pub struct Writer<W: Write> {
     written: u64,
 }
 
-fn put_varint(tag: u32, value: u64, into: &mut Vec<u8>) {
-    encode_key(tag, WireType::Varint, into);
-    encode_varint(value, into);
-}
-
-fn put_fixed(tag: u32, value: u64, into: &mut Vec<u8>) {
-    encode_key(tag, WireType::SixtyFourBit, into);
-    into.extend_from_slice(&value.to_le_bytes());
-}
-
-fn put_length(tag: u32, length: usize, into: &mut Vec<u8>) {
-    encode_key(tag, WireType::LengthDelimited, into);
-    encode_varint(length as u64, into);
-}
-
 impl<W: Write> Writer<W> {
     /// Begins a file with compressed blocks.
     pub fn new(out: W) -> Self {
-        Self::with_compression(out, Some(Compression::new(4)))
+        Self::with_compression(out, Some(Compression::new(LEVEL)))
     }
 
     /// Begins a file whose packets are not compressed.
@@ -170,23 +119,24 @@ impl<W: Write> Writer<W> {
 
     /// Says what times are counted from, and in which schema our own entries are.
     pub fn origin(&mut self, origin: &Origin) -> io::Result<()> {
-        let mut metadata = vec![number(meta::SCHEMA, SCHEMA), text(meta::ORIGIN, &origin.name)];
-        metadata.extend(origin.unix_nanos.map(|nanos| number(meta::ORIGIN_UNIX_NS, nanos)));
+        let mut metadata =
+            vec![ChromeMetadata::number(meta::SCHEMA, SCHEMA), ChromeMetadata::text(meta::ORIGIN, &origin.name)];
+        metadata.extend(origin.unix_nanos.map(|nanos| ChromeMetadata::number(meta::ORIGIN_UNIX_NS, nanos)));
         self.metadata(metadata)?;
         // Perfetto counts wall-clock time in unsigned numbers.
         let Some(unix_nanos) = origin.unix_nanos.and_then(|nanos| u64::try_from(nanos).ok()) else { return Ok(()) };
-        let clocks = vec![clock(BOOTTIME, 0), clock(REALTIME, unix_nanos)];
+        let clocks = vec![Clock::at(BOOTTIME, 0), Clock::at(REALTIME, unix_nanos)];
         self.message(&TracePacket { clock_snapshot: Some(ClockSnapshot { clocks }), ..TracePacket::default() })
     }
 
     /// Says how far device times may be off against host times. The last word counts.
     pub fn uncertainty(&mut self, uncertainty: Nanos) -> io::Result<()> {
-        self.metadata(vec![number(meta::UNCERTAINTY_NS, uncertainty.0 as i64)])
+        self.metadata(vec![ChromeMetadata::number(meta::UNCERTAINTY_NS, uncertainty.0 as i64)])
     }
 
     /// Says how many events were lost so far. The last word counts.
     pub fn lost(&mut self, lost: u64) -> io::Result<()> {
-        self.metadata(vec![number(meta::LOST, lost.min(i64::MAX as u64) as i64)])
+        self.metadata(vec![ChromeMetadata::number(meta::LOST, lost.min(i64::MAX as u64) as i64)])
     }
 
     fn metadata(&mut self, metadata: Vec<ChromeMetadata>) -> io::Result<()> {
@@ -239,7 +189,7 @@ impl<W: Write> Writer<W> {
         const CLEARED: u32 = 1;
         self.sequences.push(SequenceState::default());
         let sequence = Sequence(self.sequences.len() - 1);
-        let incremental = Clock { is_incremental: Some(true), ..clock(INCREMENTAL, 0) };
+        let incremental = Clock { is_incremental: Some(true), ..Clock::at(INCREMENTAL, 0) };
         self.message(&TracePacket {
             sequence: Some(number_of(sequence)),
             sequence_flags: Some(CLEARED),
@@ -247,7 +197,7 @@ impl<W: Write> Writer<W> {
                 timestamp_clock_id: Some(INCREMENTAL),
                 track_event_defaults: Some(TrackEventDefaults { track_uuid: Some(place.0) }),
             }),
-            clock_snapshot: Some(ClockSnapshot { clocks: vec![clock(BOOTTIME, 0), incremental] }),
+            clock_snapshot: Some(ClockSnapshot { clocks: vec![Clock::at(BOOTTIME, 0), incremental] }),
             ..TracePacket::default()
         })?;
         Ok(sequence)
@@ -429,18 +379,6 @@ impl<W: Write> Writer<W> {
 
 fn number_of(sequence: Sequence) -> u32 {
     sequence.0 as u32 + 1
-}
-
-fn clock(clock_id: u32, timestamp: u64) -> Clock {
-    Clock { clock_id: Some(clock_id), timestamp: Some(timestamp), ..Clock::default() }
-}
-
-fn text(name: &str, value: &str) -> ChromeMetadata {
-    ChromeMetadata { name: Some(name.into()), string_value: Some(value.into()), int_value: None }
-}
-
-fn number(name: &str, value: i64) -> ChromeMetadata {
-    ChromeMetadata { name: Some(name.into()), string_value: None, int_value: Some(value) }
 }
 
 /// Writes a whole trace, compressed.

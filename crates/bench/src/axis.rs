@@ -1,0 +1,223 @@
+//! Axes: what a plan varies, and the forms in which values are written.
+//!
+//! `1024`, `f32,bf16`, several words, and ranges: `128-4096*2` doubles from 128 up to 4096, `1-8+1` counts.
+
+use std::{collections::HashSet, fmt};
+
+use serde::{Deserialize, Serialize};
+
+/// One value on an axis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum AxisValue {
+    /// A whole number.
+    Int(i64),
+    /// A number with a fraction.
+    Float(f64),
+    /// Yes or no.
+    Bool(bool),
+    /// A name.
+    Text(String),
+}
+
+impl AxisValue {
+    /// Reads one value; what is no number and no boolean is a name.
+    pub fn parse(text: &str) -> Self {
+        if let Ok(whole) = text.parse() {
+            return Self::Int(whole);
+        }
+        // `nan` and `inf` are names: no axis is varied over them.
+        match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Self::Float(number),
+            _ => text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Bool),
+        }
+    }
+}
+
+impl fmt::Display for AxisValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Float(value) => write!(f, "{value}"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Text(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+impl From<i64> for AxisValue {
+    fn from(value: i64) -> Self {
+        Self::Int(value)
+    }
+}
+
+impl From<&str> for AxisValue {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_owned())
+    }
+}
+
+/// Why the values of an axis cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AxisError {
+    /// There is nothing between two commas, or nothing at all.
+    #[error("a value is missing in `{text}`")]
+    Missing {
+        /// What was written.
+        text: String,
+    },
+
+    /// The end of a range lies before its beginning.
+    #[error("the range `{text}` runs backwards")]
+    Backwards {
+        /// What was written.
+        text: String,
+    },
+
+    /// A range never reaches its end.
+    #[error("the range `{text}` never gets to its end: the step must be at least 1, the factor at least 2")]
+    Endless {
+        /// What was written.
+        text: String,
+    },
+
+    /// A range has too many values.
+    #[error("the range `{text}` has more than {MOST_VALUES} values")]
+    TooMany {
+        /// What was written.
+        text: String,
+    },
+}
+
+/// Values that one axis may have.
+pub const MOST_VALUES: usize = 100_000;
+
+/// Reads the values of an axis from what followed its flag: one word or several, each a list of values and ranges.
+///
+/// A value that stands twice is taken once.
+pub fn parse_values<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<AxisValue>, AxisError> {
+    let mut values: Vec<AxisValue> = Vec::new();
+    let mut seen = HashSet::new();
+    for word in words {
+        for part in word.split(',').map(str::trim) {
+            if part.is_empty() {
+                return Err(AxisError::Missing { text: word.to_owned() });
+            }
+            for value in Range::parse(part).map_or_else(|| Ok(vec![AxisValue::parse(part)]), |range| range?.values())? {
+                if seen.insert(value.to_string()) {
+                    values.push(value);
+                }
+            }
+        }
+    }
+    if values.is_empty() { Err(AxisError::Missing { text: String::new() }) } else { Ok(values) }
+}
+
+struct Range<'a> {
+    text: &'a str,
+    first: i64,
+    last: i64,
+    step: Step,
+}
+
+enum Step {
+    Add(i64),
+    Multiply(i64),
+}
+
+impl<'a> Range<'a> {
+    /// Recognises a range: two whole numbers, a dash between them, a step or a factor behind. A name with a dash in
+    /// it is no range.
+    fn parse(text: &'a str) -> Option<Result<Self, AxisError>> {
+        let (ends, step) = match (text.split_once('*'), text.split_once('+')) {
+            (Some((ends, factor)), _) => (ends, Step::Multiply(factor.parse().ok()?)),
+            (None, Some((ends, step))) => (ends, Step::Add(step.parse().ok()?)),
+            (None, None) => return None,
+        };
+        let (first, last) = ends.split_once('-')?;
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        Some(Self { text, first, last, step }.checked())
+    }
+
+    fn checked(self) -> Result<Self, AxisError> {
+        let text = self.text.to_owned();
+        let is_endless = match self.step {
+            Step::Add(step) => step < 1,
+            Step::Multiply(factor) => factor < 2 || self.first < 1,
+        };
+        match (self.first > self.last, is_endless) {
+            (true, _) => Err(AxisError::Backwards { text }),
+            (_, true) => Err(AxisError::Endless { text }),
+            _ => Ok(self),
+        }
+    }
+
+    fn values(&self) -> Result<Vec<AxisValue>, AxisError> {
+        let next = |&at: &i64| match self.step {
+            Step::Add(step) => at.checked_add(step),
+            Step::Multiply(factor) => at.checked_mul(factor),
+        };
+        let all = std::iter::successors(Some(self.first), next).take_while(|&at| at <= self.last);
+        let values: Vec<AxisValue> = all.take(MOST_VALUES + 1).map(AxisValue::Int).collect();
+        if values.len() > MOST_VALUES { Err(AxisError::TooMany { text: self.text.to_owned() }) } else { Ok(values) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values(words: &[&str]) -> Result<String, AxisError> {
+        let values = parse_values(words.iter().copied())?;
+        Ok(values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn every_form_gives_its_values() {
+        for (words, expected) in [
+            (&["1024"][..], "1024"),
+            (&["f32,bf16"], "f32 bf16"),
+            (&["128", "256", "512"], "128 256 512"),
+            (&["128-4096*2"], "128 256 512 1024 2048 4096"),
+            (&["100-1000*3"], "100 300 900"),
+            (&["1-8+1"], "1 2 3 4 5 6 7 8"),
+            (&["1-8+3", "64"], "1 4 7 64"),
+            (&["1-4*2,3,2"], "1 2 4 3"),
+            (&["Qwen3-0.6B", "a-b*c"], "Qwen3-0.6B a-b*c"),
+            (&["0.5, true"], "0.5 true"),
+        ] {
+            assert_eq!(values(words).unwrap(), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        let text = |text: &str| text.to_owned();
+        assert_eq!(values(&["8-1+1"]), Err(AxisError::Backwards { text: text("8-1+1") }));
+        assert_eq!(values(&["1-8+0"]), Err(AxisError::Endless { text: text("1-8+0") }));
+        assert_eq!(values(&["1-8*1"]), Err(AxisError::Endless { text: text("1-8*1") }));
+        assert_eq!(values(&["0-8*2"]), Err(AxisError::Endless { text: text("0-8*2") }));
+        assert_eq!(values(&["1,,2"]), Err(AxisError::Missing { text: text("1,,2") }));
+        assert_eq!(values(&[]), Err(AxisError::Missing { text: text("") }));
+        assert_eq!(values(&["1-10000000+1"]), Err(AxisError::TooMany { text: text("1-10000000+1") }));
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_lies_between_its_ends_and_rises(first in 1_i64..1000, length in 0_i64..100_000, step in 1_i64..50) {
+            for text in [format!("{first}-{}+{step}", first + length), format!("{first}-{}*{}", first + length, step + 1)] {
+                let Ok(values) = parse_values([text.as_str()]) else { continue };
+                let numbers: Vec<i64> =
+                    values.iter().map(|value| if let AxisValue::Int(number) = value { *number } else { -1 }).collect();
+                prop_assert_eq!(numbers[0], first);
+                prop_assert!(numbers.is_sorted() && numbers.iter().all(|number| *number <= first + length));
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,40}") {
+            let _ = parse_values([text.as_str()]);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! A plan: axes with their values, and the cases they make.
+
+use crate::{
+    axis::{AxisError, AxisValue, parse_values},
+    case::Case,
+};
+
+/// What a workload says of one of its axes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AxisSpec {
+    /// Its name, such as `seq_len`.
+    pub name: &'static str,
+    /// What it means, in a line.
+    pub about: &'static str,
+    /// What values it takes.
+    pub takes: Takes,
+    /// The values if none are given.
+    pub default: Vec<AxisValue>,
+    /// How much of the preparation a new value costs; cases are ordered so that costly axes change least often.
+    pub cost: Cost,
+}
+
+/// What values an axis takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Takes {
+    /// Whole numbers from one to another.
+    Int {
+        /// The least.
+        least: i64,
+        /// The most.
+        most: i64,
+    },
+    /// Any number.
+    Number,
+    /// One of these names.
+    OneOf(&'static [&'static str]),
+    /// Any name.
+    Name,
+}
+
+impl Takes {
+    fn accepts(self, value: &AxisValue) -> bool {
+        match (self, value) {
+            (Self::Int { least, most }, AxisValue::Int(value)) => (least..=most).contains(value),
+            (Self::Number, AxisValue::Int(_) | AxisValue::Float(_)) => true,
+            (Self::OneOf(names), AxisValue::Text(name)) => names.contains(&name.as_str()),
+            (Self::Name, AxisValue::Text(_)) => true,
+            _ => false,
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Int { least, most: i64::MAX } => format!("whole numbers from {least} on"),
+            Self::Int { least, most } => format!("whole numbers from {least} to {most}"),
+            Self::Number => "numbers".to_owned(),
+            Self::OneOf(names) => format!("one of {}", names.join(", ")),
+            Self::Name => "names".to_owned(),
+        }
+    }
+}
+
+/// How much of the preparation a new value on an axis costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cost {
+    /// Everything is made anew: another model is loaded.
+    High,
+    /// Buffers are made anew.
+    Middle,
+    /// Next to nothing.
+    Low,
+}
+
+/// Why there is no such plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The workload has no such axis.
+    #[error("workload `{workload}` has no axis `{axis}`")]
+    NoSuchAxis {
+        /// The workload.
+        workload: String,
+        /// The axis asked for.
+        axis: String,
+        /// The axes it has.
+        known: Vec<&'static str>,
+    },
+
+    /// The values of an axis cannot be read.
+    #[error("the values of axis `{axis}` cannot be read")]
+    Values {
+        /// The axis.
+        axis: &'static str,
+        /// Why not.
+        source: AxisError,
+    },
+
+    /// An axis does not take this value.
+    #[error("axis `{axis}` takes {takes}, not `{value}`")]
+    Value {
+        /// The axis.
+        axis: &'static str,
+        /// What it takes.
+        takes: String,
+        /// What was given.
+        value: String,
+    },
+
+    /// There are too many cases.
+    #[error("the plan has {cases} cases, and at most {MOST_CASES} are run")]
+    TooManyCases {
+        /// How many there would be.
+        cases: u128,
+    },
+}
+
+/// Cases that a plan may have.
+pub const MOST_CASES: usize = 100_000;
+
+/// The axes of a run with their values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    axes: Vec<(AxisSpec, Vec<AxisValue>)>,
+}
+
+impl Plan {
+    /// Settles the values of a workload's axes: those given, else the defaults.
+    ///
+    /// `given` has the words that followed each flag; one flag given twice adds to its values.
+    pub fn settle(workload: &str, axes: Vec<AxisSpec>, given: &[(String, Vec<String>)]) -> Result<Self, PlanError> {
+        let known: Vec<&'static str> = axes.iter().map(|axis| axis.name).collect();
+        if let Some((axis, _)) = given.iter().find(|(axis, _)| !known.contains(&axis.as_str())) {
+            return Err(PlanError::NoSuchAxis { workload: workload.to_owned(), axis: axis.clone(), known });
+        }
+        let axes: Result<Vec<_>, PlanError> = axes
+            .into_iter()
+            .map(|axis| {
+                let given = given.iter().filter(|(name, _)| name == axis.name);
+                let words: Vec<&str> = given.flat_map(|(_, words)| words).map(String::as_str).collect();
+                let values = if words.is_empty() { axis.default.clone() } else { read(&axis, words)? };
+                Ok((axis, values))
+            })
+            .collect();
+        let plan = Self { axes: axes? };
+        plan.check_size()?;
+        Ok(plan)
+    }
+
+    fn check_size(&self) -> Result<(), PlanError> {
+        let cases = self.axes.iter().fold(1_u128, |product, (_, values)| product.saturating_mul(values.len() as u128));
+        if cases > MOST_CASES as u128 { Err(PlanError::TooManyCases { cases }) } else { Ok(()) }
+    }
+
+    /// The axes with their values, in the workload's order.
+    pub fn axes(&self) -> impl Iterator<Item = (&AxisSpec, &[AxisValue])> {
+        self.axes.iter().map(|(axis, values)| (axis, values.as_slice()))
+    }
+
+    /// The cases: every combination of values, costly axes changing least often, values in the order given.
+    pub fn cases(&self) -> Vec<Case> {
+        let mut by_cost: Vec<usize> = (0..self.axes.len()).collect();
+        by_cost.sort_by_key(|&at| self.axes[at].0.cost);
+        let mut points: Vec<Vec<usize>> = vec![vec![0; self.axes.len()]];
+        for at in by_cost {
+            let choices = self.axes[at].1.len();
+            let with = |point: Vec<usize>, choice: usize| {
+                let mut point = point;
+                point[at] = choice;
+                point
+            };
+            points = points
+                .into_iter()
+                .flat_map(|point| (0..choices).map(move |choice| with(point.clone(), choice)))
+                .collect();
+        }
+        points.into_iter().map(|point| self.case(&point)).collect()
+    }
+
+    fn case(&self, point: &[usize]) -> Case {
+        let value = |((axis, values), &choice): (&(AxisSpec, Vec<AxisValue>), &usize)| {
+            (axis.name.to_owned(), values[choice].clone())
+        };
+        Case::new(self.axes.iter().zip(point).map(value).collect())
+    }
+}
+
+fn read(axis: &AxisSpec, words: Vec<&str>) -> Result<Vec<AxisValue>, PlanError> {
+    let values = parse_values(words).map_err(|source| PlanError::Values { axis: axis.name, source })?;
+    match values.iter().find(|value| !axis.takes.accepts(value)) {
+        None => Ok(values),
+        Some(value) => Err(PlanError::Value { axis: axis.name, takes: axis.takes.words(), value: value.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axes() -> Vec<AxisSpec> {
+        let axis = |name, takes, default: &[AxisValue], cost| AxisSpec {
+            name,
+            about: "",
+            takes,
+            default: default.to_vec(),
+            cost,
+        };
+        vec![
+            axis("batch", Takes::Int { least: 1, most: i64::MAX }, &[1.into()], Cost::Low),
+            axis("model", Takes::Name, &["tiny".into()], Cost::High),
+            axis("dtype", Takes::OneOf(&["f32", "bf16"]), &["f32".into()], Cost::Middle),
+        ]
+    }
+
+    fn cases(given: &[(&str, &[&str])]) -> Result<Vec<String>, PlanError> {
+        let word = |word: &&str| (*word).to_owned();
+        let given: Vec<_> = given.iter().map(|(axis, words)| (word(axis), words.iter().map(word).collect())).collect();
+        let plan = Plan::settle("model", axes(), &given)?;
+        Ok(plan.cases().iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn without_values_there_is_one_case_of_defaults() {
+        assert_eq!(cases(&[]).unwrap(), ["batch=1 model=tiny dtype=f32"]);
+    }
+
+    #[test]
+    fn costly_axes_change_least_often() {
+        let given: [(&str, &[&str]); 3] = [("batch", &["1,2"]), ("model", &["a", "b"]), ("dtype", &["f32,bf16"])];
+        assert_eq!(
+            cases(&given).unwrap(),
+            [
+                "batch=1 model=a dtype=f32",
+                "batch=2 model=a dtype=f32",
+                "batch=1 model=a dtype=bf16",
+                "batch=2 model=a dtype=bf16",
+                "batch=1 model=b dtype=f32",
+                "batch=2 model=b dtype=f32",
+                "batch=1 model=b dtype=bf16",
+                "batch=2 model=b dtype=bf16",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_flag_given_twice_adds_to_its_values() {
+        let given: [(&str, &[&str]); 2] = [("batch", &["1"]), ("batch", &["4-8*2"])];
+        assert_eq!(cases(&given).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn what_a_workload_does_not_take_is_refused() {
+        let unknown = cases(&[("layers", &["1"])]).unwrap_err();
+        assert_eq!(unknown.to_string(), "workload `model` has no axis `layers`");
+        let wrong = cases(&[("dtype", &["f8"])]).unwrap_err();
+        assert_eq!(wrong.to_string(), "axis `dtype` takes one of f32, bf16, not `f8`");
+        let least = cases(&[("batch", &["0"])]).unwrap_err();
+        assert_eq!(least.to_string(), "axis `batch` takes whole numbers from 1 on, not `0`");
+    }
+
+    #[test]
+    fn ten_million_cases_are_refused_before_they_are_made() {
+        let given: [(&str, &[&str]); 2] = [("batch", &["1-10000+1"]), ("model", &["a,b,c,d,e,f,g,h,i,j,k"])];
+        assert_eq!(cases(&given), Err(PlanError::TooManyCases { cases: 110_000 }));
+    }
+}

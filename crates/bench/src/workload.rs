@@ -1,0 +1,90 @@
+//! What is measured, and on what: the traits that a workload and a device implement.
+
+use laptime_trace::Nanos;
+
+use crate::{case::Case, plan::AxisSpec};
+
+/// Something that can be measured, with axes along which it varies.
+pub trait Workload: Send + Sync {
+    /// Its name on the command line.
+    fn name(&self) -> &str;
+
+    /// What it is, in a line.
+    fn about(&self) -> &str;
+
+    /// Its axes, in the order in which they are shown.
+    fn axes(&self) -> Vec<AxisSpec>;
+
+    /// The quantities that its takes report beside their time.
+    fn metrics(&self) -> Vec<MetricSpec> {
+        Vec::new()
+    }
+
+    /// Gets ready for a case. What cannot run here is an answer; an error is a case that failed.
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>>;
+}
+
+/// What became of the preparation of a case.
+pub enum Prepared<'a> {
+    /// Ready to run.
+    Ready(Box<dyn Take + 'a>),
+    /// The case makes no sense here, for this reason.
+    DoesNotApply(String),
+    /// The case needs more memory than there is; it was not tried.
+    DoesNotFit {
+        /// Bytes it needs.
+        needed: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+}
+
+/// A case that is ready: one call of [`Take::run`] is one take.
+pub trait Take {
+    /// Checks the result once, before anything is timed; a wrong result is a case that failed.
+    fn check(&mut self) -> anyhow::Result<()>;
+
+    /// Does the work once and says what it measured of itself, in the order of the workload's metrics.
+    fn run(&mut self) -> anyhow::Result<Vec<f64>>;
+}
+
+/// A quantity that a workload reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricSpec {
+    /// Its name, such as `tok_s`; the unit ends the name.
+    pub name: &'static str,
+    /// What it means, in a line.
+    pub about: &'static str,
+    /// Which way is good.
+    pub better: Better,
+}
+
+/// Which way is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Less is better: a time.
+    Lower,
+    /// More is better: a rate.
+    Higher,
+}
+
+/// What a workload runs on. It owns the clock, so that it can be simulated.
+pub trait Device: Send + Sync {
+    /// Its name, as results tell it.
+    fn name(&self) -> &str;
+
+    /// Waits until all work given to it is done.
+    fn synchronise(&self) -> anyhow::Result<()>;
+
+    /// The host's time, from an origin that stays the same.
+    fn now(&self) -> Nanos;
+
+    /// Forgets the highest memory use so far.
+    fn reset_peak(&self);
+
+    /// The highest memory use since it was forgotten, in bytes; none if nobody counts it.
+    fn peak_bytes(&self) -> Option<u64>;
+
+    /// Memory that a case may use, in bytes; none if nobody knows.
+    fn available_bytes(&self) -> Option<u64>;
+}

@@ -1,0 +1,224 @@
+//! What holds of every trace, and why one cannot be built.
+
+use std::collections::HashSet;
+
+use crate::{
+    names::NameId,
+    time::Nanos,
+    trace::{FieldRange, NO_PARENT, Trace},
+    track::{TrackId, TrackKind},
+};
+
+/// Why a trace cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidTrace {
+    /// A span or mark was put on a counter, or a value on something else.
+    #[error("`{name}` does not belong on a track of kind `{kind}`")]
+    WrongTrack {
+        /// What was put there.
+        name: String,
+        /// The kind of the track.
+        kind: &'static str,
+    },
+
+    /// A moment lies beyond what the formats can hold.
+    #[error("`{name}` ends {nanos} ns after the origin, later than a trace can hold")]
+    TooLate {
+        /// What ends then.
+        name: String,
+        /// When.
+        nanos: u128,
+    },
+
+    /// There is more of something than its handles can count.
+    #[error("the trace has more than {most} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many it may have.
+        most: u64,
+    },
+
+    /// A handle of another trace was used.
+    #[error("a {what} of another trace was used")]
+    Foreign {
+        /// Of what kind it is.
+        what: &'static str,
+    },
+
+    /// The trace does not hold together; a fault of whoever built it.
+    #[error("the trace does not hold together: {rule}")]
+    Broken {
+        /// The rule that does not hold.
+        rule: &'static str,
+    },
+}
+
+impl Trace {
+    /// Checks what always holds of a trace (see the list in `trace.rs`), in one pass over its columns.
+    ///
+    /// Every trace was checked when it was built; tests ask again.
+    pub fn check(&self) -> Result<(), InvalidTrace> {
+        self.check_handles()?;
+        self.check_span_order()?;
+        self.check_nesting()?;
+        self.check_points()?;
+        self.check_fields()
+    }
+
+    fn check_handles(&self) -> Result<(), InvalidTrace> {
+        let (spans, marks, values) = (&self.spans, &self.marks, &self.values);
+        let columns = [
+            spans.duration.len(),
+            spans.track.len(),
+            spans.lane.len(),
+            spans.name.len(),
+            spans.category.len(),
+            spans.parent.len(),
+            spans.fields.len(),
+            spans.flags.len(),
+        ];
+        rule(columns.iter().all(|&len| len == spans.start.len()), "the columns of the spans are equally long")?;
+        let names = self.tracks.iter().flat_map(|track| [track.name, track.unit]);
+        let names = names.chain(self.processes.iter().map(|process| process.name));
+        let names = names.chain(spans.name.iter().chain(&spans.category).copied());
+        let mut names = names.chain(marks.name.iter().chain(&marks.category).copied());
+        let is_name = |name: NameId| name.index() < self.names.len();
+        foreign(names.all(is_name), "name")?;
+        foreign(self.tracks.iter().all(|track| track.process.index() < self.processes.len()), "process")?;
+        let mut tracks = spans.track.iter().chain(&marks.track).chain(&values.track);
+        foreign(tracks.all(|track| track.index() < self.tracks.len()), "track")?;
+        let is_span = |place: u32| (place as usize) < self.span_count();
+        rule(self.flows.iter().all(|flow| is_span(flow.from.0) && is_span(flow.to.0)), "flows lead to spans")?;
+        rule(self.flows.is_sorted_by(|a, b| a < b), "flows are ordered, and each stands once")
+    }
+
+    fn check_span_order(&self) -> Result<(), InvalidTrace> {
+        let spans = &self.spans;
+        let key = |at: usize| (spans.track[at], spans.start[at], std::cmp::Reverse(spans.duration[at]));
+        let pairs = 1..self.span_count();
+        rule(pairs.clone().all(|at| key(at - 1) <= key(at)), "spans are ordered by track, start and length")?;
+        let ends = spans.start.iter().zip(&spans.duration);
+        rule(
+            ends.into_iter().all(|(start, length)| start.checked_add(*length).is_some_and(is_time)),
+            "spans end in time",
+        )
+    }
+
+    /// Follows the parents: each lane's innermost open span must be the parent of the next.
+    fn check_nesting(&self) -> Result<(), InvalidTrace> {
+        let spans = &self.spans;
+        let end = |at: usize| spans.start[at] + spans.duration[at];
+        let mut last_on_lane: Vec<Option<usize>> = Vec::new();
+        for at in 0..self.span_count() {
+            if at == 0 || spans.track[at] != spans.track[at - 1] {
+                last_on_lane.clear();
+            }
+            let lane = spans.lane[at] as usize;
+            rule(lane <= last_on_lane.len(), "lanes are numbered without gaps")?;
+            last_on_lane.resize(last_on_lane.len().max(lane + 1), None);
+            let parent = (spans.parent[at] != NO_PARENT).then_some(spans.parent[at] as usize);
+            rule(parent.is_none_or(|parent| parent < at), "a parent comes before its children")?;
+            // Between the last span of the lane and the parent, everything has ended.
+            let mut around = last_on_lane[lane];
+            while around != parent {
+                let Some(ended) = around else { return rule(false, "a parent lies on its children's lane") };
+                rule(end(ended) <= spans.start[at], "on one lane spans nest")?;
+                around = (spans.parent[ended] != NO_PARENT).then_some(spans.parent[ended] as usize);
+            }
+            let lies_inside = |parent| spans.start[parent] <= spans.start[at] && end(at) <= end(parent);
+            rule(parent.is_none_or(lies_inside), "a child lies within its parent")?;
+            last_on_lane[lane] = Some(at);
+        }
+        Ok(())
+    }
+
+    fn check_points(&self) -> Result<(), InvalidTrace> {
+        let (marks, values) = (&self.marks, &self.values);
+        let ordered = |tracks: &[TrackId], times: &[u64]| tracks.iter().zip(times).is_sorted();
+        rule(ordered(&marks.track, &marks.time), "marks are ordered by track and time")?;
+        rule(ordered(&values.track, &values.time), "values are ordered by track and time")?;
+        rule(marks.time.iter().chain(&values.time).all(|&time| is_time(time)), "no moment is too late")?;
+        let is_counter = |track: &TrackId| self.tracks[track.index()].kind == TrackKind::Counter;
+        rule(values.track.iter().all(is_counter), "values lie on counters")?;
+        rule(!self.spans.track.iter().chain(&marks.track).any(is_counter), "spans and marks do not lie on counters")?;
+        let has_unit = |track: &&crate::Track| track.unit != NameId::EMPTY;
+        let units = self.tracks.iter().filter(has_unit).all(|track| track.kind == TrackKind::Counter);
+        rule(units, "units belong to counters")
+    }
+
+    fn check_fields(&self) -> Result<(), InvalidTrace> {
+        let is_there = |range: &FieldRange| range.end() <= self.fields.len();
+        let ranges = || self.spans.fields.iter().chain(&self.marks.fields);
+        rule(ranges().all(is_there), "fields are there")?;
+        let is_name = |name: NameId| name.index() < self.names.len();
+        foreign(self.fields.iter().all(|(name, _)| is_name(*name)), "name")?;
+        let mut seen = HashSet::new();
+        for range in ranges().filter(|range| range.count > 1) {
+            seen.clear();
+            let fields = &self.fields[range.start as usize..range.end()];
+            rule(fields.iter().all(|(name, _)| seen.insert(*name)), "a field name stands once on a span or mark")?;
+        }
+        Ok(())
+    }
+}
+
+fn is_time(nanos: u64) -> bool {
+    nanos <= Nanos::MAX.0
+}
+
+fn rule(holds: bool, rule: &'static str) -> Result<(), InvalidTrace> {
+    if holds { Ok(()) } else { Err(InvalidTrace::Broken { rule }) }
+}
+
+fn foreign(is_ours: bool, what: &'static str) -> Result<(), InvalidTrace> {
+    if is_ours { Ok(()) } else { Err(InvalidTrace::Foreign { what }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Number, TraceBuilder};
+
+    fn nested() -> Trace {
+        let mut builder = TraceBuilder::default();
+        let (main, memory) = (builder.thread(1, 1, "main"), builder.counter(1, "memory", "bytes"));
+        for (start, length) in [(0, 10), (2, 4), (8, 6)] {
+            builder.span(main, Nanos(start), Nanos(length), "stage", "");
+        }
+        builder.mark(main, Nanos(3), "mark", "");
+        builder.value(memory, Nanos(3), Number::Int(7));
+        builder.build().unwrap()
+    }
+
+    fn broken(breaking: impl FnOnce(&mut Trace)) -> InvalidTrace {
+        let mut trace = nested();
+        assert_eq!(trace.check(), Ok(()));
+        breaking(&mut trace);
+        trace.check().unwrap_err()
+    }
+
+    #[test]
+    fn each_broken_rule_is_found() {
+        let rule = |rule| InvalidTrace::Broken { rule };
+        let found = broken(|trace| trace.spans.start[0] = 3);
+        assert_eq!(found, rule("spans are ordered by track, start and length"));
+        let found = broken(|trace| trace.spans.duration[2] = u64::MAX);
+        assert_eq!(found, rule("spans end in time"));
+        let found = broken(|trace| trace.spans.parent[1] = NO_PARENT);
+        assert_eq!(found, rule("on one lane spans nest"));
+        let found = broken(|trace| trace.spans.lane[2] = 0);
+        assert_eq!(found, rule("on one lane spans nest"));
+        let found = broken(|trace| trace.spans.parent[2] = 0);
+        assert_eq!(found, rule("a parent lies on its children's lane"));
+        let found = broken(|trace| trace.spans.lane[1] = 5);
+        assert_eq!(found, rule("lanes are numbered without gaps"));
+        let found = broken(|trace| trace.values.track[0] = TrackId(0));
+        assert_eq!(found, rule("values lie on counters"));
+        let found = broken(|trace| trace.marks.track[0] = TrackId(9));
+        assert_eq!(found, InvalidTrace::Foreign { what: "track" });
+        let found = broken(|trace| trace.marks.fields[0] = FieldRange { start: 1, count: 1 });
+        assert_eq!(found, rule("fields are there"));
+    }
+}

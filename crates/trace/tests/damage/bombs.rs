@@ -1,0 +1,87 @@
+//! Small files that inflate to huge ones.
+
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
+
+use crate::{
+    heap::peak_of,
+    packet::{Message, begin, compressed, end, file},
+    read,
+};
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+const MIB: usize = 1 << 20;
+
+/// A gigabyte where code is optimised, as in the checks; less where it is not.
+const BOMB_MIB: usize = if cfg!(debug_assertions) { 80 } else { 1024 };
+
+/// A gzip file of a beginning and a great many of one byte: members can be repeated without compressing them again.
+fn bomb(beginning: &str, filling: u8, ending: &str) -> Vec<u8> {
+    let member = gzipped(&vec![filling; MIB]);
+    let mut bytes = gzipped(beginning.as_bytes());
+    (0..BOMB_MIB).for_each(|_| bytes.extend_from_slice(&member));
+    bytes.extend(gzipped(ending.as_bytes()));
+    assert!(bytes.len() < 8 * MIB);
+    bytes
+}
+
+#[test]
+fn a_gigabyte_of_white_space_passes_in_little_memory() {
+    let bytes = bomb("[", b' ', r#"{"ph":"X","pid":1,"tid":1,"name":"a","ts":1,"dur":1}]"#);
+    let (trace, held) = peak_of(|| read(&bytes).unwrap());
+    assert_eq!(trace.span_count(), 1);
+    assert!(held < 2 * MIB, "{held} bytes");
+    let (read, held) = peak_of(|| read(&bomb("", b' ', "")).is_ok());
+    assert!(!read && held < 16 * MIB, "{held} bytes");
+}
+
+#[test]
+fn a_gigabyte_as_a_name_is_taken_for_damage() {
+    let good = r#"[{"ph":"X","pid":1,"tid":1,"name":"a","ts":1,"dur":1},"#;
+    let bytes = bomb(&format!("{good}{{\"ph\":\"X\",\"name\":\""), b'a', "\"}]");
+    let (trace, held) = peak_of(|| read(&bytes).unwrap());
+    assert_eq!(trace.span_count(), 1);
+    assert!(trace.warnings[0].starts_with("the file is damaged after"), "{:?}", trace.warnings);
+    assert!(held < 160 * MIB, "{held} bytes");
+}
+
+#[test]
+fn a_gigabyte_of_a_member_nobody_asked_for_is_passed_over() {
+    let bytes =
+        bomb("{\"other\":\"", b'a', r#"","traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a","ts":1,"dur":1}]}"#);
+    let (trace, held) = peak_of(|| read(&bytes).unwrap());
+    assert_eq!(trace.span_count(), 1);
+    assert!(held < 2 * MIB, "{held} bytes");
+}
+
+#[test]
+fn a_block_that_inflates_too_far_is_cut_there() {
+    let filling = Message::new().bytes(900, &vec![0; MIB]);
+    let mut packets = file(&[begin(1, 1, "a"), end(2, 1)]);
+    let one = file(&[filling]);
+    (0..140).for_each(|_| packets.extend_from_slice(&one));
+    packets.extend(file(&[begin(3, 1, "b"), end(4, 1)]));
+    let bytes = file(&[compressed(&packets), begin(5, 1, "c"), end(6, 1)]);
+    drop(packets);
+    let (trace, held) = peak_of(|| read(&bytes).unwrap());
+    assert_eq!(trace.outline(), "track 1 (host lane)\n  a  1..2\n  c  5..6\n");
+    assert_eq!(trace.warnings, ["1 compressed blocks are damaged and were read in part"]);
+    assert!(held < 16 * MIB, "{held} bytes");
+}
+
+#[test]
+fn a_packet_beyond_all_sense_ends_its_block() {
+    let mut packets = file(&[begin(1, 1, "a"), end(2, 1)]);
+    packets.extend(file(&[begin(3, 1, &"b".repeat(65 * MIB)), end(4, 1)]));
+    let bytes = file(&[compressed(&packets)]);
+    drop(packets);
+    let (trace, held) = peak_of(|| read(&bytes).unwrap());
+    assert_eq!(trace.span_count(), 1);
+    assert!(held < 4 * MIB, "{held} bytes");
+}
