@@ -1,8 +1,31 @@
 //! Statistics of measured samples: numbers in, numbers out.
 //!
 //! Nothing here knows what a number stands for, reads a clock or does I/O.
-//! What has no answer (the median of nothing) is `None`, never `0`.
+//! What has no answer (the median of nothing) is `None`, never `0`. Whatever
+//! resamples takes a seed, and gives the same answer for the same seed.
 
+pub mod bootstrap;
+pub mod changepoint;
+pub mod compare;
+pub mod group;
+pub mod interval;
+pub mod outliers;
+pub mod power;
 pub mod quantile;
+pub mod random;
+pub mod spread;
+pub mod steady;
+pub mod student;
+pub mod summary;
 
+pub use bootstrap::median_interval;
+pub use changepoint::change_points;
+pub use compare::{Comparison, Floor, Level, Origin, Reason, Settings, Verdict, compare};
+pub use group::{Group, Unfit};
+pub use interval::Interval;
+pub use outliers::{Mark, Severity, SlowStart, marks, slow_start};
+pub use power::{CannotTry, Power, Shortfall, Tally, Trial, power, power_of};
 pub use quantile::{NotFinite, Sorted, Value, quantile_of_sorted};
+pub use random::Rng;
+pub use steady::{Steadiness, SteadyFrom, Unsteady, steadiness};
+pub use summary::Summary;

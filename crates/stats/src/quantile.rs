@@ -15,15 +15,13 @@ use std::fmt;
 /// assert_eq!(laps.median(), Some(25.0));
 /// assert_eq!(laps.max(), Some(40));
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub struct Sorted<T>(Vec<T>);
 
 impl Sorted<f64> {
     /// Sorts the values, or names the first that is infinite or not a number.
     pub fn from_unsorted(mut values: Vec<f64>) -> Result<Self, NotFinite> {
-        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
-            return Err(NotFinite { index, value: values[index] });
-        }
+        NotFinite::check(&values)?;
         values.sort_unstable_by(f64::total_cmp);
         Ok(Self(values))
     }
@@ -132,6 +130,16 @@ pub struct NotFinite {
     pub index: usize,
     /// The value itself.
     pub value: f64,
+}
+
+impl NotFinite {
+    /// Names the first value that cannot be ranked, if there is one.
+    pub(crate) fn check(values: &[f64]) -> Result<(), Self> {
+        match values.iter().position(|value| !value.is_finite()) {
+            Some(index) => Err(Self { index, value: values[index] }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for NotFinite {

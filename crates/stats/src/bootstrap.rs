@@ -1,0 +1,158 @@
+//! Bootstrap of the median: how far it would move if the samples were drawn again.
+//!
+//! The interval is the percentile one over [`RESAMPLES`] medians of resamples,
+//! widened about the median as Student's t asks of so few samples.
+//! No resample is drawn in full: the ranks that its median falls on follow a
+//! known law (the middle order statistics of `n` uniform numbers), so one
+//! draw costs the same for 10 samples and for 100,000.
+
+use std::f64::consts::TAU;
+
+use crate::interval::Interval;
+use crate::quantile::{Sorted, Value, quantile_of_sorted};
+use crate::random::Rng;
+use crate::student::{normal_quantile, t_quantile};
+
+/// How many resamples stand behind the interval of one median.
+pub const RESAMPLES: usize = 10_000;
+
+/// Returns the bootstrap interval of the median of independent samples.
+///
+/// Fewer than six samples cannot carry 95 %: even from the smallest to the
+/// largest, `n` samples hold the true median with a probability of only
+/// `1 - 2^(1 - n)`. Where that is less than the level asked for, the whole
+/// range is returned, with the level that it reaches. One sample says nothing
+/// about spread, so there is no interval of it, nor for a level outside 0 to 1.
+///
+/// The percentile interval alone is too narrow for small `n`: at 7 normal
+/// samples it held the true median in 88 of 100 cases. It is stretched about the
+/// median by √(n / (n - 1)) · t / z, though never beyond the samples.
+///
+/// ```
+/// use laptime_stats::{Sorted, median_interval};
+///
+/// let four = Sorted::<f64>::from_unsorted(vec![12.0, 10.0, 11.0, 15.0]).unwrap();
+/// let interval = median_interval(&four, 0.95, 7).unwrap();
+/// assert_eq!((interval.low, interval.high, interval.level), (10.0, 15.0, 0.875));
+/// ```
+pub fn median_interval(samples: &Sorted<f64>, level: f64, seed: u64) -> Option<Interval> {
+    if !(0.0..1.0).contains(&level) || samples.len() < 2 {
+        return None;
+    }
+    let reached = 1.0 - 2_f64.powf(1.0 - samples.len() as f64);
+    if reached < level {
+        return Some(Interval { low: samples.min()?, high: samples.max()?, level: reached });
+    }
+    let mut rng = Rng::new(seed);
+    let draws = (0..RESAMPLES).map(|_| resampled_median(samples.as_slice(), &mut rng)).collect();
+    let (median, stretch) = (samples.median()?, small_sample_stretch(samples.len(), level)?);
+    let (min, max) = (samples.min()?, samples.max()?);
+    Some(percentile_interval(draws, level)?.map(|end| (median + stretch * (end - median)).clamp(min, max)))
+}
+
+/// Returns by how much the percentile interval from `n` independent things is
+/// too narrow: resampling shows a variance of only (n - 1) / n of the true
+/// one, and that variance is itself an estimate. 1 of a single thing.
+pub(crate) fn small_sample_stretch(n: usize, level: f64) -> Option<f64> {
+    Some(variance_stretch(n) * student_stretch(level, n.saturating_sub(1))?)
+}
+
+/// Returns √(n / (n - 1)), and 1 of a single thing.
+pub(crate) fn variance_stretch(n: usize) -> f64 {
+    if n < 2 { 1.0 } else { (n as f64 / (n - 1) as f64).sqrt() }
+}
+
+/// Returns by how much an interval from so many degrees of freedom is wider
+/// than one that knows the spread exactly; 1 if there is no degree at all.
+pub(crate) fn student_stretch(level: f64, degrees: usize) -> Option<f64> {
+    let normal = normal_quantile(level)?;
+    Some(t_quantile(level, degrees).filter(|_| normal > 0.0).map_or(1.0, |t| t / normal))
+}
+
+/// Returns the middle share `level` of resampled estimates.
+pub(crate) fn percentile_interval(mut draws: Vec<f64>, level: f64) -> Option<Interval> {
+    draws.sort_unstable_by(f64::total_cmp);
+    let tail = 0.5 * (1.0 - level);
+    let low = quantile_of_sorted(&draws, tail)?;
+    let high = quantile_of_sorted(&draws, 1.0 - tail)?;
+    Some(Interval { low, high, level })
+}
+
+/// Draws the median of a resample, with replacement, of at least one sorted value.
+///
+/// A resample is `n` uniform numbers read as ranks. The middle of an odd
+/// number of them is distributed as Beta(a, a). Of an even number, the gap
+/// between the two in the middle takes a share Beta(1, n) of the whole, and
+/// the rest is divided as Beta(a, a).
+pub(crate) fn resampled_median(sorted: &[f64], rng: &mut Rng) -> f64 {
+    let n = sorted.len();
+    let at = |place: f64| sorted[((place * n as f64) as usize).min(n - 1)];
+    let split = symmetric_beta(n.div_ceil(2) as f64, rng);
+    if n % 2 == 1 {
+        return at(split);
+    }
+    let gap = 1.0 - rng.uniform().powf(1.0 / n as f64);
+    let low = (1.0 - gap) * split;
+    f64::between(at(low), at(low + gap), 0.5)
+}
+
+/// Draws from Beta(a, a), where `a` is at least 1 (Ulrich 1984): it is how a
+/// coordinate of a point on a sphere in 2a + 1 dimensions is distributed.
+fn symmetric_beta(a: f64, rng: &mut Rng) -> f64 {
+    let radius = (1.0 - rng.uniform().powf(2.0 / (2.0 * a - 1.0))).sqrt();
+    0.5 + 0.5 * radius * (TAU * rng.uniform()).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(samples: &[f64], level: f64) -> Option<Interval> {
+        median_interval(&Sorted::<f64>::from_unsorted(samples.to_vec()).unwrap(), level, 1)
+    }
+
+    #[test]
+    fn nothing_and_one_sample_have_no_interval() {
+        assert_eq!([interval(&[], 0.95), interval(&[3.0], 0.95)], [None; 2]);
+    }
+
+    #[test]
+    fn two_samples_give_their_range_at_half_the_confidence() {
+        assert_eq!(interval(&[4.0, 3.0], 0.95), Some(Interval { low: 3.0, high: 4.0, level: 0.5 }));
+    }
+
+    #[test]
+    fn equal_samples_have_an_interval_without_width() {
+        assert_eq!(interval(&[2.0; 50], 0.95), Some(Interval { low: 2.0, high: 2.0, level: 0.95 }));
+    }
+
+    #[test]
+    fn a_level_outside_zero_to_one_has_no_interval() {
+        assert_eq!([1.0, -0.5, f64::NAN].map(|level| interval(&[1.0, 2.0, 3.0], level)), [None; 3]);
+    }
+
+    // Drawing whole resamples and taking their medians is the definition.
+    #[test]
+    fn the_shortcut_draws_medians_as_whole_resamples_do() {
+        for n in [1, 2, 3, 6, 7] {
+            let values: Vec<f64> = (0..n).map(|i| (i * i) as f64).collect();
+            let mut rng = Rng::new(5);
+            let mut quick: Vec<f64> = (0..40_000).map(|_| resampled_median(&values, &mut rng)).collect();
+            let mut whole: Vec<f64> = (0..40_000).map(|_| whole_resample_median(&values, &mut rng)).collect();
+            assert!(largest_gap(&mut quick, &mut whole) < 0.015, "{n} values");
+        }
+    }
+
+    fn whole_resample_median(values: &[f64], rng: &mut Rng) -> f64 {
+        let mut drawn: Vec<f64> = values.iter().map(|_| values[rng.below(values.len())]).collect();
+        crate::spread::median_in_place(&mut drawn).unwrap()
+    }
+
+    /// The statistic of Kolmogorov and Smirnov.
+    fn largest_gap(one: &mut [f64], other: &mut [f64]) -> f64 {
+        one.sort_unstable_by(f64::total_cmp);
+        other.sort_unstable_by(f64::total_cmp);
+        let share = |of: &[f64], at: f64| of.partition_point(|&v| v <= at) as f64 / of.len() as f64;
+        one.iter().map(|&v| (share(one, v) - share(other, v)).abs()).fold(0.0, f64::max)
+    }
+}

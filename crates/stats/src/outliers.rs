@@ -1,0 +1,175 @@
+//! Which samples stand apart. They are marked and never dropped.
+//!
+//! A sample stands apart if it is further from the median than
+//! [`MILD`] robust standard deviations (Iglewicz and Hoaglin's rule; of normal
+//! samples one in two thousand does). Times lean to the right, so high marks
+//! are the rule and low ones the exception.
+
+use crate::quantile::NotFinite;
+use crate::spread::{median, robust_std};
+
+/// How many robust standard deviations from the median a sample may lie.
+pub const MILD: f64 = 3.5;
+
+/// From how many on it is severe.
+pub const SEVERE: f64 = 7.0;
+
+/// With fewer samples nothing is marked: three of four may be the odd ones.
+pub const LEAST_SAMPLES: usize = 5;
+
+/// By how much of the others' median a first sample must be slower to be
+/// worth a word about warm-up.
+pub const SLOW_START: f64 = 0.05;
+
+/// Where a sample lies among the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// Where most of them lie.
+    Typical,
+    /// Far below.
+    Low(Severity),
+    /// Far above.
+    High(Severity),
+}
+
+/// How far apart a sample stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// More than [`MILD`] robust standard deviations.
+    Mild,
+    /// [`SEVERE`] or more.
+    Severe,
+}
+
+/// Leading samples that are slower than what follows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlowStart {
+    /// How many there are.
+    pub count: usize,
+    /// The slowest of them.
+    pub slowest: f64,
+    /// The median of all that follow.
+    pub rest: f64,
+}
+
+/// Marks each sample, in the order given.
+///
+/// The spread is [`robust_std`], which also serves where most samples are
+/// equal. If all are equal, none stands apart.
+pub fn marks(samples: &[f64]) -> Result<Vec<Mark>, NotFinite> {
+    NotFinite::check(samples)?;
+    let fence = Fence::around(samples).filter(|_| samples.len() >= LEAST_SAMPLES);
+    Ok(samples.iter().map(|&sample| fence.map_or(Mark::Typical, |fence| fence.mark(sample))).collect())
+}
+
+/// Finds leading samples that are slow.
+///
+/// They are those before the first that is within the fence of the second
+/// half, or within [`SLOW_START`] of its median. `None` if there are none,
+/// or fewer than [`LEAST_SAMPLES`] samples. Never more than half are slow.
+pub fn slow_start(samples: &[f64]) -> Result<Option<SlowStart>, NotFinite> {
+    NotFinite::check(samples)?;
+    let later = &samples[samples.len() / 2..];
+    let Some(fence) = Fence::around(later).filter(|_| samples.len() >= LEAST_SAMPLES) else { return Ok(None) };
+    let limit = (fence.centre + MILD * fence.std).max(fence.centre + SLOW_START * fence.centre.abs());
+    let count = samples[..samples.len() / 2].iter().take_while(|&&sample| sample > limit).count();
+    let (slow, rest) = samples.split_at(count);
+    let slowest = slow.iter().copied().reduce(f64::max);
+    Ok(slowest.zip(median(rest)).map(|(slowest, rest)| SlowStart { count, slowest, rest }))
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Fence {
+    centre: f64,
+    std: f64,
+}
+
+impl Fence {
+    fn around(samples: &[f64]) -> Option<Self> {
+        Some(Self { centre: median(samples)?, std: robust_std(samples)? })
+    }
+
+    fn mark(self, sample: f64) -> Mark {
+        let distance = (sample - self.centre).abs();
+        if distance <= MILD * self.std {
+            return Mark::Typical;
+        }
+        let severity = if distance < SEVERE * self.std { Severity::Mild } else { Severity::Severe };
+        if sample < self.centre { Mark::Low(severity) } else { Mark::High(severity) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Median 13, MAD 1, so the fence is 13 ± 5.19 and the severe one 13 ± 10.38.
+    const AROUND_13: [f64; 8] = [12.0, 14.0, 13.0, 12.0, 14.0, 13.0, 12.0, 14.0];
+
+    fn with(sample: f64) -> Mark {
+        let samples: Vec<f64> = AROUND_13.into_iter().chain([sample]).collect();
+        marks(&samples).unwrap()[8]
+    }
+
+    #[test]
+    fn samples_are_marked_by_how_far_they_lie() {
+        let expected = [
+            (18.0, Mark::Typical),
+            (19.0, Mark::High(Severity::Mild)),
+            (24.0, Mark::High(Severity::Severe)),
+            (7.0, Mark::Low(Severity::Mild)),
+            (2.0, Mark::Low(Severity::Severe)),
+        ];
+        for (sample, mark) in expected {
+            assert_eq!(with(sample), mark, "{sample}");
+        }
+    }
+
+    #[test]
+    fn equal_samples_are_typical() {
+        assert_eq!(marks(&[4.0; 9]).unwrap(), [Mark::Typical; 9]);
+    }
+
+    #[test]
+    fn one_odd_sample_among_equal_ones_is_marked() {
+        let mut samples = [4.0; 20];
+        samples[6] = 9.0;
+        let found = marks(&samples).unwrap();
+        assert_eq!(found.iter().filter(|&&mark| mark != Mark::Typical).count(), 1);
+        assert_eq!(found[6], Mark::High(Severity::Severe));
+    }
+
+    #[test]
+    fn few_samples_are_never_marked() {
+        assert_eq!(marks(&[1.0, 1.1, 1.0, 900.0]).unwrap(), [Mark::Typical; 4]);
+        assert_eq!(marks(&[]).unwrap(), []);
+    }
+
+    #[test]
+    fn a_sample_that_is_not_a_number_is_refused_and_named() {
+        assert_eq!(marks(&[1.0, f64::INFINITY]), Err(NotFinite { index: 1, value: f64::INFINITY }));
+    }
+
+    #[test]
+    fn a_first_sample_that_pays_for_loading_is_a_slow_start() {
+        let samples = [183.0, 12.5, 12.4, 12.3, 12.4, 12.6, 12.4];
+        assert_eq!(slow_start(&samples).unwrap(), Some(SlowStart { count: 1, slowest: 183.0, rest: 12.4 }));
+    }
+
+    #[test]
+    fn a_first_sample_slower_by_less_than_five_per_cent_is_no_slow_start() {
+        assert_eq!(slow_start(&[104.0, 100.0, 100.1, 100.0, 100.1, 100.0, 100.1]).unwrap(), None);
+    }
+
+    #[test]
+    fn a_slow_sample_in_the_middle_is_no_slow_start() {
+        assert_eq!(slow_start(&[10.0, 90.0, 10.0, 10.0, 10.0, 10.0]).unwrap(), None);
+    }
+
+    #[test]
+    fn a_start_is_never_longer_than_half() {
+        let samples = [9.0, 9.0, 9.0, 9.0, 1.0, 1.0];
+        assert_eq!(slow_start(&samples).unwrap().map(|start| start.count), None);
+        assert_eq!(slow_start(&[9.0, 9.0, 9.0, 1.0, 1.0, 1.0]).unwrap().map(|start| start.count), Some(3));
+    }
+}
