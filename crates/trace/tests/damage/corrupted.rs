@@ -12,11 +12,14 @@ use laptime_trace::Format;
 /// What reading a file of a few kilobytes may hold, whatever stands in it.
 const MOST_HELD: usize = 4 << 20;
 
+/// The bits that are turned; fewer where code is not optimised and each file takes milliseconds.
+const CHANGES: &[u8] = if cfg!(debug_assertions) { &[0xff] } else { &[0x01, 0x02, 0x08, 0x20, 0x80, 0xff] };
+
 #[test]
 fn a_wrong_byte_anywhere_breaks_nothing() {
     for (name, bytes) in samples() {
         for at in 0..bytes.len() {
-            for change in [0x01, 0x80, 0xff] {
+            for change in CHANGES {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= change;
                 let (_, held) = peak_of(|| read(&damaged).is_ok());

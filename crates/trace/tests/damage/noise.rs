@@ -10,11 +10,13 @@ use crate::{heap::peak_of, read};
 struct Noise {
     state: u64,
     left: usize,
+    /// The bytes it is made of; all of them if this is empty.
+    alphabet: &'static [u8],
 }
 
 impl Noise {
     fn new(seed: u64, left: usize) -> Self {
-        Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, left }
+        Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, left, alphabet: b"" }
     }
 
     fn word(&mut self) -> u64 {
@@ -31,6 +33,9 @@ impl Read for Noise {
         for chunk in buffer[..count].chunks_mut(8) {
             let word = self.word().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+        if !self.alphabet.is_empty() {
+            buffer[..count].iter_mut().for_each(|byte| *byte = self.alphabet[usize::from(*byte) % self.alphabet.len()]);
         }
         self.left -= count;
         Ok(count)
@@ -70,5 +75,16 @@ fn a_gigabyte_of_noise_passes_in_bounded_memory() {
         let (read, held) = peak_of(|| read_from(stream).map(|trace| trace.span_count()));
         assert!(!matches!(read, Err(ReadError::Read(_))), "{beginning:?}");
         assert!(held < 256 << 20, "{beginning:?} and noise took {held} bytes");
+    }
+}
+
+#[test]
+fn noise_that_never_ends_the_events_passes_in_bounded_memory() {
+    for alphabet in [&b"abc,:0123 \n"[..], b"abc,:0 {}", b"{[", b"{}"] {
+        let noise = Noise { alphabet, ..Noise::new(7, STREAM_BYTES / 4) };
+        let stream = BufReader::with_capacity(1 << 20, b"{\"traceEvents\":[".chain(noise));
+        let (read, held) = peak_of(|| read_from(stream).map(|trace| trace.span_count()));
+        assert!(matches!(read, Ok(0) | Err(ReadError::NotATrace { .. })), "{read:?}");
+        assert!(held < 256 << 20, "{held} bytes");
     }
 }
