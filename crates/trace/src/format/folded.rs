@@ -17,6 +17,10 @@ pub enum By {
     Device,
 }
 
+/// Frames that a stack may have below its track. A deeper nest comes from a fault: its time counts with the frame at
+/// that depth, since the text of all its stacks would grow with the square of the depth.
+const DEEPEST: usize = 512;
+
 /// Sums a trace by stack. Stacks stand in the order in which they first occur.
 ///
 /// A stack begins with the name of its track. Time spent in a child does not count for its parent. Characters that
@@ -37,12 +41,15 @@ fn host_stacks(trace: &Trace) -> Vec<String> {
     }
     let mut sums = Sums::default();
     let mut paths: Vec<usize> = Vec::with_capacity(own.len());
+    let mut depths: Vec<usize> = Vec::with_capacity(own.len());
     for span in trace.spans() {
-        let around = match span.parent {
-            Some(parent) => sums.text[paths[parent.index()]].clone(),
-            None => escaped(trace.name(trace.track(span.track).name)),
+        let depth = span.parent.map_or(0, |parent| depths[parent.index()] + 1);
+        depths.push(depth);
+        let path = match span.parent {
+            Some(parent) if depth >= DEEPEST => paths[parent.index()],
+            Some(parent) => sums.place(format!("{};{}", sums.text[paths[parent.index()]], escaped(span.name))),
+            None => sums.place(format!("{};{}", escaped(trace.name(trace.track(span.track).name)), escaped(span.name))),
         };
-        let path = sums.place(format!("{around};{}", escaped(span.name)));
         if !trace.track(span.track).kind.is_device() {
             sums.add(path, own[span.id.index()]);
         }
@@ -76,11 +83,11 @@ fn device_stacks(trace: &Trace) -> Vec<String> {
 
 fn stack_text(trace: &Trace, id: SpanId) -> String {
     let span = trace.span(id);
-    let mut frames: Vec<String> = vec![escaped(span.name)];
-    frames.extend(trace.ancestors(span).map(|id| escaped(trace.span(id).name)));
-    frames.push(escaped(trace.name(trace.track(span.track).name)));
-    frames.reverse();
-    frames.join(";")
+    let mut around: Vec<SpanId> = std::iter::once(id).chain(trace.ancestors(span)).collect();
+    around.reverse();
+    let track = escaped(trace.name(trace.track(span.track).name));
+    let frames = around.iter().take(DEEPEST).map(|&id| escaped(trace.span(id).name));
+    std::iter::once(track).chain(frames).collect::<Vec<_>>().join(";")
 }
 
 #[derive(Default)]
@@ -141,4 +148,25 @@ pub(crate) fn looks_folded(start: &[u8]) -> bool {
         return false;
     };
     line.contains(';') && line.rsplit_once(' ').is_some_and(|(_, count)| count.parse::<u64>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Nanos, TraceBuilder};
+
+    #[test]
+    fn a_nest_of_any_depth_keeps_all_its_time_in_stacks_of_bounded_length() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let levels = 20_000;
+        for level in 0..levels {
+            builder.span(main, Nanos(level), Nanos(2 * (levels - level)), "f", "");
+        }
+        let stacks = stacks(&builder.build().unwrap(), By::Host);
+        assert_eq!(stacks.len(), DEEPEST);
+        assert!(stacks.iter().all(|stack| stack.matches(';').count() <= DEEPEST));
+        let nanos = |stack: &String| stack.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+        assert_eq!(stacks.iter().map(nanos).sum::<u64>(), 2 * levels);
+    }
 }
