@@ -17,6 +17,7 @@ pub mod spread;
 pub mod steady;
 pub mod student;
 pub mod summary;
+pub mod trend;
 
 pub use bootstrap::median_interval;
 pub use changepoint::change_points;
@@ -29,3 +30,4 @@ pub use quantile::{NotFinite, Sorted, Value, quantile_of_sorted};
 pub use random::Rng;
 pub use steady::{Steadiness, SteadyFrom, Unsteady, steadiness};
 pub use summary::Summary;
+pub use trend::{mann_kendall, theil_sen};

@@ -1,0 +1,210 @@
+//! What holds for any samples.
+
+use laptime_stats::{
+    Comparison, Group, Interval, Mark, Settings, Sorted, Steadiness, Summary, Verdict, change_points, compare, marks,
+    median_interval, slow_start, steadiness,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+type Takes = Vec<Vec<f64>>;
+
+fn samples() -> impl Strategy<Value = Vec<f64>> {
+    vec(1.0..1e6, 2..40)
+}
+
+/// Values of which many are equal, as a coarse clock gives them.
+fn ticks() -> impl Strategy<Value = Vec<f64>> {
+    vec((1..6_u32).prop_map(f64::from), 2..40)
+}
+
+fn takes() -> impl Strategy<Value = Takes> {
+    vec(vec(90.0..110.0, 1..6), 1..7)
+}
+
+fn shuffled<T: Clone + std::fmt::Debug>(values: Vec<T>) -> impl Strategy<Value = (Vec<T>, Vec<T>)> {
+    (Just(values.clone()), Just(values).prop_shuffle())
+}
+
+fn sorted(values: &[f64]) -> Sorted<f64> {
+    Sorted::<f64>::from_unsorted(values.to_vec()).expect("the values are finite")
+}
+
+fn interval(values: &[f64], level: f64, seed: u64) -> Interval {
+    median_interval(&sorted(values), level, seed).expect("there are two values")
+}
+
+fn group(takes: &Takes) -> Group {
+    Group::new(takes).expect("the takes are above 0")
+}
+
+fn compared(a: &Takes, b: &Takes, seed: u64) -> Comparison {
+    let settings = Settings { seed, threshold: None };
+    compare(&group(a), &group(b), &settings)
+}
+
+fn mirrored(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Faster => Verdict::Slower,
+        Verdict::Slower => Verdict::Faster,
+        other => other,
+    }
+}
+
+fn times(takes: &Takes, factor: f64) -> Takes {
+    takes.iter().map(|takes| takes.iter().map(|take| take * factor).collect()).collect()
+}
+
+fn is_close(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 1e-9 * one.abs().max(other.abs()).max(1.0)
+}
+
+fn kind(verdict: Verdict) -> std::mem::Discriminant<Verdict> {
+    std::mem::discriminant(&verdict)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_interval_contains_the_median(values in prop_oneof![samples(), ticks()], seed: u64) {
+        let median = sorted(&values).median().unwrap();
+        prop_assert!(interval(&values, 0.95, seed).contains(median));
+    }
+
+    #[test]
+    fn the_interval_stays_within_the_samples(values in samples(), seed: u64) {
+        let (found, sorted) = (interval(&values, 0.95, seed), sorted(&values));
+        prop_assert!(sorted.min().unwrap() <= found.low && found.high <= sorted.max().unwrap());
+    }
+
+    #[test]
+    fn a_higher_level_never_narrows_the_interval(values in samples(), one in 0.1..0.99, other in 0.1..0.99, seed: u64) {
+        let narrow = interval(&values, f64::min(one, other), seed);
+        let wide = interval(&values, f64::max(one, other), seed);
+        prop_assert!(wide.low <= narrow.low && narrow.high <= wide.high);
+    }
+
+    #[test]
+    fn a_summary_grows_with_the_unit(values in samples(), factor in 1e-6..1e6, seed: u64) {
+        let scaled: Vec<f64> = values.iter().map(|value| value * factor).collect();
+        let (one, other) = (Summary::of(&sorted(&values), seed).unwrap(), Summary::of(&sorted(&scaled), seed).unwrap());
+        let figures = |of: &Summary| {
+            let interval = of.median_interval.unwrap();
+            [of.median, of.mean, of.std.unwrap(), of.min, of.max, interval.low, interval.high]
+        };
+        prop_assert!(figures(&one).iter().zip(figures(&other)).all(|(one, other)| is_close(one * factor, other)));
+        prop_assert!(is_close(one.variation.unwrap(), other.variation.unwrap()));
+    }
+
+    #[test]
+    fn a_summary_moves_with_the_samples(values in samples(), by in -1e6..1e6_f64, seed: u64) {
+        let moved: Vec<f64> = values.iter().map(|value| value + by).collect();
+        let (one, other) = (Summary::of(&sorted(&values), seed).unwrap(), Summary::of(&sorted(&moved), seed).unwrap());
+        let figures = |of: &Summary| {
+            let interval = of.median_interval.unwrap();
+            [of.median, of.mean, of.min, of.max, interval.low, interval.high]
+        };
+        let is_moved = |(one, other): (&f64, f64)| (one + by - other).abs() < 1e-6;
+        prop_assert!(figures(&one).iter().zip(figures(&other)).all(is_moved));
+        prop_assert!((one.std.unwrap() - other.std.unwrap()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_summary_does_not_depend_on_the_order((values, other) in samples().prop_flat_map(shuffled), seed: u64) {
+        prop_assert_eq!(Summary::of(&sorted(&values), seed), Summary::of(&sorted(&other), seed));
+    }
+
+    #[test]
+    fn swapping_the_sides_mirrors_the_comparison(a in takes(), b in takes(), seed: u64) {
+        let (there, back) = (compared(&a, &b, seed), compared(&b, &a, seed));
+        prop_assert_eq!(kind(there.verdict), kind(mirrored(back.verdict)));
+        prop_assert_eq!((there.a, there.b, there.floor), (back.b, back.a, back.floor));
+        prop_assert!(is_close((1.0 + there.difference) * (1.0 + back.difference), 1.0));
+        prop_assert!(is_close((1.0 + there.interval.low) * (1.0 + back.interval.high), 1.0));
+    }
+
+    #[test]
+    fn the_same_takes_are_never_faster_or_slower(takes in takes(), seed: u64) {
+        let found = compared(&takes, &takes, seed);
+        prop_assert!(matches!(found.verdict, Verdict::Same | Verdict::Unclear(_)));
+        prop_assert!(found.interval.contains(0.0));
+    }
+
+    #[test]
+    fn a_comparison_does_not_depend_on_the_order_of_processes_and_takes(
+        (a, shuffled_a) in takes().prop_flat_map(shuffled), b in takes(), seed: u64,
+    ) {
+        let reversed: Takes = shuffled_a.iter().map(|takes| takes.iter().rev().copied().collect()).collect();
+        prop_assert_eq!(compared(&a, &b, seed), compared(&reversed, &b, seed));
+    }
+
+    #[test]
+    fn a_comparison_does_not_depend_on_the_unit(a in takes(), b in takes(), power in -20..20_i32, seed: u64) {
+        let unit = 2_f64.powi(power);
+        let (one, other) = (compared(&a, &b, seed), compared(&times(&a, unit), &times(&b, unit), seed));
+        prop_assert!(is_close(one.difference, other.difference) && is_close(one.floor.share, other.floor.share));
+        prop_assert!(is_close(one.interval.low, other.interval.low));
+        prop_assert!(is_close(one.a.typical * unit, other.a.typical));
+    }
+
+    #[test]
+    fn a_threshold_never_makes_a_difference(a in takes(), b in takes(), threshold in 0.0..0.5, seed: u64) {
+        let with = compare(&group(&a), &group(&b), &Settings { seed, threshold: Some(threshold) });
+        let without = compared(&a, &b, seed);
+        prop_assert!(with.floor.share >= without.floor.share);
+        let is_told = |verdict| matches!(verdict, Verdict::Faster | Verdict::Slower);
+        prop_assert!(!is_told(with.verdict) || with.verdict == without.verdict);
+    }
+
+    #[test]
+    fn the_intervals_of_a_comparison_hold_their_figures(a in takes(), b in takes(), seed: u64) {
+        let found = compared(&a, &b, seed);
+        prop_assert!(found.interval.contains(found.difference));
+        prop_assert!(found.a.interval.contains(found.a.typical) && found.b.interval.contains(found.b.typical));
+    }
+
+    #[test]
+    fn marks_move_with_their_samples((values, other) in ticks().prop_flat_map(shuffled)) {
+        let marked = |values: &[f64]| {
+            let mut pairs: Vec<(f64, Mark)> = values.iter().copied().zip(marks(values).unwrap()).collect();
+            pairs.sort_by(|one, other| one.0.total_cmp(&other.0));
+            pairs
+        };
+        prop_assert_eq!(marked(&values), marked(&other));
+    }
+
+    #[test]
+    fn every_sample_gets_a_mark_and_at_least_half_are_typical(values in prop_oneof![samples(), ticks()]) {
+        let found = marks(&values).unwrap();
+        prop_assert_eq!(found.len(), values.len());
+        prop_assert!(2 * found.iter().filter(|&&mark| mark == Mark::Typical).count() >= values.len());
+    }
+
+    #[test]
+    fn a_steady_state_begins_within_the_series(values in vec(1.0..3.0, 0..120)) {
+        let start = steadiness(&values).unwrap().start();
+        prop_assert!(start.is_none_or(|start| start < values.len()));
+    }
+
+    #[test]
+    fn change_points_ascend_within_the_series(values in prop_oneof![samples(), ticks()]) {
+        let cuts = change_points(&values).unwrap();
+        prop_assert!(cuts.is_sorted_by(|one, other| one < other));
+        prop_assert!(cuts.iter().all(|&cut| 0 < cut && cut < values.len()));
+    }
+
+    #[test]
+    fn a_slow_start_is_at_most_half(values in prop_oneof![samples(), ticks()]) {
+        let count = slow_start(&values).unwrap().map_or(0, |start| start.count);
+        prop_assert!(2 * count <= values.len());
+    }
+
+    #[test]
+    fn the_unit_does_not_decide_whether_a_series_is_steady(values in ticks(), power in -20..20_i32) {
+        let scaled: Vec<f64> = values.iter().map(|value| value * 2_f64.powi(power)).collect();
+        let (one, other) = (steadiness(&values).unwrap(), steadiness(&scaled).unwrap());
+        prop_assert_eq!(std::mem::discriminant::<Steadiness>(&one), std::mem::discriminant(&other));
+        prop_assert_eq!(one.start(), other.start());
+    }
+}
