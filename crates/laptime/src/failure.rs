@@ -78,7 +78,10 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         if let Some(RecordError::Write { source, .. }) = cause.downcast_ref::<RecordError>() {
             return place_hint(source);
         }
-        cause.downcast_ref::<FlameError>().and_then(flame_hint)
+        if let Some(error) = cause.downcast_ref::<FlameError>() {
+            return flame_hint(error);
+        }
+        cause.downcast_ref::<io::Error>().and_then(place_hint)
     })
 }
 
@@ -131,6 +134,7 @@ pub fn place_hint(source: &io::Error) -> Option<String> {
             Some("you may not write there; name another place".to_owned())
         }
         io::ErrorKind::NotFound => Some("make the folder first, or name one that is there".to_owned()),
+        io::ErrorKind::IsADirectory => Some("that is a folder; name a file in it".to_owned()),
         _ => None,
     }
 }

@@ -9,6 +9,8 @@ use anyhow::Context;
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::{Trace, format::write_whole};
 
+use crate::failure::Hinted;
+
 /// Where the answer goes and how it looks
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
@@ -44,10 +46,19 @@ impl From<FormatName> for Format {
     }
 }
 
-/// The width of a table that goes to no terminal.
-const WIDTH_OF_A_FILE: usize = 140;
+/// The width of a table that goes to no terminal: wide enough that no name is cut.
+const WIDTH_OF_A_FILE: usize = 2000;
 
 impl OutputArgs {
+    /// Reads a trace, unless the answer would be written over it.
+    pub fn read_trace(&self, path: &Path) -> anyhow::Result<Trace> {
+        if self.out.as_deref().is_some_and(|out| is_same_file(out, path)) {
+            let error = anyhow::anyhow!("`--out` names the trace itself, `{}`", path.display());
+            return Err(Hinted::wrap(error, "name another file for the answer"));
+        }
+        read_trace(path)
+    }
+
     /// Writes a table where it was asked for.
     pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
         let format = self.format.into();
@@ -64,6 +75,10 @@ impl OutputArgs {
     pub fn has_rows_alone(&self) -> bool {
         matches!(self.format, FormatName::Csv | FormatName::Tsv | FormatName::Jsonl)
     }
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Writes a table to standard output, as wide as the terminal.
@@ -97,6 +112,14 @@ pub fn warn(warning: &str) {
 /// Tells what was lost where the format itself cannot.
 pub fn warn_of_loss(trace: &Trace, output: &OutputArgs) {
     if trace.lost > 0 && output.has_rows_alone() {
-        warn(&format!("{} events were lost while recording", trace.lost));
+        warn(&loss(trace));
+    }
+}
+
+/// What was lost, in words.
+pub fn loss(trace: &Trace) -> String {
+    match trace.lost {
+        1 => "1 event was lost while recording".to_owned(),
+        lost => format!("{lost} events were lost while recording"),
     }
 }

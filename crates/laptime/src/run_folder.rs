@@ -13,6 +13,10 @@ use crate::failure::{Hinted, place_hint};
 /// Makes the folder that was asked for, or a new one named after the time.
 pub fn make(asked: Option<&Path>, what: &str) -> anyhow::Result<PathBuf> {
     if let Some(path) = asked {
+        if path.join("trace.pftrace").exists() {
+            let error = anyhow::anyhow!("`{}` holds a trace already", path.display());
+            return Err(Hinted::wrap(error, "name another folder, or leave `--out` out for a new one"));
+        }
         create(path)?;
         return Ok(path.to_owned());
     }

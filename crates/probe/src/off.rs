@@ -32,7 +32,7 @@ pub fn check_lane(_: &Lane) {}
 
 /// The guard of a stage; nothing, since recording is compiled out.
 ///
-/// Like its recording twin it stays on its thread, so that switching the feature never breaks a build.
+/// Like its recording twin it stays on its thread, so that what compiles off compiles on.
 #[must_use = "a stage lasts as long as its guard: bind it, as in `let _stage = stage!(…)`"]
 #[derive(Debug)]
 pub struct Span(PhantomData<*const ()>);

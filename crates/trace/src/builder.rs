@@ -276,6 +276,11 @@ impl TraceBuilder {
         self.spans[span.0 as usize].flags |= DISCARDED;
     }
 
+    /// When a span began.
+    pub(crate) fn start_of(&self, span: SpanEntry) -> Nanos {
+        Nanos(self.spans[span.0 as usize].start)
+    }
+
     pub(crate) fn is_discarded(&self, span: SpanEntry) -> bool {
         self.spans[span.0 as usize].flags & DISCARDED != 0
     }

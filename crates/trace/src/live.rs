@@ -332,7 +332,7 @@ impl<W: Write> LiveWriter<W> {
         for lane in self.lanes.values_mut() {
             match lane {
                 Lane::Host(lane) => lane.close(None, end, &mut self.writer)?,
-                Lane::Device(lane) => lane.close(end, &mut self.writer)?,
+                Lane::Device(lane) => lane.close(&mut self.writer)?,
             }
         }
         self.flush()

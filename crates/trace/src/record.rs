@@ -77,7 +77,7 @@ pub struct Recorded {
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
-    /// Spans recorded.
+    /// Spans recorded by the host's threads; what devices make of them is not counted again.
     pub spans: u64,
     /// Events that could not be kept.
     pub lost: u64,

@@ -14,7 +14,8 @@ use laptime_trace::{
 
 use crate::{
     Status,
-    output::{read_trace, warn},
+    failure::Hinted,
+    output::{loss, read_trace, warn},
 };
 
 /// Turns a trace into another format, chosen by the new file's extension
@@ -34,9 +35,9 @@ pub struct Args {
     #[arg(value_name = "OUT")]
     to: PathBuf,
 
-    /// Whose time a flame graph or folded stacks show
-    #[arg(long, value_enum, default_value_t = Side::Host)]
-    by: Side,
+    /// Whose time a flame graph or folded stacks show [default: host]
+    #[arg(long, value_enum)]
+    by: Option<Side>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -51,42 +52,57 @@ enum Side {
 pub fn run(args: &Args) -> anyhow::Result<Status> {
     let trace = read_trace(&args.from)?;
     if trace.lost > 0 {
-        warn(&format!("{} events were lost while recording", trace.lost));
+        warn(&loss(&trace));
     }
     let by = match args.by {
-        Side::Host => By::Host,
-        Side::Device => By::Device,
+        Some(Side::Device) => By::Device,
+        Some(Side::Host) | None => By::Host,
     };
     let to = args.to.to_string_lossy().to_ascii_lowercase();
     if to.ends_with(".svg") {
         draw(&trace, by, &args.from, &args.to)?;
     } else if to.ends_with(".folded") || to.ends_with(".collapsed") {
-        fold(&trace, by, &args.to)?;
+        fold(&trace, by, &args.from, &args.to)?;
+    } else if args.by.is_some() {
+        let error = anyhow::anyhow!("`--by` is for flame graphs and folded stacks, not for `{}`", args.to.display());
+        return Err(Hinted::wrap(error, "leave it out: other formats keep the time of host and devices"));
     } else {
         laptime_trace::write(&trace, &args.to)?;
     }
     Ok(Status::Done)
 }
 
-fn fold(trace: &Trace, by: By, to: &Path) -> anyhow::Result<()> {
-    write_whole(to, |out| stacks(trace, by).iter().try_for_each(|stack| writeln!(out, "{stack}")))?;
+fn fold(trace: &Trace, by: By, from: &Path, to: &Path) -> anyhow::Result<()> {
+    let stacks = stacks(trace, by);
+    if stacks.is_empty() {
+        return Err(no_time(by, from, FlameError::Empty));
+    }
+    write_whole(to, |out| stacks.iter().try_for_each(|stack| writeln!(out, "{stack}")))?;
     Ok(())
+}
+
+fn no_time(by: By, from: &Path, error: FlameError) -> anyhow::Error {
+    anyhow::Error::new(error).context(format!("`{}` holds no {}", from.display(), side(by)))
+}
+
+fn side(by: By) -> &'static str {
+    match by {
+        By::Host => "host time",
+        By::Device => "device time",
+    }
 }
 
 /// Draws a flame graph.
 pub fn draw(trace: &Trace, by: By, from: &Path, to: &Path) -> anyhow::Result<()> {
-    let side = match by {
-        By::Host => "host time",
-        By::Device => "device time",
-    };
+    let loss = if trace.lost > 0 { format!(" ({})", loss(trace)) } else { String::new() };
     let options = FlameOptions {
-        title: format!("{side} by stage"),
-        subtitle: Some(from.display().to_string()),
+        title: format!("{} by stage", side(by)),
+        subtitle: Some(format!("{}{loss}", from.display())),
         weights: Weights::Nanos,
     };
     let mut svg = Vec::new();
     flamegraph(stacks(trace, by), &options, &mut svg).map_err(|error| match error {
-        FlameError::Empty => anyhow::Error::new(error).context(format!("`{}` holds no {side}", from.display())),
+        FlameError::Empty => no_time(by, from, error),
         other => anyhow::Error::new(other),
     })?;
     write_whole(to, |out| out.write_all(&svg)).context("cannot draw the flame graph")?;

@@ -4,7 +4,7 @@ use std::{io::Write, path::PathBuf};
 
 use crate::{
     Status,
-    output::{OutputArgs, read_trace, warn_of_loss},
+    output::{OutputArgs, warn_of_loss},
 };
 
 /// Ranks names by the time spent in them and in nothing inside them
@@ -24,7 +24,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let trace = read_trace(&args.trace)?;
+    let trace = args.output.read_trace(&args.trace)?;
     warn_of_loss(&trace, &args.output);
     let answer = laptime_analyze::top(&trace);
     args.output.write(&laptime_report::tables::top(&answer, args.most), out)?;

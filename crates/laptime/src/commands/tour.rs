@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  laptime tour\n  laptime tour --out my-tour")]
 pub struct Args {
-    /// Folder for the files [default: runs/tour-<time>]
+    /// Folder for the files [default: `runs/tour-` and the time]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

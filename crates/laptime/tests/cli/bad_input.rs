@@ -115,3 +115,44 @@ fn a_gigabyte_of_noise_is_refused_in_little_memory() {
         said.failed();
     }
 }
+
+#[test]
+fn the_trace_is_not_written_over_by_its_answer() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("a.pftrace")).unwrap();
+    let before = place.read("a.pftrace");
+    let error = place.laptime(["stages", "a.pftrace", "--out", "./a.pftrace"]).failed();
+    assert!(error.contains("`--out` names the trace itself"), "{error}");
+    assert_eq!(place.read("a.pftrace"), before);
+}
+
+#[test]
+fn a_tour_does_not_write_over_an_earlier_one() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("old")).unwrap();
+    place.write("old/trace.pftrace", "precious");
+    let error = place.laptime(["tour", "--out", "old"]).failed();
+    assert!(error.contains("`old` holds a trace already"), "{error}");
+    assert_eq!(place.read("old/trace.pftrace"), b"precious");
+}
+
+#[test]
+fn a_side_without_time_is_told_whatever_the_format() {
+    let place = Place::new();
+    place.write("host.json", r#"[{"ph":"X","pid":1,"tid":1,"name":"a","ts":0,"dur":5}]"#);
+    for out in ["out.svg", "out.folded"] {
+        let error = place.laptime(["convert", "host.json", out, "--by", "device"]).failed();
+        assert!(error.contains("`host.json` holds no device time"), "{error}");
+    }
+    let error = place.laptime(["convert", "host.json", "out.pftrace", "--by", "host"]).failed();
+    assert!(error.contains("`--by` is for flame graphs and folded stacks"), "{error}");
+}
+
+#[test]
+fn a_folder_in_the_way_is_told() {
+    let place = Place::new();
+    place.write("a.json", "[]");
+    std::fs::create_dir(place.path("out.json")).unwrap();
+    let error = place.laptime(["convert", "a.json", "out.json"]).failed();
+    assert!(error.contains("that is a folder; name a file in it"), "{error}");
+}

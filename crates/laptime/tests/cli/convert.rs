@@ -59,3 +59,17 @@ fn a_cut_off_trace_is_made_whole_by_converting_it() {
     assert!(said.err.contains("the file is cut off; all whole events were read"), "{}", said.err);
     assert!(laptime_trace::read(place.path("good.json")).unwrap().warnings.is_empty());
 }
+
+#[test]
+fn what_is_written_through_a_link_keeps_the_link_and_the_mode() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.write("a.json", "[]");
+    place.write("kept.json", "old");
+    std::fs::set_permissions(place.path("kept.json"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink("kept.json", place.path("link.json")).unwrap();
+    place.laptime(["convert", "a.json", "link.json"]).done();
+    assert!(std::fs::symlink_metadata(place.path("link.json")).unwrap().is_symlink());
+    assert_eq!(std::fs::metadata(place.path("kept.json")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_ne!(place.read("kept.json"), b"old");
+}

@@ -17,8 +17,11 @@ pub fn add(table: &mut Table, overview: &Overview) {
     }
     table.fact("lost_events", "events lost", Cell::Count(overview.lost));
     if overview.open > 0 {
-        let spans = if overview.open == 1 { "1 span was".to_owned() } else { format!("{} spans were", overview.open) };
-        table.note(format!("{spans} still open when the recording ended, and counts up to there."));
+        let told = match overview.open {
+            1 => "1 span was still open when the recording ended, and counts up to there.".to_owned(),
+            open => format!("{open} spans were still open when the recording ended, and count up to there."),
+        };
+        table.note(told);
     }
     if let Some(waits) = overview.waits {
         let share = 100.0 * waits.time.0 as f64 / overview.wall.0.max(1) as f64;

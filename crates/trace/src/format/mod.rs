@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs::File,
-    io::{self, BufRead, BufReader, BufWriter, Write},
+    io::{self, BufRead, BufReader, BufWriter, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -137,14 +137,43 @@ pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
 /// Reads a trace of any known format from a stream.
 pub fn read_from(mut input: impl BufRead) -> Result<Trace, ReadError> {
     let start = peek(&mut input)?;
-    if start.starts_with(&[0x1f, 0x8b]) {
-        return read_plain(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(input)));
+    if !start.starts_with(&[0x1f, 0x8b]) {
+        return read_plain(&mut input);
     }
-    read_plain(input)
+    // In small steps: what is unpacked together with the damage is lost with it.
+    let mut unpacked =
+        BufReader::with_capacity(1 << 14, Unpacked { packed: MultiGzDecoder::new(input), is_damaged: false });
+    let mut trace = read_plain(&mut unpacked)?;
+    // The checksum stands at the very end, behind the last bracket.
+    io::copy(&mut unpacked, &mut io::sink())?;
+    if unpacked.get_ref().is_damaged {
+        let warning = "the gzip data are damaged; what was read before the damage may be wrong too";
+        trace.warnings.push(warning.to_owned());
+    }
+    Ok(trace)
 }
 
-fn read_plain(mut input: impl BufRead) -> Result<Trace, ReadError> {
-    match Content::of(peek(&mut input)?) {
+/// Unpacked data that end where the packed ones are damaged.
+struct Unpacked<R> {
+    packed: R,
+    is_damaged: bool,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_damaged {
+            return Ok(0);
+        }
+        self.packed.read(buffer).or_else(|error| {
+            // Data cut off are told by whoever reads them.
+            self.is_damaged = is_damage(&error) && error.kind() != io::ErrorKind::UnexpectedEof;
+            if self.is_damaged { Ok(0) } else { Err(error) }
+        })
+    }
+}
+
+fn read_plain(input: &mut impl BufRead) -> Result<Trace, ReadError> {
+    match Content::of(peek(input)?) {
         Content::Empty => Err(ReadError::Empty),
         Content::Json => chrome::read(input),
         Content::Speedscope => Err(ReadError::OneWay { format: "speedscope files" }),
@@ -248,6 +277,8 @@ pub fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<
         let mut out = BufWriter::new(File::create(path).map_err(failed)?);
         return fill(&mut out).and_then(|()| out.flush()).map_err(failed);
     }
+    // Through a link to the file itself, so that the link stays one.
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(format!(".{}.part", std::process::id()));
     let unfinished = PathBuf::from(unfinished);
@@ -255,6 +286,9 @@ pub fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<
         let mut out = BufWriter::with_capacity(1 << 18, file);
         fill(&mut out)?;
         out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        if let Ok(there) = std::fs::metadata(path) {
+            std::fs::set_permissions(&unfinished, there.permissions())?;
+        }
         std::fs::rename(&unfinished, path)
     });
     written.map_err(|source| {

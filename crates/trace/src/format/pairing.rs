@@ -83,9 +83,11 @@ impl Pairs {
                 Ending::Void => builder.discard_span(span),
             }
         }
+        // One that began at the very end lasts a nanosecond, so that it still lies inside those around it.
+        let end = open.last().map_or(last_time, |innermost| last_time.max(builder.start_of(*innermost).0 + 1));
         for span in open {
             unpaired.begins += 1;
-            builder.end_span(span, Nanos(last_time));
+            builder.end_span(span, Nanos(end));
             builder.leave_open(span);
         }
     }

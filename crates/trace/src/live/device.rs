@@ -88,10 +88,10 @@ impl DeviceLane {
         self.lost
     }
 
-    /// Closes what the device has begun; marks that it has not reached by now are lost.
-    pub fn close<W: Write>(&mut self, end: Nanos, writer: &mut Writer<W>) -> io::Result<()> {
+    /// Closes what the device has begun where it was last heard of; marks that it has not reached by now are lost.
+    pub fn close<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
         self.lost += self.pending.len() as u64;
         self.pending.clear();
-        self.timeline.close(end, writer)
+        self.timeline.close(self.latest, writer)
     }
 }

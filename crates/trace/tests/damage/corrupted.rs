@@ -4,10 +4,11 @@ use proptest::{prelude::*, sample::Index};
 
 use crate::{
     any_trace::{any_trace, seeded},
+    complete_trace::complete_trace,
     heap::peak_of,
-    read, samples, uncompressed, written,
+    many_blocks, read, samples, uncompressed, written,
 };
-use laptime_trace::Format;
+use laptime_trace::{Format, Trace};
 
 /// What reading a file of a few kilobytes may hold, whatever stands in it.
 const MOST_HELD: usize = 4 << 20;
@@ -76,5 +77,37 @@ proptest! {
             let (_, held) = peak_of(|| read(&bytes).is_ok());
             prop_assert!(held < MOST_HELD + 40 * bytes.len(), "took {} bytes", held);
         }
+    }
+}
+
+#[test]
+fn a_wrong_bit_in_a_recording_is_told_and_never_gives_a_wrong_span() {
+    let bytes = many_blocks();
+    let whole = read(&bytes).unwrap();
+    let spans = |trace: &Trace| -> Vec<_> {
+        let content = |span: laptime_trace::Span<'_>| {
+            (span.name.to_owned(), span.start, span.fields.get("token").map(|v| v.to_string()))
+        };
+        trace.spans().map(content).collect()
+    };
+    let expected = spans(&whole);
+    for place in 0..bytes.len() * 8 {
+        let mut damaged = bytes.clone();
+        damaged[place / 8] ^= 1 << (place % 8);
+        let Ok(trace) = read(&damaged) else { continue };
+        assert!(expected.starts_with(&spans(&trace)), "bit {place}: {}", trace.outline());
+        assert!(trace == whole || !trace.warnings.is_empty(), "bit {place} is not told");
+    }
+}
+
+#[test]
+fn damaged_gzip_data_are_told() {
+    let bytes = written(&complete_trace(), Format::ChromeGz);
+    let whole = read(&bytes).unwrap();
+    for place in 80..bytes.len() * 8 {
+        let mut damaged = bytes.clone();
+        damaged[place / 8] ^= 1 << (place % 8);
+        let Ok(trace) = read(&damaged) else { continue };
+        assert!(trace == whole || !trace.warnings.is_empty(), "bit {place} is not told");
     }
 }

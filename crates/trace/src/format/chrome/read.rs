@@ -59,6 +59,7 @@ pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
             Err(_) => reader.damaged += 1,
         }
     }
+    reader.strange += splitter.no_events;
     if reader.understood == 0 {
         let found = match splitter.end() {
             _ if !splitter.found_events => "it is JSON without `traceEvents`",
@@ -222,7 +223,10 @@ impl Reader {
         let name = event.name.as_deref().unwrap_or_default();
         let args = event.args.as_ref()?;
         for (key, value) in args {
-            let Some(number) = number_of(value) else { continue };
+            let Some(number) = number_of(value) else {
+                self.strange += 1;
+                continue;
+            };
             let full = if args.len() == 1 { name.to_owned() } else { format!("{name} {key}") };
             let track = self.tracks.counter(pid, tid, &full, &mut self.builder);
             self.builder.value(track, Nanos(time), number);

@@ -38,13 +38,24 @@ pub struct Splitter<R> {
     container: Option<Container>,
     /// Whether an array of events was found.
     pub found_events: bool,
+    /// Values among the events that are none.
+    pub no_events: u64,
     in_events: bool,
     end: Option<End>,
 }
 
 impl<R: BufRead> Splitter<R> {
     pub fn new(input: R) -> Self {
-        Self { input, event: Vec::new(), offset: 0, container: None, found_events: false, in_events: false, end: None }
+        Self {
+            input,
+            event: Vec::new(),
+            offset: 0,
+            container: None,
+            found_events: false,
+            no_events: 0,
+            in_events: false,
+            end: None,
+        }
     }
 
     /// How the file ended; known once `next` has given none.
@@ -71,6 +82,7 @@ impl<R: BufRead> Splitter<R> {
                 Some(b',') => self.consume(1),
                 Some(_) => {
                     self.copy_value()?;
+                    self.no_events += 1;
                 }
             }
         }

@@ -79,7 +79,8 @@ struct Reader {
     damaged_packets: u64,
     impossible_times: u64,
     misplaced: u64,
-    damaged_blocks: u64,
+    /// A block could not be read: what follows it depends on it.
+    is_broken: bool,
 }
 
 impl Reader {
@@ -101,11 +102,16 @@ impl Reader {
             if (packet.len() as u64) < length {
                 return Ok(End::CutOff);
             }
-            offset += 1 + length_bytes + length;
             match TracePacket::decode(packet.as_slice()) {
                 Ok(packet) => self.packet(packet, depth)?,
+                // In our own files times are differences: without this packet those that follow would be wrong.
+                Err(_) if self.schema.is_some() => self.is_broken = true,
                 Err(_) => self.damaged_packets += 1,
             }
+            if self.is_broken {
+                return Ok(End::Damaged(offset));
+            }
+            offset += 1 + length_bytes + length;
         }
     }
 
@@ -131,22 +137,25 @@ impl Reader {
         if self.understood == before && packet.clock_snapshot.is_some() {
             self.understood += 1;
         }
+        // Our own files hold nothing that we do not understand.
+        self.is_broken |= self.understood == before && self.schema.is_some();
         Ok(())
     }
 
+    /// Reads a block of packets, unless it is damaged: only its checksum, at the end, tells whether what comes out is
+    /// right, so the block is inflated once to see, and once to read.
+    ///
+    /// After a damaged block the names and times of what follows would be guesses, so reading stops there.
     fn compressed(&mut self, bytes: &[u8], depth: u32) -> Result<(), ReadError> {
+        let inflated = || ZlibDecoder::new(bytes).take(LONGEST_BLOCK + 1);
+        let is_whole = io::copy(&mut inflated(), &mut io::sink()).is_ok_and(|length| length <= LONGEST_BLOCK);
         // Perfetto compresses once; packets in packets in packets are an attack.
-        if depth > 0 {
-            self.damaged_blocks += 1;
+        if depth > 0 || !is_whole {
+            self.is_broken = true;
             return Ok(());
         }
-        let inflated = BufReader::with_capacity(1 << 16, ZlibDecoder::new(bytes).take(LONGEST_BLOCK));
-        match self.packets(inflated, depth + 1) {
-            Ok(End::Whole) => {}
-            Ok(_) => self.damaged_blocks += 1,
-            Err(ReadError::Read(_)) => self.damaged_blocks += 1,
-            Err(other) => return Err(other),
-        }
+        let end = self.packets(BufReader::with_capacity(1 << 16, inflated()), depth + 1)?;
+        self.is_broken |= end != End::Whole;
         Ok(())
     }
 
@@ -195,6 +204,11 @@ impl Reader {
             self.impossible_times += 1;
             return;
         };
+        // The packet that said what this name is was lost.
+        if event.name_iid.is_some_and(|iid| event.name.is_none() && !state.event_names.contains_key(&iid)) {
+            self.damaged_packets += 1;
+            return;
+        }
         let track = self.tracks.seen(event.track_uuid.or(state.default_track).unwrap_or(0));
         let names = EventNames::of(event, state, &mut self.builder);
         let fields = stored_fields(&event.annotations, state, &mut self.builder);
@@ -273,7 +287,6 @@ impl Reader {
             }
         };
         warn(self.damaged_packets, "damaged packets were passed over");
-        warn(self.damaged_blocks, "compressed blocks are damaged and were read in part");
         warn(self.impossible_times, "events without a possible time were passed over");
         warn(self.misplaced, "events do not fit their track and were passed over");
         match end {
