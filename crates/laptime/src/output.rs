@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::{Trace, format::write_whole};
 
@@ -15,35 +16,17 @@ use crate::failure::Hinted;
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
     /// How the answer is written
-    #[arg(long, value_enum, default_value_t = FormatName::Text)]
-    format: FormatName,
+    #[arg(long, value_parser = formats(), default_value_t = Format::Text)]
+    format: Format,
 
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum FormatName {
-    Text,
-    Md,
-    Csv,
-    Tsv,
-    Json,
-    Jsonl,
-}
-
-impl From<FormatName> for Format {
-    fn from(name: FormatName) -> Self {
-        match name {
-            FormatName::Text => Self::Text,
-            FormatName::Md => Self::Md,
-            FormatName::Csv => Self::Csv,
-            FormatName::Tsv => Self::Tsv,
-            FormatName::Json => Self::Json,
-            FormatName::Jsonl => Self::Jsonl,
-        }
-    }
+/// The names of the formats, as flags take them.
+fn formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse())
 }
 
 /// The width of a table that goes to no terminal: wide enough that no name is cut.
@@ -61,7 +44,7 @@ impl OutputArgs {
 
     /// Writes a table where it was asked for.
     pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
-        let format = self.format.into();
+        let format = self.format;
         match &self.out {
             Some(path) => write_whole(path, |file| {
                 laptime_report::write(table, format, TextStyle { width: WIDTH_OF_A_FILE, colour: false }, file)
@@ -73,7 +56,7 @@ impl OutputArgs {
 
     /// Whether the format has no place for facts about the whole table.
     pub fn has_rows_alone(&self) -> bool {
-        matches!(self.format, FormatName::Csv | FormatName::Tsv | FormatName::Jsonl)
+        matches!(self.format, Format::Csv | Format::Tsv | Format::Jsonl)
     }
 }
 
