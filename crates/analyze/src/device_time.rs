@@ -28,15 +28,3 @@ pub fn device_time(trace: &Trace) -> HashMap<SpanId, Nanos> {
 pub fn is_on_device(trace: &Trace, span: &Span<'_>) -> bool {
     trace.track(span.track).kind.is_device()
 }
-
-/// The time of each span less that of its children, by the span's place in the trace.
-pub fn own_time(trace: &Trace) -> Vec<u64> {
-    let mut own: Vec<u64> = trace.spans().map(|span| span.duration.0).collect();
-    for span in trace.spans() {
-        if let Some(parent) = span.parent {
-            // Children of one parent lie apart, on one lane: their times never add up to more than the parent's.
-            own[parent.index()] = own[parent.index()].saturating_sub(span.duration.0);
-        }
-    }
-    own
-}

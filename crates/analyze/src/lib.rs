@@ -10,6 +10,6 @@ mod top;
 
 pub use self::{
     overview::{Overview, Waits, overview},
-    stages::{DEEPEST, Per, Stage, Stages, stages},
+    stages::{Per, Stage, Stages, stages},
     top::{Operation, OperationKind, Top, top},
 };

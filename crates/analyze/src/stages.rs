@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use laptime_stats::Sorted;
-use laptime_trace::{LAP, NameId, Nanos, SYNC, Span, SpanId, Trace};
+use laptime_trace::{DEEPEST, LAP, NameId, Nanos, SYNC, Span, SpanId, Trace};
 
 use crate::{
-    device_time::{device_time, is_on_device, own_time},
+    device_time::{device_time, is_on_device},
     overview::{Overview, overview},
 };
 
@@ -30,10 +30,6 @@ impl Stages {
         path
     }
 }
-
-/// The depth of the tree. Python's own limit of calls is 1000, and its stacks in traces are about a tenth of it; a
-/// deeper nest comes from a fault, and would make the answer grow with the square of its depth.
-pub const DEEPEST: usize = 512;
 
 /// All spans with the same names around them, taken together.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,7 +125,7 @@ struct Node {
 impl Tree<'_> {
     fn gather(&mut self) {
         let trace = self.trace;
-        let (own, device) = (own_time(trace), device_time(trace));
+        let (own, device) = (trace.own_times(), device_time(trace));
         let mut lap_of: Vec<Option<SpanId>> = Vec::with_capacity(trace.span_count());
         let is_led: std::collections::HashSet<SpanId> = trace.flows().iter().map(|flow| flow.to).collect();
         // What a flow leads to is told with the stage it came from, and so is everything inside it.
@@ -144,11 +140,11 @@ impl Tree<'_> {
                 continue;
             }
             let Some(at) = self.node(&span, on_device) else {
-                self.nodes[self.node_of[span.id.index()]].own += own[span.id.index()];
+                self.nodes[self.node_of[span.id.index()]].own += own[span.id.index()].0;
                 continue;
             };
             let lap = lap_of[span.id.index()];
-            self.nodes[at].add(&span, own[span.id.index()], device.get(&span.id).copied(), lap);
+            self.nodes[at].add(&span, own[span.id.index()].0, device.get(&span.id).copied(), lap);
             if let Some(lap) = lap {
                 self.nodes[at].lap_name = Some(trace.span_name(lap));
             }

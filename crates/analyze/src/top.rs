@@ -6,7 +6,7 @@ use laptime_stats::Sorted;
 use laptime_trace::{LAP, NameId, Nanos, SYNC, Span, SpanId, Trace, TrackId};
 
 use crate::{
-    device_time::{is_on_device, own_time},
+    device_time::is_on_device,
     overview::{Overview, overview},
 };
 
@@ -67,13 +67,13 @@ pub struct Operation {
 
 /// Ranks names by their own time.
 pub fn top(trace: &Trace) -> Top {
-    let own = own_time(trace);
+    let own = trace.own_times();
     let mut groups: HashMap<(NameId, OperationKind), Group> = HashMap::new();
     let mut open = OpenNames::default();
     for span in trace.spans() {
         let is_inside_itself = open.enter(trace, &span);
         let group = groups.entry((trace.span_name(span.id), kind(trace, &span))).or_default();
-        group.own += own[span.id.index()];
+        group.own += own[span.id.index()].0;
         group.durations.push(span.duration.0);
         if !is_inside_itself {
             group.total += span.duration.0;

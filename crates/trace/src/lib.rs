@@ -52,6 +52,12 @@ pub use self::{
     value::{Number, Value},
 };
 
+/// Levels of nesting that are told apart where an answer holds every level's path, as stage trees and folded stacks do.
+///
+/// Python's own limit of calls is 1000, and its stacks in traces are about a tenth of it; a deeper nest comes from a
+/// fault, and would make the answer grow with the square of its depth. What lies deeper counts with the level here.
+pub const DEEPEST: usize = 512;
+
 /// The category of a lap: a stage that repeats.
 pub const LAP: &str = "lap";
 

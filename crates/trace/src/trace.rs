@@ -281,6 +281,19 @@ impl Trace {
         range_of(&self.spans.track, track).map(|at| self.span(SpanId(at)))
     }
 
+    /// The time of each span less that of its children, by the span's place in the trace.
+    ///
+    /// Children of one parent lie apart, on one lane: their times never add up to more than the parent's.
+    pub fn own_times(&self) -> Vec<Nanos> {
+        let mut own: Vec<Nanos> = self.spans.duration.iter().map(|&duration| Nanos(duration)).collect();
+        for span in self.spans() {
+            if let Some(parent) = span.parent {
+                own[parent.index()] = own[parent.index()].saturating_sub(span.duration);
+            }
+        }
+        own
+    }
+
     /// The name of a span as a number, for grouping without comparing text.
     pub fn span_name(&self, id: SpanId) -> NameId {
         self.spans.name[id.index()]

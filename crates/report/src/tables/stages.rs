@@ -1,7 +1,7 @@
 //! The stage tree as a table.
 
-use laptime_analyze::{DEEPEST, Per, Stage, Stages};
-use laptime_trace::Nanos;
+use laptime_analyze::{Per, Stage, Stages};
+use laptime_trace::{DEEPEST, Nanos};
 
 use super::overview;
 use crate::{Cell, Column, Table};

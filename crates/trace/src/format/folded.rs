@@ -5,7 +5,10 @@
 
 use std::{collections::HashMap, fmt::Write};
 
-use crate::trace::{SpanId, Trace};
+use crate::{
+    DEEPEST,
+    trace::{SpanId, Trace},
+};
 
 /// Whose time is summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,13 +20,9 @@ pub enum By {
     Device,
 }
 
-/// Frames that a stack may have below its track. A deeper nest comes from a fault: its time counts with the frame at
-/// that depth, since the text of all its stacks would grow with the square of the depth.
-const DEEPEST: usize = 512;
-
 /// Sums a trace by stack. Stacks stand in the order in which they first occur.
 ///
-/// A stack begins with the name of its track. Time spent in a child does not count for its parent. Characters that
+/// A stack begins with the name of its track and has at most [`DEEPEST`] frames below it. Time spent in a child does not count for its parent. Characters that
 /// folded text cannot hold are written as `%3B`, `%0A`, `%0D`; a per cent sign before two hexadecimal digits as `%25`.
 pub fn stacks(trace: &Trace, by: By) -> Vec<String> {
     match by {
@@ -33,12 +32,7 @@ pub fn stacks(trace: &Trace, by: By) -> Vec<String> {
 }
 
 fn host_stacks(trace: &Trace) -> Vec<String> {
-    let mut own: Vec<u64> = trace.spans().map(|span| span.duration.0).collect();
-    for span in trace.spans() {
-        if let Some(parent) = span.parent {
-            own[parent.index()] = own[parent.index()].saturating_sub(span.duration.0);
-        }
-    }
+    let own = trace.own_times();
     let mut sums = Sums::default();
     let mut paths: Vec<usize> = Vec::with_capacity(own.len());
     let mut depths: Vec<usize> = Vec::with_capacity(own.len());
@@ -51,7 +45,7 @@ fn host_stacks(trace: &Trace) -> Vec<String> {
             None => sums.place(format!("{};{}", escaped(trace.name(trace.track(span.track).name)), escaped(span.name))),
         };
         if !trace.track(span.track).kind.is_device() {
-            sums.add(path, own[span.id.index()]);
+            sums.add(path, own[span.id.index()].0);
         }
         paths.push(path);
     }
@@ -64,19 +58,11 @@ fn host_stacks(trace: &Trace) -> Vec<String> {
 /// count twice, since only its own time is taken. One without a flow stands under its own track.
 fn device_stacks(trace: &Trace) -> Vec<String> {
     let source: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
-    let mut own: HashMap<SpanId, u64> = HashMap::new();
-    let is_device = |span: &crate::Span<'_>| trace.track(span.track).kind.is_device();
-    for span in trace.spans().filter(is_device) {
-        *own.entry(span.id).or_default() += span.duration.0;
-        if let Some(parent) = span.parent {
-            let around = own.entry(parent).or_default();
-            *around = around.saturating_sub(span.duration.0);
-        }
-    }
+    let own = trace.own_times();
     let mut sums = Sums::default();
-    for span in trace.spans().filter(is_device) {
+    for span in trace.spans().filter(|span| trace.track(span.track).kind.is_device()) {
         let path = sums.place(stack_text(trace, source.get(&span.id).copied().unwrap_or(span.id)));
-        sums.add(path, own[&span.id]);
+        sums.add(path, own[span.id.index()].0);
     }
     sums.lines()
 }
