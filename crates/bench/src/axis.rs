@@ -2,60 +2,9 @@
 //!
 //! `1024`, `f32,bf16`, several words, and ranges: `128-4096*2` doubles from 128 up to 4096, `1-8+1` counts.
 
-use std::{collections::HashSet, fmt};
+use std::collections::HashSet;
 
-use serde::{Deserialize, Serialize};
-
-/// One value on an axis.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum AxisValue {
-    /// A whole number.
-    Int(i64),
-    /// A number with a fraction.
-    Float(f64),
-    /// Yes or no.
-    Bool(bool),
-    /// A name.
-    Text(String),
-}
-
-impl AxisValue {
-    /// Reads one value; what is no number and no boolean is a name.
-    pub fn parse(text: &str) -> Self {
-        if let Ok(whole) = text.parse() {
-            return Self::Int(whole);
-        }
-        // `nan` and `inf` are names: no axis is varied over them.
-        match text.parse::<f64>() {
-            Ok(number) if number.is_finite() => Self::Float(number),
-            _ => text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Bool),
-        }
-    }
-}
-
-impl fmt::Display for AxisValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Int(value) => write!(f, "{value}"),
-            Self::Float(value) => write!(f, "{value}"),
-            Self::Bool(value) => write!(f, "{value}"),
-            Self::Text(value) => write!(f, "{value}"),
-        }
-    }
-}
-
-impl From<i64> for AxisValue {
-    fn from(value: i64) -> Self {
-        Self::Int(value)
-    }
-}
-
-impl From<&str> for AxisValue {
-    fn from(value: &str) -> Self {
-        Self::Text(value.to_owned())
-    }
-}
+use laptime_trace::run::AxisValue;
 
 /// Why the values of an axis cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,19 +5,23 @@
 //! is tested with exact times on the [`Simulated`] one. Nothing here prints: a [`Sink`] is told what happens.
 
 mod axis;
-mod case;
 mod measure;
 mod plan;
 mod simulated;
+mod sink;
 mod stop;
 mod workload;
 
 pub use self::{
-    axis::{AxisError, AxisValue, MOST_VALUES, parse_values},
-    case::{Case, NoSuchValue},
-    measure::{Outcome, Sample, Settings, Sink, measure},
+    axis::{AxisError, MOST_VALUES, parse_values},
+    measure::{is_measuring, measure},
     plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, Takes},
     simulated::Simulated,
-    stop::{Stop, StopReason},
-    workload::{Better, Device, MetricSpec, Prepared, Take, Workload},
+    sink::Sink,
+    stop::reason_to_stop,
+    workload::{Device, Devices, MetricSpec, Prepared, Take, Workload},
+};
+pub use laptime_trace::{
+    Nanos,
+    run::{AxisValue, Better, Case, CaseResult, Outcome, Settings, Stop, Traffic, WarmUp, Work},
 };

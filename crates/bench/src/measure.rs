@@ -1,139 +1,122 @@
 //! The measuring loop: one case, from preparation to result.
 
-use laptime_trace::Nanos;
-use serde::{Deserialize, Serialize};
-
-use crate::{
-    case::Case,
-    stop::{Stop, StopReason},
-    workload::{Device, Prepared, Take, Workload},
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// How a case is measured.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
-    /// Takes before the first that counts.
-    pub warmup: usize,
-    /// When sampling stops.
-    pub stop: Stop,
-}
+use laptime_stats::{Steadiness, steadiness};
+use laptime_trace::run::{Case, Measured, Metric, Outcome, Settings, Steady, StopReason, WarmUp};
 
-/// One take: what it took and what it said of itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Host time, synchronised at both ends, in nanoseconds.
-    pub wall_ns: u64,
-    /// The workload's own metrics, in their order.
-    pub metrics: Vec<f64>,
-}
+use crate::{
+    sink::Sink,
+    stop::reason_to_stop,
+    workload::{Device, MetricSpec, Prepared, Take, Workload},
+};
 
-/// What became of a case.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
-    /// It was measured.
-    Measured {
-        /// Takes that do not count.
-        warmup: Vec<Sample>,
-        /// Every take that counts.
-        samples: Vec<Sample>,
-        /// Why there are no more.
-        stopped: StopReason,
-        /// The highest memory use of the device over all takes; none if nobody counts it.
-        peak_bytes: Option<u64>,
-    },
-    /// It makes no sense here.
-    Skipped {
-        /// Why not.
-        reason: String,
-    },
-    /// It needs more memory than there is.
-    OutOfMemory {
-        /// Bytes it needs.
-        needed_bytes: u64,
-        /// Bytes there are.
-        available_bytes: u64,
-    },
-    /// It failed.
-    Failed {
-        /// The chain of causes, outermost first.
-        errors: Vec<String>,
-        /// The takes that were finished before.
-        samples: Vec<Sample>,
-    },
-}
+/// How often the beginning of the steady takes may be found anew before they count as never steady.
+const MOST_CUTS: usize = 3;
 
-/// Is told what happens, so that somebody can show it; nothing is shown inside a take.
-pub trait Sink {
-    /// A case begins.
-    fn begin(&mut self, case: &Case);
-
-    /// A take ended; `counts` is false for a warm-up.
-    fn take(&mut self, sample: &Sample, counts: bool);
-
-    /// Whether to stop after this take.
-    fn is_interrupted(&self) -> bool {
-        false
-    }
-}
-
-/// Measures one case. A case that cannot run, fails or does not fit is an outcome, never an error.
+/// Measures one case. A case that cannot run, fails, panics or does not fit is an outcome, never an error.
 pub fn measure(
     workload: &dyn Workload,
     case: &Case,
     device: &dyn Device,
-    settings: Settings,
+    settings: &Settings,
     sink: &mut dyn Sink,
 ) -> Outcome {
-    sink.begin(case);
+    let mut taken = Taken::new(workload.metrics());
     device.reset_peak();
-    let mut taken = Taken::default();
-    let measured = match workload.prepare(case, device) {
-        Ok(Prepared::Ready(mut take)) => take_all(&mut *take, device, settings, sink, &mut taken),
-        Ok(Prepared::DoesNotApply(reason)) => return Outcome::Skipped { reason },
-        Ok(Prepared::DoesNotFit { needed, available }) => {
-            return Outcome::OutOfMemory { needed_bytes: needed, available_bytes: available };
-        }
-        Err(error) => Err(error),
-    };
-    let Taken { warmup, samples } = taken;
+    let measured = guarded(|| prepare_and_take(workload, case, device, settings, sink, &mut taken));
     match measured {
-        Ok(stopped) => Outcome::Measured { warmup, samples, stopped, peak_bytes: device.peak_bytes() },
-        Err(error) => Outcome::Failed { errors: error.chain().map(ToString::to_string).collect(), samples },
+        Ok(Ended::Stopped(stopped)) => Outcome::Measured(Measured {
+            stopped,
+            peak_bytes: device.peak_bytes(),
+            peak_rss_bytes: device.peak_rss_bytes(),
+            ..taken.measured
+        }),
+        Ok(Ended::Outcome(outcome)) => outcome,
+        Err(error) => Outcome::Failed {
+            errors: error.chain().map(ToString::to_string).collect(),
+            wall_ns: taken.measured.wall_ns,
+        },
     }
 }
 
-/// What has been taken so far; kept through a failure.
-#[derive(Default)]
-struct Taken {
-    warmup: Vec<Sample>,
-    samples: Vec<Sample>,
+enum Ended {
+    Stopped(StopReason),
+    Outcome(Outcome),
+}
+
+fn prepare_and_take(
+    workload: &dyn Workload,
+    case: &Case,
+    device: &dyn Device,
+    settings: &Settings,
+    sink: &mut dyn Sink,
+    taken: &mut Taken,
+) -> anyhow::Result<Ended> {
+    let start = device.now();
+    let mut take = match workload.prepare(case, device)? {
+        Prepared::Ready(take) => take,
+        Prepared::DoesNotApply(reason) => return Ok(Ended::Outcome(Outcome::Skipped { reason })),
+        Prepared::DoesNotFit { needed, available } => {
+            let (needed_bytes, available_bytes) = (Some(needed), Some(available));
+            return Ok(Ended::Outcome(Outcome::OutOfMemory { needed_bytes, available_bytes }));
+        }
+    };
+    device.synchronise()?;
+    taken.measured.prepare_ns = device.now().saturating_sub(start).0;
+    taken.measured.work = take.work();
+    let start = device.now();
+    take.check()?;
+    device.synchronise()?;
+    taken.measured.check_ns = device.now().saturating_sub(start).0;
+    take_all(&mut *take, device, settings, sink, taken).map(Ended::Stopped)
 }
 
 fn take_all(
     take: &mut dyn Take,
     device: &dyn Device,
-    settings: Settings,
+    settings: &Settings,
     sink: &mut dyn Sink,
     taken: &mut Taken,
 ) -> anyhow::Result<StopReason> {
-    take.check()?;
-    for _ in 0..settings.warmup {
-        taken.warmup.push(take_one(take, device)?);
-        sink.take(&taken.warmup[taken.warmup.len() - 1], false);
+    let asked = match settings.warmup {
+        WarmUp::Takes(takes) => takes,
+        WarmUp::Found => 0,
+    };
+    for _ in 0..asked {
+        let wall_ns = take_one(take, device)?;
+        taken.measured.warmup_ns.push(wall_ns);
+        sink.take(wall_ns, false);
         if sink.is_interrupted() {
             return Ok(StopReason::Interrupted);
         }
     }
-    let mut walls = Vec::new();
-    let mut elapsed = 0;
+    for cuts in 0.. {
+        let stopped = sample(take, device, settings, sink, taken)?;
+        let is_last = cuts == MOST_CUTS || matches!(stopped, StopReason::TimeUp { .. } | StopReason::Interrupted);
+        if settings.warmup != WarmUp::Found || taken.cut_warm_up(is_last) {
+            return Ok(stopped);
+        }
+    }
+    unreachable!("the last cut ends it")
+}
+
+/// Takes until the stop rule is content with the takes that count.
+fn sample(
+    take: &mut dyn Take,
+    device: &dyn Device,
+    settings: &Settings,
+    sink: &mut dyn Sink,
+    taken: &mut Taken,
+) -> anyhow::Result<StopReason> {
     loop {
-        let sample = take_one(take, device)?;
-        elapsed += sample.wall_ns;
-        walls.push(sample.wall_ns);
-        sink.take(&sample, true);
-        taken.samples.push(sample);
-        if let Some(reason) = settings.stop.reason(&walls, Nanos(elapsed)) {
+        let wall_ns = take_one(take, device)?;
+        taken.keep(wall_ns, take.readings(laptime_trace::Nanos(wall_ns)));
+        sink.take(wall_ns, true);
+        if let Some(reason) = reason_to_stop(&settings.stop, &taken.measured.wall_ns) {
             return Ok(reason);
         }
         if sink.is_interrupted() {
@@ -143,19 +126,95 @@ fn take_all(
 }
 
 /// One take, synchronised at both ends.
-fn take_one(take: &mut dyn Take, device: &dyn Device) -> anyhow::Result<Sample> {
+fn take_one(take: &mut dyn Take, device: &dyn Device) -> anyhow::Result<u64> {
     device.synchronise()?;
     let start = device.now();
-    let metrics = take.run()?;
+    take.run()?;
     device.synchronise()?;
-    let wall_ns = device.now().saturating_sub(start).0;
-    Ok(Sample { wall_ns, metrics })
+    Ok(device.now().saturating_sub(start).0)
+}
+
+/// What has been taken so far; kept through a failure.
+struct Taken {
+    measured: Measured,
+}
+
+impl Taken {
+    fn new(metrics: Vec<MetricSpec>) -> Self {
+        let metric = |spec: MetricSpec| Metric { name: spec.name.to_owned(), better: spec.better, values: Vec::new() };
+        let metrics = metrics.into_iter().map(metric).collect();
+        Self { measured: Measured { metrics, ..Measured::default() } }
+    }
+
+    fn keep(&mut self, wall_ns: u64, readings: Vec<Option<f64>>) {
+        self.measured.wall_ns.push(wall_ns);
+        let mut readings = readings.into_iter();
+        for metric in &mut self.measured.metrics {
+            metric.values.push(readings.next().flatten().filter(|value| value.is_finite()));
+        }
+    }
+
+    /// Finds where the takes became steady and moves those before it to the warm-up; true if nothing more is to be
+    /// taken. If takes were moved, the stop rule is asked again about those that are left.
+    fn cut_warm_up(&mut self, is_last: bool) -> bool {
+        let walls: Vec<f64> = self.measured.wall_ns.iter().map(|&wall| wall as f64).collect();
+        match steadiness(&walls) {
+            Ok(Steadiness::TooShort) | Err(_) => {
+                if self.measured.warmup_ns.is_empty() {
+                    self.measured.steady = Steady::Unknown;
+                }
+                true
+            }
+            Ok(Steadiness::NoSteadyState(_)) => {
+                self.measured.steady = Steady::Never;
+                true
+            }
+            Ok(steady) => {
+                let start = steady.start().unwrap_or(0);
+                self.drop_first(start);
+                self.measured.steady = Steady::Found;
+                start == 0 || is_last
+            }
+        }
+    }
+
+    fn drop_first(&mut self, count: usize) {
+        self.measured.warmup_ns.extend(self.measured.wall_ns.drain(..count));
+        for metric in &mut self.measured.metrics {
+            metric.values.drain(..count);
+        }
+    }
+}
+
+thread_local! {
+    static MEASURING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is inside a workload, whose panics are outcomes and no faults of the program.
+pub fn is_measuring() -> bool {
+    MEASURING.get()
+}
+
+/// Runs a workload's code; its panic is an error.
+fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    MEASURING.set(true);
+    let done = catch_unwind(AssertUnwindSafe(run));
+    MEASURING.set(false);
+    done.unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(anyhow::anyhow!("it panicked: {text}"))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{plan::AxisSpec, simulated::Simulated};
+    use laptime_trace::{
+        Nanos,
+        run::{Better, CaseResult, Stop},
+    };
     use std::sync::Mutex;
 
     /// A workload whose takes last as long as the script says, on the simulated clock.
@@ -168,6 +227,7 @@ mod tests {
     enum Step {
         Lasts(u64),
         Fails,
+        Panics,
     }
 
     impl<'a> Scripted<'a> {
@@ -181,11 +241,11 @@ mod tests {
     }
 
     impl Workload for Scripted<'_> {
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "scripted"
         }
 
-        fn about(&self) -> &str {
+        fn about(&self) -> &'static str {
             "takes as long as it is told"
         }
 
@@ -193,15 +253,17 @@ mod tests {
             Vec::new()
         }
 
+        fn metrics(&self) -> Vec<MetricSpec> {
+            vec![MetricSpec { name: "per_s", about: "", better: Better::Higher }]
+        }
+
         fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
             if case.get("applies").is_some() {
                 return Ok(Prepared::DoesNotApply("it was told not to".to_owned()));
             }
+            self.device.advance(Nanos(case.int("prepares").unwrap_or(0) as u64));
             let needed = case.int("bytes").unwrap_or(0) as u64;
-            match device.available_bytes() {
-                Some(available) if needed > available => Ok(Prepared::DoesNotFit { needed, available }),
-                _ => Ok(Prepared::Ready(Box::new(ScriptedTake { workload: self, needed }))),
-            }
+            Prepared::if_it_fits(needed, device, || Ok(Box::new(ScriptedTake { workload: self, needed })))
         }
     }
 
@@ -215,33 +277,40 @@ mod tests {
             Ok(())
         }
 
-        fn run(&mut self) -> anyhow::Result<Vec<f64>> {
+        fn run(&mut self) -> anyhow::Result<()> {
             self.workload.device.use_bytes(self.needed);
-            match self.workload.steps.lock().unwrap().next() {
-                Some(Step::Lasts(nanos)) => {
-                    self.workload.device.advance(Nanos(nanos));
-                    Ok(vec![nanos as f64])
+            let step = self.workload.steps.lock().unwrap().next();
+            match step {
+                Some(Step::Lasts(nanos)) => self.workload.device.advance(Nanos(nanos)),
+                Some(Step::Panics) => panic!("out of range"),
+                Some(Step::Fails) | None => {
+                    return Err(anyhow::anyhow!("no more steps").context("the script ended"));
                 }
-                Some(Step::Fails) | None => Err(anyhow::anyhow!("no more steps").context("the script ended")),
             }
+            Ok(())
+        }
+
+        fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
+            vec![Some(1e9 / wall.0 as f64)]
         }
     }
 
     /// Keeps what it is told, and stops after a number of takes.
     #[derive(Default)]
     struct Told {
-        cases: Vec<String>,
         takes: Vec<(u64, bool)>,
         stop_after: Option<usize>,
     }
 
     impl Sink for Told {
-        fn begin(&mut self, case: &Case) {
-            self.cases.push(case.to_string());
+        fn begin(&mut self, _: &Case, _: u32) {}
+
+        fn take(&mut self, wall_ns: u64, counts: bool) {
+            self.takes.push((wall_ns, counts));
         }
 
-        fn take(&mut self, sample: &Sample, counts: bool) {
-            self.takes.push((sample.wall_ns, counts));
+        fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
+            Ok(())
         }
 
         fn is_interrupted(&self) -> bool {
@@ -249,12 +318,19 @@ mod tests {
         }
     }
 
-    fn walls(samples: &[Sample]) -> Vec<u64> {
-        samples.iter().map(|sample| sample.wall_ns).collect()
+    fn settings(warmup: WarmUp, takes: usize) -> Settings {
+        Settings { warmup, stop: Stop::Takes(takes), runs: 1, isolate: false, timeout_ns: None }
     }
 
-    fn settings(warmup: usize, takes: usize) -> Settings {
-        Settings { warmup, stop: Stop::Takes(takes) }
+    fn measured(outcome: Outcome) -> Measured {
+        match outcome {
+            Outcome::Measured(measured) => measured,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn run(workload: &Scripted<'_>, settings: Settings) -> Outcome {
+        measure(workload, &Case::default(), workload.device, &settings, &mut Told::default())
     }
 
     #[test]
@@ -262,20 +338,56 @@ mod tests {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, [900, 50, 52]);
         let mut told = Told::default();
-        let outcome = measure(&workload, &Case::default(), &device, settings(1, 2), &mut told);
-        let Outcome::Measured { warmup, samples, stopped, .. } = outcome else { panic!("{outcome:?}") };
-        assert_eq!((walls(&warmup), walls(&samples)), (vec![900], vec![50, 52]));
-        assert_eq!(stopped, StopReason::Takes(2));
+        let case = Case::new(vec![("prepares".to_owned(), 7.into())]);
+        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Takes(1), 2), &mut told);
+        let measured = measured(outcome);
+        assert_eq!((measured.prepare_ns, measured.warmup_ns, measured.wall_ns), (7, vec![900], vec![50, 52]));
+        assert_eq!((measured.stopped, measured.steady), (StopReason::Takes(2), Steady::Asked));
         assert_eq!(told.takes, [(900, false), (50, true), (52, true)]);
+    }
+
+    #[test]
+    fn a_metric_has_a_value_for_each_take_that_counts() {
+        let device = Simulated::new();
+        let measured = measured(run(&Scripted::steps(&device, [9, 1000, 500]), settings(WarmUp::Takes(1), 2)));
+        assert_eq!(measured.metric("per_s").unwrap().values, [Some(1e6), Some(2e6)]);
+    }
+
+    #[test]
+    fn a_warm_up_is_found_and_its_takes_do_not_count() {
+        let device = Simulated::new();
+        let cold = [4000, 3000, 2000];
+        let steady = (0..60).map(|take| 1000 + take % 3);
+        let workload = Scripted::steps(&device, cold.into_iter().chain(steady));
+        let measured = measured(run(&workload, settings(WarmUp::Found, 30)));
+        assert_eq!((measured.warmup_ns, measured.steady), (cold.to_vec(), Steady::Found));
+        assert_eq!(measured.wall_ns.len(), 30);
+        assert_eq!(measured.metrics[0].values.len(), 30);
+    }
+
+    #[test]
+    fn takes_that_keep_getting_slower_are_never_steady_and_all_count() {
+        let device = Simulated::new();
+        let workload = Scripted::steps(&device, (0..200).map(|take| 1000 + 20 * take));
+        let measured = measured(run(&workload, settings(WarmUp::Found, 60)));
+        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::Never, 0, 60));
     }
 
     #[test]
     fn a_failure_keeps_the_takes_before_it_and_the_chain_of_causes() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::Lasts(6), Step::Fails]);
-        let outcome = measure(&workload, &Case::default(), &device, settings(0, 9), &mut Told::default());
-        let Outcome::Failed { errors, samples } = outcome else { panic!("{outcome:?}") };
-        assert_eq!((errors, walls(&samples)), (vec!["the script ended".into(), "no more steps".into()], vec![5, 6]));
+        let errors = vec!["the script ended".to_owned(), "no more steps".to_owned()];
+        assert_eq!(run(&workload, settings(WarmUp::Takes(0), 9)), Outcome::Failed { errors, wall_ns: vec![5, 6] });
+    }
+
+    #[test]
+    fn a_panic_of_a_workload_is_a_case_that_failed() {
+        let device = Simulated::new();
+        let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::Panics]);
+        let errors = vec!["it panicked: out of range".to_owned()];
+        assert_eq!(run(&workload, settings(WarmUp::Takes(0), 9)), Outcome::Failed { errors, wall_ns: vec![5] });
+        assert!(!is_measuring());
     }
 
     #[test]
@@ -283,8 +395,8 @@ mod tests {
         let device = Simulated::with_memory(1000);
         let workload = Scripted::steps(&device, [1]);
         let case = Case::new(vec![("bytes".to_owned(), 4096.into())]);
-        let outcome = measure(&workload, &case, &device, settings(0, 1), &mut Told::default());
-        assert_eq!(outcome, Outcome::OutOfMemory { needed_bytes: 4096, available_bytes: 1000 });
+        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Takes(0), 1), &mut Told::default());
+        assert_eq!(outcome, Outcome::OutOfMemory { needed_bytes: Some(4096), available_bytes: Some(1000) });
         assert_eq!(device.now(), Nanos(0));
     }
 
@@ -292,7 +404,8 @@ mod tests {
     fn a_case_that_makes_no_sense_is_skipped_with_a_reason() {
         let device = Simulated::new();
         let case = Case::new(vec![("applies".to_owned(), "no".into())]);
-        let outcome = measure(&Scripted::steps(&device, []), &case, &device, settings(0, 1), &mut Told::default());
+        let workload = Scripted::steps(&device, []);
+        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Takes(0), 1), &mut Told::default());
         assert_eq!(outcome, Outcome::Skipped { reason: "it was told not to".to_owned() });
     }
 
@@ -301,9 +414,9 @@ mod tests {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, [7, 8, 9]);
         let mut told = Told { stop_after: Some(2), ..Told::default() };
-        let outcome = measure(&workload, &Case::default(), &device, settings(0, 3), &mut told);
-        let Outcome::Measured { samples, stopped, .. } = outcome else { panic!("{outcome:?}") };
-        assert_eq!((walls(&samples), stopped), (vec![7, 8], StopReason::Interrupted));
+        let outcome = measure(&workload, &Case::default(), &device, &settings(WarmUp::Takes(0), 3), &mut told);
+        let measured = measured(outcome);
+        assert_eq!((measured.wall_ns, measured.stopped), (vec![7, 8], StopReason::Interrupted));
     }
 
     #[test]
@@ -311,27 +424,8 @@ mod tests {
         let device = Simulated::new();
         device.use_bytes(1 << 30);
         let case = Case::new(vec![("bytes".to_owned(), 4096.into())]);
-        let outcome = measure(&Scripted::steps(&device, [1]), &case, &device, settings(0, 1), &mut Told::default());
-        let Outcome::Measured { peak_bytes, .. } = outcome else { panic!("{outcome:?}") };
-        assert_eq!(peak_bytes, Some(4096));
-    }
-
-    #[test]
-    fn an_outcome_survives_being_written_and_read() {
-        let sample = |wall_ns| Sample { wall_ns, metrics: vec![0.5] };
-        for outcome in [
-            Outcome::Measured {
-                warmup: vec![sample(9)],
-                samples: vec![sample(1), sample(2)],
-                stopped: StopReason::Narrow { reach: 0.01 },
-                peak_bytes: None,
-            },
-            Outcome::Skipped { reason: "no".into() },
-            Outcome::OutOfMemory { needed_bytes: 2, available_bytes: 1 },
-            Outcome::Failed { errors: vec!["a".into()], samples: vec![] },
-        ] {
-            let text = serde_json::to_string(&outcome).unwrap();
-            assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome, "{text}");
-        }
+        let workload = Scripted::steps(&device, [1]);
+        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Takes(0), 1), &mut Told::default());
+        assert_eq!(measured(outcome).peak_bytes, Some(4096));
     }
 }

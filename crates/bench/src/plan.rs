@@ -1,9 +1,8 @@
 //! A plan: axes with their values, and the cases they make.
 
-use crate::{
-    axis::{AxisError, AxisValue, parse_values},
-    case::Case,
-};
+use laptime_trace::run::{AxisValue, AxisValues, Case};
+
+use crate::axis::{AxisError, parse_values};
 
 /// What a workload says of one of its axes.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +48,8 @@ impl Takes {
         }
     }
 
-    fn words(self) -> String {
+    /// The values, in words.
+    pub fn words(self) -> String {
         match self {
             Self::Int { least, most: i64::MAX } => format!("whole numbers from {least} on"),
             Self::Int { least, most } => format!("whole numbers from {least} to {most}"),
@@ -153,6 +153,11 @@ impl Plan {
     /// The axes with their values, in the workload's order.
     pub fn axes(&self) -> impl Iterator<Item = (&AxisSpec, &[AxisValue])> {
         self.axes.iter().map(|(axis, values)| (axis, values.as_slice()))
+    }
+
+    /// The axes with their values, as the record of a run keeps them.
+    pub fn record(&self) -> Vec<AxisValues> {
+        self.axes().map(|(axis, values)| AxisValues { axis: axis.name.to_owned(), values: values.to_vec() }).collect()
     }
 
     /// The cases: every combination of values, costly axes changing least often, values in the order given.

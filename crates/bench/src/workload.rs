@@ -1,16 +1,19 @@
 //! What is measured, and on what: the traits that a workload and a device implement.
 
-use laptime_trace::Nanos;
+use laptime_trace::{
+    Nanos,
+    run::{Better, Case, Work},
+};
 
-use crate::{case::Case, plan::AxisSpec};
+use crate::plan::AxisSpec;
 
 /// Something that can be measured, with axes along which it varies.
 pub trait Workload: Send + Sync {
     /// Its name on the command line.
-    fn name(&self) -> &str;
+    fn name(&self) -> &'static str;
 
     /// What it is, in a line.
-    fn about(&self) -> &str;
+    fn about(&self) -> &'static str;
 
     /// Its axes, in the order in which they are shown.
     fn axes(&self) -> Vec<AxisSpec>;
@@ -39,13 +42,38 @@ pub enum Prepared<'a> {
     },
 }
 
+impl<'a> Prepared<'a> {
+    /// Makes the take, unless the device says that it has less memory than that needs.
+    pub fn if_it_fits(
+        needed: u64,
+        device: &dyn Device,
+        make: impl FnOnce() -> anyhow::Result<Box<dyn Take + 'a>>,
+    ) -> anyhow::Result<Self> {
+        match device.available_bytes() {
+            Some(available) if needed > available => Ok(Self::DoesNotFit { needed, available }),
+            _ => make().map(Self::Ready),
+        }
+    }
+}
+
 /// A case that is ready: one call of [`Take::run`] is one take.
 pub trait Take {
     /// Checks the result once, before anything is timed; a wrong result is a case that failed.
     fn check(&mut self) -> anyhow::Result<()>;
 
-    /// Does the work once and says what it measured of itself, in the order of the workload's metrics.
-    fn run(&mut self) -> anyhow::Result<Vec<f64>>;
+    /// Does the work once. This is what is timed.
+    fn run(&mut self) -> anyhow::Result<()>;
+
+    /// What the last take showed beside its time, in the order of the workload's metrics. This is not timed.
+    fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
+        let _ = wall;
+        Vec::new()
+    }
+
+    /// What one take has to do, if that can be counted.
+    fn work(&self) -> Option<Work> {
+        None
+    }
 }
 
 /// A quantity that a workload reports.
@@ -59,15 +87,6 @@ pub struct MetricSpec {
     pub better: Better,
 }
 
-/// Which way is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
-    /// Less is better: a time.
-    Lower,
-    /// More is better: a rate.
-    Higher,
-}
-
 /// What a workload runs on. It owns the clock, so that it can be simulated.
 pub trait Device: Send + Sync {
     /// Its name, as results tell it.
@@ -79,12 +98,23 @@ pub trait Device: Send + Sync {
     /// The host's time, from an origin that stays the same.
     fn now(&self) -> Nanos;
 
-    /// Forgets the highest memory use so far.
+    /// Forgets the highest memory use so far, of the device and of the host.
     fn reset_peak(&self);
 
     /// The highest memory use since it was forgotten, in bytes; none if nobody counts it.
     fn peak_bytes(&self) -> Option<u64>;
 
+    /// The highest resident memory of the host's process since it was forgotten, in bytes; none if nobody knows.
+    fn peak_rss_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Memory that a case may use, in bytes; none if nobody knows.
     fn available_bytes(&self) -> Option<u64>;
+}
+
+/// The devices that there are.
+pub trait Devices: Send + Sync {
+    /// Opens a device by the name that a user gives: `auto`, `cpu`, `cuda`, `cuda:1`.
+    fn open(&self, name: &str) -> anyhow::Result<Box<dyn Device>>;
 }

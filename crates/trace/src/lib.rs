@@ -29,6 +29,7 @@ mod invariants;
 mod lanes;
 mod names;
 mod outline;
+pub mod run;
 mod time;
 mod trace;
 mod track;

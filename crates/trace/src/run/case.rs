@@ -1,0 +1,189 @@
+//! A case: one point of a plan.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, Visitor},
+};
+
+/// One value on an axis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum AxisValue {
+    /// A whole number.
+    Int(i64),
+    /// A number with a fraction.
+    Float(f64),
+    /// Yes or no.
+    Bool(bool),
+    /// A name.
+    Text(String),
+}
+
+impl AxisValue {
+    /// Reads one value; what is no number and no boolean is a name.
+    pub fn parse(text: &str) -> Self {
+        if let Ok(whole) = text.parse() {
+            return Self::Int(whole);
+        }
+        // `nan` and `inf` are names: no axis is varied over them.
+        match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Self::Float(number),
+            _ => text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Bool),
+        }
+    }
+}
+
+impl fmt::Display for AxisValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Float(value) => write!(f, "{value}"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Text(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+impl From<i64> for AxisValue {
+    fn from(value: i64) -> Self {
+        Self::Int(value)
+    }
+}
+
+impl From<&str> for AxisValue {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_owned())
+    }
+}
+
+/// One point of a plan: a value on each axis, in the order of the workload's axes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Case {
+    values: Vec<(String, AxisValue)>,
+}
+
+/// Why a case does not give what a workload asked for: a fault of the workload, which declared the axis otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the case has no {wanted} on axis `{axis}`")]
+pub struct NoSuchValue {
+    axis: String,
+    wanted: &'static str,
+}
+
+impl Case {
+    /// Makes a case of values by axis.
+    pub fn new(values: Vec<(String, AxisValue)>) -> Self {
+        Self { values }
+    }
+
+    /// The axes and their values.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &AxisValue)> {
+        self.values.iter().map(|(axis, value)| (axis.as_str(), value))
+    }
+
+    /// The value on an axis.
+    pub fn get(&self, axis: &str) -> Option<&AxisValue> {
+        self.values.iter().find(|(known, _)| known == axis).map(|(_, value)| value)
+    }
+
+    /// The whole number on an axis.
+    pub fn int(&self, axis: &str) -> Result<i64, NoSuchValue> {
+        match self.get(axis) {
+            Some(AxisValue::Int(value)) => Ok(*value),
+            _ => Err(NoSuchValue { axis: axis.to_owned(), wanted: "whole number" }),
+        }
+    }
+
+    /// The whole number on an axis, as a size.
+    pub fn size(&self, axis: &str) -> Result<usize, NoSuchValue> {
+        let wrong = || NoSuchValue { axis: axis.to_owned(), wanted: "size" };
+        usize::try_from(self.int(axis)?).map_err(|_| wrong())
+    }
+
+    /// The name on an axis.
+    pub fn text(&self, axis: &str) -> Result<&str, NoSuchValue> {
+        match self.get(axis) {
+            Some(AxisValue::Text(value)) => Ok(value),
+            _ => Err(NoSuchValue { axis: axis.to_owned(), wanted: "name" }),
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (axis, value)) in self.values.iter().enumerate() {
+            let space = if at == 0 { "" } else { " " };
+            write!(f, "{space}{axis}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// As an object, in the order of the axes.
+impl Serialize for Case {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.values.iter().map(|(axis, value)| (axis, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Case {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Values;
+
+        impl<'de> Visitor<'de> for Values {
+            type Value = Case;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with a value for each axis")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Case, A::Error> {
+                let mut values = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    values.push(entry);
+                }
+                Ok(Case { values })
+            }
+        }
+
+        deserializer.deserialize_map(Values)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Case {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Case".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "description": "A value on each axis, in the order of the workload's axes.",
+            "additionalProperties": generator.subschema_for::<AxisValue>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_written_as_an_object_in_the_order_of_its_axes() {
+        let case = Case::new(vec![("size".into(), 512.into()), ("dtype".into(), "f32".into())]);
+        let text = serde_json::to_string(&case).unwrap();
+        assert_eq!(text, r#"{"size":512,"dtype":"f32"}"#);
+        assert_eq!(serde_json::from_str::<Case>(&text).unwrap(), case);
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_refused_with_its_axis() {
+        let case = Case::new(vec![("size".into(), (-1).into())]);
+        assert_eq!(case.size("size").unwrap_err().to_string(), "the case has no size on axis `size`");
+        assert_eq!(case.text("dtype").unwrap_err().to_string(), "the case has no name on axis `dtype`");
+    }
+}

@@ -1,0 +1,268 @@
+//! All that is known of a case.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Case, SCHEMA};
+
+/// All that is known of a case after one process measured it: a line of `results.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CaseResult {
+    /// The version of this record.
+    pub schema: u32,
+    /// The workload.
+    pub workload: String,
+    /// The device it ran on.
+    pub device: String,
+    /// The values on the workload's axes.
+    pub case: Case,
+    /// Which of the fresh processes that repeated the case, counted from 0.
+    pub run: u32,
+    /// The environment in `run.json`, by its fingerprint.
+    pub environment: String,
+    /// What became of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl CaseResult {
+    /// Makes the record of a case.
+    pub fn new(workload: &str, device: &str, case: Case, run: u32, environment: &str, outcome: Outcome) -> Self {
+        let (workload, device) = (workload.to_owned(), device.to_owned());
+        Self { schema: SCHEMA, workload, device, case, run, environment: environment.to_owned(), outcome }
+    }
+
+    /// What was measured, if it was.
+    pub fn measured(&self) -> Option<&Measured> {
+        match &self.outcome {
+            Outcome::Measured(measured) => Some(measured),
+            _ => None,
+        }
+    }
+
+    /// What tells it from other results of a folder: the workload, the case and the process.
+    pub fn key(&self) -> (String, String, u32) {
+        (self.workload.clone(), self.case.to_string(), self.run)
+    }
+
+    /// Whether nothing is left to do: an interrupted case is measured anew when the run is resumed.
+    pub fn is_finished(&self) -> bool {
+        self.measured().is_none_or(|measured| measured.stopped != StopReason::Interrupted)
+    }
+}
+
+/// What became of a case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was measured.
+    Measured(Measured),
+    /// It makes no sense here.
+    Skipped {
+        /// Why not.
+        reason: String,
+    },
+    /// It needs more memory than there is.
+    OutOfMemory {
+        /// Bytes it needs, if that is known.
+        needed_bytes: Option<u64>,
+        /// Bytes there are, if that is known.
+        available_bytes: Option<u64>,
+    },
+    /// It failed.
+    Failed {
+        /// The chain of causes, outermost first.
+        errors: Vec<String>,
+        /// The takes that were finished before, in nanoseconds.
+        wall_ns: Vec<u64>,
+    },
+}
+
+impl Outcome {
+    /// The word by which tables tell it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Measured(_) => "measured",
+            Self::Skipped { .. } => "skipped",
+            Self::OutOfMemory { .. } => "out_of_memory",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// What was measured of a case.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Measured {
+    /// How long the preparation took.
+    pub prepare_ns: u64,
+    /// How long the check of the result took; it includes the first run of the work.
+    pub check_ns: u64,
+    /// Takes that do not count.
+    pub warmup_ns: Vec<u64>,
+    /// How the warm-up ended.
+    pub steady: Steady,
+    /// Host time of every take that counts, synchronised at both ends.
+    pub wall_ns: Vec<u64>,
+    /// What the takes said of themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<Metric>,
+    /// Why there are no more takes.
+    pub stopped: StopReason,
+    /// The highest use of the device's memory from preparation on; none if nobody counts it.
+    pub peak_bytes: Option<u64>,
+    /// The highest resident memory of the host's process in the same time; none if nobody knows.
+    pub peak_rss_bytes: Option<u64>,
+    /// What one take has to do; none if the workload does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Work>,
+}
+
+impl Measured {
+    /// The metric of this name.
+    pub fn metric(&self, name: &str) -> Option<&Metric> {
+        self.metrics.iter().find(|metric| metric.name == name)
+    }
+}
+
+/// A quantity that a workload reports beside the time, a value for each take that counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Metric {
+    /// Its name, such as `tok_s`; the unit ends the name.
+    pub name: String,
+    /// Which way is good.
+    pub better: Better,
+    /// The values, in the order of the takes; null where a take had none.
+    pub values: Vec<Option<f64>>,
+}
+
+/// Which way is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    /// Less is better: a time.
+    Lower,
+    /// More is better: a rate.
+    Higher,
+}
+
+/// How a warm-up ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Steady {
+    /// It had the length asked for; whether the takes are steady was not asked.
+    #[default]
+    Asked,
+    /// It ended where the takes became steady.
+    Found,
+    /// The takes never became steady: all of them count, and their median is of something that moves.
+    Never,
+    /// There were too few takes to tell.
+    Unknown,
+}
+
+/// Why sampling stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The takes asked for were taken.
+    Takes(usize),
+    /// The interval was narrow enough: it reached this share of the median.
+    Narrow {
+        /// How far the interval reached.
+        reach: f64,
+    },
+    /// Time was up; the interval still reached this share, if there was one.
+    TimeUp {
+        /// How far the interval reached.
+        reach: Option<f64>,
+    },
+    /// Somebody asked to stop.
+    #[default]
+    Interrupted,
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Takes(takes) => write!(f, "{takes} takes were asked for"),
+            Self::Narrow { reach } => write!(f, "the median is known within {:.1} %", 100.0 * reach),
+            Self::TimeUp { reach: Some(reach) } => {
+                write!(f, "time was up; the median is known within {:.1} %", 100.0 * reach)
+            }
+            Self::TimeUp { reach: None } => write!(f, "time was up before there was an interval"),
+            Self::Interrupted => write!(f, "it was interrupted"),
+        }
+    }
+}
+
+/// What one take has to do, counted from its shapes: the ground of `mfu`, `mbu` and limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Work {
+    /// Floating-point operations; a multiplication and an addition are two.
+    pub flops: u64,
+    /// The type they are done in, which says which peak holds.
+    pub dtype: String,
+    /// Bytes that must move between memory and the processor at least.
+    pub bytes: u64,
+    /// Which way they move, which says which bandwidth holds.
+    pub traffic: Traffic,
+}
+
+/// Which way bytes move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Traffic {
+    /// From memory, all or nearly all of them.
+    Read,
+    /// To memory.
+    Write,
+    /// From memory and back, in equal parts.
+    Copy,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_survives_being_written_and_read() {
+        let measured = Measured {
+            wall_ns: vec![1, u64::MAX],
+            metrics: vec![Metric { name: "tok_s".into(), better: Better::Higher, values: vec![Some(0.1), None] }],
+            stopped: StopReason::Narrow { reach: 0.01 },
+            work: Some(Work { flops: 2, dtype: "f32".into(), bytes: 3, traffic: Traffic::Copy }),
+            ..Measured::default()
+        };
+        for outcome in [
+            Outcome::Measured(measured),
+            Outcome::Skipped { reason: "no".into() },
+            Outcome::OutOfMemory { needed_bytes: Some(2), available_bytes: None },
+            Outcome::Failed { errors: vec!["a".into()], wall_ns: vec![7] },
+        ] {
+            let case = Case::new(vec![("size".into(), 3.into())]);
+            let result = CaseResult::new("matmul", "cpu", case, 1, "abc", outcome);
+            let text = serde_json::to_string(&result).unwrap();
+            assert_eq!(serde_json::from_str::<CaseResult>(&text).unwrap(), result, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_case_is_not_finished() {
+        let result = |stopped| {
+            let measured = Measured { stopped, ..Measured::default() };
+            CaseResult::new("matmul", "cpu", Case::default(), 0, "", Outcome::Measured(measured))
+        };
+        assert!(!result(StopReason::Interrupted).is_finished());
+        assert!(result(StopReason::Takes(3)).is_finished());
+    }
+}

@@ -1,0 +1,280 @@
+//! `results.jsonl`: one case result a line, written so that a kill loses nothing finished.
+
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::{CaseResult, OLDEST_SCHEMA, SCHEMA};
+use crate::format::WriteError;
+
+/// The name of the file in a run's folder.
+pub const RESULTS_FILE: &str = "results.jsonl";
+
+/// Why a file of a run cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunFileError {
+    /// The file cannot be opened or read.
+    #[error("cannot read `{path}`", path = path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+
+    /// The file cannot be written.
+    #[error("cannot write `{path}`", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+
+    /// What is in it is not what should be there.
+    #[error("`{path}`{place} is no record of a run", path = path.display(), place = place(*line))]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// The line, if it has several records.
+        line: Option<usize>,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+
+    /// It was written by another version.
+    #[error("`{path}` has schema {found}, this build reads {OLDEST_SCHEMA} to {SCHEMA}", path = path.display())]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: u32,
+    },
+}
+
+fn place(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!(", line {line},"))
+}
+
+impl From<WriteError> for RunFileError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Write { path, source } => Self::Write { path, source },
+            other => Self::Write { path: PathBuf::new(), source: io::Error::other(other) },
+        }
+    }
+}
+
+/// Reads one record after a look at its schema.
+pub(super) fn parse<T: DeserializeOwned>(text: &[u8], path: &Path, line: Option<usize>) -> Result<T, RunFileError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        schema: u32,
+    }
+    let wrong = |source| RunFileError::Content { path: path.to_owned(), line, source };
+    let Versioned { schema } = serde_json::from_slice(text).map_err(wrong)?;
+    if !(OLDEST_SCHEMA..=SCHEMA).contains(&schema) {
+        return Err(RunFileError::Schema { path: path.to_owned(), found: schema });
+    }
+    serde_json::from_slice(text).map_err(wrong)
+}
+
+/// The results of a folder.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Results {
+    /// The results in the order in which cases were first measured; of a case measured again the last.
+    pub results: Vec<CaseResult>,
+    /// Whether the last line was cut off by a kill and dropped.
+    pub was_cut: bool,
+}
+
+/// Reads the results of a run's folder. An unterminated last line is what a kill left, and is dropped.
+pub fn read_results(path: &Path) -> Result<Results, RunFileError> {
+    let text = std::fs::read(path).map_err(|source| RunFileError::Open { path: path.to_owned(), source })?;
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    let mut read = Results { was_cut: whole < text.len(), ..Results::default() };
+    let mut places = HashMap::new();
+    for (at, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
+        let result: CaseResult = parse(line, path, Some(at + 1))?;
+        let place = *places.entry(result.key()).or_insert(read.results.len());
+        if place < read.results.len() {
+            read.results[place] = result;
+        } else {
+            read.results.push(result);
+        }
+    }
+    Ok(read)
+}
+
+/// Appends results to a file, each flushed to the disk before the next case begins.
+#[derive(Debug)]
+pub struct ResultsWriter<F = File> {
+    path: PathBuf,
+    file: F,
+    /// The end of the last whole line.
+    end: u64,
+}
+
+/// What results are appended to: a file, or a stand-in that fails where a test wants it to.
+pub trait ResultsFile: Write {
+    /// Brings what was written to the disk.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Cuts off what comes after a place and goes on from there.
+    fn cut(&mut self, end: u64) -> io::Result<()>;
+}
+
+impl ResultsFile for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn cut(&mut self, end: u64) -> io::Result<()> {
+        self.set_len(end)?;
+        self.seek(SeekFrom::Start(end)).map(drop)
+    }
+}
+
+impl ResultsWriter {
+    /// Opens the results of a folder to add to them. What a kill left unfinished at the end is cut off.
+    pub fn open(folder: &Path) -> Result<Self, RunFileError> {
+        let path = folder.join(RESULTS_FILE);
+        let failed = |source| RunFileError::Write { path: path.clone(), source };
+        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut file = open.map_err(failed)?;
+        let end = whole_lines(&mut file).and_then(|end| file.cut(end).map(|()| end)).map_err(failed)?;
+        Ok(Self { path, file, end })
+    }
+}
+
+fn whole_lines(file: &mut File) -> io::Result<u64> {
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    Ok(text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end as u64 + 1))
+}
+
+impl<F: ResultsFile> ResultsWriter<F> {
+    /// Writes to something else than a file of a folder.
+    pub fn to(path: PathBuf, file: F, end: u64) -> Self {
+        Self { path, file, end }
+    }
+
+    /// Adds a result, as one line, and brings it to the disk. If that fails, what was written of it is cut off again.
+    pub fn append(&mut self, result: &CaseResult) -> Result<(), RunFileError> {
+        let mut line = serde_json::to_vec(result).unwrap_or_default();
+        line.push(b'\n');
+        let written = self.file.write_all(&line).and_then(|()| self.file.sync());
+        written.map_err(|source| {
+            // A disk that refuses a line may also refuse this; a reader drops an unterminated line anyway.
+            let _ = self.file.cut(self.end);
+            RunFileError::Write { path: self.path.clone(), source }
+        })?;
+        self.end += line.len() as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Case, Outcome};
+
+    fn result(size: i64, run: u32, reason: &str) -> CaseResult {
+        let case = Case::new(vec![("size".into(), size.into())]);
+        CaseResult::new("matmul", "cpu", case, run, "", Outcome::Skipped { reason: reason.into() })
+    }
+
+    #[test]
+    fn what_was_appended_is_read_and_the_last_of_a_case_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = ResultsWriter::open(folder.path()).unwrap();
+        for result in [result(1, 0, "a"), result(2, 0, "b"), result(1, 1, "c"), result(1, 0, "d")] {
+            writer.append(&result).unwrap();
+        }
+        let read = read_results(&folder.path().join(RESULTS_FILE)).unwrap();
+        assert_eq!(read.results, [result(1, 0, "d"), result(2, 0, "b"), result(1, 1, "c")]);
+        assert!(!read.was_cut);
+    }
+
+    #[test]
+    fn a_file_cut_at_any_byte_reads_its_whole_lines_and_goes_on_from_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(RESULTS_FILE);
+        let mut writer = ResultsWriter::open(folder.path()).unwrap();
+        let all: Vec<CaseResult> = (0..3).map(|size| result(size, 0, "ä")).collect();
+        all.iter().for_each(|result| writer.append(result).unwrap());
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..=whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let lines = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
+            let read = read_results(&path).unwrap();
+            assert_eq!(read.results, all[..lines], "cut at {cut}");
+            let mut writer = ResultsWriter::open(folder.path()).unwrap();
+            all[lines..].iter().for_each(|result| writer.append(result).unwrap());
+            assert_eq!(std::fs::read(&path).unwrap(), whole, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_result_is_told_with_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(RESULTS_FILE);
+        std::fs::write(&path, "{\"schema\":1}\n").unwrap();
+        let told = read_results(&path).unwrap_err().to_string();
+        assert!(told.ends_with("`, line 1, is no record of a run"), "{told}");
+    }
+
+    #[test]
+    fn a_newer_schema_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(RESULTS_FILE);
+        std::fs::write(&path, "{\"schema\":9}\n").unwrap();
+        assert!(matches!(read_results(&path), Err(RunFileError::Schema { found: 9, .. })));
+    }
+
+    /// Takes so many bytes, as a full disk does.
+    struct Full {
+        bytes: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.room - self.bytes.len());
+            self.bytes.extend(&bytes[..taken]);
+            if taken == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl ResultsFile for Full {
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn cut(&mut self, end: u64) -> io::Result<()> {
+            self.bytes.truncate(end as usize);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_leaves_the_lines_before_it_whole() {
+        let line = serde_json::to_vec(&result(1, 0, "a")).unwrap().len() + 1;
+        let full = Full { bytes: Vec::new(), room: 2 * line + line / 2 };
+        let mut writer = ResultsWriter::to("results.jsonl".into(), full, 0);
+        assert!(writer.append(&result(1, 0, "a")).is_ok() && writer.append(&result(2, 0, "a")).is_ok());
+        let told = writer.append(&result(3, 0, "a")).unwrap_err();
+        assert!(matches!(told, RunFileError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull));
+        assert_eq!(writer.file.bytes.len(), 2 * line);
+    }
+}

@@ -1,0 +1,48 @@
+//! How cases were measured.
+
+use serde::{Deserialize, Serialize};
+
+/// How the cases of a run are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Settings {
+    /// How takes that do not count are told from those that do.
+    pub warmup: WarmUp,
+    /// When sampling stops.
+    pub stop: Stop,
+    /// How many fresh processes repeat each case.
+    pub runs: u32,
+    /// Whether each case has a process of its own.
+    pub isolate: bool,
+    /// The time after which a case in a process of its own is given up.
+    pub timeout_ns: Option<u64>,
+}
+
+/// How takes that do not count are told from those that do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum WarmUp {
+    /// The first so many do not count.
+    Takes(usize),
+    /// Those before the takes became steady do not count.
+    Found,
+}
+
+/// When sampling stops.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// After so many takes.
+    Takes(usize),
+    /// When the 95 % interval of the median lies within this share of the median, or when time is up.
+    Interval {
+        /// The share: 0.02 for 2 %.
+        within: f64,
+        /// The takes without which an interval is not believed.
+        at_least: usize,
+        /// The time after which sampling stops anyway.
+        at_most_ns: u64,
+    },
+}
