@@ -5,20 +5,34 @@
 //! is tested with exact times on the [`Simulated`] one. Nothing here prints: a [`Sink`] is told what happens.
 
 mod axis;
+mod children;
+mod given;
+mod interrupt;
+mod job;
 mod measure;
 mod plan;
+mod plan_file;
 mod simulated;
 mod sink;
 mod stop;
+mod sweep;
+mod worker;
 mod workload;
 
 pub use self::{
     axis::{AxisError, MOST_VALUES, parse_values},
+    children::Children,
+    given::{GivenSettings, NoQuantity, Seconds, SettingsError, Share, parse_warm_up},
+    interrupt::Interrupt,
+    job::{Job, Registry},
     measure::{is_measuring, measure},
     plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, Takes},
+    plan_file::{PlanFile, PlanFileError},
     simulated::Simulated,
     sink::Sink,
     stop::reason_to_stop,
+    sweep::{Swept, sweep},
+    worker::serve_if_asked,
     workload::{Device, Devices, MetricSpec, Prepared, Take, Workload},
 };
 pub use laptime_trace::{

@@ -1,0 +1,244 @@
+//! The parent's side of fresh processes: a crash, a kill by the kernel or a hang of one is a row, and the sweep goes on.
+
+use std::{
+    collections::VecDeque,
+    io::{BufRead, BufReader, Read, Write},
+    path::PathBuf,
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::Context;
+use laptime_trace::run::{Case, CaseResult, Outcome};
+
+use crate::{
+    interrupt::Interrupt,
+    job::Job,
+    sink::Sink,
+    sweep::Swept,
+    worker::{MARK, Message, STOP, WORKER},
+};
+
+/// Fresh processes of a program that calls [`serve_if_asked`](crate::serve_if_asked).
+#[derive(Debug, Clone)]
+pub struct Children {
+    program: PathBuf,
+}
+
+/// Lines of a child's standard error that a failed row keeps.
+const KEPT_LINES: usize = 12;
+
+/// The longest time to wait where none was asked for: a century.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+impl Children {
+    /// Fresh processes of this very program, even if its file was replaced meanwhile.
+    pub fn of_this_program() -> Self {
+        let linux = cfg!(target_os = "linux").then(|| PathBuf::from("/proc/self/exe"));
+        Self { program: linux.unwrap_or_else(|| std::env::current_exe().unwrap_or_default()) }
+    }
+
+    /// Measures the cases of a job: each in a process of its own if the settings say so, else all in one. If a
+    /// process dies, the case it was at has failed, and the rest goes to the next process.
+    pub fn run(&self, job: &Job, interrupt: &Interrupt, sink: &mut dyn Sink) -> anyhow::Result<Swept> {
+        let mut left = job.cases.as_slice();
+        while !left.is_empty() {
+            if interrupt.is_asked() {
+                return Ok(Swept::Interrupted);
+            }
+            let part = if job.settings.isolate { &left[..1] } else { left };
+            let (done, ended) = self.run_one(&Job { cases: part.to_vec(), ..job.clone() }, interrupt, sink)?;
+            left = &left[done..];
+            if done == part.len() {
+                continue;
+            }
+            if interrupt.is_asked() {
+                return Ok(Swept::Interrupted);
+            }
+            sink.result(failed(job, &left[0], ended.errors()))?;
+            left = &left[1..];
+        }
+        Ok(if interrupt.is_asked() { Swept::Interrupted } else { Swept::Whole })
+    }
+
+    /// Starts one process; returns how many cases have a result, and how the process ended.
+    fn run_one(&self, job: &Job, interrupt: &Interrupt, sink: &mut dyn Sink) -> anyhow::Result<(usize, Ended)> {
+        let mut child = Started::new(&self.program, job)?;
+        interrupt.on_ask({
+            let events = child.wake.clone();
+            // The receiver is gone when the child is: nobody to wake.
+            move || drop(events.send(Event::Asked))
+        });
+        let mut done = 0;
+        let why = loop {
+            match child.next(job.settings.timeout_ns) {
+                Event::Message(Message::Begin(at)) => {
+                    if let Some(case) = job.cases.get(at) {
+                        sink.begin(case, job.run);
+                    }
+                }
+                Event::Message(Message::Result(result)) => {
+                    done += 1;
+                    sink.result(*result)?;
+                }
+                Event::Message(Message::CannotStart(errors)) => return Err(chained(errors)),
+                Event::Asked => child.ask_to_stop(),
+                Event::Closed => break None,
+                Event::TimedOut => break Some(child.kill(job.settings.timeout_ns)),
+            }
+        };
+        let ended = child.end(why)?;
+        Ok((done, ended))
+    }
+}
+
+fn failed(job: &Job, case: &Case, errors: Vec<String>) -> CaseResult {
+    let outcome = Outcome::Failed { errors, wall_ns: Vec::new() };
+    CaseResult::new(&job.workload, &job.device, case.clone(), job.run, &job.environment, outcome)
+}
+
+/// Makes an error of a chain that came as text.
+fn chained(errors: Vec<String>) -> anyhow::Error {
+    let mut errors = errors.into_iter().rev();
+    let root = anyhow::anyhow!(errors.next().unwrap_or_else(|| "a fresh process could not start".to_owned()));
+    errors.fold(root, |error, cause| error.context(cause))
+}
+
+enum Event {
+    Message(Message),
+    Asked,
+    Closed,
+    TimedOut,
+}
+
+/// A child at work.
+struct Started {
+    child: Child,
+    input: Option<ChildStdin>,
+    events: Receiver<Event>,
+    wake: Sender<Event>,
+    complaints: Option<JoinHandle<Vec<String>>>,
+}
+
+impl Started {
+    fn new(program: &PathBuf, job: &Job) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        command.env(WORKER, "1").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C is for the parent, which asks its child to stop after the current take.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().context("cannot start a fresh process of this program")?;
+        let (wake, events) = channel();
+        if let Some(output) = child.stdout.take() {
+            let events = wake.clone();
+            std::thread::spawn(move || listen(output, &events));
+        }
+        let complaints = child.stderr.take().map(|errors| std::thread::spawn(move || last_lines(errors)));
+        let mut input = child.stdin.take();
+        if let Some(input) = &mut input {
+            let text = serde_json::to_string(job)?;
+            // A child that died at once is told by how it ended.
+            let _ = writeln!(input, "{text}");
+        }
+        Ok(Self { child, input, events, wake, complaints })
+    }
+
+    fn next(&self, timeout_ns: Option<u64>) -> Event {
+        let wait = timeout_ns.map_or(FOREVER, Duration::from_nanos);
+        match self.events.recv_timeout(wait) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => Event::TimedOut,
+            Err(RecvTimeoutError::Disconnected) => Event::Closed,
+        }
+    }
+
+    fn ask_to_stop(&mut self) {
+        if let Some(input) = &mut self.input {
+            // One that no longer listens has ended.
+            let _ = writeln!(input, "{STOP}");
+        }
+    }
+
+    fn kill(&mut self, timeout_ns: Option<u64>) -> String {
+        // It may have ended by itself in this moment.
+        let _ = self.child.kill();
+        let seconds = Duration::from_nanos(timeout_ns.unwrap_or(0)).as_secs_f64();
+        format!("it gave no result within {seconds} s and was stopped")
+    }
+
+    fn end(mut self, why: Option<String>) -> anyhow::Result<Ended> {
+        drop(self.input.take());
+        let status = self.child.wait().context("cannot wait for a fresh process")?;
+        let complaints = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        Ok(Ended { why, status, complaints })
+    }
+}
+
+/// An error on the way out must not leave a child behind.
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(output: impl Read, events: &Sender<Event>) {
+    let mut lines = BufReader::new(output);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        let text = String::from_utf8_lossy(&line);
+        let message = text.split_once(MARK).and_then(|(_, message)| serde_json::from_str(message).ok());
+        if let Some(message) = message
+            && events.send(Event::Message(message)).is_err()
+        {
+            return;
+        }
+        line.clear();
+    }
+    // Nobody waits for a child that was given up.
+    let _ = events.send(Event::Closed);
+}
+
+fn last_lines(errors: impl Read) -> Vec<String> {
+    let mut last = VecDeque::new();
+    for line in BufReader::new(errors).split(b'\n').map_while(Result::ok) {
+        if last.len() == KEPT_LINES {
+            last.pop_front();
+        }
+        last.push_back(String::from_utf8_lossy(&line).into_owned());
+    }
+    last.into()
+}
+
+/// How a child ended.
+struct Ended {
+    why: Option<String>,
+    status: ExitStatus,
+    complaints: Vec<String>,
+}
+
+impl Ended {
+    fn errors(&self) -> Vec<String> {
+        let why = self.why.clone().unwrap_or_else(|| format!("its process {}", told(self.status)));
+        let said = self.complaints.iter().filter(|line| !line.trim().is_empty()).cloned();
+        std::iter::once(why).chain(said).collect()
+    }
+}
+
+fn told(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return match signal {
+            6 => "was aborted (signal 6, SIGABRT)".to_owned(),
+            9 => "was killed (signal 9, SIGKILL): by the kernel for want of memory, or by somebody".to_owned(),
+            11 => "crashed (signal 11, SIGSEGV)".to_owned(),
+            other => format!("was ended by signal {other}"),
+        };
+    }
+    match status.code() {
+        Some(code) => format!("ended with status {code} before the case was done"),
+        None => "ended before the case was done".to_owned(),
+    }
+}

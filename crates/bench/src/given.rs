@@ -1,0 +1,200 @@
+//! Settings as somebody gave them, by flags or in a file, and what becomes of them.
+
+use std::{fmt, str::FromStr};
+
+use laptime_trace::run::{Settings, Stop, WarmUp};
+
+/// What was asked for; what is missing takes its default.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct GivenSettings {
+    /// Takes that do not count, or [`WarmUp::Found`].
+    pub warmup: Option<WarmUp>,
+    /// So many takes, and no other stop rule.
+    pub takes: Option<usize>,
+    /// The share of the median within which its interval must lie.
+    pub within: Option<Share>,
+    /// The time after which sampling stops anyway.
+    pub max_time: Option<Seconds>,
+    /// Fresh processes that repeat each case.
+    pub runs: Option<u32>,
+    /// Whether each case has a process of its own.
+    pub isolate: Option<bool>,
+    /// The time after which a case is given up.
+    pub timeout: Option<Seconds>,
+}
+
+/// Why settings make no sense together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// Two stop rules.
+    #[error("`takes` and `{other}` are two rules to stop by")]
+    TwoRules {
+        /// The other rule.
+        other: &'static str,
+    },
+    /// No takes at all.
+    #[error("`{what}` must be at least 1")]
+    None {
+        /// What there must be of.
+        what: &'static str,
+    },
+}
+
+/// The rule if none is given: the median known within 2 %, from 20 takes on, after 10 s at most.
+const DEFAULT: (f64, usize, f64) = (0.02, 20, 10.0);
+
+impl GivenSettings {
+    /// Takes what is missing from another: flags before a file.
+    pub fn or(self, other: Self) -> Self {
+        // A stop rule is taken as a whole, so that a flag is not at odds with the rule in the file.
+        let has_rule = self.takes.is_some() || self.within.is_some() || self.max_time.is_some();
+        let rule = if has_rule { self } else { other };
+        Self {
+            warmup: self.warmup.or(other.warmup),
+            takes: rule.takes,
+            within: rule.within,
+            max_time: rule.max_time,
+            runs: self.runs.or(other.runs),
+            isolate: self.isolate.or(other.isolate),
+            timeout: self.timeout.or(other.timeout),
+        }
+    }
+
+    /// Settles every setting.
+    pub fn settle(self) -> Result<Settings, SettingsError> {
+        for (what, given) in [("takes", self.takes == Some(0)), ("runs", self.runs == Some(0))] {
+            if given {
+                return Err(SettingsError::None { what });
+            }
+        }
+        Ok(Settings {
+            warmup: self.warmup.unwrap_or(WarmUp::Found),
+            stop: self.stop()?,
+            runs: self.runs.unwrap_or(1),
+            isolate: self.isolate.unwrap_or(false),
+            timeout_ns: self.timeout.map(Seconds::nanos),
+        })
+    }
+
+    fn stop(self) -> Result<Stop, SettingsError> {
+        match (self.takes, self.within, self.max_time) {
+            (Some(_), Some(_), _) => Err(SettingsError::TwoRules { other: "within" }),
+            (Some(_), None, Some(_)) => Err(SettingsError::TwoRules { other: "max-time" }),
+            (Some(takes), None, None) => Ok(Stop::Takes(takes)),
+            (None, within, max_time) => {
+                let (default_within, at_least, default_time) = DEFAULT;
+                let within = within.map_or(default_within, |share| share.0);
+                let at_most_ns = max_time.unwrap_or(Seconds(default_time)).nanos();
+                Ok(Stop::Interval { within, at_least, at_most_ns })
+            }
+        }
+    }
+}
+
+/// A time as people write it: `10s`, `500ms`, `2m`, `1h`; a bare number is seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seconds(pub f64);
+
+impl Seconds {
+    /// The time in whole nanoseconds.
+    pub fn nanos(self) -> u64 {
+        (self.0 * 1e9).round() as u64
+    }
+}
+
+/// A share as people write it: `2%` or `0.02`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share(pub f64);
+
+/// Why a quantity cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no {what}, such as {example}")]
+pub struct NoQuantity {
+    text: String,
+    what: &'static str,
+    example: &'static str,
+}
+
+impl FromStr for Seconds {
+    type Err = NoQuantity;
+
+    fn from_str(text: &str) -> Result<Self, NoQuantity> {
+        let wrong = || NoQuantity { text: text.to_owned(), what: "time", example: "`10s`, `500ms` or `2m`" };
+        let end = text.trim_end_matches(|char: char| char.is_alphabetic());
+        let unit = match text[end.len()..].trim() {
+            "" | "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(wrong()),
+        };
+        let number: f64 = end.trim().parse().map_err(|_| wrong())?;
+        let seconds = number * unit;
+        // A year: what is longer is a slip, and would not fit into nanoseconds for ever.
+        if (1e-9..=3.2e7).contains(&seconds) { Ok(Self(seconds)) } else { Err(wrong()) }
+    }
+}
+
+impl FromStr for Share {
+    type Err = NoQuantity;
+
+    fn from_str(text: &str) -> Result<Self, NoQuantity> {
+        let wrong = || NoQuantity { text: text.to_owned(), what: "share", example: "`2%` or `0.02`" };
+        let (number, unit) = text.trim().strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+        let share = number.trim().parse::<f64>().map_err(|_| wrong())? * unit;
+        if share > 0.0 && share <= 10.0 { Ok(Self(share)) } else { Err(wrong()) }
+    }
+}
+
+/// A warm-up as people write it: `auto`, or a number of takes.
+pub fn parse_warm_up(text: &str) -> Result<WarmUp, NoQuantity> {
+    let wrong = || NoQuantity { text: text.to_owned(), what: "warm-up", example: "`auto` or `3`" };
+    if text == "auto" { Ok(WarmUp::Found) } else { text.parse().map(WarmUp::Takes).map_err(|_| wrong()) }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} s", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_shares_are_read_as_people_write_them() {
+        let times =
+            ["10", "10s", "1.5 s", "500ms", "20us", "2m", "1h"].map(|text| text.parse::<Seconds>().unwrap().nanos());
+        let expected = [10e9, 10e9, 1.5e9, 5e8, 2e4, 120e9, 3600e9].map(|nanos: f64| nanos as u64);
+        assert_eq!(times, expected);
+        assert_eq!(["2%", "0.5 %", "0.02"].map(|text| text.parse::<Share>().unwrap().0), [0.02, 0.005, 0.02]);
+        assert_eq!((parse_warm_up("auto"), parse_warm_up("3")), (Ok(WarmUp::Found), Ok(WarmUp::Takes(3))));
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_told_with_an_example() {
+        for text in ["", "s", "10 parsecs", "-1s", "0", "nan", "1e300h"] {
+            let told = text.parse::<Seconds>().unwrap_err().to_string();
+            assert_eq!(told, format!("`{text}` is no time, such as `10s`, `500ms` or `2m`"));
+        }
+        assert!("0%".parse::<Share>().is_err() && "nan".parse::<Share>().is_err() && parse_warm_up("-1").is_err());
+    }
+
+    #[test]
+    fn a_flag_goes_before_the_file_and_takes_its_whole_stop_rule() {
+        let flags = GivenSettings { takes: Some(5), ..GivenSettings::default() };
+        let file = GivenSettings { within: Some(Share(0.01)), runs: Some(3), ..GivenSettings::default() };
+        let settings = flags.or(file).settle().unwrap();
+        assert_eq!((settings.stop, settings.runs), (Stop::Takes(5), 3));
+    }
+
+    #[test]
+    fn two_rules_and_no_takes_are_refused() {
+        let two = GivenSettings { takes: Some(5), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
+        assert_eq!(two.settle(), Err(SettingsError::TwoRules { other: "max-time" }));
+        let none = GivenSettings { takes: Some(0), ..GivenSettings::default() };
+        assert_eq!(none.settle(), Err(SettingsError::None { what: "takes" }));
+    }
+}

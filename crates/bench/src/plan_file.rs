@@ -1,0 +1,204 @@
+//! A plan in a file: TOML with the workload, the values on its axes and the settings.
+
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+
+use crate::given::{GivenSettings, parse_warm_up};
+
+/// What a plan file says.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PlanFile {
+    /// The workload, if it names one.
+    pub workload: Option<String>,
+    /// The device, if it names one.
+    pub device: Option<String>,
+    /// The axes with the words that a user would write behind a flag.
+    pub axes: Vec<(String, Vec<String>)>,
+    /// The settings.
+    pub settings: GivenSettings,
+}
+
+/// Why a plan file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanFileError {
+    /// It cannot be read.
+    #[error("cannot read the plan `{path}`", path = path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It says something that no plan says.
+    #[error("the plan `{path}`, line {line}: {reason}", path = path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Content {
+    workload: Option<String>,
+    device: Option<String>,
+    #[serde(default)]
+    axes: toml::map::Map<String, toml::Value>,
+    warmup: Option<Spanned<Written>>,
+    takes: Option<usize>,
+    within: Option<Spanned<Written>>,
+    #[serde(alias = "max_time")]
+    max_time: Option<Spanned<Written>>,
+    runs: Option<u32>,
+    isolate: Option<bool>,
+    timeout: Option<Spanned<Written>>,
+}
+
+/// A number or a text, as text.
+#[derive(Debug)]
+struct Written(String);
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        word(&value).map(Self).ok_or_else(|| de::Error::custom("expected a number or a text"))
+    }
+}
+
+fn word(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Float(number) => Some(number.to_string()),
+        toml::Value::Boolean(yes) => Some(yes.to_string()),
+        _ => None,
+    }
+}
+
+impl PlanFile {
+    /// Reads a plan from a file.
+    pub fn read(path: &Path) -> Result<Self, PlanFileError> {
+        let open = |source| PlanFileError::Open { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(open)?;
+        Self::parse(&text).map_err(|Wrong { at, reason }| PlanFileError::Content {
+            path: path.to_owned(),
+            line: 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count(),
+            reason,
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let content: Content = toml::from_str(text)?;
+        let settings = GivenSettings {
+            warmup: read(content.warmup, parse_warm_up)?,
+            takes: content.takes,
+            within: read(content.within, str::parse)?,
+            max_time: read(content.max_time, str::parse)?,
+            runs: content.runs,
+            isolate: content.isolate,
+            timeout: read(content.timeout, str::parse)?,
+        };
+        let axes = content.axes.into_iter().map(|(axis, value)| {
+            let words = words(&value).ok_or_else(|| wrong_axis(text, &axis))?;
+            Ok((axis, words))
+        });
+        Ok(Self {
+            workload: content.workload,
+            device: content.device,
+            axes: axes.collect::<Result<_, Wrong>>()?,
+            settings,
+        })
+    }
+}
+
+fn words(value: &toml::Value) -> Option<Vec<String>> {
+    match value {
+        toml::Value::Array(values) => values.iter().map(word).collect(),
+        value => Some(vec![word(value)?]),
+    }
+}
+
+fn read<T, E: ToString>(
+    written: Option<Spanned<Written>>,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<Option<T>, Wrong> {
+    let Some(written) = written else { return Ok(None) };
+    let wrong = |error: E| Wrong { at: written.span().start, reason: error.to_string() };
+    parse(&written.get_ref().0).map(Some).map_err(wrong)
+}
+
+/// What is wrong, and the byte where it stands.
+struct Wrong {
+    at: usize,
+    reason: String,
+}
+
+impl From<toml::de::Error> for Wrong {
+    fn from(error: toml::de::Error) -> Self {
+        let Range { start, .. } = error.span().unwrap_or_default();
+        Self { at: start, reason: error.message().replace('\n', " ") }
+    }
+}
+
+fn wrong_axis(text: &str, axis: &str) -> Wrong {
+    let reason = format!("axis `{axis}` has no value or list of values");
+    Wrong { at: text.find(axis).unwrap_or(0), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::given::{Seconds, Share};
+    use laptime_trace::run::WarmUp;
+
+    fn read(text: &str) -> Result<PlanFile, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.toml");
+        std::fs::write(&path, text).unwrap();
+        PlanFile::read(&path).map_err(|error| error.to_string().replace(&path.display().to_string(), "plan.toml"))
+    }
+
+    #[test]
+    fn a_plan_says_everything_that_flags_say() {
+        let text = "workload = 'matmul'\nwarmup = 'auto'\nwithin = '1%'\nmax-time = 5\nruns = 3\nisolate = true\n\
+                    timeout = '2m'\n[axes]\nsize = '128-512*2'\ndtype = ['f32', 'bf16']\nthreads = [1, 2]\n";
+        let plan = read(text).unwrap();
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            plan.axes,
+            [
+                ("dtype".to_owned(), words(&["f32", "bf16"])),
+                ("size".to_owned(), words(&["128-512*2"])),
+                ("threads".to_owned(), words(&["1", "2"])),
+            ]
+        );
+        let GivenSettings { warmup, within, max_time, runs, isolate, timeout, takes } = plan.settings;
+        assert_eq!((warmup, within, max_time), (Some(WarmUp::Found), Some(Share(0.01)), Some(Seconds(5.0))));
+        assert_eq!((runs, isolate, timeout, takes), (Some(3), Some(true), Some(Seconds(120.0)), None));
+    }
+
+    #[test]
+    fn a_typo_is_told_with_its_line() {
+        let told = read("workload = 'matmul'\nwarmpu = 3\n").unwrap_err();
+        assert!(told.starts_with("the plan `plan.toml`, line 2: unknown field `warmpu`, expected"), "{told}");
+        assert_eq!(
+            read("takes = 3\nmax-time = 'soon'\n").unwrap_err(),
+            "the plan `plan.toml`, line 2: `soon` is no time, such as `10s`, `500ms` or `2m`"
+        );
+        let cut = read("workload = 'mat").unwrap_err();
+        assert!(cut.starts_with("the plan `plan.toml`, line 1: "), "{cut}");
+        assert_eq!(
+            read("[axes]\nsize = { from = 1 }\n").unwrap_err(),
+            "the plan `plan.toml`, line 2: axis `size` has no value or list of values"
+        );
+    }
+}
