@@ -21,14 +21,15 @@ use crate::{
     word,
 };
 
-/// Zero while nothing records; otherwise a number that is new each time a recording starts or ends.
+/// Zero while nothing records or all is paused; otherwise a number that is new each time a recording starts or ends.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 /// The recordings of the process.
-static RECORDINGS: Mutex<Recordings> = Mutex::new(Recordings { active: 0, changes: 0, default: None });
+static RECORDINGS: Mutex<Recordings> = Mutex::new(Recordings { active: 0, paused: 0, changes: 0, default: None });
 
 struct Recordings {
     active: u64,
+    paused: u64,
     changes: u64,
     default: Option<Arc<Shared>>,
 }
@@ -40,7 +41,8 @@ impl Recordings {
 
     fn changed(&mut self) {
         self.changes += 1;
-        EPOCH.store(if self.active == 0 { 0 } else { self.changes }, Relaxed);
+        let is_idle = self.active == 0 || self.paused > 0;
+        EPOCH.store(if is_idle { 0 } else { self.changes }, Relaxed);
     }
 }
 
@@ -63,6 +65,29 @@ pub(crate) fn recording_ended(shared: &Arc<Shared>) {
         recordings.default = None;
     }
     recordings.changed();
+}
+
+/// Stops all recording of this process while the guard lives: marks cost what they cost when nothing records.
+///
+/// So the same program can be measured recorded and not, in turns. What began before is recorded to its end.
+pub fn pause() -> Paused {
+    let mut recordings = Recordings::lock();
+    recordings.paused += 1;
+    recordings.changed();
+    Paused(())
+}
+
+/// The guard of [`pause`]: on drop recording goes on.
+#[must_use = "recording pauses only as long as this guard lives"]
+#[derive(Debug)]
+pub struct Paused(());
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        let mut recordings = Recordings::lock();
+        recordings.paused -= 1;
+        recordings.changed();
+    }
 }
 
 /// Makes a recording the one of all threads that entered none; false if there is one already.

@@ -30,7 +30,7 @@ mod off;
 
 #[cfg(feature = "on")]
 pub use self::{
-    attach::{Entered, Handle, handle, recording},
+    attach::{Entered, Handle, Paused, handle, pause, recording},
     clock::{Anchor, TickMap, Ticks, clock_name, now},
     decode::{FieldValue, Fields, LaneStamp, RawEvent, RawKind, events},
     device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, Resolved, SimulatedDevice, Stamp, lane},
@@ -41,7 +41,7 @@ pub use self::{
 };
 
 #[cfg(not(feature = "on"))]
-pub use self::off::{Entered, Field, Handle, Lane, LaneSpan, Span, handle, recording};
+pub use self::off::{Entered, Field, Handle, Lane, LaneSpan, Paused, Span, handle, pause, recording};
 
 /// What the macros call; not part of the interface.
 #[doc(hidden)]

@@ -92,3 +92,14 @@ pub fn handle() -> Handle {
 pub const fn recording() -> bool {
     false
 }
+
+/// Stops all recording while the guard lives; nothing here.
+#[inline(always)]
+pub fn pause() -> Paused {
+    Paused(())
+}
+
+/// The guard of [`pause`].
+#[must_use]
+#[derive(Debug)]
+pub struct Paused(());

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use laptime_probe::{Config, DefaultTaken, Recorder, handle, mark, recording, stage};
+use laptime_probe::{Config, DefaultTaken, Recorder, handle, mark, pause, recording, stage};
 use outline::{drained, outline};
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -30,6 +30,22 @@ fn every_thread_follows_the_default_recording() {
     let mut seen: Vec<String> = drained(&mut recorder).into_iter().map(|batch| outline(&[batch])).collect();
     seen.sort();
     assert_eq!(seen, ["generate (open)\n", "load\n"]);
+}
+
+#[test]
+fn nothing_is_recorded_while_it_is_paused_and_what_began_before_ends() {
+    let _turn = turn();
+    let mut recorder = default_recorder();
+    let before = stage!("before");
+    {
+        let (_paused, _twice) = (pause(), pause());
+        assert!(!recording());
+        mark!("unseen");
+        drop(before);
+        thread::spawn(|| mark!("unseen_too")).join().unwrap();
+    }
+    mark!("after");
+    assert_eq!(outline(&drained(&mut recorder)), "before\nmark after\n");
 }
 
 #[test]
