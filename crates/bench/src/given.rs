@@ -73,6 +73,7 @@ impl GivenSettings {
             runs: self.runs.unwrap_or(1),
             isolate: self.isolate.unwrap_or(false),
             timeout_ns: self.timeout.map(Seconds::nanos),
+            cold: false,
         })
     }
 

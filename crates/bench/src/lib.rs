@@ -12,6 +12,9 @@ mod job;
 mod measure;
 mod plan;
 mod plan_file;
+mod profile;
+#[cfg(test)]
+mod scripted;
 mod simulated;
 mod sink;
 mod stop;
@@ -28,6 +31,7 @@ pub use self::{
     measure::{is_measuring, measure},
     plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, Takes},
     plan_file::{PlanFile, PlanFileError},
+    profile::{ProfileSettings, Profiled, profile},
     simulated::Simulated,
     sink::Sink,
     stop::reason_to_stop,

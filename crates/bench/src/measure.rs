@@ -11,7 +11,7 @@ use laptime_trace::run::{Case, Measured, Metric, Outcome, Settings, Steady, Stop
 use crate::{
     sink::Sink,
     stop::reason_to_stop,
-    workload::{Device, MetricSpec, Prepared, Take, Workload},
+    workload::{Device, MetricSpec, Take, Workload},
 };
 
 /// How often the beginning of the steady takes may be found anew before they count as never steady.
@@ -27,25 +27,8 @@ pub fn measure(
 ) -> Outcome {
     let mut taken = Taken::new(workload.metrics());
     device.reset_peak();
-    let measured = guarded(|| prepare_and_take(workload, case, device, settings, sink, &mut taken));
-    match measured {
-        Ok(Ended::Stopped(stopped)) => Outcome::Measured(Measured {
-            stopped,
-            peak_bytes: device.peak_bytes(),
-            peak_rss_bytes: device.peak_rss_bytes(),
-            ..taken.measured
-        }),
-        Ok(Ended::Outcome(outcome)) => outcome,
-        Err(error) => Outcome::Failed {
-            errors: error.chain().map(ToString::to_string).collect(),
-            wall_ns: taken.measured.wall_ns,
-        },
-    }
-}
-
-enum Ended {
-    Stopped(StopReason),
-    Outcome(Outcome),
+    let ended = guarded(|| prepare_and_take(workload, case, device, settings, sink, &mut taken));
+    taken.outcome(ended, device)
 }
 
 fn prepare_and_take(
@@ -55,24 +38,31 @@ fn prepare_and_take(
     settings: &Settings,
     sink: &mut dyn Sink,
     taken: &mut Taken,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<Result<StopReason, Box<Outcome>>> {
     let start = device.now();
-    let mut take = match workload.prepare(case, device)? {
-        Prepared::Ready(take) => take,
-        Prepared::DoesNotApply(reason) => return Ok(Ended::Outcome(Outcome::Skipped { reason })),
-        Prepared::DoesNotFit { needed, available } => {
-            let (needed_bytes, available_bytes) = (Some(needed), Some(available));
-            return Ok(Ended::Outcome(Outcome::OutOfMemory { needed_bytes, available_bytes }));
-        }
+    let mut take = match workload.prepare(case, device)?.ready() {
+        Ok(take) => take,
+        Err(outcome) => return Ok(Err(outcome)),
     };
     device.synchronise()?;
     taken.measured.prepare_ns = device.now().saturating_sub(start).0;
     taken.measured.work = take.work();
+    if !settings.cold {
+        check(&mut *take, device, taken)?;
+    }
+    let stopped = take_all(&mut *take, device, settings, sink, taken)?;
+    if settings.cold {
+        check(&mut *take, device, taken)?;
+    }
+    Ok(Ok(stopped))
+}
+
+fn check(take: &mut dyn Take, device: &dyn Device, taken: &mut Taken) -> anyhow::Result<()> {
     let start = device.now();
     take.check()?;
     device.synchronise()?;
     taken.measured.check_ns = device.now().saturating_sub(start).0;
-    take_all(&mut *take, device, settings, sink, taken).map(Ended::Stopped)
+    Ok(())
 }
 
 fn take_all(
@@ -126,7 +116,7 @@ fn sample(
 }
 
 /// One take, synchronised at both ends.
-fn take_one(take: &mut dyn Take, device: &dyn Device) -> anyhow::Result<u64> {
+pub(crate) fn take_one(take: &mut dyn Take, device: &dyn Device) -> anyhow::Result<u64> {
     device.synchronise()?;
     let start = device.now();
     take.run()?;
@@ -135,18 +125,39 @@ fn take_one(take: &mut dyn Take, device: &dyn Device) -> anyhow::Result<u64> {
 }
 
 /// What has been taken so far; kept through a failure.
-struct Taken {
-    measured: Measured,
+pub(crate) struct Taken {
+    pub(crate) measured: Measured,
 }
 
 impl Taken {
-    fn new(metrics: Vec<MetricSpec>) -> Self {
+    pub(crate) fn new(metrics: Vec<MetricSpec>) -> Self {
         let metric = |spec: MetricSpec| Metric { name: spec.name.to_owned(), better: spec.better, values: Vec::new() };
         let metrics = metrics.into_iter().map(metric).collect();
         Self { measured: Measured { metrics, ..Measured::default() } }
     }
 
-    fn keep(&mut self, wall_ns: u64, readings: Vec<Option<f64>>) {
+    /// What becomes of the case: takes ended by a stop rule, none at all, or a failure that keeps those before it.
+    pub(crate) fn outcome(
+        self,
+        ended: anyhow::Result<Result<StopReason, Box<Outcome>>>,
+        device: &dyn Device,
+    ) -> Outcome {
+        match ended {
+            Ok(Ok(stopped)) => Outcome::Measured(Measured {
+                stopped,
+                peak_bytes: device.peak_bytes(),
+                peak_rss_bytes: device.peak_rss_bytes(),
+                ..self.measured
+            }),
+            Ok(Err(outcome)) => *outcome,
+            Err(error) => Outcome::Failed {
+                errors: error.chain().map(ToString::to_string).collect(),
+                wall_ns: self.measured.wall_ns,
+            },
+        }
+    }
+
+    pub(crate) fn keep(&mut self, wall_ns: u64, readings: Vec<Option<f64>>) {
         self.measured.wall_ns.push(wall_ns);
         let mut readings = readings.into_iter();
         for metric in &mut self.measured.metrics {
@@ -196,7 +207,7 @@ pub fn is_measuring() -> bool {
 }
 
 /// Runs a workload's code; its panic is an error.
-fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+pub(crate) fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     MEASURING.set(true);
     let done = catch_unwind(AssertUnwindSafe(run));
     MEASURING.set(false);
@@ -210,116 +221,14 @@ fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{plan::AxisSpec, simulated::Simulated};
-    use laptime_trace::{
-        Nanos,
-        run::{Better, CaseResult, Stop},
+    use crate::{
+        scripted::{CHECK, Scripted, Step, Told},
+        simulated::Simulated,
     };
-    use std::sync::Mutex;
-
-    /// A workload whose takes last as long as the script says, on the simulated clock.
-    struct Scripted<'a> {
-        device: &'a Simulated,
-        steps: Mutex<std::vec::IntoIter<Step>>,
-    }
-
-    #[derive(Clone)]
-    enum Step {
-        Lasts(u64),
-        Fails,
-        Panics,
-    }
-
-    impl<'a> Scripted<'a> {
-        fn steps(device: &'a Simulated, steps: impl IntoIterator<Item = u64>) -> Self {
-            Self::of(device, steps.into_iter().map(Step::Lasts).collect())
-        }
-
-        fn of(device: &'a Simulated, steps: Vec<Step>) -> Self {
-            Self { device, steps: Mutex::new(steps.into_iter()) }
-        }
-    }
-
-    impl Workload for Scripted<'_> {
-        fn name(&self) -> &'static str {
-            "scripted"
-        }
-
-        fn about(&self) -> &'static str {
-            "takes as long as it is told"
-        }
-
-        fn axes(&self) -> Vec<AxisSpec> {
-            Vec::new()
-        }
-
-        fn metrics(&self) -> Vec<MetricSpec> {
-            vec![MetricSpec { name: "per_s", about: "", better: Better::Higher }]
-        }
-
-        fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-            if case.get("applies").is_some() {
-                return Ok(Prepared::DoesNotApply("it was told not to".to_owned()));
-            }
-            self.device.advance(Nanos(case.int("prepares").unwrap_or(0) as u64));
-            let needed = case.int("bytes").unwrap_or(0) as u64;
-            Prepared::if_it_fits(needed, device, || Ok(Box::new(ScriptedTake { workload: self, needed })))
-        }
-    }
-
-    struct ScriptedTake<'a> {
-        workload: &'a Scripted<'a>,
-        needed: u64,
-    }
-
-    impl Take for ScriptedTake<'_> {
-        fn check(&mut self) -> anyhow::Result<()> {
-            Ok(())
-        }
-
-        fn run(&mut self) -> anyhow::Result<()> {
-            self.workload.device.use_bytes(self.needed);
-            let step = self.workload.steps.lock().unwrap().next();
-            match step {
-                Some(Step::Lasts(nanos)) => self.workload.device.advance(Nanos(nanos)),
-                Some(Step::Panics) => panic!("out of range"),
-                Some(Step::Fails) | None => {
-                    return Err(anyhow::anyhow!("no more steps").context("the script ended"));
-                }
-            }
-            Ok(())
-        }
-
-        fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
-            vec![Some(1e9 / wall.0 as f64)]
-        }
-    }
-
-    /// Keeps what it is told, and stops after a number of takes.
-    #[derive(Default)]
-    struct Told {
-        takes: Vec<(u64, bool)>,
-        stop_after: Option<usize>,
-    }
-
-    impl Sink for Told {
-        fn begin(&mut self, _: &Case, _: u32) {}
-
-        fn take(&mut self, wall_ns: u64, counts: bool) {
-            self.takes.push((wall_ns, counts));
-        }
-
-        fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-            Ok(())
-        }
-
-        fn is_interrupted(&self) -> bool {
-            self.stop_after.is_some_and(|after| self.takes.len() >= after)
-        }
-    }
+    use laptime_trace::{Nanos, run::Stop};
 
     fn settings(warmup: WarmUp, takes: usize) -> Settings {
-        Settings { warmup, stop: Stop::Takes(takes), runs: 1, isolate: false, timeout_ns: None }
+        Settings { warmup, stop: Stop::Takes(takes), runs: 1, isolate: false, timeout_ns: None, cold: false }
     }
 
     fn measured(outcome: Outcome) -> Measured {
@@ -363,6 +272,17 @@ mod tests {
         assert_eq!((measured.warmup_ns, measured.steady), (cold.to_vec(), Steady::Found));
         assert_eq!(measured.wall_ns.len(), 30);
         assert_eq!(measured.metrics[0].values.len(), 30);
+    }
+
+    #[test]
+    fn a_cold_case_is_checked_after_its_takes() {
+        let device = Simulated::new();
+        let workload = Scripted::of(&device, vec![Step::Lasts(90), Step::Fails]);
+        let cold = Settings { cold: true, ..settings(WarmUp::Takes(0), 2) };
+        assert!(matches!(run(&workload, cold), Outcome::Failed { wall_ns, .. } if wall_ns == [90]));
+        assert_eq!(device.now(), Nanos(90), "the check comes after the take that failed");
+        let measured = measured(run(&Scripted::steps(&device, [1, 1]), cold));
+        assert_eq!(measured.check_ns, CHECK.0);
     }
 
     #[test]

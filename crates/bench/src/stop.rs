@@ -27,7 +27,7 @@ pub fn reason_to_stop(rule: &Stop, samples: &[u64]) -> Option<StopReason> {
 }
 
 /// Whether a number of samples is one of those at which the interval is looked at.
-fn is_looked_at(count: usize, at_least: usize) -> bool {
+pub(crate) fn is_looked_at(count: usize, at_least: usize) -> bool {
     std::iter::successors(Some(at_least.max(1)), |&at| Some(at + at.div_ceil(10))).find(|&at| at >= count)
         == Some(count)
 }

@@ -2,7 +2,7 @@
 
 use laptime_trace::{
     Nanos,
-    run::{Better, Case, Work},
+    run::{Better, Case, Outcome, Work},
 };
 
 use crate::plan::AxisSpec;
@@ -43,6 +43,18 @@ pub enum Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
+    /// The take, or what becomes of a case that has none.
+    pub(crate) fn ready(self) -> Result<Box<dyn Take + 'a>, Box<Outcome>> {
+        match self {
+            Self::Ready(take) => Ok(take),
+            Self::DoesNotApply(reason) => Err(Box::new(Outcome::Skipped { reason })),
+            Self::DoesNotFit { needed, available } => {
+                let (needed_bytes, available_bytes) = (Some(needed), Some(available));
+                Err(Box::new(Outcome::OutOfMemory { needed_bytes, available_bytes }))
+            }
+        }
+    }
+
     /// Makes the take, unless the device says that it has less memory than that needs.
     pub fn if_it_fits(
         needed: u64,

@@ -10,6 +10,7 @@ pub mod compare;
 pub mod group;
 pub mod interval;
 pub mod outliers;
+mod paired;
 pub mod power;
 pub mod quantile;
 pub mod random;
@@ -25,6 +26,7 @@ pub use compare::{Comparison, Floor, Level, Origin, Reason, Settings, Verdict, c
 pub use group::{Group, Unfit};
 pub use interval::Interval;
 pub use outliers::{Mark, Severity, SlowStart, marks, slow_start};
+pub use paired::{Cost, cost_of_first};
 pub use power::{CannotTry, Power, Shortfall, Tally, Trial, power, power_of};
 pub use quantile::{NotFinite, Sorted, Value, quantile_of_sorted};
 pub use random::Rng;

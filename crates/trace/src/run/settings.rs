@@ -16,6 +16,9 @@ pub struct Settings {
     pub isolate: bool,
     /// The time after which a case in a process of its own is given up.
     pub timeout_ns: Option<u64>,
+    /// Whether the first take is the first run of the work: the result is checked after the takes.
+    #[serde(default)]
+    pub cold: bool,
 }
 
 /// How takes that do not count are told from those that do.

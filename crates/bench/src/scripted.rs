@@ -1,0 +1,120 @@
+//! A workload for tests, whose takes last as long as a script says, and a sink that keeps what it is told.
+
+use std::sync::Mutex;
+
+use laptime_trace::{
+    Nanos,
+    run::{Better, Case, CaseResult},
+};
+
+use crate::{
+    plan::AxisSpec,
+    simulated::Simulated,
+    sink::Sink,
+    workload::{Device, MetricSpec, Prepared, Take, Workload},
+};
+
+/// A workload whose takes last as long as the script says, on the simulated clock.
+pub(crate) struct Scripted<'a> {
+    pub(crate) device: &'a Simulated,
+    steps: Mutex<std::vec::IntoIter<Step>>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Step {
+    Lasts(u64),
+    Fails,
+    Panics,
+}
+
+impl<'a> Scripted<'a> {
+    pub(crate) fn steps(device: &'a Simulated, steps: impl IntoIterator<Item = u64>) -> Self {
+        Self::of(device, steps.into_iter().map(Step::Lasts).collect())
+    }
+
+    pub(crate) fn of(device: &'a Simulated, steps: Vec<Step>) -> Self {
+        Self { device, steps: Mutex::new(steps.into_iter()) }
+    }
+}
+
+impl Workload for Scripted<'_> {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+
+    fn about(&self) -> &'static str {
+        "takes as long as it is told"
+    }
+
+    fn axes(&self) -> Vec<AxisSpec> {
+        Vec::new()
+    }
+
+    fn metrics(&self) -> Vec<MetricSpec> {
+        vec![MetricSpec { name: "per_s", about: "", better: Better::Higher }]
+    }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        if case.get("applies").is_some() {
+            return Ok(Prepared::DoesNotApply("it was told not to".to_owned()));
+        }
+        self.device.advance(Nanos(case.int("prepares").unwrap_or(0) as u64));
+        let needed = case.int("bytes").unwrap_or(0) as u64;
+        Prepared::if_it_fits(needed, device, || Ok(Box::new(ScriptedTake { workload: self, needed })))
+    }
+}
+
+pub(crate) struct ScriptedTake<'a> {
+    workload: &'a Scripted<'a>,
+    needed: u64,
+}
+
+/// How long a check lasts, on the simulated clock.
+pub(crate) const CHECK: Nanos = Nanos(3);
+
+impl Take for ScriptedTake<'_> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.workload.device.advance(CHECK);
+        Ok(())
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        self.workload.device.use_bytes(self.needed);
+        let step = self.workload.steps.lock().unwrap().next();
+        match step {
+            Some(Step::Lasts(nanos)) => self.workload.device.advance(Nanos(nanos)),
+            Some(Step::Panics) => panic!("out of range"),
+            Some(Step::Fails) | None => {
+                return Err(anyhow::anyhow!("no more steps").context("the script ended"));
+            }
+        }
+        Ok(())
+    }
+
+    fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
+        vec![Some(1e9 / wall.0 as f64)]
+    }
+}
+
+/// Keeps what it is told, and stops after a number of takes.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) takes: Vec<(u64, bool)>,
+    pub(crate) stop_after: Option<usize>,
+}
+
+impl Sink for Told {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn take(&mut self, wall_ns: u64, counts: bool) {
+        self.takes.push((wall_ns, counts));
+    }
+
+    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.stop_after.is_some_and(|after| self.takes.len() >= after)
+    }
+}
