@@ -37,4 +37,4 @@ mod visible;
 
 pub use flamegraph::{FlameError, FlameOptions, Weights, flamegraph};
 pub use format::{Format, TextStyle, UnknownFormat, write};
-pub use table::{Cell, Column, Fact, Keep, Show, Table};
+pub use table::{Cell, Column, Fact, Keep, Name, Show, Table};
