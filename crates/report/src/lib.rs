@@ -25,6 +25,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod curve;
 mod figures;
 pub mod flamegraph;
 pub mod format;
