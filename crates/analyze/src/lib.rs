@@ -1,15 +1,37 @@
-//! Questions asked of a trace: one pure function each, one answer type each.
+//! Questions asked of a trace or of the results of a run: one pure function each, one answer type each.
 //!
-//! Nothing here reads a file, a clock or an environment, and nothing here formats: an answer is plain data.
+//! Nothing here reads a file, a clock or an environment, and nothing here formats: an answer is plain data. Only a
+//! doubt says itself, in a sentence.
 
+mod by_case;
+mod cases;
+mod compare;
 mod device_time;
+mod differences;
+mod doubt;
+mod doubts;
+mod figures;
 mod intervals;
+mod limits;
 mod overview;
 mod stages;
 mod top;
+mod units;
+mod warmup;
 
 pub use self::{
+    by_case::{CaseId, Trouble, TroubleKind},
+    cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, cases},
+    compare::{
+        Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, SideFigures, Tally, Which, compare, metrics,
+    },
+    differences::{Difference, differences},
+    doubt::Doubt,
+    doubts::{Told, doubts},
+    figures::Figures,
+    limits::{Bound, Limits},
     overview::{Overview, Waits, overview},
     stages::{Per, Stage, Stages, stages},
     top::{Operation, OperationKind, Top, top},
+    warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
 };

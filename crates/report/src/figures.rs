@@ -68,6 +68,12 @@ pub(crate) fn per_cent(share: f64) -> String {
     number(share * 100.0, 1)
 }
 
+/// Writes a relative difference as per cent with its sign, without the sign of per cent.
+pub(crate) fn signed_per_cent(change: f64) -> String {
+    let text = per_cent(change);
+    if change > 0.0 && !text.starts_with('<') { format!("+{text}") } else { text }
+}
+
 /// Writes a count with all its digits.
 pub(crate) fn count(number: u64) -> String {
     thousands(&number.to_string())
@@ -174,6 +180,11 @@ mod tests {
     #[test]
     fn shares_are_shown_as_per_cent_with_one_decimal() {
         assert_eq!([1.0, 0.4237, 0.0001, 0.0].map(per_cent), ["100.0", "42.4", "<0.1", "0"]);
+    }
+
+    #[test]
+    fn changes_carry_their_sign() {
+        assert_eq!([0.034, -0.2, 0.0, 0.0001, -0.0001].map(signed_per_cent), ["+3.4", "-20.0", "0", "<0.1", ">-0.1"]);
     }
 
     #[test]

@@ -4,14 +4,14 @@
 //! the formats treat differently (the guides of a tree) apart from their text.
 
 use crate::figures::{self, Unit};
-use crate::table::{Cell, Column, Keep, Show, Table};
+use crate::table::{Cell, Column, Keep, Name, Show, Table};
 use crate::tree::{Guides, guides};
 use crate::visible::{visible, width};
 
 /// A column for people.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    pub(crate) label: &'static str,
+    pub(crate) label: Name,
     /// The label with the unit of the cells: `host (ms)`.
     pub(crate) header: String,
     pub(crate) is_numeric: bool,
@@ -73,8 +73,8 @@ fn shown<'a>(column: &Column, scale: &Scale, cells: impl Iterator<Item = &'a Cel
         figures::align_points(&mut texts);
     }
     Shown {
-        label: column.label,
-        header: header(column.label, common_unit(scale, cells.clone())),
+        label: column.label.clone(),
+        header: header(&visible(&column.label), common_unit(scale, cells.clone())),
         is_numeric,
         keep: column.keep,
         cells: with_guides(cells, texts),
@@ -141,7 +141,7 @@ impl Scale {
         match cell {
             Cell::Nanos(_) => Some(self.time.name),
             Cell::Bytes(_) => Some(self.size.name),
-            Cell::Share(_) => Some("%"),
+            Cell::Share(_) | Cell::Change(_) => Some("%"),
             _ => None,
         }
     }
@@ -155,6 +155,7 @@ impl Scale {
             Cell::Number(number) => figures::plain(*number, self.is_whole),
             Cell::Nanos(nanos) => figures::amount(*nanos, self.time),
             Cell::Share(share) => figures::per_cent(*share),
+            Cell::Change(change) => figures::signed_per_cent(*change),
             Cell::Bytes(bytes) => figures::amount(*bytes, self.size),
             Cell::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
         }

@@ -25,6 +25,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod curve;
 mod figures;
 pub mod flamegraph;
 pub mod format;
@@ -37,4 +38,4 @@ mod visible;
 
 pub use flamegraph::{FlameError, FlameOptions, Weights, flamegraph};
 pub use format::{Format, TextStyle, UnknownFormat, write};
-pub use table::{Cell, Column, Fact, Keep, Show, Table};
+pub use table::{Cell, Column, Fact, Keep, Name, Show, Table};

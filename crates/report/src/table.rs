@@ -4,6 +4,11 @@
 //! that a new answer or a new format costs one file. Cells hold what was
 //! measured, unrounded: rounding and units are a matter of the format.
 
+use std::borrow::Cow;
+
+/// What a column or a fact is called: known here, or an axis or metric of somebody's workload.
+pub type Name = Cow<'static, str>;
+
 /// Rows under typed columns, with what is true of them as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
@@ -38,13 +43,18 @@ impl Table {
     }
 
     /// Adds a fact that people and machines see.
-    pub fn fact(&mut self, key: &'static str, label: &'static str, value: impl Into<Cell>) {
-        self.facts.push(Fact { key, label: Some(label), value: value.into() });
+    pub fn fact(&mut self, key: impl Into<Name>, label: impl Into<Name>, value: impl Into<Cell>) {
+        self.facts.push(Fact { key: Some(key.into()), label: Some(label.into()), value: value.into() });
     }
 
     /// Adds a fact for machines alone, for what people read in a note.
-    pub fn machine_fact(&mut self, key: &'static str, value: impl Into<Cell>) {
-        self.facts.push(Fact { key, label: None, value: value.into() });
+    pub fn machine_fact(&mut self, key: impl Into<Name>, value: impl Into<Cell>) {
+        self.facts.push(Fact { key: Some(key.into()), label: None, value: value.into() });
+    }
+
+    /// Adds a fact for people alone, for what machines read in a column.
+    pub fn human_fact(&mut self, label: impl Into<Name>, value: impl Into<Cell>) {
+        self.facts.push(Fact { key: None, label: Some(label.into()), value: value.into() });
     }
 
     /// Adds a sentence for people.
@@ -62,21 +72,21 @@ impl Table {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// The name for machines, such as `host_ms`.
-    pub key: &'static str,
+    pub key: Name,
     /// The header for people, without a unit: formats add the one they chose.
-    pub label: &'static str,
+    pub label: Name,
     /// Whether the column may go when the table is too wide.
     pub keep: Keep,
     /// Who sees the column.
     pub show: Show,
     /// The key of the column whose unit this one takes; its own if none.
-    pub in_unit_of: Option<&'static str>,
+    pub in_unit_of: Option<Name>,
 }
 
 impl Column {
     /// Makes a column that everyone sees and that is never dropped.
-    pub fn new(key: &'static str, label: &'static str) -> Self {
-        Self { key, label, keep: Keep::Always, show: Show::Everywhere, in_unit_of: None }
+    pub fn new(key: impl Into<Name>, label: impl Into<Name>) -> Self {
+        Self { key: key.into(), label: label.into(), keep: Keep::Always, show: Show::Everywhere, in_unit_of: None }
     }
 
     /// Lets the column go when space is short, highest `order` first.
@@ -85,13 +95,13 @@ impl Column {
     }
 
     /// Gives the column the unit of another, so that the two can be compared along a row.
-    pub fn in_unit_of(self, key: &'static str) -> Self {
-        Self { in_unit_of: Some(key), ..self }
+    pub fn in_unit_of(self, key: impl Into<Name>) -> Self {
+        Self { in_unit_of: Some(key.into()), ..self }
     }
 
     /// The key of the column that names the unit.
-    pub(crate) fn unit_key(&self) -> &'static str {
-        self.in_unit_of.unwrap_or(self.key)
+    pub(crate) fn unit_key(&self) -> &str {
+        self.in_unit_of.as_ref().unwrap_or(&self.key)
     }
 
     /// Shows the column in csv, tsv, json and jsonl alone.
@@ -136,11 +146,12 @@ pub enum Show {
 /// Something true of a whole table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
-    /// The name for machines, such as `lost_events`.
-    pub key: &'static str,
+    /// The name for machines, such as `lost_events`; without it the fact is
+    /// for people alone.
+    pub key: Option<Name>,
     /// The words for people, such as `events lost`; without them the fact is
     /// for machines alone.
-    pub label: Option<&'static str>,
+    pub label: Option<Name>,
     /// The value.
     pub value: Cell,
 }
@@ -169,6 +180,9 @@ pub enum Cell {
     Nanos(u64),
     /// A part of a whole from 0 to 1; people see per cent.
     Share(f64),
+    /// A difference as a share of what it is measured against; people see per
+    /// cent with a sign.
+    Change(f64),
     /// An amount of memory; machines see bytes.
     Bytes(u64),
     /// Yes or no.
@@ -190,7 +204,7 @@ impl Cell {
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Number(number) | Self::Share(number) => !number.is_finite(),
+            Self::Number(number) | Self::Share(number) | Self::Change(number) => !number.is_finite(),
             _ => false,
         }
     }

@@ -2,39 +2,11 @@
 //!
 //! `LAPTIME_BLESS=1 cargo test -p laptime-report` writes the files anew.
 
+mod blessed;
 mod tables;
 
-use std::path::PathBuf;
-use std::{env, fs};
-
-use laptime_report::{Format, Table, TextStyle, write};
-
-fn written(table: &Table, format: Format, style: TextStyle) -> String {
-    let mut out = Vec::new();
-    write(table, format, style, &mut out).expect("a vector takes everything");
-    String::from_utf8(out).expect("all formats are text")
-}
-
-fn compare(file: &str, found: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file);
-    if env::var_os("LAPTIME_BLESS").is_some() {
-        fs::write(&path, found).expect("the golden file can be written");
-    }
-    let expected = fs::read_to_string(&path).expect("the golden file can be read");
-    assert!(found == expected, "`{file}` differs; found:\n{found}");
-}
-
-fn compare_text(case: &str, table: &Table, width: usize) {
-    let style = TextStyle { width, colour: false };
-    compare(&format!("{case}_{width}.txt"), &written(table, Format::Text, style));
-}
-
-fn compare_others(case: &str, table: &Table) {
-    let style = TextStyle { width: 80, colour: false };
-    for format in Format::ALL.into_iter().filter(|&format| format != Format::Text) {
-        compare(&format!("{case}.{format}"), &written(table, format, style));
-    }
-}
+use blessed::{compare, compare_others, compare_text, written};
+use laptime_report::{Format, TextStyle};
 
 #[test]
 fn stages_look_right_on_a_narrow_terminal() {

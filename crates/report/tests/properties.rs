@@ -19,7 +19,7 @@ fn columns() -> impl Strategy<Value = Vec<Column>> {
     vec(prop::option::of(0..4_u8), COLUMNS.len()).prop_map(|orders| {
         let columns = COLUMNS.iter().zip(orders);
         let column = |((key, label), order): (&(&'static str, &'static str), Option<u8>)| {
-            let column = Column::new(key, label);
+            let column = Column::new(*key, *label);
             order.map_or(column.clone(), |order| column.drop(order))
         };
         columns.map(column).collect()

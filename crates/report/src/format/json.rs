@@ -31,7 +31,9 @@ impl Serialize for Whole<'_> {
         let Self(table) = self;
         let mut map = serializer.serialize_map(None)?;
         for fact in &table.facts {
-            map.serialize_entry(fact.key, &Machine::from(&fact.value))?;
+            if let Some(key) = &fact.key {
+                map.serialize_entry(key, &Machine::from(&fact.value))?;
+            }
         }
         let rows: Vec<_> = table.rows.iter().map(|cells| Row { table, cells }).collect();
         map.serialize_entry(table.name, &rows)?;
@@ -48,6 +50,6 @@ struct Row<'a> {
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let cell = |at| Machine::from(self.cells.get(at).unwrap_or(&Cell::Empty));
-        serializer.collect_map(machine::columns(self.table).map(|(at, column)| (column.key, cell(at))))
+        serializer.collect_map(machine::columns(self.table).map(|(at, column)| (&column.key, cell(at))))
     }
 }

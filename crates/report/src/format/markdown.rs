@@ -29,11 +29,9 @@ pub(super) fn write(table: &Table, out: &mut dyn io::Write) -> io::Result<()> {
 }
 
 fn facts(table: &Table) -> impl Iterator<Item = String> {
-    table
-        .facts
-        .iter()
-        .filter(|fact| !fact.value.is_empty())
-        .filter_map(|fact| Some(format!("- {}: {}", fact.label?, escape(&layout::single(&fact.value)))))
+    table.facts.iter().filter(|fact| !fact.value.is_empty()).filter_map(|fact| {
+        Some(format!("- {}: {}", escape(&visible(fact.label.as_ref()?)), escape(&layout::single(&fact.value))))
+    })
 }
 
 fn write_rows(rows: usize, columns: &[Rendered], out: &mut dyn io::Write) -> io::Result<()> {

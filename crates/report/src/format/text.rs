@@ -61,7 +61,7 @@ impl Fitted {
 }
 
 /// Gives columns their widths; returns the labels of those left out as well.
-fn fit(columns: Vec<Shown>, room: usize) -> (Vec<Fitted>, Vec<&'static str>) {
+fn fit(columns: Vec<Shown>, room: usize) -> (Vec<Fitted>, Vec<String>) {
     let name = columns.iter().position(|column| !column.is_numeric).unwrap_or(0);
     let places = columns.into_iter().enumerate();
     let mut kept: Vec<_> = places.map(|(place, shown)| Fitted::at_least(shown, place, place == name)).collect();
@@ -81,7 +81,7 @@ fn fit(columns: Vec<Shown>, room: usize) -> (Vec<Fitted>, Vec<&'static str>) {
     }
     widen(&mut kept, room);
     gone.sort_by_key(|column| column.place);
-    (kept, gone.iter().map(|column| column.shown.label).collect())
+    (kept, gone.iter().map(|column| visible(&column.shown.label).into_owned()).collect())
 }
 
 fn total_width(columns: &[Fitted]) -> usize {
@@ -121,10 +121,11 @@ fn widen(columns: &mut [Fitted], room: usize) {
 }
 
 /// Returns what is said below the rows: facts, notes, and what was left out.
-fn remarks(table: &Table, left_out: &[&str], room: usize) -> Vec<String> {
+fn remarks(table: &Table, left_out: &[String], room: usize) -> Vec<String> {
     let facts = table.facts.iter().filter(|fact| !fact.value.is_empty());
-    let facts: Vec<_> =
-        facts.filter_map(|fact| Some(format!("{} {}", fact.label?, layout::single(&fact.value)))).collect();
+    let facts: Vec<_> = facts
+        .filter_map(|fact| Some(format!("{} {}", visible(fact.label.as_ref()?), layout::single(&fact.value))))
+        .collect();
     let mut remarks = Vec::new();
     if !facts.is_empty() {
         remarks.push(facts.join(" · "));

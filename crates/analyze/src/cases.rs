@@ -1,0 +1,228 @@
+//! What a benchmark found: each case in figures, over all its processes.
+
+use laptime_stats::{Mark, SlowStart, Sorted, Steadiness, marks, slow_start, spread::median, steadiness};
+use laptime_trace::run::{Better, CaseResult, Measured, Peaks, Steady, StopReason};
+
+use crate::{
+    by_case::{CaseId, Processes, Trouble, by_case},
+    figures::{Figures, numbers},
+    limits::{Limits, limits},
+};
+
+/// The cases of a run, in the order in which they were measured.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Cases {
+    /// The cases.
+    pub cases: Vec<CaseFigures>,
+    /// The peaks that `mfu`, `mbu` and limits are held against.
+    pub peaks: Option<Peaks>,
+}
+
+impl Cases {
+    /// Whether a process of some case failed: the bad news of a benchmark.
+    pub fn has_failed(&self) -> bool {
+        let failed = |trouble: &Trouble| trouble.kind.word() == "failed";
+        self.cases.iter().any(|case| case.troubles.iter().any(failed))
+    }
+}
+
+/// One case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaseFigures {
+    /// Which case.
+    pub id: CaseId,
+    /// Processes that gave no figures, and why.
+    pub troubles: Vec<Trouble>,
+    /// What the others measured; none if all of them are trouble.
+    pub measured: Option<MeasuredFigures>,
+}
+
+impl CaseFigures {
+    /// The word by which tables tell what became of it: measured, if one process was.
+    pub fn outcome(&self) -> &'static str {
+        match (&self.measured, self.troubles.first()) {
+            (None, Some(trouble)) => trouble.kind.word(),
+            _ => "measured",
+        }
+    }
+}
+
+/// What the processes of a case measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredFigures {
+    /// The time of a take, in nanoseconds.
+    pub wall: Figures,
+    /// What the takes said of themselves.
+    pub metrics: Vec<MetricFigures>,
+    /// The work of a take against the machine's peaks; none if the workload does not tell its work.
+    pub limits: Option<Limits>,
+    /// The highest use of the device's memory in any process.
+    pub peak_bytes: Option<u64>,
+    /// The highest resident memory of any process.
+    pub peak_rss_bytes: Option<u64>,
+    /// The preparation, in nanoseconds; of several processes the median.
+    pub prepare_ns: f64,
+    /// The check of the result, likewise.
+    pub check_ns: f64,
+    /// The first take, whether it counts or not, likewise.
+    pub first_take_ns: f64,
+    /// Takes left out as warm-up, the most of any process.
+    pub warmup_takes: usize,
+    /// Why there are no more takes, in the process that is least certain.
+    pub stopped: StopReason,
+    /// How the warm-up ended, in the process that is least certain.
+    pub steady: Steady,
+    /// What the takes look like one after the other.
+    pub course: Course,
+}
+
+/// The figures of a metric of the workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricFigures {
+    /// Its name.
+    pub name: String,
+    /// Which way is good.
+    pub better: Better,
+    /// Its figures.
+    pub figures: Figures,
+}
+
+/// What the takes that count look like one after the other, over all processes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Course {
+    /// Slow takes at the beginning, of the process that has most of them.
+    pub slow_start: Option<SlowStart>,
+    /// Processes whose takes were not steady.
+    pub unsteady: usize,
+    /// The largest lasting slowdown within a process, as a share.
+    pub slow_down: Option<f64>,
+    /// Takes that stand apart.
+    pub outliers: usize,
+    /// The one furthest from the median, over the median of its process.
+    pub furthest: Option<f64>,
+}
+
+/// Sums up the results of a run.
+///
+/// Peaks count for the cases of the device that they were measured on.
+pub fn cases(results: &[CaseResult], peaks: Option<&Peaks>) -> Cases {
+    let figures = |processes: Processes<'_>| {
+        let peaks = peaks.filter(|peaks| peaks.device == processes.id.device);
+        let (troubles, measured) = (processes.troubles(), measured(&processes, peaks));
+        CaseFigures { id: processes.id, troubles, measured }
+    };
+    Cases { cases: by_case(results).into_iter().map(figures).collect(), peaks: peaks.cloned() }
+}
+
+fn measured(processes: &Processes<'_>, peaks: Option<&Peaks>) -> Option<MeasuredFigures> {
+    let all: Vec<&Measured> = processes.measured().map(|(_, measured)| measured).collect();
+    let wall = Figures::of(all.iter().map(|measured| numbers(&measured.wall_ns)).collect())?;
+    let work = all.iter().find_map(|measured| measured.work.as_ref());
+    Some(MeasuredFigures {
+        wall,
+        metrics: metrics(&all),
+        limits: work.map(|work| limits(work, wall.median, peaks)),
+        peak_bytes: all.iter().filter_map(|measured| measured.peak_bytes).max(),
+        peak_rss_bytes: all.iter().filter_map(|measured| measured.peak_rss_bytes).max(),
+        prepare_ns: middle(&all, |measured| measured.prepare_ns),
+        check_ns: middle(&all, |measured| measured.check_ns),
+        first_take_ns: middle(&all, first_take),
+        warmup_takes: all.iter().map(|measured| measured.warmup_ns.len()).max().unwrap_or(0),
+        stopped: all.iter().map(|measured| measured.stopped).reduce(less_certain)?,
+        steady: all.iter().map(|measured| measured.steady).max_by_key(|&steady| doubtfulness(steady))?,
+        course: course(&all),
+    })
+}
+
+fn first_take(measured: &Measured) -> u64 {
+    measured.warmup_ns.iter().chain(&measured.wall_ns).copied().next().unwrap_or(0)
+}
+
+fn middle(all: &[&Measured], nanos: fn(&Measured) -> u64) -> f64 {
+    let values = all.iter().map(|measured| nanos(measured)).collect();
+    Sorted::<u64>::from_unsorted(values).median().unwrap_or(0.0)
+}
+
+/// The metrics of all processes by name, in the order in which they come.
+fn metrics(all: &[&Measured]) -> Vec<MetricFigures> {
+    let mut found: Vec<MetricFigures> = Vec::new();
+    for metric in all.iter().flat_map(|measured| &measured.metrics) {
+        if found.iter().any(|known| known.name == metric.name) {
+            continue;
+        }
+        let figures = Figures::of(all.iter().map(|measured| known_values(measured, &metric.name)).collect());
+        let named = |figures| MetricFigures { name: metric.name.clone(), better: metric.better, figures };
+        found.extend(figures.map(named));
+    }
+    found
+}
+
+/// The values of a metric in one process; what a take did not tell or could not know is left out.
+pub(crate) fn known_values(measured: &Measured, name: &str) -> Vec<f64> {
+    let values = measured.metric(name).map_or(&[][..], |metric| &metric.values);
+    values.iter().flatten().copied().filter(|value| value.is_finite()).collect()
+}
+
+fn doubtfulness(steady: Steady) -> u8 {
+    match steady {
+        Steady::Asked => 0,
+        Steady::Found => 1,
+        Steady::Unknown => 2,
+        Steady::Never => 3,
+    }
+}
+
+fn less_certain(one: StopReason, other: StopReason) -> StopReason {
+    let rank = |reason: StopReason| match reason {
+        StopReason::Takes(takes) => (0, -(takes as f64)),
+        StopReason::Narrow { reach } => (1, reach),
+        StopReason::TimeUp { reach } => (2, reach.unwrap_or(f64::INFINITY)),
+        StopReason::Interrupted => (3, 0.0),
+    };
+    if rank(other) > rank(one) { other } else { one }
+}
+
+fn course(all: &[&Measured]) -> Course {
+    let mut course = Course::default();
+    for measured in all {
+        let takes = numbers(&measured.wall_ns);
+        let slow = slow_start(&takes).ok().flatten();
+        let count = |slow: Option<SlowStart>| slow.map_or(0, |slow| slow.count);
+        course.add_steadiness(&takes, measured.steady);
+        course.add_outliers(&takes, count(slow));
+        if count(slow) > count(course.slow_start) {
+            course.slow_start = slow;
+        }
+    }
+    course
+}
+
+impl Course {
+    fn add_steadiness(&mut self, takes: &[f64], steady: Steady) {
+        match steadiness(takes) {
+            _ if steady == Steady::Never => self.unsteady += 1,
+            Ok(Steadiness::NoSteadyState(_)) => self.unsteady += 1,
+            Ok(Steadiness::SlowDown(from)) => {
+                let share = from.level / from.before - 1.0;
+                if share.is_finite() && share > self.slow_down.unwrap_or(0.0) {
+                    self.slow_down = Some(share);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts takes that stand apart; those of a slow start are told as such.
+    fn add_outliers(&mut self, takes: &[f64], slow: usize) {
+        let centre = median(takes).filter(|&centre| centre > 0.0);
+        let (Ok(marks), Some(centre)) = (marks(takes), centre) else { return };
+        for (take, _) in takes.iter().zip(marks).skip(slow).filter(|(_, mark)| *mark != Mark::Typical) {
+            self.outliers += 1;
+            let ratio = take / centre;
+            let is_further = |known: f64| (ratio - 1.0).abs() > (known - 1.0).abs();
+            if self.furthest.is_none_or(is_further) {
+                self.furthest = Some(ratio);
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! How two runs compare, case by case.
+
+use laptime_stats::{
+    Comparison, Floor, Group, Interval, Level, Reason, Settings, Verdict, compare::compare as compare_groups,
+};
+use laptime_trace::run::{Better, CaseResult, Measured, Run};
+
+use crate::{
+    by_case::{CaseId, Processes, Trouble, by_case},
+    cases::known_values,
+    differences::{Difference, differences},
+    figures::numbers,
+};
+
+/// The time of a take, which is compared unless another metric is asked for.
+const WALL: &str = "wall_ms";
+
+/// How often two things that differ in nothing are called faster or slower: the most that was found over spreads of
+/// up to 2 % between processes (`crates/stats/README.md`).
+const FALSE_ALARMS: f64 = 0.025;
+
+/// One side of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct RunResults<'a> {
+    /// The run, if it is known.
+    pub run: Option<&'a Run>,
+    /// Its results.
+    pub results: &'a [CaseResult],
+}
+
+/// How two runs are compared.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Comparing {
+    /// The metric of the workload to compare; the time of a take if none.
+    pub metric: Option<String>,
+    /// A relative difference that the user does not care about.
+    pub threshold: Option<f64>,
+    /// What the resampling starts from.
+    pub seed: u64,
+}
+
+/// How two runs compare.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    /// What was compared: `wall_ms`, or the name of a metric.
+    pub metric: String,
+    /// Which way of it is good.
+    pub better: Better,
+    /// The cases of the first run in their order, then those that only the second has.
+    pub cases: Vec<ComparedCase>,
+    /// What differs between the runs, if both are known.
+    pub differences: Vec<Difference>,
+    /// The commits of both, if both are known.
+    pub commits: Option<[String; 2]>,
+}
+
+/// How one case compares.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedCase {
+    /// Which case.
+    pub id: CaseId,
+    /// Processes of each side that gave no figures.
+    pub troubles: [Vec<Trouble>; 2],
+    /// What is known of the two sides, or why there is nothing to compare.
+    pub pair: Result<Pair, NotCompared>,
+}
+
+/// Two sides of a case.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pair {
+    /// The first side, which the second is measured against.
+    pub a: SideFigures,
+    /// The second side.
+    pub b: SideFigures,
+    /// The typical value of B over that of A, less one: of a rate, 0.05 is 5 % more.
+    pub difference: f64,
+    /// Its 95 % interval.
+    pub interval: Interval,
+    /// The relative difference that may be noise.
+    pub floor: Floor,
+    /// The decision. Faster is better, whatever is compared.
+    pub verdict: Verdict,
+}
+
+/// What is known of one side: of a time in nanoseconds, of a metric in its own unit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SideFigures {
+    /// The typical value.
+    pub median: f64,
+    /// Its 95 % interval.
+    pub interval: Interval,
+    /// Processes.
+    pub processes: usize,
+    /// Takes in all of them.
+    pub takes: usize,
+    /// The relative spread between processes.
+    pub between: Option<f64>,
+    /// The relative spread within one.
+    pub within: Option<f64>,
+}
+
+/// Which of the two runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+impl Which {
+    /// Its letter.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::A => 'a',
+            Self::B => 'b',
+        }
+    }
+
+    const BOTH: [Self; 2] = [Self::A, Self::B];
+}
+
+/// Why a case is not compared.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NotCompared {
+    /// Only one run has it.
+    OnlyIn(Which),
+    /// It was not measured in one run; the troubles say why.
+    NotMeasured(Which),
+    /// It was measured in neither.
+    NotMeasuredInBoth,
+    /// One run does not have the metric.
+    NoMetric(Which),
+    /// A value of the metric is 0 or negative, so that it has no ratio to others.
+    NoRatio(Which),
+}
+
+/// How many cases ended how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Cases that are faster.
+    pub faster: usize,
+    /// Cases that are slower.
+    pub slower: usize,
+    /// Cases that are the same.
+    pub same: usize,
+    /// Cases of which nothing can be said.
+    pub unclear: usize,
+    /// Cases that were not compared.
+    pub not_compared: usize,
+}
+
+impl Tally {
+    /// The comparisons that were made.
+    pub fn compared(&self) -> usize {
+        self.faster + self.slower + self.same + self.unclear
+    }
+
+    /// How many of so many comparisons would be called faster or slower though nothing differs, at most.
+    pub fn expected_false_alarms(&self) -> f64 {
+        FALSE_ALARMS * self.compared() as f64
+    }
+}
+
+impl Compared {
+    /// Whether some case is slower, beyond the noise floor and the threshold.
+    pub fn is_regression(&self) -> bool {
+        self.tally().slower > 0
+    }
+
+    /// Whether some case was measured in the first run and not in the second, though it was tried there.
+    pub fn has_lost_cases(&self) -> bool {
+        self.cases.iter().any(|case| case.pair == Err(NotCompared::NotMeasured(Which::B)))
+    }
+
+    /// Counts the verdicts.
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for case in &self.cases {
+            let count = match case.pair.as_ref().map(|pair| pair.verdict) {
+                Ok(Verdict::Faster) => &mut tally.faster,
+                Ok(Verdict::Slower) => &mut tally.slower,
+                Ok(Verdict::Same) => &mut tally.same,
+                Ok(Verdict::Unclear(_)) => &mut tally.unclear,
+                Err(_) => &mut tally.not_compared,
+            };
+            *count += 1;
+        }
+        tally
+    }
+}
+
+/// The metrics that results tell beside the time, by name.
+pub fn metrics(results: &[CaseResult]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for metric in results.iter().filter_map(CaseResult::measured).flat_map(|measured| &measured.metrics) {
+        if !names.contains(&metric.name) {
+            names.push(metric.name.clone());
+        }
+    }
+    names
+}
+
+/// Compares two runs, case by case.
+///
+/// Cases are the same if workload, device and all values on the axes are. Each side of a case is the group of its
+/// processes; a process that gave no figures is left out and told. Of a metric of which more is better the reciprocals
+/// are compared, so that more of what is compared is always worse; what is given is the metric itself.
+pub fn compare(a: &RunResults<'_>, b: &RunResults<'_>, how: &Comparing) -> Compared {
+    let (ours, theirs) = (by_case(a.results), by_case(b.results));
+    let better = better(how, a.results).or_else(|| better(how, b.results)).unwrap_or(Better::Lower);
+    let comparer = Comparer { how, better };
+    let other = |case: &Processes<'_>| theirs.iter().find(|other| other.id == case.id);
+    let is_new = |case: &&Processes<'_>| !ours.iter().any(|known| known.id == case.id);
+    let mut cases: Vec<ComparedCase> = ours.iter().map(|case| comparer.case(Some(case), other(case))).collect();
+    cases.extend(theirs.iter().filter(is_new).map(|case| comparer.case(None, Some(case))));
+    let runs = a.run.zip(b.run);
+    Compared {
+        metric: how.metric.clone().unwrap_or_else(|| WALL.to_owned()),
+        better,
+        cases,
+        differences: runs.map_or_else(Vec::new, |(a, b)| differences(a, b)),
+        commits: runs.map(|(a, b)| [a, b].map(|run| run.environment.build.commit.clone())),
+    }
+}
+
+fn better(how: &Comparing, results: &[CaseResult]) -> Option<Better> {
+    let name = how.metric.as_ref()?;
+    results.iter().filter_map(CaseResult::measured).find_map(|measured| Some(measured.metric(name)?.better))
+}
+
+struct Comparer<'a> {
+    how: &'a Comparing,
+    better: Better,
+}
+
+impl Comparer<'_> {
+    fn case(&self, a: Option<&Processes<'_>>, b: Option<&Processes<'_>>) -> ComparedCase {
+        let id = a.or(b).map(|case| case.id.clone()).expect("a case is in one run at least");
+        let troubles = [a, b].map(|side| side.map_or_else(Vec::new, Processes::troubles));
+        let pair = match (a, b) {
+            (Some(a), Some(b)) => self.pair(a, b),
+            (Some(_), None) => Err(NotCompared::OnlyIn(Which::A)),
+            (None, _) => Err(NotCompared::OnlyIn(Which::B)),
+        };
+        ComparedCase { id, troubles, pair }
+    }
+
+    fn pair(&self, a: &Processes<'_>, b: &Processes<'_>) -> Result<Pair, NotCompared> {
+        let is_measured = [a, b].map(|side| side.measured().next().is_some());
+        match is_measured {
+            [false, false] => return Err(NotCompared::NotMeasuredInBoth),
+            [false, true] => return Err(NotCompared::NotMeasured(Which::A)),
+            [true, false] => return Err(NotCompared::NotMeasured(Which::B)),
+            [true, true] => {}
+        }
+        let [a_which, b_which] = Which::BOTH;
+        let settings = Settings { threshold: self.how.threshold, seed: self.how.seed };
+        let comparison = compare_groups(&self.group(a, a_which)?, &self.group(b, b_which)?, &settings);
+        Ok(self.shown(comparison))
+    }
+
+    fn group(&self, side: &Processes<'_>, which: Which) -> Result<Group, NotCompared> {
+        let takes = side.measured().map(|(_, measured)| self.takes(measured)).filter(|takes| !takes.is_empty());
+        let takes: Vec<Vec<f64>> = takes.collect();
+        if takes.is_empty() {
+            return Err(NotCompared::NoMetric(which));
+        }
+        Group::new(&takes).map_err(|_| NotCompared::NoRatio(which))
+    }
+
+    fn takes(&self, measured: &Measured) -> Vec<f64> {
+        let Some(name) = &self.how.metric else { return numbers(&measured.wall_ns) };
+        let values = known_values(measured, name);
+        match self.better {
+            Better::Lower => values,
+            Better::Higher => values.into_iter().map(f64::recip).collect(),
+        }
+    }
+
+    /// Turns what was compared back into what was measured.
+    fn shown(&self, found: Comparison) -> Pair {
+        let (verdict, floor) = (found.verdict, found.floor);
+        let (a, b) = (SideFigures::of(found.a), SideFigures::of(found.b));
+        let pair = Pair { a, b, difference: found.difference, interval: found.interval, floor, verdict };
+        match self.better {
+            Better::Lower => pair,
+            Better::Higher => pair.reciprocal(),
+        }
+    }
+}
+
+impl SideFigures {
+    fn of(level: Level) -> Self {
+        Self {
+            median: level.typical,
+            interval: level.interval,
+            processes: level.processes,
+            takes: level.takes,
+            between: level.between,
+            within: level.within,
+        }
+    }
+
+    fn reciprocal(self) -> Self {
+        Self { median: self.median.recip(), interval: turned(self.interval, f64::recip), ..self }
+    }
+}
+
+impl Pair {
+    fn reciprocal(self) -> Self {
+        let turn = |change: f64| (1.0 + change).recip() - 1.0;
+        let verdict = match self.verdict {
+            Verdict::Unclear(Reason::TooWide { furthest }) => {
+                Verdict::Unclear(Reason::TooWide { furthest: turn(furthest) })
+            }
+            verdict => verdict,
+        };
+        Self {
+            a: self.a.reciprocal(),
+            b: self.b.reciprocal(),
+            difference: turn(self.difference),
+            interval: turned(self.interval, turn),
+            floor: self.floor,
+            verdict,
+        }
+    }
+}
+
+/// Passes both ends through a falling function.
+fn turned(interval: Interval, falling: impl Fn(f64) -> f64) -> Interval {
+    Interval { low: falling(interval.high), high: falling(interval.low), level: interval.level }
+}

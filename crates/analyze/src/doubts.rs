@@ -1,0 +1,162 @@
+//! What speaks against the figures of a benchmark: one entry a kind of doubt.
+
+use std::{fmt, mem::discriminant};
+
+use laptime_stats::compare::LEAST_PROCESSES;
+use laptime_trace::run::{Environment, Settings, Steady, Stop, StopReason};
+
+use crate::{
+    by_case::CaseId,
+    cases::{CaseFigures, Cases, MeasuredFigures},
+    doubt::{BETWEEN_OVER_WITHIN, Doubt, FEW_TAKES, LIMIT_SLACK, LOAD_EACH},
+};
+
+/// The share of takes that stand apart from which on it is worth a word.
+const OUTLIER_SHARE: f64 = 0.05;
+
+/// How much of the median the furthest of so many must be off.
+const OUTLIER_REACH: f64 = 0.1;
+
+/// How much of the median a single one must be off.
+const FAR_OUTLIER_REACH: f64 = 0.5;
+
+/// The spread between processes below which nobody minds.
+const LEAST_BETWEEN: f64 = 0.01;
+
+/// A doubt with the cases that it is of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    /// The doubt, of the case in which it is worst.
+    pub doubt: Doubt,
+    /// That case by what tells it from the others, unless it is the only one, or the doubt is of the whole run.
+    pub worst: Option<String>,
+    /// How many cases share it.
+    pub shared_by: usize,
+    /// Of how many measured cases.
+    pub of: usize,
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.worst {
+            None => {}
+            Some(worst) if self.shared_by == 1 => write!(f, "`{worst}`: ")?,
+            Some(worst) => write!(f, "{} of {} cases, worst `{worst}`: ", self.shared_by, self.of)?,
+        }
+        self.doubt.fmt(f)
+    }
+}
+
+/// Says what speaks against the figures of a run, one entry a kind of doubt.
+pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> Vec<Told> {
+    let measured: Vec<(&CaseFigures, &MeasuredFigures)> =
+        cases.cases.iter().filter_map(|case| Some((case, case.measured.as_ref()?))).collect();
+    let mut told: Vec<Told> = Vec::new();
+    for (case, figures) in &measured {
+        for doubt in of_case(figures, settings) {
+            add(&mut told, doubt, told_apart(&case.id, cases), measured.len());
+        }
+    }
+    let of_run = of_run(settings, environment).into_iter().filter(|_| !measured.is_empty());
+    told.extend(of_run.map(|doubt| Told { doubt, worst: None, shared_by: measured.len(), of: measured.len() }));
+    told.sort_by_key(|told| told.doubt.order());
+    told
+}
+
+/// A case by what tells it from the others; none if it is the only one.
+fn told_apart(id: &CaseId, cases: &Cases) -> Option<String> {
+    let others = || cases.cases.iter().map(|case| &case.id);
+    let mut parts = Vec::new();
+    if others().any(|other| other.workload != id.workload) {
+        parts.push(id.workload.clone());
+    }
+    let varies = |axis: &str| others().any(|other| other.case.get(axis) != id.case.get(axis));
+    parts.extend(id.case.values().filter(|(axis, _)| varies(axis)).map(|(axis, value)| format!("{axis}={value}")));
+    if others().any(|other| other.device != id.device) {
+        parts.push(format!("device={}", id.device));
+    }
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+fn add(told: &mut Vec<Told>, doubt: Doubt, name: Option<String>, of: usize) {
+    match told.iter_mut().find(|known| discriminant(&known.doubt) == discriminant(&doubt)) {
+        None => told.push(Told { doubt, worst: name, shared_by: 1, of }),
+        Some(known) => {
+            known.shared_by += 1;
+            if doubt.weight() > known.doubt.weight() {
+                (known.doubt, known.worst) = (doubt, name);
+            }
+        }
+    }
+}
+
+fn of_run(settings: &Settings, environment: &Environment) -> Vec<Doubt> {
+    let (build, cpus) = (&environment.build, environment.machine.cpus);
+    let unoptimised = build.is_unoptimised().then(|| Doubt::Unoptimised { opt_level: build.opt_level.clone() });
+    let load = environment.load.filter(|&load| load > LOAD_EACH * f64::from(cpus));
+    let loaded = load.map(|load| Doubt::Loaded { load, cpus });
+    let one_process = (settings.runs <= 1).then_some(Doubt::OneProcess);
+    [unoptimised, loaded, one_process].into_iter().flatten().collect()
+}
+
+fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
+    let slow_start = case.course.slow_start.map(|slow| Doubt::SlowStart { slow, warmup: settings.warmup });
+    let became_slower = case.course.slow_down.map(|by| Doubt::BecameSlower { by });
+    let found = [
+        interrupted(case),
+        beyond_limit_of(case),
+        slow_start,
+        never_steady_of(case),
+        became_slower,
+        time_up_of(case, settings),
+        few_takes_of(case),
+        processes_differ_of(case, settings),
+        outliers_of(case),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+fn interrupted(case: &MeasuredFigures) -> Option<Doubt> {
+    (case.stopped == StopReason::Interrupted).then_some(Doubt::Interrupted { takes: case.wall.n })
+}
+
+fn beyond_limit_of(case: &MeasuredFigures) -> Option<Doubt> {
+    let limits = case.limits?;
+    let (x_limit, bound) = (limits.x_limit?, limits.bound?);
+    (x_limit < LIMIT_SLACK).then_some(Doubt::BeyondLimit { x_limit, bound })
+}
+
+fn never_steady_of(case: &MeasuredFigures) -> Option<Doubt> {
+    let (processes, of) = (case.course.unsteady, case.wall.processes);
+    (processes > 0 || case.steady == Steady::Never).then_some(Doubt::NeverSteady { processes, of })
+}
+
+fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
+    match (case.stopped, settings.stop) {
+        (StopReason::TimeUp { reach }, Stop::Interval { within, at_most_ns, .. }) => {
+            Some(Doubt::TimeUp { reach, within, at_most_ns })
+        }
+        _ => None,
+    }
+}
+
+fn few_takes_of(case: &MeasuredFigures) -> Option<Doubt> {
+    let takes = case.wall.n;
+    let is_few = takes < FEW_TAKES && case.wall.processes == 1 && case.stopped != StopReason::Interrupted;
+    is_few.then_some(Doubt::FewTakes { takes, level: case.wall.interval.map(|interval| interval.level) })
+}
+
+fn processes_differ_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
+    let (between, within, processes) = (case.wall.between?, case.wall.within?, case.wall.processes);
+    let is_large = between > LEAST_BETWEEN && between > BETWEEN_OVER_WITHIN * within;
+    let differ = Doubt::ProcessesDiffer { between, within, processes, runs: settings.runs };
+    (is_large && processes >= LEAST_PROCESSES).then_some(differ)
+}
+
+fn outliers_of(case: &MeasuredFigures) -> Option<Doubt> {
+    let (takes, of, furthest) = (case.course.outliers, case.wall.n, case.course.furthest?);
+    let is_many = takes as f64 > OUTLIER_SHARE * of as f64;
+    let reach = (furthest - 1.0).abs();
+    let is_far = reach > FAR_OUTLIER_REACH || (is_many && reach > OUTLIER_REACH);
+    (takes > 0 && is_far).then_some(Doubt::Outliers { takes, of, furthest })
+}

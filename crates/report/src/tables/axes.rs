@@ -1,0 +1,151 @@
+//! The columns that say which case a row is of.
+//!
+//! Machines get the workload, every axis and the device. People get those that vary; the others are told once.
+
+use std::collections::HashSet;
+
+use laptime_analyze::CaseId;
+use laptime_trace::run::AxisValue;
+
+use crate::{Cell, Column, Table};
+
+/// The keys that a table has already.
+pub(super) struct Taken(HashSet<String>);
+
+impl Taken {
+    /// Takes the keys of a table's own columns.
+    pub(super) fn by(columns: &[Column]) -> Self {
+        Self(columns.iter().map(|column| column.key.clone().into_owned()).collect())
+    }
+
+    /// Takes a key for an axis or metric of a workload; one that is taken gets `own_` before it.
+    pub(super) fn take(&mut self, wanted: &str) -> String {
+        let mut key = wanted.to_owned();
+        while !self.0.insert(key.clone()) {
+            key.insert_str(0, "own_");
+        }
+        key
+    }
+}
+
+/// What tells the cases of a table apart.
+pub(super) struct Axes {
+    marks: Vec<Axis>,
+}
+
+struct Axis {
+    source: Source,
+    varies: bool,
+}
+
+enum Source {
+    Workload,
+    Axis(String),
+    Device,
+}
+
+impl Source {
+    fn cell(&self, id: &CaseId) -> Cell {
+        match self {
+            Self::Workload => Cell::text(&id.workload),
+            Self::Axis(axis) => Cell::from(id.case.get(axis).map(value)),
+            Self::Device => Cell::text(&id.device),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Workload => "workload",
+            Self::Axis(axis) => axis,
+            Self::Device => "device",
+        }
+    }
+}
+
+fn value(value: &AxisValue) -> Cell {
+    match value {
+        AxisValue::Int(whole) => u64::try_from(*whole).map_or(Cell::Number(*whole as f64), Cell::Count),
+        AxisValue::Float(number) => Cell::Number(*number),
+        AxisValue::Bool(yes) => Cell::Bool(*yes),
+        AxisValue::Text(name) => Cell::text(name),
+    }
+}
+
+impl Axes {
+    /// Gathers the axes of cases, in the order of the workloads.
+    pub(super) fn of<'a>(ids: impl Iterator<Item = &'a CaseId> + Clone) -> Self {
+        let mut names: Vec<&str> = Vec::new();
+        for (axis, _) in ids.clone().flat_map(|id| id.case.values()) {
+            if !names.contains(&axis) {
+                names.push(axis);
+            }
+        }
+        let axes = names.into_iter().map(|axis| Source::Axis(axis.to_owned()));
+        let sources = std::iter::once(Source::Workload).chain(axes).chain([Source::Device]);
+        let axis = |source: Source| {
+            let mut cells = ids.clone().map(|id| source.cell(id));
+            let first = cells.next();
+            let varies = cells.any(|cell| Some(cell) != first);
+            Axis { source, varies }
+        };
+        Self { marks: sources.map(axis).collect() }
+    }
+
+    /// The columns: for people those that vary.
+    pub(super) fn columns(&self, taken: &mut Taken) -> Vec<Column> {
+        let device = taken.take("device");
+        let workload = taken.take("workload");
+        let mut column = |axis: &Axis| {
+            let key = match &axis.source {
+                Source::Workload => workload.clone(),
+                Source::Device => device.clone(),
+                Source::Axis(name) => taken.take(name),
+            };
+            let column = Column::new(key, axis.source.name().to_owned());
+            if axis.varies { column } else { column.machine_only() }
+        };
+        self.marks.iter().map(&mut column).collect()
+    }
+
+    /// The cells of a case.
+    pub(super) fn cells(&self, id: &CaseId) -> Vec<Cell> {
+        self.marks.iter().map(|axis| axis.source.cell(id)).collect()
+    }
+
+    /// Tells people what all cases have in common.
+    pub(super) fn add_common(&self, table: &mut Table, id: &CaseId) {
+        for axis in self.marks.iter().filter(|axis| !axis.varies) {
+            let value = match axis.source.cell(id) {
+                // A size among words is read as a name: 4096, not 4,096.
+                Cell::Count(whole) => Cell::text(whole.to_string()),
+                cell => cell,
+            };
+            table.human_fact(axis.source.name().to_owned(), value);
+        }
+    }
+
+    /// A case in a sentence, by what tells it from the others; none if there is nothing to tell apart.
+    pub(super) fn name(&self, id: &CaseId) -> Option<String> {
+        let varying = self.marks.iter().filter(|axis| axis.varies);
+        let parts = varying.filter_map(|axis| match &axis.source {
+            Source::Workload => Some(id.workload.clone()),
+            Source::Axis(axis) => Some(format!("{axis}={}", id.case.get(axis)?)),
+            Source::Device => Some(format!("device={}", id.device)),
+        });
+        let parts: Vec<String> = parts.collect();
+        (!parts.is_empty()).then(|| parts.join(" "))
+    }
+
+    /// Several cases in a sentence: the first few by name.
+    pub(super) fn names<'a>(&self, ids: impl ExactSizeIterator<Item = &'a CaseId>) -> String {
+        const MOST: usize = 3;
+        let count = ids.len();
+        let names: Vec<String> =
+            ids.take(MOST).filter_map(|id| self.name(id)).map(|name| format!("`{name}`")).collect();
+        match (names.is_empty(), count.saturating_sub(MOST)) {
+            (true, _) => "the case".to_owned(),
+            (_, 0) => names.join(", "),
+            (_, more) => format!("{} and {more} more", names.join(", ")),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The cases of a benchmark as a table.
+
+use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, MetricFigures, Told};
+use laptime_trace::run::{Steady, Traffic};
+
+use super::{
+    axes::{Axes, Taken},
+    troubles,
+};
+use crate::{Cell, Column, Table};
+
+/// Lays out the cases of a run, with the doubts about them as notes.
+pub fn cases(answer: &Cases, doubts: &[Told]) -> Table {
+    let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
+    let metrics = metric_names(answer);
+    let mut table = Table::new("cases", columns(answer, &axes, &metrics));
+    for case in &answer.cases {
+        table.push(row(case, &axes, &metrics));
+    }
+    if let Some(first) = answer.cases.first() {
+        axes.add_common(&mut table, &first.id);
+    }
+    let processes = |case: &CaseFigures| case.measured.as_ref().map_or(0, |figures| figures.wall.processes);
+    let told = answer.cases.iter().map(|case| troubles::Told {
+        id: &case.id,
+        troubles: &case.troubles,
+        measured: processes(case),
+    });
+    troubles::add_notes(&mut table, &axes, told);
+    add_peaks(&mut table, answer);
+    doubts.iter().for_each(|doubt| table.note(troubles::capital(&doubt.to_string())));
+    table
+}
+
+fn metric_names(answer: &Cases) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for metric in answer.cases.iter().filter_map(|case| case.measured.as_ref()).flat_map(|case| &case.metrics) {
+        if !names.contains(&metric.name) {
+            names.push(metric.name.clone());
+        }
+    }
+    names
+}
+
+fn columns(answer: &Cases, axes: &Axes, metrics: &[String]) -> Vec<Column> {
+    let (before, after) = (figure_columns(answer), other_columns());
+    let mut taken = Taken::by(&before);
+    after.iter().for_each(|column| drop(taken.take(&column.key)));
+    let mut columns = axes.columns(&mut taken);
+    columns.extend(before);
+    for name in metrics {
+        columns.push(Column::new(taken.take(name), name.clone()).drop(2));
+        columns.push(Column::new(taken.take(&format!("{name}_lo")), "").machine_only());
+        columns.push(Column::new(taken.take(&format!("{name}_hi")), "").machine_only());
+    }
+    columns.extend(after);
+    columns
+}
+
+/// The time of a take.
+fn figure_columns(answer: &Cases) -> Vec<Column> {
+    let some = |wanted: fn(&CaseFigures) -> bool, column: Column| match answer.cases.iter().any(wanted) {
+        true => column,
+        false => column.machine_only(),
+    };
+    let several = |case: &CaseFigures| case.measured.as_ref().is_some_and(|figures| figures.wall.processes > 1);
+    let in_median = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("median_ms");
+    vec![
+        some(|case| case.measured.is_none(), Column::new("outcome", "outcome")),
+        some(several, Column::new("processes", "processes").drop(4)),
+        Column::new("n", "n"),
+        Column::new("median_ms", "median"),
+        in_median("median_lo_ms", "low"),
+        in_median("median_hi_ms", "high"),
+        Column::new("mean_ms", "mean").machine_only(),
+        Column::new("std_ms", "std").machine_only(),
+        Column::new("min_ms", "min").machine_only(),
+        Column::new("max_ms", "max").machine_only(),
+        Column::new("p5_ms", "p5").machine_only(),
+        in_median("p95_ms", "p95").drop(7),
+        Column::new("p99_ms", "p99").machine_only(),
+        Column::new("between", "between").drop(8),
+        Column::new("within", "within").drop(9),
+    ]
+}
+
+/// What is held against the machine, and how the measuring went.
+fn other_columns() -> Vec<Column> {
+    let machine = |key: &'static str| Column::new(key, "").machine_only();
+    vec![
+        Column::new("gflop_s", "GFLOP/s").drop(5),
+        Column::new("gb_s", "GB/s").drop(6),
+        machine("limit_ms"),
+        machine("limit_by"),
+        Column::new("x_limit", "x limit").drop(3),
+        Column::new("mfu", "mfu").drop(6),
+        Column::new("mbu", "mbu").drop(6),
+        Column::new("peak_mib", "peak (MiB)").drop(4),
+        machine("peak_rss_mib"),
+        machine("prepare_ms"),
+        machine("check_ms"),
+        machine("first_take_ms"),
+        machine("warmup_takes"),
+        machine("stopped"),
+        machine("steady"),
+        machine("outliers"),
+        machine("troubled_processes"),
+        machine("reason"),
+    ]
+}
+
+fn row(case: &CaseFigures, axes: &Axes, metrics: &[String]) -> Vec<Cell> {
+    let measured = case.measured.as_ref();
+    let mut cells = axes.cells(&case.id);
+    cells.push(Cell::text(case.outcome()));
+    cells.extend(wall_cells(measured.map(|figures| &figures.wall)));
+    for name in metrics {
+        let known = measured.and_then(|figures| figures.metrics.iter().find(|metric| metric.name == *name));
+        cells.extend(metric_cells(known));
+    }
+    cells.extend(limit_cells(measured));
+    cells.extend(course_cells(measured));
+    cells.push(Cell::Count(case.troubles.len() as u64));
+    cells.push(Cell::from(case.troubles.first().map(|trouble| Cell::text(troubles::reason(&trouble.kind)))));
+    cells
+}
+
+/// A time that is known to a fraction of a nanosecond.
+pub(super) fn nanos(value: Option<f64>) -> Cell {
+    Cell::from(value.filter(|value| value.is_finite()).map(|value| Cell::Nanos(value.round() as u64)))
+}
+
+fn wall_cells(wall: Option<&Figures>) -> [Cell; 14] {
+    let time = |figure: fn(&Figures) -> Option<f64>| nanos(wall.and_then(figure));
+    let share = |figure: fn(&Figures) -> Option<f64>| Cell::from(wall.and_then(figure).map(Cell::Share));
+    let count = |figure: fn(&Figures) -> usize| Cell::from(wall.map(|wall| Cell::Count(figure(wall) as u64)));
+    [
+        count(|wall| wall.processes),
+        count(|wall| wall.n),
+        time(|wall| Some(wall.median)),
+        time(|wall| wall.interval.map(|interval| interval.low)),
+        time(|wall| wall.interval.map(|interval| interval.high)),
+        time(|wall| Some(wall.mean)),
+        time(|wall| wall.std),
+        time(|wall| Some(wall.min)),
+        time(|wall| Some(wall.max)),
+        time(|wall| wall.p5),
+        time(|wall| wall.p95),
+        time(|wall| wall.p99),
+        share(|wall| wall.between),
+        share(|wall| wall.within),
+    ]
+}
+
+fn metric_cells(metric: Option<&MetricFigures>) -> [Cell; 3] {
+    let figures = metric.map(|metric| metric.figures);
+    let interval = figures.and_then(|figures| figures.interval);
+    let values = [figures.map(|figures| figures.median), interval.map(|ends| ends.low), interval.map(|ends| ends.high)];
+    values.map(|value| Cell::from(value.map(Cell::Number)))
+}
+
+fn limit_cells(measured: Option<&MeasuredFigures>) -> [Cell; 7] {
+    let limits = measured.and_then(|figures| figures.limits).unwrap_or_default();
+    [
+        Cell::from(limits.gflop_s.map(Cell::Number)),
+        Cell::from(limits.gb_s.map(Cell::Number)),
+        nanos(limits.limit_ns),
+        Cell::from(limits.bound.map(|bound| Cell::text(bound.word()))),
+        Cell::from(limits.x_limit.map(Cell::Number)),
+        Cell::from(limits.mfu.map(Cell::Share)),
+        Cell::from(limits.mbu.map(Cell::Share)),
+    ]
+}
+
+fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 9] {
+    let mib = |bytes: u64| Cell::Number(bytes as f64 / f64::from(1 << 20));
+    let told = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
+    [
+        Cell::from(measured.and_then(|figures| figures.peak_bytes).map(mib)),
+        Cell::from(measured.and_then(|figures| figures.peak_rss_bytes).map(mib)),
+        told(|figures| nanos(Some(figures.prepare_ns))),
+        told(|figures| nanos(Some(figures.check_ns))),
+        told(|figures| nanos(Some(figures.first_take_ns))),
+        told(|figures| Cell::Count(figures.warmup_takes as u64)),
+        told(|figures| Cell::text(figures.stopped.to_string())),
+        told(|figures| Cell::text(steady(figures.steady))),
+        told(|figures| Cell::Count(figures.course.outliers as u64)),
+    ]
+}
+
+fn steady(steady: Steady) -> &'static str {
+    match steady {
+        Steady::Asked => "asked",
+        Steady::Found => "found",
+        Steady::Never => "never",
+        Steady::Unknown => "unknown",
+    }
+}
+
+/// Says what limits are held against, if some are.
+fn add_peaks(table: &mut Table, answer: &Cases) {
+    let has_limits = |case: &CaseFigures| {
+        let limits = case.measured.as_ref().and_then(|figures| figures.limits);
+        limits.is_some_and(|limits| limits.mfu.or(limits.mbu).is_some())
+    };
+    let Some(peaks) = answer.peaks.as_ref().filter(|_| answer.cases.iter().any(has_limits)) else { return };
+    let mut told = Vec::new();
+    for peak in &peaks.flops {
+        told.push(format!("{} {:.1} GFLOP/s", peak.dtype, peak.flops_s / 1e9));
+        table.machine_fact(format!("peak_{}_gflop_s", peak.dtype), Cell::Number(peak.flops_s / 1e9));
+    }
+    for peak in &peaks.bandwidth {
+        told.push(format!("{} {:.1} GB/s", traffic(peak.traffic), peak.bytes_s / 1e9));
+        table.machine_fact(format!("peak_{}_gb_s", traffic(peak.traffic)), Cell::Number(peak.bytes_s / 1e9));
+    }
+    table.machine_fact("peaks_measured", Cell::text(&peaks.measured));
+    table.note(format!(
+        "Operations (`mfu`) and bytes (`mbu`) that a take needs at least, counted from its shapes, are held against \
+         the peaks that `laptime peaks` measured on `{}` at {}: {}.",
+        peaks.device,
+        peaks.measured,
+        told.join(", ")
+    ));
+}
+
+fn traffic(traffic: Traffic) -> &'static str {
+    match traffic {
+        Traffic::Read => "read",
+        Traffic::Write => "write",
+        Traffic::Copy => "copy",
+    }
+}

@@ -1,0 +1,179 @@
+//! Made-up results of realistic size, the same at every call.
+
+use laptime_trace::run::{
+    AxisValue, Bandwidth, Better, Build, Case, CaseResult, Environment, Machine, Measured, Metric, Outcome, PeakFlops,
+    Peaks, Run, SCHEMA, Settings, Stop, StopReason, Traffic, WarmUp, Work,
+};
+
+/// A case of a workload `model` with the axes of a language model.
+pub fn case(attention: &str, seq_len: i64) -> Case {
+    let values: [(&str, AxisValue); 6] = [
+        ("model", "tiny".into()),
+        ("attention", attention.into()),
+        ("seq_len", seq_len.into()),
+        ("batch_size", 1.into()),
+        ("dtype", "f32".into()),
+        ("pass_type", "forward".into()),
+    ];
+    Case::new(values.into_iter().map(|(axis, value)| (axis.to_owned(), value)).collect())
+}
+
+pub fn result(case: Case, run: u32, outcome: Outcome) -> CaseResult {
+    CaseResult::new("model", "cpu", case, run, "8d3f0c", outcome)
+}
+
+/// A number from 0 to 1 that looks like chance.
+pub fn chance(seed: u64) -> f64 {
+    let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)) as f64 / u64::MAX as f64
+}
+
+/// Takes around a time, spread by a share, those of a process shifted together.
+pub fn takes(around_ns: f64, run: u32, count: u64, spread: f64) -> Vec<u64> {
+    let process = 1.0 + 0.012 * (chance(u64::from(run) * 977 + around_ns as u64) - 0.5);
+    let noise = |take: u64| 1.0 + spread * (chance(take * 31 + u64::from(run) * 7919 + around_ns as u64) - 0.5);
+    (0..count).map(|take| (around_ns * process * noise(take)) as u64).collect()
+}
+
+/// A process that took these takes for so many tokens.
+pub fn measured(wall_ns: Vec<u64>, tokens: f64, work: Work) -> Measured {
+    let rate = |nanos: &u64| Some(tokens / (*nanos as f64 / 1e9));
+    let first = |nanos: &u64| Some(*nanos as f64 / 1e6 * 0.31);
+    Measured {
+        prepare_ns: 41_200_000,
+        check_ns: 2 * wall_ns[0],
+        warmup_ns: vec![3 * wall_ns[0], wall_ns[0] + wall_ns[0] / 50],
+        metrics: vec![
+            Metric { name: "tok_s".into(), better: Better::Higher, values: wall_ns.iter().map(rate).collect() },
+            Metric { name: "ttft_ms".into(), better: Better::Lower, values: wall_ns.iter().map(first).collect() },
+        ],
+        stopped: StopReason::Narrow { reach: 0.009 },
+        peak_bytes: Some(118_489_088),
+        peak_rss_bytes: Some(201_326_592),
+        work: Some(work),
+        wall_ns,
+        ..Measured::default()
+    }
+}
+
+pub fn work(seq_len: u64) -> Work {
+    let bytes = 14_000_000 + seq_len * 4_096;
+    Work { flops: seq_len * 28_000_000, dtype: "f32".into(), bytes, traffic: Traffic::Read }
+}
+
+/// Five processes of a sweep with everything that may become of a case.
+pub fn sweep() -> Vec<CaseResult> {
+    let mut results = Vec::new();
+    for run in 0..5 {
+        for (attention, seq_len, around) in
+            [("dense", 128, 52.1e6), ("dense", 512, 231.4e6), ("sparse", 128, 49.8e6), ("sparse", 512, 180.2e6)]
+        {
+            let mut wall = takes(around, run, 20, 0.01);
+            if seq_len == 512 && attention == "dense" {
+                wall[7] += wall[7] * 4 / 5;
+            }
+            let measured = measured(wall, seq_len as f64, work(seq_len));
+            results.push(result(case(attention, seq_len as i64), run, Outcome::Measured(measured)));
+        }
+        results.push(result(case("dense", 65_536), run, no_room()));
+        let skipped = Outcome::Skipped { reason: "a sparse pattern needs more than one block".into() };
+        results.push(result(case("sparse", 32), run, skipped));
+    }
+    let errors = vec!["the check failed".to_owned(), "logit 17 is 0.31, expected 0.29".to_owned()];
+    results[15].outcome = Outcome::Failed { errors, wall_ns: vec![] };
+    results
+}
+
+fn no_room() -> Outcome {
+    Outcome::OutOfMemory { needed_bytes: Some(19_756_849_562), available_bytes: Some(6_335_076_762) }
+}
+
+/// One case, measured in one process without warm-up.
+pub fn single() -> Vec<CaseResult> {
+    let mut wall = takes(52.1e6, 0, 30, 0.01);
+    (wall[0], wall[1]) = (183_000_000, 71_000_000);
+    let measured = Measured { warmup_ns: vec![], ..measured(wall, 128.0, work(128)) };
+    vec![result(case("dense", 128), 0, Outcome::Measured(measured))]
+}
+
+/// The sweep after a change: sparse attention is slower at 512, one case is gone, another fits no more.
+pub fn changed_sweep() -> Vec<CaseResult> {
+    let mut results = Vec::new();
+    for run in 0..5 {
+        for (attention, seq_len, around) in
+            [("dense", 128, 52.3e6), ("dense", 512, 212.9e6), ("sparse", 512, 196.6e6), ("sparse", 2048, 702.0e6)]
+        {
+            let measured = measured(takes(around, run + 40, 20, 0.01), seq_len as f64, work(seq_len));
+            results.push(result(case(attention, seq_len as i64), run, Outcome::Measured(measured)));
+        }
+        results.push(result(case("sparse", 128), run, no_room()));
+        results.push(result(case("dense", 65_536), run, no_room()));
+    }
+    results
+}
+
+/// Three fresh processes of two cases, all takes counted: one warms up, one does so and drifts in one process.
+pub fn cold() -> Vec<CaseResult> {
+    let mut results = Vec::new();
+    for run in 0..3 {
+        for (seq_len, around) in [(128, 52.1e6), (512, 231.4e6)] {
+            let mut wall = takes(around, run, 40, 0.01);
+            for (take, factor) in [5.9, 1.8, 1.31, 1.12].into_iter().enumerate().take(2 + run as usize) {
+                wall[take] = (around * factor) as u64;
+            }
+            if (seq_len, run) == (512, 2) {
+                wall.iter_mut().enumerate().for_each(|(take, wall)| *wall += *wall / 100 * take as u64);
+            }
+            let measured = Measured { warmup_ns: vec![], ..measured(wall, 128.0, work(128)) };
+            results.push(result(case("dense", seq_len), run, Outcome::Measured(measured)));
+        }
+    }
+    results
+}
+
+pub fn peaks() -> Peaks {
+    let flops =
+        PeakFlops { dtype: "f32".into(), flops_s: 112.3e9, low: 111.8e9, high: 112.9e9, size: 2048, threads: 2 };
+    let bandwidth =
+        Bandwidth { traffic: Traffic::Read, bytes_s: 21.3e9, low: 21.0e9, high: 21.5e9, bytes: 1 << 28, threads: 2 };
+    Peaks {
+        schema: SCHEMA,
+        machine: "3c1a".into(),
+        device: "cpu".into(),
+        measured: "2026-11-14T09:12:00Z".into(),
+        flops: vec![flops],
+        bandwidth: vec![bandwidth],
+    }
+}
+
+pub fn settings(runs: u32, warmup: usize) -> Settings {
+    let stop = Stop::Interval { within: 0.02, at_least: 20, at_most_ns: 5_000_000_000 };
+    Settings { warmup: WarmUp::Takes(warmup), stop, runs, isolate: false, timeout_ns: None }
+}
+
+pub fn environment(commit: &str) -> Environment {
+    Environment {
+        machine: Machine { cpu: Some("AMD EPYC 9V74".into()), cpus: 2, os: "Linux".into(), ..Machine::default() },
+        build: Build { commit: commit.into(), opt_level: "3".into(), profile: "release".into(), ..Build::default() },
+        load: Some(0.4),
+        available_bytes: Some(6_335_076_762),
+    }
+}
+
+pub fn run(commit: &str, governor: &str) -> Run {
+    let mut environment = environment(commit);
+    environment.machine.governor = Some(governor.into());
+    Run {
+        schema: SCHEMA,
+        command: vec!["laptime".into(), "bench".into(), "model".into()],
+        started: "2026-11-14T10:00:00Z".into(),
+        workload: "model".into(),
+        device: "cpu".into(),
+        axes: Vec::new(),
+        settings: settings(5, 2),
+        environment_fingerprint: "8d3f0c".into(),
+        environment,
+        peaks: None,
+    }
+}
