@@ -139,8 +139,9 @@ impl fmt::Display for Doubt {
             ),
             Self::Outliers { takes, of, furthest } => write!(
                 f,
-                "{takes} of {of} takes stand apart, the furthest at {} x the median; something else ran or allocated. \
+                "{takes} of {of} takes {} apart, the furthest at {} x the median; something else ran or allocated. \
                  They are kept, and the median hardly heeds them. Next: read p95 and the largest beside the median.",
+                if *takes == 1 { "stands" } else { "stand" },
                 three_figures(*furthest)
             ),
             Self::TimeUp { reach, within, at_most_ns } => time_up(f, *reach, *within, *at_most_ns),

@@ -3,7 +3,10 @@
 use laptime_analyze::{CaseId, Trouble, TroubleKind};
 
 use super::axes::Axes;
-use crate::{Cell, Table, layout::single};
+use crate::{
+    Cell, Table,
+    layout::{in_one_unit, single},
+};
 
 /// Sentences of this kind that a table tells at most.
 const MOST: usize = 8;
@@ -21,10 +24,13 @@ pub(super) fn reason(kind: &TroubleKind) -> String {
 
 fn memory(needed: Option<u64>, available: Option<u64>) -> String {
     let size = |bytes: u64| single(&Cell::Bytes(bytes));
-    match (needed.map(size), available.map(size)) {
-        (Some(needed), Some(available)) => format!("needs {needed}, has {available}"),
-        (Some(needed), None) => format!("needs {needed}"),
-        (None, Some(available)) => format!("has {available}, which is not enough"),
+    match (needed, available) {
+        (Some(needed), Some(available)) => {
+            let [needed, available] = in_one_unit([needed, available].map(Cell::Bytes));
+            format!("needs {needed}, has {available}")
+        }
+        (Some(needed), None) => format!("needs {}", size(needed)),
+        (None, Some(available)) => format!("has {}, which is not enough", size(available)),
         (None, None) => "the device has too little memory".to_owned(),
     }
 }
