@@ -146,6 +146,11 @@ impl Compared {
         self.tally().slower > 0
     }
 
+    /// Whether the runs are alike in what decides times; if not, verdicts are of the machine or the build.
+    pub fn is_fair(&self) -> bool {
+        !self.differences.iter().any(|difference| difference.is_decisive)
+    }
+
     /// Whether some case was measured in the first run and not in the second, though it was tried there.
     pub fn has_lost_cases(&self) -> bool {
         self.cases.iter().any(|case| case.pair == Err(NotCompared::NotMeasured(Which::B)))

@@ -128,7 +128,9 @@ fn runs_that_are_alike_have_no_differences_whatever_was_built() {
     assert_eq!(differences(&run(), &other), []);
 }
 
-fn change(change: impl Fn(&mut Run)) -> Vec<Difference> {
+type Change = fn(&mut Run);
+
+fn change(change: Change) -> Vec<Difference> {
     let mut other = run();
     change(&mut other);
     differences(&run(), &other)
@@ -136,7 +138,7 @@ fn change(change: impl Fn(&mut Run)) -> Vec<Difference> {
 
 #[test]
 fn what_decides_times_is_told_from_what_does_not() {
-    let decisive: [(&str, fn(&mut Run)); 6] = [
+    let decisive: [(&str, Change); 6] = [
         ("device", |run| run.device = "cuda:0".into()),
         ("gpus", |run| run.environment.machine.gpus = vec![Gpu { name: "H200".into(), driver: None }]),
         ("cpus", |run| run.environment.machine.cpus = 8),
@@ -144,7 +146,7 @@ fn what_decides_times_is_told_from_what_does_not() {
         ("optimisation", |run| run.environment.build.opt_level = "0".into()),
         ("assertions", |run| run.environment.build.debug_assertions = true),
     ];
-    let told: [(&str, fn(&mut Run)); 5] = [
+    let told: [(&str, Change); 5] = [
         ("memory", |run| run.environment.machine.memory_bytes = Some(8 << 30)),
         ("virtual machine", |run| run.environment.machine.virtual_machine = Some("KVM".into())),
         ("build profile", |run| run.environment.build.profile = "ci".into()),
@@ -153,11 +155,24 @@ fn what_decides_times_is_told_from_what_does_not() {
     ];
     for (is_decisive, changes) in [(true, &decisive[..]), (false, &told[..])] {
         for (what, changed) in changes {
-            let found = change(changed);
+            let found = change(*changed);
             assert_eq!(found.len(), 1, "{what}: {found:?}");
             assert_eq!((found[0].what, found[0].is_decisive), (*what, is_decisive));
         }
     }
+}
+
+#[test]
+fn a_comparison_across_machines_is_not_fair() {
+    let (a, mut b) = (run(), run());
+    let fair = |a: &Run, b: &Run| {
+        let [a, b] = [a, b].map(|run| RunResults { run: Some(run), results: &[] });
+        compare(&a, &b, &Comparing::default()).is_fair()
+    };
+    b.settings.isolate = true;
+    assert!(fair(&a, &b));
+    b.environment.machine.cpus = 8;
+    assert!(!fair(&a, &b));
 }
 
 #[test]

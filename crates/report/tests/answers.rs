@@ -49,3 +49,13 @@ fn a_comparison_of_a_rate_looks_right() {
 fn warm_ups_look_right() {
     compare_all("warmup", &tables::warmup(&warmup(&made::cold())));
 }
+
+#[test]
+fn the_docs_show_the_tables_as_they_are() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (page, file) in [("bench", "cases"), ("compare", "compare"), ("warmup", "warmup")] {
+        let text = std::fs::read_to_string(root.join(format!("../../docs/{page}.md"))).unwrap();
+        let shown = std::fs::read_to_string(root.join(format!("tests/data/{file}_80.txt"))).unwrap();
+        assert!(text.contains(&shown), "docs/{page}.md does not show {file}_80.txt");
+    }
+}

@@ -265,10 +265,12 @@ fn add_not_compared(table: &mut Table, answer: &Compared, axes: &Axes) {
             None => reasons.push((reason, vec![case])),
         }
     }
-    for (reason, cases) in reasons {
+    let more = reasons.len().saturating_sub(troubles::MOST);
+    for (reason, cases) in reasons.into_iter().take(troubles::MOST) {
         let names = axes.names(cases.iter().map(|case| &case.id));
         table.note(format!("{}: {}.", troubles::capital(&names), reason.trim_end_matches('.')));
     }
+    troubles::add_more(table, more);
 }
 
 /// Tells of compared cases that lack processes.

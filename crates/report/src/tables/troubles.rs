@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Sentences of this kind that a table tells at most.
-const MOST: usize = 8;
+pub(super) const MOST: usize = 8;
 
 /// Why there are no figures, in words.
 pub(super) fn reason(kind: &TroubleKind) -> String {
@@ -58,8 +58,15 @@ pub(super) fn add_notes<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator
     for (sentence, ids) in sentences.into_iter().take(MOST) {
         table.note(format!("{}: {sentence}.", capital(&axes.names(ids.into_iter()))));
     }
-    if more > 0 {
-        table.note(format!("{more} more reasons are in the column `reason` of csv, tsv, json and jsonl."));
+    add_more(table, more);
+}
+
+/// Says where the reasons are that are not told.
+pub(super) fn add_more(table: &mut Table, more: usize) {
+    match more {
+        0 => {}
+        1 => table.note("One more reason is in the column `reason` of csv, tsv, json and jsonl."),
+        more => table.note(format!("{more} more reasons are in the column `reason` of csv, tsv, json and jsonl.")),
     }
 }
 
