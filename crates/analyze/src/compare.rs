@@ -134,9 +134,10 @@ impl Tally {
         self.faster + self.slower + self.same + self.unclear
     }
 
-    /// How many of so many comparisons would be called faster or slower though nothing differs, at most.
-    pub fn expected_false_alarms(&self) -> f64 {
-        FALSE_ALARMS * self.compared() as f64
+    /// The chance that at least one of so many comparisons would be called faster or slower though nothing differs:
+    /// at most this.
+    pub fn false_alarm_chance(&self) -> f64 {
+        1.0 - (1.0 - FALSE_ALARMS).powf(self.compared() as f64)
     }
 }
 

@@ -30,7 +30,7 @@ fn steady_takes_in_several_processes_are_not_doubted() {
 fn a_slow_start_asks_for_more_warm_up_than_there_was() {
     let mut takes = steady(12_400_000, 20);
     (takes[0], takes[1]) = (183_000_000, 20_000_000);
-    let expected = "the first 2 takes that count took up to 183 ms, the others 12.5 ms (median); early calls often pay \
+    let expected = "the first 2 takes that count took up to 183 ms, the others 12.5 ms (median; limit: 5 % more); early calls often pay \
                     for allocation and loading. Next: `--warmup 3`.";
     assert_eq!(told(&[measured(1, 0, takes)]), [expected]);
 }
@@ -47,7 +47,7 @@ fn a_slow_start_after_a_warm_up_that_was_found_does_not_ask_to_find_it() {
 
 #[test]
 fn takes_that_never_became_steady_are_doubted() {
-    let expected = "the takes never became steady, so their median is of something that moves. Next: `laptime warmup` \
+    let expected = "the takes never became steady (limit: the last third of them), so their median is of something that moves. Next: `laptime warmup` \
                     shows how they run.";
     assert_eq!(told(&one(Measured { steady: Steady::Never, ..took(steady(1000, 20)) })), [expected]);
     let rising = (0..40).map(|take| 1_000_000 + 20_000 * take).collect();

@@ -219,10 +219,10 @@ fn add_overall(table: &mut Table, tally: &Tally) {
     ));
     if tally.compared() >= MANY {
         table.note(format!(
-            "Of {} comparisons without any difference up to {:.1} would still be called faster or slower, so a single \
-             verdict should come back in a second run before it is believed.",
+            "Of {} comparisons at least one is called faster or slower though nothing changed with a chance of up to \
+             {:.0} %, so a single verdict should come back in a second run before it is believed.",
             tally.compared(),
-            tally.expected_false_alarms()
+            100.0 * tally.false_alarm_chance()
         ));
     }
 }
