@@ -1,7 +1,7 @@
 //! How two runs compare, case by case.
 
 use laptime_stats::{
-    Comparison, Floor, Group, Interval, Level, Reason, Settings, Verdict, compare::compare as compare_groups,
+    Comparison, Floor, Group, Interval, Reason, Settings, Verdict, compare::compare as compare_groups,
 };
 use laptime_trace::run::{Better, CaseResult, Measured, Run};
 
@@ -9,11 +9,8 @@ use crate::{
     by_case::{CaseId, Processes, Trouble, by_case},
     cases::known_values,
     differences::{Difference, differences},
-    figures::numbers,
+    figures::{Figures, numbers},
 };
-
-/// The time of a take, which is compared unless another metric is asked for.
-const WALL: &str = "wall_ms";
 
 /// How often two things that differ in nothing are called faster or slower: the most that was found over spreads of
 /// up to 2 % between processes (`crates/stats/README.md`).
@@ -42,8 +39,8 @@ pub struct Comparing {
 /// How two runs compare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
-    /// What was compared: `wall_ms`, or the name of a metric.
-    pub metric: String,
+    /// The metric that was compared; the time of a take if none.
+    pub metric: Option<String>,
     /// Which way of it is good.
     pub better: Better,
     /// The cases of the first run in their order, then those that only the second has.
@@ -68,10 +65,10 @@ pub struct ComparedCase {
 /// Two sides of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pair {
-    /// The first side, which the second is measured against.
-    pub a: SideFigures,
+    /// The first side, which the second is measured against: a time in nanoseconds, a metric in its own unit.
+    pub a: Figures,
     /// The second side.
-    pub b: SideFigures,
+    pub b: Figures,
     /// The typical value of B over that of A, less one: of a rate, 0.05 is 5 % more.
     pub difference: f64,
     /// Its 95 % interval.
@@ -80,23 +77,6 @@ pub struct Pair {
     pub floor: Floor,
     /// The decision. Faster is better, whatever is compared.
     pub verdict: Verdict,
-}
-
-/// What is known of one side: of a time in nanoseconds, of a metric in its own unit.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SideFigures {
-    /// The typical value.
-    pub median: f64,
-    /// Its 95 % interval.
-    pub interval: Interval,
-    /// Processes.
-    pub processes: usize,
-    /// Takes in all of them.
-    pub takes: usize,
-    /// The relative spread between processes.
-    pub between: Option<f64>,
-    /// The relative spread within one.
-    pub within: Option<f64>,
 }
 
 /// Which of the two runs.
@@ -116,8 +96,6 @@ impl Which {
             Self::B => 'b',
         }
     }
-
-    const BOTH: [Self; 2] = [Self::A, Self::B];
 }
 
 /// Why a case is not compared.
@@ -156,9 +134,10 @@ impl Tally {
         self.faster + self.slower + self.same + self.unclear
     }
 
-    /// How many of so many comparisons would be called faster or slower though nothing differs, at most.
-    pub fn expected_false_alarms(&self) -> f64 {
-        FALSE_ALARMS * self.compared() as f64
+    /// The chance that at least one of so many comparisons would be called faster or slower though nothing differs:
+    /// at most this.
+    pub fn false_alarm_chance(&self) -> f64 {
+        1.0 - (1.0 - FALSE_ALARMS).powf(self.compared() as f64)
     }
 }
 
@@ -166,6 +145,11 @@ impl Compared {
     /// Whether some case is slower, beyond the noise floor and the threshold.
     pub fn is_regression(&self) -> bool {
         self.tally().slower > 0
+    }
+
+    /// Whether the runs are alike in what decides times; if not, verdicts are of the machine or the build.
+    pub fn is_fair(&self) -> bool {
+        !self.differences.iter().any(|difference| difference.is_decisive)
     }
 
     /// Whether some case was measured in the first run and not in the second, though it was tried there.
@@ -216,7 +200,7 @@ pub fn compare(a: &RunResults<'_>, b: &RunResults<'_>, how: &Comparing) -> Compa
     cases.extend(theirs.iter().filter(is_new).map(|case| comparer.case(None, Some(case))));
     let runs = a.run.zip(b.run);
     Compared {
-        metric: how.metric.clone().unwrap_or_else(|| WALL.to_owned()),
+        metric: how.metric.clone(),
         better,
         cases,
         differences: runs.map_or_else(Vec::new, |(a, b)| differences(a, b)),
@@ -254,61 +238,48 @@ impl Comparer<'_> {
             [true, false] => return Err(NotCompared::NotMeasured(Which::B)),
             [true, true] => {}
         }
-        let [a_which, b_which] = Which::BOTH;
+        let (a, b) = (self.side(a, Which::A)?, self.side(b, Which::B)?);
         let settings = Settings { threshold: self.how.threshold, seed: self.how.seed };
-        let comparison = compare_groups(&self.group(a, a_which)?, &self.group(b, b_which)?, &settings);
-        Ok(self.shown(comparison))
+        let comparison = compare_groups(&a.group, &b.group, &settings);
+        Ok(self.shown(comparison, a.figures, b.figures))
     }
 
-    fn group(&self, side: &Processes<'_>, which: Which) -> Result<Group, NotCompared> {
+    fn side(&self, side: &Processes<'_>, which: Which) -> Result<Side, NotCompared> {
         let takes = side.measured().map(|(_, measured)| self.takes(measured)).filter(|takes| !takes.is_empty());
         let takes: Vec<Vec<f64>> = takes.collect();
-        if takes.is_empty() {
-            return Err(NotCompared::NoMetric(which));
-        }
-        Group::new(&takes).map_err(|_| NotCompared::NoRatio(which))
+        let figures = Figures::of(takes.clone()).ok_or(NotCompared::NoMetric(which))?;
+        let group = Group::new(&self.more_is_worse(takes)).map_err(|_| NotCompared::NoRatio(which))?;
+        Ok(Side { figures, group })
     }
 
     fn takes(&self, measured: &Measured) -> Vec<f64> {
-        let Some(name) = &self.how.metric else { return numbers(&measured.wall_ns) };
-        let values = known_values(measured, name);
-        match self.better {
-            Better::Lower => values,
-            Better::Higher => values.into_iter().map(f64::recip).collect(),
+        self.how.metric.as_ref().map_or_else(|| numbers(&measured.wall_ns), |name| known_values(measured, name))
+    }
+
+    fn more_is_worse(&self, mut takes: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+        if self.better == Better::Higher {
+            takes.iter_mut().flatten().for_each(|value| *value = value.recip());
         }
+        takes
     }
 
     /// Turns what was compared back into what was measured.
-    fn shown(&self, found: Comparison) -> Pair {
-        let (verdict, floor) = (found.verdict, found.floor);
-        let (a, b) = (SideFigures::of(found.a), SideFigures::of(found.b));
-        let pair = Pair { a, b, difference: found.difference, interval: found.interval, floor, verdict };
-        match self.better {
-            Better::Lower => pair,
-            Better::Higher => pair.reciprocal(),
-        }
+    fn shown(&self, found: Comparison, a: Figures, b: Figures) -> Pair {
+        let Comparison { difference, interval, floor, verdict, .. } = found;
+        let pair = Pair { a, b, difference, interval, floor, verdict };
+        if self.better == Better::Higher { pair.turned() } else { pair }
     }
 }
 
-impl SideFigures {
-    fn of(level: Level) -> Self {
-        Self {
-            median: level.typical,
-            interval: level.interval,
-            processes: level.processes,
-            takes: level.takes,
-            between: level.between,
-            within: level.within,
-        }
-    }
-
-    fn reciprocal(self) -> Self {
-        Self { median: self.median.recip(), interval: turned(self.interval, f64::recip), ..self }
-    }
+/// One side of a case: as it is told, and as it is compared.
+struct Side {
+    figures: Figures,
+    group: Group,
 }
 
 impl Pair {
-    fn reciprocal(self) -> Self {
+    /// The pair with the differences of reciprocals turned into those of the values.
+    fn turned(self) -> Self {
         let turn = |change: f64| (1.0 + change).recip() - 1.0;
         let verdict = match self.verdict {
             Verdict::Unclear(Reason::TooWide { furthest }) => {
@@ -316,18 +287,8 @@ impl Pair {
             }
             verdict => verdict,
         };
-        Self {
-            a: self.a.reciprocal(),
-            b: self.b.reciprocal(),
-            difference: turn(self.difference),
-            interval: turned(self.interval, turn),
-            floor: self.floor,
-            verdict,
-        }
+        let Interval { low, high, level } = self.interval;
+        let interval = Interval { low: turn(high), high: turn(low), level };
+        Self { difference: turn(self.difference), interval, verdict, ..self }
     }
-}
-
-/// Passes both ends through a falling function.
-fn turned(interval: Interval, falling: impl Fn(f64) -> f64) -> Interval {
-    Interval { low: falling(interval.high), high: falling(interval.low), level: interval.level }
 }

@@ -139,8 +139,9 @@ impl fmt::Display for Doubt {
             ),
             Self::Outliers { takes, of, furthest } => write!(
                 f,
-                "{takes} of {of} takes stand apart, the furthest at {} x the median; something else ran or allocated. \
-                 They are kept, and the median hardly heeds them. Next: read p95 and the largest beside the median.",
+                "{takes} of {of} takes {} apart, the furthest at {} x the median (limit: 1.5, or 1.1 if more than 5 % \
+                 do); something else ran or allocated. They are kept, and the median hardly heeds them. Next: read p95 and the largest beside the median.",
+                if *takes == 1 { "stands" } else { "stand" },
                 three_figures(*furthest)
             ),
             Self::TimeUp { reach, within, at_most_ns } => time_up(f, *reach, *within, *at_most_ns),
@@ -173,9 +174,13 @@ fn beyond_limit(f: &mut fmt::Formatter<'_>, x_limit: f64, bound: Bound) -> fmt::
 fn slow_start(f: &mut fmt::Formatter<'_>, slow: &SlowStart, warmup: WarmUp) -> fmt::Result {
     let (slowest, rest) = (time(slow.slowest), time(slow.rest));
     if slow.count == 1 {
-        write!(f, "the first take that counts took {slowest}, the others {rest} (median)")?;
+        write!(f, "the first take that counts took {slowest}, the others {rest} (median; limit: 5 % more)")?;
     } else {
-        write!(f, "the first {} takes that count took up to {slowest}, the others {rest} (median)", slow.count)?;
+        write!(
+            f,
+            "the first {} takes that count took up to {slowest}, the others {rest} (median; limit: 5 % more)",
+            slow.count
+        )?;
     }
     write!(f, "; early calls often pay for allocation and loading. Next: ")?;
     match warmup {
@@ -190,7 +195,10 @@ fn never_steady(f: &mut fmt::Formatter<'_>, processes: usize, of: usize) -> fmt:
     } else {
         write!(f, "the takes never became steady")?;
     }
-    write!(f, ", so their median is of something that moves. Next: `laptime warmup` shows how they run.")
+    write!(
+        f,
+        " (limit: the last third of them), so their median is of something that moves. Next: `laptime warmup` shows how they run."
+    )
 }
 
 fn time_up(f: &mut fmt::Formatter<'_>, reach: Option<f64>, within: f64, at_most_ns: u64) -> fmt::Result {

@@ -22,9 +22,7 @@ mod warmup;
 pub use self::{
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, cases},
-    compare::{
-        Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, SideFigures, Tally, Which, compare, metrics,
-    },
+    compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
     differences::{Difference, differences},
     doubt::Doubt,
     doubts::{Told, doubts},

@@ -66,6 +66,13 @@ pub(crate) fn single(cell: &Cell) -> String {
     }
 }
 
+/// Writes values that are to be compared by eye, each with the unit they share: `18.40 GiB`, `5.900 GiB`.
+pub(crate) fn in_one_unit<const N: usize>(cells: [Cell; N]) -> [String; N] {
+    let scale = Scale::of(cells.iter());
+    let unit = |cell: &Cell| scale.unit_name(cell).map_or_else(String::new, |unit| format!(" {unit}"));
+    cells.each_ref().map(|cell| scale.write(cell) + &unit(cell))
+}
+
 fn shown<'a>(column: &Column, scale: &Scale, cells: impl Iterator<Item = &'a Cell> + Clone) -> Shown {
     let mut texts: Vec<String> = cells.clone().map(|cell| scale.write(cell)).collect();
     let is_numeric = cells.clone().all(is_number);
@@ -152,6 +159,7 @@ impl Scale {
             Cell::Empty => String::new(),
             Cell::Text(text) | Cell::Tree { label: text, .. } => visible(text).into_owned(),
             Cell::Count(number) => figures::count(*number),
+            Cell::Whole(number) => number.to_string(),
             Cell::Number(number) => figures::plain(*number, self.is_whole),
             Cell::Nanos(nanos) => figures::amount(*nanos, self.time),
             Cell::Share(share) => figures::per_cent(*share),
@@ -201,8 +209,14 @@ mod tests {
     }
 
     #[test]
+    fn values_to_be_compared_share_a_unit() {
+        assert_eq!(in_one_unit([Cell::Nanos(84_000_000), Cell::Nanos(3_000_000)]), ["84.00 ms", "3.000 ms"]);
+    }
+
+    #[test]
     fn a_single_value_carries_its_unit() {
         let cells = [Cell::Nanos(84_123_456), Cell::Share(0.5), Cell::Count(1200), Cell::Empty];
         assert_eq!(cells.each_ref().map(single), ["84.12 ms", "50.0 %", "1,200", ""]);
+        assert_eq!(single(&Cell::Whole(65_536)), "65536");
     }
 }

@@ -29,6 +29,7 @@ impl<'a> From<&'a Cell> for Machine<'a> {
             Cell::Tree { path, .. } => Self::Text(path),
             Cell::Bool(yes) => Self::Bool(*yes),
             Cell::Count(number) | Cell::Bytes(number) => Self::Digits(number.to_string()),
+            Cell::Whole(number) => Self::Digits(number.to_string()),
             Cell::Number(number) | Cell::Share(number) | Cell::Change(number) => Self::Digits(shortest(*number)),
             Cell::Nanos(nanos) => Self::Digits(milliseconds(*nanos)),
         }

@@ -174,6 +174,8 @@ pub enum Cell {
     },
     /// How many.
     Count(u64),
+    /// A whole number that names something, such as a size: no commas.
+    Whole(i64),
     /// A plain number; one that is not finite counts as missing.
     Number(f64),
     /// A duration in nanoseconds; machines see milliseconds.

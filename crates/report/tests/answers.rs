@@ -8,6 +8,7 @@ mod made;
 use blessed::{compare_others, compare_text};
 use laptime_analyze::{Comparing, RunResults, cases, compare, doubts, warmup};
 use laptime_report::{Table, tables};
+use laptime_trace::run::Outcome;
 
 fn compare_all(name: &str, table: &Table) {
     compare_text(name, table, 80);
@@ -46,6 +47,50 @@ fn a_comparison_of_a_rate_looks_right() {
 }
 
 #[test]
+fn many_comparisons_are_told_with_the_chance_of_a_false_alarm() {
+    let sizes = |around: f64| {
+        let process = |size: i64, run: u32| {
+            let measured = made::measured(made::takes(around, run, 20, 0.01), 1.0, made::work(1));
+            made::result(made::case("dense", size), run, Outcome::Measured(measured))
+        };
+        (1..=20).flat_map(|size| (0..3).map(move |run| process(size, run))).collect::<Vec<_>>()
+    };
+    let (before, after) = (sizes(1e6), sizes(1.2e6));
+    let sides = [&before, &after].map(|results| RunResults { run: None, results });
+    let table = tables::compare(&compare(&sides[0], &sides[1], &Comparing::default()));
+    assert_eq!(table.notes[0], "20 cases compared, b against a: 0 faster, 20 slower, 0 same, 0 unclear.");
+    assert!(table.notes[1].starts_with("Of 20 comparisons at least one"), "{:?}", table.notes);
+    assert!(table.notes[1].contains("with a chance of up to 40 %"), "{:?}", table.notes);
+}
+
+#[test]
+fn many_reasons_are_told_up_to_a_number() {
+    let skipped = |size: i64| Outcome::Skipped { reason: format!("size {size} is odd") };
+    let results: Vec<_> = (0..11).map(|size| made::result(made::case("dense", size), 0, skipped(size))).collect();
+    let notes = tables::cases(&cases(&results, None), &[]).notes;
+    assert_eq!((notes.len(), notes[0].as_str()), (9, "`seq_len=0`: skipped: size 0 is odd."));
+    assert_eq!(notes[8], "3 more reasons are in the column `reason` of csv, tsv, json and jsonl.");
+}
+
+#[test]
+fn cases_that_share_a_reason_share_a_sentence() {
+    let skipped = || Outcome::Skipped { reason: "no GPU".into() };
+    let results: Vec<_> = (0..5).map(|size| made::result(made::case("dense", size), 0, skipped())).collect();
+    let notes = tables::cases(&cases(&results, None), &[]).notes;
+    assert_eq!(notes, ["`seq_len=0`, `seq_len=1`, `seq_len=2` and 2 more: skipped: no GPU."]);
+}
+
+#[test]
 fn warm_ups_look_right() {
     compare_all("warmup", &tables::warmup(&warmup(&made::cold())));
+}
+
+#[test]
+fn the_docs_show_the_tables_as_they_are() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (page, file) in [("bench", "cases"), ("compare", "compare"), ("warmup", "warmup")] {
+        let text = std::fs::read_to_string(root.join(format!("../../docs/{page}.md"))).unwrap();
+        let shown = std::fs::read_to_string(root.join(format!("tests/data/{file}_80.txt"))).unwrap();
+        assert!(text.contains(&shown), "docs/{page}.md does not show {file}_80.txt");
+    }
 }

@@ -64,7 +64,7 @@ impl Source {
 
 fn value(value: &AxisValue) -> Cell {
     match value {
-        AxisValue::Int(whole) => u64::try_from(*whole).map_or(Cell::Number(*whole as f64), Cell::Count),
+        AxisValue::Int(whole) => Cell::Whole(*whole),
         AxisValue::Float(number) => Cell::Number(*number),
         AxisValue::Bool(yes) => Cell::Bool(*yes),
         AxisValue::Text(name) => Cell::text(name),
@@ -115,12 +115,7 @@ impl Axes {
     /// Tells people what all cases have in common.
     pub(super) fn add_common(&self, table: &mut Table, id: &CaseId) {
         for axis in self.marks.iter().filter(|axis| !axis.varies) {
-            let value = match axis.source.cell(id) {
-                // A size among words is read as a name: 4096, not 4,096.
-                Cell::Count(whole) => Cell::text(whole.to_string()),
-                cell => cell,
-            };
-            table.human_fact(axis.source.name().to_owned(), value);
+            table.human_fact(axis.source.name().to_owned(), axis.source.cell(id));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The cases of a benchmark as a table.
 
 use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, MetricFigures, Told};
-use laptime_trace::run::{Steady, Traffic};
+use laptime_trace::run::{Steady, StopReason, Traffic};
 
 use super::{
     axes::{Axes, Taken},
@@ -67,7 +67,6 @@ fn figure_columns(answer: &Cases) -> Vec<Column> {
     let in_median = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("median_ms");
     vec![
         some(|case| case.measured.is_none(), Column::new("outcome", "outcome")),
-        some(several, Column::new("processes", "processes").drop(4)),
         Column::new("n", "n"),
         Column::new("median_ms", "median"),
         in_median("median_lo_ms", "low"),
@@ -81,6 +80,7 @@ fn figure_columns(answer: &Cases) -> Vec<Column> {
         Column::new("p99_ms", "p99").machine_only(),
         Column::new("between", "between").drop(8),
         Column::new("within", "within").drop(9),
+        some(several, Column::new("processes", "processes").drop(4)),
     ]
 }
 
@@ -102,6 +102,7 @@ fn other_columns() -> Vec<Column> {
         machine("first_take_ms"),
         machine("warmup_takes"),
         machine("stopped"),
+        machine("reach"),
         machine("steady"),
         machine("outliers"),
         machine("troubled_processes"),
@@ -135,7 +136,6 @@ fn wall_cells(wall: Option<&Figures>) -> [Cell; 14] {
     let share = |figure: fn(&Figures) -> Option<f64>| Cell::from(wall.and_then(figure).map(Cell::Share));
     let count = |figure: fn(&Figures) -> usize| Cell::from(wall.map(|wall| Cell::Count(figure(wall) as u64)));
     [
-        count(|wall| wall.processes),
         count(|wall| wall.n),
         time(|wall| Some(wall.median)),
         time(|wall| wall.interval.map(|interval| interval.low)),
@@ -149,6 +149,7 @@ fn wall_cells(wall: Option<&Figures>) -> [Cell; 14] {
         time(|wall| wall.p99),
         share(|wall| wall.between),
         share(|wall| wall.within),
+        count(|wall| wall.processes),
     ]
 }
 
@@ -172,7 +173,7 @@ fn limit_cells(measured: Option<&MeasuredFigures>) -> [Cell; 7] {
     ]
 }
 
-fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 9] {
+fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 10] {
     let mib = |bytes: u64| Cell::Number(bytes as f64 / f64::from(1 << 20));
     let told = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
     [
@@ -182,10 +183,21 @@ fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 9] {
         told(|figures| nanos(Some(figures.check_ns))),
         told(|figures| nanos(Some(figures.first_take_ns))),
         told(|figures| Cell::Count(figures.warmup_takes as u64)),
-        told(|figures| Cell::text(figures.stopped.to_string())),
+        told(|figures| Cell::text(stopped(figures.stopped).0)),
+        told(|figures| Cell::from(stopped(figures.stopped).1.map(Cell::Share))),
         told(|figures| Cell::text(steady(figures.steady))),
         told(|figures| Cell::Count(figures.course.outliers as u64)),
     ]
+}
+
+/// Why sampling stopped, and how far the interval then reached, as a share of the median.
+fn stopped(reason: StopReason) -> (&'static str, Option<f64>) {
+    match reason {
+        StopReason::Takes(_) => ("takes", None),
+        StopReason::Narrow { reach } => ("narrow", Some(reach)),
+        StopReason::TimeUp { reach } => ("time_up", reach),
+        StopReason::Interrupted => ("interrupted", None),
+    }
 }
 
 fn steady(steady: Steady) -> &'static str {

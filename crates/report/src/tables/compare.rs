@@ -1,6 +1,6 @@
 //! The comparison of two runs as a table.
 
-use laptime_analyze::{Compared, ComparedCase, Difference, NotCompared, Pair, SideFigures, Tally, Trouble, Which};
+use laptime_analyze::{Compared, ComparedCase, Difference, Figures, NotCompared, Pair, Tally, Trouble, Which};
 use laptime_stats::{Origin, Reason, Verdict};
 
 use super::{
@@ -30,49 +30,57 @@ pub fn compare(answer: &Compared) -> Table {
     table
 }
 
-fn is_time(answer: &Compared) -> bool {
-    answer.metric == "wall_ms"
+/// The columns of the values, then those of the difference and of the sides.
+fn columns(answer: &Compared) -> Vec<Column> {
+    let others = [difference_columns(), side_columns()].concat();
+    let mut columns = value_columns(answer, &mut Taken::by(&others));
+    columns.extend(others);
+    columns
 }
 
-fn columns(answer: &Compared) -> Vec<Column> {
-    let (middle, unit) = if is_time(answer) { ("median", "_ms") } else { (answer.metric.as_str(), "") };
-    let key = |side: char, end: &str| format!("{side}_{middle}{end}{unit}");
-    let shared = |side: char, end: &str| Column::new(key(side, end), "").in_unit_of(key('a', ""));
-    let machine = |key: &'static str| Column::new(key, "").machine_only();
+/// The typical value of each side with its interval: times in milliseconds, or the metric under its name.
+fn value_columns(answer: &Compared, taken: &mut Taken) -> Vec<Column> {
+    let (middle, unit) = answer.metric.as_deref().map_or(("median", "_ms"), |metric| (metric, ""));
+    let mut columns: Vec<Column> = Vec::new();
+    for (side, end) in ["a", "b"].into_iter().flat_map(|side| ["", "_lo", "_hi"].map(|end| (side, end))) {
+        let column = Column::new(taken.take(&format!("{side}_{middle}{end}{unit}")), side);
+        let column = if end.is_empty() { column } else { column.machine_only() };
+        let scale = columns.first().map_or(column.key.clone(), |first| first.key.clone());
+        columns.push(column.in_unit_of(scale));
+    }
+    columns
+}
+
+fn difference_columns() -> Vec<Column> {
     vec![
-        Column::new(key('a', ""), "a"),
-        shared('a', "_lo").machine_only(),
-        shared('a', "_hi").machine_only(),
-        Column { label: "b".into(), ..shared('b', "") },
-        shared('b', "_lo").machine_only(),
-        shared('b', "_hi").machine_only(),
         Column::new("difference", "change"),
         Column::new("difference_lo", "from").drop(2),
         Column::new("difference_hi", "to").drop(2),
         Column::new("noise_floor", "floor").drop(4),
-        machine("noise_floor_from"),
+        Column::new("noise_floor_from", "").machine_only(),
         Column::new("verdict", "verdict"),
         Column::new("why", "why").human_only().drop(3),
-        machine("reason"),
-        machine("a_n"),
-        machine("a_processes"),
-        machine("a_between"),
-        machine("a_within"),
-        machine("b_n"),
-        machine("b_processes"),
-        machine("b_between"),
-        machine("b_within"),
+        Column::new("reason", "").machine_only(),
     ]
+}
+
+fn side_columns() -> Vec<Column> {
+    let keys = ["a_n", "a_processes", "a_between", "a_within", "b_n", "b_processes", "b_between", "b_within"];
+    keys.map(|key| Column::new(key, "").machine_only()).to_vec()
 }
 
 fn cells(answer: &Compared, case: &ComparedCase) -> Vec<Cell> {
     let pair = case.pair.as_ref().ok();
-    let value = |value: f64| if is_time(answer) { nanos(Some(value)) } else { Cell::Number(value) };
-    let ends = |side: &SideFigures| [side.median, side.interval.low, side.interval.high];
+    let value = |value: Option<f64>| match answer.metric.is_none() {
+        true => nanos(value),
+        false => Cell::from(value.map(Cell::Number)),
+    };
     let change = |change: fn(&Pair) -> f64| Cell::from(pair.map(|pair| Cell::Change(change(pair))));
     let mut cells = Vec::new();
     for side in [pair.map(|pair| pair.a), pair.map(|pair| pair.b)] {
-        cells.extend(side.map_or([Cell::Empty, Cell::Empty, Cell::Empty], |side| ends(&side).map(value)));
+        let ends = side.and_then(|side| side.interval);
+        let values = [side.map(|side| side.median), ends.map(|ends| ends.low), ends.map(|ends| ends.high)];
+        cells.extend(values.map(value));
     }
     cells.extend([
         change(|pair| pair.difference),
@@ -89,10 +97,10 @@ fn cells(answer: &Compared, case: &ComparedCase) -> Vec<Cell> {
     cells
 }
 
-fn side_cells(side: Option<&SideFigures>) -> [Cell; 4] {
-    let count = |count: fn(&SideFigures) -> usize| Cell::from(side.map(|side| Cell::Count(count(side) as u64)));
-    let share = |share: fn(&SideFigures) -> Option<f64>| Cell::from(side.and_then(share).map(Cell::Share));
-    [count(|side| side.takes), count(|side| side.processes), share(|side| side.between), share(|side| side.within)]
+fn side_cells(side: Option<&Figures>) -> [Cell; 4] {
+    let count = |count: fn(&Figures) -> usize| Cell::from(side.map(|side| Cell::Count(count(side) as u64)));
+    let share = |share: fn(&Figures) -> Option<f64>| Cell::from(side.and_then(share).map(Cell::Share));
+    [count(|side| side.n), count(|side| side.processes), share(|side| side.between), share(|side| side.within)]
 }
 
 fn origin(origin: Origin) -> &'static str {
@@ -132,21 +140,15 @@ fn why(case: &ComparedCase) -> Option<&'static str> {
 
 /// The reason in a sentence.
 fn reason(case: &ComparedCase) -> Option<String> {
-    let [a, b] = &case.troubles;
-    let told = |which: Which, troubles: &[Trouble]| {
-        let what = troubles.first().map_or_else(
-            || "not measured".to_owned(),
-            |trouble| format!("{}: {}", trouble.kind.word().replace('_', " "), troubles::reason(&trouble.kind)),
-        );
-        format!("in {}, {what}", which.letter())
-    };
+    let [a, b] = case.troubles.each_ref().map(|troubles| trouble(troubles));
     match &case.pair {
         Ok(Pair { verdict: Verdict::Unclear(reason), .. }) => Some(reason.to_string()),
         Ok(_) => None,
         Err(NotCompared::OnlyIn(which)) => Some(format!("only in {}", which.letter())),
-        Err(NotCompared::NotMeasured(Which::A)) => Some(told(Which::A, a)),
-        Err(NotCompared::NotMeasured(Which::B)) => Some(told(Which::B, b)),
-        Err(NotCompared::NotMeasuredInBoth) => Some(format!("{}; {}", told(Which::A, a), told(Which::B, b))),
+        Err(NotCompared::NotMeasured(Which::A)) => Some(format!("in a, {a}")),
+        Err(NotCompared::NotMeasured(Which::B)) => Some(format!("in b, {b}")),
+        Err(NotCompared::NotMeasuredInBoth) if a == b => Some(format!("in a and b, {a}")),
+        Err(NotCompared::NotMeasuredInBoth) => Some(format!("in a, {a}; in b, {b}")),
         Err(NotCompared::NoMetric(which)) => Some(format!("{} does not have the metric", which.letter())),
         Err(NotCompared::NoRatio(which)) => {
             Some(format!("in {}, a value is 0 or negative and has no ratio to others", which.letter()))
@@ -154,14 +156,19 @@ fn reason(case: &ComparedCase) -> Option<String> {
     }
 }
 
+fn trouble(troubles: &[Trouble]) -> String {
+    let told =
+        |trouble: &Trouble| format!("{}: {}", trouble.kind.word().replace('_', " "), troubles::reason(&trouble.kind));
+    troubles.first().map_or_else(|| "not measured".to_owned(), told)
+}
+
 fn add_facts(table: &mut Table, answer: &Compared, axes: &Axes) {
     if let Some(first) = answer.cases.first() {
         axes.add_common(table, &first.id);
     }
-    if is_time(answer) {
-        table.machine_fact("metric", Cell::text(&answer.metric));
-    } else {
-        table.fact("metric", "metric", Cell::text(&answer.metric));
+    match &answer.metric {
+        Some(metric) => table.fact("metric", "metric", Cell::text(metric)),
+        None => table.machine_fact("metric", Cell::text("wall_ms")),
     }
     if let Some([a, b]) = &answer.commits {
         table.fact("a_commit", "a: commit", Cell::text(a));
@@ -212,10 +219,10 @@ fn add_overall(table: &mut Table, tally: &Tally) {
     ));
     if tally.compared() >= MANY {
         table.note(format!(
-            "Of {} comparisons without any difference up to {:.1} would still be called faster or slower, so a single \
-             verdict should come back in a second run before it is believed.",
+            "Of {} comparisons at least one is called faster or slower though nothing changed with a chance of up to \
+             {:.0} %, so a single verdict should come back in a second run before it is believed.",
             tally.compared(),
-            tally.expected_false_alarms()
+            100.0 * tally.false_alarm_chance()
         ));
     }
 }
@@ -258,10 +265,12 @@ fn add_not_compared(table: &mut Table, answer: &Compared, axes: &Axes) {
             None => reasons.push((reason, vec![case])),
         }
     }
-    for (reason, cases) in reasons {
+    let more = reasons.len().saturating_sub(troubles::MOST);
+    for (reason, cases) in reasons.into_iter().take(troubles::MOST) {
         let names = axes.names(cases.iter().map(|case| &case.id));
         table.note(format!("{}: {}.", troubles::capital(&names), reason.trim_end_matches('.')));
     }
+    troubles::add_more(table, more);
 }
 
 /// Tells of compared cases that lack processes.

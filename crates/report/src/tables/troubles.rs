@@ -3,10 +3,13 @@
 use laptime_analyze::{CaseId, Trouble, TroubleKind};
 
 use super::axes::Axes;
-use crate::{Cell, Table, layout::single};
+use crate::{
+    Cell, Table,
+    layout::{in_one_unit, single},
+};
 
 /// Sentences of this kind that a table tells at most.
-const MOST: usize = 8;
+pub(super) const MOST: usize = 8;
 
 /// Why there are no figures, in words.
 pub(super) fn reason(kind: &TroubleKind) -> String {
@@ -21,10 +24,13 @@ pub(super) fn reason(kind: &TroubleKind) -> String {
 
 fn memory(needed: Option<u64>, available: Option<u64>) -> String {
     let size = |bytes: u64| single(&Cell::Bytes(bytes));
-    match (needed.map(size), available.map(size)) {
-        (Some(needed), Some(available)) => format!("needs {needed}, has {available}"),
-        (Some(needed), None) => format!("needs {needed}"),
-        (None, Some(available)) => format!("has {available}, which is not enough"),
+    match (needed, available) {
+        (Some(needed), Some(available)) => {
+            let [needed, available] = in_one_unit([needed, available].map(Cell::Bytes));
+            format!("needs {needed}, has {available}")
+        }
+        (Some(needed), None) => format!("needs {}", size(needed)),
+        (None, Some(available)) => format!("has {}, which is not enough", size(available)),
         (None, None) => "the device has too little memory".to_owned(),
     }
 }
@@ -52,8 +58,15 @@ pub(super) fn add_notes<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator
     for (sentence, ids) in sentences.into_iter().take(MOST) {
         table.note(format!("{}: {sentence}.", capital(&axes.names(ids.into_iter()))));
     }
-    if more > 0 {
-        table.note(format!("{more} more reasons are in the column `reason` of csv, tsv, json and jsonl."));
+    add_more(table, more);
+}
+
+/// Says where the reasons are that are not told.
+pub(super) fn add_more(table: &mut Table, more: usize) {
+    match more {
+        0 => {}
+        1 => table.note("One more reason is in the column `reason` of csv, tsv, json and jsonl."),
+        more => table.note(format!("{more} more reasons are in the column `reason` of csv, tsv, json and jsonl.")),
     }
 }
 

@@ -7,10 +7,14 @@ use super::{
     cases::nanos,
     troubles,
 };
-use crate::{Cell, Column, Table, curve::curve, layout::single};
+use crate::{
+    Cell, Column, Table,
+    curve::curve,
+    layout::{in_one_unit, single},
+};
 
 /// The takes that the curve shows.
-const SHOWN: usize = 16;
+const SHOWN: usize = 12;
 
 /// An average that is off by less is not worth a word.
 const LEAST_ERROR: f64 = 0.01;
@@ -112,8 +116,8 @@ fn add_averaged(table: &mut Table, answer: &WarmUps, axes: &Axes) {
 }
 
 fn sentence(averaged: Averaged) -> String {
-    let time = |value: f64| single(&nanos(Some(value)));
-    let std = averaged.std_ns.map_or_else(String::new, |std| format!(" ± {}", time(std)));
-    let error = single(&Cell::Change(averaged.error));
-    format!("{}{std} where the steady median is {}: {error} off", time(averaged.mean_ns), time(averaged.steady_ns))
+    let times = [Some(averaged.mean_ns), averaged.std_ns, Some(averaged.steady_ns)];
+    let [mean, std, steady] = in_one_unit(times.map(nanos));
+    let spread = if std.is_empty() { mean } else { format!("{mean} ± {std}") };
+    format!("{spread} where the steady median is {steady}: {} off", single(&Cell::Change(averaged.error)))
 }

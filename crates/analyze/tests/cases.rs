@@ -1,0 +1,128 @@
+//! The figures of cases with known answers.
+
+mod made;
+
+use laptime_analyze::{CaseFigures, MeasuredFigures, TroubleKind, cases};
+use laptime_stats::{Group, Sorted, Summary};
+use laptime_trace::run::{
+    Better, CaseResult, Measured, Metric, Outcome, PeakFlops, Peaks, SCHEMA, Steady, StopReason, Traffic, Work,
+};
+use made::{measured, processes, result, steady, took};
+
+fn only(results: &[CaseResult]) -> MeasuredFigures {
+    let mut found = cases(results, None).cases;
+    assert_eq!(found.len(), 1);
+    found.remove(0).measured.expect("the case was measured")
+}
+
+#[test]
+fn one_process_is_summed_up_by_its_takes() {
+    let takes = steady(1000, 30);
+    let wall = only(&[measured(1, 0, takes.clone())]).wall;
+    let sorted = Sorted::<f64>::from_unsorted(takes.iter().map(|&take| take as f64).collect()).unwrap();
+    let summary = Summary::of(&sorted, 1).unwrap();
+    assert_eq!((wall.n, wall.processes, wall.median, wall.mean), (30, 1, summary.median, summary.mean));
+    assert_eq!((wall.std, wall.min, wall.p95, wall.p99), (summary.std, summary.min, summary.p95, None));
+    assert!(wall.interval.is_some() && wall.between.is_none() && wall.within.is_some());
+}
+
+#[test]
+fn several_processes_are_summed_up_as_a_group() {
+    let results = processes(1, 1_000_000, &made::QUIET);
+    let takes = results
+        .iter()
+        .map(|result| result.measured().unwrap().wall_ns.iter().map(|&take| take as f64).collect::<Vec<_>>());
+    let group = Group::new(&takes.collect::<Vec<_>>()).unwrap();
+    let wall = only(&results).wall;
+    assert_eq!((wall.n, wall.processes, wall.median), (100, 5, group.typical()));
+    assert_eq!((wall.between, wall.within), (group.between(), group.within()));
+}
+
+#[test]
+fn a_case_is_told_by_workload_device_and_values() {
+    let mut results = vec![measured(1, 0, vec![5]), measured(2, 0, vec![5]), measured(1, 1, vec![5])];
+    results.push(CaseResult { device: "cuda:0".into(), ..measured(1, 0, vec![5]) });
+    results.push(CaseResult { workload: "copy".into(), ..measured(1, 0, vec![5]) });
+    let sizes =
+        cases(&results, None).cases.iter().map(|case| case.measured.clone().unwrap().wall.n).collect::<Vec<_>>();
+    assert_eq!(sizes, [2, 1, 1, 1]);
+}
+
+#[test]
+fn a_case_of_which_some_processes_failed_is_measured_and_has_failed() {
+    let failed = Outcome::Failed { errors: vec!["no".into()], wall_ns: vec![4] };
+    let found = cases(&[measured(1, 0, vec![5]), result(1, 1, failed)], None);
+    assert!(found.has_failed());
+    let CaseFigures { troubles, measured, .. } = &found.cases[0];
+    assert_eq!(troubles[0].kind, TroubleKind::Failed { errors: vec!["no".into()], takes: 1 });
+    assert_eq!((found.cases[0].outcome(), measured.as_ref().unwrap().wall.processes), ("measured", 1));
+}
+
+#[test]
+fn what_was_not_measured_keeps_its_reason() {
+    let none = Outcome::OutOfMemory { needed_bytes: Some(9), available_bytes: None };
+    let found = cases(&[result(1, 0, none), result(2, 0, Outcome::Skipped { reason: "odd".into() })], None);
+    assert!(!found.has_failed());
+    assert_eq!(found.cases.iter().map(CaseFigures::outcome).collect::<Vec<_>>(), ["out_of_memory", "skipped"]);
+    assert_eq!(
+        found.cases[0].troubles[0].kind,
+        TroubleKind::OutOfMemory { needed_bytes: Some(9), available_bytes: None }
+    );
+}
+
+#[test]
+fn metrics_are_summed_up_over_the_takes_that_have_one() {
+    let values = vec![Some(3.0), None, Some(5.0), Some(f64::NAN)];
+    let metrics = vec![
+        Metric { name: "tok_s".into(), better: Better::Higher, values },
+        Metric { name: "never_ms".into(), better: Better::Lower, values: vec![None] },
+    ];
+    let found = only(&[result(1, 0, Outcome::Measured(Measured { metrics, ..took(vec![1, 2, 3, 4]) }))]);
+    assert_eq!(found.metrics.len(), 1);
+    assert_eq!((found.metrics[0].figures.n, found.metrics[0].figures.median), (2, 4.0));
+}
+
+#[test]
+fn peaks_count_for_their_device_alone() {
+    let work = Work { flops: 500, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
+    let results = [result(1, 0, Outcome::Measured(Measured { work: Some(work), ..took(vec![10; 6]) }))];
+    let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, low: 1.0, high: 1.0, size: 1, threads: 1 };
+    let peaks = |device: &str| Peaks {
+        schema: SCHEMA,
+        machine: String::new(),
+        device: device.into(),
+        measured: String::new(),
+        flops: vec![flops.clone()],
+        bandwidth: Vec::new(),
+    };
+    let x_limit = |device: &str| {
+        let found = cases(&results, Some(&peaks(device)));
+        found.cases[0].measured.as_ref().unwrap().limits.unwrap().x_limit
+    };
+    assert_eq!((x_limit("cpu"), x_limit("cuda:0")), (Some(2.0), None));
+}
+
+#[test]
+fn memory_is_the_most_and_the_beginning_the_median_of_processes() {
+    let process = |run: u32, nanos: u64, peak: u64| {
+        let warmup_ns = if run == 0 { vec![] } else { vec![3 * nanos] };
+        let measured =
+            Measured { prepare_ns: nanos, check_ns: 2 * nanos, warmup_ns, peak_bytes: Some(peak), ..took(vec![nanos]) };
+        result(1, run, Outcome::Measured(measured))
+    };
+    let found = only(&[process(0, 10, 7), process(1, 20, 9), process(2, 40, 8)]);
+    assert_eq!((found.prepare_ns, found.check_ns, found.first_take_ns), (20.0, 40.0, 60.0));
+    assert_eq!((found.peak_bytes, found.peak_rss_bytes, found.warmup_takes), (Some(9), None, 1));
+}
+
+#[test]
+fn the_least_certain_process_says_how_it_ended() {
+    let process =
+        |run, stopped, steady| result(1, run, Outcome::Measured(Measured { stopped, steady, ..took(vec![5; 6]) }));
+    let found = only(&[
+        process(0, StopReason::Narrow { reach: 0.01 }, Steady::Found),
+        process(1, StopReason::TimeUp { reach: Some(0.04) }, Steady::Unknown),
+        process(2, StopReason::TimeUp { reach: Some(0.03) }, Steady::Found),
+    ]);
+    assert_eq!((found.stopped, found.steady), (StopReason::TimeUp { reach: Some(0.04) }, Steady::Unknown));
+}

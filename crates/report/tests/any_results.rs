@@ -1,0 +1,189 @@
+//! What holds for the tables of any results.
+
+use std::collections::HashSet;
+
+use laptime_analyze::{Cases, Comparing, RunResults, cases, compare, doubts, warmup};
+use laptime_report::{Format, Table, TextStyle, tables, write};
+use laptime_stats::Verdict;
+use laptime_trace::run::{
+    AxisValue, Better, Case, CaseResult, Environment, Measured, Metric, Outcome, PeakFlops, Peaks, SCHEMA, Settings,
+    Steady, Stop, StopReason, Traffic, WarmUp, Work,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use unicode_width::UnicodeWidthStr;
+
+/// Names of axes and metrics, some of which the tables have columns of.
+const NAMES: [&str; 9] = ["size", "n", "device", "workload", "median_ms", "tok_s", "own_n", "a_n", "\u{1b}[31m|\n"];
+
+fn name() -> impl Strategy<Value = String> {
+    prop::sample::select(&NAMES[..]).prop_map(str::to_owned)
+}
+
+fn axis_value() -> impl Strategy<Value = AxisValue> {
+    let number = prop_oneof![Just(0.5), Just(f64::NAN), Just(-3.0)].prop_map(AxisValue::Float);
+    prop_oneof![
+        (-2..4_i64).prop_map(AxisValue::Int),
+        number,
+        any::<bool>().prop_map(AxisValue::Bool),
+        name().prop_map(AxisValue::Text)
+    ]
+}
+
+fn nanos() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 900..1100_u64, 1 => Just(0), 1 => any::<u64>()]
+}
+
+fn metric() -> impl Strategy<Value = Metric> {
+    let value = prop_oneof![Just(1.5), Just(-2.0), Just(0.0), Just(f64::INFINITY), Just(f64::NAN)];
+    let better = prop_oneof![Just(Better::Lower), Just(Better::Higher)];
+    (name(), better, vec(prop::option::of(value), 0..4)).prop_map(|(name, better, values)| Metric {
+        name,
+        better,
+        values,
+    })
+}
+
+fn measured() -> impl Strategy<Value = Measured> {
+    let steady = prop::sample::select(vec![Steady::Asked, Steady::Found, Steady::Never, Steady::Unknown]);
+    let stopped = prop::sample::select(vec![
+        StopReason::Takes(3),
+        StopReason::Narrow { reach: 0.01 },
+        StopReason::TimeUp { reach: None },
+        StopReason::Interrupted,
+    ]);
+    let work = (any::<u64>(), any::<u64>()).prop_map(|(flops, bytes)| Work {
+        flops,
+        dtype: "f32".into(),
+        bytes,
+        traffic: Traffic::Copy,
+    });
+    let times = (nanos(), nanos(), vec(nanos(), 0..3), vec(nanos(), 0..24));
+    (times, steady, stopped, vec(metric(), 0..3), prop::option::of(work), prop::option::of(any::<u64>())).prop_map(
+        |((prepare_ns, check_ns, warmup_ns, wall_ns), steady, stopped, metrics, work, peak_bytes)| Measured {
+            prepare_ns,
+            check_ns,
+            warmup_ns,
+            steady,
+            wall_ns,
+            metrics,
+            stopped,
+            peak_bytes,
+            peak_rss_bytes: None,
+            work,
+        },
+    )
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    let memory = (prop::option::of(any::<u64>()), prop::option::of(any::<u64>()));
+    prop_oneof![
+        6 => measured().prop_map(Outcome::Measured),
+        1 => any::<String>().prop_map(|reason| Outcome::Skipped { reason }),
+        1 => memory.prop_map(|(needed_bytes, available_bytes)| Outcome::OutOfMemory { needed_bytes, available_bytes }),
+        1 => vec(any::<String>(), 0..3).prop_map(|errors| Outcome::Failed { errors, wall_ns: vec![1] }),
+    ]
+}
+
+fn result() -> impl Strategy<Value = CaseResult> {
+    let axes = vec((name(), axis_value()), 0..3);
+    (axes, 0..4_u32, outcome())
+        .prop_map(|(axes, run, outcome)| CaseResult::new("matmul", "cpu", Case::new(axes), run, "", outcome))
+}
+
+fn results() -> impl Strategy<Value = Vec<CaseResult>> {
+    vec(result(), 0..8)
+}
+
+/// Results of one case in several processes, so that there is something to compare.
+fn side() -> impl Strategy<Value = Vec<CaseResult>> {
+    vec((vec(900..1100_u64, 1..6), any::<bool>()), 1..6).prop_map(|processes| {
+        let result = |(run, (takes, is_far)): (usize, (Vec<u64>, bool))| {
+            let wall_ns = takes.into_iter().map(|take| if is_far { take * 2 } else { take }).collect();
+            let measured = Measured { wall_ns, ..Measured::default() };
+            CaseResult::new("matmul", "cpu", Case::default(), run as u32, "", Outcome::Measured(measured))
+        };
+        processes.into_iter().enumerate().map(result).collect()
+    })
+}
+
+fn peaks() -> Peaks {
+    let flops = PeakFlops { dtype: "f32".into(), flops_s: 0.0, low: 0.0, high: 0.0, size: 1, threads: 1 };
+    let (machine, measured, bandwidth) = (String::new(), String::new(), Vec::new());
+    Peaks { schema: SCHEMA, machine, device: "cpu".into(), measured, flops: vec![flops], bandwidth }
+}
+
+fn all_doubts(found: &Cases) -> Vec<laptime_analyze::Told> {
+    let stop = Stop::Interval { within: 0.02, at_least: 10, at_most_ns: 1 };
+    let settings = Settings { warmup: WarmUp::Takes(0), stop, runs: 1, isolate: false, timeout_ns: None };
+    doubts(found, &settings, &Environment { load: Some(9.0), ..Environment::default() })
+}
+
+fn all_tables(a: &[CaseResult], b: &[CaseResult], metric: Option<String>) -> Vec<Table> {
+    let found = cases(a, Some(&peaks()));
+    let side = |results| RunResults { run: None, results };
+    let compared = compare(&side(a), &side(b), &Comparing { metric, ..Comparing::default() });
+    vec![tables::cases(&found, &all_doubts(&found)), tables::compare(&compared), tables::warmup(&warmup(a))]
+}
+
+fn written(table: &Table, format: Format, width: usize) -> String {
+    let mut out = Vec::new();
+    write(table, format, TextStyle { width, colour: false }, &mut out).expect("a vector takes everything");
+    String::from_utf8(out).expect("all formats are text")
+}
+
+fn mirrored(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Faster => Verdict::Slower,
+        Verdict::Slower => Verdict::Faster,
+        verdict => verdict,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn rows_for_machines_are_flat_and_have_the_same_keys(
+        a in results(), b in results(), metric in prop::option::of(name()),
+    ) {
+        for table in all_tables(&a, &b, metric) {
+            let keys = csv_header(&table);
+            prop_assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len(), "{:?}", keys);
+            for line in written(&table, Format::Jsonl, 80).lines() {
+                let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap();
+                prop_assert_eq!(row.keys().collect::<Vec<_>>(), keys.iter().collect::<Vec<_>>());
+                prop_assert!(row.values().all(|value| !value.is_object() && !value.is_array()));
+            }
+        }
+    }
+
+    #[test]
+    fn any_results_can_be_written_in_every_format_and_fit_the_terminal(
+        a in results(), b in results(), metric in prop::option::of(name()), width in 40..160_usize,
+    ) {
+        for table in all_tables(&a, &b, metric) {
+            for format in Format::ALL {
+                let text = written(&table, format, width);
+                let is_wide = |line: &str| format == Format::Text && line.width() > width;
+                prop_assert!(!text.lines().any(is_wide), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn swapping_the_runs_mirrors_the_verdict(a in side(), b in side()) {
+        let side = |results| RunResults { run: None, results };
+        let verdict = |a, b| compare(&side(a), &side(b), &Comparing::default()).cases[0].pair.as_ref().unwrap().verdict;
+        match (verdict(&a, &b), verdict(&b, &a)) {
+            (Verdict::Unclear(_), Verdict::Unclear(_)) => {}
+            (one, other) => prop_assert_eq!(one, mirrored(other)),
+        }
+    }
+}
+
+fn csv_header(table: &Table) -> Vec<String> {
+    let text = written(table, Format::Csv, 80);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    reader.headers().expect("there is a header").iter().map(str::to_owned).collect()
+}
