@@ -5,7 +5,9 @@
 //! is tested with exact times on the [`Simulated`] one. Nothing here prints: a [`Sink`] is told what happens.
 
 mod axis;
+pub mod environment;
 mod measure;
+pub mod noise;
 mod plan;
 mod simulated;
 mod sink;
