@@ -8,6 +8,7 @@ mod cases;
 mod compare;
 mod device_time;
 mod differences;
+mod doctor;
 mod doubt;
 mod doubts;
 mod figures;
@@ -24,6 +25,7 @@ pub use self::{
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, cases},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
     differences::{Difference, differences},
+    doctor::{Check, Doctor, Level, Patient, doctor},
     doubt::Doubt,
     doubts::{Told, doubts},
     figures::Figures,

@@ -6,10 +6,12 @@
 
 mod axis;
 mod children;
+pub mod environment;
 mod given;
 mod interrupt;
 mod job;
 mod measure;
+pub mod noise;
 mod plan;
 mod plan_file;
 mod profile;

@@ -64,13 +64,25 @@ fn counter() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Whether the counter runs at one rate whatever the core does, and the kernel has not found it unstable.
+/// Whether the processor says that its counter runs at one rate whatever the core does; none if it has no such counter.
 #[cfg(target_arch = "x86_64")]
-fn has_steady_counter() -> bool {
+pub fn has_invariant_counter() -> Option<bool> {
     use std::arch::x86_64::__cpuid;
     const INVARIANT: u32 = 1 << 8;
     let extended = __cpuid(0x8000_0000).eax;
-    if extended < 0x8000_0007 || __cpuid(0x8000_0007).edx & INVARIANT == 0 {
+    Some(extended >= 0x8000_0007 && __cpuid(0x8000_0007).edx & INVARIANT != 0)
+}
+
+/// Whether the processor says that its counter runs at one rate whatever the core does; none if it has no such counter.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn has_invariant_counter() -> Option<bool> {
+    None
+}
+
+/// Whether the counter runs at one rate whatever the core does, and the kernel has not found it unstable.
+#[cfg(target_arch = "x86_64")]
+fn has_steady_counter() -> bool {
+    if has_invariant_counter() != Some(true) {
         return false;
     }
     match std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource") {

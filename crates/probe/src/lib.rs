@@ -31,7 +31,7 @@ mod off;
 #[cfg(feature = "on")]
 pub use self::{
     attach::{Entered, Handle, Paused, handle, pause, recording},
-    clock::{Anchor, TickMap, Ticks, clock_name, now},
+    clock::{Anchor, TickMap, Ticks, clock_name, has_invariant_counter, now},
     decode::{FieldValue, Fields, LaneStamp, RawEvent, RawKind, events},
     device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, Resolved, SimulatedDevice, Stamp, lane},
     field::{Field, FieldKind},

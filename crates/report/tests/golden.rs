@@ -30,6 +30,17 @@ fn stages_look_right_in_all_other_formats() {
 }
 
 #[test]
+fn a_doctor_looks_right_on_a_terminal() {
+    compare_text("doctor", &tables::doctor(), 80);
+    compare_text("doctor", &tables::doctor(), 140);
+}
+
+#[test]
+fn a_doctor_looks_right_in_all_other_formats() {
+    compare_others("doctor", &tables::doctor());
+}
+
+#[test]
 fn hostile_names_do_no_harm_on_a_terminal() {
     compare_text("hostile", &tables::hostile(), 80);
     compare_text("hostile", &tables::hostile(), 140);

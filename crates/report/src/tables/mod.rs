@@ -3,10 +3,11 @@
 mod axes;
 mod cases;
 mod compare;
+mod doctor;
 mod overview;
 mod stages;
 mod top;
 mod troubles;
 mod warmup;
 
-pub use self::{cases::cases, compare::compare, stages::stages, top::top, warmup::warmup};
+pub use self::{cases::cases, compare::compare, doctor::doctor, stages::stages, top::top, warmup::warmup};

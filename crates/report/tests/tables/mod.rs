@@ -1,6 +1,10 @@
 //! The tables that the tests of this crate write down.
 
+mod doctor;
+
 use laptime_report::{Cell, Column, Table};
+
+pub use self::doctor::doctor;
 
 /// Stages of a text-to-speech run of 84 ms, four levels deep.
 pub fn stages() -> Table {

@@ -7,6 +7,7 @@
 mod case;
 mod environment;
 mod manifest;
+mod noise;
 mod peaks;
 mod result;
 mod results;
@@ -16,6 +17,7 @@ pub use self::{
     case::{AxisValue, Case, NoSuchValue},
     environment::{Build, Environment, Gpu, Machine},
     manifest::{AxisValues, RUN_FILE, Run},
+    noise::{HostClock, Noise, Steal, Watch},
     peaks::{Bandwidth, PeakFlops, Peaks},
     result::{Better, CaseResult, Measured, Metric, Outcome, Steady, StopReason, Traffic, Work},
     results::{RESULTS_FILE, Results, ResultsFile, ResultsWriter, RunFileError, read_results},

@@ -1,0 +1,239 @@
+//! Is this machine fit for measuring?
+//!
+//! [`doctor`] looks at what was gathered of a machine and heard on it, and gives a list of [`Check`]s, each with its
+//! evidence, and the smallest difference between two runs that can be told from noise.
+
+mod check;
+mod words;
+
+use laptime_trace::run::{Environment, Machine, Noise, Watch};
+
+pub use self::check::{Check, Level};
+
+/// The smallest difference that any comparison claims: its noise floor is never lower.
+const FINEST: f64 = 0.01;
+
+/// Beyond this a machine is not fit for comparing runs.
+const COARSEST: f64 = 0.1;
+
+/// What is asked about: a machine, what was heard on it, and what the program can do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Patient<'a> {
+    /// The machine and the build.
+    pub environment: &'a Environment,
+    /// What was heard.
+    pub noise: &'a Noise,
+    /// The version of NVIDIA's driver, if one is loaded.
+    pub driver: Option<&'a str>,
+    /// Whether the program was built with CUDA.
+    pub has_cuda: bool,
+    /// Whether the peaks of this machine were measured.
+    pub has_peaks: bool,
+}
+
+/// What is good and what is doubtful about a machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Doctor {
+    /// The checks, in the order in which they are told.
+    pub checks: Vec<Check>,
+    /// The smallest difference between two runs that can be told from noise here, as a share; none if nothing can,
+    /// for the build is not optimised.
+    ///
+    /// It is the largest of 1 % (no comparison claims less), the share of time that threads lost, and the spread of
+    /// their pace, alone and together. A program that loses a share of its time is slower by that share; how much of
+    /// it falls on one run and how much on the other is chance.
+    pub finest: Option<f64>,
+}
+
+impl Doctor {
+    /// The worst level of all checks.
+    pub fn level(&self) -> Level {
+        self.checks.iter().map(Check::level).max().unwrap_or(Level::Good)
+    }
+
+    /// The answer in a sentence.
+    pub fn verdict(&self) -> String {
+        match self.finest {
+            None => "This build is not optimised: its times mean nothing.".to_owned(),
+            Some(share) if share > COARSEST => {
+                let limit = words::rounded_up(COARSEST);
+                let share = words::rounded_up(share);
+                format!("This machine is too noisy to compare runs: noise of about {share} %, limit {limit} %.")
+            }
+            Some(share) => {
+                let share = words::rounded_up(share);
+                format!("This machine is fit for comparing runs down to about {share} %.")
+            }
+        }
+    }
+}
+
+/// Looks a machine over.
+pub fn doctor(patient: &Patient<'_>) -> Doctor {
+    let Environment { machine, build, load, available_bytes } = patient.environment;
+    let noise = patient.noise;
+    let mut checks = vec![
+        Check::Build {
+            profile: build.profile.clone(),
+            opt_level: build.opt_level.clone(),
+            has_assertions: build.debug_assertions,
+        },
+        governor(machine),
+        Check::Boost { is_on: machine.boost, is_intel: machine.cpu.as_ref().is_some_and(|cpu| cpu.contains("Intel")) },
+        Check::VirtualMachine { name: machine.virtual_machine.clone() },
+        Check::Quota { granted: machine.cpu_quota, cpus: machine.cpus },
+        Check::Load { load: *load, cpus: machine.cpus },
+    ];
+    checks.extend(watched(&noise.alone));
+    checks.extend(noise.together.as_ref().into_iter().flat_map(watched));
+    checks.push(Check::Steal { steal: noise.steal });
+    checks.extend(clock(machine, noise));
+    checks.push(Check::Memory { available: *available_bytes, total: machine.memory_bytes });
+    checks.push(gpu(patient));
+    checks.push(Check::Peaks { are_measured: patient.has_peaks });
+    Doctor { checks, finest: (!build.is_unoptimised()).then(|| finest(noise)) }
+}
+
+fn governor(machine: &Machine) -> Check {
+    Check::Governor { governor: machine.governor.clone(), is_virtual: machine.virtual_machine.is_some() }
+}
+
+fn watched(watch: &Watch) -> Vec<Check> {
+    let threads = watch.threads;
+    let lost = watch.lost_share().map(|share| Check::LostTime { threads, share, gaps: watch.gaps });
+    let gap = watch.lost_share().map(|_| Check::LongestGap { threads, nanos: watch.longest_gap_ns });
+    let pace = watch.pace_spread.map(|spread| Check::Pace { threads, spread });
+    lost.into_iter().chain(gap).chain(pace).collect()
+}
+
+fn clock(machine: &Machine, noise: &Noise) -> [Check; 2] {
+    let clock = &noise.clock;
+    let source = Check::ClockSource {
+        clock: clock.name.clone(),
+        kernel: machine.clock_source.clone(),
+        is_invariant: clock.is_invariant,
+    };
+    [source, Check::Clock { step_ns: clock.step_ns, reading_ns: clock.reading_ns }]
+}
+
+fn gpu(patient: &Patient<'_>) -> Check {
+    Check::Gpu {
+        gpus: patient.environment.machine.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
+        driver: patient.driver.map(str::to_owned),
+        has_cuda: patient.has_cuda,
+    }
+}
+
+fn finest(noise: &Noise) -> f64 {
+    let watches = [Some(&noise.alone), noise.together.as_ref()];
+    let heard = watches.into_iter().flatten().flat_map(|watch| [watch.lost_share(), watch.pace_spread]);
+    heard.flatten().fold(FINEST, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_trace::run::{Build, Gpu, HostClock, Steal};
+    use proptest::prelude::*;
+
+    fn quiet() -> (Environment, Noise) {
+        let watch = |threads| Watch { threads, watched_ns: 1_000, pace_spread: Some(0.001), ..Watch::default() };
+        let machine = Machine {
+            cpu: Some("AMD EPYC".into()),
+            cpus: 2,
+            memory_bytes: Some(16 << 30),
+            governor: Some("performance".into()),
+            boost: Some(false),
+            clock_source: Some("tsc".into()),
+            gpus: vec![Gpu { name: "NVIDIA H200".into(), driver: Some("580.65".into()) }],
+            ..Machine::default()
+        };
+        let build = Build { profile: "release".into(), opt_level: "3".into(), ..Build::default() };
+        let environment = Environment { machine, build, load: Some(0.05), available_bytes: Some(12 << 30) };
+        let clock = HostClock { name: "tsc".into(), is_invariant: Some(true), step_ns: Some(10.0), reading_ns: 12.0 };
+        let noise =
+            Noise { alone: watch(1), together: Some(watch(2)), steal: Some(Steal { ticks: 0, of_ticks: 40 }), clock };
+        (environment, noise)
+    }
+
+    fn examined(environment: &Environment, noise: &Noise) -> Doctor {
+        doctor(&Patient { environment, noise, driver: Some("580.65"), has_cuda: true, has_peaks: true })
+    }
+
+    /// The checks that are not good.
+    fn told(doctor: &Doctor) -> Vec<(&'static str, Level)> {
+        let checks = doctor.checks.iter().filter(|check| check.level() != Level::Good);
+        checks.map(|check| (check.word(), check.level())).collect()
+    }
+
+    #[test]
+    fn a_quiet_machine_is_good_in_all_and_gets_no_advice() {
+        let (environment, noise) = quiet();
+        let doctor = examined(&environment, &noise);
+        assert_eq!((told(&doctor), doctor.level()), (vec![], Level::Good));
+        assert!(doctor.checks.iter().all(|check| check.next().is_none() && check.meaning().is_none()));
+        assert_eq!(doctor.verdict(), "This machine is fit for comparing runs down to about 1 %.");
+    }
+
+    #[test]
+    fn a_build_without_optimisation_is_bad_and_has_no_finest_difference() {
+        let (mut environment, noise) = quiet();
+        environment.build = Build { profile: "debug".into(), opt_level: "0".into(), ..Build::default() };
+        let doctor = examined(&environment, &noise);
+        assert_eq!((told(&doctor), doctor.finest), (vec![("build", Level::Bad)], None));
+        assert_eq!(doctor.verdict(), "This build is not optimised: its times mean nothing.");
+    }
+
+    #[test]
+    fn lost_time_and_an_uneven_pace_decide_what_can_be_told() {
+        let (environment, mut noise) = quiet();
+        noise.alone.pace_spread = Some(0.0231);
+        assert_eq!(examined(&environment, &noise).finest, Some(0.0231));
+        noise.together = Some(Watch { threads: 2, watched_ns: 1_000, lost_ns: 45, gaps: 1, ..Watch::default() });
+        let doctor = examined(&environment, &noise);
+        assert_eq!(doctor.verdict(), "This machine is fit for comparing runs down to about 4.5 %.");
+        assert_eq!(told(&doctor), [("pace, 1 thread", Level::Doubt), ("lost time, all threads", Level::Doubt)]);
+    }
+
+    #[test]
+    fn beyond_the_limit_a_machine_is_not_fit() {
+        let (environment, mut noise) = quiet();
+        noise.alone.lost_ns = 310;
+        let verdict = examined(&environment, &noise).verdict();
+        assert_eq!(verdict, "This machine is too noisy to compare runs: noise of about 31 %, limit 10 %.");
+    }
+
+    #[test]
+    fn of_a_machine_that_says_nothing_nothing_is_made_up() {
+        let nothing = Environment::default();
+        let noise = Noise::default();
+        let patient = Patient { environment: &nothing, noise: &noise, driver: None, has_cuda: false, has_peaks: false };
+        let doctor = doctor(&patient);
+        let notes = ["governor", "boost", "load", "steal", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
+        let told = told(&doctor);
+        for note in notes {
+            assert!(told.contains(&note), "{note:?} is missing in {told:?}");
+        }
+        assert!(doctor.checks.iter().all(|check| !check.seen().is_empty()));
+    }
+
+    proptest! {
+        #[test]
+        fn more_noise_never_promises_more(
+            lost_ns in 0_u64..1_000,
+            more in 0_u64..1_000,
+            spread in prop::option::of(0.0..3.0_f64),
+        ) {
+            let (environment, mut noise) = quiet();
+            noise.alone = Watch { lost_ns, pace_spread: spread, ..noise.alone };
+            let less = examined(&environment, &noise).finest.unwrap();
+            noise.alone.lost_ns += more;
+            let doctor = examined(&environment, &noise);
+            prop_assert!(doctor.finest.unwrap() >= less && less >= FINEST);
+            // Whatever is not good says what it means, and whatever is good says no more.
+            for check in &doctor.checks {
+                prop_assert_eq!(check.meaning().is_some(), check.level() != Level::Good);
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! How noisy this machine is right now: threads that do nothing but read the clock, for about a quarter of a second.
+//!
+//! Between two readings lies next to nothing, so that a long step of the clock is time in which the thread did not run:
+//! an interrupt, another program, a hypervisor, a quota that was spent. And as many readings fit into one slice of time
+//! as into the next, unless the core changes its speed. The arithmetic takes any clock, and is tested with made-up ones.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use laptime_probe::{Anchor, TickMap, clock_name, has_invariant_counter, now};
+use laptime_stats::spread::{MAD_TO_STD, mad, median};
+use laptime_trace::run::{HostClock, Noise, Steal, Watch};
+
+use crate::environment::{Linux, parallelism};
+
+/// How long one thread watches alone.
+const ALONE_NS: f64 = 100e6;
+
+/// How long threads watch together: longer than the 100 ms for which a control group grants its quota.
+const TOGETHER_NS: f64 = 125e6;
+
+/// Before threads that watch together count, the kernel has this long to give each a processor of its own.
+const SETTLE_NS: f64 = 10e6;
+
+/// The slices by which the pace is told.
+const SLICE_NS: f64 = 5e6;
+
+/// A step of the clock that is longer is a gap, or one of ten readings if those take longer. A reading takes some tens
+/// of nanoseconds, the shortest interrupt about a microsecond.
+const GAP_NS: f64 = 1e3;
+
+/// Slices without which a spread is not believed.
+const FEWEST_SLICES: usize = 8;
+
+/// The rate of the clock is told by two moments so far apart.
+const RATE_NS: u64 = 5_000_000;
+
+/// Listens to this machine for about a quarter of a second.
+pub fn noise() -> Noise {
+    let nanos_a_tick = rate();
+    let clock = host_clock(nanos_a_tick);
+    let window = |length_ns: f64| Window::new(length_ns, clock.reading_ns, nanos_a_tick);
+    let before = Linux::here().steal();
+    let alone = seen(&[watch(|| now().0, window(ALONE_NS))], nanos_a_tick);
+    let threads = parallelism();
+    let together = (threads > 1).then(|| seen(&watch_together(threads, window(TOGETHER_NS)), nanos_a_tick));
+    let steal = before.zip(Linux::here().steal()).map(|(before, after)| between(before, after));
+    Noise { alone, together, steal, clock }
+}
+
+/// Nanoseconds that a tick of the probe's clock lasts.
+fn rate() -> f64 {
+    let first = Anchor::take();
+    loop {
+        let second = Anchor::take();
+        if second.nanos.saturating_sub(first.nanos) >= RATE_NS {
+            return TickMap::new(first, second).map_or(1.0, |map| map.nanos_a_tick());
+        }
+    }
+}
+
+fn host_clock(nanos_a_tick: f64) -> HostClock {
+    let mut now = || now().0;
+    HostClock {
+        name: clock_name().to_owned(),
+        is_invariant: has_invariant_counter(),
+        step_ns: smallest_step(&mut now, 100_000).map(|ticks| ticks as f64 * nanos_a_tick),
+        reading_ns: reading_ticks(&mut now, 9, 1_000) * nanos_a_tick,
+    }
+}
+
+/// The smallest step other than zero among so many readings.
+fn smallest_step(now: &mut impl FnMut() -> u64, readings: usize) -> Option<u64> {
+    let mut last = now();
+    let steps = (0..readings).filter_map(|_| {
+        let at = now();
+        let step = at.saturating_sub(last);
+        last = at;
+        (step > 0).then_some(step)
+    });
+    steps.min()
+}
+
+/// What a reading costs: the median over rounds of so many readings each.
+fn reading_ticks(now: &mut impl FnMut() -> u64, rounds: usize, readings: u32) -> f64 {
+    let mut round = || {
+        let start = now();
+        let end = (0..readings).fold(start, |_, _| now());
+        end.saturating_sub(start) as f64 / f64::from(readings)
+    };
+    let costs: Vec<f64> = (0..rounds).map(|_| round()).collect();
+    median(&costs).unwrap_or(0.0)
+}
+
+/// How long to watch, in ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Window {
+    settle: u64,
+    length: u64,
+    slice: u64,
+    gap: u64,
+}
+
+impl Window {
+    fn new(length_ns: f64, reading_ns: f64, nanos_a_tick: f64) -> Self {
+        let ticks = |nanos: f64| ((nanos / nanos_a_tick) as u64).max(1);
+        let gap_ns = GAP_NS.max(10.0 * reading_ns);
+        Self { settle: ticks(SETTLE_NS), length: ticks(length_ns), slice: ticks(SLICE_NS), gap: ticks(gap_ns) }
+    }
+}
+
+/// What one thread saw, in ticks.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Seen {
+    watched: u64,
+    gaps: u64,
+    lost: u64,
+    longest: u64,
+    /// Readings a tick, by slice.
+    paces: Vec<f64>,
+}
+
+impl Seen {
+    fn step(&mut self, ticks: u64, longest: u64) {
+        self.watched += ticks;
+        if ticks > longest {
+            self.gaps += 1;
+            self.lost += ticks;
+            self.longest = self.longest.max(ticks);
+        }
+    }
+
+    /// The spread of the paces as a share of the median.
+    fn pace_spread(&self) -> Option<f64> {
+        let (typical, deviation) = (median(&self.paces)?, mad(&self.paces)?);
+        (self.paces.len() >= FEWEST_SLICES && typical > 0.0).then(|| MAD_TO_STD * deviation / typical)
+    }
+}
+
+/// Reads a clock over and over.
+fn watch(mut now: impl FnMut() -> u64, window: Window) -> Seen {
+    let settled = now().saturating_add(window.settle);
+    let mut last = now();
+    while last < settled {
+        last = now();
+    }
+    let end = last.saturating_add(window.length);
+    let mut seen = Seen { paces: Vec::with_capacity((window.length / window.slice) as usize + 1), ..Seen::default() };
+    let (mut slice_start, mut readings) = (last, 0_u64);
+    while last < end {
+        let at = now();
+        seen.step(at.saturating_sub(last), window.gap);
+        (last, readings) = (at, readings + 1);
+        let slice = at.saturating_sub(slice_start);
+        if slice >= window.slice {
+            seen.paces.push(readings as f64 / slice as f64);
+            (slice_start, readings) = (at, 0);
+        }
+    }
+    seen
+}
+
+/// Watches on so many threads at once. A thread that cannot be started is left out.
+fn watch_together(threads: u32, window: Window) -> Vec<Seen> {
+    let go = AtomicBool::new(false);
+    let one = || {
+        while !go.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        watch(|| now().0, window)
+    };
+    thread::scope(|scope| {
+        let start = |_| thread::Builder::new().spawn_scoped(scope, one).ok();
+        let started: Vec<_> = (0..threads).filter_map(start).collect();
+        go.store(true, Ordering::Release);
+        started.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    })
+}
+
+/// Adds up what threads saw, in nanoseconds.
+fn seen(threads: &[Seen], nanos_a_tick: f64) -> Watch {
+    let nanos = |ticks: u64| (ticks as f64 * nanos_a_tick).round() as u64;
+    let sum = |of: fn(&Seen) -> u64| threads.iter().map(of).sum::<u64>();
+    let spreads: Vec<f64> = threads.iter().filter_map(Seen::pace_spread).collect();
+    Watch {
+        threads: threads.len() as u32,
+        watched_ns: nanos(sum(|seen| seen.watched)),
+        gaps: sum(|seen| seen.gaps),
+        lost_ns: nanos(sum(|seen| seen.lost)),
+        longest_gap_ns: nanos(threads.iter().map(|seen| seen.longest).max().unwrap_or(0)),
+        pace_spread: median(&spreads),
+    }
+}
+
+fn between(before: Steal, after: Steal) -> Steal {
+    Steal { ticks: after.ticks.saturating_sub(before.ticks), of_ticks: after.of_ticks.saturating_sub(before.of_ticks) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window { settle: 0, length: 1_000, slice: 100, gap: 50 };
+
+    /// A clock that goes on by 10 at each reading, and by more at those that are told.
+    fn clock(jumps: &'static [(u64, u64)]) -> impl FnMut() -> u64 {
+        let (mut reading, mut at) = (0, 0);
+        move || {
+            reading += 1;
+            at += jumps.iter().find(|(when, _)| *when == reading).map_or(10, |(_, jump)| *jump);
+            at
+        }
+    }
+
+    #[test]
+    fn an_even_clock_has_no_gaps_and_one_pace() {
+        let even = watch(clock(&[]), WINDOW);
+        assert_eq!(even, Seen { watched: 1_000, paces: vec![0.1; 10], ..Seen::default() });
+        assert_eq!(even.pace_spread(), Some(0.0));
+    }
+
+    #[test]
+    fn a_long_step_is_lost_time() {
+        let seen = watch(clock(&[(10, 80), (20, 300), (30, 50)]), WINDOW);
+        assert_eq!((seen.gaps, seen.lost, seen.longest), (2, 380, 300));
+        assert_eq!(seen.watched, 1_000);
+    }
+
+    #[test]
+    fn a_gap_before_the_threads_settled_does_not_count() {
+        let seen = watch(clock(&[(5, 400)]), Window { settle: 100, ..WINDOW });
+        assert_eq!((seen.gaps, seen.watched), (0, 1_000));
+    }
+
+    #[test]
+    fn a_core_that_changes_its_speed_spreads_the_pace() {
+        // From the second reading on, at 40, slices have ten readings and five by turns.
+        let mut at = 0_i64;
+        let speeding = move || {
+            at += if (at - 40).rem_euclid(200) < 100 { 10 } else { 20 };
+            at as u64
+        };
+        let spread = watch(speeding, WINDOW).pace_spread().unwrap();
+        assert!((spread - MAD_TO_STD * 0.025 / 0.075).abs() < 1e-9, "{spread}");
+    }
+
+    #[test]
+    fn a_few_slices_give_no_spread() {
+        assert_eq!(watch(clock(&[]), Window { length: 300, ..WINDOW }).pace_spread(), None);
+    }
+
+    #[test]
+    fn threads_are_added_up_in_nanoseconds() {
+        let one = watch(clock(&[(10, 80)]), WINDOW);
+        let other = watch(clock(&[]), WINDOW);
+        let both = seen(&[one, other], 0.5);
+        assert_eq!((both.threads, both.watched_ns, both.gaps), (2, 1_000, 1));
+        assert_eq!((both.lost_ns, both.longest_gap_ns, both.lost_share()), (40, 40, Some(0.04)));
+        assert_eq!(seen(&[], 0.5), Watch::default());
+    }
+
+    #[test]
+    fn the_step_and_the_cost_of_a_clock_are_told_by_its_readings() {
+        // A clock that stands still for three of four readings.
+        let mut readings = 0;
+        let mut coarse = || {
+            readings += 1;
+            readings / 4 * 100
+        };
+        assert_eq!(smallest_step(&mut coarse, 50), Some(100));
+        assert_eq!(reading_ticks(&mut coarse, 3, 400), 25.0);
+        assert_eq!(smallest_step(&mut || 7, 50), None);
+    }
+
+    #[test]
+    fn a_slow_clock_raises_what_counts_as_a_gap() {
+        assert_eq!(Window::new(1e6, 20.0, 0.5).gap, 2_000);
+        assert_eq!(Window::new(1e6, 400.0, 0.5).gap, 8_000);
+    }
+
+    #[test]
+    fn stolen_ticks_are_those_of_the_window() {
+        let (before, after) = (Steal { ticks: 3, of_ticks: 100 }, Steal { ticks: 5, of_ticks: 140 });
+        assert_eq!(between(before, after), Steal { ticks: 2, of_ticks: 40 });
+    }
+
+    #[test]
+    fn this_machine_is_listened_to() {
+        let noise = noise();
+        assert!(noise.alone.watched_ns >= 99_000_000 && noise.clock.reading_ns > 0.0, "{noise:?}");
+        assert_eq!(noise.together.is_some(), parallelism() > 1);
+    }
+}
