@@ -5,15 +5,15 @@ use std::{collections::HashMap, fs, path::Path};
 const MIB: u64 = 1 << 20;
 
 /// A buffer for memory traffic, in MiB, if the machine does not tell its caches.
-const UNKNOWN_MIB: i64 = 256;
+const UNKNOWN_MIB: u32 = 256;
 
 /// How many times larger than the caches a buffer for memory traffic is.
 const TIMES: u64 = 4;
 
 /// The size of a buffer that leaves the caches, in MiB: four times the largest, rounded up to a power of two.
-pub fn beyond_caches_mib() -> i64 {
+pub fn beyond_caches_mib() -> u32 {
     match largest_under(Path::new("/sys/devices/system/cpu")) {
-        Some(bytes) => (TIMES * bytes).div_ceil(MIB).next_power_of_two() as i64,
+        Some(bytes) => u32::try_from((TIMES * bytes).div_ceil(MIB).next_power_of_two()).unwrap_or(UNKNOWN_MIB),
         None => UNKNOWN_MIB,
     }
 }
@@ -75,6 +75,6 @@ mod tests {
 
     #[test]
     fn a_buffer_is_a_power_of_two() {
-        assert!((beyond_caches_mib() as u64).is_power_of_two());
+        assert!(beyond_caches_mib().is_power_of_two());
     }
 }
