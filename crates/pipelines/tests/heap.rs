@@ -8,8 +8,8 @@ use std::{
     thread,
 };
 
-use laptime_bench::Device;
-use laptime_pipelines::{CountingHeap, CpuDevice, heap};
+use laptime_bench::{AxisValue, Case, Device, Prepared, Simulated, Workload};
+use laptime_pipelines::{COPY_OPS, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, heap};
 
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;
@@ -34,6 +34,9 @@ fn main() {
     blocks_of_all_threads_count_together();
     freeing_what_is_older_than_the_reset_lowers_the_peak_to_come();
     the_device_tells_the_peak_of_the_heap();
+    copies_use_what_was_predicted();
+    products_use_no_more_than_was_predicted();
+    the_process_shows_the_memory_of_a_case();
 }
 
 fn a_block_counts_until_it_is_freed() {
@@ -154,4 +157,52 @@ fn the_device_tells_the_peak_of_the_heap() {
     let before = device.peak_bytes().unwrap();
     drop(black_box(vec![1_u8; 3 * MIB as usize]));
     assert_eq!(device.peak_bytes().unwrap() - before, 3 * MIB);
+}
+
+/// The memory that a workload predicts for a case, and the most that it then uses.
+fn predicted_and_used(workload: &dyn Workload, values: &[(&str, AxisValue)]) -> (u64, u64) {
+    let case = Case::new(values.iter().map(|(axis, value)| ((*axis).to_owned(), value.clone())).collect());
+    let Prepared::DoesNotFit { needed, .. } = workload.prepare(&case, &Simulated::with_memory(0)).unwrap() else {
+        panic!("there is no memory")
+    };
+    let start = start();
+    let device = CpuDevice::new();
+    let Prepared::Ready(mut take) = workload.prepare(&case, &device).unwrap() else { panic!("it fits") };
+    take.check().unwrap();
+    take.run().unwrap();
+    (needed, heap::peak_bytes().unwrap() - start)
+}
+
+fn products_use_no_more_than_was_predicted() {
+    for dtype in MATMUL_DTYPES {
+        for (size, threads) in [(7, 1), (129, 2), (1024, 1), (1024, 2), (1500, 2)] {
+            let values = [("size", size.into()), ("dtype", (*dtype).into()), ("threads", threads.into())];
+            let (predicted, used) = predicted_and_used(&Matmul, &values);
+            assert!(used <= predicted, "{dtype} {size} {threads}: {used} of {predicted}");
+            assert!(size < 1000 || predicted < 2 * used, "{dtype} {size} {threads}: {used} of {predicted}");
+        }
+    }
+}
+
+fn copies_use_what_was_predicted() {
+    for op in COPY_OPS {
+        for threads in [1, 2] {
+            let values =
+                [("op", (*op).into()), ("size", 16.into()), ("dtype", "bf16".into()), ("threads", threads.into())];
+            let (predicted, used) = predicted_and_used(&MemoryCopy, &values);
+            // Threads that start take some kilobytes, and those of the case before may still be giving theirs back.
+            assert!(used.abs_diff(predicted) < MIB / 4, "{op} {threads}: {used} of {predicted}");
+        }
+    }
+}
+
+fn the_process_shows_the_memory_of_a_case() {
+    let device = CpuDevice::new();
+    device.reset_peak();
+    drop(black_box(vec![1_u8; 64 * MIB as usize]));
+    // Where the system lets nobody reset it, the peak is not told.
+    let Some(high) = device.peak_rss_bytes() else { return };
+    device.reset_peak();
+    let low = device.peak_rss_bytes().unwrap();
+    assert!(high >= 64 * MIB && low < high, "{high}, {low}");
 }

@@ -1,12 +1,9 @@
 //! The workloads through the measuring loop, as a benchmark runs them.
 
 use laptime_bench::{Case, Outcome, Plan, Settings, Sink, Stop, WarmUp, measure};
-use laptime_pipelines::{CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, workloads};
+use laptime_pipelines::{CpuDevice, MATMUL_DTYPES, Matmul, workloads};
 use laptime_trace::run::{CaseResult, Measured};
 use proptest::prelude::*;
-
-#[global_allocator]
-static HEAP: CountingHeap = CountingHeap;
 
 struct Unseen;
 
@@ -74,15 +71,6 @@ fn what_can_never_fit_is_an_outcome_and_no_crash() {
             assert!(matches!(outcome, Outcome::OutOfMemory { needed_bytes: Some(_), available_bytes: Some(_) }));
         }
     }
-}
-
-#[test]
-fn the_heap_and_the_process_show_the_memory_of_a_case() {
-    let outcomes = outcomes("copy", &[("size", "48"), ("op", "copy")]);
-    let measured = measured(&outcomes[0]);
-    assert!(measured.peak_bytes.unwrap() >= 96 << 20);
-    // Where the system lets nobody reset it, the resident peak is not told.
-    assert!(measured.peak_rss_bytes.is_none_or(|bytes| bytes >= 96 << 20));
 }
 
 proptest! {
