@@ -1,0 +1,123 @@
+//! The threads that a workload runs on: exactly as many as its case says.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    thread::available_parallelism,
+};
+
+use anyhow::Context;
+use laptime_bench::{AxisSpec, Cost, Takes};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// The most threads that a case may ask for.
+const MOST_THREADS: i64 = 1024;
+
+/// The axis `threads`, which by default is all processors that this process may use.
+pub fn threads_axis() -> AxisSpec {
+    AxisSpec {
+        name: "threads",
+        about: "threads that share the work; by default one for each processor that this process may use",
+        takes: Takes::Int { least: 1, most: MOST_THREADS },
+        default: vec![i64::try_from(all_threads()).unwrap_or(MOST_THREADS).min(MOST_THREADS).into()],
+        cost: Cost::Low,
+    }
+}
+
+/// Processors that this process may use: affinity and the control group's quota counted.
+pub fn all_threads() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// The threads of a case. One thread is the caller's own: waking another would cost more than small work takes.
+pub struct Crew {
+    pool: Option<ThreadPool>,
+}
+
+impl Crew {
+    /// Starts the threads.
+    pub fn new(threads: usize) -> anyhow::Result<Self> {
+        if threads <= 1 {
+            return Ok(Self { pool: None });
+        }
+        let builder = ThreadPoolBuilder::new().num_threads(threads).thread_name(|at| format!("crew {at}"));
+        let pool = builder.build().with_context(|| format!("cannot start {threads} threads"))?;
+        Ok(Self { pool: Some(pool) })
+    }
+
+    /// How many there are.
+    pub fn threads(&self) -> usize {
+        self.pool.as_ref().map_or(1, ThreadPool::current_num_threads)
+    }
+
+    /// Runs something on the crew; what it does in parallel is done by these threads.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match &self.pool {
+            None => work(),
+            Some(pool) => pool.install(work),
+        }
+    }
+
+    /// Gives each thread a part, at most one each, and waits. The same part goes to the same thread every time, so
+    /// that memory stays with the thread that touched it first.
+    pub fn each<P: Send>(&self, parts: impl Iterator<Item = P>, work: impl Fn(P) + Sync) {
+        let Some(pool) = &self.pool else { return parts.for_each(work) };
+        let parts: Vec<Mutex<Option<P>>> = parts.map(|part| Mutex::new(Some(part))).collect();
+        debug_assert!(parts.len() <= pool.current_num_threads());
+        pool.broadcast(|thread| {
+            let part = parts.get(thread.index()).map(|part| part.lock().unwrap_or_else(PoisonError::into_inner).take());
+            part.flatten().into_iter().for_each(&work);
+        });
+    }
+
+    /// The length of a part if this many things are shared out; the last part may be shorter.
+    pub fn share(&self, things: usize) -> usize {
+        things.div_ceil(self.threads()).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::BTreeSet, thread};
+
+    #[test]
+    fn a_crew_of_one_is_the_caller() {
+        let crew = Crew::new(1).unwrap();
+        assert_eq!(crew.run(|| thread::current().id()), thread::current().id());
+        assert_eq!(crew.threads(), 1);
+    }
+
+    #[test]
+    fn every_part_is_done_once_and_by_the_same_thread_each_time() {
+        let crew = Crew::new(3).unwrap();
+        let done = || {
+            let names = Mutex::new(BTreeSet::new());
+            crew.each(0..3, |part| {
+                let name = thread::current().name().unwrap().to_owned();
+                assert!(names.lock().unwrap().insert((part, name)));
+            });
+            names.into_inner().unwrap()
+        };
+        let expected = (0..3).map(|part| (part, format!("crew {part}"))).collect();
+        assert_eq!(done(), expected);
+        assert_eq!(done(), expected);
+    }
+
+    #[test]
+    fn fewer_things_than_threads_leave_threads_without_a_part() {
+        let crew = Crew::new(4).unwrap();
+        let mut things = [0; 3];
+        let share = crew.share(things.len());
+        crew.each(things.chunks_mut(share), |part| part[0] += 1);
+        assert_eq!((share, things), (1, [1; 3]));
+    }
+
+    #[test]
+    fn a_panic_of_a_thread_reaches_the_caller() {
+        let crew = Crew::new(2).unwrap();
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            crew.each(0..2, |part| assert_ne!(part, 1, "on purpose"));
+        }));
+        assert!(caught.is_err());
+    }
+}

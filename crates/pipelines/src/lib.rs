@@ -1,0 +1,32 @@
+//! The built-in workloads, the CPU device, and what the machine can do at most.
+//!
+//! A workload predicts its memory before it allocates, checks its result before anything is timed and counts its work
+//! from its shapes. [`measure_peaks`] runs the same workloads to find what a machine reaches.
+
+mod caches;
+mod copy;
+mod cpu;
+mod crew;
+mod devices;
+mod element;
+pub mod heap;
+mod matmul;
+mod memory;
+mod peaks;
+mod product;
+mod reference;
+mod traffic;
+
+pub use self::{
+    copy::{COPY_OPS, MemoryCopy},
+    cpu::CpuDevice,
+    devices::BuiltInDevices,
+    heap::CountingHeap,
+    matmul::{MATMUL_DTYPES, Matmul},
+    peaks::{PeakProgress, PeakSearch, measure_peaks},
+};
+
+/// The built-in workloads, in the order in which they are listed.
+pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
+    vec![Box::new(Matmul), Box::new(MemoryCopy)]
+}

@@ -1,0 +1,203 @@
+//! The workload `matmul`: the product of two square matrices.
+
+use std::hint::black_box;
+
+use anyhow::bail;
+use half::{bf16, f16};
+use laptime_bench::{AxisSpec, Case, Cost, Device, Prepared, Take, Takes, Traffic, Work, Workload};
+use laptime_probe::stage;
+use laptime_stats::Rng;
+
+use crate::{
+    crew::{Crew, threads_axis},
+    element::untouched,
+    product::{Multiplied, product_bytes},
+    reference::check_product,
+};
+
+/// The number types of the workload.
+pub const MATMUL_DTYPES: &[&str] = &["f32", "f64", "bf16", "f16"];
+
+/// The product of two square matrices on the CPU.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Matmul;
+
+impl Workload for Matmul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn about(&self) -> &'static str {
+        "multiplies two square matrices on the CPU; bf16 and f16 are added up in f32"
+    }
+
+    fn axes(&self) -> Vec<AxisSpec> {
+        let size = AxisSpec {
+            name: "size",
+            about: "rows and columns of the matrices",
+            takes: Takes::Int { least: 1, most: i64::MAX },
+            default: vec![1024.into()],
+            cost: Cost::Middle,
+        };
+        let dtype = AxisSpec {
+            name: "dtype",
+            about: "number type of the matrices; bf16 has no kernel: it is widened to f32 and rounded back in the take",
+            takes: Takes::OneOf(MATMUL_DTYPES),
+            default: vec!["f32".into()],
+            cost: Cost::Middle,
+        };
+        vec![size, dtype, threads_axis()]
+    }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        let (size, threads) = (case.size("size")?, case.size("threads")?);
+        match case.text("dtype")? {
+            "f32" => prepare::<f32>(size, threads, device),
+            "f64" => prepare::<f64>(size, threads, device),
+            "bf16" => prepare::<bf16>(size, threads, device),
+            "f16" => prepare::<f16>(size, threads, device),
+            other => bail!("`matmul` has no dtype `{other}`"),
+        }
+    }
+}
+
+fn prepare<'a, T: Multiplied>(size: usize, threads: usize, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {
+    Prepared::if_it_fits(product_bytes::<T>(size, threads), device, || {
+        Ok(Box::new(MatmulTake::<T>::new(size, Crew::new(threads)?)?))
+    })
+}
+
+/// A product that is ready to be calculated.
+struct MatmulTake<T: Multiplied> {
+    size: usize,
+    crew: Crew,
+    a: Vec<T>,
+    b: Vec<T>,
+    c: Vec<T>,
+    scratch: T::Scratch,
+}
+
+impl<T: Multiplied> MatmulTake<T> {
+    fn new(size: usize, crew: Crew) -> anyhow::Result<Self> {
+        let _stage = stage!("prepare_inputs", size = size);
+        let (a, b) = (random::<T>(&crew, size, 1)?, random::<T>(&crew, size, 2)?);
+        Ok(Self { a, b, c: untouched(size * size)?, scratch: T::scratch(size)?, size, crew })
+    }
+}
+
+/// A matrix of random numbers between -1 and 1, the same for every number of threads.
+fn random<T: Multiplied>(crew: &Crew, size: usize, seed: u64) -> anyhow::Result<Vec<T>> {
+    let mut matrix = untouched(size * size)?;
+    let rows = crew.share(size);
+    crew.each(matrix.chunks_mut(rows * size).enumerate(), |(part, numbers)| {
+        for (row, numbers) in numbers.chunks_mut(size).enumerate() {
+            let mut rng = Rng::new(seed << 56 | (part * rows + row) as u64);
+            numbers.fill_with(|| T::from_f64(2.0 * rng.uniform() - 1.0));
+        }
+    });
+    Ok(matrix)
+}
+
+impl<T: Multiplied> Take for MatmulTake<T> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.run()?;
+        check_product(self.size, &self.a, &self.b, &self.c)
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        let _stage = stage!("matmul", size = self.size);
+        T::multiply(&self.crew, self.size, &self.a, &self.b, &mut self.c, &mut self.scratch);
+        black_box(&mut self.c);
+        Ok(())
+    }
+
+    fn work(&self) -> Option<Work> {
+        let size = self.size as u64;
+        let flops = size.saturating_pow(3).saturating_mul(2);
+        let bytes = size.saturating_pow(2).saturating_mul(3 * size_of::<T>() as u64);
+        Some(Work { flops, dtype: T::NAME.to_owned(), bytes, traffic: Traffic::Read })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_bench::Simulated;
+
+    fn case(size: i64, dtype: &str, threads: i64) -> Case {
+        Case::new(vec![
+            ("size".to_owned(), size.into()),
+            ("dtype".to_owned(), dtype.into()),
+            ("threads".to_owned(), threads.into()),
+        ])
+    }
+
+    fn ready(size: i64, dtype: &str, threads: i64, act: impl FnOnce(&mut dyn Take)) {
+        match Matmul.prepare(&case(size, dtype, threads), &Simulated::new()).unwrap() {
+            Prepared::Ready(mut take) => act(&mut *take),
+            _ => panic!("there is memory without end"),
+        }
+    }
+
+    #[test]
+    fn products_are_right_for_all_types_sizes_and_threads() {
+        for dtype in MATMUL_DTYPES {
+            for size in [1, 2, 3, 17, 64, 129] {
+                for threads in [1, 2, 5] {
+                    ready(size, dtype, threads, |take| take.check().unwrap());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_deeper_than_a_block_are_right() {
+        for dtype in MATMUL_DTYPES {
+            ready(1100, dtype, 2, |take| take.check().unwrap());
+        }
+    }
+
+    fn a_wrong_result_is_refused<T: Multiplied>() {
+        let mut take = MatmulTake::<T>::new(33, Crew::new(2).unwrap()).unwrap();
+        take.check().unwrap();
+        // An input that changes after the product makes the product wrong.
+        take.a[40] = T::from_f64(take.a[40].to_f64() + 1.0);
+        let error = check_product(33, &take.a, &take.b, &take.c).unwrap_err();
+        assert!(error.to_string().starts_with("the product is wrong: row 1,"), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_result_of_any_type_is_refused() {
+        a_wrong_result_is_refused::<f32>();
+        a_wrong_result_is_refused::<f64>();
+        a_wrong_result_is_refused::<f16>();
+        a_wrong_result_is_refused::<bf16>();
+    }
+
+    #[test]
+    fn the_inputs_do_not_depend_on_the_threads() {
+        let matrix = |threads| random::<f32>(&Crew::new(threads).unwrap(), 7, 1).unwrap();
+        assert_eq!(matrix(1), matrix(3));
+        assert_ne!(matrix(1), random::<f32>(&Crew::new(1).unwrap(), 7, 2).unwrap());
+        assert!(matrix(1).iter().all(|number| (-1.0..=1.0).contains(number)));
+    }
+
+    #[test]
+    fn the_work_is_counted_from_the_shapes() {
+        ready(10, "bf16", 1, |take| {
+            let work = Work { flops: 2000, dtype: "bf16".to_owned(), bytes: 600, traffic: Traffic::Read };
+            assert_eq!(take.work(), Some(work));
+        });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_before_anything_is_allocated() {
+        for size in [1 << 20, i64::MAX] {
+            let device = Simulated::with_memory(1 << 30);
+            match Matmul.prepare(&case(size, "f32", 1), &device).unwrap() {
+                Prepared::DoesNotFit { needed, available } => assert!(needed > available && available == 1 << 30),
+                _ => panic!("it does not fit"),
+            }
+        }
+    }
+}

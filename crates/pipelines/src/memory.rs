@@ -1,0 +1,173 @@
+//! How much memory is left to this process: what the system says, and what its control groups leave.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The part of what is left that is kept for the system, as a divisor: a twentieth.
+const RESERVE_DIVISOR: u64 = 20;
+
+/// The most that is kept for the system.
+const MOST_RESERVE: u64 = 512 << 20;
+
+/// Memory that a case may use; none if the system does not say.
+///
+/// A small part is kept back, a twentieth and at most 512 MiB: a process that takes the last page is not refused, it
+/// is killed.
+pub fn available_bytes() -> Option<u64> {
+    available_under(Path::new("/"))
+}
+
+fn available_under(root: &Path) -> Option<u64> {
+    let left = [system_bytes(root), control_group_bytes(root)].into_iter().flatten().min()?;
+    Some(left - (left / RESERVE_DIVISOR).min(MOST_RESERVE))
+}
+
+/// What the whole system could give without swapping.
+fn system_bytes(root: &Path) -> Option<u64> {
+    kib(&fs::read_to_string(root.join("proc/meminfo")).ok()?, "MemAvailable:")
+}
+
+/// The value of a line such as `VmHWM:    1924 kB`, in bytes.
+pub(crate) fn kib(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The least that is left by any of the control groups that this process is in.
+fn control_group_bytes(root: &Path) -> Option<u64> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    groups.lines().filter_map(|line| left_by(root, line)).min()
+}
+
+/// What one line of `/proc/self/cgroup` leaves: `0::/path` (version 2), `4:memory:/path` (version 1).
+fn left_by(root: &Path, line: &str) -> Option<u64> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (parts.next()?, parts.next()?);
+    let version = match controllers {
+        "" => &VERSION_2,
+        _ if controllers.split(',').any(|controller| controller == "memory") => &VERSION_1,
+        _ => return None,
+    };
+    let mount = root.join(version.mount);
+    // A limit on any group above holds too. A container often sees its own group at the top, under a path that is
+    // the host's: what is not there is passed over.
+    let folders = Path::new(path.trim_start_matches('/')).ancestors().map(|folder| mount.join(folder));
+    folders.filter_map(|folder| version.left(&folder)).min()
+}
+
+/// The files of a version of control groups.
+struct Version {
+    mount: &'static str,
+    limit: &'static str,
+    usage: &'static str,
+    reclaimable: &'static str,
+}
+
+const VERSION_2: Version =
+    Version { mount: "sys/fs/cgroup", limit: "memory.max", usage: "memory.current", reclaimable: "inactive_file " };
+
+const VERSION_1: Version = Version {
+    mount: "sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    reclaimable: "total_inactive_file ",
+};
+
+impl Version {
+    /// The limit less the usage; files that were read and can be dropped at once do not count as used.
+    fn left(&self, folder: &Path) -> Option<u64> {
+        let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+        // `max` is no number: no limit.
+        let (limit, usage) = (number(folder.join(self.limit))?, number(folder.join(self.usage))?);
+        let statistics = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        let reclaimable = statistics.lines().find_map(|line| line.strip_prefix(self.reclaimable)?.trim().parse().ok());
+        Some(limit.saturating_sub(usage.saturating_sub(reclaimable.unwrap_or(0))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// A system with these files.
+    fn system(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn available(files: &[(&str, &str)]) -> Option<u64> {
+        available_under(system(files).path())
+    }
+
+    const EIGHT_GIB: (&str, &str) = ("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    8388608 kB\n");
+
+    #[test]
+    fn without_a_control_group_it_is_what_the_system_has_less_a_reserve() {
+        assert_eq!(available(&[EIGHT_GIB]), Some(8 * GIB - 8 * GIB / 20));
+        let large = ("proc/meminfo", "MemAvailable: 1073741824 kB\n");
+        assert_eq!(available(&[large]), Some(1024 * GIB - GIB / 2));
+    }
+
+    #[test]
+    fn a_group_of_version_2_leaves_its_limit_less_what_cannot_be_dropped() {
+        let files = [
+            EIGHT_GIB,
+            ("proc/self/cgroup", "0::/jobs/a\n"),
+            ("sys/fs/cgroup/jobs/a/memory.max", "2000\n"),
+            ("sys/fs/cgroup/jobs/a/memory.current", "1500\n"),
+            ("sys/fs/cgroup/jobs/a/memory.stat", "anon 1000\ninactive_file 500\n"),
+        ];
+        assert_eq!(available(&files), Some(950));
+    }
+
+    #[test]
+    fn a_limit_further_up_holds_and_no_limit_is_none() {
+        let files = [
+            EIGHT_GIB,
+            ("proc/self/cgroup", "0::/jobs/a\n"),
+            ("sys/fs/cgroup/jobs/a/memory.max", "max\n"),
+            ("sys/fs/cgroup/jobs/a/memory.current", "1500\n"),
+            ("sys/fs/cgroup/jobs/memory.max", "3500\n"),
+            ("sys/fs/cgroup/jobs/memory.current", "1500\n"),
+        ];
+        assert_eq!(available(&files), Some(1900));
+        assert_eq!(available(&files[..4]), Some(8 * GIB - 8 * GIB / 20));
+    }
+
+    #[test]
+    fn a_group_of_version_1_is_found_at_the_top_of_a_container() {
+        let files = [
+            EIGHT_GIB,
+            ("proc/self/cgroup", "9:name=systemd:/\n4:memory:/host/path\n0::/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "1000\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "5000\n"),
+            ("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 4500\n"),
+        ];
+        assert_eq!(available(&files), Some(475));
+    }
+
+    #[test]
+    fn a_group_that_uses_more_than_its_limit_leaves_nothing() {
+        let files = [
+            ("proc/self/cgroup", "0::/\n"),
+            ("sys/fs/cgroup/memory.max", "10\n"),
+            ("sys/fs/cgroup/memory.current", "11\n"),
+        ];
+        assert_eq!(available(&files), Some(0));
+    }
+
+    #[test]
+    fn a_system_that_says_nothing_is_not_guessed_at() {
+        assert_eq!(available(&[]), None);
+        assert_eq!(available(&[("proc/meminfo", "MemAvailable: much\n")]), None);
+    }
+}

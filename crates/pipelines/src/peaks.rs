@@ -1,0 +1,373 @@
+//! What a device reaches at most: the workloads `matmul` and `copy`, run through the same loop as any benchmark.
+//!
+//! For each number type and each direction of memory a few sizes and numbers of threads are tried briefly. The best is
+//! then measured anew, so that what is reported is a measurement and not the luckiest of several.
+
+use anyhow::{Context, anyhow, bail};
+use laptime_bench::{Case, Device, Outcome, Settings, Sink, Stop, Traffic, WarmUp, Workload, measure};
+use laptime_stats::{Sorted, median_interval};
+use laptime_trace::run::{Bandwidth, CaseResult, Measured, PeakFlops, Peaks, SCHEMA};
+
+use crate::{
+    caches::beyond_caches_mib,
+    copy::{COPY_OPS, MemoryCopy},
+    crew::all_threads,
+    matmul::{MATMUL_DTYPES, Matmul},
+};
+
+/// The seed of the intervals: the same takes give the same interval.
+const SEED: u64 = 0x9ea5;
+
+/// The level of the intervals.
+const LEVEL: f64 = 0.95;
+
+/// Takes without which a median has no 95 % interval.
+const LEAST_TAKES: usize = 6;
+
+/// The most takes of a final round.
+const MOST_TAKES: usize = 1000;
+
+/// How peaks are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeakSearch {
+    /// About how long all takes together may last, in nanoseconds.
+    pub budget_ns: u64,
+    /// The smallest matrices that are tried; others are twice as large each.
+    pub smallest_size: usize,
+    /// The largest.
+    pub largest_size: usize,
+    /// MiB in a buffer for memory traffic.
+    pub buffer_mib: usize,
+    /// The numbers of threads that are tried.
+    pub threads: Vec<usize>,
+}
+
+impl Default for PeakSearch {
+    /// Twelve seconds of takes; with preparations and checks about 16 on two cores.
+    fn default() -> Self {
+        let mut threads = vec![all_threads(), 1];
+        threads.dedup();
+        let budget_ns = 12_000_000_000;
+        Self { budget_ns, smallest_size: 512, largest_size: 8192, buffer_mib: beyond_caches_mib() as usize, threads }
+    }
+}
+
+/// What is being tried, for whoever shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct PeakProgress<'a> {
+    /// Which peak, counted from 0.
+    pub at: usize,
+    /// How many there are.
+    pub of: usize,
+    /// The workload that finds it.
+    pub workload: &'static str,
+    /// The case that comes next.
+    pub case: &'a Case,
+    /// Whether it is the best one, measured anew for the record.
+    pub is_final: bool,
+}
+
+/// Measures what a device reaches, for a machine by its fingerprint at a time given as text.
+///
+/// `go_on` is asked before each case; if it says no, there are no peaks: half of them would be taken for all.
+pub fn measure_peaks(
+    device: &dyn Device,
+    search: &PeakSearch,
+    machine: &str,
+    measured: &str,
+    go_on: &mut dyn FnMut(PeakProgress<'_>) -> bool,
+) -> anyhow::Result<Option<Peaks>> {
+    let of = MATMUL_DTYPES.len() + COPY_OPS.len();
+    let mut hunt = Hunt { device, search, at: 0, of, go_on };
+    let (flops, bandwidth) = match hunt.all() {
+        Ok(found) => found,
+        Err(error) if error.is::<ToldToStop>() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let (machine, measured) = (machine.to_owned(), measured.to_owned());
+    Ok(Some(Peaks { schema: SCHEMA, machine, device: device.name().to_owned(), measured, flops, bandwidth }))
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the search for peaks was told to stop")]
+struct ToldToStop;
+
+/// A case that was tried, with the operations or bytes a second that it reached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Tried {
+    size: usize,
+    threads: usize,
+    rate: Rate,
+    /// The median of its takes.
+    wall_ns: f64,
+}
+
+/// Operations or bytes a second: the median of the takes and its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Rate {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+/// Returns the one with the highest median.
+fn best_of(tried: Vec<Tried>) -> Option<Tried> {
+    tried.into_iter().max_by(|a, b| a.rate.median.total_cmp(&b.rate.median))
+}
+
+struct Hunt<'a> {
+    device: &'a dyn Device,
+    search: &'a PeakSearch,
+    at: usize,
+    of: usize,
+    go_on: &'a mut dyn FnMut(PeakProgress<'_>) -> bool,
+}
+
+impl Hunt<'_> {
+    fn all(&mut self) -> anyhow::Result<(Vec<PeakFlops>, Vec<Bandwidth>)> {
+        let flops = MATMUL_DTYPES.iter().map(|dtype| self.flops(dtype)).collect::<anyhow::Result<_>>()?;
+        let directions = [Traffic::Read, Traffic::Write, Traffic::Copy].into_iter().zip(COPY_OPS);
+        let bandwidth = directions.map(|(traffic, op)| self.bandwidth(traffic, op)).collect::<anyhow::Result<_>>()?;
+        Ok((flops, bandwidth))
+    }
+
+    fn flops(&mut self, dtype: &str) -> anyhow::Result<PeakFlops> {
+        let case = |size: usize, threads: usize| case_of(&[("dtype", dtype)], size, threads);
+        let mut tried = Vec::new();
+        for &threads in &self.search.threads {
+            let mut size = self.search.smallest_size;
+            while let Some(found) = self.try_case(&Matmul, case(size, threads), size, threads, self.brief())? {
+                tried.push(found);
+                size *= 2;
+                // Eight times the work at the same rate: the next size, if a final round has time for it.
+                let is_too_long = 8.0 * found.wall_ns * LEAST_TAKES as f64 > self.final_ns();
+                if size > self.search.largest_size || is_too_long {
+                    break;
+                }
+            }
+        }
+        let Tried { size, threads, rate, .. } = self.best(&Matmul, tried, case)?;
+        let (dtype, size, threads) = (dtype.to_owned(), size as u64, threads as u32);
+        Ok(PeakFlops { dtype, flops_s: rate.median, low: rate.low, high: rate.high, size, threads })
+    }
+
+    fn bandwidth(&mut self, traffic: Traffic, op: &str) -> anyhow::Result<Bandwidth> {
+        let case = |size: usize, threads: usize| case_of(&[("op", op), ("dtype", "f32")], size, threads);
+        let (size, mut tried) = (self.search.buffer_mib, Vec::new());
+        for &threads in &self.search.threads {
+            tried.extend(self.try_case(&MemoryCopy, case(size, threads), size, threads, self.brief())?);
+        }
+        let Tried { size, threads, rate, .. } = self.best(&MemoryCopy, tried, case)?;
+        let (bytes, threads) = ((size as u64) << 20, threads as u32);
+        Ok(Bandwidth { traffic, bytes_s: rate.median, low: rate.low, high: rate.high, bytes, threads })
+    }
+
+    /// Measures the best of those tried anew, for the record, and goes on to the next peak.
+    fn best(
+        &mut self,
+        workload: &dyn Workload,
+        tried: Vec<Tried>,
+        case: impl Fn(usize, usize) -> Case,
+    ) -> anyhow::Result<Tried> {
+        let best = best_of(tried).ok_or_else(|| anyhow!("no case of `{}` fits into memory", workload.name()))?;
+        let takes = (self.final_ns() / best.wall_ns.max(1.0)).clamp(LEAST_TAKES as f64, MOST_TAKES as f64) as usize;
+        let case = case(best.size, best.threads);
+        let found = self.try_case(workload, case, best.size, best.threads, Stop::Takes(takes))?;
+        self.at += 1;
+        found.ok_or_else(|| anyhow!("the best case of `{}` no longer fits into memory", workload.name()))
+    }
+
+    /// Measures a case; none if it does not fit.
+    fn try_case(
+        &mut self,
+        workload: &dyn Workload,
+        case: Case,
+        size: usize,
+        threads: usize,
+        stop: Stop,
+    ) -> anyhow::Result<Option<Tried>> {
+        let is_final = matches!(stop, Stop::Takes(_));
+        let progress = PeakProgress { at: self.at, of: self.of, workload: workload.name(), case: &case, is_final };
+        if !(self.go_on)(progress) {
+            bail!(ToldToStop);
+        }
+        let settings = Settings { warmup: WarmUp::Takes(1), stop, runs: 1, isolate: false, timeout_ns: None, cold: false };
+        let failed = || format!("`{}` failed at {case}", workload.name());
+        match measure(workload, &case, self.device, &settings, &mut Unseen) {
+            Outcome::Measured(measured) => summed_up(&measured, size, threads).with_context(failed).map(Some),
+            Outcome::OutOfMemory { .. } => Ok(None),
+            Outcome::Skipped { reason } => Err(anyhow!(reason).context(failed())),
+            Outcome::Failed { errors, .. } => Err(anyhow!(errors.join(": ")).context(failed())),
+        }
+    }
+
+    /// A brief look: a fourteenth of a peak's time, since six cases are looked at before the final one.
+    fn brief(&self) -> Stop {
+        Stop::Interval { within: 0.01, at_least: 5, at_most_ns: self.share_ns() / 14 }
+    }
+
+    /// The time of the final round: half of a peak's.
+    fn final_ns(&self) -> f64 {
+        self.share_ns() as f64 / 2.0
+    }
+
+    fn share_ns(&self) -> u64 {
+        self.search.budget_ns / self.of as u64
+    }
+}
+
+fn case_of(names: &[(&str, &str)], size: usize, threads: usize) -> Case {
+    let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX).into();
+    let names = names.iter().map(|&(axis, name)| (axis.to_owned(), name.into()));
+    let numbers = [("size".to_owned(), number(size)), ("threads".to_owned(), number(threads))];
+    Case::new(names.chain(numbers).collect())
+}
+
+/// What the takes of a case amount to.
+fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result<Tried> {
+    let work = measured.work.as_ref().context("it does not count its work")?;
+    let amount = if work.flops > 0 { work.flops } else { work.bytes } as f64;
+    let rates = measured.wall_ns.iter().map(|&wall| 1e9 * amount / wall as f64).collect();
+    let rates = Sorted::<f64>::from_unsorted(rates).context("a take took no time")?;
+    let median = rates.median().context("there are no takes")?;
+    // A brief look may have a single take, which no interval is known of; it is never reported.
+    let (low, high) = median_interval(&rates, LEVEL, SEED).map_or((median, median), |found| (found.low, found.high));
+    Ok(Tried { size, threads, rate: Rate { median, low, high }, wall_ns: 1e9 * amount / median })
+}
+
+/// Is told everything and shows nothing: between cases the caller is asked.
+struct Unseen;
+
+impl Sink for Unseen {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn take(&mut self, _: u64, _: bool) {}
+
+    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_bench::{Nanos, Simulated};
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    /// A device on which everything takes the same time: each look at its clock finds it further on.
+    struct Ticking {
+        clock: AtomicU64,
+        step_ns: u64,
+        memory: Simulated,
+    }
+
+    impl Ticking {
+        fn new(step_ns: u64, memory: Simulated) -> Self {
+            Self { clock: AtomicU64::new(0), step_ns, memory }
+        }
+    }
+
+    impl Device for Ticking {
+        fn name(&self) -> &str {
+            "ticking"
+        }
+
+        fn synchronise(&self) -> anyhow::Result<()> {
+            Ok(())
+        }
+
+        fn now(&self) -> Nanos {
+            Nanos(self.clock.fetch_add(self.step_ns, Relaxed))
+        }
+
+        fn reset_peak(&self) {}
+
+        fn peak_bytes(&self) -> Option<u64> {
+            None
+        }
+
+        fn available_bytes(&self) -> Option<u64> {
+            self.memory.available_bytes()
+        }
+    }
+
+    fn search() -> PeakSearch {
+        PeakSearch { budget_ns: 7_000_000, smallest_size: 8, largest_size: 32, buffer_mib: 1, threads: vec![2, 1] }
+    }
+
+    fn found(device: &Ticking, search: &PeakSearch) -> (anyhow::Result<Option<Peaks>>, Vec<String>) {
+        let mut told = Vec::new();
+        let peaks = measure_peaks(device, search, "abc", "today", &mut |progress| {
+            let round = if progress.is_final { " again" } else { "" };
+            told.push(format!("{}/{} {} {}{round}", progress.at, progress.of, progress.workload, progress.case));
+            true
+        });
+        (peaks, told)
+    }
+
+    #[test]
+    fn peaks_are_the_work_of_the_best_case_over_its_time() {
+        let (peaks, _) = found(&Ticking::new(1000, Simulated::new()), &search());
+        let peaks = peaks.unwrap().unwrap();
+        assert_eq!(
+            (peaks.schema, &*peaks.machine, &*peaks.device, &*peaks.measured),
+            (SCHEMA, "abc", "ticking", "today")
+        );
+        // With the same time for all, the largest does most.
+        let rate = 2.0 * 32_f64.powi(3) / 1e-6;
+        for (peak, dtype) in peaks.flops.iter().zip(MATMUL_DTYPES) {
+            assert_eq!((&*peak.dtype, peak.size), (*dtype, 32));
+            assert_eq!([peak.flops_s, peak.low, peak.high], [rate; 3]);
+        }
+        let bandwidth = |traffic| peaks.bytes_s(traffic).unwrap() * 1e-6 / (1 << 20) as f64;
+        assert_eq!([Traffic::Read, Traffic::Write, Traffic::Copy].map(bandwidth), [1.0, 1.0, 2.0]);
+        assert!(peaks.bandwidth.iter().all(|peak| peak.bytes == 1 << 20));
+    }
+
+    #[test]
+    fn sizes_and_threads_are_tried_and_the_best_is_measured_again() {
+        let (_, told) = found(&Ticking::new(1000, Simulated::new()), &search());
+        assert_eq!(
+            told[..7],
+            [
+                "0/7 matmul dtype=f32 size=8 threads=2",
+                "0/7 matmul dtype=f32 size=16 threads=2",
+                "0/7 matmul dtype=f32 size=32 threads=2",
+                "0/7 matmul dtype=f32 size=8 threads=1",
+                "0/7 matmul dtype=f32 size=16 threads=1",
+                "0/7 matmul dtype=f32 size=32 threads=1",
+                "0/7 matmul dtype=f32 size=32 threads=1 again",
+            ]
+        );
+        assert_eq!(told.last().unwrap(), "6/7 copy op=copy dtype=f32 size=1 threads=1 again");
+        assert_eq!(told.len(), 4 * 7 + 3 * 3);
+    }
+
+    #[test]
+    fn sizes_whose_final_round_would_outlast_its_time_are_not_tried() {
+        // Half a peak's time is 500 000 ns; six takes of eight times 11 000 ns are more.
+        let (peaks, told) = found(&Ticking::new(11_000, Simulated::new()), &search());
+        assert!(peaks.unwrap().unwrap().flops.iter().all(|peak| peak.size == 8));
+        assert_eq!(told.len(), 4 * 3 + 3 * 3);
+    }
+
+    #[test]
+    fn a_size_that_does_not_fit_ends_the_trying_and_nothing_that_fits_is_an_error() {
+        let (peaks, _) = found(&Ticking::new(1000, Simulated::with_memory(2_105_000)), &search());
+        let sizes: Vec<u64> = peaks.unwrap().unwrap().flops.iter().map(|peak| peak.size).collect();
+        assert_eq!(sizes, [16, 8, 16, 16]);
+        let (peaks, _) = found(&Ticking::new(1000, Simulated::with_memory(1000)), &search());
+        assert_eq!(format!("{:#}", peaks.unwrap_err()), "no case of `matmul` fits into memory");
+    }
+
+    #[test]
+    fn told_to_stop_there_are_no_peaks() {
+        let device = Ticking::new(1000, Simulated::new());
+        let mut asked = 0;
+        let peaks = measure_peaks(&device, &search(), "abc", "today", &mut |_| {
+            asked += 1;
+            asked < 3
+        });
+        assert_eq!((peaks.unwrap(), asked), (None, 3));
+    }
+}

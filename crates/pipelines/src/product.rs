@@ -1,0 +1,167 @@
+//! Products of square matrices, for each number type as this build does them.
+//!
+//! `gemm` has kernels for f32, f64 and f16 (widened to f32 block by block, added in f32, stored as f16 after each
+//! block of the inner dimension). It has none for bf16: there both factors are widened to f32, multiplied in f32, and
+//! the result is rounded to bf16, all of it inside the take.
+
+// The kernels take pointers; this file wraps them in slices.
+#![allow(unsafe_code)]
+
+use gemm::Parallelism;
+use half::{bf16, f16};
+
+use crate::{
+    crew::Crew,
+    element::{Element, untouched},
+};
+
+/// How deep a block of the inner dimension is at least, in the kernels.
+pub const BLOCK_DEPTH: usize = 512;
+
+/// What the kernels keep for each thread, in bytes: as much as a second-level cache.
+const SLAB_BYTES: u64 = 2 << 20;
+
+/// A number type whose matrices can be multiplied.
+pub trait Multiplied: Element {
+    /// What one addition changes at most, as a share: that of the type in which products are added.
+    const SUM_ROUNDING: f64;
+
+    /// Bytes of a number in the kernel's blocks.
+    const BLOCK_BYTES: u64;
+
+    /// Bytes for each entry of the matrices beside themselves.
+    const WIDENED_BYTES: u64 = 0;
+
+    /// What a product needs beside the matrices.
+    type Scratch: Send;
+
+    /// Allocates it.
+    fn scratch(size: usize) -> anyhow::Result<Self::Scratch>;
+
+    /// Multiplies `a` and `b` into `c`, square matrices in row order.
+    fn multiply(crew: &Crew, size: usize, a: &[Self], b: &[Self], c: &mut [Self], scratch: &mut Self::Scratch);
+}
+
+macro_rules! with_kernel {
+    ($type:ident, adds in $sum:ident) => {
+        impl Multiplied for $type {
+            const SUM_ROUNDING: f64 = <$sum as Element>::ROUNDING;
+            const BLOCK_BYTES: u64 = size_of::<$sum>() as u64;
+            type Scratch = ();
+
+            fn scratch(_: usize) -> anyhow::Result<()> {
+                Ok(())
+            }
+
+            fn multiply(crew: &Crew, size: usize, a: &[Self], b: &[Self], c: &mut [Self], _: &mut ()) {
+                kernel(crew, size, [a, b], c, [0.0, 1.0].map(<$type as Element>::from_f64));
+            }
+        }
+    };
+}
+
+with_kernel!(f32, adds in f32);
+with_kernel!(f64, adds in f64);
+#[cfg(not(target_arch = "aarch64"))]
+with_kernel!(f16, adds in f32);
+// There the kernels may add in f16, where the processor can.
+#[cfg(target_arch = "aarch64")]
+with_kernel!(f16, adds in f16);
+
+impl Multiplied for bf16 {
+    const SUM_ROUNDING: f64 = <f32 as Element>::ROUNDING;
+    const BLOCK_BYTES: u64 = size_of::<f32>() as u64;
+    const WIDENED_BYTES: u64 = 3 * size_of::<f32>() as u64;
+    /// Both factors and the result, in f32.
+    type Scratch = [Vec<f32>; 3];
+
+    fn scratch(size: usize) -> anyhow::Result<Self::Scratch> {
+        Ok([untouched(size * size)?, untouched(size * size)?, untouched(size * size)?])
+    }
+
+    fn multiply(crew: &Crew, size: usize, a: &[Self], b: &[Self], c: &mut [Self], scratch: &mut Self::Scratch) {
+        let [wide_a, wide_b, wide_c] = scratch;
+        convert(crew, a, wide_a, bf16::to_f32);
+        convert(crew, b, wide_b, bf16::to_f32);
+        kernel(crew, size, [wide_a, wide_b], wide_c, [0.0, 1.0]);
+        convert(crew, wide_c, c, bf16::from_f32);
+    }
+}
+
+/// Converts every number, shared out over the crew.
+fn convert<A: Element, B: Element>(crew: &Crew, from: &[A], to: &mut [B], one: impl Fn(A) -> B + Sync) {
+    let share = crew.share(from.len());
+    crew.each(from.chunks(share).zip(to.chunks_mut(share)), |(from, to)| {
+        for (to, &from) in to.iter_mut().zip(from) {
+            *to = one(from);
+        }
+    });
+}
+
+/// Multiplies two square matrices in row order with the kernel of a type that has one.
+fn kernel<T: Element>(crew: &Crew, size: usize, [a, b]: [&[T]; 2], c: &mut [T], [zero, one]: [T; 2]) {
+    let entries = size.checked_mul(size).expect("the matrices are in memory");
+    assert!(a.len() == entries && b.len() == entries && c.len() == entries, "the matrices are square");
+    let row = isize::try_from(size).expect("the matrices are in memory");
+    let parallelism = match crew.threads() {
+        1 => Parallelism::None,
+        threads => Parallelism::Rayon(threads),
+    };
+    crew.run(|| {
+        // SAFETY: all three hold `size` rows of `size` entries with these strides, as was checked; `c` is borrowed
+        // for writing and overlaps neither. The kernel panics for a type that it does not have. Since it is told
+        // not to read `c`, the factor of that is not used.
+        unsafe {
+            gemm::gemm(
+                size,
+                size,
+                size,
+                c.as_mut_ptr(),
+                1,
+                row,
+                false,
+                a.as_ptr(),
+                1,
+                row,
+                b.as_ptr(),
+                1,
+                row,
+                zero,
+                one,
+                false,
+                false,
+                false,
+                parallelism,
+            );
+        }
+    });
+}
+
+/// Memory for a product: matrices, their widened copies, the kernel's blocks and slabs.
+pub fn product_bytes<T: Multiplied>(size: usize, threads: usize) -> u64 {
+    let (size, threads) = (size as u64, threads as u64);
+    let entries = size.saturating_mul(size);
+    let matrices = entries.saturating_mul(3 * size_of::<T>() as u64 + T::WIDENED_BYTES);
+    let blocks = size.saturating_mul(2 * size.min(BLOCK_DEPTH as u64) * T::BLOCK_BYTES);
+    matrices.saturating_add(blocks).saturating_add(threads.saturating_mul(SLAB_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_with_copies_and_without_overflow() {
+        let mib = |bytes: u64| bytes >> 20;
+        assert_eq!(mib(product_bytes::<f32>(1024, 1)), 12 + 4 + 2);
+        assert_eq!(mib(product_bytes::<bf16>(1024, 2)), 6 + 12 + 4 + 4);
+        assert_eq!(product_bytes::<f64>(i64::MAX as usize, 1024), u64::MAX);
+    }
+
+    #[test]
+    #[should_panic = "the matrices are square"]
+    fn a_matrix_that_is_too_short_is_never_touched() {
+        let crew = Crew::new(1).unwrap();
+        f32::multiply(&crew, 2, &[1.0; 4], &[1.0; 3], &mut [0.0; 4], &mut ());
+    }
+}

@@ -1,0 +1,208 @@
+//! The counting heap, installed: exact numbers. The counts are the whole process's, so there is no harness, whose
+//! threads allocate when they like.
+
+use std::{
+    alloc::{GlobalAlloc, Layout},
+    hint::black_box,
+    sync::Barrier,
+    thread,
+};
+
+use laptime_bench::{AxisValue, Case, Device, Prepared, Simulated, Workload};
+use laptime_pipelines::{COPY_OPS, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, heap};
+
+#[global_allocator]
+static HEAP: CountingHeap = CountingHeap;
+
+const MIB: u64 = 1 << 20;
+
+/// Live bytes and peak, both less what was live at the start.
+fn counts(start: u64) -> (u64, u64) {
+    (heap::live_bytes().unwrap() - start, heap::peak_bytes().unwrap() - start)
+}
+
+fn start() -> u64 {
+    heap::reset_peak();
+    heap::live_bytes().unwrap()
+}
+
+fn main() {
+    a_block_counts_until_it_is_freed();
+    zeroed_blocks_count_too();
+    growing_and_shrinking_a_block_counts_the_difference();
+    a_failed_request_counts_nothing();
+    blocks_of_all_threads_count_together();
+    freeing_what_is_older_than_the_reset_lowers_the_peak_to_come();
+    the_device_tells_the_peak_of_the_heap();
+    copies_use_what_was_predicted();
+    products_use_no_more_than_was_predicted();
+    the_process_shows_the_memory_of_a_case();
+}
+
+fn a_block_counts_until_it_is_freed() {
+    let start = start();
+    let block = black_box(Vec::<u8>::with_capacity(1000));
+    assert_eq!(counts(start), (1000, 1000));
+    drop(block);
+    assert_eq!(counts(start), (0, 1000));
+    let small = black_box(Box::new(7_u64));
+    assert_eq!(counts(start), (8, 1000));
+    drop(small);
+}
+
+fn zeroed_blocks_count_too() {
+    let start = start();
+    let block = black_box(vec![0_u64; 1 << 17]);
+    assert_eq!(counts(start), (MIB, MIB));
+    assert!(block.iter().all(|&word| word == 0));
+}
+
+fn growing_and_shrinking_a_block_counts_the_difference() {
+    let start = start();
+    let mut block = black_box(Vec::<u8>::with_capacity(100));
+    block.reserve_exact(5000);
+    assert_eq!(counts(start), (5000, 5000));
+    block.extend([1, 2, 3]);
+    block.shrink_to(40);
+    assert_eq!(counts(start), (40, 5000));
+    assert_eq!(block, [1, 2, 3]);
+    drop(block);
+    assert_eq!(counts(start), (0, 5000));
+}
+
+fn a_failed_request_counts_nothing() {
+    let start = start();
+    let mut block = black_box(Vec::<u8>::with_capacity(64));
+    assert!(block.try_reserve_exact(isize::MAX as usize).is_err());
+    assert!(Vec::<u8>::new().try_reserve_exact(isize::MAX as usize).is_err());
+    assert_eq!(counts(start), (64, 64));
+}
+
+fn blocks_of_all_threads_count_together() {
+    // What a thread itself needs is allocated before the reset and freed after the last look.
+    let everyone = Barrier::new(5);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| hold_a_block(&everyone));
+        }
+        everyone.wait();
+        let start = start();
+        everyone.wait();
+        everyone.wait();
+        let (held, peak) = counts(start);
+        everyone.wait();
+        everyone.wait();
+        let (left, _) = counts(start);
+        everyone.wait();
+        assert_eq!((held, left), (4 * MIB, 0));
+        assert!((4 * MIB..=4 * MIB + 4 * 512).contains(&peak), "each may have had a small block too: {peak}");
+    });
+}
+
+/// Begins, holds a block, lets it go and ends, each when everyone is there.
+fn hold_a_block(everyone: &Barrier) {
+    everyone.wait();
+    everyone.wait();
+    let held = HeapBlock::new(MIB as usize);
+    for _ in 0..1000 {
+        drop(black_box(HeapBlock::new(512)));
+    }
+    everyone.wait();
+    everyone.wait();
+    drop(black_box(held));
+    everyone.wait();
+    everyone.wait();
+}
+
+/// A block straight from the heap, without what a collection might add.
+struct HeapBlock {
+    place: *mut u8,
+    layout: Layout,
+}
+
+impl HeapBlock {
+    #[allow(unsafe_code)]
+    fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes, 8).unwrap();
+        // SAFETY: the layout is not empty.
+        let place = unsafe { HEAP.alloc(layout) };
+        assert!(!place.is_null());
+        Self { place, layout }
+    }
+}
+
+impl Drop for HeapBlock {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: the block came from this heap with this layout and is freed once.
+        unsafe { HEAP.dealloc(self.place, self.layout) };
+    }
+}
+
+fn freeing_what_is_older_than_the_reset_lowers_the_peak_to_come() {
+    let old = black_box(vec![1_u8; MIB as usize]);
+    let start = start();
+    drop(old);
+    assert_eq!(heap::live_bytes().unwrap(), start - MIB);
+    assert_eq!(heap::peak_bytes().unwrap(), start);
+    heap::reset_peak();
+    let new = black_box(vec![1_u8; 10]);
+    assert_eq!(heap::peak_bytes().unwrap(), start - MIB + 10);
+    drop(new);
+}
+
+fn the_device_tells_the_peak_of_the_heap() {
+    let device = CpuDevice::new();
+    device.reset_peak();
+    let before = device.peak_bytes().unwrap();
+    drop(black_box(vec![1_u8; 3 * MIB as usize]));
+    assert_eq!(device.peak_bytes().unwrap() - before, 3 * MIB);
+}
+
+/// The memory that a workload predicts for a case, and the most that it then uses.
+fn predicted_and_used(workload: &dyn Workload, values: &[(&str, AxisValue)]) -> (u64, u64) {
+    let case = Case::new(values.iter().map(|(axis, value)| ((*axis).to_owned(), value.clone())).collect());
+    let Prepared::DoesNotFit { needed, .. } = workload.prepare(&case, &Simulated::with_memory(0)).unwrap() else {
+        panic!("there is no memory")
+    };
+    let start = start();
+    let device = CpuDevice::new();
+    let Prepared::Ready(mut take) = workload.prepare(&case, &device).unwrap() else { panic!("it fits") };
+    take.check().unwrap();
+    take.run().unwrap();
+    (needed, heap::peak_bytes().unwrap() - start)
+}
+
+fn products_use_no_more_than_was_predicted() {
+    for dtype in MATMUL_DTYPES {
+        for (size, threads) in [(7, 1), (129, 2), (1024, 1), (1024, 2), (1500, 2)] {
+            let values = [("size", size.into()), ("dtype", (*dtype).into()), ("threads", threads.into())];
+            let (predicted, used) = predicted_and_used(&Matmul, &values);
+            assert!(used <= predicted, "{dtype} {size} {threads}: {used} of {predicted}");
+            assert!(size < 1000 || predicted < 2 * used, "{dtype} {size} {threads}: {used} of {predicted}");
+        }
+    }
+}
+
+fn copies_use_what_was_predicted() {
+    for op in COPY_OPS {
+        for threads in [1, 2] {
+            let values =
+                [("op", (*op).into()), ("size", 16.into()), ("dtype", "bf16".into()), ("threads", threads.into())];
+            let (predicted, used) = predicted_and_used(&MemoryCopy, &values);
+            // Threads that start take some kilobytes, and those of the case before may still be giving theirs back.
+            assert!(used.abs_diff(predicted) < MIB / 4, "{op} {threads}: {used} of {predicted}");
+        }
+    }
+}
+
+fn the_process_shows_the_memory_of_a_case() {
+    let device = CpuDevice::new();
+    device.reset_peak();
+    drop(black_box(vec![1_u8; 64 * MIB as usize]));
+    // Where the system lets nobody reset it, the peak is not told.
+    let Some(high) = device.peak_rss_bytes() else { return };
+    device.reset_peak();
+    let low = device.peak_rss_bytes().unwrap();
+    assert!(high >= 64 * MIB && low < high, "{high}, {low}");
+}
