@@ -10,6 +10,7 @@ fn main() {
     println!("cargo::rustc-env=LAPTIME_COMMIT={commit}{}", if changed { "+changes" } else { "" });
     println!("cargo::rustc-env=LAPTIME_PROFILE={profile}");
     println!("cargo::rustc-env=LAPTIME_TARGET={target}");
+    println!("cargo::rustc-env=LAPTIME_OPT_LEVEL={}", std::env::var("OPT_LEVEL").unwrap_or_default());
     for watched in ["HEAD", "index"] {
         if let Some(path) = git(&["rev-parse", "--git-path", watched]) {
             println!("cargo::rerun-if-changed={path}");

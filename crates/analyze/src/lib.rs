@@ -3,6 +3,7 @@
 //! Nothing here reads a file, a clock or an environment, and nothing here formats: an answer is plain data. Only a
 //! doubt says itself, in a sentence.
 
+mod ab;
 mod by_case;
 mod cases;
 mod compare;
@@ -14,6 +15,7 @@ mod doubts;
 mod figures;
 mod intervals;
 mod limits;
+mod overhead;
 mod overview;
 mod stages;
 mod top;
@@ -21,6 +23,7 @@ mod units;
 mod warmup;
 
 pub use self::{
+    ab::{Ab, ab},
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, cases},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
@@ -30,6 +33,7 @@ pub use self::{
     doubts::{Told, doubts},
     figures::Figures,
     limits::{Bound, Limits},
+    overhead::{MOST_OVERHEAD, Overhead, overhead},
     overview::{Overview, Waits, overview},
     stages::{Per, Stage, Stages, stages},
     top::{Operation, OperationKind, Top, top},

@@ -2,8 +2,11 @@
 
 use std::io::{self, Write};
 
+use laptime_bench::{AxisError, PlanError, PlanFileError, SettingsError};
 use laptime_report::FlameError;
-use laptime_trace::{ReadError, RecordError, WriteError};
+use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
+
+use crate::near::nearest;
 
 /// An error with advice that only its place knows.
 #[derive(Debug)]
@@ -81,6 +84,18 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         if let Some(error) = cause.downcast_ref::<FlameError>() {
             return flame_hint(error);
         }
+        if let Some(error) = cause.downcast_ref::<PlanError>() {
+            return plan_hint(error);
+        }
+        if let Some(error) = cause.downcast_ref::<PlanFileError>() {
+            return plan_file_hint(error);
+        }
+        if let Some(error) = cause.downcast_ref::<SettingsError>() {
+            return settings_hint(error);
+        }
+        if let Some(error) = cause.downcast_ref::<RunFileError>() {
+            return run_file_hint(error);
+        }
         cause.downcast_ref::<io::Error>().and_then(place_hint)
     })
 }
@@ -145,6 +160,74 @@ fn flame_hint(error: &FlameError) -> Option<String> {
             Some("`laptime stages FILE` shows what there is; `--by host` and `--by device` choose the side".to_owned())
         }
         FlameError::Write(source) => place_hint(source),
+        _ => None,
+    }
+}
+
+/// Advice on an axis that a workload does not have.
+pub fn axis_hint(error: &PlanError, near: Option<&str>, command: &str) -> Option<String> {
+    let PlanError::NoSuchAxis { workload, known, .. } = error else { return None };
+    let axes = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let near = near.unwrap_or_default();
+    Some(format!("{near}its axes are {axes}; `laptime {command} {workload} --help` shows every flag"))
+}
+
+fn plan_hint(error: &PlanError) -> Option<String> {
+    match error {
+        PlanError::NoSuchAxis { axis, known, .. } => {
+            let near = nearest(axis, known.iter().copied()).map(|near| format!("did you mean `{near}`? "));
+            axis_hint(error, near.as_deref(), "bench")
+        }
+        PlanError::Values { axis, source } => Some(match source {
+            AxisError::Backwards { .. } => format!("the smaller end comes first, as in `--{axis} 128-4096*2`"),
+            AxisError::TooMany { .. } => format!("take larger steps, or a factor, as in `--{axis} 1-1024*2`"),
+            _ => format!("write a value, a list `a,b`, or a range `1-8+1`, `128-4096*2` behind `--{axis}`"),
+        }),
+        PlanError::Value { .. } => Some("`laptime list WORKLOAD` shows what each axis takes".to_owned()),
+        PlanError::TooManyCases { .. } => {
+            Some("every combination of values is a case: give fewer values, or several plans".to_owned())
+        }
+    }
+}
+
+fn plan_file_hint(error: &PlanFileError) -> Option<String> {
+    match error {
+        PlanFileError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Some("check the name; a plan is TOML, as docs/plans.md shows".to_owned())
+        }
+        PlanFileError::Open { source, .. } => place_hint(source),
+        PlanFileError::Content { reason, .. } => {
+            let mut names = reason.split('`').skip(1).step_by(2);
+            let near = names.next().and_then(|wrong| nearest(wrong, names));
+            Some(near.map_or_else(
+                || "a plan is TOML, as docs/plans.md shows".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            ))
+        }
+    }
+}
+
+fn settings_hint(error: &SettingsError) -> Option<String> {
+    Some(match error {
+        SettingsError::TwoRules { other } => format!("give `--takes` or `--{other}`, not both"),
+        SettingsError::None { what } => format!("`--{what} 1` is the least"),
+    })
+}
+
+fn run_file_hint(error: &RunFileError) -> Option<String> {
+    match error {
+        RunFileError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Some("name the folder of a run, as `laptime bench` makes them under `runs/`".to_owned())
+        }
+        RunFileError::Write { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
+            Some("another process is measuring into this folder; wait for it, or name another".to_owned())
+        }
+        RunFileError::Write { source, .. } => place_hint(source)
+            .map(|hint| format!("{hint}; what was finished before is kept, and `laptime bench --resume DIR` goes on")),
+        RunFileError::Schema { .. } => Some("it was written by another version; read it with that one".to_owned()),
+        RunFileError::Content { .. } => {
+            Some("the file was changed or damaged; a line that is no result can be removed".to_owned())
+        }
         _ => None,
     }
 }

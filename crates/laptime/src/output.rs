@@ -24,6 +24,26 @@ pub struct OutputArgs {
     out: Option<PathBuf>,
 }
 
+/// How an answer looks, where it goes to standard output
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct FormatArgs {
+    /// How the answer is written [default: text]
+    #[arg(long, global = true, value_parser = formats())]
+    format: Option<Format>,
+}
+
+impl FormatArgs {
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.format.unwrap_or(Format::Text)
+    }
+
+    /// Whether people read the answer.
+    pub fn is_for_people(&self) -> bool {
+        matches!(self.format(), Format::Text | Format::Md)
+    }
+}
+
 /// The names of the formats, as flags take them.
 fn formats() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse())
@@ -46,10 +66,7 @@ impl OutputArgs {
     pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
         let format = self.format;
         match &self.out {
-            Some(path) => write_whole(path, |file| {
-                laptime_report::write(table, format, TextStyle { width: WIDTH_OF_A_FILE, colour: false }, file)
-            })
-            .map_err(Into::into),
+            Some(path) => write_file(table, format, path),
             None => write_to_screen(table, format, out),
         }
     }
@@ -58,6 +75,12 @@ impl OutputArgs {
     pub fn has_rows_alone(&self) -> bool {
         matches!(self.format, Format::Csv | Format::Tsv | Format::Jsonl)
     }
+}
+
+/// Writes a table to a file, whole or not at all.
+pub fn write_file(table: &Table, format: Format, path: &Path) -> anyhow::Result<()> {
+    let style = TextStyle { width: WIDTH_OF_A_FILE, colour: false };
+    write_whole(path, |file| laptime_report::write(table, format, style, file)).map_err(Into::into)
 }
 
 fn is_same_file(a: &Path, b: &Path) -> bool {
@@ -86,10 +109,15 @@ pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
     Ok(trace)
 }
 
+/// Tells something on standard error that is no data.
+pub fn say(line: &str) {
+    // Nobody reads standard error: the answer matters more.
+    let _ = writeln!(anstream::stderr().lock(), "{line}");
+}
+
 /// Tells a doubt on standard error.
 pub fn warn(warning: &str) {
-    // Nobody reads standard error: the answer matters more than the doubt.
-    let _ = writeln!(anstream::stderr().lock(), "warning: {warning}");
+    say(&format!("warning: {warning}"));
 }
 
 /// Tells what was lost where the format itself cannot.

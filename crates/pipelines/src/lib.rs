@@ -30,3 +30,6 @@ pub use self::{
 pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
     vec![Box::new(Matmul), Box::new(MemoryCopy)]
 }
+
+/// Whether this build has the CUDA device.
+pub const HAS_CUDA: bool = false;

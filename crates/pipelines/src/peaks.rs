@@ -191,7 +191,8 @@ impl Hunt<'_> {
         if !(self.go_on)(progress) {
             bail!(ToldToStop);
         }
-        let settings = Settings { warmup: WarmUp::Takes(1), stop, runs: 1, isolate: false, timeout_ns: None, cold: false };
+        let settings =
+            Settings { warmup: WarmUp::Takes(1), stop, runs: 1, isolate: false, timeout_ns: None, cold: false };
         let failed = || format!("`{}` failed at {case}", workload.name());
         match measure(workload, &case, self.device, &settings, &mut Unseen) {
             Outcome::Measured(measured) => summed_up(&measured, size, threads).with_context(failed).map(Some),

@@ -51,7 +51,7 @@ pub fn with_rate(mut results: Vec<CaseResult>) -> Vec<CaseResult> {
 }
 
 pub fn settings() -> Settings {
-    Settings { warmup: WarmUp::Takes(1), stop: Stop::Takes(20), runs: 5, isolate: false, timeout_ns: None }
+    Settings { warmup: WarmUp::Takes(1), stop: Stop::Takes(20), runs: 5, isolate: false, timeout_ns: None, cold: false }
 }
 
 pub fn environment() -> Environment {

@@ -13,7 +13,7 @@ use laptime_trace::{
 };
 
 use crate::{
-    Status,
+    cli::Status,
     failure::Hinted,
     output::{loss, read_trace, warn},
 };

@@ -3,7 +3,7 @@
 use std::{io::Write, path::PathBuf};
 
 use crate::{
-    Status,
+    cli::Status,
     output::{OutputArgs, warn_of_loss},
 };
 

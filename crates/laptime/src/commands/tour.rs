@@ -1,4 +1,4 @@
-//! `laptime tour`: records a small pipeline and shows what it did.
+//! `laptime tour`: records a small pipeline, measures a small benchmark, and shows what both say.
 
 use std::{
     io::Write,
@@ -6,17 +6,22 @@ use std::{
 };
 
 use anyhow::Context;
+use laptime_bench::{GivenSettings, Plan, Seconds, Share};
+use laptime_report::Format;
 use laptime_trace::{Recorded, format::folded::By};
 
 use crate::{
-    Status,
-    commands::convert,
+    app::App,
+    asked::Order,
+    cli::Status,
+    commands::{bench, convert},
     output::{read_trace, write_to_screen},
-    run_folder,
+    run_folder::TRACE_FILE,
+    session::{Finished, Session},
     tour::generator::{Generator, Size},
 };
 
-/// Records a small text generator on this machine, shows its stages and says how to open the trace
+/// Records a small text generator on this machine, measures a small benchmark, and says how to go on
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  laptime tour\n  laptime tour --out my-tour")]
 pub struct Args {
@@ -26,9 +31,23 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let folder = run_folder::make(args.out.as_deref(), "tour")?;
-    let pftrace = folder.join("trace.pftrace");
+pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let session = Session::begin(app, &benchmark(app)?, "tour", args.out.as_deref())?;
+    let folder = session.folder.clone();
+    let recorded = show_pipeline(&folder, out)?;
+    writeln!(out, "\nA small benchmark, a row a case, each taken until its median was known within 5 %:\n")?;
+    out.flush()?;
+    let finished = session.sweep(app, false)?;
+    bench::show(&finished, Format::Text, out)?;
+    if finished.was_interrupted {
+        return bench::end(&finished);
+    }
+    tell_where(&finished, &recorded, out)?;
+    Ok(Status::Done)
+}
+
+fn show_pipeline(folder: &Path, out: &mut dyn Write) -> anyhow::Result<Recorded> {
+    let pftrace = folder.join(TRACE_FILE);
     let (size, recorded) = record(&pftrace)?;
     let trace = read_trace(&pftrace)?;
     laptime_trace::write(&trace, folder.join("trace.json"))?;
@@ -39,9 +58,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         size.layers, size.width, size.tokens
     )?;
     let answer = laptime_analyze::stages(&trace);
-    write_to_screen(&laptime_report::tables::stages(&answer), laptime_report::Format::Text, out)?;
-    tell_where(&folder, &recorded, out)?;
-    Ok(Status::Done)
+    write_to_screen(&laptime_report::tables::stages(&answer), Format::Text, out)?;
+    Ok(recorded)
 }
 
 fn record(path: &Path) -> anyhow::Result<(Size, Recorded)> {
@@ -53,19 +71,30 @@ fn record(path: &Path) -> anyhow::Result<(Size, Recorded)> {
     Ok((size, recorded))
 }
 
-fn tell_where(folder: &Path, recorded: &Recorded, out: &mut dyn Write) -> std::io::Result<()> {
-    let show = |name: &str| folder.join(name).display().to_string();
+/// The benchmark of the tour: a few seconds.
+fn benchmark(app: &App) -> anyhow::Result<Order<'_>> {
+    let workload = app.workload("matmul")?;
+    let axes = [("size".to_owned(), vec!["128-512*2".to_owned()]), ("dtype".to_owned(), vec!["f32,f64".to_owned()])];
+    let given = GivenSettings { within: Some(Share(0.05)), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
+    let plan = Plan::settle(workload.name(), workload.axes(), &axes)?;
+    Ok(Order { workload, plan, settings: given.settle()?, device: "auto".to_owned() })
+}
+
+fn tell_where(finished: &Finished, recorded: &Recorded, out: &mut dyn Write) -> std::io::Result<()> {
+    let show = |name: &str| finished.folder.join(name).display().to_string();
     let call = if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "laptime" };
     let files = [
-        (show("trace.pftrace"), "open in https://ui.perfetto.dev"),
+        (show(TRACE_FILE), "open in https://ui.perfetto.dev"),
         (show("trace.json"), "open in chrome://tracing or https://www.speedscope.app"),
         (show("flamegraph.svg"), "open in a browser"),
+        (show("results.jsonl"), "every sample of the benchmark, a line a case"),
     ];
     let width = files.iter().map(|(file, _)| file.len()).max().unwrap_or(0);
     writeln!(out, "\nWritten ({} spans, {} bytes of trace):", recorded.spans, recorded.bytes)?;
     for (file, how) in &files {
         writeln!(out, "  {file:width$}  {how}")?;
     }
-    writeln!(out, "\nNext:\n  {call} top {}\n  {call} convert {} spans.speedscope.json", files[0].0, files[0].0)?;
+    writeln!(out, "\nNext:\n  {call} doctor\n  {call} bench matmul --size 256-1024*2 --runs 5")?;
+    writeln!(out, "  {call} top {}", files[0].0)?;
     out.flush()
 }

@@ -148,6 +148,8 @@ impl ResultsWriter {
         let failed = |source| RunFileError::Write { path: path.clone(), source };
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = open.map_err(failed)?;
+        // Two that append to one file would cut off each other's lines.
+        file.try_lock().map_err(|error| failed(error.into()))?;
         let end = whole_lines(&mut file).and_then(|end| file.cut(end).map(|()| end)).map_err(failed)?;
         Ok(Self { path, file, end })
     }
@@ -203,12 +205,21 @@ mod tests {
     }
 
     #[test]
+    fn two_do_not_write_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let _first = ResultsWriter::open(folder.path()).unwrap();
+        let second = ResultsWriter::open(folder.path()).unwrap_err();
+        assert!(matches!(second, RunFileError::Write { source, .. } if source.kind() == io::ErrorKind::WouldBlock));
+    }
+
+    #[test]
     fn a_file_cut_at_any_byte_reads_its_whole_lines_and_goes_on_from_there() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(RESULTS_FILE);
         let mut writer = ResultsWriter::open(folder.path()).unwrap();
         let all: Vec<CaseResult> = (0..3).map(|size| result(size, 0, "ä")).collect();
         all.iter().for_each(|result| writer.append(result).unwrap());
+        drop(writer);
         let whole = std::fs::read(&path).unwrap();
         for cut in 0..=whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();

@@ -1,0 +1,72 @@
+//! What every command knows: the workloads and devices, the build, and whether somebody wants to stop.
+
+use std::sync::Once;
+
+use laptime_bench::{Interrupt, Registry, Workload};
+use laptime_pipelines::BuiltInDevices;
+use laptime_trace::run::{Build, Environment};
+
+use crate::{failure::Hinted, near::nearest};
+
+/// What every command knows.
+pub struct App {
+    /// The workloads and devices.
+    pub registry: Registry,
+    /// Whether somebody wants to stop.
+    pub interrupt: Interrupt,
+}
+
+impl App {
+    /// The built-in workloads and those of the program.
+    pub fn new(workloads: Vec<Box<dyn Workload>>) -> Self {
+        let workloads = laptime_pipelines::workloads().into_iter().chain(workloads).collect();
+        let registry = Registry { workloads, devices: Box::new(BuiltInDevices) };
+        Self { registry, interrupt: Interrupt::new() }
+    }
+
+    /// The workload of this name, or an error with the nearest one.
+    pub fn workload(&self, name: &str) -> anyhow::Result<&dyn Workload> {
+        self.registry.workload(name).ok_or_else(|| {
+            let known: Vec<&str> = self.registry.workloads.iter().map(|workload| workload.name()).collect();
+            let near = nearest(name, known.iter().copied())
+                .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            let hint = format!("{near}`laptime list` shows them: {}", known.join(", "));
+            Hinted::wrap(anyhow::anyhow!("there is no workload `{name}`"), hint)
+        })
+    }
+
+    /// Gathers the environment.
+    pub fn environment(&self) -> Environment {
+        laptime_bench::environment::gather(build())
+    }
+
+    /// From here on Ctrl-C asks to stop after the current take; a second one stops at once.
+    pub fn listen_for_interrupts(&self) {
+        static ONCE: Once = Once::new();
+        let interrupt = self.interrupt.clone();
+        ONCE.call_once(|| {
+            let listening = ctrlc::set_handler(move || {
+                if interrupt.is_asked() {
+                    #[allow(clippy::exit, reason = "the second Ctrl-C asks for just this")]
+                    std::process::exit(130);
+                }
+                interrupt.ask();
+            });
+            // Without a handler Ctrl-C ends the program as it always did; finished cases are on the disk.
+            drop(listening);
+        });
+    }
+}
+
+/// How this program was built.
+pub fn build() -> Build {
+    Build {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: env!("LAPTIME_COMMIT").to_owned(),
+        profile: env!("LAPTIME_PROFILE").to_owned(),
+        opt_level: env!("LAPTIME_OPT_LEVEL").to_owned(),
+        debug_assertions: cfg!(debug_assertions),
+        target: env!("LAPTIME_TARGET").to_owned(),
+        binary: laptime_bench::environment::binary_fingerprint(),
+    }
+}

@@ -1,0 +1,164 @@
+//! What somebody asked to be measured: a workload, values on its axes and settings, by flags and in a plan.
+
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args, FromArgMatches, builder::TypedValueParser};
+use laptime_bench::{
+    GivenSettings, NoQuantity, Plan, PlanFile, Registry, Seconds, Settings, Share, WarmUp, Workload, parse_warm_up,
+};
+
+use crate::{app::App, failure::Hinted, output::FormatArgs};
+
+/// The flags of every command that measures.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "How to measure")]
+pub struct RunArgs {
+    /// Takes that do not count: a number, or `auto` to find where the takes become steady [default: auto]
+    #[arg(long, global = true, value_name = "TAKES", value_parser = warm_up())]
+    pub warmup: Option<WarmUp>,
+
+    /// Stop after this many takes
+    #[arg(long, global = true, value_name = "COUNT")]
+    pub takes: Option<usize>,
+
+    /// Stop when the 95 % interval of the median lies within this share of it [default: 2%]
+    #[arg(long, global = true, value_name = "SHARE", value_parser = str::parse::<Share>)]
+    pub within: Option<Share>,
+
+    /// Stop after this time of takes in any case [default: 10s]
+    #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
+    pub max_time: Option<Seconds>,
+
+    /// Repeat each case in this many fresh processes
+    #[arg(long, global = true, value_name = "COUNT")]
+    pub runs: Option<u32>,
+
+    /// Give each case a process of its own, so that a crash is a row and the sweep goes on
+    #[arg(long, global = true)]
+    pub isolate: bool,
+
+    /// Give a case up after this time, in a fresh process
+    #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
+    pub timeout: Option<Seconds>,
+
+    /// Device to run on: `auto`, `cpu`, `cuda`, `cuda:N` [default: auto]
+    #[arg(long, global = true, value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// Take workload, axes and settings from this TOML file; flags go before it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+
+    /// Show the settled cases and measure nothing
+    #[arg(long, global = true)]
+    pub dry_run: bool,
+
+    /// Show no progress bar
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+fn warm_up() -> impl TypedValueParser<Value = WarmUp> {
+    clap::builder::StringValueParser::new().try_map(|text| parse_warm_up(&text) as Result<WarmUp, NoQuantity>)
+}
+
+impl RunArgs {
+    fn settings(&self) -> GivenSettings {
+        GivenSettings {
+            warmup: self.warmup,
+            takes: self.takes,
+            within: self.within,
+            max_time: self.max_time,
+            runs: self.runs,
+            isolate: self.isolate.then_some(true),
+            timeout: self.timeout,
+        }
+    }
+}
+
+/// Where a run is kept.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Where it goes")]
+pub struct PlaceArgs {
+    /// Folder for the run [default: `runs/`, the workload and the time]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// What somebody asked to be measured.
+#[derive(Debug)]
+pub struct Asked {
+    pub workload: Option<String>,
+    axes: Vec<(String, Vec<String>)>,
+    pub run: RunArgs,
+    pub place: PlaceArgs,
+    /// The folder of a run to go on with.
+    pub resume: Option<PathBuf>,
+}
+
+impl Asked {
+    /// Reads the matches of a command that measures.
+    pub fn from_matches(matches: &ArgMatches, registry: &Registry) -> Result<Self, clap::Error> {
+        let (workload, matches) = match matches.subcommand() {
+            Some((name, matches)) => (Some(name.to_owned()), matches),
+            None => (None, matches),
+        };
+        let known = workload.as_deref().and_then(|name| registry.workload(name));
+        let axes = known.map(Workload::axes).unwrap_or_default().into_iter().filter_map(|axis| {
+            let words = matches.get_many::<String>(axis.name)?.cloned().collect();
+            Some((axis.name.to_owned(), words))
+        });
+        let axes = axes.collect();
+        let (run, place) = (RunArgs::from_arg_matches(matches)?, PlaceArgs::from_arg_matches(matches)?);
+        let resume = matches.try_get_one::<PathBuf>("resume").ok().flatten().cloned();
+        Ok(Self { workload, axes, run, place, resume })
+    }
+
+    /// Whether anything but the place of the run was asked for.
+    pub fn is_specific(&self) -> bool {
+        self.workload.is_some() || self.run.plan.is_some() || self.run.settings() != GivenSettings::default()
+    }
+
+    /// Settles everything: flags before the plan, the plan before the command's own defaults.
+    pub fn settle<'a>(&self, app: &'a App, defaults: GivenSettings) -> anyhow::Result<Order<'a>> {
+        let file = self.run.plan.as_deref().map(PlanFile::read).transpose()?.unwrap_or_default();
+        let name = match (&self.workload, &file.workload) {
+            (Some(asked), Some(planned)) if asked != planned => {
+                let error = anyhow::anyhow!("the plan is for workload `{planned}`, not for `{asked}`");
+                return Err(Hinted::wrap(error, "leave the workload out, or name another plan"));
+            }
+            (Some(name), _) | (None, Some(name)) => name,
+            (None, None) => return Err(no_workload(app, self.run.plan.is_some())),
+        };
+        let workload = app.workload(name)?;
+        let is_flagged = |axis: &str| self.axes.iter().any(|(flagged, _)| flagged == axis);
+        let planned = file.axes.into_iter().map(|(axis, words)| (axis.replace('-', "_"), words));
+        let axes = planned.filter(|(axis, _)| !is_flagged(axis)).chain(self.axes.clone());
+        let plan = Plan::settle(name, workload.axes(), &axes.collect::<Vec<_>>())?;
+        let settings = self.run.settings().or(file.settings).or(defaults).settle()?;
+        let device = self.run.device.clone().or(file.device).unwrap_or_else(|| "auto".to_owned());
+        Ok(Order { workload, plan, settings, device })
+    }
+}
+
+fn no_workload(app: &App, has_plan: bool) -> anyhow::Error {
+    let names: Vec<&str> = app.registry.workloads.iter().map(|workload| workload.name()).collect();
+    let error = anyhow::anyhow!(if has_plan { "the plan names no workload" } else { "no workload was named" });
+    let example = names.first().copied().unwrap_or("matmul");
+    Hinted::wrap(error, format!("name one of {}, as in `laptime bench {example}`", names.join(", ")))
+}
+
+/// What is to be measured, with nothing left open but what `auto` stands for.
+pub struct Order<'a> {
+    /// The workload.
+    pub workload: &'a dyn Workload,
+    /// Its axes with their values.
+    pub plan: Plan,
+    /// How cases are measured.
+    pub settings: Settings,
+    /// The device, by the name that was given.
+    pub device: String,
+}

@@ -1,0 +1,351 @@
+//! The commands and their flags, and which code runs them.
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{
+    Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use laptime_bench::{AxisSpec, Workload};
+
+use crate::{
+    app::App,
+    asked::{Asked, PlaceArgs, RunArgs},
+    commands, failure,
+};
+
+/// Where the time of a transformer pipeline goes
+///
+/// Measures and records pipelines, reads their traces and says what they mean. Data goes to standard output, progress
+/// and warnings to standard error. Exit status: 0 done; 1 done, and the answer is bad news; 2 could not do it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "laptime",
+    version = VERSION,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  laptime tour\n  laptime bench matmul --size 256-2048*2\n  laptime stages runs/tour-*/trace.pftrace"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Plain,
+}
+
+/// The version with commit and build.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("LAPTIME_COMMIT"),
+    ", ",
+    env!("LAPTIME_PROFILE"),
+    " build, ",
+    env!("LAPTIME_TARGET"),
+    ")"
+);
+
+/// The commands whose flags do not depend on the workloads.
+#[derive(Debug, Subcommand)]
+enum Plain {
+    #[command(display_order = 1)]
+    Tour(commands::tour::Args),
+    #[command(display_order = 5)]
+    Ab(commands::ab::Args),
+    #[command(display_order = 6)]
+    Peaks(commands::peaks::Args),
+    #[command(display_order = 7)]
+    Doctor(commands::doctor::Args),
+    #[command(display_order = 8)]
+    List(commands::list::Args),
+    #[command(display_order = 10)]
+    Compare(commands::compare::Args),
+    #[command(display_order = 11)]
+    Stages(commands::stages::Args),
+    #[command(display_order = 12)]
+    Top(commands::top::Args),
+    #[command(display_order = 13)]
+    Convert(commands::convert::Args),
+    #[command(display_order = 20)]
+    Completions(commands::completions::Args),
+    #[command(display_order = 21)]
+    Man(commands::man::Args),
+}
+
+/// How a command ended when it did what it was asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Done.
+    Done,
+    /// Done, and the answer is the bad news asked for.
+    BadNews,
+}
+
+/// A command that measures: its flags are those of the workload that follows.
+struct Measuring {
+    name: &'static str,
+    about: &'static str,
+    long_about: &'static str,
+    example: &'static str,
+    order: usize,
+    run: fn(&App, &Asked, &mut dyn std::io::Write) -> anyhow::Result<Status>,
+}
+
+const MEASURING: [Measuring; 3] = [
+    Measuring {
+        name: "bench",
+        about: "Measures a workload over its axes and says how sure it is",
+        long_about: "Measures a workload over its axes and says how sure it is\n\nEvery combination of values is a case. Each case is prepared, checked, warmed up and taken until its median is \
+                     known; its result is on the disk before the next one begins. `--resume DIR` goes on with a run that was stopped.",
+        example: "Examples:\n  laptime bench matmul --size 256-2048*2 --dtype f32,bf16\n  laptime bench copy --runs 5\n  laptime bench --plan plan.toml --isolate --timeout 2m",
+        order: 2,
+        run: commands::bench::run,
+    },
+    Measuring {
+        name: "profile",
+        about: "Records one case of a workload and states what recording cost",
+        long_about: "Records one case of a workload and states what recording cost\n\nTakes are in turns recorded and not, in random order, so that the overhead is measured and not believed. The trace \
+                     and its tables are written to the run's folder.",
+        example: "Example:\n  laptime profile matmul --size 1024",
+        order: 3,
+        run: commands::profile::run,
+    },
+    Measuring {
+        name: "warmup",
+        about: "Finds how many takes a workload needs until it is steady",
+        long_about: "Finds how many takes a workload needs until it is steady\n\nTakes begin cold in fresh processes, so that the first one pays for everything. The answer is a number of takes to \
+                     leave out, or that there is no steady state.",
+        example: "Example:\n  laptime warmup matmul --size 512 --runs 3",
+        order: 4,
+        run: commands::warmup::run,
+    },
+];
+
+/// The whole command, with the flags of every workload.
+pub fn command(app: &App) -> clap::Command {
+    use clap::CommandFactory;
+    MEASURING.iter().fold(Cli::command(), |command, measuring| command.subcommand(measuring.command(app)))
+}
+
+impl Measuring {
+    fn command(&self, app: &App) -> clap::Command {
+        let command = clap::Command::new(self.name)
+            .about(self.about)
+            .long_about(self.long_about)
+            .after_help(self.example)
+            .display_order(self.order)
+            .subcommand_value_name("WORKLOAD")
+            .subcommand_help_heading("Workloads")
+            .disable_help_subcommand(true)
+            .arg_required_else_help(true);
+        let command = PlaceArgs::augment_args(RunArgs::augment_args(command));
+        let command = if self.name == "bench" { command.arg(resume()) } else { command };
+        let workloads = app.registry.workloads.iter().enumerate();
+        workloads.fold(command, |command, (at, workload)| {
+            command.subcommand(self.of_workload(&**workload).display_order(at))
+        })
+    }
+
+    fn of_workload(&self, workload: &dyn Workload) -> clap::Command {
+        let axes = workload.axes();
+        let example = example(self.name, workload.name(), &axes);
+        let command = clap::Command::new(workload.name()).about(workload.about()).after_help(example);
+        axes.iter().enumerate().fold(command, |command, (at, axis)| command.arg(flag(axis).display_order(at)))
+    }
+}
+
+fn resume() -> Arg {
+    Arg::new("resume")
+        .long("resume")
+        .value_name("DIR")
+        .value_parser(clap::value_parser!(std::path::PathBuf))
+        .global(true)
+        .help("Go on with the run in this folder: same program, same plan")
+        .help_heading("Where it goes")
+}
+
+fn flag(axis: &AxisSpec) -> Arg {
+    let default: Vec<String> = axis.default.iter().map(ToString::to_string).collect();
+    Arg::new(axis.name)
+        .long(axis.name.replace('_', "-"))
+        .value_name("VALUES")
+        .num_args(1..)
+        .action(ArgAction::Append)
+        .allow_negative_numbers(true)
+        .help_heading("Axes")
+        .help(format!("{}: {} [default: {}]", axis.about, axis.takes.words(), default.join(",")))
+}
+
+fn example(command: &str, workload: &str, axes: &[AxisSpec]) -> String {
+    let values = axes.first().map_or_else(String::new, |axis| {
+        let value = axis.default.first().map_or_else(String::new, ToString::to_string);
+        format!(" --{} {value}", axis.name.replace('_', "-"))
+    });
+    let forms = if command == "bench" {
+        "\n\nValues: one (`512`), a list (`256,512`), several words (`256 512`), a range by factor (`128-4096*2`) or by step (`1-8+1`)."
+    } else {
+        ""
+    };
+    format!("Example:\n  laptime {command} {workload}{values}{forms}")
+}
+
+/// Reads the arguments, runs the command and tells what went wrong.
+pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    if let Some(clash) = clash(app) {
+        failure::tell(&clash, &mut anstream::stderr().lock());
+        return ExitCode::from(2);
+    }
+    let matches = match command(app).try_get_matches_from(dashed(arguments)) {
+        Ok(matches) => matches,
+        Err(error) => return refuse(app, &error),
+    };
+    let mut out = anstream::stdout().lock();
+    let done = match matches.subcommand() {
+        Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.name == name) => {
+            measure(app, name, matches, &mut out)
+        }
+        _ => match Cli::from_arg_matches(&matches) {
+            Ok(cli) => run_plain(app, &cli.command, &mut out),
+            Err(error) => return refuse(app, &error),
+        },
+    };
+    match done {
+        Ok(Status::Done) => ExitCode::SUCCESS,
+        Ok(Status::BadNews) => ExitCode::from(1),
+        Err(error) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            failure::tell(&error, &mut anstream::stderr().lock());
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
+    let asked = Asked::from_matches(matches, &app.registry)?;
+    let measuring = MEASURING.iter().find(|measuring| measuring.name == name);
+    measuring.map_or(Ok(Status::Done), |measuring| (measuring.run)(app, &asked, out))
+}
+
+fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
+    match command {
+        Plain::Tour(args) => commands::tour::run(app, args, out),
+        Plain::Ab(args) => commands::ab::run(app, args, out),
+        Plain::Peaks(args) => commands::peaks::run(app, args, out),
+        Plain::Doctor(args) => commands::doctor::run(app, args, out),
+        Plain::List(args) => commands::list::run(app, args, out),
+        Plain::Compare(args) => commands::compare::run(args, out),
+        Plain::Stages(args) => commands::stages::run(args, out),
+        Plain::Top(args) => commands::top::run(args, out),
+        Plain::Convert(args) => commands::convert::run(args),
+        Plain::Completions(args) => commands::completions::run(app, args, out),
+        Plain::Man(args) => commands::man::run(app, args, out),
+    }
+}
+
+/// Reads words as `bench` reads them behind its name.
+pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Asked> {
+    let words = ["laptime", "bench"].into_iter().map(str::to_owned).chain(words).map(OsString::from);
+    let told = |error: clap::Error| about_workload(app, &error).unwrap_or_else(|| error.into());
+    let matches = command(app).try_get_matches_from(dashed(words)).map_err(told)?;
+    let (_, matches) = matches.subcommand().ok_or_else(|| anyhow::anyhow!("there is no workload"))?;
+    Ok(Asked::from_matches(matches, &app.registry)?)
+}
+
+/// Tells what is wrong with the arguments; what is unknown of a workload is told in the words of workloads.
+fn refuse(app: &App, error: &clap::Error) -> ExitCode {
+    if let Some(told) = about_workload(app, error) {
+        failure::tell(&told, &mut anstream::stderr().lock());
+        return ExitCode::from(2);
+    }
+    // If the stream is closed, there is nobody left to tell.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+}
+
+fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    let mut words = usage.split_whitespace().skip_while(|word| *word != "laptime").skip(1);
+    let command = words.next().filter(|word| MEASURING.iter().any(|measuring| measuring.name == *word))?;
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let name = text(ContextKind::InvalidSubcommand)?;
+            app.workload(name).err()
+        }
+        ErrorKind::UnknownArgument => {
+            let workload = app.registry.workload(words.next()?)?;
+            let flag = text(ContextKind::InvalidArg)?;
+            let axis = flag.strip_prefix("--")?.replace('-', "_");
+            let known = workload.axes().iter().map(|axis| axis.name).collect();
+            let near = text(ContextKind::SuggestedArg).map(|near| format!("did you mean `{near}`? "));
+            let error = laptime_bench::PlanError::NoSuchAxis { workload: workload.name().to_owned(), axis, known };
+            let hint = failure::axis_hint(&error, near.as_deref(), command)?;
+            Some(failure::Hinted::wrap(error, hint))
+        }
+        _ => None,
+    }
+}
+
+/// A workload or axis that has the name of something else.
+fn clash(app: &App) -> Option<anyhow::Error> {
+    let workloads = &app.registry.workloads;
+    for (at, workload) in workloads.iter().enumerate() {
+        if workloads[..at].iter().any(|earlier| earlier.name() == workload.name()) {
+            return Some(anyhow::anyhow!("two workloads are named `{}`", workload.name()));
+        }
+        let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
+        let taken = |axis: &AxisSpec| {
+            let name = axis.name.replace('_', "-");
+            ["help", "resume"].contains(&name.as_str())
+                || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
+        };
+        if let Some(axis) = workload.axes().iter().find(|axis| taken(axis)) {
+            let workload = workload.name();
+            return Some(anyhow::anyhow!("axis `{}` of workload `{workload}` has the name of a flag", axis.name));
+        }
+    }
+    None
+}
+
+/// Accepts underscores for dashes in the names of flags, as older kits wrote them.
+fn dashed(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut ended = false;
+    arguments
+        .map(|argument| {
+            ended |= argument == "--";
+            match argument.to_str() {
+                Some(text) if text.starts_with("--") && !ended => {
+                    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+                    let name = name.replace('_', "-");
+                    value.map_or(name.clone(), |value| format!("{name}={value}")).into()
+                }
+                _ => argument,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn underscores_in_flag_names_become_dashes_and_values_stay() {
+        let given = ["laptime", "a_b", "--most_rows", "x_y", "--out_dir=a_b", "--", "--c_d"].map(Into::into);
+        let expected = ["laptime", "a_b", "--most-rows", "x_y", "--out-dir=a_b", "--", "--c_d"].map(Into::into);
+        assert_eq!(dashed(given.into_iter()), Vec::<OsString>::from(expected));
+    }
+
+    #[test]
+    fn the_flags_are_consistent() {
+        command(&App::new(Vec::new())).debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_worked_example() {
+        for command in command(&App::new(Vec::new())).get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("laptime {}", command.get_name())), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! `laptime ab`: two variants in fresh processes, interleaved, judged.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use anyhow::Context;
+use laptime_bench::{Case, CaseResult, Children, GivenSettings, Job, Outcome, Seconds, Share, Sink, Swept};
+use laptime_stats::{Rng, Verdict};
+use laptime_trace::run::{Measured, RESULTS_FILE, ResultsWriter, StopReason};
+
+use crate::{
+    app::App,
+    cli::{self, Status},
+    failure::Hinted,
+    moment::Moment,
+    output::{FormatArgs, say, warn, write_to_screen},
+    progress::Progress,
+    run_folder,
+};
+
+/// Runs two variants in turns, in fresh processes and random order, and says which is faster
+///
+/// A variant is a workload with its settings, or any shell command. Both are measured on the same machine in the same
+/// minutes, so that what drifts hits both. Exit status 1 says that B is slower than A by more than noise.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  laptime ab --a 'matmul --size 512 --threads 1' --b 'matmul --size 512 --threads 2'\n  laptime ab --a 'python old.py' --b 'python new.py' --runs 20"
+)]
+pub struct Args {
+    /// Variant to measure against: a workload with its flags, or a shell command
+    #[arg(long, value_name = "VARIANT")]
+    a: String,
+
+    /// Variant to judge
+    #[arg(long, value_name = "VARIANT")]
+    b: String,
+
+    /// Fresh processes of each [default: 10 of a workload, 20 of a command]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
+
+    /// Smallest difference that matters
+    #[arg(long, value_name = "SHARE", value_parser = str::parse::<Share>)]
+    threshold: Option<Share>,
+
+    /// Take both variants for shell commands, even if they begin with the name of a workload
+    #[arg(long)]
+    shell: bool,
+
+    /// What the random order starts from
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    seed: u64,
+
+    /// Folder for the results [default: `runs/ab-` and the time]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Show no progress bar
+    #[arg(long, short)]
+    quiet: bool,
+
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Processes of a workload: five find a 5 % slowdown only where processes differ by less than about 1 %.
+const WORKLOAD_RUNS: u32 = 10;
+
+/// Processes of a command, each of which is one take.
+const COMMAND_RUNS: u32 = 20;
+
+/// The time of takes in one process, unless asked otherwise.
+const SECONDS: f64 = 2.0;
+
+/// Runs the command.
+pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let variants = [Variant::read(app, "a", &args.a, args.shell)?, Variant::read(app, "b", &args.b, args.shell)?];
+    let is_command = variants.iter().any(|variant| matches!(variant.kind, Kind::Command));
+    let runs = args.runs.unwrap_or(if is_command { COMMAND_RUNS } else { WORKLOAD_RUNS });
+    if app.environment().build.is_unoptimised() && !is_command {
+        warn("this is a debug build: its times mean nothing; build with `--release`");
+    }
+    let folder = run_folder::make(args.out.as_deref(), "ab", Moment::now())?;
+    app.listen_for_interrupts();
+    let mut taker = Taker::new(app, &folder, runs, args.quiet)?;
+    taker.warm_up(&variants)?;
+    taker.take_pairs(&variants, runs, args.seed)?;
+    let [a, b] = taker.takes;
+    let pairs = a.len().min(b.len());
+    drop(taker.progress);
+    if pairs == 0 {
+        return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair was whole"), "run it again"));
+    }
+    let answer = laptime_analyze::ab([(&args.a, &a), (&args.b, &b)], args.threshold.map(|share| share.0))?;
+    write_to_screen(&laptime_report::tables::ab(&answer), args.format.format(), out)?;
+    say(&format!("\nResults: {}", folder.join(RESULTS_FILE).display()));
+    if app.interrupt.is_asked() {
+        let error = anyhow::anyhow!("interrupted after {pairs} of {runs} pairs");
+        return Err(Hinted::wrap(error, "the verdict is of the pairs that were taken; run it again for all"));
+    }
+    Ok(if answer.comparison.verdict == Verdict::Slower { Status::BadNews } else { Status::Done })
+}
+
+/// One side.
+struct Variant {
+    label: &'static str,
+    text: String,
+    kind: Kind,
+}
+
+enum Kind {
+    Workload(Box<Job>),
+    Command,
+}
+
+impl Variant {
+    fn read(app: &App, label: &'static str, text: &str, is_shell: bool) -> anyhow::Result<Self> {
+        let words = shlex::split(text).unwrap_or_default();
+        let is_workload = words.first().is_some_and(|word| app.registry.workload(word).is_some());
+        if text.trim().is_empty() {
+            let error = anyhow::anyhow!("variant `{label}` is empty");
+            return Err(Hinted::wrap(error, "give a workload with its flags, or a shell command"));
+        }
+        let kind =
+            if is_workload && !is_shell { Kind::Workload(Box::new(job(app, label, words)?)) } else { Kind::Command };
+        Ok(Self { label, text: text.to_owned(), kind })
+    }
+}
+
+/// The job of a workload and its flags, as `bench` reads them.
+fn job(app: &App, label: &str, words: Vec<String>) -> anyhow::Result<Job> {
+    let wrong = |error: anyhow::Error| error.context(format!("variant `{label}` cannot be settled"));
+    let asked = cli::read_bench(app, words).map_err(wrong)?;
+    let defaults = GivenSettings { max_time: Some(Seconds(SECONDS)), ..GivenSettings::default() };
+    let order = asked.settle(app, defaults).map_err(wrong)?;
+    let cases = order.plan.cases();
+    if cases.len() != 1 {
+        let error = anyhow::anyhow!("variant `{label}` is {} cases, and a variant is one", cases.len());
+        return Err(Hinted::wrap(error, "give one value on each axis"));
+    }
+    let device = app.registry.devices.open(&order.device).map_err(wrong)?.name().to_owned();
+    let settings = laptime_bench::Settings { runs: 1, isolate: true, ..order.settings };
+    let workload = order.workload.name().to_owned();
+    Ok(Job { workload, device, cases, run: 0, settings, environment: app.environment().fingerprint() })
+}
+
+/// Takes both variants in turns and keeps what they took.
+struct Taker<'a> {
+    app: &'a App,
+    writer: ResultsWriter,
+    progress: Progress,
+    runs: u32,
+    /// The takes of each process of each variant.
+    takes: [Vec<Vec<f64>>; 2],
+}
+
+impl<'a> Taker<'a> {
+    fn new(app: &'a App, folder: &Path, runs: u32, is_quiet: bool) -> anyhow::Result<Self> {
+        let writer = ResultsWriter::open(folder)?;
+        let progress = Progress::new(2 * runs as usize, is_quiet);
+        Ok(Self { app, writer, progress, runs, takes: [Vec::new(), Vec::new()] })
+    }
+
+    /// Runs each command once, so that files are in memory; fresh processes of a workload warm up by themselves.
+    fn warm_up(&mut self, variants: &[Variant; 2]) -> anyhow::Result<()> {
+        for variant in variants.iter().filter(|variant| matches!(variant.kind, Kind::Command)) {
+            run_command(variant)?;
+        }
+        Ok(())
+    }
+
+    /// Takes pairs, each in an order of its own.
+    fn take_pairs(&mut self, variants: &[Variant; 2], runs: u32, seed: u64) -> anyhow::Result<()> {
+        let mut rng = Rng::new(seed);
+        for pair in 0..runs {
+            let first = rng.below(2);
+            for side in [first, 1 - first] {
+                if self.app.interrupt.is_asked() {
+                    return Ok(());
+                }
+                self.take(&variants[side], side, pair)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, variant: &Variant, side: usize, pair: u32) -> anyhow::Result<()> {
+        let label = Case::new(vec![("variant".to_owned(), variant.label.into())]);
+        self.progress.begin(&label, pair, self.runs);
+        let result = match &variant.kind {
+            Kind::Workload(job) => self.take_workload(job, variant.label, pair)?,
+            Kind::Command => self.take_command(variant, pair)?,
+        };
+        let Some(result) = result else { return Ok(()) };
+        self.writer.append(&result)?;
+        self.progress.done();
+        let measured = result.measured().ok_or_else(|| not_measured(variant, &result.outcome))?;
+        self.takes[side].push(measured.wall_ns.iter().map(|&wall| wall as f64).collect());
+        Ok(())
+    }
+
+    fn take_workload(&self, job: &Job, label: &str, pair: u32) -> anyhow::Result<Option<CaseResult>> {
+        let mut last = Last::default();
+        let job = Job { run: pair, ..job.clone() };
+        let swept = Children::of_this_program().run(&job, &self.app.interrupt, &mut last)?;
+        let result = last.0.filter(|result| swept == Swept::Whole && result.is_finished());
+        Ok(result.map(|result| CaseResult { case: with_variant(&result.case, label), ..result }))
+    }
+
+    fn take_command(&self, variant: &Variant, pair: u32) -> anyhow::Result<Option<CaseResult>> {
+        let taken = run_command(variant);
+        if self.app.interrupt.is_asked() {
+            return Ok(None);
+        }
+        let measured = Measured { wall_ns: vec![taken?], stopped: StopReason::Takes(1), ..Measured::default() };
+        let case = Case::new(vec![("command".to_owned(), variant.text.as_str().into())]);
+        let case = with_variant(&case, variant.label);
+        Ok(Some(CaseResult::new("command", "host", case, pair, "", Outcome::Measured(measured))))
+    }
+}
+
+fn with_variant(case: &Case, label: &str) -> Case {
+    let variant = ("variant".to_owned(), label.into());
+    let values = case.values().map(|(axis, value)| (axis.to_owned(), value.clone()));
+    Case::new(std::iter::once(variant).chain(values).collect())
+}
+
+fn not_measured(variant: &Variant, outcome: &Outcome) -> anyhow::Error {
+    let why = match outcome {
+        Outcome::Failed { errors, .. } => errors.join(": "),
+        Outcome::Skipped { reason } => reason.clone(),
+        Outcome::OutOfMemory { .. } => "it needs more memory than there is".to_owned(),
+        Outcome::Measured(_) => String::new(),
+    };
+    let error = anyhow::anyhow!("variant `{}` was not measured: {why}", variant.label);
+    Hinted::wrap(error, format!("try it alone: `laptime bench {}`", variant.text))
+}
+
+/// Runs a command in a shell; returns its time in nanoseconds.
+fn run_command(variant: &Variant) -> anyhow::Result<u64> {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(&variant.text).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let start = Instant::now();
+    let output = command.output().context("cannot start a shell")?;
+    let nanos = start.elapsed().as_nanos();
+    if output.status.success() {
+        return Ok(u64::try_from(nanos).unwrap_or(u64::MAX));
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing on standard error");
+    let error = anyhow::anyhow!("{last}").context(format!("variant `{}` failed ({})", variant.label, output.status));
+    Err(Hinted::wrap(error, format!("try it alone: `{}`", variant.text)))
+}
+
+/// Keeps the last result.
+#[derive(Default)]
+struct Last(Option<CaseResult>);
+
+impl Sink for Last {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn take(&mut self, _: u64, _: bool) {}
+
+    fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
+        self.0 = Some(result);
+        Ok(())
+    }
+}

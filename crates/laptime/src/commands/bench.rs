@@ -1,0 +1,72 @@
+//! `laptime bench`: a workload over its axes.
+
+use std::io::Write;
+
+use laptime_bench::{GivenSettings, Outcome};
+use laptime_report::{Cell, Column, Format, Table};
+
+use crate::{
+    app::App,
+    asked::{Asked, Order},
+    cli::Status,
+    failure::Hinted,
+    output::{FormatArgs, say, write_to_screen},
+    session::{Finished, Session},
+};
+
+/// Runs the command.
+pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let session = match &asked.resume {
+        Some(folder) => Session::resume(app, asked, folder)?,
+        None => {
+            let order = asked.settle(app, GivenSettings::default())?;
+            if asked.run.dry_run {
+                return show_cases(&order, &asked.place.format, out);
+            }
+            Session::begin(app, &order, order.workload.name(), asked.place.out.as_deref())?
+        }
+    };
+    let finished = session.sweep(app, asked.run.quiet)?;
+    show(&finished, asked.place.format.format(), out)?;
+    end(&finished)
+}
+
+/// Shows the settled cases; touches no device.
+pub fn show_cases(order: &Order<'_>, format: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let axes = order.plan.axes().map(|(axis, _)| Column::new(axis.name, axis.name));
+    let mut table = Table::new("cases", axes.collect::<Vec<_>>());
+    let cases = order.plan.cases();
+    for case in &cases {
+        table.push(case.values().map(|(_, value)| Cell::text(value.to_string())).collect::<Vec<_>>());
+    }
+    let runs = order.settings.runs;
+    let processes = if runs > 1 { format!(", each in {runs} fresh processes") } else { String::new() };
+    let plural = if cases.len() == 1 { "case" } else { "cases" };
+    table.note(format!("{} {plural} of `{}`{processes}; nothing was measured.", cases.len(), order.workload.name()));
+    write_to_screen(&table, format.format(), out)?;
+    Ok(Status::Done)
+}
+
+/// Shows what was measured.
+pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Finished { run, results, .. } = finished;
+    let answer = laptime_analyze::cases(results, run.peaks.as_ref());
+    let doubts = laptime_analyze::doubts(&answer, &run.settings, &run.environment);
+    write_to_screen(&laptime_report::tables::cases(&answer, &doubts), format, out)
+}
+
+/// Says where the results are, and how to go on if they are not whole.
+pub fn end(finished: &Finished) -> anyhow::Result<Status> {
+    let folder = finished.folder.display();
+    if finished.was_interrupted {
+        let error = anyhow::anyhow!("interrupted after {} of {} cases", whole(finished), finished.expected);
+        return Err(Hinted::wrap(error, format!("`laptime bench --resume {folder}` goes on")));
+    }
+    say(&format!("\nResults: {folder}/results.jsonl, run: {folder}/run.json"));
+    let has_failed = finished.results.iter().any(|result| matches!(result.outcome, Outcome::Failed { .. }));
+    Ok(if has_failed { Status::BadNews } else { Status::Done })
+}
+
+fn whole(finished: &Finished) -> usize {
+    finished.results.iter().filter(|result| result.is_finished()).count()
+}

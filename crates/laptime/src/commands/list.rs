@@ -1,0 +1,72 @@
+//! `laptime list`: the workloads, and the axes and metrics of one.
+
+use std::io::Write;
+
+use laptime_bench::{Better, Workload};
+use laptime_report::{Cell, Column, Table};
+
+use crate::{app::App, cli::Status, output::OutputArgs};
+
+/// Lists the workloads, or the axes and metrics of one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  laptime list\n  laptime list matmul")]
+pub struct Args {
+    /// Workload to tell about
+    workload: Option<String>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the command.
+pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let table = match &args.workload {
+        Some(name) => one(app.workload(name)?),
+        None => all(app),
+    };
+    args.output.write(&table, out)?;
+    Ok(Status::Done)
+}
+
+fn all(app: &App) -> Table {
+    let columns =
+        [Column::new("workload", "workload"), Column::new("axes", "axes"), Column::new("about", "what it measures")];
+    let mut table = Table::new("workloads", columns);
+    for workload in &app.registry.workloads {
+        let axes: Vec<&str> = workload.axes().iter().map(|axis| axis.name).collect();
+        table.push([Cell::text(workload.name()), Cell::text(axes.join(", ")), Cell::text(workload.about())]);
+    }
+    table.note("`laptime list WORKLOAD` shows axes and metrics, `laptime bench WORKLOAD` measures.");
+    table
+}
+
+fn one(workload: &dyn Workload) -> Table {
+    let columns = [
+        Column::new("name", "name"),
+        Column::new("kind", "kind"),
+        Column::new("takes", "values"),
+        Column::new("default", "default"),
+        Column::new("about", "meaning"),
+    ];
+    let mut table = Table::new("axes", columns);
+    for axis in workload.axes() {
+        let default: Vec<String> = axis.default.iter().map(ToString::to_string).collect();
+        table.push([
+            Cell::text(axis.name),
+            Cell::text("axis"),
+            Cell::text(axis.takes.words()),
+            Cell::text(default.join(",")),
+            Cell::text(axis.about),
+        ]);
+    }
+    for metric in workload.metrics() {
+        let better = match metric.better {
+            Better::Lower => "lower is better",
+            Better::Higher => "higher is better",
+        };
+        let (name, about) = (Cell::text(metric.name), Cell::text(metric.about));
+        table.push([name, Cell::text("metric"), Cell::text(better), Cell::Empty, about]);
+    }
+    table.note(format!("`{}`: {}.", workload.name(), workload.about()));
+    table
+}

@@ -1,0 +1,77 @@
+//! `laptime peaks`: what this machine can do at most.
+
+use std::io::Write;
+
+use laptime_pipelines::{PeakProgress, PeakSearch};
+use laptime_trace::run::Peaks;
+
+use crate::{
+    app::App,
+    cli::Status,
+    failure::Hinted,
+    kept_peaks,
+    moment::Moment,
+    output::{OutputArgs, say, warn},
+    progress::Progress,
+};
+
+/// Measures arithmetic and memory bandwidth of this machine and keeps them for `mfu`, `mbu` and limits
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  laptime peaks\n  laptime peaks --show")]
+pub struct Args {
+    /// Show what was kept and measure nothing
+    #[arg(long)]
+    show: bool,
+
+    /// Device to measure: `auto` or `cpu`
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: String,
+
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the command.
+pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let device = app.registry.devices.open(&args.device)?;
+    let environment = app.environment();
+    let peaks = if args.show {
+        kept_peaks::read(&environment.machine, device.name()).ok_or_else(|| {
+            let error = anyhow::anyhow!("the peaks of `{}` were not measured on this machine", device.name());
+            Hinted::wrap(error, "`laptime peaks` measures them in about 20 seconds")
+        })?
+    } else {
+        if environment.build.is_unoptimised() {
+            warn("this is a debug build: its peaks mean nothing; build with `--release`");
+        }
+        measure(app, &*device, &environment.machine, args.quiet)?
+    };
+    args.output.write(&laptime_report::tables::peaks(&peaks), out)?;
+    if !args.show {
+        let path = kept_peaks::keep(&peaks, &environment.machine)?;
+        say(&format!("\nKept in {}", path.display()));
+    }
+    Ok(Status::Done)
+}
+
+fn measure(
+    app: &App,
+    device: &dyn laptime_bench::Device,
+    machine: &laptime_trace::run::Machine,
+    is_quiet: bool,
+) -> anyhow::Result<Peaks> {
+    app.listen_for_interrupts();
+    let mut progress = Progress::new(0, is_quiet);
+    let mut go_on = |step: PeakProgress<'_>| {
+        progress.step(step.at, step.of, &format!("{} {}", step.workload, step.case));
+        !app.interrupt.is_asked()
+    };
+    let (machine, now) = (machine.fingerprint(), Moment::now().record());
+    let measured = laptime_pipelines::measure_peaks(device, &PeakSearch::default(), &machine, &now, &mut go_on)?;
+    measured
+        .ok_or_else(|| Hinted::wrap(anyhow::anyhow!("interrupted"), "nothing was kept; `laptime peaks` begins anew"))
+}

@@ -1,0 +1,193 @@
+//! `laptime profile`: one case recorded, with what recording cost.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use laptime_bench::{Case, CaseResult, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Sink, WarmUp};
+use laptime_report::Format;
+use laptime_trace::{Recorded, Trace, format::folded::By, run::ResultsWriter};
+
+use crate::{
+    app::App,
+    asked::{Asked, Order},
+    cli::Status,
+    commands::{bench, convert},
+    failure::Hinted,
+    output::{read_trace, warn, write_file, write_to_screen},
+    progress::Progress,
+    run_folder::TRACE_FILE,
+    session::Session,
+};
+
+/// Takes before the first pair, unless asked otherwise.
+const WARM_UP: usize = 3;
+
+/// Pairs of a recorded and an unrecorded take at least.
+const LEAST_PAIRS: usize = 20;
+
+/// How well the overhead is to be known, unless asked otherwise: within a quarter of a per cent of the take.
+const WITHIN: f64 = 0.0025;
+
+/// The time for it, unless asked otherwise.
+const SECONDS: f64 = 10.0;
+
+/// Runs the command.
+pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let order = asked.settle(app, GivenSettings::default())?;
+    if asked.run.dry_run {
+        return bench::show_cases(&order, &asked.place.format, out);
+    }
+    let case = only_case(&order)?;
+    let session =
+        Session::begin(app, &order, &format!("profile-{}", order.workload.name()), asked.place.out.as_deref())?;
+    let pftrace = session.folder.join(TRACE_FILE);
+    app.listen_for_interrupts();
+    let (profiled, recorded) = record(app, &order, &session.run.device, &case, asked, &pftrace)?;
+    let run = &session.run;
+    let result =
+        CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, profiled.outcome.clone());
+    ResultsWriter::open(&session.folder)?.append(&result)?;
+    if let Outcome::Measured(_) = profiled.outcome {
+        let trace = read_trace(&pftrace)?;
+        let files = write_files(&trace, &pftrace, &session.folder)?;
+        show(&trace, &profiled, asked, out)?;
+        if asked.place.format.is_for_people() {
+            tell_where(&files, &recorded, out)?;
+        }
+        return Ok(Status::Done);
+    }
+    not_measured(&profiled.outcome)
+}
+
+fn only_case(order: &Order<'_>) -> anyhow::Result<Case> {
+    let mut cases = order.plan.cases();
+    if cases.len() > 1 {
+        let several: Vec<&str> =
+            order.plan.axes().filter(|(_, values)| values.len() > 1).map(|(axis, _)| axis.name).collect();
+        let error = anyhow::anyhow!("a profile is of one case, and this is {} of them", cases.len());
+        return Err(Hinted::wrap(error, format!("give one value on each axis; several on: {}", several.join(", "))));
+    }
+    cases.pop().context("the plan has no case")
+}
+
+fn settings(order: &Order<'_>, asked: &Asked) -> ProfileSettings {
+    let warmup = match asked.run.warmup {
+        Some(WarmUp::Takes(takes)) => takes,
+        Some(WarmUp::Found) | None => WARM_UP,
+    };
+    let _ = order;
+    ProfileSettings {
+        warmup,
+        at_least: asked.run.takes.unwrap_or(LEAST_PAIRS),
+        within: if asked.run.takes.is_some() {
+            f64::INFINITY
+        } else {
+            asked.run.within.map_or(WITHIN, |share| share.0)
+        },
+        at_most_ns: asked.run.max_time.map_or((SECONDS * 1e9) as u64, laptime_bench::Seconds::nanos),
+    }
+}
+
+fn record(
+    app: &App,
+    order: &Order<'_>,
+    device: &str,
+    case: &Case,
+    asked: &Asked,
+    path: &Path,
+) -> anyhow::Result<(Profiled, Recorded)> {
+    let device = app.registry.devices.open(device)?;
+    let mut shown = Shown { progress: Progress::new(1, asked.run.quiet), interrupt: app.interrupt.clone() };
+    shown.progress.begin(case, 0, 1);
+    let recording = laptime_trace::record_to(path)?;
+    let profiled = laptime_bench::profile(order.workload, case, &*device, &settings(order, asked), &mut shown);
+    let recorded = recording.finish().context("the recording was not kept")?;
+    Ok((profiled, recorded))
+}
+
+/// Shows takes and keeps nothing: the result is kept when it is whole.
+struct Shown {
+    progress: Progress,
+    interrupt: Interrupt,
+}
+
+impl Sink for Shown {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn take(&mut self, _: u64, _: bool) {
+        self.progress.take();
+    }
+
+    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.is_asked()
+    }
+}
+
+fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
+    let at = |name: &str| folder.join(name);
+    laptime_trace::write(trace, at("trace.json"))?;
+    convert::draw(trace, By::Host, pftrace, &at("flamegraph.svg"))?;
+    let stages = laptime_report::tables::stages(&laptime_analyze::stages(trace));
+    write_file(&stages, Format::Tsv, &at("stages.tsv"))?;
+    let top = laptime_analyze::top(trace);
+    write_file(&laptime_report::tables::top(&top, top.operations.len()), Format::Json, &at("top.json"))?;
+    Ok(vec![
+        (at(TRACE_FILE), "open in https://ui.perfetto.dev"),
+        (at("trace.json"), "open in chrome://tracing or https://www.speedscope.app"),
+        (at("flamegraph.svg"), "open in a browser"),
+        (at("stages.tsv"), "the stage tree, for a spreadsheet"),
+        (at("top.json"), "names by own time, for a program"),
+    ])
+}
+
+fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut table = laptime_report::tables::stages(&laptime_analyze::stages(trace));
+    let overhead = laptime_analyze::overhead(&profiled.pairs, trace);
+    laptime_report::tables::add_overhead(&mut table, &overhead);
+    if overhead.is_too_large() && !asked.place.format.is_for_people() {
+        warn("recording cost more than 1 % of a take");
+    }
+    write_to_screen(&table, asked.place.format.format(), out)
+}
+
+fn tell_where(files: &[(PathBuf, &str)], recorded: &Recorded, out: &mut dyn Write) -> anyhow::Result<()> {
+    let width = files.iter().map(|(file, _)| file.display().to_string().len()).max().unwrap_or(0);
+    writeln!(out, "\nWritten ({} spans, {} bytes of trace):", recorded.spans, recorded.bytes)?;
+    for (file, how) in files {
+        writeln!(out, "  {:width$}  {how}", file.display().to_string())?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn not_measured(outcome: &Outcome) -> anyhow::Result<Status> {
+    match outcome {
+        Outcome::Failed { errors, .. } => {
+            warn(&format!("the case failed: {}", errors.join(": ")));
+            Ok(Status::BadNews)
+        }
+        Outcome::OutOfMemory { needed_bytes, available_bytes } => {
+            let bytes = |bytes: &Option<u64>| {
+                bytes.map_or_else(
+                    || "an unknown number of".to_owned(),
+                    |bytes| format!("{:.1} Gi", bytes as f64 / f64::from(1 << 30)),
+                )
+            };
+            let (needed, available) = (bytes(needed_bytes), bytes(available_bytes));
+            warn(&format!("the case does not fit: it needs {needed}B, and there are {available}B"));
+            Ok(Status::Done)
+        }
+        Outcome::Skipped { reason } => {
+            warn(&format!("the case was skipped: {reason}"));
+            Ok(Status::Done)
+        }
+        Outcome::Measured(_) => Ok(Status::Done),
+    }
+}

@@ -1,0 +1,37 @@
+//! `laptime warmup`: how many takes until a workload is steady.
+
+use std::io::Write;
+
+use laptime_bench::{GivenSettings, WarmUp};
+
+use crate::{
+    app::App, asked::Asked, cli::Status, commands::bench, failure::Hinted, output::write_to_screen, session::Session,
+};
+
+/// Takes in each process, unless asked otherwise: enough to see a level after a warm-up of a third of them.
+const TAKES: usize = 60;
+
+/// Fresh processes, unless asked otherwise.
+const RUNS: u32 = 3;
+
+/// Runs the command.
+pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if asked.run.warmup.is_some() {
+        let error = anyhow::anyhow!("`warmup` finds the warm-up: `--warmup` has no meaning here");
+        return Err(Hinted::wrap(error, "leave it out; `laptime bench … --warmup N` uses what is found"));
+    }
+    let defaults = GivenSettings { takes: Some(TAKES), runs: Some(RUNS), ..GivenSettings::default() };
+    let mut order = asked.settle(app, defaults)?;
+    order.settings.warmup = WarmUp::Takes(0);
+    order.settings.cold = true;
+    // Cold is what a process of its own is: a second case in the same one would find the machine warm.
+    order.settings.isolate = true;
+    if asked.run.dry_run {
+        return bench::show_cases(&order, &asked.place.format, out);
+    }
+    let session = Session::begin(app, &order, "warmup", asked.place.out.as_deref())?;
+    let finished = session.sweep(app, asked.run.quiet)?;
+    let answer = laptime_analyze::warmup(&finished.results);
+    write_to_screen(&laptime_report::tables::warmup(&answer), asked.place.format.format(), out)?;
+    bench::end(&finished)
+}

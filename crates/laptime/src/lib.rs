@@ -1,0 +1,65 @@
+//! The command line, as a library: a program of your own gets every command for its own workloads.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use laptime::bench::Workload;
+//! # struct Sorting;
+//! # fn sorting() -> Box<dyn Workload> { todo!() }
+//!
+//! #[global_allocator]
+//! static HEAP: laptime::CountingHeap = laptime::CountingHeap; // for peak memory; may be left out
+//!
+//! fn main() -> ExitCode {
+//!     laptime::main_with(vec![sorting()])
+//! }
+//! ```
+//!
+//! `laptime list`, `bench`, `profile`, `warmup` and `ab` of that program then know its workloads beside the built-in
+//! ones. `examples/custom_workload` is such a program.
+
+mod app;
+mod asked;
+mod cli;
+mod commands;
+mod failure;
+mod keeper;
+mod kept_peaks;
+mod moment;
+mod near;
+mod output;
+mod progress;
+mod run_folder;
+mod session;
+mod tour;
+
+use std::{panic::AssertUnwindSafe, process::ExitCode};
+
+pub use laptime_bench as bench;
+use laptime_bench::Workload;
+pub use laptime_pipelines::CountingHeap;
+
+use crate::app::App;
+
+/// Runs the command line with workloads beside the built-in ones, and returns the status to exit with.
+///
+/// A program calls this first thing in its `main`: fresh processes that a command asks for are the same program, and
+/// this is where they find out.
+pub fn main_with(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        // The panic of a workload is an outcome of its case, which tells it.
+        if !laptime_bench::is_measuring() {
+            failure::tell_fault(panic, &mut anstream::stderr().lock());
+        }
+    }));
+    // The hook has told it.
+    std::panic::catch_unwind(AssertUnwindSafe(|| run(workloads))).unwrap_or(ExitCode::from(2))
+}
+
+fn run(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
+    let app = App::new(workloads);
+    if let Some(served) = laptime_bench::serve_if_asked(&app.registry) {
+        return served;
+    }
+    cli::run(&app, std::env::args_os())
+}

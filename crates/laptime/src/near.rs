@@ -1,0 +1,21 @@
+//! The name that somebody may have meant.
+
+/// The known name that differs least from another, if it differs by little.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let known = known.into_iter().map(|known| (strsim::damerau_levenshtein(name, known), known));
+    let (distance, nearest) = known.min()?;
+    (distance <= (name.chars().count() / 3).max(1)).then_some(nearest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_slip_is_understood_and_another_word_is_not() {
+        let known = ["matmul", "copy", "model"];
+        assert_eq!(nearest("matmull", known), Some("matmul"));
+        assert_eq!(nearest("cpoy", known), Some("copy"));
+        assert_eq!(nearest("attention", known), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! A run in its folder: begun or resumed, swept, kept.
+
+use std::path::{Path, PathBuf};
+
+use laptime_bench::{Case, CaseResult, GivenSettings, Job, Plan, Swept, sweep};
+use laptime_trace::run::{AxisValues, RESULTS_FILE, Results, Run, SCHEMA, read_results};
+
+use crate::{
+    app::App,
+    asked::{Asked, Order},
+    failure::Hinted,
+    keeper::Keeper,
+    kept_peaks,
+    moment::Moment,
+    output::warn,
+    progress::Progress,
+    run_folder,
+};
+
+/// A run whose folder is there.
+pub struct Session {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What is in its `run.json`.
+    pub run: Run,
+    cases: Vec<Case>,
+    before: Vec<CaseResult>,
+}
+
+/// A run after its sweep.
+pub struct Finished {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What is in its `run.json`.
+    pub run: Run,
+    /// The results of its cases.
+    pub results: Vec<CaseResult>,
+    /// Results that it was to have.
+    pub expected: usize,
+    /// Whether it was interrupted.
+    pub was_interrupted: bool,
+}
+
+impl Session {
+    /// Opens the device, makes the folder and writes `run.json`.
+    pub fn begin(app: &App, order: &Order<'_>, what: &str, out: Option<&Path>) -> anyhow::Result<Self> {
+        let run = describe(app, order)?;
+        let folder = run_folder::make(out, what, Moment::now())?;
+        run.write(&folder)?;
+        Ok(Self { folder, run, cases: order.plan.cases(), before: Vec::new() })
+    }
+
+    /// Goes on with a run that was stopped, unless the program, the machine or the plan is another one now.
+    pub fn resume(app: &App, asked: &Asked, folder: &Path) -> anyhow::Result<Self> {
+        let run = Run::read(folder)?;
+        let order = recorded(app, &run)?;
+        if asked.is_specific() {
+            let asked = asked.settle(app, GivenSettings::default())?;
+            refuse_other_plan(&run, &asked, folder)?;
+        }
+        refuse_other_place(&run, &describe(app, &order)?)?;
+        let path = folder.join(RESULTS_FILE);
+        let read = if path.exists() { read_results(&path)? } else { Results::default() };
+        if read.was_cut {
+            warn("the last result was cut off when the run was stopped; its case is measured again");
+        }
+        let before = read.results.into_iter().filter(CaseResult::is_finished).collect();
+        Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before })
+    }
+
+    /// Measures what is left to measure.
+    pub fn sweep(self, app: &App, is_quiet: bool) -> anyhow::Result<Finished> {
+        app.listen_for_interrupts();
+        let Self { folder, run, cases, before } = self;
+        let runs = run.settings.runs.max(1);
+        let expected = cases.len() * runs as usize;
+        let done: std::collections::HashSet<(String, u32)> =
+            before.iter().map(|result| (result.case.to_string(), result.run)).collect();
+        let progress = Progress::new(expected - done.len().min(expected), is_quiet);
+        let mut keeper = Keeper::new(&folder, before, progress, &app.interrupt, runs)?;
+        let job = Job {
+            workload: run.workload.clone(),
+            device: run.device.clone(),
+            cases,
+            run: 0,
+            settings: run.settings,
+            environment: run.environment_fingerprint.clone(),
+        };
+        let is_done = |case: &Case, run: u32| done.contains(&(case.to_string(), run));
+        let swept = sweep(&app.registry, &job, is_done, &app.interrupt, &mut keeper)?;
+        Ok(Finished { folder, run, results: keeper.results, expected, was_interrupted: swept == Swept::Interrupted })
+    }
+}
+
+/// What `run.json` says of an order. The device is opened once, to know what `auto` stands for.
+pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
+    let device = app.registry.devices.open(&order.device)?.name().to_owned();
+    let environment = app.environment();
+    if environment.build.is_unoptimised() {
+        warn("this is a debug build: its times mean nothing; build with `--release`");
+    }
+    Ok(Run {
+        schema: SCHEMA,
+        command: std::env::args().collect(),
+        started: Moment::now().record(),
+        workload: order.workload.name().to_owned(),
+        peaks: kept_peaks::read(&environment.machine, &device),
+        device,
+        axes: order.plan.record(),
+        settings: order.settings,
+        environment_fingerprint: environment.fingerprint(),
+        environment,
+    })
+}
+
+/// The order that a run's record stands for.
+fn recorded<'a>(app: &'a App, run: &Run) -> anyhow::Result<Order<'a>> {
+    let workload = app.workload(&run.workload)?;
+    let words = |axis: &AxisValues| (axis.axis.clone(), axis.values.iter().map(ToString::to_string).collect());
+    let plan = Plan::settle(&run.workload, workload.axes(), &run.axes.iter().map(words).collect::<Vec<_>>())?;
+    Ok(Order { workload, plan, settings: run.settings, device: run.device.clone() })
+}
+
+fn refuse_other_plan(run: &Run, asked: &Order<'_>, folder: &Path) -> anyhow::Result<()> {
+    let differs = if asked.workload.name() != run.workload {
+        format!("it is of workload `{}`, not of `{}`", run.workload, asked.workload.name())
+    } else if asked.plan.record() != run.axes {
+        "its axes have other values".to_owned()
+    } else if asked.settings != run.settings {
+        "its settings are others".to_owned()
+    } else {
+        return Ok(());
+    };
+    let error = anyhow::anyhow!("the run in `{}` has another plan: {differs}", folder.display());
+    let hint = format!("`laptime bench --resume {}` goes on with the plan that it has", folder.display());
+    Err(Hinted::wrap(error, hint))
+}
+
+fn refuse_other_place(run: &Run, now: &Run) -> anyhow::Result<()> {
+    let (then, now) = (&run.environment, &now.environment);
+    let differs = if then.build.binary != now.build.binary {
+        format!("another program: it was built from {}, this one from {}", then.build.commit, now.build.commit)
+    } else if then.machine.fingerprint() != now.machine.fingerprint() {
+        "another machine, or this one with another governor or limit".to_owned()
+    } else {
+        return Ok(());
+    };
+    let error = anyhow::anyhow!("the run was begun by {differs}");
+    Err(Hinted::wrap(
+        error,
+        "results of both in one run would not be comparable; begin a new run and `laptime compare` them",
+    ))
+}

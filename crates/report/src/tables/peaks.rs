@@ -1,0 +1,52 @@
+//! The table of what a machine can do at most.
+
+use laptime_trace::run::{Peaks, Traffic};
+
+use crate::table::{Cell, Column, Table};
+
+/// Lays peaks out, one row a kind of work.
+pub fn peaks(peaks: &Peaks) -> Table {
+    let columns = [
+        Column::new("what", "what"),
+        Column::new("rate", "rate"),
+        Column::new("low", "low"),
+        Column::new("high", "high"),
+        Column::new("unit", "unit"),
+        Column::new("at", "reached with"),
+    ];
+    let mut table = Table::new("peaks", columns);
+    for peak in &peaks.flops {
+        let at = format!("size {}, {}", peak.size, threads(peak.threads));
+        let rates = [peak.flops_s, peak.low, peak.high].map(|rate| Cell::Number(rate / 1e9));
+        push(&mut table, format!("{} arithmetic", peak.dtype), rates, "GFLOP/s", at);
+    }
+    for peak in &peaks.bandwidth {
+        let at = format!("buffers of {} MiB, {}", peak.bytes >> 20, threads(peak.threads));
+        let rates = [peak.bytes_s, peak.low, peak.high].map(|rate| Cell::Number(rate / 1e9));
+        push(&mut table, format!("memory, {}", word(peak.traffic)), rates, "GB/s", at);
+    }
+    table.machine_fact("device", Cell::text(&peaks.device));
+    table.machine_fact("measured", Cell::text(&peaks.measured));
+    table.note(format!(
+        "Medians with their 95 % intervals on `{}`, measured {}. A copy counts bytes read and written.",
+        peaks.device, peaks.measured
+    ));
+    table
+}
+
+fn push(table: &mut Table, what: String, rates: [Cell; 3], unit: &str, at: String) {
+    let [rate, low, high] = rates;
+    table.push([Cell::text(what), rate, low, high, Cell::text(unit), Cell::text(at)]);
+}
+
+fn threads(count: u32) -> String {
+    if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") }
+}
+
+fn word(traffic: Traffic) -> &'static str {
+    match traffic {
+        Traffic::Read => "read",
+        Traffic::Write => "write",
+        Traffic::Copy => "copy",
+    }
+}
