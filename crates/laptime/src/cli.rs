@@ -126,7 +126,9 @@ pub fn command(app: &App) -> clap::Command {
 
 impl Measuring {
     fn command(&self, app: &App) -> clap::Command {
-        let command = clap::Command::new(self.name)
+        // The flags come first: their groups have descriptions of their own.
+        let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.name)));
+        let command = command
             .about(self.about)
             .long_about(self.long_about)
             .after_help(self.example)
@@ -135,7 +137,6 @@ impl Measuring {
             .subcommand_help_heading("Workloads")
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
-        let command = PlaceArgs::augment_args(RunArgs::augment_args(command));
         let command = if self.name == "bench" { command.arg(resume()) } else { command };
         let workloads = app.registry.workloads.iter().enumerate();
         workloads.fold(command, |command, (at, workload)| {

@@ -145,6 +145,9 @@ pub fn place_hint(source: &io::Error) -> Option<String> {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             Some("the disk is full; make room or name a place on another one".to_owned())
         }
+        io::ErrorKind::FileTooLarge => {
+            Some("a limit on the size of files was reached; `ulimit -f` shows it".to_owned())
+        }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             Some("you may not write there; name another place".to_owned())
         }

@@ -1,5 +1,7 @@
 //! The workloads through the measuring loop, as a benchmark runs them.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+
 use laptime_bench::{Case, Outcome, Plan, Settings, Sink, Stop, WarmUp, measure};
 use laptime_pipelines::{CpuDevice, MATMUL_DTYPES, Matmul, workloads};
 use laptime_trace::run::{CaseResult, Measured};

@@ -109,7 +109,7 @@ fn limited(place: &Place, before: &str, blocks: u64) -> Output {
 
 #[test]
 fn a_kill_at_any_byte_of_the_results_loses_no_finished_case_and_the_rest_goes_on() {
-    for blocks in seeded(10, 8).into_iter().map(|block| block + 7) {
+    for blocks in seeded(10, 7).into_iter().map(|block| block + 5) {
         let place = Place::new();
         let killed = limited(&place, "", blocks);
         assert!(killed.status.signal().is_some(), "{blocks} blocks: {}", err(&killed));

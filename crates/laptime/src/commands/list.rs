@@ -29,12 +29,14 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
 }
 
 fn all(app: &App) -> Table {
-    let columns =
-        [Column::new("workload", "workload"), Column::new("axes", "axes"), Column::new("about", "what it measures")];
-    let mut table = Table::new("workloads", columns);
+    let about = Column::new("about", "what it does").machine_only();
+    let mut table = Table::new("workloads", [Column::new("workload", "workload"), Column::new("axes", "axes"), about]);
     for workload in &app.registry.workloads {
         let axes: Vec<&str> = workload.axes().iter().map(|axis| axis.name).collect();
         table.push([Cell::text(workload.name()), Cell::text(axes.join(", ")), Cell::text(workload.about())]);
+    }
+    for workload in &app.registry.workloads {
+        table.note(format!("`{}` {}.", workload.name(), workload.about()));
     }
     table.note("`laptime list WORKLOAD` shows axes and metrics, `laptime bench WORKLOAD` measures.");
     table
@@ -46,10 +48,12 @@ fn one(workload: &dyn Workload) -> Table {
         Column::new("kind", "kind"),
         Column::new("takes", "values"),
         Column::new("default", "default"),
-        Column::new("about", "meaning"),
+        Column::new("about", "meaning").machine_only(),
     ];
     let mut table = Table::new("axes", columns);
+    table.note(format!("`{}` {}.", workload.name(), workload.about()));
     for axis in workload.axes() {
+        table.note(format!("`{}`: {}.", axis.name, axis.about));
         let default: Vec<String> = axis.default.iter().map(ToString::to_string).collect();
         table.push([
             Cell::text(axis.name),
@@ -60,6 +64,7 @@ fn one(workload: &dyn Workload) -> Table {
         ]);
     }
     for metric in workload.metrics() {
+        table.note(format!("`{}`: {}.", metric.name, metric.about));
         let better = match metric.better {
             Better::Lower => "lower is better",
             Better::Higher => "higher is better",
@@ -67,6 +72,5 @@ fn one(workload: &dyn Workload) -> Table {
         let (name, about) = (Cell::text(metric.name), Cell::text(metric.about));
         table.push([name, Cell::text("metric"), Cell::text(better), Cell::Empty, about]);
     }
-    table.note(format!("`{}`: {}.", workload.name(), workload.about()));
     table
 }

@@ -1,9 +1,6 @@
 //! `laptime profile`: one case recorded, with what recording cost.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::Path};
 
 use anyhow::Context;
 use laptime_bench::{Case, CaseResult, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Sink, WarmUp};
@@ -55,7 +52,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         let files = write_files(&trace, &pftrace, &session.folder)?;
         show(&trace, &profiled, asked, out)?;
         if asked.place.format.is_for_people() {
-            tell_where(&files, &recorded, out)?;
+            tell_where(&session.folder, &files, &recorded, out)?;
         }
         return Ok(Status::Done);
     }
@@ -130,7 +127,7 @@ impl Sink for Shown {
     }
 }
 
-fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
+fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
     let at = |name: &str| folder.join(name);
     laptime_trace::write(trace, at("trace.json"))?;
     convert::draw(trace, By::Host, pftrace, &at("flamegraph.svg"))?;
@@ -139,11 +136,11 @@ fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<V
     let top = laptime_analyze::top(trace);
     write_file(&laptime_report::tables::top(&top, top.operations.len()), Format::Json, &at("top.json"))?;
     Ok(vec![
-        (at(TRACE_FILE), "open in https://ui.perfetto.dev"),
-        (at("trace.json"), "open in chrome://tracing or https://www.speedscope.app"),
-        (at("flamegraph.svg"), "open in a browser"),
-        (at("stages.tsv"), "the stage tree, for a spreadsheet"),
-        (at("top.json"), "names by own time, for a program"),
+        (TRACE_FILE, "open in https://ui.perfetto.dev"),
+        ("trace.json", "open in chrome://tracing or https://www.speedscope.app"),
+        ("flamegraph.svg", "open in a browser"),
+        ("stages.tsv", "the stage tree, for a spreadsheet"),
+        ("top.json", "names by own time, for a program"),
     ])
 }
 
@@ -157,11 +154,18 @@ fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, out: &mut dyn Write) 
     write_to_screen(&table, asked.place.format.format(), out)
 }
 
-fn tell_where(files: &[(PathBuf, &str)], recorded: &Recorded, out: &mut dyn Write) -> anyhow::Result<()> {
-    let width = files.iter().map(|(file, _)| file.display().to_string().len()).max().unwrap_or(0);
-    writeln!(out, "\nWritten ({} spans, {} bytes of trace):", recorded.spans, recorded.bytes)?;
+/// Says what was written and how to open it.
+pub fn tell_where(
+    folder: &Path,
+    files: &[(&str, &str)],
+    recorded: &Recorded,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let width = files.iter().map(|(file, _)| file.len()).max().unwrap_or(0);
+    let Recorded { spans, bytes, .. } = recorded;
+    writeln!(out, "\nWritten to {}/ ({spans} spans, {bytes} bytes of trace):", folder.display())?;
     for (file, how) in files {
-        writeln!(out, "  {:width$}  {how}", file.display().to_string())?;
+        writeln!(out, "  {file:width$}  {how}")?;
     }
     out.flush()?;
     Ok(())

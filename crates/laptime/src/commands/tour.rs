@@ -14,7 +14,7 @@ use crate::{
     app::App,
     asked::Order,
     cli::Status,
-    commands::{bench, convert},
+    commands::{bench, convert, profile},
     output::{read_trace, write_to_screen},
     run_folder::TRACE_FILE,
     session::{Finished, Session},
@@ -80,21 +80,18 @@ fn benchmark(app: &App) -> anyhow::Result<Order<'_>> {
     Ok(Order { workload, plan, settings: given.settle()?, device: "auto".to_owned() })
 }
 
-fn tell_where(finished: &Finished, recorded: &Recorded, out: &mut dyn Write) -> std::io::Result<()> {
-    let show = |name: &str| finished.folder.join(name).display().to_string();
+fn tell_where(finished: &Finished, recorded: &Recorded, out: &mut dyn Write) -> anyhow::Result<()> {
     let call = if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "laptime" };
     let files = [
-        (show(TRACE_FILE), "open in https://ui.perfetto.dev"),
-        (show("trace.json"), "open in chrome://tracing or https://www.speedscope.app"),
-        (show("flamegraph.svg"), "open in a browser"),
-        (show("results.jsonl"), "every sample of the benchmark, a line a case"),
+        (TRACE_FILE, "open in https://ui.perfetto.dev"),
+        ("trace.json", "open in chrome://tracing or https://www.speedscope.app"),
+        ("flamegraph.svg", "open in a browser"),
+        ("results.jsonl", "every sample of the benchmark, a line a case"),
+        ("run.json", "the machine, the build and the settings"),
     ];
-    let width = files.iter().map(|(file, _)| file.len()).max().unwrap_or(0);
-    writeln!(out, "\nWritten ({} spans, {} bytes of trace):", recorded.spans, recorded.bytes)?;
-    for (file, how) in &files {
-        writeln!(out, "  {file:width$}  {how}")?;
-    }
+    profile::tell_where(&finished.folder, &files, recorded, out)?;
     writeln!(out, "\nNext:\n  {call} doctor\n  {call} bench matmul --size 256-1024*2 --runs 5")?;
-    writeln!(out, "  {call} top {}", files[0].0)?;
-    out.flush()
+    writeln!(out, "  {call} top {}", finished.folder.join(TRACE_FILE).display())?;
+    out.flush()?;
+    Ok(())
 }

@@ -9,7 +9,7 @@ use crate::table::{Cell, Column, Table};
 pub fn ab(answer: &Ab) -> Table {
     let columns = [
         Column::new("variant", "variant"),
-        Column::new("what", "what"),
+        Column::new("what", "what").machine_only(),
         Column::new("processes", "processes"),
         Column::new("takes", "takes").drop(3),
         Column::new("typical_ms", "typical"),
@@ -28,6 +28,9 @@ pub fn ab(answer: &Ab) -> Table {
     table.machine_fact("difference_hi", Cell::Number(comparison.interval.high));
     table.machine_fact("floor", Cell::Number(comparison.floor.share));
     table.machine_fact("verdict", Cell::text(word(comparison.verdict)));
+    for (label, what) in ["A", "B"].into_iter().zip(&answer.variants) {
+        table.note(format!("{label}: `{what}`"));
+    }
     table.note(sentence(answer));
     table.note(
         "`between` is the spread of processes, `within` that of the takes of one; times with their 95 % intervals.",
