@@ -175,6 +175,7 @@ fn doubtfulness(steady: Steady) -> u8 {
 fn less_certain(one: StopReason, other: StopReason) -> StopReason {
     let rank = |reason: StopReason| match reason {
         StopReason::Takes(takes) => (0, -(takes as f64)),
+        StopReason::Most(takes) => (0, -(takes as f64)),
         StopReason::Narrow { reach } => (1, reach),
         StopReason::TimeUp { reach } => (2, reach.unwrap_or(f64::INFINITY)),
         StopReason::Interrupted => (3, 0.0),

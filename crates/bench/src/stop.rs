@@ -3,6 +3,9 @@
 use laptime_stats::{Sorted, median_interval};
 use laptime_trace::run::{Stop, StopReason};
 
+/// Takes of a case at most, unless more were asked for: each is kept, and shorter ones would fill the disk.
+pub(crate) const MOST_TAKES: usize = 100_000;
+
 /// The seed of the intervals that a stop rule looks at; the same samples stop at the same take.
 const SEED: u64 = 0x1a97_1ae5;
 
@@ -14,6 +17,9 @@ pub fn reason_to_stop(rule: &Stop, samples: &[u64]) -> Option<StopReason> {
     match *rule {
         Stop::Takes(takes) => (samples.len() >= takes).then_some(StopReason::Takes(samples.len())),
         Stop::Interval { within, at_least, at_most_ns } => {
+            if samples.len() >= MOST_TAKES {
+                return Some(StopReason::Most(samples.len()));
+            }
             let is_up = samples.iter().sum::<u64>() >= at_most_ns;
             if !is_up && (samples.len() < at_least || !is_looked_at(samples.len(), at_least)) {
                 return None;
@@ -70,6 +76,12 @@ mod tests {
     #[test]
     fn one_slow_take_that_outlasts_the_time_is_told_without_an_interval() {
         assert_eq!(reason_to_stop(&RULE, &[2_000_000]), Some(StopReason::TimeUp { reach: None }));
+    }
+
+    #[test]
+    fn takes_of_no_length_come_to_an_end() {
+        assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_TAKES - 1]), None);
+        assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_TAKES]), Some(StopReason::Most(MOST_TAKES)));
     }
 
     #[test]

@@ -25,9 +25,9 @@ const SETTINGS: Settings =
 /// Runs the cases of a workload with these values on its axes.
 fn outcomes(workload: &str, given: &[(&str, &str)]) -> Vec<Outcome> {
     let workloads = workloads();
-    let workload = workloads.iter().find(|known| known.name() == workload).unwrap();
+    let workload = workloads.iter().find(|known| known.name() == workload).expect("it is built in");
     let given: Vec<_> = given.iter().map(|(axis, word)| ((*axis).to_owned(), vec![(*word).to_owned()])).collect();
-    let plan = Plan::settle(workload.name(), workload.axes(), &given).unwrap();
+    let plan = Plan::settle(workload.name(), workload.axes(), &given).expect("the axes take these values");
     let device = CpuDevice::new();
     plan.cases().iter().map(|case| measure(&**workload, case, &device, &SETTINGS, &mut Unseen)).collect()
 }

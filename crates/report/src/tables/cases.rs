@@ -194,6 +194,7 @@ fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 10] {
 fn stopped(reason: StopReason) -> (&'static str, Option<f64>) {
     match reason {
         StopReason::Takes(_) => ("takes", None),
+        StopReason::Most(_) => ("most", None),
         StopReason::Narrow { reach } => ("narrow", Some(reach)),
         StopReason::TimeUp { reach } => ("time_up", reach),
         StopReason::Interrupted => ("interrupted", None),

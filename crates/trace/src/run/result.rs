@@ -184,6 +184,8 @@ pub enum StopReason {
         /// How far the interval reached.
         reach: Option<f64>,
     },
+    /// The most takes that are kept were taken: takes so short that neither rule was met before.
+    Most(usize),
     /// Somebody asked to stop.
     #[default]
     Interrupted,
@@ -198,6 +200,7 @@ impl fmt::Display for StopReason {
                 write!(f, "time was up; the median is known within {:.1} %", 100.0 * reach)
             }
             Self::TimeUp { reach: None } => write!(f, "time was up before there was an interval"),
+            Self::Most(takes) => write!(f, "{takes} takes are the most that are kept"),
             Self::Interrupted => write!(f, "it was interrupted"),
         }
     }

@@ -1,0 +1,34 @@
+//! The stages that the workloads mark, recorded: one test, since a program has one recording.
+
+use laptime_bench::{Case, Prepared, Simulated, Workload};
+use laptime_pipelines::{Matmul, MemoryCopy};
+
+/// Prepares, checks and takes a case once.
+fn take(workload: &dyn Workload, case: &str) {
+    let values = case.split(' ').filter_map(|word| word.split_once('='));
+    let values = values.map(|(axis, value)| (axis.to_owned(), laptime_bench::AxisValue::parse(value)));
+    let device = Simulated::new();
+    let prepared = workload.prepare(&Case::new(values.collect()), &device).expect("it can be prepared");
+    let Prepared::Ready(mut take) = prepared else { panic!("there is memory without end") };
+    take.check().expect("it is right");
+    take.run().expect("it runs");
+}
+
+#[test]
+fn workloads_mark_their_inputs_and_their_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.pftrace");
+    let recording = laptime_trace::record_to(&path).unwrap();
+    take(&Matmul, "size=8 dtype=f32 threads=2");
+    take(&MemoryCopy, "op=read size=1 dtype=f32 threads=2");
+    take(&MemoryCopy, "op=write size=1 dtype=f32 threads=1");
+    take(&MemoryCopy, "op=copy size=1 dtype=f32 threads=2");
+    recording.finish().unwrap();
+
+    let trace = laptime_trace::read(&path).unwrap();
+    let names: Vec<&str> = trace.spans().map(|span| span.name).collect();
+    let inputs = "prepare_inputs";
+    let expected =
+        [inputs, "matmul", "matmul", inputs, "read", "read", inputs, "write", "write", inputs, inputs, "copy", "copy"];
+    assert_eq!(names, expected);
+}
