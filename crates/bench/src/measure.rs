@@ -106,7 +106,7 @@ fn sample(
         let wall_ns = take_one(take, device)?;
         taken.keep(wall_ns, take.readings(laptime_trace::Nanos(wall_ns)));
         sink.take(wall_ns, true);
-        if let Some(reason) = reason_to_stop(&settings.stop, &taken.measured.wall_ns) {
+        if let Some(reason) = reason_to_stop(&settings.stop, &taken.measured.wall_ns, taken.elapsed_ns) {
             return Ok(reason);
         }
         if sink.is_interrupted() {
@@ -127,13 +127,15 @@ pub(crate) fn take_one(take: &mut dyn Take, device: &dyn Device) -> anyhow::Resu
 /// What has been taken so far; kept through a failure.
 pub(crate) struct Taken {
     pub(crate) measured: Measured,
+    /// The time of all takes that counted when they were taken.
+    elapsed_ns: u64,
 }
 
 impl Taken {
     pub(crate) fn new(metrics: Vec<MetricSpec>) -> Self {
         let metric = |spec: MetricSpec| Metric { name: spec.name.to_owned(), better: spec.better, values: Vec::new() };
         let metrics = metrics.into_iter().map(metric).collect();
-        Self { measured: Measured { metrics, ..Measured::default() } }
+        Self { measured: Measured { metrics, ..Measured::default() }, elapsed_ns: 0 }
     }
 
     /// What becomes of the case: takes ended by a stop rule, none at all, or a failure that keeps those before it.
@@ -158,6 +160,7 @@ impl Taken {
     }
 
     pub(crate) fn keep(&mut self, wall_ns: u64, readings: Vec<Option<f64>>) {
+        self.elapsed_ns += wall_ns;
         self.measured.wall_ns.push(wall_ns);
         let mut readings = readings.into_iter();
         for metric in &mut self.measured.metrics {
