@@ -207,7 +207,7 @@ fn time_up(f: &mut fmt::Formatter<'_>, reach: Option<f64>, within: f64, at_most_
         Some(reach) => write!(f, "after {allowed} the interval still reached {} of the median", per_cent(reach))?,
         None => write!(f, "after {allowed} there was no interval yet")?,
     }
-    write!(f, " (asked for: {}); the takes vary or are long. Next: allow more time for a case.", per_cent(within))
+    write!(f, " (asked for: {}); the takes vary or are long. Next: more time, with `--max-time`.", per_cent(within))
 }
 
 fn few_takes(f: &mut fmt::Formatter<'_>, takes: usize, level: Option<f64>) -> fmt::Result {
@@ -218,7 +218,7 @@ fn few_takes(f: &mut fmt::Formatter<'_>, takes: usize, level: Option<f64>) -> fm
         }
         None => write!(f, "{} has no interval (limit: {FEW_TAKES} takes)", counted(takes, "take"))?,
     }
-    write!(f, ", so luck decides much of it. Next: take {FEW_TAKES} or more.")
+    write!(f, ", so luck decides much of it. Next: more of them, with `--takes`.")
 }
 
 fn processes_differ(f: &mut fmt::Formatter<'_>, between: f64, within: f64, processes: usize, runs: u32) -> fmt::Result {

@@ -2,7 +2,7 @@
 
 use std::sync::Once;
 
-use laptime_bench::{Interrupt, Registry, Workload};
+use laptime_bench::{Device, Interrupt, Registry, Workload};
 use laptime_pipelines::BuiltInDevices;
 use laptime_trace::run::{Build, Environment};
 
@@ -32,6 +32,14 @@ impl App {
                 .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
             let hint = format!("{near}`laptime list` shows them: {}", known.join(", "));
             Hinted::wrap(anyhow::anyhow!("there is no workload `{name}`"), hint)
+        })
+    }
+
+    /// Opens a device, or says what can be had instead.
+    pub fn device(&self, name: &str) -> anyhow::Result<Box<dyn Device>> {
+        let opened = self.registry.devices.open(name);
+        opened.map_err(|error| {
+            Hinted::wrap(error, "`--device cpu` measures on the CPU; `laptime doctor` says what there is")
         })
     }
 

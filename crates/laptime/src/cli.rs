@@ -12,6 +12,7 @@ use crate::{
     app::App,
     asked::{Asked, PlaceArgs, RunArgs},
     commands, failure,
+    near::nearest,
 };
 
 /// Where the time of a transformer pipeline goes
@@ -277,8 +278,8 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
             let workload = app.registry.workload(words.next()?)?;
             let flag = text(ContextKind::InvalidArg)?;
             let axis = flag.strip_prefix("--")?.replace('-', "_");
-            let known = workload.axes().iter().map(|axis| axis.name).collect();
-            let near = text(ContextKind::SuggestedArg).map(|near| format!("did you mean `{near}`? "));
+            let known: Vec<&str> = workload.axes().iter().map(|axis| axis.name).collect();
+            let near = nearest(&axis, known.iter().copied()).map(|near| format!("did you mean `{near}`? "));
             let error = laptime_bench::PlanError::NoSuchAxis { workload: workload.name().to_owned(), axis, known };
             let hint = failure::axis_hint(&error, near.as_deref(), command)?;
             Some(failure::Hinted::wrap(error, hint))

@@ -94,7 +94,7 @@ impl Session {
 
 /// What `run.json` says of an order. The device is opened once, to know what `auto` stands for.
 pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
-    let device = app.registry.devices.open(&order.device)?.name().to_owned();
+    let device = app.device(&order.device)?.name().to_owned();
     let environment = app.environment();
     if environment.build.is_unoptimised() {
         warn("this is a debug build: its times mean nothing; build with `--release`");

@@ -123,7 +123,7 @@ impl Group {
         (0..resamples).map(|_| draw()).collect()
     }
 
-    fn log_medians(&self) -> Vec<f64> {
+    pub(crate) fn log_medians(&self) -> Vec<f64> {
         self.medians.iter().map(|median| median.ln()).collect()
     }
 }

@@ -59,6 +59,21 @@ def bootstrap(values, level):
     return np.clip(ends, min(values), max(values))
 
 
+def shift_interval(a, b, level):
+    """The shifts of b over a that scipy's exact rank sum test does not reject, found between neighbouring differences."""
+    differences = np.sort(np.subtract.outer(b, a).ravel())
+    between = (differences[1:] + differences[:-1]) / 2
+    p_values = [stats.mannwhitneyu(np.array(b) - d, a, method="exact").pvalue for d in between]
+    kept = [at for at, p in enumerate(p_values) if p > 1 - level]
+    return differences[kept[0]], differences[kept[-1] + 1], np.median(differences)
+
+
+def sides():
+    rng = random.Random(12)
+    for n, m in [(4, 4), (5, 5), (5, 9), (10, 10), (13, 7)]:
+        yield [rng.gauss(0.0, 1.0) for _ in range(n)], [rng.gauss(0.5, 2.0) for _ in range(m)]
+
+
 print("quantity\targument\tfigure\tvalues")
 for name, values in samples():
     line("mean", "-", np.mean(values), values)
@@ -78,6 +93,11 @@ for level, (name, values) in itertools.product([0.8, 0.95], samples()):
         low, high = bootstrap(values, level)
         line("bootstrap_low", level, low, values)
         line("bootstrap_high", level, high, values)
+for level, (a, b) in itertools.product([0.9, 0.95], sides()):
+    low, high, middle = shift_interval(a, b, level)
+    line("shift_low", f"{level} {len(a)}", low, a + b)
+    line("shift_high", f"{level} {len(a)}", high, a + b)
+    line("shift", f"{level} {len(a)}", middle, a + b)
 for level, degrees in itertools.product([0.5, 0.9, 0.95, 0.99], [1, 2, 3, 4, 8, 15, 100, 200, 201, 5000]):
     line("t_quantile", f"{level} {degrees}", stats.t.ppf(0.5 + level / 2, degrees), [])
 for level in [0.5, 0.9, 0.95, 0.99]:

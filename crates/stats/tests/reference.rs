@@ -77,6 +77,18 @@ fn trends_agree_with_scipy() {
     agrees("mann_kendall", 1e-12, |line| mann_kendall(&line.values));
 }
 
+fn shifted(line: &Line) -> laptime_stats::Shift {
+    let (a, b) = line.values.split_at(line.argument[1] as usize);
+    laptime_stats::shift(a, b, line.argument[0]).expect("the samples are large enough")
+}
+
+#[test]
+fn the_shift_between_two_samples_agrees_with_scipys_rank_sum_test() {
+    agrees("shift_low", 1e-12, |line| shifted(line).interval.low);
+    agrees("shift_high", 1e-12, |line| shifted(line).interval.high);
+    agrees("shift", 1e-12, |line| shifted(line).estimate);
+}
+
 #[test]
 fn quantiles_of_t_agree_with_scipy() {
     agrees("t_quantile", 2e-8, |line| t_quantile(line.argument[0], line.argument[1] as usize).unwrap());

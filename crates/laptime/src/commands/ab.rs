@@ -142,7 +142,7 @@ fn job(app: &App, label: &str, words: Vec<String>) -> anyhow::Result<Job> {
         let error = anyhow::anyhow!("variant `{label}` is {} cases, and a variant is one", cases.len());
         return Err(Hinted::wrap(error, "give one value on each axis"));
     }
-    let device = app.registry.devices.open(&order.device).map_err(wrong)?.name().to_owned();
+    let device = app.device(&order.device).map_err(wrong)?.name().to_owned();
     let settings = laptime_bench::Settings { runs: 1, isolate: true, ..order.settings };
     let workload = order.workload.name().to_owned();
     Ok(Job { workload, device, cases, run: 0, settings, environment: app.environment().fingerprint() })

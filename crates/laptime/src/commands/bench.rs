@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_bench::{GivenSettings, Outcome};
+use laptime_bench::{AxisValue, GivenSettings, Outcome};
 use laptime_report::{Cell, Column, Format, Table};
 
 use crate::{
@@ -37,7 +37,7 @@ pub fn show_cases(order: &Order<'_>, format: &FormatArgs, out: &mut dyn Write) -
     let mut table = Table::new("cases", axes.collect::<Vec<_>>());
     let cases = order.plan.cases();
     for case in &cases {
-        table.push(case.values().map(|(_, value)| Cell::text(value.to_string())).collect::<Vec<_>>());
+        table.push(case.values().map(|(_, value)| cell(value)).collect::<Vec<_>>());
     }
     let runs = order.settings.runs;
     let processes = if runs > 1 { format!(", each in {runs} fresh processes") } else { String::new() };
@@ -45,6 +45,13 @@ pub fn show_cases(order: &Order<'_>, format: &FormatArgs, out: &mut dyn Write) -
     table.note(format!("{} {plural} of `{}`{processes}; nothing was measured.", cases.len(), order.workload.name()));
     write_to_screen(&table, format.format(), out)?;
     Ok(Status::Done)
+}
+
+fn cell(value: &AxisValue) -> Cell {
+    match value {
+        AxisValue::Int(number) => Cell::Whole(*number),
+        other => Cell::text(other.to_string()),
+    }
 }
 
 /// Shows what was measured.

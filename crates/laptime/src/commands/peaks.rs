@@ -37,7 +37,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let device = app.registry.devices.open(&args.device)?;
+    let device = app.device(&args.device)?;
     let environment = app.environment();
     let peaks = if args.show {
         kept_peaks::read(&environment.machine, device.name()).ok_or_else(|| {

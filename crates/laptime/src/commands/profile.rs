@@ -96,7 +96,7 @@ fn record(
     asked: &Asked,
     path: &Path,
 ) -> anyhow::Result<(Profiled, Recorded)> {
-    let device = app.registry.devices.open(device)?;
+    let device = app.device(device)?;
     let mut shown = Shown { progress: Progress::new(1, asked.run.quiet), interrupt: app.interrupt.clone() };
     shown.progress.begin(case, 0, 1);
     let recording = laptime_trace::record_to(path)?;

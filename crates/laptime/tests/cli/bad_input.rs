@@ -132,7 +132,7 @@ fn a_tour_does_not_write_over_an_earlier_one() {
     std::fs::create_dir(place.path("old")).unwrap();
     place.write("old/trace.pftrace", "precious");
     let error = place.laptime(["tour", "--out", "old"]).failed();
-    assert!(error.contains("`old` holds a trace already"), "{error}");
+    assert!(error.contains("`old` holds a run already"), "{error}");
     assert_eq!(place.read("old/trace.pftrace"), b"precious");
 }
 

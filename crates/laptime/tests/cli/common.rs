@@ -41,7 +41,12 @@ impl Place {
     /// The program, to be run in this folder, 140 columns wide.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_laptime"));
-        command.current_dir(self.folder.path()).env("COLUMNS", "140").env_remove("CARGO").env_remove("NO_COLOR");
+        command
+            .current_dir(self.folder.path())
+            .env("COLUMNS", "140")
+            .env("LAPTIME_HOME", self.folder.path())
+            .env_remove("CARGO")
+            .env_remove("NO_COLOR");
         command
     }
 

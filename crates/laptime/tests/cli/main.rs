@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bad_input;
+mod bench;
 mod common;
+mod compare;
 mod convert;
+mod measuring;
 mod stages;
 mod tour;

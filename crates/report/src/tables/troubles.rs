@@ -25,6 +25,10 @@ pub(super) fn reason(kind: &TroubleKind) -> String {
 fn memory(needed: Option<u64>, available: Option<u64>) -> String {
     let size = |bytes: u64| single(&Cell::Bytes(bytes));
     match (needed, available) {
+        // Far apart, one unit for both would leave the smaller without figures.
+        (Some(needed), Some(available)) if needed / 1000 >= available => {
+            format!("needs {}, has {}", size(needed), size(available))
+        }
         (Some(needed), Some(available)) => {
             let [needed, available] = in_one_unit([needed, available].map(Cell::Bytes));
             format!("needs {needed}, has {available}")
@@ -93,6 +97,7 @@ mod tests {
     fn memory_is_told_in_human_units() {
         let told = |needed_bytes, available_bytes| reason(&TroubleKind::OutOfMemory { needed_bytes, available_bytes });
         assert_eq!(told(Some(9 << 30), Some(3 << 30)), "needs 9,216 MiB, has 3,072 MiB");
+        assert_eq!(told(Some(11 << 40), Some(3 << 30)), "needs 11.00 TiB, has 3,072 MiB");
         assert_eq!(told(None, None), "the device has too little memory");
     }
 }

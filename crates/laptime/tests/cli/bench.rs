@@ -1,0 +1,173 @@
+//! `laptime bench`, through the program: cases, plans, formats, and what cannot be done.
+
+use laptime_trace::run::{Outcome, Run, read_results};
+
+use crate::common::{Place, assert_golden};
+
+const SMALL: &str = "--size 8 --threads 1 --takes 3 --warmup 0";
+
+/// The words of a command line.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+#[test]
+fn every_case_is_a_row_and_a_line_in_the_results() {
+    let place = Place::new();
+    let said = place.laptime(words("bench matmul --size 4-16*2 --dtype f32,f64 --threads 1 --takes 3 --out run"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let read = read_results(&place.path("run/results.jsonl")).unwrap();
+    let cases: Vec<String> = read.results.iter().map(|result| result.case.to_string()).collect();
+    assert_eq!(
+        cases,
+        [
+            "size=4 dtype=f32",
+            "size=4 dtype=f64",
+            "size=8 dtype=f32",
+            "size=8 dtype=f64",
+            "size=16 dtype=f32",
+            "size=16 dtype=f64"
+        ]
+        .map(|case| format!("{case} threads=1"))
+    );
+    assert_eq!(said.out.lines().skip(2).take_while(|line| !line.is_empty()).count(), 6, "{}", said.out);
+    let run = Run::read(&place.path("run")).unwrap();
+    assert_eq!((run.workload.as_str(), run.device.as_str()), ("matmul", "cpu"));
+    assert!(read.results.iter().all(|result| result.environment == run.environment_fingerprint));
+}
+
+#[test]
+fn a_row_for_machines_is_flat_and_has_the_names_of_the_contract() {
+    let place = Place::new();
+    let line = place.laptime(words(&format!("bench matmul {SMALL} --format jsonl"))).out;
+    let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
+    assert!(row.values().all(|value| !value.is_array() && !value.is_object()), "{line}");
+    let keys: Vec<&str> = row.keys().map(String::as_str).collect();
+    let csv = place.laptime(words(&format!("bench matmul {SMALL} --format csv"))).out;
+    assert_eq!(csv.lines().next().unwrap().split(',').collect::<Vec<_>>(), keys);
+    let first = ["workload", "size", "dtype", "threads", "device", "outcome", "n"];
+    let then = ["median_ms", "median_lo_ms", "median_hi_ms", "mean_ms", "std_ms"];
+    assert_eq!(keys[..12], [&first[..], &then].concat());
+    assert!(["limit_ms", "x_limit", "mfu", "mbu", "peak_mib"].iter().all(|key| keys.contains(key)), "{keys:?}");
+    assert!(row["peak_mib"].as_f64().unwrap() > 0.0, "the program counts its heap");
+    assert!(row["mfu"].is_null(), "no peaks were measured, so there is no share of them");
+}
+
+#[test]
+fn a_dry_run_shows_the_settled_cases_and_measures_nothing() {
+    let place = Place::new();
+    let said = place.laptime(words("bench copy --op read,copy --size 1 2 --threads 1-3+2 --runs 3 --dry-run")).done();
+    assert_golden("bench/dry-run.txt", &said);
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn a_plan_holds_what_flags_say_and_flags_go_before_it() {
+    let place = Place::new();
+    place.write("plan.toml", "workload = 'matmul'\ntakes = 3\nwarmup = 0\n[axes]\nsize = '4-8*2'\nthreads = 1\n");
+    let said = place.laptime(words("bench --plan plan.toml --dry-run --format csv")).done();
+    assert_eq!(said, "size,dtype,threads\n4,f32,1\n8,f32,1\n");
+    let said = place.laptime(words("bench matmul --plan plan.toml --size 32 --dry-run --format csv")).done();
+    assert_eq!(said, "size,dtype,threads\n32,f32,1\n");
+    let said = place.laptime(words("bench --plan plan.toml --out run --format csv"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let read = read_results(&place.path("run/results.jsonl")).unwrap();
+    assert!(read.results.iter().all(|result| result.measured().unwrap().wall_ns.len() == 3));
+}
+
+#[test]
+fn what_cannot_be_measured_is_told_before_anything_runs() {
+    let place = Place::new();
+    place.write("typo.toml", "workload = 'matmul'\nwarmpu = 3\n");
+    place.write("axis.toml", "workload = 'matmul'\n[axes]\nsise = 3\n");
+    place.write("cut.toml", "workload = 'mat");
+    place.write("file", "");
+    place.laptime(words(&format!("bench matmul {SMALL} --out taken")));
+    for (line, error, hint) in [
+        ("bench matmull", "there is no workload `matmull`", "did you mean `matmul`?"),
+        ("bench matmul --layers 3", "workload `matmul` has no axis `layers`", "its axes are size, dtype, threads"),
+        ("bench matmul --sise 3", "has no axis `sise`", "did you mean `size`?"),
+        ("bench matmul --size 8-1+1", "the range `8-1+1` runs backwards", "the smaller end comes first"),
+        (
+            "bench matmul --size 1-5000+1 --threads 1-1000+1 --dtype f32,f64",
+            "the plan has 10000000 cases",
+            "fewer values",
+        ),
+        ("bench matmul --size 0", "takes whole numbers from 1 on, not `0`", "laptime list"),
+        ("bench matmul --dtype f8", "takes one of f32, f64, bf16, f16, not `f8`", "laptime list"),
+        ("bench --plan typo.toml", "line 2: unknown field `warmpu`", "did you mean `warmup`?"),
+        ("bench --plan axis.toml", "has no axis `sise`", "did you mean `size`?"),
+        ("bench --plan cut.toml", "the plan `cut.toml`, line 1", "docs/plans.md"),
+        ("bench --plan none.toml", "cannot read the plan `none.toml`", "check the name"),
+        ("bench copy --plan typo.toml", "line 2", "did you mean"),
+        ("bench matmul --takes 3 --within 2%", "two rules to stop by", "not both"),
+        ("bench matmul --takes 0", "`takes` must be at least 1", "--takes 1"),
+        ("bench matmul --device cuda", "this build has no CUDA", "--device cpu"),
+        ("bench matmul --device tpu", "there is no device `tpu`", "--device cpu"),
+        ("bench matmul --out file/run", "cannot make the folder `file/run`", "--out DIR"),
+        ("bench matmul --out taken", "`taken` holds a run already", "another folder"),
+        ("bench --resume none", "cannot read `none/run.json`", "name the folder of a run"),
+        ("profile matmul --size 8,16", "a profile is of one case, and this is 2 of them", "several on: size"),
+        ("warmup matmul --warmup 3", "`--warmup` has no meaning here", "leave it out"),
+        ("list matmull", "there is no workload `matmull`", "did you mean `matmul`?"),
+        ("peaks --show", "were not measured on this machine", "`laptime peaks` measures them"),
+    ] {
+        let told = place.laptime(words(line)).failed();
+        assert!(told.contains(error), "{line}: {told}");
+        let (_, told_hint) = told.split_once("\nhint: ").unwrap();
+        assert!(told_hint.contains(hint), "{line}: {told}");
+    }
+    assert!(!place.path("runs").exists(), "nothing ran");
+}
+
+#[test]
+fn flags_that_no_quantity_follows_are_refused_with_an_example() {
+    let place = Place::new();
+    for (line, expected) in [
+        ("bench matmul --within much", "`much` is no share, such as `2%` or `0.02`"),
+        ("bench matmul --max-time soon", "`soon` is no time, such as `10s`, `500ms` or `2m`"),
+        ("bench matmul --warmup some", "`some` is no warm-up, such as `auto` or `3`"),
+        ("benhc matmul", "bench"),
+        ("bench matmul --takse 3", "takse"),
+    ] {
+        let said = place.laptime(words(line));
+        assert_eq!((said.out.as_str(), said.status), ("", Some(2)));
+        assert!(said.err.contains(expected), "{line}: {}", said.err);
+    }
+}
+
+#[test]
+fn a_case_that_cannot_fit_is_a_row_with_needed_and_available_bytes() {
+    let place = Place::new();
+    let said = place.laptime(words("bench matmul --size 1000000,9223372036854775807,8 --takes 2 --warmup 0 --out run"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let outcomes: Vec<Outcome> = read_results(&place.path("run/results.jsonl"))
+        .unwrap()
+        .results
+        .into_iter()
+        .map(|result| result.outcome)
+        .collect();
+    let Outcome::OutOfMemory { needed_bytes: Some(needed), available_bytes: Some(available) } = outcomes[0] else {
+        panic!("{outcomes:?}")
+    };
+    assert!(needed >= 12_000_000_000_000 && available < needed);
+    assert!(matches!(outcomes[1], Outcome::OutOfMemory { .. }) && matches!(outcomes[2], Outcome::Measured(_)));
+    assert!(said.out.contains("out of memory: needs 10.9"), "{}", said.out);
+}
+
+#[test]
+fn a_run_that_is_whole_has_nothing_to_resume() {
+    let place = Place::new();
+    place.laptime(words(&format!("bench matmul {SMALL} --out run")));
+    let before = place.read("run/results.jsonl");
+    let said = place.laptime(words("bench --resume run"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(place.read("run/results.jsonl"), before);
+}
+
+#[test]
+fn underscores_are_as_good_as_dashes() {
+    let place = Place::new();
+    let said = place.laptime(words("bench matmul --size 8 --max_time 10ms --dry_run"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+}

@@ -1,0 +1,135 @@
+//! `profile`, `warmup`, `ab`, `doctor`, `list`, `completions` and `man`, through the program.
+
+use serde_json::Value;
+
+use crate::common::{Place, assert_golden};
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_profile_states_its_overhead_and_says_how_to_open_what_it_wrote() {
+    let place = Place::new();
+    let said = place.laptime(words("profile matmul --size 16 --threads 1 --takes 20 --out run"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    for expected in ["Recording cost", "95 % interval", "20 recorded takes beside 20", "take (lap)", "ui.perfetto.dev"]
+    {
+        assert!(said.out.contains(expected), "{expected}: {}", said.out);
+    }
+    for file in ["run.json", "results.jsonl", "trace.pftrace", "trace.json", "flamegraph.svg", "stages.tsv", "top.json"]
+    {
+        assert!(place.path("run").join(file).metadata().unwrap().len() > 0, "{file}");
+    }
+    let trace = laptime_trace::read(place.path("run/trace.pftrace")).unwrap();
+    let count = |name: &str| trace.spans().filter(|span| span.name == name).count();
+    assert_eq!((count("take"), count("prepare"), count("check"), count("warm_up")), (20, 1, 1, 3));
+    let facts = json(&place.laptime(words("profile matmul --size 16 --threads 1 --takes 20 --format json")).out);
+    assert!(facts["overhead"].is_f64() && facts["overhead_lo"].as_f64() <= facts["overhead_hi"].as_f64(), "{facts}");
+}
+
+#[test]
+fn a_warm_up_study_has_a_row_for_each_fresh_process() {
+    let place = Place::new();
+    let said = place.laptime(words("warmup matmul --size 16 --threads 1 --takes 20 --runs 2 --format json"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let answer = json(&said.out);
+    let rows = answer["warmups"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["run"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(1)]);
+}
+
+#[test]
+fn two_commands_are_judged_in_turns() {
+    let place = Place::new();
+    let said = place
+        .command()
+        .args(["ab", "--a", "true", "--b", "sleep 0.2", "--runs", "3", "--format", "json", "--out", "run"])
+        .output()
+        .unwrap();
+    assert_eq!(said.status.code(), Some(1), "B is slower: {}", String::from_utf8_lossy(&said.stderr));
+    let answer = json(&String::from_utf8(said.stdout).unwrap());
+    assert_eq!(answer["verdict"], "slower", "{answer}");
+    let lines = String::from_utf8(place.read("run/results.jsonl")).unwrap();
+    let variants: Vec<Value> = lines.lines().map(|line| json(line)["case"]["variant"].clone()).collect();
+    assert_eq!((variants.len(), variants.iter().filter(|variant| *variant == "a").count()), (6, 3));
+}
+
+#[test]
+fn two_variants_of_a_workload_run_in_fresh_processes() {
+    let place = Place::new();
+    let variant = "matmul --size 8 --threads 1 --takes 3 --warmup 0";
+    let arguments = ["ab", "--a", variant, "--b", variant, "--runs", "3", "--format", "json", "--out", "run"];
+    let said = place.command().args(arguments).output().unwrap();
+    assert!(matches!(said.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&said.stderr));
+    let read = laptime_trace::run::read_results(&place.path("run/results.jsonl")).unwrap();
+    let mut runs: Vec<u32> = read.results.iter().map(|result| result.run).collect();
+    runs.sort_unstable();
+    assert_eq!(runs, [0, 0, 1, 1, 2, 2]);
+}
+
+#[test]
+fn a_variant_that_fails_is_told_with_what_it_said() {
+    let place = Place::new();
+    let ab = |a: &str| place.laptime(["ab", "--a", a, "--b", "true", "--runs", "3"]).failed();
+    let told = ab("echo no such file >&2; exit 7");
+    assert!(told.contains("variant `a` failed (exit status: 7)") && told.contains("caused by: no such file"), "{told}");
+    assert!(ab("matmul --size 1,2").contains("variant `a` is 2 cases"));
+    assert!(ab("matmul --sise 1").contains("has no axis `sise`"));
+    assert!(ab(" ").contains("variant `a` is empty"));
+}
+
+#[test]
+fn the_doctor_answers_in_every_format() {
+    let place = Place::new();
+    let answer = json(&place.laptime(["doctor", "--format", "json"]).done());
+    let checks: Vec<&str> =
+        answer["checks"].as_array().unwrap().iter().filter_map(|row| row["check"].as_str()).collect();
+    for check in ["build", "governor", "load", "clock", "memory", "GPU", "peaks"] {
+        assert!(checks.contains(&check), "{check} is not in {checks:?}");
+    }
+}
+
+#[test]
+fn the_list_tells_workloads_with_their_axes() {
+    let place = Place::new();
+    let workloads = json(&place.laptime(["list", "--format", "json"]).done());
+    assert_eq!(workloads["workloads"][0]["axes"], "size, dtype, threads");
+    let axes = json(&place.laptime(["list", "copy", "--format", "json"]).done());
+    let names: Vec<&str> = axes["axes"].as_array().unwrap().iter().filter_map(|axis| axis["name"].as_str()).collect();
+    assert_eq!(names, ["op", "size", "dtype", "threads"]);
+    assert_golden("bench/list.txt", &place.laptime(["list"]).done());
+}
+
+#[test]
+fn completions_know_the_axes_of_workloads() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = place.laptime(["completions", shell]).done();
+        assert!(script.contains("max-time") && script.contains("dtype"), "{shell}");
+    }
+}
+
+#[test]
+fn there_is_a_manual_page_for_every_command() {
+    let place = Place::new();
+    assert!(place.laptime(["man"]).done().contains(".SH SYNOPSIS"));
+    let said = place.laptime(["man", "--out", "man1"]);
+    assert_eq!(said.status, Some(0));
+    for command in ["laptime", "laptime-bench", "laptime-compare", "laptime-doctor"] {
+        let page = String::from_utf8(place.read(&format!("man1/{command}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{command}");
+    }
+}
+
+#[test]
+fn help_of_every_command_has_a_worked_example() {
+    let place = Place::new();
+    for command in ["tour", "bench", "profile", "warmup", "ab", "peaks", "doctor", "list", "compare", "stages", "top"] {
+        let help = place.laptime([command, "--help"]).done();
+        assert!(help.contains("Example") && help.contains(&format!("laptime {command}")), "{help}");
+    }
+}
