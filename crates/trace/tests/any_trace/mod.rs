@@ -239,7 +239,7 @@ fn add_tracks(builder: &mut TraceBuilder, processes: &[(i64, String)], tracks: &
         let is_counter = plan.kind == TrackKind::Counter;
         let unit = if is_counter { builder.name(&plan.unit) } else { NameId::EMPTY };
         let name = builder.name(&plan.name);
-        (builder.track(Track { process, kind: plan.kind, name, number: plan.number, unit }), plan.kind)
+        (builder.track(Track { process, kind: plan.kind, name, number: plan.number, device: None, unit }), plan.kind)
     };
     tracks.iter().map(add).collect()
 }

@@ -20,10 +20,11 @@ use super::{
 };
 use crate::{
     builder::{SpanEntry, TraceBuilder},
+    fields::{FieldBlock, StoredValue},
     format::{ReadError, filled, is_damage, pairing::Ending},
     names::NameId,
     time::{Nanos, Origin},
-    trace::{FieldRange, StoredValue, Trace},
+    trace::Trace,
     value::Number,
 };
 
@@ -167,7 +168,11 @@ impl Reader {
             (meta::ORIGIN_UNIX_NS, nanos) => self.builder.origin.unix_nanos = nanos,
             (meta::UNCERTAINTY_NS, Some(nanos)) => self.builder.clock_uncertainty = Some(Nanos(nanos.max(0) as u64)),
             (meta::LOST, Some(lost)) => self.builder.lost = lost.max(0) as u64,
-            _ => {}
+            (other, _) => {
+                if let Some(key) = other.strip_prefix(meta::ABOUT) {
+                    self.builder.metadata.set(key, &lossy(entry.string_value.as_deref().unwrap_or_default()));
+                }
+            }
         }
     }
 
@@ -234,7 +239,7 @@ impl Reader {
                     (true, _) => Ending::Open,
                     _ => Ending::Usual,
                 };
-                let added = if ending == Ending::Usual { builder.keep_fields(&fields) } else { FieldRange::default() };
+                let added = if ending == Ending::Usual { builder.keep_fields(&fields) } else { FieldBlock::NONE };
                 self.tracks.end(track, time, added, ending);
             }
             INSTANT => {

@@ -1,0 +1,366 @@
+//! Reads the parts of one JSON value out of bytes, strings left where they stand.
+
+use std::borrow::Cow;
+
+/// Why a part cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The bytes end in it.
+    Incomplete,
+    /// It is no JSON, or not what was asked for.
+    Damaged,
+}
+
+/// Levels of arrays and objects in a field; deeper ones are taken for damage.
+const DEEPEST: u32 = 128;
+
+/// A string as it stands in the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Text<'a> {
+    pub raw: &'a [u8],
+    has_escapes: bool,
+}
+
+impl<'a> Text<'a> {
+    /// The bytes that it means. Half a surrogate pair means nothing.
+    pub fn bytes(self) -> Result<Cow<'a, [u8]>, Fault> {
+        if !self.has_escapes {
+            return Ok(Cow::Borrowed(self.raw));
+        }
+        unescaped(self.raw).map(Cow::Owned).ok_or(Fault::Damaged)
+    }
+}
+
+/// Any JSON value, arrays and objects as their text.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Float(f64),
+    Text(Text<'a>),
+    Nested(&'a [u8]),
+}
+
+pub struct Lexer<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Lexer<'a> {
+    pub fn new(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at }
+    }
+
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The next byte behind white space, not taken yet.
+    #[inline]
+    pub fn peek(&mut self) -> Result<u8, Fault> {
+        while let Some(&byte) = self.bytes.get(self.at) {
+            if byte > b' ' {
+                return Ok(byte);
+            }
+            if !byte.is_ascii_whitespace() {
+                return Err(Fault::Damaged);
+            }
+            self.at += 1;
+        }
+        Err(Fault::Incomplete)
+    }
+
+    /// Takes this byte behind white space.
+    #[inline]
+    pub fn expect(&mut self, expected: u8) -> Result<(), Fault> {
+        if self.peek()? != expected {
+            return Err(Fault::Damaged);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Goes to the next key of an object, and behind its colon; none at the object's end.
+    #[inline]
+    pub fn key(&mut self, is_first: bool) -> Result<Option<Text<'a>>, Fault> {
+        match self.peek()? {
+            b'}' => {
+                self.at += 1;
+                return Ok(None);
+            }
+            b',' if !is_first => self.at += 1,
+            _ if is_first => {}
+            _ => return Err(Fault::Damaged),
+        }
+        let key = self.text()?;
+        self.expect(b':')?;
+        Ok(Some(key))
+    }
+
+    /// Takes a string.
+    #[inline]
+    pub fn text(&mut self) -> Result<Text<'a>, Fault> {
+        self.expect(b'"')?;
+        let start = self.at;
+        let mut has_escapes = false;
+        loop {
+            let rest = &self.bytes[self.at..];
+            let found = rest.iter().take(SHORT).position(|byte| matches!(byte, b'"' | b'\\'));
+            let found = found.or_else(|| {
+                let far = memchr::memchr2(b'"', b'\\', rest.get(SHORT..)?)?;
+                Some(SHORT + far)
+            });
+            let Some(found) = found else { return Err(Fault::Incomplete) };
+            self.at += found;
+            if self.bytes[self.at] == b'"' {
+                let raw = &self.bytes[start..self.at];
+                self.at += 1;
+                return Ok(Text { raw, has_escapes });
+            }
+            has_escapes = true;
+            self.at += 2;
+            if self.at > self.bytes.len() {
+                return Err(Fault::Incomplete);
+            }
+        }
+    }
+
+    /// Takes any value.
+    pub fn part(&mut self) -> Result<Part<'a>, Fault> {
+        match self.peek()? {
+            b'"' => self.text().map(Part::Text),
+            b'{' | b'[' => self.nested().map(Part::Nested),
+            _ => scalar(self.word()?),
+        }
+    }
+
+    /// Takes any value, and says which bytes it is.
+    pub fn raw(&mut self) -> Result<&'a [u8], Fault> {
+        let first = self.peek()?;
+        let start = self.at;
+        match first {
+            b'"' => drop(self.text()?),
+            b'{' | b'[' => drop(self.nested()?),
+            _ => drop(self.word()?),
+        }
+        Ok(&self.bytes[start..self.at])
+    }
+
+    /// Takes a number or a word: all bytes up to what may follow a value.
+    pub fn word(&mut self) -> Result<&'a [u8], Fault> {
+        self.peek()?;
+        let start = self.at;
+        let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':') || *byte <= b' ';
+        let Some(length) = self.bytes[start..].iter().position(is_end) else { return Err(Fault::Incomplete) };
+        self.at = start + length;
+        if length == 0 { Err(Fault::Damaged) } else { Ok(&self.bytes[start..self.at]) }
+    }
+
+    /// Takes an array or object whose brackets match.
+    fn nested(&mut self) -> Result<&'a [u8], Fault> {
+        let start = self.at;
+        let (mut depth, mut kinds) = (0_u32, 0_u128);
+        loop {
+            let Some(&byte) = self.bytes.get(self.at) else { return Err(Fault::Incomplete) };
+            match byte {
+                b'"' => {
+                    self.text()?;
+                    continue;
+                }
+                b'{' | b'[' => {
+                    depth += 1;
+                    if depth > DEEPEST {
+                        return Err(Fault::Damaged);
+                    }
+                    kinds = kinds << 1 | u128::from(byte == b'{');
+                }
+                b'}' | b']' => {
+                    if (kinds & 1 == 1) != (byte == b'}') {
+                        return Err(Fault::Damaged);
+                    }
+                    kinds >>= 1;
+                    depth -= 1;
+                }
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Ok(&self.bytes[start..self.at]);
+            }
+        }
+    }
+}
+
+/// Strings up to this length are searched in place; a call to search costs more than they do.
+const SHORT: usize = 12;
+
+fn scalar<'a>(word: &[u8]) -> Result<Part<'a>, Fault> {
+    match word {
+        b"null" => Ok(Part::Null),
+        b"true" => Ok(Part::Bool(true)),
+        b"false" => Ok(Part::Bool(false)),
+        _ => number(word),
+    }
+}
+
+/// Reads a number: a whole one exactly, any other to the nearest double. `NaN` and `Infinity` are no JSON, but Python
+/// and C++ write them.
+fn number<'a>(word: &[u8]) -> Result<Part<'a>, Fault> {
+    if let Some(whole) = small_whole(word) {
+        return Ok(Part::Int(whole));
+    }
+    let text = std::str::from_utf8(word).map_err(|_| Fault::Damaged)?;
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_whole && let Ok(value) = text.parse::<i64>() {
+        return Ok(if value == 0 { Part::Float(-0.0) } else { Part::Int(value) });
+    }
+    if is_whole && let Ok(value) = text.parse::<u64>() {
+        return Ok(Part::Uint(value));
+    }
+    let is_number = digits.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
+    let is_special = ["nan", "inf", "infinity"].iter().any(|word| digits.eq_ignore_ascii_case(word));
+    if !is_number && !is_special {
+        return Err(Fault::Damaged);
+    }
+    text.parse().map(Part::Float).map_err(|_| Fault::Damaged)
+}
+
+/// A whole number of at most 18 digits. Minus zero is none.
+#[inline]
+pub fn small_whole(word: &[u8]) -> Option<i64> {
+    let (is_negative, digits) = match word {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > 18 {
+        return None;
+    }
+    let mut value = 0_i64;
+    for &byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = 10 * value + i64::from(digit);
+    }
+    (!is_negative || value != 0).then_some(if is_negative { -value } else { value })
+}
+
+fn unescaped(raw: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while let Some(next) = memchr::memchr(b'\\', &raw[at..]) {
+        out.extend_from_slice(&raw[at..at + next]);
+        at += next + 1;
+        let escape = *raw.get(at)?;
+        at += 1;
+        let plain = match escape {
+            b'"' | b'\\' | b'/' => escape,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                let (letter, used) = escaped_char(&raw[at..])?;
+                out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                at += used;
+                continue;
+            }
+            _ => return None,
+        };
+        out.push(plain);
+    }
+    out.extend_from_slice(&raw[at..]);
+    Some(out)
+}
+
+/// The letter behind `\u`, which may take a second escape, and the bytes it took.
+fn escaped_char(raw: &[u8]) -> Option<(char, usize)> {
+    let first = hex(raw.get(..4)?)?;
+    if let Some(letter) = char::from_u32(first) {
+        return Some((letter, 4));
+    }
+    let second = raw.get(4..10)?.strip_prefix(b"\\u").and_then(hex)?;
+    let is_pair = (0xd800..0xdc00).contains(&first) && (0xdc00..0xe000).contains(&second);
+    let letter = 0x1_0000 + ((first.wrapping_sub(0xd800) & 0x3ff) << 10 | second & 0x3ff);
+    is_pair.then(|| char::from_u32(letter).map(|letter| (letter, 10)))?
+}
+
+fn hex(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |value, &digit| Some(value << 4 | char::from(digit).to_digit(16)?))
+}
+
+/// The text of an array or object without the white space between its parts.
+pub fn compact(raw: &[u8]) -> Cow<'_, [u8]> {
+    if !raw.iter().any(u8::is_ascii_whitespace) {
+        return Cow::Borrowed(raw);
+    }
+    let mut out = Vec::with_capacity(raw.len());
+    let (mut in_string, mut escaped) = (false, false);
+    for &byte in raw {
+        if in_string || !byte.is_ascii_whitespace() {
+            out.push(byte);
+        }
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ => {}
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(json: &str) -> String {
+        let json = format!("{json} ");
+        let part = Lexer::new(json.as_bytes(), 0).part();
+        match part {
+            Ok(Part::Text(text)) => format!("{:?}", text.bytes().map(|text| String::from_utf8(text.into()).unwrap())),
+            Ok(Part::Nested(raw)) => String::from_utf8(compact(raw).into()).unwrap(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_kind() {
+        for (json, expected) in [
+            ("12", "Ok(Int(12))"),
+            ("-9223372036854775808", "Ok(Int(-9223372036854775808))"),
+            ("18446744073709551615", "Ok(Uint(18446744073709551615))"),
+            ("0.1", "Ok(Float(0.1))"),
+            ("-0", "Ok(Float(-0.0))"),
+            ("1e3", "Ok(Float(1000.0))"),
+            ("99999999999999999999", "Ok(Float(1e20))"),
+            ("NaN", "Ok(Float(NaN))"),
+            ("-Infinity", "Ok(Float(-inf))"),
+            ("nonsense", "Err(Damaged)"),
+            ("-", "Err(Damaged)"),
+        ] {
+            assert_eq!(part(json), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn strings_are_unescaped() {
+        assert_eq!(part(r#""a\n\"\u00e9\ud83c\udfc1""#), "Ok(\"a\\n\\\"é🏁\")");
+        for damaged in [r#""\ud800""#, r#""\udfff""#, r#""\x""#, r#""\u12""#, r#""\ud83cab""#] {
+            assert_eq!(part(damaged), "Err(Damaged)", "{damaged}");
+        }
+        assert_eq!(part("\"a long string without an end"), "Err(Incomplete)");
+    }
+
+    #[test]
+    fn nested_values_are_text_without_white_space() {
+        assert_eq!(part("[[1,  2], {\"a b\": \"} \\\" \"}]"), "[[1,2],{\"a b\":\"} \\\" \"}]");
+        assert_eq!(part("[}"), "Err(Damaged)");
+        assert_eq!(part(&"[".repeat(200)), "Err(Damaged)");
+    }
+}
