@@ -107,6 +107,17 @@ impl Names {
     }
 }
 
+/// Whether all names differ in the lowest bits of their numbers: a quick look that spares most comparisons.
+pub(crate) fn differ_in_lowest_bits(names: impl IntoIterator<Item = NameId>) -> bool {
+    let mut bits = 0_u64;
+    names.into_iter().all(|name| {
+        let bit = 1 << (name.0 % 64);
+        let is_new = bits & bit == 0;
+        bits |= bit;
+        is_new
+    })
+}
+
 fn slice<'a>(text: &'a str, ends: &[u64], id: u32) -> &'a str {
     let at = id as usize;
     let start = if at == 0 { 0 } else { ends[at - 1] };

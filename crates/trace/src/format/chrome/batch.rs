@@ -1,12 +1,11 @@
 //! Some events of a file, read but not yet put together: what one thread reads on its own.
 
-use std::borrow::Cow;
-
 use hashbrown::DefaultHashBuilder;
 
 use super::{
     FLOAT,
-    lexer::{Fault, Lexer, Part, Text, compact, small_whole},
+    cache::{Key, NameCache},
+    lexer::{Fault, Lexer, Part, Text, on_one_line},
     time::nanos,
     walk::Walk,
 };
@@ -66,6 +65,7 @@ pub enum Stop {
 #[derive(Debug)]
 pub struct Batch {
     pub names: Names,
+    seen: NameCache,
     pub rows: Vec<Row>,
     fields: Vec<(NameId, StoredValue)>,
     /// Events that are no JSON, or whose parts have the wrong types.
@@ -79,11 +79,13 @@ pub struct Batch {
 impl Batch {
     pub fn new(hasher: DefaultHashBuilder) -> Self {
         let names = Names::hashed_by(hasher);
-        Self { names, rows: Vec::new(), fields: Vec::new(), damaged: 0, no_events: 0, replaced: 0 }
+        let seen = NameCache::default();
+        Self { names, seen, rows: Vec::new(), fields: Vec::new(), damaged: 0, no_events: 0, replaced: 0 }
     }
 
     pub fn clear(&mut self) {
         self.names.clear();
+        self.seen.clear();
         self.rows.clear();
         self.fields.clear();
         (self.damaged, self.no_events, self.replaced) = (0, 0, 0);
@@ -229,6 +231,7 @@ impl Batch {
         Ok((row, lexer.at()))
     }
 
+    #[inline(always)]
     fn optional_text(&mut self, lexer: &mut Lexer<'_>) -> Result<NameId, Fault> {
         if lexer.peek()? == b'"' {
             let text = lexer.text()?;
@@ -238,16 +241,23 @@ impl Batch {
     }
 
     /// Reads a number or a name in its place.
+    #[inline(always)]
     fn number(&mut self, lexer: &mut Lexer<'_>) -> Result<Number, Fault> {
-        let raw = if lexer.peek()? == b'"' { lexer.text()?.raw } else { lexer.raw()? };
-        if let Some(number) = small_whole(raw) {
-            return Ok(Number::Plain(number));
+        match lexer.small_whole() {
+            Some(number) => Ok(Number::Plain(number)),
+            None => self.other_number(lexer),
         }
+    }
+
+    #[cold]
+    fn other_number(&mut self, lexer: &mut Lexer<'_>) -> Result<Number, Fault> {
+        let raw = if lexer.peek()? == b'"' { lexer.text()?.raw } else { lexer.raw()? };
         let text = String::from_utf8_lossy(raw);
         Ok(text.parse().map_or_else(|_| Number::Named(self.names.id(&text)), Number::Plain))
     }
 
     /// Reads the fields; false if there is no object of them.
+    #[inline(always)]
     fn args(&mut self, lexer: &mut Lexer<'_>) -> Result<bool, Fault> {
         if lexer.peek()? != b'{' {
             return if lexer.word()? == b"null" { Ok(false) } else { Err(Fault::Damaged) };
@@ -273,21 +283,34 @@ impl Batch {
 
     /// An array or object as text, or the float that our writer put into one.
     fn nested(&mut self, raw: &[u8]) -> StoredValue {
-        let text = compact(raw);
+        let text = on_one_line(raw);
         if let Some(float) = special_float(&text) {
             return StoredValue::Float(float);
         }
         StoredValue::Str(self.name_of(&text))
     }
 
+    #[inline(always)]
     fn name(&mut self, text: Text<'_>) -> Result<NameId, Fault> {
-        Ok(match text.bytes()? {
-            Cow::Borrowed(bytes) => self.name_of(bytes),
-            Cow::Owned(bytes) => self.name_of(&bytes),
+        Ok(match text.unescaped()? {
+            None => self.name_of(text.raw),
+            Some(bytes) => self.name_of(&bytes),
         })
     }
 
     fn name_of(&mut self, bytes: &[u8]) -> NameId {
+        let key = Key::of(bytes);
+        if let Some(known) = key.and_then(|key| self.seen.find(key, bytes, &self.names)) {
+            return known;
+        }
+        let name = self.new_name(bytes);
+        if let Some(key) = key {
+            self.seen.keep(key, name);
+        }
+        name
+    }
+
+    fn new_name(&mut self, bytes: &[u8]) -> NameId {
         let (known, hash) = self.names.find(bytes);
         if let Some(known) = known {
             return known;
@@ -318,7 +341,16 @@ fn flag(part: Part<'_>) -> Result<bool, Fault> {
 }
 
 /// Reads a time; some writers put it in quotes.
+#[inline(always)]
 fn time(lexer: &mut Lexer<'_>) -> Result<Time, Fault> {
+    match lexer.plain_micros() {
+        Some(nanos) => Ok(Time::At(nanos)),
+        None => other_time(lexer),
+    }
+}
+
+#[cold]
+fn other_time(lexer: &mut Lexer<'_>) -> Result<Time, Fault> {
     let raw = match lexer.peek()? {
         b'"' => lexer.text()?.raw,
         _ => lexer.raw()?,

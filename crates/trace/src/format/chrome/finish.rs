@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Map, Value as Json};
+
 use super::{
     SCHEMA,
     document::{Document, End},
@@ -73,9 +75,9 @@ impl Reader {
             Origin { name: at.text("origin").unwrap_or_default().to_owned(), unix_nanos: int("origin_unix_ns") };
         builder.clock_uncertainty = count("clock_uncertainty_ns").map(Nanos);
         builder.lost = count("lost").unwrap_or(0);
-        let entries = at.text("metadata").and_then(|json| serde_json::from_str::<Vec<(String, String)>>(json).ok());
+        let entries = at.text("metadata").and_then(|json| serde_json::from_str::<Map<String, Json>>(json).ok());
         for (key, json) in entries.unwrap_or_default() {
-            builder.metadata.set(&key, &json);
+            builder.metadata.set(&key, json.as_str().unwrap_or_default());
         }
         if count("schema") > Some(SCHEMA) {
             let warning = "the trace was written by a newer laptime; some of it may be missing";

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::scan;
+
 /// Why a part cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -21,13 +23,14 @@ pub struct Text<'a> {
     has_escapes: bool,
 }
 
-impl<'a> Text<'a> {
-    /// The bytes that it means. Half a surrogate pair means nothing.
-    pub fn bytes(self) -> Result<Cow<'a, [u8]>, Fault> {
+impl Text<'_> {
+    /// The bytes that it means, if they are not those that stand there. Half a surrogate pair means nothing.
+    #[inline(always)]
+    pub fn unescaped(self) -> Result<Option<Vec<u8>>, Fault> {
         if !self.has_escapes {
-            return Ok(Cow::Borrowed(self.raw));
+            return Ok(None);
         }
-        unescaped(self.raw).map(Cow::Owned).ok_or(Fault::Damaged)
+        unescaped(self.raw).map(Some).ok_or(Fault::Damaged)
     }
 }
 
@@ -43,6 +46,8 @@ pub enum Part<'a> {
     Nested(&'a [u8]),
 }
 
+/// Its small steps are inlined into the one loop that takes them: results that go through memory cost more than the
+/// steps themselves (half of the time of reading, when it was tried).
 pub struct Lexer<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -57,23 +62,18 @@ impl<'a> Lexer<'a> {
         self.at
     }
 
-    /// The next byte behind white space, not taken yet.
-    #[inline]
+    /// The next byte behind white space, not taken yet. Other control characters pass for white space.
+    #[inline(always)]
     pub fn peek(&mut self) -> Result<u8, Fault> {
-        while let Some(&byte) = self.bytes.get(self.at) {
-            if byte > b' ' {
-                return Ok(byte);
-            }
-            if !byte.is_ascii_whitespace() {
-                return Err(Fault::Damaged);
-            }
-            self.at += 1;
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte > b' ' => return Ok(byte),
+            _ => self.at = scan::behind_blanks(self.bytes, self.at),
         }
-        Err(Fault::Incomplete)
+        self.bytes.get(self.at).copied().ok_or(Fault::Incomplete)
     }
 
     /// Takes this byte behind white space.
-    #[inline]
+    #[inline(always)]
     pub fn expect(&mut self, expected: u8) -> Result<(), Fault> {
         if self.peek()? != expected {
             return Err(Fault::Damaged);
@@ -83,7 +83,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Goes to the next key of an object, and behind its colon; none at the object's end.
-    #[inline]
+    #[inline(always)]
     pub fn key(&mut self, is_first: bool) -> Result<Option<Text<'a>>, Fault> {
         match self.peek()? {
             b'}' => {
@@ -100,39 +100,51 @@ impl<'a> Lexer<'a> {
     }
 
     /// Takes a string.
-    #[inline]
+    #[inline(always)]
     pub fn text(&mut self) -> Result<Text<'a>, Fault> {
         self.expect(b'"')?;
         let start = self.at;
         let mut has_escapes = false;
-        loop {
-            let rest = &self.bytes[self.at..];
-            let found = rest.iter().take(SHORT).position(|byte| matches!(byte, b'"' | b'\\'));
-            let found = found.or_else(|| {
-                let far = memchr::memchr2(b'"', b'\\', rest.get(SHORT..)?)?;
-                Some(SHORT + far)
-            });
-            let Some(found) = found else { return Err(Fault::Incomplete) };
-            self.at += found;
-            if self.bytes[self.at] == b'"' {
-                let raw = &self.bytes[start..self.at];
+        while let Some(found) = scan::quote_or_escape(self.bytes, self.at) {
+            self.at = found;
+            if self.bytes[found] == b'"' {
                 self.at += 1;
-                return Ok(Text { raw, has_escapes });
+                return Ok(Text { raw: &self.bytes[start..found], has_escapes });
             }
             has_escapes = true;
-            self.at += 2;
-            if self.at > self.bytes.len() {
-                return Err(Fault::Incomplete);
-            }
+            self.at = (found + 2).min(self.bytes.len());
         }
+        Err(Fault::Incomplete)
+    }
+
+    /// Takes a whole number of at most eighteen digits; none, and nothing taken, if something else comes.
+    #[inline(always)]
+    pub fn small_whole(&mut self) -> Option<i64> {
+        self.peek().ok()?;
+        let (value, end) = scan::small_whole(self.bytes, self.at)?;
+        self.at = end;
+        Some(value)
+    }
+
+    /// Takes a time that is plain digits; none, and nothing taken, if it is written otherwise.
+    #[inline(always)]
+    pub fn plain_micros(&mut self) -> Option<u64> {
+        self.peek().ok()?;
+        let (nanos, end) = scan::plain_micros(self.bytes, self.at)?;
+        self.at = end;
+        Some(nanos)
     }
 
     /// Takes any value.
+    #[inline(always)]
     pub fn part(&mut self) -> Result<Part<'a>, Fault> {
         match self.peek()? {
             b'"' => self.text().map(Part::Text),
             b'{' | b'[' => self.nested().map(Part::Nested),
-            _ => scalar(self.word()?),
+            _ => match self.small_whole() {
+                Some(value) => Ok(Part::Int(value)),
+                None => scalar(self.word()?),
+            },
         }
     }
 
@@ -165,6 +177,8 @@ impl<'a> Lexer<'a> {
         loop {
             let Some(&byte) = self.bytes.get(self.at) else { return Err(Fault::Incomplete) };
             match byte {
+                // Nothing below the brackets of ASCII opens or closes anything but strings.
+                b'#'..b'[' => {}
                 b'"' => {
                     self.text()?;
                     continue;
@@ -193,9 +207,6 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Strings up to this length are searched in place; a call to search costs more than they do.
-const SHORT: usize = 12;
-
 fn scalar<'a>(word: &[u8]) -> Result<Part<'a>, Fault> {
     match word {
         b"null" => Ok(Part::Null),
@@ -208,9 +219,6 @@ fn scalar<'a>(word: &[u8]) -> Result<Part<'a>, Fault> {
 /// Reads a number: a whole one exactly, any other to the nearest double. `NaN` and `Infinity` are no JSON, but Python
 /// and C++ write them.
 fn number<'a>(word: &[u8]) -> Result<Part<'a>, Fault> {
-    if let Some(whole) = small_whole(word) {
-        return Ok(Part::Int(whole));
-    }
     let text = std::str::from_utf8(word).map_err(|_| Fault::Damaged)?;
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -226,27 +234,6 @@ fn number<'a>(word: &[u8]) -> Result<Part<'a>, Fault> {
         return Err(Fault::Damaged);
     }
     text.parse().map(Part::Float).map_err(|_| Fault::Damaged)
-}
-
-/// A whole number of at most 18 digits. Minus zero is none.
-#[inline]
-pub fn small_whole(word: &[u8]) -> Option<i64> {
-    let (is_negative, digits) = match word {
-        [b'-', digits @ ..] => (true, digits),
-        digits => (false, digits),
-    };
-    if digits.is_empty() || digits.len() > 18 {
-        return None;
-    }
-    let mut value = 0_i64;
-    for &byte in digits {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        value = 10 * value + i64::from(digit);
-    }
-    (!is_negative || value != 0).then_some(if is_negative { -value } else { value })
 }
 
 fn unescaped(raw: &[u8]) -> Option<Vec<u8>> {
@@ -294,9 +281,10 @@ fn hex(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0, |value, &digit| Some(value << 4 | char::from(digit).to_digit(16)?))
 }
 
-/// The text of an array or object without the white space between its parts.
-pub fn compact(raw: &[u8]) -> Cow<'_, [u8]> {
-    if !raw.iter().any(u8::is_ascii_whitespace) {
+/// The text of an array or object as it stands; if it goes over several lines, without the white space between its
+/// parts.
+pub fn on_one_line(raw: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'\n', raw).is_none() {
         return Cow::Borrowed(raw);
     }
     let mut out = Vec::with_capacity(raw.len());
@@ -323,8 +311,11 @@ mod tests {
         let json = format!("{json} ");
         let part = Lexer::new(json.as_bytes(), 0).part();
         match part {
-            Ok(Part::Text(text)) => format!("{:?}", text.bytes().map(|text| String::from_utf8(text.into()).unwrap())),
-            Ok(Part::Nested(raw)) => String::from_utf8(compact(raw).into()).unwrap(),
+            Ok(Part::Text(text)) => {
+                let text = text.unescaped().map(|bytes| bytes.unwrap_or_else(|| text.raw.to_vec()));
+                format!("{:?}", text.map(|text| String::from_utf8(text).unwrap()))
+            }
+            Ok(Part::Nested(raw)) => String::from_utf8(on_one_line(raw).into()).unwrap(),
             other => format!("{other:?}"),
         }
     }
@@ -358,8 +349,9 @@ mod tests {
     }
 
     #[test]
-    fn nested_values_are_text_without_white_space() {
-        assert_eq!(part("[[1,  2], {\"a b\": \"} \\\" \"}]"), "[[1,2],{\"a b\":\"} \\\" \"}]");
+    fn nested_values_are_text_on_one_line() {
+        assert_eq!(part("[[1, 2], {\"a b\": \"} \\\" \"}]"), "[[1, 2], {\"a b\": \"} \\\" \"}]");
+        assert_eq!(part("[\n  [1, 2],\n  {\"a b\": \"} \\\" \"}\n]"), "[[1,2],{\"a b\":\"} \\\" \"}]");
         assert_eq!(part("[}"), "Err(Damaged)");
         assert_eq!(part(&"[".repeat(200)), "Err(Damaged)");
     }

@@ -4,6 +4,7 @@
 //! `laptime_`, and a key `laptime_open` on spans that were still open. With these, our own files come back whole.
 
 mod batch;
+mod cache;
 mod document;
 mod finish;
 mod flows;
@@ -11,6 +12,7 @@ mod kineto;
 mod lexer;
 mod pipeline;
 mod read;
+mod scan;
 mod stream;
 mod time;
 mod tracks;

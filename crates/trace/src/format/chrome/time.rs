@@ -17,38 +17,6 @@ impl fmt::Display for Micros {
 /// Digits below a nanosecond are cut off. Some writers put their numbers in quotes.
 pub fn nanos(text: &str) -> Option<i64> {
     let text = text.trim_matches('"');
-    let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
-    let Some(nanos) = plain_nanos(digits.as_bytes()) else { return exact_nanos(text) };
-    Some(if is_negative { -nanos } else { nanos })
-}
-
-/// The largest whole number of microseconds that has room for its nanoseconds.
-const MOST_MICROS: i64 = i64::MAX / 1_000 - 1;
-
-/// Digits, at most sixteen of them, and perhaps a fraction: what nearly every time looks like.
-fn plain_nanos(digits: &[u8]) -> Option<i64> {
-    let whole_length = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
-    if whole_length == 0 || whole_length > 16 {
-        return None;
-    }
-    let (whole, fraction) = digits.split_at(whole_length);
-    let micros = whole.iter().fold(0, |sum, digit| 10 * sum + i64::from(digit - b'0'));
-    if micros > MOST_MICROS {
-        return None;
-    }
-    let fraction = match fraction {
-        [] => &[],
-        [b'.', fraction @ ..] if fraction.iter().all(u8::is_ascii_digit) => fraction,
-        _ => return None,
-    };
-    let mut nanos = micros;
-    for place in 0..3 {
-        nanos = 10 * nanos + fraction.get(place).map_or(0, |digit| i64::from(digit - b'0'));
-    }
-    Some(nanos)
-}
-
-fn exact_nanos(text: &str) -> Option<i64> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());

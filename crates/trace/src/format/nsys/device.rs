@@ -38,7 +38,7 @@ impl Reader<'_> {
         let int = |at: usize| row.int(first + at);
         let name = self.strings.name(int(0), &mut self.builder).or(self.strings.name(int(1), &mut self.builder));
         let name = name.unwrap_or_else(|| self.builder.name("unnamed kernel"));
-        let triple = |at: usize| Some(format!("[{},{},{}]", int(at)?, int(at + 1)?, int(at + 2)?));
+        let triple = |at: usize| Some(format!("[{}, {}, {}]", int(at)?, int(at + 1)?, int(at + 2)?));
         let (grid, block) = (triple(2), triple(5));
         let shared = int(9).map(|bytes| bytes.saturating_add(int(10).unwrap_or(0)));
         let fields = [
