@@ -107,6 +107,9 @@ fn read_hint(error: &ReadError) -> Option<String> {
             "unpack it first: `zstd -d FILE`; gzip is read as it is".to_owned()
         }
         ReadError::NotATrace { .. } => formats.to_owned(),
+        ReadError::NotBuilt { feature, .. } => {
+            format!("`cargo build --release --features {feature}` makes a laptime that reads it")
+        }
         ReadError::OneWay { .. } => {
             "convert the trace it was made from; `.pftrace` and `.json` keep everything".to_owned()
         }

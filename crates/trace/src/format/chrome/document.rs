@@ -235,12 +235,13 @@ impl Document {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    #[derive(Default)]
-    struct Seen {
-        names: Vec<String>,
+    /// Everything that a file holds, in order.
+    #[derive(Debug, Default, PartialEq)]
+    pub struct Seen {
+        pub names: Vec<String>,
         members: Vec<String>,
         no_events: u64,
     }

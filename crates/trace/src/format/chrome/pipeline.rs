@@ -155,3 +155,56 @@ pub fn border(text: &[u8], place: usize) -> usize {
     }
     place
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::chrome::document::{End, tests::Seen};
+
+    /// Events that mislead whoever guesses where one begins.
+    const TEXT: &str = r#"{"about": [{"a": 1}, {"b": 2}], "traceEvents": [
+        {"name": "plain", "ph": "X"}, {"name": "},{\"name\": \"trap\"", "args": {"list": [{"x": "}, {"}, {"y": 1}]}},
+        {"args": {"deep": [[{"a": "b"}, {"c": "d"}], {"e": "f"}]}, "name": "nested"},7,"text, {\"a\"", {"name": "last"}
+        ], "more": {"x": [{"y": 1}, {"z": 2}]}, "n": 3}"#;
+
+    fn in_pieces(text: &[u8]) -> (Seen, End) {
+        let (mut seen, mut document) = (Seen::default(), Document::new(DefaultHashBuilder::default()));
+        document.feed(text, &mut seen);
+        (seen, document.finish())
+    }
+
+    fn in_parallel(text: &[u8], chunk: usize, threads: usize) -> (Seen, End) {
+        let hasher = DefaultHashBuilder::default();
+        let (mut seen, mut document) = (Seen::default(), Document::new(hasher.clone()));
+        let mut cut = Cut::new(text, chunk);
+        read_chunks(threads, move || Ok(cut.next()), &mut document, &hasher, &mut seen).unwrap();
+        (seen, document.finish())
+    }
+
+    #[test]
+    fn wherever_a_file_is_cut_into_chunks_the_same_is_read() {
+        let expected = in_pieces(TEXT.as_bytes());
+        assert_eq!(expected.0.names.last().map(String::as_str), Some("last"));
+        for chunk in 1..TEXT.len() {
+            assert_eq!(in_parallel(TEXT.as_bytes(), chunk, 1 + chunk % 3), expected, "chunks of {chunk} bytes");
+        }
+    }
+
+    #[test]
+    fn a_file_that_ends_anywhere_ends_the_same_in_chunks() {
+        for length in 0..TEXT.len() {
+            let text = &TEXT.as_bytes()[..length];
+            assert_eq!(in_parallel(text, 37, 2), in_pieces(text), "cut after {length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_source_that_fails_is_told() {
+        let hasher = DefaultHashBuilder::default();
+        let (mut seen, mut document) = (Seen::default(), Document::new(hasher.clone()));
+        let mut chunks = vec![Err(io::Error::other("gone")), Ok(Some(&b"[{},"[..]))];
+        let next = move || chunks.pop().unwrap_or(Ok(None));
+        let read = read_chunks(2, next, &mut document, &hasher, &mut seen);
+        assert_eq!(read.unwrap_err().to_string(), "gone");
+    }
+}
