@@ -222,6 +222,11 @@ impl TraceBuilder {
         self.fields.replace(block, &mut self.scratch)
     }
 
+    /// The string behind a name.
+    pub(crate) fn text(&self, name: NameId) -> &str {
+        self.names.name(name)
+    }
+
     /// A name's number if it is known.
     pub(crate) fn known_name(&self, name: &str) -> Option<NameId> {
         self.names.known(name)

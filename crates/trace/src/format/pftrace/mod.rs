@@ -6,6 +6,7 @@
 //! last block. Times are nanoseconds since the trace's origin, on Perfetto's boot-time clock; what Perfetto has no
 //! place for (origin, uncertainty, loss) stands in metadata entries that begin with `laptime_`.
 
+mod annotations;
 mod clock;
 mod encode;
 mod events;

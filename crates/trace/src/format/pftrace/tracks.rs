@@ -4,7 +4,10 @@
 
 use std::collections::HashMap;
 
-use super::{LANE, ON_DEVICE, proto::TrackDescriptor};
+use super::{
+    LANE, ON_DEVICE,
+    proto::{CounterDescriptor, TrackDescriptor},
+};
 use crate::{
     builder::{SpanEntry, TraceBuilder},
     fields::FieldBlock,
@@ -147,8 +150,8 @@ impl Tracks {
         }
         if is_counter {
             track.kind = TrackKind::Counter;
-            let unit = descriptor.counter.and_then(|counter| counter.unit_name);
-            track.unit = builder.name(&String::from_utf8_lossy(&unit.unwrap_or_default()));
+            let unit = descriptor.counter.map(unit_of).unwrap_or_default();
+            track.unit = builder.name(&String::from_utf8_lossy(&unit));
         }
         let name = name.unwrap_or_else(|| format!("track {}", seen.uuid).into());
         track.name = builder.name(&String::from_utf8_lossy(&name));
@@ -181,6 +184,15 @@ impl Seen {
         let descriptor = self.descriptor.as_ref()?;
         (descriptor.description.as_deref() == Some(LANE.as_bytes())).then_some(descriptor.parent_uuid)?
     }
+}
+
+/// The unit of a curve: its name, or Perfetto's number for it.
+fn unit_of(counter: CounterDescriptor) -> Vec<u8> {
+    counter.unit_name.unwrap_or_else(|| match counter.unit {
+        Some(1) => b"ns".to_vec(),
+        Some(3) => b"bytes".to_vec(),
+        _ => Vec::new(),
+    })
 }
 
 /// What our writer says of a track in its description.

@@ -174,7 +174,7 @@ impl<W: Write> Writer<W> {
             }
         }
         if track.kind == TrackKind::Counter {
-            descriptor.counter = Some(CounterDescriptor { unit_name: Some(track.unit.into()) });
+            descriptor.counter = Some(CounterDescriptor { unit_name: Some(track.unit.into()), unit: None });
         }
         self.descriptor(descriptor)
     }
