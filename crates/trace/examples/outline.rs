@@ -1,19 +1,25 @@
-//! Reads a trace and says what is in it: how much of each kind, in what time and memory.
+//! Reads traces and says what is in each: how much of each kind, in what time and memory.
 //!
-//! `cargo run --release -p laptime-trace --all-features --example outline -- trace.json.gz`
+//! `cargo run --release -p laptime-trace --all-features --example outline -- traces/*`
 
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
 use std::{collections::BTreeMap, time::Instant};
 
-use laptime_trace::{Nanos, TrackKind, read};
+use laptime_trace::{Nanos, Trace, TrackKind, read};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args().nth(1).ok_or("give the path of a trace")?;
-    let begin = Instant::now();
-    let trace = read(&path)?;
-    let seconds = begin.elapsed().as_secs_f64();
-    println!("{path}: {seconds:.3} s, peak memory {} KiB", peak_kib().unwrap_or(0));
+fn main() {
+    for path in std::env::args().skip(1) {
+        let begin = Instant::now();
+        match read(&path) {
+            Ok(trace) => tell(&path, &trace, begin.elapsed().as_secs_f64()),
+            Err(error) => println!("{path}: {error}"),
+        }
+    }
+}
+
+fn tell(path: &str, trace: &Trace, seconds: f64) {
+    println!("{path}: {seconds:.3} s, peak memory so far {} KiB", peak_kib().unwrap_or(0));
     let mut kinds: BTreeMap<(bool, &str), (u64, u64)> = BTreeMap::new();
     for span in trace.spans() {
         let entry = kinds.entry((trace.track(span.track).kind.is_device(), span.category)).or_default();
@@ -43,7 +49,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         trace.metadata.devices().len()
     );
     trace.warnings.iter().for_each(|warning| println!("  warning: {warning}"));
-    Ok(())
 }
 
 /// The most memory that this process held at a time, mapped files included, where the system says so.

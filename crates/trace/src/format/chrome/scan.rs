@@ -65,12 +65,14 @@ pub fn small_whole(bytes: &[u8], start: usize) -> Option<(i64, usize)> {
     Some((if is_negative { -(value as i64) } else { value as i64 }, end))
 }
 
-/// Microseconds as nanoseconds, and where they end: at most fifteen digits, and perhaps a fraction, of which three
-/// digits count.
+/// The largest whole number of microseconds that has room for its nanoseconds.
+const MOST_MICROS: u64 = i64::MAX as u64 / 1_000 - 1;
+
+/// Microseconds as nanoseconds, and where they end: digits, and perhaps a fraction, of which three digits count.
 #[inline(always)]
 pub fn plain_micros(bytes: &[u8], start: usize) -> Option<(u64, usize)> {
     let (micros, mut end) = digits(bytes, start);
-    if end == start || end - start > 15 {
+    if end == start || end - start > 16 || micros > MOST_MICROS {
         return None;
     }
     let mut nanos = 1_000 * micros;
@@ -133,7 +135,8 @@ mod tests {
         assert_eq!(plain_micros(b"5000.25,", 0), Some((5_000_250, 7)));
         assert_eq!(plain_micros(b"7.1234567}", 0), Some((7_123, 9)));
         assert_eq!(plain_micros(b"12]", 0), Some((12_000, 2)));
-        for other in [&b"1."[..], b"1.,", b"-1,", b"1e3,", b"1234567890123456,", b"3"] {
+        assert_eq!(plain_micros(b"1763197385123456.7,", 0), Some((1_763_197_385_123_456_700, 18)));
+        for other in [&b"1."[..], b"1.,", b"-1,", b"1e3,", b"9223372036854775.807,", b"3"] {
             assert_eq!(plain_micros(other, 0), None, "{other:?}");
         }
     }
