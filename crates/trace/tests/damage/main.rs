@@ -74,5 +74,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("pftrace of many blocks", many_blocks()),
         ("Chrome JSON", written(&trace, Format::Chrome)),
         ("gzipped Chrome JSON", written(&trace, Format::ChromeGz)),
+        ("torch.profiler JSON", include_bytes!("../../../../tests/data/kineto/two_streams.json").to_vec()),
+        ("a CUDA graph", include_bytes!("../../../../tests/data/kineto/cuda_graph.json").to_vec()),
     ]
 }

@@ -18,6 +18,9 @@ pub struct Place {
     pub is_device: bool,
 }
 
+/// Made-up numbers go down from here, away from those that writers make up themselves, such as -1 for all streams.
+const FIRST_MADE_UP: i64 = -1_000_001;
+
 #[derive(Debug, Default)]
 pub struct Tracks {
     /// Numbers of processes and threads that have names instead.
@@ -55,15 +58,15 @@ impl Tracks {
         if let Some(&known) = self.made_up.get(name) {
             return known;
         }
+        let next = FIRST_MADE_UP - self.made_up_names.len() as i64;
         self.made_up_names.push(name.to_owned());
-        let next = -(self.made_up_names.len() as i64);
         self.made_up.insert(name.to_owned(), next);
         next
     }
 
     /// The name that a made-up number stands for.
     fn made_up_name(&self, number: i64) -> Option<&str> {
-        let at = usize::try_from(number.checked_neg()?).ok()?.checked_sub(1)?;
+        let at = usize::try_from(FIRST_MADE_UP.checked_sub(number)?).ok()?;
         let name = self.made_up_names.get(at)?;
         (self.made_up.get(name) == Some(&number)).then_some(name.as_str())
     }
