@@ -86,7 +86,8 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 }
 
 fn read_hint(error: &ReadError) -> Option<String> {
-    let formats = "a trace is a Perfetto `.pftrace` or Chrome JSON (`.json`, `.json.gz`)";
+    let formats = "a trace is a Perfetto `.pftrace`, Chrome or torch.profiler JSON (`.json`, `.json.gz`), or an Nsight \
+                   Systems export (`nsys export --type sqlite`)";
     Some(match error {
         ReadError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             "check the name; `laptime tour` records a trace to try".to_owned()
@@ -110,6 +111,7 @@ fn read_hint(error: &ReadError) -> Option<String> {
         ReadError::NotBuilt { feature, .. } => {
             format!("`cargo build --release --features {feature}` makes a laptime that reads it")
         }
+        ReadError::Database(_) => "`nsys export --type sqlite` makes it anew from the report".to_owned(),
         ReadError::OneWay { .. } => {
             "convert the trace it was made from; `.pftrace` and `.json` keep everything".to_owned()
         }

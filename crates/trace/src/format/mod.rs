@@ -116,7 +116,7 @@ pub enum ReadError {
     },
 
     /// It is a database that cannot be read.
-    #[error("the database cannot be read")]
+    #[error("this is an SQLite database that cannot be read")]
     Database(#[source] Box<dyn std::error::Error + Send + Sync>),
 
     /// Its content makes no trace.

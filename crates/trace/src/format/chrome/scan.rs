@@ -16,7 +16,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 pub fn behind_blanks(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = word(bytes, at) {
         // Adding carries into the highest bit of each byte that is above the space.
-        let above = ((word & !HIGHS) + (0x5f * ONES) | word) & HIGHS;
+        let above = (((word & !HIGHS) + 0x5f * ONES) | word) & HIGHS;
         if above != 0 {
             return at + (above.trailing_zeros() / 8) as usize;
         }
