@@ -68,6 +68,8 @@ pub struct Batch {
     seen: NameCache,
     pub rows: Vec<Row>,
     fields: Vec<(NameId, StoredValue)>,
+    /// An array or object on its way to one line.
+    line: Vec<u8>,
     /// Events that are no JSON, or whose parts have the wrong types.
     pub damaged: u64,
     /// Values among the events that are none.
@@ -80,7 +82,16 @@ impl Batch {
     pub fn new(hasher: DefaultHashBuilder) -> Self {
         let names = Names::hashed_by(hasher);
         let seen = NameCache::default();
-        Self { names, seen, rows: Vec::new(), fields: Vec::new(), damaged: 0, no_events: 0, replaced: 0 }
+        Self {
+            names,
+            seen,
+            rows: Vec::new(),
+            fields: Vec::new(),
+            line: Vec::new(),
+            damaged: 0,
+            no_events: 0,
+            replaced: 0,
+        }
     }
 
     pub fn clear(&mut self) {
@@ -283,11 +294,14 @@ impl Batch {
 
     /// An array or object as text, or the float that our writer put into one.
     fn nested(&mut self, raw: &[u8]) -> StoredValue {
-        let text = on_one_line(raw);
-        if let Some(float) = special_float(&text) {
-            return StoredValue::Float(float);
-        }
-        StoredValue::Str(self.name_of(&text))
+        let mut line = std::mem::take(&mut self.line);
+        let text = on_one_line(raw, &mut line);
+        let value = match special_float(text) {
+            Some(float) => StoredValue::Float(float),
+            None => StoredValue::Str(self.name_of(text)),
+        };
+        self.line = line;
+        value
     }
 
     #[inline(always)]

@@ -1,7 +1,5 @@
 //! Reads the parts of one JSON value out of bytes, strings left where they stand.
 
-use std::borrow::Cow;
-
 use super::scan;
 
 /// Why a part cannot be read.
@@ -179,6 +177,10 @@ impl<'a> Lexer<'a> {
             match byte {
                 // Nothing below the brackets of ASCII opens or closes anything but strings.
                 b'#'..b'[' => {}
+                ..=b' ' => {
+                    self.at = scan::behind_blanks(self.bytes, self.at);
+                    continue;
+                }
                 b'"' => {
                     self.text()?;
                     continue;
@@ -282,25 +284,36 @@ fn hex(digits: &[u8]) -> Option<u32> {
 }
 
 /// The text of an array or object as it stands; if it goes over several lines, without the white space between its
-/// parts.
-pub fn on_one_line(raw: &[u8]) -> Cow<'_, [u8]> {
+/// parts, put into `line`.
+pub fn on_one_line<'a>(raw: &'a [u8], line: &'a mut Vec<u8>) -> &'a [u8] {
     if memchr::memchr(b'\n', raw).is_none() {
-        return Cow::Borrowed(raw);
+        return raw;
     }
-    let mut out = Vec::with_capacity(raw.len());
-    let (mut in_string, mut escaped) = (false, false);
-    for &byte in raw {
-        if in_string || !byte.is_ascii_whitespace() {
-            out.push(byte);
-        }
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_string,
-            b'"' => in_string = !in_string,
-            _ => {}
+    line.clear();
+    let mut at = 0;
+    while let Some(&byte) = raw.get(at) {
+        let start = at;
+        at = match byte {
+            b'"' => behind_string(raw, at + 1),
+            ..=b' ' => scan::behind_blanks(raw, at),
+            _ => at + raw[at..].iter().take_while(|&&byte| byte > b' ' && byte != b'"').count(),
+        };
+        if byte > b' ' {
+            line.extend_from_slice(&raw[start..at]);
         }
     }
-    Cow::Owned(out)
+    line
+}
+
+/// Where the string ends that has begun before; the end if it does not.
+fn behind_string(raw: &[u8], mut at: usize) -> usize {
+    while let Some(found) = scan::quote_or_escape(raw, at) {
+        if raw[found] == b'"' {
+            return found + 1;
+        }
+        at = (found + 2).min(raw.len());
+    }
+    raw.len()
 }
 
 #[cfg(test)]
@@ -315,7 +328,7 @@ mod tests {
                 let text = text.unescaped().map(|bytes| bytes.unwrap_or_else(|| text.raw.to_vec()));
                 format!("{:?}", text.map(|text| String::from_utf8(text).unwrap()))
             }
-            Ok(Part::Nested(raw)) => String::from_utf8(on_one_line(raw).into()).unwrap(),
+            Ok(Part::Nested(raw)) => String::from_utf8(on_one_line(raw, &mut Vec::new()).to_vec()).unwrap(),
             other => format!("{other:?}"),
         }
     }
