@@ -101,7 +101,8 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 }
 
 fn read_hint(error: &ReadError) -> Option<String> {
-    let formats = "a trace is a Perfetto `.pftrace` or Chrome JSON (`.json`, `.json.gz`)";
+    let formats = "a trace is a Perfetto `.pftrace`, Chrome or torch.profiler JSON (`.json`, `.json.gz`), or an Nsight \
+                   Systems export (`nsys export --type sqlite`)";
     Some(match error {
         ReadError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             "check the name; `laptime tour` records a trace to try".to_owned()
@@ -122,6 +123,10 @@ fn read_hint(error: &ReadError) -> Option<String> {
             "unpack it first: `zstd -d FILE`; gzip is read as it is".to_owned()
         }
         ReadError::NotATrace { .. } => formats.to_owned(),
+        ReadError::NotBuilt { feature, .. } => {
+            format!("`cargo build --release --features {feature}` makes a laptime that reads it")
+        }
+        ReadError::Database(_) => "`nsys export --type sqlite` makes it anew from the report".to_owned(),
         ReadError::OneWay { .. } => {
             "convert the trace it was made from; `.pftrace` and `.json` keep everything".to_owned()
         }

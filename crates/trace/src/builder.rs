@@ -5,9 +5,11 @@ mod build;
 use std::collections::HashMap;
 
 use crate::{
+    fields::{FieldBlock, FieldBlocks, StoredValue},
+    metadata::Metadata,
     names::{NameId, Names},
     time::{Nanos, Origin},
-    trace::{FieldRange, OPEN, StoredValue},
+    trace::{MarkColumns, OPEN, SpanColumns, ValueColumns},
     track::{Process, ProcessId, Track, TrackId, TrackKind},
     value::{Number, Value},
 };
@@ -16,33 +18,22 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanEntry(u32);
 
-#[derive(Debug, Clone, Copy)]
-struct SpanRow {
-    track: TrackId,
-    start: u64,
-    duration: u64,
-    name: NameId,
-    category: NameId,
-    fields: FieldRange,
-    flags: u8,
-}
-
-impl SpanRow {
-    fn end(&self) -> u128 {
-        u128::from(self.start) + u128::from(self.duration)
+impl SpanEntry {
+    fn at(self) -> usize {
+        self.0 as usize
     }
 }
 
 /// The span was taken back; only while a trace is being built.
 const DISCARDED: u8 = 0x80;
 
-#[derive(Debug, Clone, Copy)]
-struct MarkRow {
-    track: TrackId,
-    time: u64,
-    name: NameId,
-    category: NameId,
-    fields: FieldRange,
+/// A place in the timeline where a flow begins or ends, for whoever does not know the span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlowPlace {
+    pub track: TrackId,
+    pub time: u64,
+    /// The flow ends in the span that begins next, and not in the one around the moment.
+    pub is_next: bool,
 }
 
 /// Gathers tracks, spans, marks, values and flows in any order; [`TraceBuilder::build`] makes a [`Trace`](crate::Trace) of them.
@@ -63,11 +54,15 @@ pub struct TraceBuilder {
     processes: Vec<Process>,
     process_numbers: HashMap<i64, ProcessId>,
     tracks: Vec<Track>,
-    spans: Vec<SpanRow>,
-    marks: Vec<MarkRow>,
-    values: Vec<(TrackId, u64, Number)>,
+    /// In the order in which they came; lanes and parents are found when the trace is built.
+    spans: SpanColumns,
+    marks: MarkColumns,
+    values: ValueColumns,
     flows: Vec<(SpanEntry, SpanEntry)>,
-    fields: Vec<(NameId, StoredValue)>,
+    placed_flows: Vec<(FlowPlace, FlowPlace)>,
+    fields: FieldBlocks,
+    /// Fields on their way into a block.
+    scratch: Vec<(NameId, StoredValue)>,
     /// What the times are counted from.
     pub origin: Origin,
     /// How far device times may be off against host times.
@@ -76,6 +71,8 @@ pub struct TraceBuilder {
     pub lost: u64,
     /// What could not be made sense of.
     pub warnings: Vec<String>,
+    /// What is known of the run as a whole.
+    pub metadata: Metadata,
 }
 
 impl TraceBuilder {
@@ -127,7 +124,7 @@ impl TraceBuilder {
 
     fn named_track(&mut self, process: i64, kind: TrackKind, name: &str, number: Option<i64>) -> TrackId {
         let (process, name) = (self.process(process), self.names.id(name));
-        self.track(Track { process, kind, name, number, unit: NameId::EMPTY })
+        self.track(Track { process, kind, name, number, device: None, unit: NameId::EMPTY })
     }
 
     /// Adds a span.
@@ -145,45 +142,51 @@ impl TraceBuilder {
         name: NameId,
         category: NameId,
     ) -> SpanEntry {
-        let fields = FieldRange::default();
-        let (start, duration) = (start.0, duration.0);
-        self.spans.push(SpanRow { track, start, duration, name, category, fields, flags: 0 });
-        SpanEntry((self.spans.len() - 1) as u32)
+        let spans = &mut self.spans;
+        spans.track.push(track);
+        spans.start.push(start.0);
+        spans.duration.push(duration.0);
+        spans.name.push(name);
+        spans.category.push(category);
+        spans.fields.push(FieldBlock::NONE);
+        spans.flags.push(0);
+        SpanEntry((spans.start.len() - 1) as u32)
     }
 
     /// Says when a span added before ended.
     pub fn end_span(&mut self, span: SpanEntry, end: Nanos) {
-        let row = &mut self.spans[span.0 as usize];
-        row.duration = end.0.saturating_sub(row.start);
+        self.spans.duration[span.at()] = end.0.saturating_sub(self.spans.start[span.at()]);
     }
 
     /// Says that a span was still open at the end.
     pub fn leave_open(&mut self, span: SpanEntry) {
-        self.spans[span.0 as usize].flags |= OPEN;
+        self.spans.flags[span.at()] |= OPEN;
     }
 
     /// Adds a field to a span; a field of the same name is replaced.
     pub fn span_field<'v>(&mut self, span: SpanEntry, name: &str, value: impl Into<Value<'v>>) {
-        let range = self.spans[span.0 as usize].fields;
-        self.spans[span.0 as usize].fields = self.add_field(range, name, value.into());
+        let block = self.spans.fields[span.at()];
+        self.spans.fields[span.at()] = self.add_field(block, name, value.into());
     }
 
     /// Adds a mark.
     pub fn mark(&mut self, track: TrackId, time: Nanos, name: &str, category: &str) -> usize {
         let (name, category) = (self.names.id(name), self.names.id(category));
-        self.marks.push(MarkRow { track, time: time.0, name, category, fields: FieldRange::default() });
-        self.marks.len() - 1
+        self.mark_named(track, time, name, category, &[]);
+        self.marks.time.len() - 1
     }
 
     /// Adds a field to the mark of this number; a field of the same name is replaced.
     pub fn mark_field<'v>(&mut self, mark: usize, name: &str, value: impl Into<Value<'v>>) {
-        let range = self.marks[mark].fields;
-        self.marks[mark].fields = self.add_field(range, name, value.into());
+        let block = self.marks.fields[mark];
+        self.marks.fields[mark] = self.add_field(block, name, value.into());
     }
 
     /// Adds a point of a curve.
     pub fn value(&mut self, track: TrackId, time: Nanos, number: Number) {
-        self.values.push((track, time.0, number));
+        self.values.track.push(track);
+        self.values.time.push(time.0);
+        self.values.number.push(number);
     }
 
     /// Says that one span led to another.
@@ -191,13 +194,17 @@ impl TraceBuilder {
         self.flows.push((from, to));
     }
 
-    fn add_field(&mut self, range: FieldRange, name: &str, value: Value<'_>) -> FieldRange {
-        let name = self.names.id(name);
-        let value = self.stored(value);
-        self.add_stored(range, name, value)
+    /// Says that whatever span lies at one place led to the one at another.
+    pub(crate) fn flow_between(&mut self, from: FlowPlace, to: FlowPlace) {
+        self.placed_flows.push((from, to));
     }
 
-    fn stored(&mut self, value: Value<'_>) -> StoredValue {
+    fn add_field(&mut self, block: FieldBlock, name: &str, value: Value<'_>) -> FieldBlock {
+        let field = (self.names.id(name), self.stored(value));
+        self.add_stored(block, &[field])
+    }
+
+    pub(crate) fn stored(&mut self, value: Value<'_>) -> StoredValue {
         match value {
             Value::Int(value) => StoredValue::Int(value),
             Value::Uint(value) => StoredValue::Uint(value),
@@ -207,25 +214,17 @@ impl TraceBuilder {
         }
     }
 
-    fn add_stored(&mut self, range: FieldRange, name: NameId, value: StoredValue) -> FieldRange {
-        let (start, end) = (range.start as usize, range.start as usize + usize::from(range.count));
-        if let Some(known) = self.fields[start..end].iter_mut().find(|(known, _)| *known == name) {
-            known.1 = value;
-            return range;
-        }
-        if range.count == u16::MAX {
-            return range;
-        }
-        // The fields of one span lie together: if others came in between, its own move to the end.
-        let start = if range.count == 0 || end == self.fields.len() {
-            if range.count == 0 { self.fields.len() } else { start }
-        } else {
-            let moved = self.fields.len();
-            self.fields.extend_from_within(start..end);
-            moved
-        };
-        self.fields.push((name, value));
-        FieldRange { start: start as u32, count: range.count + 1 }
+    /// The block with more fields.
+    fn add_stored(&mut self, block: FieldBlock, more: &[(NameId, StoredValue)]) -> FieldBlock {
+        self.scratch.clear();
+        self.scratch.extend(self.fields.fields(block));
+        self.scratch.extend_from_slice(more);
+        self.fields.replace(block, &mut self.scratch)
+    }
+
+    /// The string behind a name.
+    pub(crate) fn text(&self, name: NameId) -> &str {
+        self.names.name(name)
     }
 
     /// A name's number if it is known.
@@ -234,22 +233,27 @@ impl TraceBuilder {
     }
 
     /// Keeps fields that belong to a span not known yet.
-    pub(crate) fn keep_fields(&mut self, fields: &[(NameId, StoredValue)]) -> FieldRange {
-        fields.iter().fold(FieldRange::default(), |range, &(name, value)| self.add_stored(range, name, value))
+    pub(crate) fn keep_fields(&mut self, fields: &[(NameId, StoredValue)]) -> FieldBlock {
+        if fields.is_empty() {
+            return FieldBlock::NONE;
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(fields);
+        self.fields.add(&mut self.scratch)
     }
 
     /// Gives a new span its fields.
     pub(crate) fn set_span_fields(&mut self, span: SpanEntry, fields: &[(NameId, StoredValue)]) {
-        self.spans[span.0 as usize].fields = self.keep_fields(fields);
+        self.spans.fields[span.at()] = self.keep_fields(fields);
     }
 
     /// Gives a span fields that were kept.
-    pub(crate) fn add_kept_fields(&mut self, span: SpanEntry, kept: FieldRange) {
-        for at in 0..usize::from(kept.count) {
-            let (name, value) = self.fields[kept.start as usize + at];
-            let range = self.spans[span.0 as usize].fields;
-            self.spans[span.0 as usize].fields = self.add_stored(range, name, value);
+    pub(crate) fn add_kept_fields(&mut self, span: SpanEntry, kept: FieldBlock) {
+        if kept == FieldBlock::NONE {
+            return;
         }
+        let more: Vec<_> = self.fields.fields(kept).collect();
+        self.spans.fields[span.at()] = self.add_stored(self.spans.fields[span.at()], &more);
     }
 
     /// Adds a mark whose names are known.
@@ -261,36 +265,50 @@ impl TraceBuilder {
         category: NameId,
         fields: &[(NameId, StoredValue)],
     ) {
-        let fields = self.keep_fields(fields);
-        self.marks.push(MarkRow { track, time: time.0, name, category, fields });
+        let block = self.keep_fields(fields);
+        let marks = &mut self.marks;
+        marks.track.push(track);
+        marks.time.push(time.0);
+        marks.name.push(name);
+        marks.category.push(category);
+        marks.fields.push(block);
+    }
+
+    /// The span that was added as this one, counted from zero.
+    pub(crate) fn entry(&self, number: u64) -> Option<SpanEntry> {
+        let number = u32::try_from(number).ok()?;
+        ((number as usize) < self.spans.start.len()).then_some(SpanEntry(number))
+    }
+
+    /// All processes, with their numbers.
+    pub(crate) fn processes(&self) -> Vec<(i64, ProcessId)> {
+        let numbered = self.processes.iter().enumerate();
+        numbered.map(|(at, process)| (process.number, ProcessId(at as u32))).collect()
     }
 
     /// Whether a span begins there.
     pub(crate) fn begins_at(&self, span: SpanEntry, track: TrackId, time: Nanos) -> bool {
-        let row = &self.spans[span.0 as usize];
-        (row.track, row.start) == (track, time.0)
+        (self.spans.track[span.at()], self.spans.start[span.at()]) == (track, time.0)
     }
 
     /// Takes a span back.
     pub(crate) fn discard_span(&mut self, span: SpanEntry) {
-        self.spans[span.0 as usize].flags |= DISCARDED;
+        self.spans.flags[span.at()] |= DISCARDED;
     }
 
     /// When a span began.
     pub(crate) fn start_of(&self, span: SpanEntry) -> Nanos {
-        Nanos(self.spans[span.0 as usize].start)
+        Nanos(self.spans.start[span.at()])
     }
 
     pub(crate) fn is_discarded(&self, span: SpanEntry) -> bool {
-        self.spans[span.0 as usize].flags & DISCARDED != 0
+        self.spans.flags[span.at()] & DISCARDED != 0
     }
 
     /// Puts tracks in place of the placeholders used so far.
     pub(crate) fn replace_tracks(&mut self, settled: &[TrackId]) {
-        let spans = self.spans.iter_mut().map(|span| &mut span.track);
-        let marks = self.marks.iter_mut().map(|mark| &mut mark.track);
-        let values = self.values.iter_mut().map(|(track, _, _)| track);
-        for track in spans.chain(marks).chain(values) {
+        let (spans, marks, values) = (&mut self.spans.track, &mut self.marks.track, &mut self.values.track);
+        for track in spans.iter_mut().chain(marks).chain(values) {
             *track = settled[track.index()];
         }
     }

@@ -1,11 +1,10 @@
 //! What holds of every trace, and why one cannot be built.
 
-use std::collections::HashSet;
-
 use crate::{
-    names::NameId,
+    fields::{FieldBlock, StoredValue},
+    names::{NameId, differ_in_lowest_bits},
     time::Nanos,
-    trace::{FieldRange, NO_PARENT, Trace},
+    trace::{NO_PARENT, Trace},
     track::{TrackId, TrackKind},
 };
 
@@ -145,23 +144,38 @@ impl Trace {
         rule(!self.spans.track.iter().chain(&marks.track).any(is_counter), "spans and marks do not lie on counters")?;
         let has_unit = |track: &&crate::Track| track.unit != NameId::EMPTY;
         let units = self.tracks.iter().filter(has_unit).all(|track| track.kind == TrackKind::Counter);
-        rule(units, "units belong to counters")
+        rule(units, "units belong to counters")?;
+        let may_have = |track: &crate::Track| track.device.is_none() || track.kind.may_have_device();
+        rule(self.tracks.iter().all(may_have), "devices belong to streams, copy engines and counters")
     }
 
     fn check_fields(&self) -> Result<(), InvalidTrace> {
-        let is_there = |range: &FieldRange| range.end() <= self.fields.len();
-        let ranges = || self.spans.fields.iter().chain(&self.marks.fields);
-        rule(ranges().all(is_there), "fields are there")?;
+        let blocks = self.spans.fields.iter().chain(&self.marks.fields);
         let is_name = |name: NameId| name.index() < self.names.len();
-        foreign(self.fields.iter().all(|(name, _)| is_name(*name)), "name")?;
-        let mut seen = HashSet::new();
-        for range in ranges().filter(|range| range.count > 1) {
+        let mut seen = Vec::new();
+        for &block in blocks.filter(|block| **block != FieldBlock::NONE) {
+            let fields = self.fields.fields(block);
+            let promised = fields.len();
             seen.clear();
-            let fields = &self.fields[range.start as usize..range.end()];
-            rule(fields.iter().all(|(name, _)| seen.insert(*name)), "a field name stands once on a span or mark")?;
+            for (name, value) in fields {
+                foreign(is_name(name), "name")?;
+                foreign(!matches!(value, StoredValue::Str(text) if !is_name(text)), "name")?;
+                seen.push(name);
+            }
+            rule(promised > 0 && seen.len() == promised, "fields are there")?;
+            rule(is_each_once(&mut seen), "a field name stands once on a span or mark")?;
         }
         Ok(())
     }
+}
+
+/// Whether no name stands twice. Most fields of a span differ in the lowest bits of their names' numbers.
+fn is_each_once(names: &mut [NameId]) -> bool {
+    if differ_in_lowest_bits(names.iter().copied()) {
+        return true;
+    }
+    names.sort_unstable();
+    names.windows(2).all(|pair| pair[0] != pair[1])
 }
 
 fn is_time(nanos: u64) -> bool {
@@ -218,7 +232,7 @@ mod tests {
         assert_eq!(found, rule("values lie on counters"));
         let found = broken(|trace| trace.marks.track[0] = TrackId(9));
         assert_eq!(found, InvalidTrace::Foreign { what: "track" });
-        let found = broken(|trace| trace.marks.fields[0] = FieldRange { start: 1, count: 1 });
+        let found = broken(|trace| trace.marks.fields[0] = FieldBlock(1));
         assert_eq!(found, rule("fields are there"));
     }
 }

@@ -31,37 +31,34 @@ impl Open {
 
 /// Places the spans of one track, given as start and end in order of start, longer ones first. Indices count from
 /// `first`.
-pub fn place(spans: impl Iterator<Item = (u64, u64)>, first: u32) -> Vec<Place> {
+pub fn place(spans: impl Iterator<Item = (u64, u64)>, first: u32) -> impl Iterator<Item = Place> {
     let mut lanes: Vec<Vec<Open>> = vec![Vec::new()];
     let mut idle: BTreeSet<usize> = BTreeSet::new();
     let mut busy: BTreeSet<(u64, usize)> = BTreeSet::new();
-    spans
-        .enumerate()
-        .map(|(at, (start, end))| {
-            while let Some(&(ends, lane)) = busy.first().filter(|(ends, _)| *ends <= start) {
-                busy.remove(&(ends, lane));
-                idle.insert(lane);
-            }
-            let lane = lanes
-                .iter_mut()
-                .take(TRIED)
-                .position(|open| accepts(open, start, end))
-                .or_else(|| idle.first().copied())
-                .unwrap_or(lanes.len());
-            if lane == lanes.len() {
-                lanes.push(Vec::new());
-            }
-            let open = &mut lanes[lane];
-            close_ended(open, start, end);
-            let parent = open.last().map(|open| open.index);
-            if lane >= TRIED {
-                idle.remove(&lane);
-                busy.insert((end, lane));
-            }
-            open.push(Open { index: first + at as u32, start, end });
-            Place { lane: lane as u32, parent }
-        })
-        .collect()
+    spans.enumerate().map(move |(at, (start, end))| {
+        while let Some(&(ends, lane)) = busy.first().filter(|(ends, _)| *ends <= start) {
+            busy.remove(&(ends, lane));
+            idle.insert(lane);
+        }
+        let lane = lanes
+            .iter_mut()
+            .take(TRIED)
+            .position(|open| accepts(open, start, end))
+            .or_else(|| idle.first().copied())
+            .unwrap_or(lanes.len());
+        if lane == lanes.len() {
+            lanes.push(Vec::new());
+        }
+        let open = &mut lanes[lane];
+        close_ended(open, start, end);
+        let parent = open.last().map(|open| open.index);
+        if lane >= TRIED {
+            idle.remove(&lane);
+            busy.insert((end, lane));
+        }
+        open.push(Open { index: first + at as u32, start, end });
+        Place { lane: lane as u32, parent }
+    })
 }
 
 fn close_ended(open: &mut Vec<Open>, start: u64, end: u64) {
@@ -84,7 +81,7 @@ mod tests {
     use super::*;
 
     fn placed(spans: &[(u64, u64)]) -> Vec<(u32, Option<u32>)> {
-        place(spans.iter().copied(), 0).into_iter().map(|place| (place.lane, place.parent)).collect()
+        place(spans.iter().copied(), 0).map(|place| (place.lane, place.parent)).collect()
     }
 
     #[test]

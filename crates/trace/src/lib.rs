@@ -23,10 +23,13 @@
 //! A `.pftrace` opens in ui.perfetto.dev; [`write`](fn@write) turns any trace into Chrome JSON, speedscope JSON or folded
 //! stacks.
 
+pub mod activity;
 mod builder;
+mod fields;
 pub mod format;
 mod invariants;
 mod lanes;
+pub mod metadata;
 mod names;
 mod outline;
 pub mod run;
@@ -43,12 +46,15 @@ mod record;
 #[cfg(feature = "record")]
 pub use self::record::{RecordError, Recorded, Recording, record_to, record_to_with};
 pub use self::{
+    activity::{Activity, CopyPath, MemoryKind},
     builder::{SpanEntry, TraceBuilder},
+    fields::Fields,
     format::{Format, ReadError, WriteError, read, read_from, write, write_to},
     invariants::InvalidTrace,
+    metadata::{DeviceProperties, Metadata},
     names::{NameId, Names},
     time::{Nanos, Origin},
-    trace::{Fields, Flow, Mark, MarkId, Span, SpanId, Trace, ValuePoint},
+    trace::{Flow, Mark, MarkId, Span, SpanId, Trace, ValuePoint},
     track::{Process, ProcessId, Track, TrackId, TrackKind},
     value::{Number, Value},
 };

@@ -127,7 +127,8 @@ impl<W: Write> LiveWriter<W> {
 
     fn begin_thread(&mut self, source: u32, thread: &Arc<ThreadIdentity>) -> io::Result<Thread> {
         let number = i64::try_from(thread.tid).ok();
-        let text = TrackText { kind: TrackKind::Thread, pid: self.pid, name: &thread.name, number, unit: "" };
+        let text =
+            TrackText { kind: TrackKind::Thread, pid: self.pid, name: &thread.name, number, device: None, unit: "" };
         let place = self.writer.track(self.process, text)?;
         let timeline = Timeline::begin(place, &thread.name, &mut self.writer)?;
         Ok(Thread { source, timeline, around: Vec::new() })
@@ -257,7 +258,7 @@ impl<W: Write> LiveWriter<W> {
             Some(&sequence) => sequence,
             None => {
                 let (kind, pid) = (TrackKind::Counter, self.pid);
-                let text = TrackText { kind, pid, name: site.name, number: None, unit: site.unit };
+                let text = TrackText { kind, pid, name: site.name, number: None, device: None, unit: site.unit };
                 let place = self.writer.track(self.process, text)?;
                 self.writer.sequence(place)?
             }
@@ -274,7 +275,7 @@ impl<W: Write> LiveWriter<W> {
         }
         let Some(lane) = laptime_probe::lane(id) else { return Ok(()) };
         let kind = if lane.clock().is_some() { TrackKind::Stream } else { TrackKind::Lane };
-        let text = TrackText { kind, pid: self.pid, name: lane.name(), number: None, unit: "" };
+        let text = TrackText { kind, pid: self.pid, name: lane.name(), number: None, device: None, unit: "" };
         let place = self.writer.track(self.process, text)?;
         let known = match lane.clock() {
             Some(clock) => {

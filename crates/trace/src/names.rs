@@ -1,6 +1,8 @@
-//! Strings, each kept once.
+//! Strings, each kept once: all in one text, found by their hash.
 
-use std::{collections::HashMap, sync::Arc};
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The number of an interned string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,50 +18,123 @@ impl NameId {
 }
 
 /// A table of strings. A name added twice has one number.
+///
+/// A trace may hold millions of different strings (addresses, shapes, sites in Python): each costs its text and some
+/// fifteen bytes, and no allocation of its own.
 #[derive(Debug, Clone)]
 pub struct Names {
-    by_id: Vec<Arc<str>>,
-    by_name: HashMap<Arc<str>, NameId>,
+    text: String,
+    /// Where each name ends in the text; it begins where the one before ends.
+    ends: Vec<u64>,
+    by_name: HashTable<u32>,
+    hasher: DefaultHashBuilder,
 }
 
 impl Default for Names {
     fn default() -> Self {
-        let empty: Arc<str> = Arc::from("");
-        Self { by_id: vec![Arc::clone(&empty)], by_name: HashMap::from([(empty, NameId::EMPTY)]) }
+        Self::hashed_by(DefaultHashBuilder::default())
     }
 }
 
 impl Names {
+    /// An empty table that hashes as others do, so that hashes can be handed on.
+    pub(crate) fn hashed_by(hasher: DefaultHashBuilder) -> Self {
+        let mut names = Self { text: String::new(), ends: Vec::new(), by_name: HashTable::new(), hasher };
+        names.id("");
+        names
+    }
+
+    /// Forgets all names but the empty one, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+        self.by_name.clear();
+        self.id("");
+    }
+
+    pub(crate) fn hash(&self, name: &str) -> u64 {
+        // As bytes: the hash of a string takes a second round for its end mark.
+        self.hasher.hash_one(name.as_bytes())
+    }
+
     /// Finds or adds a name.
     pub fn id(&mut self, name: &str) -> NameId {
-        if let Some(&id) = self.by_name.get(name) {
-            return id;
+        let hash = self.hash(name);
+        self.hashed_id(name, hash)
+    }
+
+    /// Finds or adds a name whose hash is known.
+    pub(crate) fn hashed_id(&mut self, name: &str, hash: u64) -> NameId {
+        let Self { text, ends, by_name, hasher } = self;
+        let known = by_name.find(hash, |&id| slice(text, ends, id) == name);
+        if let Some(&id) = known {
+            return NameId(id);
         }
-        let shared: Arc<str> = Arc::from(name);
         // Four thousand million different names would need more memory than the numbers.
-        let id = NameId(u32::try_from(self.by_id.len()).expect("fewer than 2^32 names"));
-        self.by_id.push(Arc::clone(&shared));
-        self.by_name.insert(shared, id);
-        id
+        let id = u32::try_from(ends.len()).expect("fewer than 2^32 names");
+        text.push_str(name);
+        ends.push(text.len() as u64);
+        by_name.insert_unique(hash, id, |&id| hasher.hash_one(slice(text, ends, id).as_bytes()));
+        NameId(id)
+    }
+
+    /// The number of a name that may not be one yet, and its hash.
+    pub(crate) fn find(&self, name: &[u8]) -> (Option<NameId>, u64) {
+        let hash = self.hasher.hash_one(name);
+        let found = self.by_name.find(hash, |&id| slice(&self.text, &self.ends, id).as_bytes() == name);
+        (found.map(|&id| NameId(id)), hash)
     }
 
     /// A name's number if it was added.
     pub fn known(&self, name: &str) -> Option<NameId> {
-        self.by_name.get(name).copied()
+        let found = self.by_name.find(self.hash(name), |&id| slice(&self.text, &self.ends, id) == name);
+        found.map(|&id| NameId(id))
     }
 
     /// The name of a number; empty for one of another table.
     pub fn name(&self, id: NameId) -> &str {
-        self.by_id.get(id.index()).map_or("", |name| name)
+        if id.index() < self.ends.len() { slice(&self.text, &self.ends, id.0) } else { "" }
     }
 
     /// How many names there are.
     pub fn len(&self) -> usize {
-        self.by_id.len()
+        self.ends.len()
     }
 
     /// Never true: the empty string is always there.
     pub fn is_empty(&self) -> bool {
         false
+    }
+}
+
+/// Whether all names differ in the lowest bits of their numbers: a quick look that spares most comparisons.
+pub(crate) fn differ_in_lowest_bits(names: impl IntoIterator<Item = NameId>) -> bool {
+    let mut bits = 0_u64;
+    names.into_iter().all(|name| {
+        let bit = 1 << (name.0 % 64);
+        let is_new = bits & bit == 0;
+        bits |= bit;
+        is_new
+    })
+}
+
+fn slice<'a>(text: &'a str, ends: &[u64], id: u32) -> &'a str {
+    let at = id as usize;
+    let start = if at == 0 { 0 } else { ends[at - 1] };
+    &text[start as usize..ends[at] as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_added_twice_has_one_number() {
+        let mut names = Names::default();
+        let ids: Vec<NameId> = ["", "a", "ab", "", "a"].map(|name| names.id(name)).to_vec();
+        assert_eq!(ids, [NameId(0), NameId(1), NameId(2), NameId(0), NameId(1)]);
+        assert_eq!((names.len(), names.name(NameId(2))), (3, "ab"));
+        assert_eq!((names.known("ab"), names.known("b")), (Some(NameId(2)), None));
+        assert_eq!(names.name(NameId(9)), "");
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use crate::{
-    trace::{Fields, Span, SpanId, Trace},
+    fields::Fields,
+    trace::{Span, SpanId, Trace},
     track::{Track, TrackId, TrackKind},
 };
 
@@ -21,6 +22,9 @@ impl Trace {
             let (from, to) = (self.span(flow.from), self.span(flow.to));
             line(&mut text, 0, &format!("flow {} -> {}", moment(&from), moment(&to)));
         }
+        for (key, json) in self.metadata.iter() {
+            line(&mut text, 0, &format!("{} is {}", shown(key), shown(json)));
+        }
         if self.lost > 0 {
             line(&mut text, 0, &format!("lost {}", self.lost));
         }
@@ -31,7 +35,7 @@ impl Trace {
         let name = shown(self.name(track.name));
         let head = match track.kind {
             TrackKind::Thread => name,
-            kind => format!("{name} ({})", kind.words()),
+            kind => format!("{name} ({}{})", kind.words(), on_device(track)),
         };
         line(text, 0, &head);
         for span in self.spans_on(id) {
@@ -55,6 +59,10 @@ impl Trace {
     pub fn ancestors(&self, span: Span<'_>) -> impl Iterator<Item = SpanId> {
         std::iter::successors(span.parent, |&id| self.span(id).parent)
     }
+}
+
+fn on_device(track: &Track) -> String {
+    track.device.map_or_else(String::new, |device| format!(" on device {device}"))
 }
 
 fn moment(span: &Span<'_>) -> String {
@@ -87,6 +95,7 @@ impl PartialEq for Trace {
         self.origin == other.origin
             && self.clock_uncertainty == other.clock_uncertainty
             && self.lost == other.lost
+            && self.metadata == other.metadata
             && self.flows == other.flows
             && self
                 .processes()
@@ -105,7 +114,7 @@ impl PartialEq for Trace {
 impl Trace {
     fn track_content<'a>(&'a self, track: &Track) -> impl PartialEq + use<'a> {
         let number = self.process(track.process).number;
-        (number, track.kind.words(), self.name(track.name), track.number, self.name(track.unit))
+        (number, track.kind.words(), self.name(track.name), track.number, track.device, self.name(track.unit))
     }
 
     fn marks_equal(&self, other: &Self) -> bool {

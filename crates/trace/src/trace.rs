@@ -8,16 +8,18 @@
 //! 4. Marks are ordered by track and time, values likewise; values lie on counter tracks, spans and marks do not.
 //! 5. Every handle in a column points into its table; no moment is later than [`Nanos::MAX`].
 //! 6. A field name stands at most once on a span or mark.
-//! 7. Only counters have a unit.
+//! 7. Only counters have a unit; no host thread and no host lane has a device.
 //! 8. Flows are ordered, and each stands once.
 
 use std::ops::Range;
 
 use crate::{
+    fields::{FieldBlock, FieldBlocks, Fields},
+    metadata::Metadata,
     names::{NameId, Names},
     time::{Nanos, Origin},
     track::{Process, ProcessId, Track, TrackId},
-    value::{Number, Value},
+    value::Number,
 };
 
 /// The number of a span of a trace.
@@ -41,29 +43,6 @@ pub(crate) const NO_PARENT: u32 = u32::MAX;
 /// The span was still open when the recording ended.
 pub(crate) const OPEN: u8 = 1;
 
-/// A field as it is stored: strings are names.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum StoredValue {
-    Int(i64),
-    Uint(u64),
-    Float(f64),
-    Bool(bool),
-    Str(NameId),
-}
-
-/// Where the fields of a span or mark lie in the one column of all fields.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct FieldRange {
-    pub start: u32,
-    pub count: u16,
-}
-
-impl FieldRange {
-    pub fn end(self) -> usize {
-        self.start as usize + usize::from(self.count)
-    }
-}
-
 /// The columns of the spans.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpanColumns {
@@ -74,7 +53,7 @@ pub(crate) struct SpanColumns {
     pub name: Vec<NameId>,
     pub category: Vec<NameId>,
     pub parent: Vec<u32>,
-    pub fields: Vec<FieldRange>,
+    pub fields: Vec<FieldBlock>,
     pub flags: Vec<u8>,
 }
 
@@ -85,7 +64,7 @@ pub(crate) struct MarkColumns {
     pub track: Vec<TrackId>,
     pub name: Vec<NameId>,
     pub category: Vec<NameId>,
-    pub fields: Vec<FieldRange>,
+    pub fields: Vec<FieldBlock>,
 }
 
 /// The columns of the values.
@@ -106,7 +85,7 @@ pub struct Trace {
     pub(crate) marks: MarkColumns,
     pub(crate) values: ValueColumns,
     pub(crate) flows: Vec<Flow>,
-    pub(crate) fields: Vec<(NameId, StoredValue)>,
+    pub(crate) fields: FieldBlocks,
     /// What the times are counted from.
     pub origin: Origin,
     /// How far device times may be off against host times; none if the trace does not say.
@@ -115,6 +94,8 @@ pub struct Trace {
     pub lost: u64,
     /// What the reader could not make sense of, in sentences for people.
     pub warnings: Vec<String>,
+    /// What the file says of the run as a whole: ranks, devices, versions.
+    pub metadata: Metadata,
 }
 
 /// A span, seen whole.
@@ -186,41 +167,6 @@ pub struct Flow {
     pub to: SpanId,
 }
 
-/// The fields of a span or mark, in their order.
-#[derive(Debug, Clone, Copy)]
-pub struct Fields<'a> {
-    names: &'a Names,
-    stored: &'a [(NameId, StoredValue)],
-}
-
-impl<'a> Fields<'a> {
-    /// Goes through names and values.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, Value<'a>)> + use<'a> {
-        let names = self.names;
-        self.stored.iter().map(move |&(name, value)| (names.name(name), shown(names, value)))
-    }
-
-    /// Finds a field by its name.
-    pub fn get(&self, name: &str) -> Option<Value<'a>> {
-        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.stored.is_empty()
-    }
-}
-
-fn shown(names: &Names, value: StoredValue) -> Value<'_> {
-    match value {
-        StoredValue::Int(value) => Value::Int(value),
-        StoredValue::Uint(value) => Value::from(value),
-        StoredValue::Float(value) => Value::Float(value),
-        StoredValue::Bool(value) => Value::Bool(value),
-        StoredValue::Str(name) => Value::Str(names.name(name)),
-    }
-}
-
 impl Trace {
     /// All tracks, in the order they were added.
     pub fn tracks(&self) -> impl ExactSizeIterator<Item = (TrackId, &Track)> {
@@ -245,6 +191,11 @@ impl Trace {
     /// The string behind a name.
     pub fn name(&self, id: NameId) -> &str {
         self.names.name(id)
+    }
+
+    /// The number of a string, if the trace holds it.
+    pub fn known_name(&self, name: &str) -> Option<NameId> {
+        self.names.known(name)
     }
 
     /// How many spans there are.
@@ -299,6 +250,11 @@ impl Trace {
         self.spans.name[id.index()]
     }
 
+    /// The category of a span as a number, for grouping without comparing text.
+    pub fn span_category(&self, id: SpanId) -> NameId {
+        self.spans.category[id.index()]
+    }
+
     /// How many marks there are.
     pub fn mark_count(&self) -> usize {
         self.marks.time.len()
@@ -350,8 +306,8 @@ impl Trace {
         Some((Nanos(*first), Nanos(last)))
     }
 
-    fn fields_in(&self, range: FieldRange) -> Fields<'_> {
-        Fields { names: &self.names, stored: &self.fields[range.start as usize..range.end()] }
+    fn fields_in(&self, block: FieldBlock) -> Fields<'_> {
+        Fields { names: &self.names, stored: self.fields.fields(block) }
     }
 }
 

@@ -66,6 +66,11 @@ impl TrackKind {
         Self::ALL.into_iter().find(|kind| kind.words() == words)
     }
 
+    /// Whether a track of this kind may belong to a device.
+    pub const fn may_have_device(self) -> bool {
+        matches!(self, Self::Stream | Self::Copy | Self::Counter)
+    }
+
     /// Whether its spans are timed by a device.
     pub const fn is_device(self) -> bool {
         matches!(self, Self::Stream | Self::Copy)
@@ -83,6 +88,8 @@ pub struct Track {
     pub name: NameId,
     /// The number of the thread or stream, if it has one.
     pub number: Option<i64>,
+    /// The number of the device that a stream, a copy engine or a curve belongs to, if it is known.
+    pub device: Option<i64>,
     /// The unit of a curve; empty if none was given, and for any other track.
     pub unit: NameId,
 }

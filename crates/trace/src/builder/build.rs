@@ -1,6 +1,9 @@
 //! Makes a trace of what was gathered: checks it, orders it, nests the spans.
+//!
+//! The columns that were gathered become the trace's own: each is put in order by itself, so that besides the trace
+//! one column at a time is held twice.
 
-use super::{DISCARDED, SpanEntry, TraceBuilder};
+use super::{DISCARDED, FlowPlace, SpanEntry, TraceBuilder};
 use crate::{
     invariants::InvalidTrace,
     lanes,
@@ -13,25 +16,25 @@ use crate::{
 impl TraceBuilder {
     /// Orders, nests and checks what was gathered.
     ///
-    /// Units of tracks that are no counters are dropped, and counts beyond what the formats hold are cut to that.
+    /// Units of tracks that are no counters are dropped, devices of host tracks likewise, and counts beyond what the
+    /// formats hold are cut to that.
     pub fn build(mut self) -> Result<Trace, InvalidTrace> {
         self.check()?;
-        for track in self.tracks.iter_mut().filter(|track| track.kind != TrackKind::Counter) {
-            track.unit = NameId::EMPTY;
+        for track in &mut self.tracks {
+            track.unit = if track.kind == TrackKind::Counter { track.unit } else { NameId::EMPTY };
+            track.device = track.device.filter(|_| track.kind.may_have_device());
         }
-        let order = self.span_order();
-        let mut trace = Trace { spans: self.span_columns(&order), ..Trace::default() };
-        let mut place_of = vec![None; self.spans.len()];
-        for (place, &entry) in order.iter().enumerate() {
-            place_of[entry as usize] = Some(SpanId(place as u32));
-        }
-        let id = |entry: SpanEntry| place_of[entry.0 as usize];
-        let flow = |&(from, to): &(SpanEntry, SpanEntry)| Some(Flow { from: id(from)?, to: id(to)? });
-        trace.flows = self.flows.iter().filter_map(flow).collect();
+        let order = span_order(&self.spans, self.tracks.len());
+        let flows = std::mem::take(&mut self.flows);
+        let entries = self.spans.start.len();
+        let mut trace = Trace { flows: renumbered(flows, &order, entries), ..Trace::default() };
+        trace.spans = ordered_spans(std::mem::take(&mut self.spans), order);
+        self.find_placed_flows(&mut trace);
         trace.flows.sort_unstable();
         trace.flows.dedup();
         self.put_marks(&mut trace);
         self.put_values(&mut trace);
+        self.fields.shrink();
         trace.names = self.names;
         trace.processes = self.processes;
         trace.tracks = self.tracks;
@@ -40,24 +43,26 @@ impl TraceBuilder {
         trace.clock_uncertainty = self.clock_uncertainty.map(|uncertainty| uncertainty.min(Nanos::MAX));
         trace.lost = self.lost.min(i64::MAX as u64);
         trace.warnings = self.warnings;
+        trace.metadata = self.metadata;
         trace.check()?;
         Ok(trace)
     }
 
     fn check(&self) -> Result<(), InvalidTrace> {
         let most = u64::from(u32::MAX) - 1;
-        for (what, count) in [("spans", self.spans.len()), ("marks", self.marks.len()), ("fields", self.fields.len())] {
+        let (spans, marks, values) = (&self.spans, &self.marks, &self.values);
+        for (what, count) in [("spans", spans.start.len()), ("marks", marks.time.len())] {
             if count as u64 > most {
                 return Err(InvalidTrace::TooMany { what, most });
             }
         }
-        for span in self.spans.iter().filter(|span| span.flags & DISCARDED == 0) {
-            self.check_row(span.track, span.name, span.end(), false)?;
+        for at in (0..spans.start.len()).filter(|&at| spans.flags[at] & DISCARDED == 0) {
+            self.check_row(spans.track[at], spans.name[at], end_of(spans, at), false)?;
         }
-        for mark in &self.marks {
-            self.check_row(mark.track, mark.name, u128::from(mark.time), false)?;
+        for at in 0..marks.time.len() {
+            self.check_row(marks.track[at], marks.name[at], u128::from(marks.time[at]), false)?;
         }
-        for &(track, time, _) in &self.values {
+        for (&track, &time) in values.track.iter().zip(&values.time) {
             let name = self.tracks.get(track.index()).map_or(NameId::EMPTY, |track| track.name);
             self.check_row(track, name, u128::from(time), true)?;
         }
@@ -80,83 +85,198 @@ impl TraceBuilder {
 
     /// Takes back what no trace can hold, and says how much that was: a reader passes over what does not fit.
     pub(crate) fn discard_misplaced(&mut self) -> u64 {
-        let mut spans = std::mem::take(&mut self.spans);
-        let mut marks = std::mem::take(&mut self.marks);
-        let mut values = std::mem::take(&mut self.values);
-        let mut misplaced = 0;
-        let mut fits = |track, end, is_value| {
-            let fits = self.check_row(track, NameId::EMPTY, end, is_value).is_ok();
-            misplaced += u64::from(!fits);
-            fits
-        };
-        for span in spans.iter_mut().filter(|span| span.flags & DISCARDED == 0) {
-            if !fits(span.track, span.end(), false) {
-                span.flags |= DISCARDED;
-            }
+        let fits = |track, end, is_value| self.check_row(track, NameId::EMPTY, end, is_value).is_ok();
+        let spans = &self.spans;
+        let bad = |&at: &usize| spans.flags[at] & DISCARDED == 0 && !fits(spans.track[at], end_of(spans, at), false);
+        let bad_spans: Vec<usize> = (0..spans.start.len()).filter(bad).collect();
+        let marks = &self.marks;
+        let good = |at: usize| fits(marks.track[at], u128::from(marks.time[at]), false);
+        let good_marks: Vec<bool> = (0..marks.time.len()).map(good).collect();
+        let values = &self.values;
+        let good = |at: usize| fits(values.track[at], u128::from(values.time[at]), true);
+        let good_values: Vec<bool> = (0..values.time.len()).map(good).collect();
+        for &at in &bad_spans {
+            self.spans.flags[at] |= DISCARDED;
         }
-        marks.retain(|mark| fits(mark.track, u128::from(mark.time), false));
-        values.retain(|&(track, time, _)| fits(track, u128::from(time), true));
-        (self.spans, self.marks, self.values) = (spans, marks, values);
-        misplaced
+        let bad_points = good_marks.iter().chain(&good_values).filter(|good| !**good).count();
+        if bad_points > 0 {
+            self.keep_points(&good_marks, &good_values);
+        }
+        (bad_spans.len() + bad_points) as u64
     }
 
-    /// The spans' numbers by track, start, longer first; equal ones stay in the order they came.
-    fn span_order(&self) -> Vec<u32> {
-        let key = |&at: &u32| {
-            let span = &self.spans[at as usize];
-            (span.track, span.start, std::cmp::Reverse(span.duration))
-        };
-        let kept = |&at: &u32| !self.is_discarded(SpanEntry(at));
-        let mut order: Vec<u32> = (0..self.spans.len() as u32).filter(kept).collect();
-        if !order.is_sorted_by_key(key) {
-            order.sort_by_key(key);
-        }
-        order
+    fn keep_points(&mut self, good_marks: &[bool], good_values: &[bool]) {
+        keep(&mut self.marks.track, good_marks);
+        keep(&mut self.marks.time, good_marks);
+        keep(&mut self.marks.name, good_marks);
+        keep(&mut self.marks.category, good_marks);
+        keep(&mut self.marks.fields, good_marks);
+        keep(&mut self.values.track, good_values);
+        keep(&mut self.values.time, good_values);
+        keep(&mut self.values.number, good_values);
     }
 
-    fn span_columns(&self, order: &[u32]) -> SpanColumns {
-        let mut columns = SpanColumns::default();
-        for &at in order {
-            let span = &self.spans[at as usize];
-            columns.start.push(span.start);
-            columns.duration.push(span.duration);
-            columns.track.push(span.track);
-            columns.name.push(span.name);
-            columns.category.push(span.category);
-            columns.fields.push(span.fields);
-            columns.flags.push(span.flags);
-        }
-        let mut first = 0;
-        while first < order.len() {
-            let track = columns.track[first];
-            let end = first + columns.track[first..].partition_point(|&known| known == track);
-            let spans = (first..end).map(|at| (columns.start[at], columns.start[at] + columns.duration[at]));
-            for place in lanes::place(spans, first as u32) {
-                columns.lane.push(place.lane);
-                columns.parent.push(place.parent.unwrap_or(NO_PARENT));
+    /// Ties the flows of which only the places were known, and counts those that lead nowhere.
+    fn find_placed_flows(&mut self, trace: &mut Trace) {
+        let mut lost = 0_u64;
+        for (from, to) in std::mem::take(&mut self.placed_flows) {
+            match (span_at(trace, from), span_at(trace, to)) {
+                (Some(from), Some(to)) if from != to => trace.flows.push(Flow { from, to }),
+                _ => lost += 1,
             }
-            first = end;
         }
-        columns
+        if lost > 0 {
+            self.warnings.push(format!("{lost} flows have lost one of their spans"));
+        }
     }
 
     fn put_marks(&mut self, trace: &mut Trace) {
-        self.marks.sort_by_key(|mark| (mark.track, mark.time));
-        for mark in &self.marks {
-            trace.marks.time.push(mark.time);
-            trace.marks.track.push(mark.track);
-            trace.marks.name.push(mark.name);
-            trace.marks.category.push(mark.category);
-            trace.marks.fields.push(mark.fields);
-        }
+        let mut marks = std::mem::take(&mut self.marks);
+        let order = point_order(&marks.track, &marks.time);
+        permute(&mut marks.track, &order);
+        permute(&mut marks.time, &order);
+        permute(&mut marks.name, &order);
+        permute(&mut marks.category, &order);
+        permute(&mut marks.fields, &order);
+        trace.marks = marks;
     }
 
     fn put_values(&mut self, trace: &mut Trace) {
-        self.values.sort_by_key(|&(track, time, _)| (track, time));
-        for &(track, time, number) in &self.values {
-            trace.values.time.push(time);
-            trace.values.track.push(track);
-            trace.values.number.push(number);
+        let mut values = std::mem::take(&mut self.values);
+        let order = point_order(&values.track, &values.time);
+        permute(&mut values.track, &order);
+        permute(&mut values.time, &order);
+        permute(&mut values.number, &order);
+        trace.values = values;
+    }
+}
+
+fn end_of(spans: &SpanColumns, at: usize) -> u128 {
+    u128::from(spans.start[at]) + u128::from(spans.duration[at])
+}
+
+fn keep<T>(column: &mut Vec<T>, good: &[bool]) {
+    let mut good = good.iter();
+    column.retain(|_| good.next().copied().unwrap_or(false));
+}
+
+/// The spans' numbers by track, start, longer first; equal ones stay in the order they came. Spans taken back are left
+/// out.
+///
+/// Sorted track by track: most tracks of most files are in order already, or are a few ordered runs.
+fn span_order(spans: &SpanColumns, tracks: usize) -> Vec<u32> {
+    let kept = |at: usize| spans.flags[at] & DISCARDED == 0;
+    let mut next = vec![0_usize; tracks + 1];
+    for at in (0..spans.start.len()).filter(|&at| kept(at)) {
+        next[spans.track[at].index() + 1] += 1;
+    }
+    for track in 1..next.len() {
+        next[track] += next[track - 1];
+    }
+    let bounds = next.clone();
+    let mut order = vec![0; bounds[tracks]];
+    for at in (0..spans.start.len()).filter(|&at| kept(at)) {
+        let place = &mut next[spans.track[at].index()];
+        order[*place] = at as u32;
+        *place += 1;
+    }
+    let key = |&at: &u32| (spans.start[at as usize], std::cmp::Reverse(spans.duration[at as usize]));
+    for pair in bounds.windows(2) {
+        let of_track = &mut order[pair[0]..pair[1]];
+        if !of_track.is_sorted_by_key(key) {
+            sort_by_key(of_track, key);
         }
     }
+    order
+}
+
+/// Sorts with the keys side by side: looking each up in its column, far apart, takes several times as long.
+fn sort_by_key<K: Ord + Copy>(numbers: &mut [u32], key: impl Fn(&u32) -> K) {
+    let mut keyed: Vec<(K, u32)> = numbers.iter().map(|at| (key(at), *at)).collect();
+    keyed.sort_by_key(|(key, _)| *key);
+    for (number, (_, at)) in numbers.iter_mut().zip(keyed) {
+        *number = at;
+    }
+}
+
+fn point_order(tracks: &[TrackId], times: &[u64]) -> Option<Vec<u32>> {
+    let key = |&at: &u32| (tracks[at as usize], times[at as usize]);
+    let mut order: Vec<u32> = (0..tracks.len() as u32).collect();
+    if order.is_sorted_by_key(key) {
+        return None;
+    }
+    sort_by_key(&mut order, key);
+    Some(order)
+}
+
+/// Puts a column in order; none means that it is.
+fn permute<T: Copy>(column: &mut Vec<T>, order: &Option<Vec<u32>>) {
+    match order {
+        Some(order) => *column = order.iter().map(|&at| column[at as usize]).collect(),
+        None => column.shrink_to_fit(),
+    }
+}
+
+fn renumbered(flows: Vec<(SpanEntry, SpanEntry)>, order: &[u32], entries: usize) -> Vec<Flow> {
+    if flows.is_empty() {
+        return Vec::new();
+    }
+    let mut places = vec![NO_PARENT; entries];
+    for (place, &entry) in order.iter().enumerate() {
+        places[entry as usize] = place as u32;
+    }
+    let place = |entry: SpanEntry| Some(places[entry.at()]).filter(|&place| place != NO_PARENT).map(SpanId);
+    flows.into_iter().filter_map(|(from, to)| Some(Flow { from: place(from)?, to: place(to)? })).collect()
+}
+
+fn ordered_spans(mut spans: SpanColumns, order: Vec<u32>) -> SpanColumns {
+    let order = Some(order).filter(|order| {
+        order.len() != spans.start.len() || !order.iter().enumerate().all(|(place, &at)| place == at as usize)
+    });
+    permute(&mut spans.start, &order);
+    permute(&mut spans.duration, &order);
+    permute(&mut spans.track, &order);
+    permute(&mut spans.name, &order);
+    permute(&mut spans.category, &order);
+    permute(&mut spans.fields, &order);
+    permute(&mut spans.flags, &order);
+    drop(order);
+    let count = spans.start.len();
+    (spans.lane, spans.parent) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut first = 0;
+    while first < count {
+        let track = spans.track[first];
+        let end = first + spans.track[first..].partition_point(|&known| known == track);
+        let times = (first..end).map(|at| (spans.start[at], spans.start[at] + spans.duration[at]));
+        for place in lanes::place(times, first as u32) {
+            spans.lane.push(place.lane);
+            spans.parent.push(place.parent.unwrap_or(NO_PARENT));
+        }
+        first = end;
+    }
+    spans
+}
+
+/// The innermost span around a moment of a track, or the first that begins then or later.
+fn span_at(trace: &Trace, place: FlowPlace) -> Option<SpanId> {
+    let spans = &trace.spans;
+    let first = spans.track.partition_point(|&track| track < place.track);
+    let end = first + spans.track[first..].partition_point(|&track| track == place.track);
+    if place.is_next {
+        let next = first + spans.start[first..end].partition_point(|&start| start < place.time);
+        return (next < end).then_some(SpanId(next as u32));
+    }
+    let after = first + spans.start[first..end].partition_point(|&start| start <= place.time);
+    let holds = |at: usize| spans.start[at] + spans.duration[at] >= place.time;
+    // Spans of other lanes may lie in between; who looks further back than this finds chance.
+    const LOOKED_AT: usize = 64;
+    let nearest = (first..after).rev().take(LOOKED_AT).find(|&at| holds(at));
+    let around = nearest.or_else(|| {
+        let last = (after > first).then(|| after - 1)?;
+        let parents = std::iter::successors(Some(last), |&at| {
+            (spans.parent[at] != NO_PARENT).then_some(spans.parent[at] as usize)
+        });
+        parents.into_iter().find(|&at| holds(at))
+    })?;
+    Some(SpanId(around as u32))
 }

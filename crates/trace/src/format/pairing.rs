@@ -2,8 +2,8 @@
 
 use crate::{
     builder::{SpanEntry, TraceBuilder},
+    fields::FieldBlock,
     time::Nanos,
-    trace::FieldRange,
 };
 
 /// How a span ended.
@@ -19,7 +19,7 @@ pub enum Ending {
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Begin(SpanEntry),
-    End(FieldRange, Ending),
+    End(FieldBlock, Ending),
 }
 
 /// What did not pair.
@@ -54,7 +54,7 @@ impl Pairs {
         self.0.push((time, Event::Begin(span)));
     }
 
-    pub fn end(&mut self, time: u64, added: FieldRange, ending: Ending) {
+    pub fn end(&mut self, time: u64, added: FieldBlock, ending: Ending) {
         self.0.push((time, Event::End(added, ending)));
     }
 

@@ -233,13 +233,15 @@ fn add_tracks(builder: &mut TraceBuilder, processes: &[(i64, String)], tracks: &
     for (number, name) in processes {
         let process = builder.process(*number);
         builder.name_process(process, name);
+        builder.metadata.set_text(name, name);
     }
     let add = |plan: &TrackPlan| {
         let process = builder.process(*plan.process.get(&numbers));
         let is_counter = plan.kind == TrackKind::Counter;
         let unit = if is_counter { builder.name(&plan.unit) } else { NameId::EMPTY };
         let name = builder.name(&plan.name);
-        (builder.track(Track { process, kind: plan.kind, name, number: plan.number, unit }), plan.kind)
+        let device = plan.number.filter(|number| plan.kind.may_have_device() && number % 2 == 0);
+        (builder.track(Track { process, kind: plan.kind, name, number: plan.number, device, unit }), plan.kind)
     };
     tracks.iter().map(add).collect()
 }

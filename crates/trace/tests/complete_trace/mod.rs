@@ -25,7 +25,7 @@ pub fn complete_trace() -> Trace {
 
 fn other_track(builder: &mut TraceBuilder, process: i64, kind: TrackKind, name: &str, number: Option<i64>) -> TrackId {
     let (process, name) = (builder.process(process), builder.name(name));
-    builder.track(Track { process, kind, name, number, unit: NameId::EMPTY })
+    builder.track(Track { process, kind, name, number, device: None, unit: NameId::EMPTY })
 }
 
 fn host_and_device(builder: &mut TraceBuilder, main: TrackId, stream: TrackId, copies: TrackId) {

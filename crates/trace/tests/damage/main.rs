@@ -51,7 +51,7 @@ fn many_blocks() -> Vec<u8> {
     let mut writer = Writer::new(&mut bytes);
     writer.origin(&Origin::named("start of the recording")).unwrap();
     let process = writer.process(1, "tts").unwrap();
-    let text = TrackText { kind: TrackKind::Thread, pid: 1, name: "main", number: Some(1), unit: "" };
+    let text = TrackText { kind: TrackKind::Thread, pid: 1, name: "main", number: Some(1), device: None, unit: "" };
     let track = writer.track(process, text).unwrap();
     let sequence = writer.sequence(track).unwrap();
     for lap in 0..12 {
@@ -74,5 +74,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("pftrace of many blocks", many_blocks()),
         ("Chrome JSON", written(&trace, Format::Chrome)),
         ("gzipped Chrome JSON", written(&trace, Format::ChromeGz)),
+        ("torch.profiler JSON", include_bytes!("../../../../tests/data/kineto/two_streams.json").to_vec()),
+        ("a CUDA graph", include_bytes!("../../../../tests/data/kineto/cuda_graph.json").to_vec()),
     ]
 }

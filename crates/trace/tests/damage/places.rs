@@ -60,7 +60,7 @@ fn a_file_whose_reading_fails_says_so() {
 #[test]
 fn other_files_are_told_by_what_they_are() {
     let cases: [(&[u8], &str); 5] = [
-        (b"SQLite format 3\0rest", "this is not a trace: an SQLite database, perhaps an Nsight Systems export"),
+        (b"SQLite format 3\0rest", "this is not a trace: an SQLite database, which can be read from a file only"),
         (b"hello world", "this is not a trace: it begins with `hello world`"),
         (&[0x28, 0xb5, 0x2f, 0xfd, 1], "this is not a trace: zstd data"),
         (&[1, 2, 3], "this is not a trace: it begins with the bytes 01 02 03"),

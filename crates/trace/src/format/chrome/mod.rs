@@ -3,12 +3,23 @@
 //! What the format has no place for stands where viewers pass over it: metadata events whose names begin with
 //! `laptime_`, and a key `laptime_open` on spans that were still open. With these, our own files come back whole.
 
+mod batch;
+mod cache;
+mod document;
+mod finish;
+mod flows;
+mod kineto;
+mod lexer;
+mod pipeline;
 mod read;
-mod split;
+mod scan;
+mod stream;
 mod time;
 mod tracks;
+mod walk;
 mod write;
 
+pub(crate) use self::read::{read_stream, read_text};
 pub use self::{read::read, write::write};
 
 /// Metadata events of our own.

@@ -1,368 +1,387 @@
-//! Reads Chrome's JSON event by event.
+//! Puts the events of a JSON trace together.
 
-use std::{borrow::Cow, collections::HashMap, io::BufRead};
+use std::io::{self, BufRead, Read};
 
-use serde::Deserialize;
-use serde_json::{Map, Value as Json, value::RawValue};
+use hashbrown::DefaultHashBuilder;
 
 use super::{
-    FLOAT, SCHEMA, meta,
-    split::{End, Splitter},
-    time::nanos,
-    tracks::{OwnTrack, Tracks},
+    batch::{Batch, Number as Numbered, OTHER_PHASE, Row, Time},
+    document::{Document, Sink},
+    finish::Counts,
+    flows::{FlowKey, Flows, OtherEnd, OwnEnd, Step},
+    kineto::{self, Class},
+    pipeline::{CHUNK, Cut, read_chunks, thread_count},
+    stream::Chunks,
+    tracks::{AsyncId, Place, Tracks},
 };
 use crate::{
     builder::{SpanEntry, TraceBuilder},
-    format::{
-        ReadError,
-        pairing::{Ending, Unpaired},
-    },
-    names::NameId,
-    time::{Nanos, Origin},
-    trace::{FieldRange, StoredValue, Trace},
-    track::{TrackId, TrackKind},
+    fields::{FieldBlock, StoredValue},
+    format::{ReadError, filled, launches::Launches, pairing::Ending},
+    metadata::SOURCE,
+    names::{NameId, Names},
+    time::Nanos,
+    trace::Trace,
+    track::TrackId,
     value::Number,
 };
 
-/// An event as it stands in the file. Numbers that must be exact, or may be text, stay text.
-#[derive(Debug, Deserialize)]
-struct Event<'a> {
-    #[serde(borrow, default)]
-    ph: Cow<'a, str>,
-    #[serde(borrow, default)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    cat: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    ts: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    dur: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pid: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    tid: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    id: Option<&'a RawValue>,
-    #[serde(default)]
-    args: Option<Map<String, Json>>,
-    #[serde(default)]
-    laptime_open: bool,
+/// Reads a trace from a stream, on this thread.
+pub fn read(mut input: impl BufRead) -> Result<Trace, ReadError> {
+    let hasher = DefaultHashBuilder::default();
+    let (mut document, mut reader) = (Document::new(hasher), Reader::default());
+    while !document.has_ended() {
+        let bytes = filled(&mut input)?;
+        if bytes.is_empty() {
+            break;
+        }
+        document.feed(bytes, &mut reader);
+        let length = bytes.len();
+        input.consume(length);
+    }
+    reader.finish(&document)
 }
 
-/// Reads a trace.
-pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
-    let mut splitter = Splitter::new(input);
-    let mut reader = Reader::default();
-    while let Some(text) = splitter.next()? {
-        match serde_json::from_slice(text) {
-            Ok(event) => reader.event(event),
-            Err(_) => reader.damaged += 1,
+/// Reads a trace of which the whole text is there, on several threads if it is large.
+pub(crate) fn read_text(text: &[u8]) -> Result<Trace, ReadError> {
+    if text.len() <= 2 * CHUNK {
+        return read(text);
+    }
+    let mut cut = Cut::new(text, CHUNK);
+    read_parallel(move || Ok(cut.next()))
+}
+
+/// Reads a trace from a stream that another thread may read, on several threads.
+pub(crate) fn read_stream(input: impl Read + Send) -> Result<Trace, ReadError> {
+    let mut chunks = Chunks::new(input, CHUNK);
+    read_parallel(move || chunks.next())
+}
+
+fn read_parallel<C>(next: impl FnMut() -> io::Result<Option<C>> + Send) -> Result<Trace, ReadError>
+where
+    C: AsRef<[u8]> + Send,
+{
+    let hasher = DefaultHashBuilder::default();
+    let (mut document, mut reader) = (Document::new(hasher.clone()), Reader::default());
+    read_chunks(thread_count(), next, &mut document, &hasher, &mut reader)?;
+    reader.finish(&document)
+}
+
+/// An event where it stands: its batch, and its process and thread.
+#[derive(Clone, Copy)]
+pub struct At<'a> {
+    pub batch: &'a Batch,
+    pub row: &'a Row,
+    pub pid: i64,
+    pub tid: i64,
+}
+
+impl<'a> At<'a> {
+    /// The field of this name, if it is a whole number.
+    pub fn int(&self, name: Option<NameId>) -> Option<i64> {
+        self.batch.field(self.row, name?).and_then(kineto::whole)
+    }
+
+    /// The field of this name, if it is a string.
+    pub fn text(&self, name: &str) -> Option<&'a str> {
+        match self.batch.field(self.row, self.batch.names.known(name)?)? {
+            StoredValue::Str(text) => Some(self.batch.names.name(text)),
+            _ => None,
         }
     }
-    reader.strange += splitter.no_events;
-    if reader.understood == 0 {
-        let found = match splitter.end() {
-            _ if !splitter.found_events => "it is JSON without `traceEvents`",
-            _ if reader.damaged > 0 || reader.strange > 0 => "none of its events can be understood",
-            End::CutOff => "it is JSON cut off before its first event ends",
-            End::Damaged(_) => "it is JSON damaged before its first event ends",
-            _ => return reader.finish(splitter.end()),
-        };
-        return Err(ReadError::NotATrace { found: found.to_owned() });
-    }
-    reader.finish(splitter.end())
 }
 
 #[derive(Debug, Default)]
-struct Reader {
-    builder: TraceBuilder,
-    tracks: Tracks,
-    /// Spans in the order of the file, which our flows refer to.
-    spans: Vec<SpanEntry>,
-    flows: HashMap<String, (Option<FlowEnd>, Option<FlowEnd>)>,
-    last_time: u64,
-    is_ours: bool,
-    understood: u64,
-    damaged: u64,
-    strange: u64,
-    impossible_times: u64,
-    misplaced: u64,
-    lost_flows: u64,
-    passed_over: HashMap<String, u64>,
+pub struct Reader {
+    pub builder: TraceBuilder,
+    pub tracks: Tracks,
+    pub flows: Flows,
+    /// Flows from launches to their work, for files without correlations.
+    pub launch_flows: Flows,
+    pub launches: Launches,
+    /// Ids that are names; they are no names of the trace.
+    ids: Names,
+    /// The builder's names of the names of the batch at hand, and what they say as categories; none if not asked yet.
+    names: Vec<Option<NameId>>,
+    classes: Vec<Option<Class>>,
+    /// The names of fields that are looked at, in the batch at hand.
+    known: kineto::Known,
+    scratch: Vec<(NameId, StoredValue)>,
+    pub last_time: u64,
+    pub is_ours: bool,
+    /// Time zero in nanoseconds since 1970, as torch.profiler says it.
+    pub base_nanos: Option<i64>,
+    pub counts: Counts,
+}
+
+impl Sink for Reader {
+    fn events(&mut self, batch: &Batch) {
+        self.counts.damaged += batch.damaged;
+        self.counts.strange += batch.no_events;
+        self.counts.replaced += batch.replaced;
+        self.names.clear();
+        self.names.resize(batch.names.len(), None);
+        self.classes.clear();
+        self.classes.resize(batch.names.len(), None);
+        self.known = kineto::Known::of(&batch.names);
+        for row in &batch.rows {
+            match self.event(batch, row) {
+                Some(()) => self.counts.understood += 1,
+                None => self.counts.strange += 1,
+            }
+        }
+    }
+
+    fn member(&mut self, key: &[u8], json: &[u8]) {
+        let (Ok(key), Ok(json)) = (serde_json::from_slice::<String>(key), std::str::from_utf8(json)) else { return };
+        match key.as_str() {
+            // The times are microseconds all the same; the unit is a wish of how to show them.
+            "traceEvents" | "displayTimeUnit" => {}
+            "baseTimeNanoseconds" => self.base_nanos = json.trim_matches('"').parse().ok(),
+            _ => self.builder.metadata.set(&key, json),
+        }
+        if key == "schemaVersion" {
+            self.builder.metadata.set_text(SOURCE, "torch.profiler");
+        }
+    }
+
+    fn long_member(&mut self, _: &[u8]) {
+        self.counts.long_members += 1;
+    }
 }
 
 impl Reader {
-    fn event(&mut self, event: Event<'_>) {
-        let pid = self.tracks.number(event.pid.map(RawValue::get));
-        let tid = self.tracks.number(event.tid.map(RawValue::get));
-        let known = match &*event.ph {
-            "M" => self.metadata(pid, tid, &event),
-            "X" => self.complete(pid, tid, &event),
-            "B" => self.begin(pid, tid, &event),
-            "E" => self.end(pid, tid, &event),
-            "i" | "I" | "R" => self.instant(pid, tid, &event),
-            "C" => self.counter(pid, tid, &event),
-            "s" | "f" => self.flow(pid, tid, &event),
-            "" => None,
-            other => self.pass_over(other),
-        };
-        match known {
-            Some(()) => self.understood += 1,
-            None => self.strange += 1,
+    fn event(&mut self, batch: &Batch, row: &Row) -> Option<()> {
+        let pid = self.tracks.number(row.pid, batch);
+        let tid = self.tracks.number(row.tid, batch);
+        let at = At { batch, row, pid, tid };
+        match row.phase {
+            b'X' => self.complete(at),
+            b's' => self.flow(at, Step::Start),
+            b't' => self.flow(at, Step::Middle),
+            b'f' => self.flow(at, Step::Finish),
+            b'i' | b'I' | b'R' => self.instant(at),
+            b'M' => self.metadata(at),
+            b'B' => self.begin(at),
+            b'E' => self.end(at),
+            b'C' => self.counter(at),
+            b'b' | b'S' => self.begin_async(at),
+            b'e' | b'F' => self.end_async(at),
+            b'n' | b'T' | b'p' => self.instant_async(at),
+            0 => None,
+            OTHER_PHASE => {
+                self.counts.other_phases += 1;
+                Some(())
+            }
+            letter => {
+                *self.counts.phases.entry(letter).or_default() += 1;
+                Some(())
+            }
         }
     }
 
-    /// Counts an event of a kind that has no place in a trace; kinds have one letter, by Chrome's rules.
-    fn pass_over(&mut self, kind: &str) -> Option<()> {
-        let kind = if kind.len() <= 4 { kind } else { "other" };
-        *self.passed_over.entry(kind.to_owned()).or_default() += 1;
-        Some(())
+    /// The builder's name of a name of the batch.
+    fn name(&mut self, batch: &Batch, name: NameId) -> NameId {
+        if let Some(known) = self.names[name.index()] {
+            return known;
+        }
+        let known = self.builder.name(batch.names.name(name));
+        self.names[name.index()] = Some(known);
+        known
+    }
+
+    fn class(&mut self, batch: &Batch, category: NameId) -> Class {
+        *self.classes[category.index()].get_or_insert_with(|| Class::of(batch.names.name(category)))
     }
 
     /// The event's time; none, and counted, if it has none that a trace can hold.
-    fn time(&mut self, event: &Event<'_>) -> Option<u64> {
-        let time = event.ts.and_then(|ts| nanos(ts.get())).and_then(|time| u64::try_from(time).ok());
-        match time {
-            Some(time) => self.last_time = self.last_time.max(time),
-            None => self.impossible_times += 1,
+    fn time(&mut self, row: &Row) -> Option<u64> {
+        match row.time {
+            Time::At(time) => {
+                self.last_time = self.last_time.max(time);
+                Some(time)
+            }
+            _ => {
+                self.counts.impossible_times += 1;
+                None
+            }
         }
-        time
     }
 
-    fn metadata(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
-        let args = event.args.as_ref()?;
-        let text = |key: &str| args.get(key).and_then(Json::as_str);
-        let number = |key: &str| args.get(key).and_then(Json::as_i64);
-        let builder = &mut self.builder;
-        match event.name.as_deref().unwrap_or_default() {
-            "process_name" => {
-                let process = self.tracks.process(pid, builder);
-                builder.name_process(process, text("name")?);
-            }
-            "thread_name" => self.tracks.name_thread(pid, tid, text("name")?, builder),
-            meta::TRACK => {
-                let kind = TrackKind::from_words(text("kind")?)?;
-                let (name, unit) = (text("name")?, text("unit").unwrap_or_default());
-                self.tracks.describe(pid, tid, OwnTrack { kind, name, number: number("number"), unit }, builder);
-            }
-            meta::LANE => self.tracks.lane(pid, tid, number("track_tid")?, builder),
-            meta::TRACE => {
-                self.is_ours = true;
-                builder.origin = Origin {
-                    name: text("origin").unwrap_or_default().to_owned(),
-                    unix_nanos: number("origin_unix_ns"),
-                };
-                builder.clock_uncertainty = args.get("clock_uncertainty_ns").and_then(Json::as_u64).map(Nanos);
-                builder.lost = args.get("lost").and_then(Json::as_u64).unwrap_or(0);
-                if args.get("schema").and_then(Json::as_u64) > Some(SCHEMA) {
-                    let warning = "the trace was written by a newer laptime; some of it may be missing";
-                    builder.warnings.push(warning.to_owned());
-                }
-            }
-            _ => {}
-        }
-        Some(())
+    /// Finds the track of an event: by its category that of a stream, else that of a thread.
+    fn track(&mut self, at: At<'_>, class: Class) -> TrackId {
+        let is_device = !self.is_ours && class.is_device(at.batch, at.row, &self.known);
+        self.tracks.track(Place { pid: at.pid, tid: at.tid, is_device }, &mut self.builder)
     }
 
-    fn complete(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
-        let Some(span) = self.start_span(pid, tid, event) else { return Some(()) };
-        let duration = event.dur.map_or(Some(0), |dur| nanos(dur.get()));
-        let duration = duration.and_then(|duration| u64::try_from(duration).ok());
+    /// Puts the fields of an event into `scratch`, with the builder's names.
+    fn gather_fields(&mut self, at: At<'_>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        for &(name, value) in at.batch.fields(at.row) {
+            let value = match value {
+                StoredValue::Str(text) => StoredValue::Str(self.name(at.batch, text)),
+                other => other,
+            };
+            scratch.push((self.name(at.batch, name), value));
+        }
+        self.scratch = scratch;
+    }
+
+    fn start_span(&mut self, at: At<'_>, track: TrackId, time: u64) -> SpanEntry {
+        let (name, category) = (self.name(at.batch, at.row.name), self.name(at.batch, at.row.category));
+        self.gather_fields(at);
+        let entry = self.builder.span_named(track, Nanos(time), Nanos(0), name, category);
+        self.builder.set_span_fields(entry, &self.scratch);
+        if at.row.is_open {
+            self.builder.leave_open(entry);
+        }
+        entry
+    }
+
+    fn complete(&mut self, at: At<'_>) -> Option<()> {
+        let Some(time) = self.time(at.row) else { return Some(()) };
+        let class = self.class(at.batch, at.row.category);
+        let track = self.track(at, class);
+        let span = self.start_span(at, track, time);
+        let duration = match at.row.duration {
+            Time::Missing => Some(0),
+            Time::Impossible => None,
+            Time::At(duration) => Some(duration),
+        };
         // Both are at most `i64::MAX`, so the sum does not wrap around.
-        let Some(end) = duration.map(|duration| span.time + duration).filter(|&end| end <= Nanos::MAX.0) else {
-            self.impossible_times += 1;
-            self.builder.discard_span(span.entry);
+        let Some(end) = duration.map(|duration| time + duration).filter(|&end| end <= Nanos::MAX.0) else {
+            self.counts.impossible_times += 1;
+            self.builder.discard_span(span);
             return Some(());
         };
-        self.builder.end_span(span.entry, Nanos(end));
+        self.builder.end_span(span, Nanos(end));
         self.last_time = self.last_time.max(end);
+        if !self.is_ours {
+            class.correlate(at.batch, at.row, &self.known, span, &mut self.launches);
+        }
         Some(())
     }
 
-    fn begin(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
-        let Some(span) = self.start_span(pid, tid, event) else { return Some(()) };
-        let track = self.tracks.thread(pid, tid, &mut self.builder);
-        self.tracks.pairs.entry(track).or_default().begin(span.time, span.entry);
+    fn begin(&mut self, at: At<'_>) -> Option<()> {
+        let Some(time) = self.time(at.row) else { return Some(()) };
+        let track = self.tracks.thread(at.pid, at.tid, &mut self.builder);
+        let span = self.start_span(at, track, time);
+        self.tracks.pairs.entry(track).or_default().begin(time, span);
         Some(())
     }
 
-    fn end(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
-        let Some(time) = self.time(event) else { return Some(()) };
-        let track = self.tracks.thread(pid, tid, &mut self.builder);
-        let fields = self.fields(event.args.as_ref());
-        let added = if fields.is_empty() { FieldRange::default() } else { self.builder.keep_fields(&fields) };
+    fn end(&mut self, at: At<'_>) -> Option<()> {
+        let Some(time) = self.time(at.row) else { return Some(()) };
+        let track = self.tracks.thread(at.pid, at.tid, &mut self.builder);
+        let added = self.kept_fields(at);
         self.tracks.pairs.entry(track).or_default().end(time, added, Ending::Usual);
         Some(())
     }
 
-    fn start_span(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<Started> {
-        let time = self.time(event)?;
-        let track = self.tracks.thread(pid, tid, &mut self.builder);
-        let (name, category) = self.names(event);
-        let fields = self.fields(event.args.as_ref());
-        let entry = self.builder.span_named(track, Nanos(time), Nanos(0), name, category);
-        self.builder.set_span_fields(entry, &fields);
-        if event.laptime_open {
-            self.builder.leave_open(entry);
-        }
-        self.spans.push(entry);
-        Some(Started { entry, time })
+    fn kept_fields(&mut self, at: At<'_>) -> FieldBlock {
+        self.gather_fields(at);
+        self.builder.keep_fields(&self.scratch)
     }
 
-    fn instant(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
-        let Some(time) = self.time(event) else { return Some(()) };
-        let track = self.tracks.thread(pid, tid, &mut self.builder);
-        let (name, category) = self.names(event);
-        let fields = self.fields(event.args.as_ref());
-        self.builder.mark_named(track, Nanos(time), name, category, &fields);
+    /// The track of an asynchronous event, and what ties it to others.
+    fn asynchronous(&mut self, at: At<'_>) -> Option<(TrackId, AsyncId)> {
+        let id = self.id(at)?;
+        let category = self.name(at.batch, at.row.category);
+        Some((self.tracks.asynchronous(at.pid, category, &mut self.builder), id))
+    }
+
+    fn begin_async(&mut self, at: At<'_>) -> Option<()> {
+        let (track, id) = self.asynchronous(at)?;
+        let Some(time) = self.time(at.row) else { return Some(()) };
+        let span = self.start_span(at, track, time);
+        self.tracks.async_pairs.entry((track, id)).or_default().begin(time, span);
         Some(())
     }
 
-    fn counter(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
-        let Some(time) = self.time(event) else { return Some(()) };
-        let name = event.name.as_deref().unwrap_or_default();
-        let args = event.args.as_ref()?;
-        for (key, value) in args {
-            let Some(number) = number_of(value) else {
-                self.strange += 1;
-                continue;
+    fn end_async(&mut self, at: At<'_>) -> Option<()> {
+        let (track, id) = self.asynchronous(at)?;
+        let Some(time) = self.time(at.row) else { return Some(()) };
+        let added = self.kept_fields(at);
+        self.tracks.async_pairs.entry((track, id)).or_default().end(time, added, Ending::Usual);
+        Some(())
+    }
+
+    fn instant_async(&mut self, at: At<'_>) -> Option<()> {
+        let (track, _) = self.asynchronous(at)?;
+        self.mark(at, track)
+    }
+
+    fn instant(&mut self, at: At<'_>) -> Option<()> {
+        let track = self.tracks.thread(at.pid, at.tid, &mut self.builder);
+        self.mark(at, track)?;
+        if let (Time::At(time), false) = (at.row.time, self.is_ours) {
+            for point in kineto::memory(at.batch, at.row, &self.known) {
+                let track = self.tracks.memory(at.pid, &point.name, point.device, &mut self.builder);
+                self.builder.value(track, Nanos(time), Number::Int(point.bytes));
+            }
+        }
+        Some(())
+    }
+
+    fn mark(&mut self, at: At<'_>, track: TrackId) -> Option<()> {
+        let Some(time) = self.time(at.row) else { return Some(()) };
+        let (name, category) = (self.name(at.batch, at.row.name), self.name(at.batch, at.row.category));
+        self.gather_fields(at);
+        self.builder.mark_named(track, Nanos(time), name, category, &self.scratch);
+        Some(())
+    }
+
+    fn counter(&mut self, at: At<'_>) -> Option<()> {
+        let Some(time) = self.time(at.row) else { return Some(()) };
+        if !at.row.has_fields {
+            return None;
+        }
+        let (name, fields) = (at.batch.names.name(at.row.name), at.batch.fields(at.row));
+        for &(key, value) in fields {
+            let number = match value {
+                StoredValue::Int(value) => Number::Int(value),
+                StoredValue::Uint(value) => Number::Float(value as f64),
+                StoredValue::Float(value) => Number::Float(value),
+                _ => {
+                    self.counts.strange += 1;
+                    continue;
+                }
             };
-            let full = if args.len() == 1 { name.to_owned() } else { format!("{name} {key}") };
-            let track = self.tracks.counter(pid, tid, &full, &mut self.builder);
+            let series = if fields.len() == 1 { name } else { &format!("{name} {}", at.batch.names.name(key)) };
+            let track = self.tracks.counter(at.pid, at.tid, series, &mut self.builder);
             self.builder.value(track, Nanos(time), number);
         }
         Some(())
     }
 
-    /// Takes one end of a flow; only our own say which span they belong to.
-    fn flow(&mut self, pid: i64, tid: i64, event: &Event<'_>) -> Option<()> {
-        let span = event.args.as_ref().and_then(|args| args.get("span")).and_then(Json::as_u64);
-        let (Some(span), true) = (span, self.is_ours) else { return self.pass_over("flow") };
-        let Some(time) = self.time(event) else { return Some(()) };
-        let track = self.tracks.thread(pid, tid, &mut self.builder);
-        let flow = self.flows.entry(event.id?.get().to_owned()).or_default();
-        let end = if event.ph == "s" { &mut flow.0 } else { &mut flow.1 };
-        *end = Some(FlowEnd { span: span as usize, track, time });
+    fn id(&mut self, at: At<'_>) -> Option<AsyncId> {
+        Some(match at.row.id? {
+            Numbered::Plain(number) => AsyncId::Number(number),
+            Numbered::Named(name) => AsyncId::Name(self.ids.id(at.batch.names.name(name))),
+        })
+    }
+
+    /// Takes one end of a flow. Our own say which span they belong to.
+    fn flow(&mut self, at: At<'_>, step: Step) -> Option<()> {
+        let is_launch = self.class(at.batch, at.row.category) == Class::LaunchFlow;
+        if is_launch && self.launches.are_known() {
+            // The same is said by the correlations, and there more exactly.
+            return Some(());
+        }
+        let id = self.id(at)?;
+        let Some(time) = self.time(at.row) else { return Some(()) };
+        let span = at.int(self.known.span).and_then(|span| u64::try_from(span).ok());
+        if let (Some(span), true) = (span, self.is_ours) {
+            let track = self.tracks.thread(at.pid, at.tid, &mut self.builder);
+            self.flows.own(id, step == Step::Start, OwnEnd { span, track, time });
+            return Some(());
+        }
+        let key =
+            FlowKey { category: self.name(at.batch, at.row.category), name: self.name(at.batch, at.row.name), id };
+        let is_next = step == Step::Finish && !at.row.binds_around;
+        let flows = if is_launch { &mut self.launch_flows } else { &mut self.flows };
+        flows.other(key, OtherEnd { time, step, pid: at.pid, tid: at.tid, is_next });
         Some(())
     }
-
-    /// Ties the flows to their spans. A damaged file may have lost spans: an end that does not lie where its span
-    /// begins belongs to another.
-    fn connect_flows(&mut self) {
-        let (spans, builder) = (&self.spans, &mut self.builder);
-        let span = |end: &Option<FlowEnd>, builder: &TraceBuilder| {
-            let end = end.as_ref()?;
-            let entry = spans.get(end.span).copied()?;
-            builder.begins_at(entry, end.track, Nanos(end.time)).then_some(entry)
-        };
-        for (from, to) in self.flows.values() {
-            match (span(from, builder), span(to, builder)) {
-                (Some(from), Some(to)) => builder.flow(from, to),
-                _ => self.lost_flows += 1,
-            }
-        }
-    }
-
-    fn names(&mut self, event: &Event<'_>) -> (NameId, NameId) {
-        let name = event.name.as_deref().map_or(NameId::EMPTY, |name| self.builder.name(name));
-        let category = event.cat.as_deref().map_or(NameId::EMPTY, |category| self.builder.name(category));
-        (name, category)
-    }
-
-    fn fields(&mut self, args: Option<&Map<String, Json>>) -> Vec<(NameId, StoredValue)> {
-        let Some(args) = args else { return Vec::new() };
-        args.iter()
-            .map(|(name, value)| {
-                let value = self.stored(value);
-                (self.builder.name(name), value)
-            })
-            .collect()
-    }
-
-    fn stored(&mut self, value: &Json) -> StoredValue {
-        match value {
-            Json::Bool(value) => StoredValue::Bool(*value),
-            Json::String(value) => StoredValue::Str(self.builder.name(value)),
-            Json::Number(number) => match (number.as_i64(), number.as_u64()) {
-                (Some(value), _) => StoredValue::Int(value),
-                (None, Some(value)) => StoredValue::Uint(value),
-                (None, None) => StoredValue::Float(number.as_f64().unwrap_or(f64::NAN)),
-            },
-            other => match special_float(other) {
-                Some(value) => StoredValue::Float(value),
-                None => StoredValue::Str(self.builder.name(&other.to_string())),
-            },
-        }
-    }
-
-    fn finish(mut self, end: End) -> Result<Trace, ReadError> {
-        if !self.is_ours {
-            self.builder.origin = Origin::named("zero of the trace's own clock");
-        }
-        let mut unpaired = Unpaired::default();
-        for (_, pairs) in std::mem::take(&mut self.tracks.pairs) {
-            pairs.settle(self.last_time, &mut self.builder, &mut unpaired);
-        }
-        self.connect_flows();
-        self.misplaced = self.builder.discard_misplaced();
-        self.warn(end);
-        self.builder.warnings.extend(unpaired.warnings());
-        Ok(self.builder.build()?)
-    }
-
-    fn warn(&mut self, end: End) {
-        let warnings = &mut self.builder.warnings;
-        let mut warn = |count: u64, what: &str| {
-            if count > 0 {
-                warnings.push(format!("{count} {what}"));
-            }
-        };
-        warn(self.damaged, "damaged events were passed over");
-        warn(self.strange, "events without a known kind were passed over");
-        warn(self.impossible_times, "events without a possible time were passed over");
-        warn(self.misplaced, "events do not fit their track and were passed over");
-        warn(self.lost_flows, "flows have lost one of their spans");
-        let mut kinds: Vec<_> = self.passed_over.iter().collect();
-        kinds.sort_unstable();
-        for (kind, &count) in kinds {
-            warn(count, &format!("events of kind `{kind}` were passed over"));
-        }
-        match end {
-            End::Whole => {}
-            End::Unclosed => warnings.push("the closing bracket is missing; every event before it was read".to_owned()),
-            End::CutOff => warnings.push("the file is cut off; all whole events were read".to_owned()),
-            End::Damaged(offset) => {
-                warnings.push(format!("the file is damaged after {offset} bytes; what comes before was read"));
-            }
-        }
-    }
-}
-
-/// Where a flow begins or ends: the number of the span in the file, and where that lies.
-#[derive(Debug)]
-struct FlowEnd {
-    span: usize,
-    track: TrackId,
-    time: u64,
-}
-
-struct Started {
-    entry: SpanEntry,
-    time: u64,
-}
-
-fn number_of(value: &Json) -> Option<Number> {
-    match value {
-        Json::Number(number) => {
-            Some(number.as_i64().map_or_else(|| Number::Float(number.as_f64().unwrap_or(f64::NAN)), Number::Int))
-        }
-        other => special_float(other).map(Number::Float),
-    }
-}
-
-/// Reads a float that our writer had to put into words.
-fn special_float(value: &Json) -> Option<f64> {
-    let words = value.as_object()?.get(FLOAT)?.as_str()?;
-    let bits = words.rsplit_once(' ')?.1;
-    u64::from_str_radix(bits, 16).ok().map(f64::from_bits)
 }

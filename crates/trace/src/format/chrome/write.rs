@@ -9,7 +9,8 @@ use serde_json::{Value as Json, json};
 
 use super::{FLOAT, SCHEMA, meta, time::Micros};
 use crate::{
-    trace::{Fields, Mark, Span, Trace, ValuePoint},
+    fields::Fields,
+    trace::{Mark, Span, Trace, ValuePoint},
     track::{Track, TrackId, TrackKind},
     value::{Number, Value},
 };
@@ -98,13 +99,16 @@ impl<W: Write> Events<W> {
 }
 
 fn write_about<W: Write>(trace: &Trace, events: &mut Events<W>) -> io::Result<()> {
-    let about = json!({
+    let mut about = json!({
         "schema": SCHEMA,
         "origin": trace.origin.name,
         "origin_unix_ns": trace.origin.unix_nanos,
         "clock_uncertainty_ns": trace.clock_uncertainty.map(|nanos| nanos.0),
         "lost": trace.lost,
     });
+    if !trace.metadata.is_empty() {
+        about["metadata"] = trace.metadata.iter().collect();
+    }
     events.metadata(Place { pid: 0, tid: 0 }, meta::TRACE, &about)
 }
 
@@ -182,7 +186,10 @@ impl Threads {
             events.metadata(place, "thread_sort_index", &json!({ "sort_index": order }))?;
         }
         let unit = trace.name(track.unit);
-        let about = json!({ "kind": track.kind.words(), "name": name, "number": track.number, "unit": unit });
+        let mut about = json!({ "kind": track.kind.words(), "name": name, "number": track.number, "unit": unit });
+        if let Some(device) = track.device {
+            about["device"] = json!(device);
+        }
         events.metadata(place, meta::TRACK, &about)
     }
 }

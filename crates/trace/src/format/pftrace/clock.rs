@@ -1,10 +1,13 @@
-//! The clocks of one packet sequence: from what a packet says to nanoseconds on the boot-time clock.
+//! Clocks: from what a packet says to nanoseconds on the boot-time clock.
 
 use std::collections::HashMap;
 
 use super::{BOOTTIME, proto::ClockSnapshot};
 
-/// The clocks that a sequence has of its own; the others are taken for boot time.
+/// The first number of the clocks that belong to one sequence.
+const FIRST_OWN: u32 = 64;
+
+/// The clocks that a sequence has of its own.
 #[derive(Debug, Default)]
 pub struct Clocks {
     /// The clock of packets that name none.
@@ -30,9 +33,7 @@ impl Clocks {
 
     /// Takes the clocks of a snapshot that says what boot time it was.
     pub fn take(&mut self, snapshot: &ClockSnapshot) {
-        const FIRST_OWN: u32 = 64;
-        let boot = snapshot.clocks.iter().find(|clock| clock.clock_id == Some(BOOTTIME));
-        let Some(boot) = boot.and_then(|clock| clock.timestamp) else { return };
+        let Some(boot) = boot_time(snapshot) else { return };
         for clock in &snapshot.clocks {
             if let (Some(id @ FIRST_OWN..), Some(base)) = (clock.clock_id, clock.timestamp) {
                 let is_incremental = clock.is_incremental.unwrap_or(false);
@@ -43,9 +44,9 @@ impl Clocks {
     }
 
     /// The boot time of a stamp; none if it lies outside all time.
-    pub fn time(&mut self, clock: Option<u32>, stamp: u64) -> Option<u64> {
+    pub fn time(&mut self, clock: Option<u32>, stamp: u64, shared: &SharedClocks) -> Option<u64> {
         let clock = clock.or(self.default).unwrap_or(BOOTTIME);
-        let Some(clock) = self.own.get_mut(&clock) else { return Some(stamp) };
+        let Some(clock) = self.own.get_mut(&clock) else { return shared.time(clock, stamp) };
         if clock.is_incremental {
             // A difference may be negative: then it wraps around, as Perfetto's own arithmetic does.
             clock.boot = clock.boot.wrapping_add(stamp.wrapping_mul(clock.unit));
@@ -54,4 +55,34 @@ impl Clocks {
         let since = (i128::from(stamp) - i128::from(clock.base)).checked_mul(i128::from(clock.unit))?;
         u64::try_from(i128::from(clock.boot).checked_add(since)?).ok()
     }
+}
+
+/// How far the clocks that all sequences share are ahead of boot time, as the first snapshot says.
+#[derive(Debug, Default)]
+pub struct SharedClocks(HashMap<u32, i128>);
+
+impl SharedClocks {
+    pub fn take(&mut self, snapshot: &ClockSnapshot) {
+        let Some(boot) = boot_time(snapshot) else { return };
+        for clock in &snapshot.clocks {
+            if let (Some(id @ ..FIRST_OWN), Some(time)) = (clock.clock_id, clock.timestamp) {
+                self.0.entry(id).or_insert(i128::from(time) - i128::from(boot));
+            }
+        }
+    }
+
+    /// The boot time of a stamp; a clock that no snapshot names is taken for boot time.
+    fn time(&self, clock: u32, stamp: u64) -> Option<u64> {
+        let ahead = self.0.get(&clock).copied().unwrap_or(0);
+        u64::try_from(i128::from(stamp) - ahead).ok()
+    }
+}
+
+/// The boot time of a snapshot, or what stands for it where there is none: the first clock that all share.
+fn boot_time(snapshot: &ClockSnapshot) -> Option<u64> {
+    let is =
+        |clock: &&super::proto::Clock, ids: std::ops::Range<u32>| clock.clock_id.is_some_and(|id| ids.contains(&id));
+    let boot = snapshot.clocks.iter().find(|clock| is(clock, BOOTTIME..BOOTTIME + 1));
+    let stand_in = || snapshot.clocks.iter().find(|clock| is(clock, 0..FIRST_OWN));
+    boot.or_else(stand_in)?.timestamp
 }

@@ -18,6 +18,9 @@ pub fn write_all<W: Write>(trace: &Trace, mut writer: Writer<W>) -> io::Result<(
         writer.uncertainty(uncertainty)?;
     }
     writer.lost(trace.lost)?;
+    for (key, json) in trace.metadata.iter() {
+        writer.about(key, json)?;
+    }
     let mut processes = Vec::new();
     for (_, process) in trace.processes() {
         processes.push(writer.process(process.number, trace.name(process.name))?);
@@ -42,6 +45,7 @@ fn track_text<'a>(trace: &'a Trace, track: &Track) -> TrackText<'a> {
         pid: trace.process(track.process).number,
         name: trace.name(track.name),
         number: track.number,
+        device: track.device,
         unit: trace.name(track.unit),
     }
 }

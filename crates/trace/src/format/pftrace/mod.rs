@@ -6,6 +6,7 @@
 //! last block. Times are nanoseconds since the trace's origin, on Perfetto's boot-time clock; what Perfetto has no
 //! place for (origin, uncertainty, loss) stands in metadata entries that begin with `laptime_`.
 
+mod annotations;
 mod clock;
 mod encode;
 mod events;
@@ -29,6 +30,8 @@ mod meta {
     pub const ORIGIN_UNIX_NS: &str = "laptime_origin_unix_ns";
     pub const UNCERTAINTY_NS: &str = "laptime_clock_uncertainty_ns";
     pub const LOST: &str = "laptime_lost";
+    /// The beginning of a key that says something of the run as a whole.
+    pub const ABOUT: &str = "laptime_about:";
 }
 
 /// The schema of our own entries; readers accept this one and the one before.
@@ -42,6 +45,9 @@ const VOID: &str = "laptime:void";
 
 /// The description of a lane beyond a track's first.
 const LANE: &str = "lane of the track above";
+
+/// Between a track and its device, in its description.
+const ON_DEVICE: &str = " on device ";
 
 /// Perfetto's boot-time clock, on which we count from the origin.
 const BOOTTIME: u32 = 6;

@@ -81,6 +81,10 @@ pub struct DebugAnnotation {
     pub json_value: Option<Vec<u8>>,
     #[prost(bytes = "vec", optional, tag = "10")]
     pub name: Option<Vec<u8>>,
+    #[prost(message, repeated, tag = "11")]
+    pub entries: Vec<DebugAnnotation>,
+    #[prost(message, repeated, tag = "12")]
+    pub elements: Vec<DebugAnnotation>,
     #[prost(uint64, optional, tag = "17")]
     pub string_value_iid: Option<u64>,
 }
@@ -164,6 +168,8 @@ pub struct ThreadDescriptor {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct CounterDescriptor {
+    #[prost(int32, optional, tag = "3")]
+    pub unit: Option<i32>,
     #[prost(bytes = "vec", optional, tag = "6")]
     pub unit_name: Option<Vec<u8>>,
 }

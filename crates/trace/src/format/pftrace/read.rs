@@ -10,20 +10,19 @@ use prost::Message;
 
 use super::{
     OPEN, PACKET_TAG, VOID,
-    clock::Clocks,
+    annotations::{AnnotationNames, intern, name_of},
+    clock::{Clocks, SharedClocks},
     meta,
-    proto::{
-        COUNTER, ChromeMetadata, DebugAnnotation, INSTANT, InternedName, SLICE_BEGIN, SLICE_END, TracePacket,
-        TrackEvent,
-    },
+    proto::{COUNTER, ChromeMetadata, INSTANT, SLICE_BEGIN, SLICE_END, TracePacket, TrackEvent},
     tracks::Tracks,
 };
 use crate::{
     builder::{SpanEntry, TraceBuilder},
+    fields::FieldBlock,
     format::{ReadError, filled, is_damage, pairing::Ending},
     names::NameId,
     time::{Nanos, Origin},
-    trace::{FieldRange, StoredValue, Trace},
+    trace::Trace,
     value::Number,
 };
 
@@ -60,8 +59,7 @@ enum End {
 struct SequenceState {
     event_names: HashMap<u64, NameId>,
     categories: HashMap<u64, NameId>,
-    annotation_names: HashMap<u64, NameId>,
-    annotation_strings: HashMap<u64, NameId>,
+    annotations: AnnotationNames,
     default_track: Option<u64>,
     clocks: Clocks,
 }
@@ -71,6 +69,8 @@ struct Reader {
     builder: TraceBuilder,
     sequences: HashMap<u32, SequenceState>,
     tracks: Tracks,
+    /// The clocks of all sequences.
+    clocks: SharedClocks,
     /// Spans by the flows that leave them, and spans by the flow that ends in them.
     flow_sources: HashMap<u64, Vec<(u64, SpanEntry)>>,
     flow_sinks: Vec<(u64, SpanEntry)>,
@@ -79,6 +79,7 @@ struct Reader {
     damaged_packets: u64,
     impossible_times: u64,
     misplaced: u64,
+    other_kinds: u64,
     /// A block could not be read: what follows it depends on it.
     is_broken: bool,
 }
@@ -167,7 +168,11 @@ impl Reader {
             (meta::ORIGIN_UNIX_NS, nanos) => self.builder.origin.unix_nanos = nanos,
             (meta::UNCERTAINTY_NS, Some(nanos)) => self.builder.clock_uncertainty = Some(Nanos(nanos.max(0) as u64)),
             (meta::LOST, Some(lost)) => self.builder.lost = lost.max(0) as u64,
-            _ => {}
+            (other, _) => {
+                if let Some(key) = other.strip_prefix(meta::ABOUT) {
+                    self.builder.metadata.set(key, &lossy(entry.string_value.as_deref().unwrap_or_default()));
+                }
+            }
         }
     }
 
@@ -189,17 +194,17 @@ impl Reader {
             let builder = &mut self.builder;
             intern(&data.event_names, &mut state.event_names, builder);
             intern(&data.event_categories, &mut state.categories, builder);
-            intern(&data.annotation_names, &mut state.annotation_names, builder);
-            intern(&data.annotation_strings, &mut state.annotation_strings, builder);
+            state.annotations.take(&data.annotation_names, &data.annotation_strings, builder);
         }
         if let Some(snapshot) = &packet.clock_snapshot {
             state.clocks.take(snapshot);
+            self.clocks.take(snapshot);
         }
     }
 
     fn event(&mut self, sequence: u32, packet: &TracePacket, event: &TrackEvent) {
         let state = self.sequences.entry(sequence).or_default();
-        let time = packet.timestamp.and_then(|stamp| state.clocks.time(packet.timestamp_clock_id, stamp));
+        let time = packet.timestamp.and_then(|stamp| state.clocks.time(packet.timestamp_clock_id, stamp, &self.clocks));
         let Some(time) = time.filter(|&time| time <= Nanos::MAX.0) else {
             self.impossible_times += 1;
             return;
@@ -211,7 +216,7 @@ impl Reader {
         }
         let track = self.tracks.seen(event.track_uuid.or(state.default_track).unwrap_or(0));
         let names = EventNames::of(event, state, &mut self.builder);
-        let fields = stored_fields(&event.annotations, state, &mut self.builder);
+        let fields = state.annotations.fields(&event.annotations, &mut self.builder);
         let builder = &mut self.builder;
         match event.kind.unwrap_or(0) {
             SLICE_BEGIN => {
@@ -234,7 +239,7 @@ impl Reader {
                     (true, _) => Ending::Open,
                     _ => Ending::Usual,
                 };
-                let added = if ending == Ending::Usual { builder.keep_fields(&fields) } else { FieldRange::default() };
+                let added = if ending == Ending::Usual { builder.keep_fields(&fields) } else { FieldBlock::NONE };
                 self.tracks.end(track, time, added, ending);
             }
             INSTANT => {
@@ -248,7 +253,7 @@ impl Reader {
                     builder.value(place, Nanos(time), number);
                 }
             }
-            _ => {}
+            _ => self.other_kinds += 1,
         }
     }
 
@@ -288,6 +293,7 @@ impl Reader {
         };
         warn(self.damaged_packets, "damaged packets were passed over");
         warn(self.impossible_times, "events without a possible time were passed over");
+        warn(self.other_kinds, "events of other kinds were passed over");
         warn(self.misplaced, "events do not fit their track and were passed over");
         match end {
             End::Whole => {}
@@ -317,49 +323,6 @@ impl EventNames {
         let interned = event.category_iids.first().and_then(|iid| state.categories.get(iid).copied());
         let category = interned.unwrap_or_else(|| name_of(event.categories.first().map(Vec::as_slice), builder));
         Self { name, category }
-    }
-}
-
-fn name_of(bytes: Option<&[u8]>, builder: &mut TraceBuilder) -> NameId {
-    bytes.map_or(NameId::EMPTY, |bytes| builder.name(&String::from_utf8_lossy(bytes)))
-}
-
-fn stored_fields(
-    annotations: &[DebugAnnotation],
-    state: &SequenceState,
-    builder: &mut TraceBuilder,
-) -> Vec<(NameId, StoredValue)> {
-    let mut fields = Vec::with_capacity(annotations.len());
-    for annotation in annotations {
-        let interned = annotation.name_iid.and_then(|iid| state.annotation_names.get(&iid).copied());
-        let name = interned.unwrap_or_else(|| name_of(annotation.name.as_deref(), builder));
-        let text = annotation.string_value.as_deref().or(annotation.json_value.as_deref());
-        let value = if let Some(value) = annotation.int_value {
-            StoredValue::Int(value)
-        } else if let Some(value) = annotation.uint_value.or(annotation.pointer_value) {
-            StoredValue::Uint(value)
-        } else if let Some(value) = annotation.double_value {
-            StoredValue::Float(value)
-        } else if let Some(value) = annotation.bool_value {
-            StoredValue::Bool(value)
-        } else if let Some(value) = text {
-            StoredValue::Str(name_of(Some(value), builder))
-        } else if let Some(&value) = annotation.string_value_iid.and_then(|iid| state.annotation_strings.get(&iid)) {
-            StoredValue::Str(value)
-        } else {
-            // Nested annotations of other writers: arrays and dictionaries are not fields.
-            continue;
-        };
-        fields.push((name, value));
-    }
-    fields
-}
-
-fn intern(entries: &[InternedName], table: &mut HashMap<u64, NameId>, builder: &mut TraceBuilder) {
-    for entry in entries {
-        if let Some(iid) = entry.iid {
-            table.insert(iid, name_of(entry.name.as_deref(), builder));
-        }
     }
 }
 

@@ -4,12 +4,15 @@
 
 use std::collections::HashMap;
 
-use super::{LANE, proto::TrackDescriptor};
+use super::{
+    LANE, ON_DEVICE,
+    proto::{CounterDescriptor, TrackDescriptor},
+};
 use crate::{
     builder::{SpanEntry, TraceBuilder},
+    fields::FieldBlock,
     format::pairing::{Ending, Pairs, Unpaired},
     names::NameId,
-    trace::FieldRange,
     track::{Track, TrackId, TrackKind},
 };
 
@@ -68,7 +71,7 @@ impl Tracks {
         self.seen[track].pairs.begin(time, span);
     }
 
-    pub fn end(&mut self, track: usize, time: u64, fields: FieldRange, ending: Ending) {
+    pub fn end(&mut self, track: usize, time: u64, fields: FieldBlock, ending: Ending) {
         self.last_time = self.last_time.max(time);
         self.seen[track].pairs.end(time, fields, ending);
     }
@@ -127,8 +130,14 @@ impl Tracks {
     fn make_track(&self, seen: &Seen, builder: &mut TraceBuilder, is_counter: bool) -> TrackId {
         let descriptor = seen.descriptor.clone().unwrap_or_default();
         let process = builder.process(self.process_number(&descriptor));
-        let mut track =
-            Track { process, kind: TrackKind::Lane, name: NameId::EMPTY, number: None, unit: NameId::EMPTY };
+        let mut track = Track {
+            process,
+            kind: TrackKind::Lane,
+            name: NameId::EMPTY,
+            number: None,
+            device: None,
+            unit: NameId::EMPTY,
+        };
         let mut name = descriptor.name.or(descriptor.static_name);
         if let Some(thread) = descriptor.thread {
             track.kind = TrackKind::Thread;
@@ -136,13 +145,13 @@ impl Tracks {
             name = thread.thread_name.or(name);
         } else if let Some(process) = descriptor.process {
             name = process.process_name.or(name);
-        } else if let Some((kind, number)) = described(descriptor.description.as_deref()) {
-            (track.kind, track.number) = (kind, number);
+        } else if let Some(described) = described(descriptor.description.as_deref()) {
+            (track.kind, track.number, track.device) = (described.kind, described.number, described.device);
         }
         if is_counter {
             track.kind = TrackKind::Counter;
-            let unit = descriptor.counter.and_then(|counter| counter.unit_name);
-            track.unit = builder.name(&String::from_utf8_lossy(&unit.unwrap_or_default()));
+            let unit = descriptor.counter.map(unit_of).unwrap_or_default();
+            track.unit = builder.name(&String::from_utf8_lossy(&unit));
         }
         let name = name.unwrap_or_else(|| format!("track {}", seen.uuid).into());
         track.name = builder.name(&String::from_utf8_lossy(&name));
@@ -177,12 +186,32 @@ impl Seen {
     }
 }
 
-/// Reads a kind and a number out of the description that our writer gives a track.
-fn described(description: Option<&[u8]>) -> Option<(TrackKind, Option<i64>)> {
+/// The unit of a curve: its name, or Perfetto's number for it.
+fn unit_of(counter: CounterDescriptor) -> Vec<u8> {
+    counter.unit_name.unwrap_or_else(|| match counter.unit {
+        Some(1) => b"ns".to_vec(),
+        Some(3) => b"bytes".to_vec(),
+        _ => Vec::new(),
+    })
+}
+
+/// What our writer says of a track in its description.
+struct Described {
+    kind: TrackKind,
+    number: Option<i64>,
+    device: Option<i64>,
+}
+
+/// Reads the description that our writer gives a track: `device stream 7 on device 0`.
+fn described(description: Option<&[u8]>) -> Option<Described> {
     let text = std::str::from_utf8(description?).ok()?;
+    let (text, device) = match text.split_once(ON_DEVICE) {
+        Some((text, device)) => (text, Some(device.parse().ok()?)),
+        None => (text, None),
+    };
     if let Some(kind) = TrackKind::from_words(text) {
-        return Some((kind, None));
+        return Some(Described { kind, number: None, device });
     }
     let (words, number) = text.rsplit_once(' ')?;
-    Some((TrackKind::from_words(words)?, Some(number.parse().ok()?)))
+    Some(Described { kind: TrackKind::from_words(words)?, number: Some(number.parse().ok()?), device })
 }

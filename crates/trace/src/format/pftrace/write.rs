@@ -6,7 +6,7 @@ use flate2::{Compression, write::ZlibEncoder};
 use prost::{Message, encoding::encode_varint};
 
 use super::{
-    BOOTTIME, INCREMENTAL, LANE, OPEN, PACKET_TAG, REALTIME, SCHEMA, VOID,
+    BOOTTIME, INCREMENTAL, LANE, ON_DEVICE, OPEN, PACKET_TAG, REALTIME, SCHEMA, VOID,
     encode::{Interned, field, put_fixed, put_length, put_varint},
     events, meta,
     proto::{
@@ -49,6 +49,8 @@ pub struct TrackText<'a> {
     pub name: &'a str,
     /// The number of the thread or stream.
     pub number: Option<i64>,
+    /// The number of the device it belongs to.
+    pub device: Option<i64>,
     /// The unit of a curve.
     pub unit: &'a str,
 }
@@ -139,6 +141,11 @@ impl<W: Write> Writer<W> {
         self.metadata(vec![ChromeMetadata::number(meta::LOST, lost.min(i64::MAX as u64) as i64)])
     }
 
+    /// Says something of the run as a whole; the value is JSON.
+    pub fn about(&mut self, key: &str, json: &str) -> io::Result<()> {
+        self.metadata(vec![ChromeMetadata::text(&format!("{}{key}", meta::ABOUT), json)])
+    }
+
     fn metadata(&mut self, metadata: Vec<ChromeMetadata>) -> io::Result<()> {
         let chrome_events = Some(ChromeEventBundle { metadata });
         self.message(&TracePacket { chrome_events, ..TracePacket::default() })
@@ -162,11 +169,12 @@ impl<W: Write> Writer<W> {
             (kind, number) => {
                 descriptor.name = Some(track.name.into());
                 let number = number.map_or_else(String::new, |number| format!(" {number}"));
-                descriptor.description = Some(format!("{}{number}", kind.words()).into());
+                let device = track.device.map_or_else(String::new, |device| format!("{ON_DEVICE}{device}"));
+                descriptor.description = Some(format!("{}{number}{device}", kind.words()).into());
             }
         }
         if track.kind == TrackKind::Counter {
-            descriptor.counter = Some(CounterDescriptor { unit_name: Some(track.unit.into()) });
+            descriptor.counter = Some(CounterDescriptor { unit_name: Some(track.unit.into()), unit: None });
         }
         self.descriptor(descriptor)
     }

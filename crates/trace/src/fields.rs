@@ -1,0 +1,309 @@
+//! The fields of spans and marks, packed: a trace of others has ten on a span, and most are small numbers.
+//!
+//! A block is a count and then, for each field, its name and kind in one number and its value; numbers have seven bits
+//! a byte. A field takes three to six bytes so, where a pair of plain values takes twenty-four.
+
+use crate::{
+    names::{NameId, Names, differ_in_lowest_bits},
+    value::Value,
+};
+
+/// A field as it is stored: strings are names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StoredValue {
+    Int(i64),
+    Uint(u64),
+    Float(f64),
+    Bool(bool),
+    Str(NameId),
+}
+
+/// Where the block of a span or mark begins among all blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct FieldBlock(pub u64);
+
+impl FieldBlock {
+    /// The block without fields, which every column of blocks begins with.
+    pub const NONE: Self = Self(0);
+}
+
+/// Fields that one block holds at most.
+const MOST: usize = u16::MAX as usize;
+
+/// All blocks, one after another.
+#[derive(Debug, Clone)]
+pub(crate) struct FieldBlocks(Vec<u8>);
+
+impl Default for FieldBlocks {
+    fn default() -> Self {
+        Self(vec![0])
+    }
+}
+
+impl FieldBlocks {
+    /// Adds a block. Of two fields of one name the later value counts, in the earlier's place.
+    pub fn add(&mut self, fields: &mut Vec<(NameId, StoredValue)>) -> FieldBlock {
+        keep_last_values(fields);
+        fields.truncate(MOST);
+        if fields.is_empty() {
+            return FieldBlock::NONE;
+        }
+        let block = FieldBlock(self.0.len() as u64);
+        put(&mut self.0, fields.len() as u64);
+        for &(name, value) in &*fields {
+            put_field(&mut self.0, name, value);
+        }
+        block
+    }
+
+    /// The fields of a block; none of a place that holds no block.
+    pub fn fields(&self, block: FieldBlock) -> StoredFields<'_> {
+        let from = usize::try_from(block.0).unwrap_or(usize::MAX);
+        let mut bytes = self.0.get(from..).unwrap_or(&[]);
+        let left = take(&mut bytes).unwrap_or(0) as usize;
+        StoredFields { bytes, left }
+    }
+
+    /// Puts a changed block in place of a block, where that is the last one; elsewhere behind all others.
+    pub fn replace(&mut self, block: FieldBlock, fields: &mut Vec<(NameId, StoredValue)>) -> FieldBlock {
+        if block != FieldBlock::NONE && self.is_last(block) {
+            self.0.truncate(block.0 as usize);
+        }
+        self.add(fields)
+    }
+
+    fn is_last(&self, block: FieldBlock) -> bool {
+        let mut fields = self.fields(block);
+        fields.by_ref().for_each(drop);
+        fields.bytes.is_empty()
+    }
+
+    pub fn shrink(&mut self) {
+        self.0.shrink_to_fit();
+    }
+}
+
+/// Leaves each name once. Few fields are compared one by one; many are looked up.
+fn keep_last_values(fields: &mut Vec<(NameId, StoredValue)>) {
+    if differ_in_lowest_bits(fields.iter().map(|(name, _)| *name)) {
+        return;
+    }
+    const FEW: usize = 24;
+    if fields.len() <= FEW {
+        let mut at = 1;
+        while at < fields.len() {
+            let (name, value) = fields[at];
+            match fields[..at].iter().position(|(known, _)| *known == name) {
+                Some(earlier) => {
+                    fields[earlier].1 = value;
+                    fields.remove(at);
+                }
+                None => at += 1,
+            }
+        }
+        return;
+    }
+    let mut places = std::collections::HashMap::new();
+    let mut kept: Vec<(NameId, StoredValue)> = Vec::with_capacity(fields.len());
+    for &(name, value) in &*fields {
+        let place = *places.entry(name).or_insert(kept.len());
+        if place == kept.len() {
+            kept.push((name, value));
+        } else {
+            kept[place].1 = value;
+        }
+    }
+    *fields = kept;
+}
+
+/// The fields of one block, in their order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoredFields<'a> {
+    bytes: &'a [u8],
+    left: usize,
+}
+
+impl Iterator for StoredFields<'_> {
+    type Item = (NameId, StoredValue);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let field = take_field(&mut self.bytes);
+        if field.is_none() {
+            self.left = 0;
+        }
+        field
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for StoredFields<'_> {}
+
+/// The kinds of values, as blocks tell them.
+mod kind {
+    pub const INT: u64 = 0;
+    pub const UINT: u64 = 1;
+    pub const FLOAT: u64 = 2;
+    pub const FALSE: u64 = 3;
+    pub const TRUE: u64 = 4;
+    pub const STR: u64 = 5;
+}
+
+fn put_field(bytes: &mut Vec<u8>, name: NameId, value: StoredValue) {
+    let (kind, payload) = match value {
+        StoredValue::Int(value) => (kind::INT, Some(((value << 1) ^ (value >> 63)) as u64)),
+        StoredValue::Uint(value) => (kind::UINT, Some(value)),
+        StoredValue::Float(_) => (kind::FLOAT, None),
+        StoredValue::Bool(value) => (if value { kind::TRUE } else { kind::FALSE }, None),
+        StoredValue::Str(value) => (kind::STR, Some(u64::from(value.0))),
+    };
+    put(bytes, u64::from(name.0) << 3 | kind);
+    if let Some(payload) = payload {
+        put(bytes, payload);
+    }
+    if let StoredValue::Float(value) = value {
+        bytes.extend_from_slice(&value.to_bits().to_le_bytes());
+    }
+}
+
+fn take_field(bytes: &mut &[u8]) -> Option<(NameId, StoredValue)> {
+    let head = take(bytes)?;
+    let name = NameId(u32::try_from(head >> 3).ok()?);
+    let value = match head & 7 {
+        kind::INT => {
+            let value = take(bytes)?;
+            StoredValue::Int((value >> 1) as i64 ^ -((value & 1) as i64))
+        }
+        kind::UINT => StoredValue::Uint(take(bytes)?),
+        kind::FLOAT => {
+            let (bits, rest) = bytes.split_first_chunk()?;
+            *bytes = rest;
+            StoredValue::Float(f64::from_bits(u64::from_le_bytes(*bits)))
+        }
+        kind::FALSE => StoredValue::Bool(false),
+        kind::TRUE => StoredValue::Bool(true),
+        kind::STR => StoredValue::Str(NameId(u32::try_from(take(bytes)?).ok()?)),
+        _ => return None,
+    };
+    Some((name, value))
+}
+
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for (at, &byte) in bytes.iter().enumerate().take(10) {
+        number |= u64::from(byte & 0x7f).checked_shl(7 * at as u32)?;
+        if byte < 0x80 {
+            *bytes = &bytes[at + 1..];
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// The fields of a span or mark, in their order.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a> {
+    pub(crate) names: &'a Names,
+    pub(crate) stored: StoredFields<'a>,
+}
+
+impl<'a> Fields<'a> {
+    /// Goes through names and values.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, Value<'a>)> + use<'a> {
+        let names = self.names;
+        self.stored.map(move |(name, value)| (names.name(name), shown(names, value)))
+    }
+
+    /// Finds a field by its name.
+    ///
+    /// Who asks many spans for one field asks [`Trace::known_name`](crate::Trace::known_name) once, and then
+    /// [`Fields::named`].
+    pub fn get(&self, name: &str) -> Option<Value<'a>> {
+        if self.is_empty() {
+            return None;
+        }
+        self.named(self.names.known(name)?)
+    }
+
+    /// Finds a field by the number of its name.
+    pub fn named(&self, name: NameId) -> Option<Value<'a>> {
+        let mut stored = self.stored;
+        stored.find(|(known, _)| *known == name).map(|(_, value)| shown(self.names, value))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.stored.left == 0
+    }
+}
+
+fn shown(names: &Names, value: StoredValue) -> Value<'_> {
+    match value {
+        StoredValue::Int(value) => Value::Int(value),
+        StoredValue::Uint(value) => Value::from(value),
+        StoredValue::Float(value) => Value::Float(value),
+        StoredValue::Bool(value) => Value::Bool(value),
+        StoredValue::Str(name) => Value::Str(names.name(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown_block(blocks: &FieldBlocks, block: FieldBlock) -> String {
+        blocks.fields(block).map(|(name, value)| format!("{}={value:?} ", name.0)).collect()
+    }
+
+    #[test]
+    fn every_kind_of_value_comes_back() {
+        let mut blocks = FieldBlocks::default();
+        let values = [
+            StoredValue::Int(i64::MIN),
+            StoredValue::Int(-1),
+            StoredValue::Int(i64::MAX),
+            StoredValue::Uint(u64::MAX),
+            StoredValue::Float(-0.0),
+            StoredValue::Bool(true),
+            StoredValue::Bool(false),
+            StoredValue::Str(NameId(u32::MAX)),
+        ];
+        let mut fields: Vec<_> = values.iter().enumerate().map(|(at, &value)| (NameId(at as u32), value)).collect();
+        let expected: String = fields.iter().map(|(name, value)| format!("{}={value:?} ", name.0)).collect();
+        let block = blocks.add(&mut fields);
+        assert_eq!(shown_block(&blocks, block), expected);
+        assert_eq!(blocks.fields(FieldBlock::NONE).count(), 0);
+    }
+
+    #[test]
+    fn the_later_of_two_values_counts_whether_fields_are_few_or_many() {
+        for others in [1, 40] {
+            let mut blocks = FieldBlocks::default();
+            let mut fields: Vec<_> = (0..others).map(|at| (NameId(at), StoredValue::Int(1))).collect();
+            fields.push((NameId(0), StoredValue::Int(2)));
+            let block = blocks.add(&mut fields);
+            assert_eq!(blocks.fields(block).count(), others as usize);
+            assert!(shown_block(&blocks, block).starts_with("0=Int(2) "));
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_not_all_there_is_told() {
+        let mut blocks = FieldBlocks::default();
+        let block = blocks.add(&mut vec![(NameId(3), StoredValue::Float(0.5))]);
+        blocks.0.pop();
+        assert_eq!((blocks.fields(block).len(), blocks.fields(block).count()), (1, 0));
+        assert_eq!(blocks.fields(FieldBlock(99)).len(), 0);
+    }
+}

@@ -1,0 +1,119 @@
+//! Flows of a JSON trace: our own name the spans they tie, those of others the moments.
+
+use std::collections::HashMap;
+
+use super::tracks::{AsyncId, Tracks};
+use crate::{
+    builder::{FlowPlace, TraceBuilder},
+    names::NameId,
+    time::Nanos,
+    track::TrackId,
+};
+
+/// What ties the ends of one flow together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    pub category: NameId,
+    pub name: NameId,
+    pub id: AsyncId,
+}
+
+/// Which end of a flow an event is, in the order in which ends at one moment count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    Start,
+    Middle,
+    Finish,
+}
+
+#[derive(Debug, Default)]
+pub struct Flows {
+    own: HashMap<AsyncId, (Option<OwnEnd>, Option<OwnEnd>)>,
+    keys: HashMap<FlowKey, u32>,
+    others: Vec<(u32, OtherEnd)>,
+}
+
+/// An end of a flow of others: where and when it lies.
+#[derive(Debug, Clone, Copy)]
+pub struct OtherEnd {
+    pub time: u64,
+    pub step: Step,
+    pub pid: i64,
+    pub tid: i64,
+    pub is_next: bool,
+}
+
+/// Where a flow of ours begins or ends: the number of the span in the file, and where that lies.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnEnd {
+    pub span: u64,
+    pub track: TrackId,
+    pub time: u64,
+}
+
+impl Flows {
+    /// Takes one end of a flow of ours.
+    pub fn own(&mut self, id: AsyncId, is_start: bool, end: OwnEnd) {
+        let flow = self.own.entry(id).or_default();
+        *(if is_start { &mut flow.0 } else { &mut flow.1 }) = Some(end);
+    }
+
+    /// Takes one end of a flow of others.
+    pub fn other(&mut self, key: FlowKey, end: OtherEnd) {
+        let next = self.keys.len() as u32;
+        let key = *self.keys.entry(key).or_insert(next);
+        self.others.push((key, end));
+    }
+
+    /// Ties the flows; says how many have lost an end.
+    pub fn connect(self, tracks: &Tracks, builder: &mut TraceBuilder) -> u64 {
+        let Self { own, mut others, .. } = self;
+        let lost = connect_own(own, builder);
+        others.sort_by_key(|(key, end)| (*key, end.time, end.step));
+        lost + others.chunk_by(|a, b| a.0 == b.0).map(|flow| connect_other(flow, tracks, builder)).sum::<u64>()
+    }
+}
+
+/// A damaged file may have lost spans: an end that does not lie where its span begins belongs to another.
+fn connect_own(own: HashMap<AsyncId, (Option<OwnEnd>, Option<OwnEnd>)>, builder: &mut TraceBuilder) -> u64 {
+    let mut lost = 0;
+    let span = |end: Option<OwnEnd>, builder: &TraceBuilder| {
+        let end = end?;
+        let entry = builder.entry(end.span)?;
+        builder.begins_at(entry, end.track, Nanos(end.time)).then_some(entry)
+    };
+    for (from, to) in own.into_values() {
+        match (span(from, builder), span(to, builder)) {
+            (Some(from), Some(to)) => builder.flow(from, to),
+            _ => lost += 1,
+        }
+    }
+    lost
+}
+
+/// Ties the ends of one flow, in order of time: a start leads to what follows, a middle goes on from there. One start
+/// may have many finishes, as the launch of a graph has. Clocks of devices are a little off, so a finish may come
+/// before its start.
+fn connect_other(flow: &[(u32, OtherEnd)], tracks: &Tracks, builder: &mut TraceBuilder) -> u64 {
+    let place = |end: &OtherEnd| {
+        let track = tracks.seen(end.pid, end.tid)?;
+        Some(FlowPlace { track, time: end.time, is_next: end.is_next })
+    };
+    let first_start = flow.iter().find(|(_, end)| end.step == Step::Start).and_then(|(_, end)| place(end));
+    let Some(mut from) = first_start else { return flow.len() as u64 };
+    let (mut ties, mut lost) = (0, 0);
+    for (_, end) in flow {
+        let Some(here) = place(end) else {
+            lost += 1;
+            continue;
+        };
+        if end.step != Step::Start {
+            builder.flow_between(from, here);
+            ties += 1;
+        }
+        if end.step != Step::Finish {
+            from = here;
+        }
+    }
+    lost + u64::from(ties + lost == 0)
+}

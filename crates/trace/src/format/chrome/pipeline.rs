@@ -1,0 +1,210 @@
+//! Reads the events of a large file on several threads.
+//!
+//! The file is cut into chunks where it looks as if an event ended, and each chunk is read on its own as if it began
+//! between two events. Whether it does is known once everything before it has been read: then its batch is taken as
+//! it is, and where the guess was wrong the chunk is read again from where the chunk before it ended. So a wrong
+//! guess costs time and never an event. Memory is bounded by the few chunks and batches that are on their way.
+
+use std::{
+    io,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+};
+
+use hashbrown::DefaultHashBuilder;
+
+use super::{
+    batch::{Batch, Stop},
+    document::{Document, Sink},
+};
+
+/// Bytes that one thread reads at a time: enough that names repeat, little beside the trace that comes of them. Chunks of
+/// 64 KiB to 1 MiB read large files equally fast; small files take less time and memory with small ones.
+pub const CHUNK: usize = 128 << 10;
+
+/// Threads beyond these would wait for the one that puts the batches together.
+const MOST_THREADS: usize = 8;
+
+/// A chunk that was read.
+struct Done<C> {
+    chunk: C,
+    batch: Batch,
+    used: usize,
+    stop: Stop,
+}
+
+/// How many threads read.
+pub fn thread_count() -> usize {
+    thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS))
+}
+
+/// Reads chunks, which `next` gives on a thread of its own, on `threads` threads, and puts them together here.
+///
+/// Chunk by chunk the threads take turns, so that batches arrive in the order of the file.
+pub fn read_chunks<C: AsRef<[u8]> + Send>(
+    threads: usize,
+    mut next: impl FnMut() -> io::Result<Option<C>> + Send,
+    document: &mut Document,
+    hasher: &DefaultHashBuilder,
+    sink: &mut impl Sink,
+) -> io::Result<()> {
+    thread::scope(|scope| {
+        let (mut inputs, mut outputs, mut returns) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..threads {
+            let (chunk_sender, chunks) = sync_channel::<C>(1);
+            let (done_sender, done) = sync_channel::<Done<C>>(1);
+            let (batch_sender, batches) = sync_channel::<Batch>(4);
+            let hasher = hasher.clone();
+            scope.spawn(move || work(&chunks, &done_sender, &batches, &hasher));
+            inputs.push(chunk_sender);
+            outputs.push(done);
+            returns.push(batch_sender);
+        }
+        let source = scope.spawn(move || -> io::Result<()> {
+            for input in inputs.iter().cycle() {
+                let Some(chunk) = next()? else { break };
+                // Nobody listens any more: the file has ended, or broke off.
+                if input.send(chunk).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        for (output, free) in outputs.iter().zip(&returns).cycle() {
+            let Ok(done) = output.recv() else { break };
+            let batch = take(done, document, sink);
+            let _ = free.try_send(batch);
+            if document.has_ended() {
+                break;
+            }
+        }
+        drop(outputs);
+        source.join().unwrap_or_else(|_| Err(io::Error::other("the reading thread failed")))
+    })
+}
+
+/// Reads chunks until there are no more, or nobody wants them.
+fn work<C: AsRef<[u8]>>(
+    chunks: &Receiver<C>,
+    done: &SyncSender<Done<C>>,
+    batches: &Receiver<Batch>,
+    hasher: &DefaultHashBuilder,
+) {
+    for chunk in chunks {
+        let mut batch = batches.try_recv().unwrap_or_else(|_| Batch::new(hasher.clone()));
+        batch.clear();
+        let (used, stop) = batch.read(chunk.as_ref(), usize::MAX);
+        if done.send(Done { chunk, batch, used, stop }).is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes a chunk that was read: its batch if the guess was right, else its bytes.
+fn take<C: AsRef<[u8]>>(done: Done<C>, document: &mut Document, sink: &mut impl Sink) -> Batch {
+    let bytes = done.chunk.as_ref();
+    let read_already = if document.is_between_events() {
+        sink.events(&done.batch);
+        document.pass(done.used, done.stop);
+        done.used
+    } else {
+        0
+    };
+    document.feed(&bytes[read_already..], sink);
+    done.batch
+}
+
+/// The chunks of a text that is all there.
+pub struct Cut<'a> {
+    rest: &'a [u8],
+    chunk: usize,
+}
+
+impl<'a> Cut<'a> {
+    pub fn new(text: &'a [u8], chunk: usize) -> Self {
+        Self { rest: text, chunk }
+    }
+
+    pub fn next(&mut self) -> Option<&'a [u8]> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let end = if self.rest.len() <= self.chunk { self.rest.len() } else { border(self.rest, self.chunk) };
+        let (chunk, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        Some(chunk)
+    }
+}
+
+/// Where an event seems to begin, at this place or before it; the place itself if nothing looks like that.
+///
+/// An event begins with a brace that stands behind another's closing brace and a comma, with a string inside.
+pub fn border(text: &[u8], place: usize) -> usize {
+    // Longer than nearly all events.
+    const LOOKED_BACK: usize = 16 << 10;
+    let first = place.saturating_sub(LOOKED_BACK);
+    let mut end = place;
+    while let Some(brace) = memchr::memrchr(b'{', &text[first..end]) {
+        let at = first + brace;
+        let before = text[first..at].trim_ascii_end();
+        let follows_event = before.strip_suffix(b",").is_some_and(|event| event.trim_ascii_end().ends_with(b"}"));
+        if follows_event && text[at + 1..].trim_ascii_start().first() == Some(&b'"') {
+            return at;
+        }
+        end = at;
+    }
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::chrome::document::{End, tests::Seen};
+
+    /// Events that mislead whoever guesses where one begins.
+    const TEXT: &str = r#"{"about": [{"a": 1}, {"b": 2}], "traceEvents": [
+        {"name": "plain", "ph": "X"}, {"name": "},{\"name\": \"trap\"", "args": {"list": [{"x": "}, {"}, {"y": 1}]}},
+        {"args": {"deep": [[{"a": "b"}, {"c": "d"}], {"e": "f"}]}, "name": "nested"},7,"text, {\"a\"", {"name": "last"}
+        ], "more": {"x": [{"y": 1}, {"z": 2}]}, "n": 3}"#;
+
+    fn in_pieces(text: &[u8]) -> (Seen, End) {
+        let (mut seen, mut document) = (Seen::default(), Document::new(DefaultHashBuilder::default()));
+        document.feed(text, &mut seen);
+        (seen, document.finish())
+    }
+
+    fn in_parallel(text: &[u8], chunk: usize, threads: usize) -> (Seen, End) {
+        let hasher = DefaultHashBuilder::default();
+        let (mut seen, mut document) = (Seen::default(), Document::new(hasher.clone()));
+        let mut cut = Cut::new(text, chunk);
+        read_chunks(threads, move || Ok(cut.next()), &mut document, &hasher, &mut seen).unwrap();
+        (seen, document.finish())
+    }
+
+    #[test]
+    fn wherever_a_file_is_cut_into_chunks_the_same_is_read() {
+        let expected = in_pieces(TEXT.as_bytes());
+        assert_eq!(expected.0.names.last().map(String::as_str), Some("last"));
+        for chunk in 1..TEXT.len() {
+            assert_eq!(in_parallel(TEXT.as_bytes(), chunk, 1 + chunk % 3), expected, "chunks of {chunk} bytes");
+        }
+    }
+
+    #[test]
+    fn a_file_that_ends_anywhere_ends_the_same_in_chunks() {
+        for length in 0..TEXT.len() {
+            let text = &TEXT.as_bytes()[..length];
+            assert_eq!(in_parallel(text, 37, 2), in_pieces(text), "cut after {length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_source_that_fails_is_told() {
+        let hasher = DefaultHashBuilder::default();
+        let (mut seen, mut document) = (Seen::default(), Document::new(hasher.clone()));
+        let mut chunks = vec![Err(io::Error::other("gone")), Ok(Some(&b"[{},"[..]))];
+        let next = move || chunks.pop().unwrap_or(Ok(None));
+        let read = read_chunks(2, next, &mut document, &hasher, &mut seen);
+        assert_eq!(read.unwrap_err().to_string(), "gone");
+    }
+}

@@ -1,0 +1,143 @@
+//! Searches in bytes, eight at a time: white space, the ends of strings, numbers.
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGHS: u64 = 0x8080_8080_8080_8080;
+
+/// Strings longer than this are searched with wider registers, which cost more to begin with.
+const SHORT: usize = 32;
+
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let word = bytes.get(at..at + 8)?;
+    word.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// Where the first byte above the space stands, from here on; the end if there is none.
+pub fn behind_blanks(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(word) = word(bytes, at) {
+        // Adding carries into the highest bit of each byte that is above the space.
+        let above = (((word & !HIGHS) + 0x5f * ONES) | word) & HIGHS;
+        if above != 0 {
+            return at + (above.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    at + bytes[at.min(bytes.len())..].iter().take_while(|&&byte| byte <= b' ').count()
+}
+
+/// Where the first quote or backslash stands, from here on.
+#[inline(always)]
+pub fn quote_or_escape(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    while let Some(word) = word(bytes, at) {
+        let hit = (zero_bytes(word ^ (ONES * b'"' as u64)) | zero_bytes(word ^ (ONES * b'\\' as u64))) & HIGHS;
+        if hit != 0 {
+            return Some(at + (hit.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+        if at - start >= SHORT {
+            break;
+        }
+    }
+    memchr::memchr2(b'"', b'\\', bytes.get(at..)?).map(|found| at + found)
+}
+
+/// Has the highest bit of the lowest byte that is zero; of the bytes above it no bit means anything.
+const fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(ONES) & !word
+}
+
+/// Whether a byte may stand behind a number.
+fn ends_number(byte: u8) -> bool {
+    matches!(byte, b',' | b'}' | b']') || byte <= b' '
+}
+
+/// A whole number of at most eighteen digits, and where it ends. Minus zero is none.
+#[inline(always)]
+pub fn small_whole(bytes: &[u8], start: usize) -> Option<(i64, usize)> {
+    let is_negative = bytes.get(start) == Some(&b'-');
+    let first = start + usize::from(is_negative);
+    let (value, end) = digits(bytes, first);
+    let is_number = end > first && end - first <= 18 && ends_number(*bytes.get(end)?);
+    if !is_number || (is_negative && value == 0) {
+        return None;
+    }
+    Some((if is_negative { -(value as i64) } else { value as i64 }, end))
+}
+
+/// The largest whole number of microseconds that has room for its nanoseconds.
+const MOST_MICROS: u64 = i64::MAX as u64 / 1_000 - 1;
+
+/// Microseconds as nanoseconds, and where they end: digits, and perhaps a fraction, of which three digits count.
+#[inline(always)]
+pub fn plain_micros(bytes: &[u8], start: usize) -> Option<(u64, usize)> {
+    let (micros, mut end) = digits(bytes, start);
+    if end == start || end - start > 16 || micros > MOST_MICROS {
+        return None;
+    }
+    let mut nanos = 1_000 * micros;
+    if bytes.get(end) == Some(&b'.') {
+        let first = end + 1;
+        let (_, last) = digits(bytes, first);
+        if last == first {
+            return None;
+        }
+        let places = [100, 10, 1].iter().zip(&bytes[first..last]);
+        nanos += places.map(|(place, digit)| place * u64::from(digit - b'0')).sum::<u64>();
+        end = last;
+    }
+    ends_number(*bytes.get(end)?).then_some((nanos, end))
+}
+
+/// The value of the digits from here on, and where they end. Of more than nineteen the value means nothing.
+#[inline(always)]
+fn digits(bytes: &[u8], start: usize) -> (u64, usize) {
+    let (mut value, mut at) = (0_u64, start);
+    while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        at += 1;
+    }
+    (value, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn searches_find_what_a_look_at_each_byte_finds(bytes in proptest::collection::vec(any::<u8>(), 0..80), start in 0..80_usize) {
+            let start = start.min(bytes.len());
+            let found = bytes[start..].iter().position(|byte| matches!(byte, b'"' | b'\\')).map(|at| start + at);
+            prop_assert_eq!(quote_or_escape(&bytes, start), found);
+            let found = bytes[start..].iter().position(|&byte| byte > b' ').map_or(bytes.len(), |at| start + at);
+            prop_assert_eq!(behind_blanks(&bytes, start), found);
+        }
+
+        #[test]
+        fn blanks_and_quotes_are_found_among_their_neighbours(bytes in "[ \t\n\r!\"#\\\\\\]\u{7f}\u{80}é]{0,60}") {
+            let bytes = bytes.as_bytes();
+            prop_assert_eq!(quote_or_escape(bytes, 0), bytes.iter().position(|byte| matches!(byte, b'"' | b'\\')));
+            let found = bytes.iter().position(|&byte| byte > b' ').unwrap_or(bytes.len());
+            prop_assert_eq!(behind_blanks(bytes, 0), found);
+        }
+    }
+
+    #[test]
+    fn numbers_end_where_something_else_begins() {
+        assert_eq!(small_whole(b"12,", 0), Some((12, 2)));
+        assert_eq!(small_whole(b"-7}", 0), Some((-7, 2)));
+        assert_eq!(small_whole(b"999999999999999999 ", 0), Some((999_999_999_999_999_999, 18)));
+        for other in [&b"12"[..], b"1.5,", b"-0,", b"-,", b"1234567890123456789,", b"\"1\","] {
+            assert_eq!(small_whole(other, 0), None, "{other:?}");
+        }
+        assert_eq!(plain_micros(b"5000.25,", 0), Some((5_000_250, 7)));
+        assert_eq!(plain_micros(b"7.1234567}", 0), Some((7_123, 9)));
+        assert_eq!(plain_micros(b"12]", 0), Some((12_000, 2)));
+        assert_eq!(plain_micros(b"1763197385123456.7,", 0), Some((1_763_197_385_123_456_700, 18)));
+        for other in [&b"1."[..], b"1.,", b"-1,", b"1e3,", b"9223372036854775.807,", b"3"] {
+            assert_eq!(plain_micros(other, 0), None, "{other:?}");
+        }
+    }
+}

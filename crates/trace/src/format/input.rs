@@ -1,0 +1,192 @@
+//! Opens what is to be read and finds out what it is, by its content.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::{ReadError, chrome, folded, map::Map, pftrace};
+use crate::trace::Trace;
+
+/// Reads a trace of any known format, on several threads if it is large.
+///
+/// A plain JSON file is mapped into memory: what is held beyond the mapping is the trace. It must not be cut while it
+/// is read.
+pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
+    let path = path.as_ref();
+    let open = |source| ReadError::Open { path: path.to_owned(), source };
+    if path.is_dir() {
+        return Err(ReadError::Folder { path: path.to_owned() });
+    }
+    let mut input = BufReader::with_capacity(1 << 18, File::open(path).map_err(open)?);
+    let start = peek(&mut input)?;
+    if is_gzip(start) {
+        return read_gzip(input, |unpacked| chrome::read_stream(unpacked));
+    }
+    match Content::of(start) {
+        Content::Json => match Map::of(input.get_ref()) {
+            Some(map) => chrome::read_text(map.bytes()),
+            None => chrome::read(input),
+        },
+        Content::Database => read_database(path),
+        _ => read_plain(&mut input),
+    }
+}
+
+/// Reads a trace of any known format from a stream, on this thread. A database cannot be read from a stream.
+pub fn read_from(mut input: impl BufRead) -> Result<Trace, ReadError> {
+    if is_gzip(peek(&mut input)?) {
+        read_gzip(input, |unpacked| chrome::read(unpacked))
+    } else {
+        read_plain(&mut input)
+    }
+}
+
+/// What one database holds.
+#[cfg(feature = "nsys")]
+fn read_database(path: &Path) -> Result<Trace, ReadError> {
+    super::nsys::read(path)
+}
+
+#[cfg(not(feature = "nsys"))]
+fn read_database(_: &Path) -> Result<Trace, ReadError> {
+    Err(ReadError::NotBuilt { format: "an SQLite database, perhaps an Nsight Systems export", feature: "nsys" })
+}
+
+fn is_gzip(start: &[u8]) -> bool {
+    start.starts_with(&[0x1f, 0x8b])
+}
+
+type UnpackedInput<R> = BufReader<Unpacked<MultiGzDecoder<R>>>;
+
+fn read_gzip<R: BufRead>(
+    input: R,
+    read_json: impl FnOnce(&mut UnpackedInput<R>) -> Result<Trace, ReadError>,
+) -> Result<Trace, ReadError> {
+    // In small steps: what is unpacked together with the damage is lost with it.
+    let mut unpacked =
+        BufReader::with_capacity(1 << 14, Unpacked { packed: MultiGzDecoder::new(input), is_damaged: false });
+    let mut trace = match Content::of(peek(&mut unpacked)?) {
+        Content::Json => read_json(&mut unpacked)?,
+        _ => read_plain(&mut unpacked)?,
+    };
+    // The checksum stands at the very end, behind the last bracket.
+    io::copy(&mut unpacked, &mut io::sink()).or_else(|error| if is_damage(&error) { Ok(0) } else { Err(error) })?;
+    if unpacked.get_ref().is_damaged {
+        let warning = "the gzip data are damaged; what was read before the damage may be wrong too";
+        trace.warnings.push(warning.to_owned());
+    }
+    Ok(trace)
+}
+
+/// Unpacked data that end where the packed ones are damaged.
+struct Unpacked<R> {
+    packed: R,
+    is_damaged: bool,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_damaged {
+            return Ok(0);
+        }
+        self.packed.read(buffer).or_else(|error| {
+            // Data cut off are told by whoever reads them.
+            self.is_damaged = is_damage(&error) && error.kind() != io::ErrorKind::UnexpectedEof;
+            if self.is_damaged { Ok(0) } else { Err(error) }
+        })
+    }
+}
+
+fn read_plain(input: &mut impl BufRead) -> Result<Trace, ReadError> {
+    match Content::of(peek(input)?) {
+        Content::Empty => Err(ReadError::Empty),
+        Content::Json => chrome::read(input),
+        Content::Speedscope => Err(ReadError::OneWay { format: "speedscope files" }),
+        Content::Folded => Err(ReadError::OneWay { format: "folded stacks" }),
+        Content::Pftrace => pftrace::read(input),
+        Content::Database => {
+            Err(ReadError::NotATrace { found: "an SQLite database, which can be read from a file only".to_owned() })
+        }
+        Content::Other(found) => Err(ReadError::NotATrace { found }),
+    }
+}
+
+/// The beginning of a stream, without taking it. A reader may give less than it has; a few bytes are enough to tell.
+fn peek(input: &mut impl BufRead) -> Result<&[u8], ReadError> {
+    input.fill_buf().map_err(|source| match source.kind() {
+        io::ErrorKind::UnexpectedEof => ReadError::NotATrace { found: "gzip data cut off at its beginning".to_owned() },
+        _ if is_damage(&source) => ReadError::NotATrace { found: format!("the gzip data is damaged ({source})") },
+        _ => ReadError::Read(source),
+    })
+}
+
+/// Whether an error says that the compressed data ends early or is damaged: then what came before it counts.
+pub fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)
+}
+
+/// The next bytes of a stream; none where it ends, or where its compressed data are damaged.
+pub fn filled(input: &mut impl BufRead) -> io::Result<&[u8]> {
+    match input.fill_buf() {
+        Err(error) if is_damage(&error) => Ok(&[]),
+        other => other,
+    }
+}
+
+/// What a file looks like from its beginning.
+enum Content {
+    Empty,
+    Json,
+    Speedscope,
+    Folded,
+    Pftrace,
+    Database,
+    Other(String),
+}
+
+impl Content {
+    fn of(start: &[u8]) -> Self {
+        let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
+        let opens_json = looks_like_json(text);
+        let head = &start[..start.len().min(4096)];
+        match start {
+            [] => Self::Empty,
+            _ if opens_json && memchr::memmem::find(head, b"speedscope.app/file-format-schema").is_some() => {
+                Self::Speedscope
+            }
+            _ if opens_json => Self::Json,
+            _ if text.is_empty() => Self::Other("nothing but white space".to_owned()),
+            [pftrace::PACKET_TAG, ..] => Self::Pftrace,
+            _ if start.starts_with(b"SQLite format 3\0") => Self::Database,
+            _ if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) => Self::Other("zstd data".to_owned()),
+            _ if folded::looks_folded(head) => Self::Folded,
+            _ => Self::Other(format!("it begins with {}", shown_bytes(start))),
+        }
+    }
+}
+
+/// Whether text without leading white space begins like JSON. One byte would not tell: a packet's first byte is a line
+/// feed, and its second, the length, may be a bracket.
+fn looks_like_json(text: &[u8]) -> bool {
+    let next = |rest: &[u8]| rest.trim_ascii_start().first().copied();
+    match text {
+        [b'{', rest @ ..] => matches!(next(rest), Some(b'"' | b'}') | None),
+        [b'[', rest @ ..] => {
+            matches!(next(rest), Some(b'{' | b'[' | b']' | b'"' | b'-' | b'0'..=b'9' | b'n' | b't' | b'f') | None)
+        }
+        _ => false,
+    }
+}
+
+fn shown_bytes(bytes: &[u8]) -> String {
+    let first = &bytes[..bytes.len().min(12)];
+    if first.iter().all(|byte| (b' '..=b'~').contains(byte)) {
+        return format!("`{}`", String::from_utf8_lossy(first));
+    }
+    let shown: Vec<String> = first.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("the bytes {}", shown.join(" "))
+}

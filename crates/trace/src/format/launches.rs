@@ -1,0 +1,48 @@
+//! Ties work on devices to the calls that launched it, by the number that both carry.
+
+use crate::builder::{SpanEntry, TraceBuilder};
+
+/// Calls and work by their correlation.
+///
+/// A graph launch is one call with hundreds of kernels. A number may come back (several processes in one file, a
+/// counter that wrapped around): then the work belongs to the last call that began before it.
+#[derive(Debug, Default)]
+pub struct Launches {
+    calls: Vec<(u64, SpanEntry)>,
+    work: Vec<(u64, SpanEntry)>,
+}
+
+impl Launches {
+    pub fn call(&mut self, correlation: u64, span: SpanEntry) {
+        self.calls.push((correlation, span));
+    }
+
+    pub fn work(&mut self, correlation: u64, span: SpanEntry) {
+        self.work.push((correlation, span));
+    }
+
+    /// Whether calls and work were seen, so that correlations tell what led to what.
+    pub fn are_known(&self) -> bool {
+        !self.calls.is_empty() && !self.work.is_empty()
+    }
+
+    /// Ties them; says how much work has a number that no call has.
+    pub fn connect(mut self, builder: &mut TraceBuilder) -> u64 {
+        let start = |span: SpanEntry| builder.start_of(span);
+        self.calls.sort_unstable_by_key(|&(correlation, span)| (correlation, start(span), span));
+        let mut flows = Vec::with_capacity(self.work.len());
+        let mut unexplained = 0;
+        for &(correlation, work) in &self.work {
+            let first = self.calls.partition_point(|&(known, _)| known < correlation);
+            let same = &self.calls[first..];
+            let same = &same[..same.partition_point(|&(known, _)| known == correlation)];
+            let before = same.partition_point(|&(_, call)| start(call) <= start(work));
+            match same.get(before.saturating_sub(1)) {
+                Some(&(_, call)) => flows.push((call, work)),
+                None => unexplained += 1,
+            }
+        }
+        flows.into_iter().for_each(|(call, work)| builder.flow(call, work));
+        unexplained
+    }
+}

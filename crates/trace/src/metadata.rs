@@ -1,0 +1,142 @@
+//! What a trace says of its run as a whole: which rank of how many, on which devices, by which versions.
+
+use serde::Deserialize;
+
+/// The key of the list of devices, as torch.profiler calls it.
+pub const DEVICES: &str = "deviceProperties";
+
+/// The key of what is known of a distributed run, as torch.profiler calls it.
+pub const DISTRIBUTED: &str = "distributedInfo";
+
+/// The key of the program that made the trace.
+pub const SOURCE: &str = "source";
+
+/// Entries with a key and a value in JSON, in the order of the file.
+///
+/// Readers keep what their files say under the files' own keys, torch.profiler's words where several formats say the
+/// same.
+///
+/// ```
+/// let mut metadata = laptime_trace::Metadata::default();
+/// metadata.set("distributedInfo", r#"{"rank": 3, "world_size": 8}"#);
+/// assert_eq!((metadata.rank(), metadata.world_size()), (Some(3), Some(8)));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metadata {
+    entries: Vec<(String, String)>,
+}
+
+/// A device as the trace describes it. What it does not say is none.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceProperties {
+    /// Its number.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// Its memory in bytes.
+    #[serde(rename = "totalGlobalMem")]
+    pub memory_bytes: Option<u64>,
+    /// How many multiprocessors (compute units) it has.
+    #[serde(rename = "numSms")]
+    pub multiprocessors: Option<u64>,
+    /// The first number of its compute capability.
+    pub compute_major: Option<u64>,
+    /// The second number of its compute capability.
+    pub compute_minor: Option<u64>,
+    /// Threads of a warp (wavefront).
+    pub warp_size: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Distributed {
+    rank: Option<u64>,
+    world_size: Option<u64>,
+}
+
+impl Metadata {
+    /// Sets an entry; `json` is its value as JSON text. An entry of the same key is replaced.
+    pub fn set(&mut self, key: &str, json: &str) {
+        match self.entries.iter_mut().find(|(known, _)| known == key) {
+            Some((_, value)) => json.clone_into(value),
+            None => self.entries.push((key.to_owned(), json.to_owned())),
+        }
+    }
+
+    /// Sets an entry to a string.
+    pub fn set_text(&mut self, key: &str, text: &str) {
+        self.set(key, &serde_json::Value::from(text).to_string());
+    }
+
+    /// The value of an entry, as JSON text.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.entries.iter().find(|(known, _)| known == key).map(|(_, json)| json.as_str())
+    }
+
+    /// The value of an entry that is a string.
+    pub fn text(&self, key: &str) -> Option<String> {
+        serde_json::from_str(self.get(key)?).ok()
+    }
+
+    /// All entries: key, and value as JSON text.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.entries.iter().map(|(key, json)| (key.as_str(), json.as_str()))
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The number of this process among those of a distributed run.
+    pub fn rank(&self) -> Option<u64> {
+        self.distributed()?.rank
+    }
+
+    /// How many processes the distributed run has.
+    pub fn world_size(&self) -> Option<u64> {
+        self.distributed()?.world_size
+    }
+
+    /// The devices that the trace describes; of entries that are none, nothing.
+    pub fn devices(&self) -> Vec<DeviceProperties> {
+        let listed: Option<Vec<serde_json::Value>> = self.get(DEVICES).and_then(|json| serde_json::from_str(json).ok());
+        listed.unwrap_or_default().into_iter().filter_map(|device| serde_json::from_value(device).ok()).collect()
+    }
+
+    fn distributed(&self) -> Option<Distributed> {
+        serde_json::from_str(self.get(DISTRIBUTED)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_as_far_as_they_are_described() {
+        let mut metadata = Metadata::default();
+        metadata.set(DEVICES, r#"[{"id": 1, "name": "H100", "totalGlobalMem": 80, "numSms": 132}, 7]"#);
+        let expected = DeviceProperties {
+            id: 1,
+            name: "H100".to_owned(),
+            memory_bytes: Some(80),
+            multiprocessors: Some(132),
+            ..DeviceProperties::default()
+        };
+        assert_eq!(metadata.devices(), [expected]);
+    }
+
+    #[test]
+    fn what_is_no_json_says_nothing() {
+        let mut metadata = Metadata::default();
+        metadata.set(DISTRIBUTED, "{");
+        metadata.set(DEVICES, "{}");
+        assert_eq!((metadata.rank(), metadata.devices()), (None, vec![]));
+    }
+}

@@ -1,0 +1,119 @@
+//! Chrome traces of others: every kind of event, and every way to write them down.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use laptime_trace::{Trace, TrackKind, read_from};
+
+fn read(events: &str) -> Trace {
+    read_from(format!("[{events}]").as_bytes()).unwrap()
+}
+
+fn outline(events: &str) -> String {
+    let trace = read(events);
+    assert_eq!(trace.warnings, [""; 0]);
+    trace.outline()
+}
+
+#[test]
+fn beginnings_and_ends_pair_even_out_of_order() {
+    let events = r#"
+        {"ph":"E","pid":1,"tid":1,"ts":9},
+        {"ph":"B","pid":1,"tid":1,"ts":1,"name":"outer"},
+        {"ph":"E","pid":1,"tid":1,"ts":5,"args":{"rows":3}},
+        {"ph":"B","pid":1,"tid":1,"ts":2,"name":"inner","args":{"rows":1,"columns":2}}"#;
+    let expected = "thread 1\n  outer  1000..9000\n    inner  2000..5000  rows=3  columns=2\n";
+    assert_eq!(outline(events), expected);
+}
+
+#[test]
+fn asynchronous_spans_pair_by_id_and_lie_on_lanes() {
+    let events = r#"
+        {"ph":"b","pid":1,"tid":1,"ts":1,"cat":"request","name":"first","id":"0x1"},
+        {"ph":"b","pid":1,"tid":2,"ts":2,"cat":"request","name":"second","id":"0x2"},
+        {"ph":"n","pid":1,"tid":1,"ts":3,"cat":"request","name":"token","id":"0x1"},
+        {"ph":"e","pid":1,"tid":3,"ts":5,"cat":"request","name":"first","id":"0x1"},
+        {"ph":"e","pid":1,"tid":3,"ts":7,"cat":"request","name":"second","id":"0x2"},
+        {"ph":"b","pid":1,"tid":1,"ts":1,"cat":"io","name":"open","id2":{"local":"7"}},
+        {"ph":"e","pid":1,"tid":1,"ts":2,"cat":"io","name":"open","id2":{"local":"7"}}"#;
+    let expected = "request (host lane)\n  request:first  1000..5000\n  request:second  2000..7000  lane 1\n  \
+                    ! request:token  3000\nio (host lane)\n  io:open  1000..2000\n";
+    assert_eq!(outline(events), expected);
+}
+
+#[test]
+fn processes_and_threads_may_have_names_for_numbers() {
+    let events = r#"
+        {"ph":"X","pid":"server","tid":"main loop","ts":1,"dur":1,"name":"a"},
+        {"ph":"X","pid":"server","tid":"7","ts":3,"dur":1,"name":"b"},
+        {"ph":"M","pid":"server","tid":"7","name":"thread_name","args":{"name":"worker"}}"#;
+    let trace = read(events);
+    assert_eq!(trace.outline(), "main loop\n  a  1000..2000\nworker\n  b  3000..4000\n");
+    let names: Vec<_> = trace.processes().map(|(_, process)| trace.name(process.name)).collect();
+    assert_eq!(names, ["server"]);
+}
+
+#[test]
+fn flows_end_in_the_span_around_them_or_the_next() {
+    let spans = r#"
+        {"ph":"X","pid":1,"tid":1,"ts":1,"dur":10,"name":"cause"},
+        {"ph":"X","pid":1,"tid":1,"ts":2,"dur":2,"name":"inner cause"},
+        {"ph":"X","pid":1,"tid":2,"ts":20,"dur":5,"name":"around"},
+        {"ph":"X","pid":1,"tid":2,"ts":30,"dur":5,"name":"next"}"#;
+    let flow = |bind: &str| {
+        format!(
+            r#"{spans},{{"ph":"s","pid":1,"tid":1,"ts":3,"id":1,"name":"x"}},
+               {{"ph":"f","pid":1,"tid":2,"ts":22,"id":1,"name":"x"{bind}}}"#
+        )
+    };
+    assert!(outline(&flow(r#","bp":"e""#)).contains("flow inner cause 2000 -> around 20000\n"));
+    assert!(outline(&flow("")).contains("flow inner cause 2000 -> next 30000\n"));
+}
+
+#[test]
+fn a_flow_goes_from_step_to_step() {
+    let events = r#"
+        {"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"a"},
+        {"ph":"X","pid":1,"tid":2,"ts":3,"dur":1,"name":"b"},
+        {"ph":"X","pid":1,"tid":3,"ts":5,"dur":1,"name":"c"},
+        {"ph":"f","pid":1,"tid":3,"ts":5,"id":"q","bp":"e"},
+        {"ph":"t","pid":1,"tid":2,"ts":3,"id":"q"},
+        {"ph":"s","pid":1,"tid":1,"ts":1,"id":"q"}"#;
+    assert!(outline(events).ends_with("flow a 1000 -> b 3000\nflow b 3000 -> c 5000\n"), "{}", outline(events));
+}
+
+#[test]
+fn a_flow_that_leads_nowhere_is_counted() {
+    let events = r#"
+        {"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"a"},
+        {"ph":"s","pid":1,"tid":1,"ts":1,"id":1},{"ph":"f","pid":9,"tid":9,"ts":1,"id":1},
+        {"ph":"f","pid":1,"tid":1,"ts":1,"id":2},
+        {"ph":"s","pid":1,"tid":1,"ts":1,"id":3}"#;
+    assert_eq!(read(events).warnings, ["3 flows have lost one of their spans"]);
+}
+
+#[test]
+fn what_others_call_kernel_is_no_device_unless_it_says_so() {
+    let kind = |args: &str| {
+        let trace =
+            read(&format!(r#"{{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"a","cat":"kernel","args":{args}}}"#));
+        trace.tracks().next().unwrap().1.kind
+    };
+    assert_eq!(kind(r#"{"cpu": 3}"#), TrackKind::Thread);
+    assert_eq!(kind(r#"{"stream": 3}"#), TrackKind::Stream);
+}
+
+#[test]
+fn numbers_that_are_no_json_and_bytes_that_are_no_text_are_read() {
+    let mut bytes = br#"[{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"caf"#.to_vec();
+    bytes.extend(b"\xe9\",\"args\":{\"a\":NaN,\"b\":-Infinity,\"c\":inf}}]");
+    let trace = read_from(bytes.as_slice()).unwrap();
+    assert_eq!(trace.outline(), "thread 1\n  caf\u{fffd}  1000..2000  a=NaN  b=-inf  c=inf\n");
+    assert_eq!(trace.warnings, ["1 strings are no UTF-8; what cannot be read of them was replaced"]);
+}
+
+#[test]
+fn kinds_of_events_that_have_no_place_are_counted_by_their_letter() {
+    let events = r#"{"ph":"P","ts":1},{"ph":"N","ts":1},{"ph":"P","ts":1},{"ph":"i","ts":1,"name":"a"}"#;
+    let expected = ["1 events of kind `N` were passed over", "2 events of kind `P` were passed over"];
+    assert_eq!(read(events).warnings, expected);
+}
