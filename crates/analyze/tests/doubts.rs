@@ -90,14 +90,14 @@ fn time_that_was_up_is_told_with_what_was_asked_for() {
     let results = one(Measured { stopped: StopReason::TimeUp { reach: Some(0.061) }, ..took(steady(1000, 20)) });
     let told = found(&results, &Settings { stop, ..settings() })[0].to_string();
     let expected = "after 5.00 s the interval still reached 6.1 % of the median (asked for: 2.0 %); the takes vary or \
-                    are long. Next: allow more time for a case.";
+                    are long. Next: more time, with `--max-time`.";
     assert_eq!(told, expected);
 }
 
 #[test]
 fn few_takes_are_told_with_the_level_they_reach() {
     let expected = "3 takes carry an interval of 75 %, not 95 % (limit: 6 takes), so luck decides much of it. Next: \
-                    take 6 or more.";
+                    more of them, with `--takes`.";
     assert_eq!(told(&[measured(1, 0, vec![5, 5, 5])]), [expected]);
     assert!(told(&[measured(1, 0, vec![5])])[0].starts_with("1 take has no interval"));
 }
