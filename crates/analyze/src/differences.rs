@@ -122,8 +122,9 @@ fn warm_up(warmup: WarmUp) -> String {
 fn stop(stop: Stop) -> String {
     match stop {
         Stop::Takes(takes) => format!("{takes} takes"),
-        Stop::Interval { within, at_least, at_most_ns } => {
-            format!("within {}, at least {at_least} takes, at most {}", per_cent(within), time(at_most_ns as f64))
+        Stop::Interval { within, at_least, least_ns, at_most_ns } => {
+            let (least, most) = (time(least_ns as f64), time(at_most_ns as f64));
+            format!("within {}, at least {at_least} takes and {least}, at most {most}", per_cent(within))
         }
     }
 }

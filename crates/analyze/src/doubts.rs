@@ -1,6 +1,6 @@
 //! What speaks against the figures of a benchmark: one entry a kind of doubt.
 
-use std::{fmt, mem::discriminant};
+use std::{collections::BTreeSet, fmt, mem::discriminant};
 
 use laptime_stats::compare::LEAST_PROCESSES;
 use laptime_trace::run::{Environment, Settings, Steady, Stop, StopReason};
@@ -51,10 +51,11 @@ impl fmt::Display for Told {
 pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> Vec<Told> {
     let measured: Vec<(&CaseFigures, &MeasuredFigures)> =
         cases.cases.iter().filter_map(|case| Some((case, case.measured.as_ref()?))).collect();
+    let varying = Varying::of(cases);
     let mut told: Vec<Told> = Vec::new();
     for (case, figures) in &measured {
         for doubt in of_case(figures, settings) {
-            add(&mut told, doubt, told_apart(&case.id, cases), measured.len());
+            add(&mut told, doubt, varying.name(&case.id), measured.len());
         }
     }
     let of_run = of_run(settings, environment).into_iter().filter(|_| !measured.is_empty());
@@ -63,19 +64,38 @@ pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> 
     told
 }
 
-/// A case by what tells it from the others; none if it is the only one.
-fn told_apart(id: &CaseId, cases: &Cases) -> Option<String> {
-    let others = || cases.cases.iter().map(|case| &case.id);
-    let mut parts = Vec::new();
-    if others().any(|other| other.workload != id.workload) {
-        parts.push(id.workload.clone());
+/// What tells cases apart: looked for once, however many there are.
+struct Varying {
+    workload: bool,
+    device: bool,
+    axes: BTreeSet<String>,
+}
+
+impl Varying {
+    fn of(cases: &Cases) -> Self {
+        let mut varying = Self { workload: false, device: false, axes: BTreeSet::new() };
+        let Some(first) = cases.cases.first().map(|case| &case.id) else { return varying };
+        for id in cases.cases.iter().map(|case| &case.id) {
+            varying.workload |= id.workload != first.workload;
+            varying.device |= id.device != first.device;
+            for (axis, value) in id.case.values() {
+                if first.case.get(axis) != Some(value) && !varying.axes.contains(axis) {
+                    varying.axes.insert(axis.to_owned());
+                }
+            }
+        }
+        varying
     }
-    let varies = |axis: &str| others().any(|other| other.case.get(axis) != id.case.get(axis));
-    parts.extend(id.case.values().filter(|(axis, _)| varies(axis)).map(|(axis, value)| format!("{axis}={value}")));
-    if others().any(|other| other.device != id.device) {
-        parts.push(format!("device={}", id.device));
+
+    /// A case by what tells it from the others; none if it is the only one.
+    fn name(&self, id: &CaseId) -> Option<String> {
+        let workload = self.workload.then(|| id.workload.clone());
+        let axes = id.case.values().filter(|(axis, _)| self.axes.contains(*axis));
+        let axes = axes.map(|(axis, value)| format!("{axis}={value}"));
+        let device = self.device.then(|| format!("device={}", id.device));
+        let parts: Vec<String> = workload.into_iter().chain(axes).chain(device).collect();
+        (!parts.is_empty()).then(|| parts.join(" "))
     }
-    (!parts.is_empty()).then(|| parts.join(" "))
 }
 
 fn add(told: &mut Vec<Told>, doubt: Doubt, name: Option<String>, of: usize) {

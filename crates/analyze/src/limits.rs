@@ -47,7 +47,8 @@ impl Bound {
 pub(crate) fn limits(work: &Work, median_ns: f64, peaks: Option<&Peaks>) -> Limits {
     let operations = Part::of(work.flops, peaks.and_then(|peaks| peaks.flops_s(&work.dtype)));
     let bytes = Part::of(work.bytes, peaks.and_then(|peaks| peaks.bytes_s(work.traffic)));
-    let limit = limit(&operations, &bytes);
+    // Below a nanosecond no clock could tell.
+    let limit = limit(&operations, &bytes).filter(|(nanos, _)| *nanos >= 1.0);
     Limits {
         gflop_s: operations.rate(median_ns),
         gb_s: bytes.rate(median_ns),

@@ -86,7 +86,7 @@ fn one_outlier_that_is_not_far_is_not_worth_a_word() {
 
 #[test]
 fn time_that_was_up_is_told_with_what_was_asked_for() {
-    let stop = Stop::Interval { within: 0.02, at_least: 10, at_most_ns: 5_000_000_000 };
+    let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 5_000_000_000 };
     let results = one(Measured { stopped: StopReason::TimeUp { reach: Some(0.061) }, ..took(steady(1000, 20)) });
     let told = found(&results, &Settings { stop, ..settings() })[0].to_string();
     let expected = "after 5.00 s the interval still reached 6.1 % of the median (asked for: 2.0 %); the takes vary or \

@@ -6,7 +6,6 @@ use std::{
     path::PathBuf,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    thread::JoinHandle,
     time::Duration,
 };
 
@@ -30,6 +29,9 @@ pub struct Children {
 /// Lines of a child's standard error that a failed row keeps.
 const KEPT_LINES: usize = 12;
 
+/// How long the last words of a child that has ended are waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The longest time to wait where none was asked for: a century.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -49,7 +51,7 @@ impl Children {
                 return Ok(Swept::Interrupted);
             }
             let part = if job.settings.isolate { &left[..1] } else { left };
-            let (done, ended) = self.run_one(&Job { cases: part.to_vec(), ..job.clone() }, interrupt, sink)?;
+            let (done, ended) = self.run_one(&job.with_cases(part.to_vec()), interrupt, sink)?;
             left = &left[done..];
             if done == part.len() {
                 continue;
@@ -119,7 +121,8 @@ struct Started {
     input: Option<ChildStdin>,
     events: Receiver<Event>,
     wake: Sender<Event>,
-    complaints: Option<JoinHandle<Vec<String>>>,
+    has_ended: bool,
+    complaints: Option<Receiver<Vec<String>>>,
 }
 
 impl Started {
@@ -135,14 +138,19 @@ impl Started {
             let events = wake.clone();
             std::thread::spawn(move || listen(output, &events));
         }
-        let complaints = child.stderr.take().map(|errors| std::thread::spawn(move || last_lines(errors)));
+        let complaints = child.stderr.take().map(|errors| {
+            let (told, complaints) = channel();
+            // Nobody listens any more once the child was given up.
+            std::thread::spawn(move || drop(told.send(last_lines(errors))));
+            complaints
+        });
         let mut input = child.stdin.take();
         if let Some(input) = &mut input {
             let text = serde_json::to_string(job)?;
             // A child that died at once is told by how it ended.
             let _ = writeln!(input, "{text}");
         }
-        Ok(Self { child, input, events, wake, complaints })
+        Ok(Self { child, input, events, wake, has_ended: false, complaints })
     }
 
     fn next(&self, timeout_ns: Option<u64>) -> Event {
@@ -162,16 +170,27 @@ impl Started {
     }
 
     fn kill(&mut self, timeout_ns: Option<u64>) -> String {
-        // It may have ended by itself in this moment.
-        let _ = self.child.kill();
+        self.kill_group();
         let seconds = Duration::from_nanos(timeout_ns.unwrap_or(0)).as_secs_f64();
         format!("it gave no result within {seconds} s and was stopped")
+    }
+
+    /// Ends the child and what it started, which are a group of their own.
+    fn kill_group(&mut self) {
+        #[cfg(unix)]
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        // It may have ended by itself in this moment.
+        let _ = self.child.kill();
     }
 
     fn end(mut self, why: Option<String>) -> anyhow::Result<Ended> {
         drop(self.input.take());
         let status = self.child.wait().context("cannot wait for a fresh process")?;
-        let complaints = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        self.has_ended = true;
+        // A process that the workload left behind may hold the pipe open for ever.
+        let complaints = self.complaints.take().and_then(|told| told.recv_timeout(PATIENCE).ok()).unwrap_or_default();
         Ok(Ended { why, status, complaints })
     }
 }
@@ -179,8 +198,11 @@ impl Started {
 /// An error on the way out must not leave a child behind.
 impl Drop for Started {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Once waited for, its number may be another's.
+        if !self.has_ended {
+            self.kill_group();
+            let _ = self.child.wait();
+        }
     }
 }
 

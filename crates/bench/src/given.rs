@@ -13,6 +13,8 @@ pub struct GivenSettings {
     pub takes: Option<usize>,
     /// The share of the median within which its interval must lie.
     pub within: Option<Share>,
+    /// The time of takes before which sampling does not stop.
+    pub min_time: Option<Seconds>,
     /// The time after which sampling stops anyway.
     pub max_time: Option<Seconds>,
     /// Fresh processes that repeat each case.
@@ -40,19 +42,21 @@ pub enum SettingsError {
     },
 }
 
-/// The rule if none is given: the median known within 2 %, from 20 takes on, after 10 s at most.
-const DEFAULT: (f64, usize, f64) = (0.02, 20, 10.0);
+/// The rule if none is given: the median known within 2 %, from 20 takes and 0.1 s on, after 10 s at most.
+const DEFAULT: Stop = Stop::Interval { within: 0.02, at_least: 20, least_ns: 100_000_000, at_most_ns: 10_000_000_000 };
 
 impl GivenSettings {
     /// Takes what is missing from another: flags before a file.
     pub fn or(self, other: Self) -> Self {
         // A stop rule is taken as a whole, so that a flag is not at odds with the rule in the file.
-        let has_rule = self.takes.is_some() || self.within.is_some() || self.max_time.is_some();
+        let has_rule =
+            self.takes.is_some() || self.within.is_some() || self.min_time.is_some() || self.max_time.is_some();
         let rule = if has_rule { self } else { other };
         Self {
             warmup: self.warmup.or(other.warmup),
             takes: rule.takes,
             within: rule.within,
+            min_time: rule.min_time,
             max_time: rule.max_time,
             runs: self.runs.or(other.runs),
             isolate: self.isolate.or(other.isolate),
@@ -78,16 +82,23 @@ impl GivenSettings {
     }
 
     fn stop(self) -> Result<Stop, SettingsError> {
-        match (self.takes, self.within, self.max_time) {
-            (Some(_), Some(_), _) => Err(SettingsError::TwoRules { other: "within" }),
-            (Some(_), None, Some(_)) => Err(SettingsError::TwoRules { other: "max-time" }),
-            (Some(takes), None, None) => Ok(Stop::Takes(takes)),
-            (None, within, max_time) => {
-                let (default_within, at_least, default_time) = DEFAULT;
-                let within = within.map_or(default_within, |share| share.0);
-                let at_most_ns = max_time.unwrap_or(Seconds(default_time)).nanos();
-                Ok(Stop::Interval { within, at_least, at_most_ns })
-            }
+        let others = [("within", self.within.is_some()), ("min-time", self.min_time.is_some())];
+        let mut others = others.into_iter().chain([("max-time", self.max_time.is_some())]);
+        match (self.takes, others.find(|(_, is_given)| *is_given)) {
+            (Some(_), Some((other, _))) => Err(SettingsError::TwoRules { other }),
+            (Some(takes), None) => Ok(Stop::Takes(takes)),
+            (None, _) => Ok(self.interval()),
+        }
+    }
+
+    fn interval(self) -> Stop {
+        let Stop::Interval { within, at_least, least_ns, at_most_ns } = DEFAULT else { return DEFAULT };
+        let at_most_ns = self.max_time.map_or(at_most_ns, Seconds::nanos);
+        Stop::Interval {
+            within: self.within.map_or(within, |share| share.0),
+            at_least,
+            least_ns: self.min_time.map_or(least_ns, Seconds::nanos).min(at_most_ns),
+            at_most_ns,
         }
     }
 }

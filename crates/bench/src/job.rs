@@ -36,3 +36,12 @@ pub struct Job {
     /// The name of the environment, for the results.
     pub environment: String,
 }
+
+impl Job {
+    /// The same for other cases.
+    pub fn with_cases(&self, cases: Vec<Case>) -> Self {
+        let Self { workload, device, run, settings, environment, .. } = self;
+        let (workload, device, environment) = (workload.clone(), device.clone(), environment.clone());
+        Self { workload, device, cases, run: *run, settings: *settings, environment }
+    }
+}

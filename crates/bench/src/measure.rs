@@ -85,9 +85,8 @@ fn take_all(
         }
     }
     for cuts in 0.. {
-        let stopped = sample(take, device, settings, sink, taken)?;
-        let is_last = cuts == MOST_CUTS || matches!(stopped, StopReason::TimeUp { .. } | StopReason::Interrupted);
-        if settings.warmup != WarmUp::Found || taken.cut_warm_up(is_last) {
+        let mut stopped = sample(take, device, settings, sink, taken)?;
+        if settings.warmup != WarmUp::Found || taken.cut_warm_up(cuts, &mut stopped) {
             return Ok(stopped);
         }
     }
@@ -168,28 +167,28 @@ impl Taken {
         }
     }
 
-    /// Finds where the takes became steady and moves those before it to the warm-up; true if nothing more is to be
-    /// taken. If takes were moved, the stop rule is asked again about those that are left.
-    fn cut_warm_up(&mut self, is_last: bool) -> bool {
+    /// Finds where the takes became steady and moves slower ones before it to the warm-up; true if nothing more is to
+    /// be taken. If takes were moved, the stop rule is asked again about those that are left, up to [`MOST_CUTS`] times.
+    ///
+    /// Takes that became slower are no warm-up: they all count, and their median is of something that moves.
+    fn cut_warm_up(&mut self, cuts: usize, stopped: &mut StopReason) -> bool {
         let walls: Vec<f64> = self.measured.wall_ns.iter().map(|&wall| wall as f64).collect();
-        match steadiness(&walls) {
-            Ok(Steadiness::TooShort) | Err(_) => {
-                if self.measured.warmup_ns.is_empty() {
-                    self.measured.steady = Steady::Unknown;
+        let is_out_of_time = matches!(stopped, StopReason::TimeUp { .. } | StopReason::Interrupted);
+        let (steady, is_done) = match steadiness(&walls) {
+            Ok(Steadiness::TooShort) | Err(_) if self.measured.warmup_ns.is_empty() => (Steady::Unknown, true),
+            Ok(Steadiness::TooShort | Steadiness::Flat { .. }) | Err(_) => (Steady::Found, true),
+            Ok(Steadiness::WarmUp(_)) if cuts == MOST_CUTS && !is_out_of_time => (Steady::Never, true),
+            Ok(Steadiness::WarmUp(from)) => {
+                self.drop_first(from.start);
+                if let StopReason::TimeUp { reach } = stopped {
+                    *reach = crate::stop::reach(&self.measured.wall_ns);
                 }
-                true
+                (Steady::Found, is_out_of_time)
             }
-            Ok(Steadiness::NoSteadyState(_)) => {
-                self.measured.steady = Steady::Never;
-                true
-            }
-            Ok(steady) => {
-                let start = steady.start().unwrap_or(0);
-                self.drop_first(start);
-                self.measured.steady = Steady::Found;
-                start == 0 || is_last
-            }
-        }
+            Ok(Steadiness::SlowDown(_) | Steadiness::NoSteadyState(_)) => (Steady::Never, true),
+        };
+        self.measured.steady = steady;
+        is_done
     }
 
     fn drop_first(&mut self, count: usize) {
@@ -286,6 +285,14 @@ mod tests {
         assert_eq!(device.now(), Nanos(90), "the check comes after the take that failed");
         let measured = measured(run(&Scripted::steps(&device, [1, 1]), cold));
         assert_eq!(measured.check_ns, CHECK.0);
+    }
+
+    #[test]
+    fn takes_that_became_slower_are_no_warm_up_and_all_count() {
+        let device = Simulated::new();
+        let workload = Scripted::steps(&device, (0..60).map(|take| if take < 20 { 500 } else { 1000 } + take % 3));
+        let measured = measured(run(&workload, settings(WarmUp::Found, 60)));
+        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::Never, 0, 60));
     }
 
     #[test]

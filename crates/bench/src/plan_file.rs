@@ -56,6 +56,8 @@ struct Content {
     warmup: Option<Spanned<Written>>,
     takes: Option<usize>,
     within: Option<Spanned<Written>>,
+    #[serde(alias = "min_time")]
+    min_time: Option<Spanned<Written>>,
     #[serde(alias = "max_time")]
     max_time: Option<Spanned<Written>>,
     runs: Option<u32>,
@@ -102,6 +104,7 @@ impl PlanFile {
             warmup: read(content.warmup, parse_warm_up)?,
             takes: content.takes,
             within: read(content.within, str::parse)?,
+            min_time: read(content.min_time, str::parse)?,
             max_time: read(content.max_time, str::parse)?,
             runs: content.runs,
             isolate: content.isolate,
@@ -122,7 +125,7 @@ impl PlanFile {
 
 fn words(value: &toml::Value) -> Option<Vec<String>> {
     match value {
-        toml::Value::Array(values) => values.iter().map(word).collect(),
+        toml::Value::Array(values) if !values.is_empty() => values.iter().map(word).collect(),
         value => Some(vec![word(value)?]),
     }
 }
@@ -181,7 +184,7 @@ mod tests {
                 ("threads".to_owned(), words(&["1", "2"])),
             ]
         );
-        let GivenSettings { warmup, within, max_time, runs, isolate, timeout, takes } = plan.settings;
+        let GivenSettings { warmup, within, max_time, runs, isolate, timeout, takes, .. } = plan.settings;
         assert_eq!((warmup, within, max_time), (Some(WarmUp::Found), Some(Share(0.01)), Some(Seconds(5.0))));
         assert_eq!((runs, isolate, timeout, takes), (Some(3), Some(true), Some(Seconds(120.0)), None));
     }
@@ -196,9 +199,11 @@ mod tests {
         );
         let cut = read("workload = 'mat").unwrap_err();
         assert!(cut.starts_with("the plan `plan.toml`, line 1: "), "{cut}");
-        assert_eq!(
-            read("[axes]\nsize = { from = 1 }\n").unwrap_err(),
-            "the plan `plan.toml`, line 2: axis `size` has no value or list of values"
-        );
+        for wrong in ["{ from = 1 }", "[]"] {
+            assert_eq!(
+                read(&format!("[axes]\nsize = {wrong}\n")).unwrap_err(),
+                "the plan `plan.toml`, line 2: axis `size` has no value or list of values"
+            );
+        }
     }
 }

@@ -21,7 +21,8 @@ pub struct ProfileSettings {
     pub warmup: usize,
     /// Pairs at least.
     pub at_least: usize,
-    /// How wide to either side the interval of the overhead may be, as a share of the take.
+    /// How wide to either side the interval of the overhead may be, as a share of the take; infinite for exactly the
+    /// pairs that there are at least.
     pub within: f64,
     /// The time after which it ends anyway.
     pub at_most_ns: u64,
@@ -104,6 +105,9 @@ fn warm_up(
         let wall_ns = take_one(take, device)?;
         taken.measured.warmup_ns.push(wall_ns);
         sink.take(wall_ns, false);
+        if sink.is_interrupted() {
+            break;
+        }
     }
     Ok(())
 }
@@ -157,6 +161,9 @@ fn recorded(take: &mut dyn Take, device: &dyn Device, at: usize) -> anyhow::Resu
 
 /// Looks at the interval as seldom as other stop rules do.
 fn reason_to_stop(pairs: &[(f64, f64)], elapsed: u64, settings: &ProfileSettings) -> Option<StopReason> {
+    if settings.within.is_infinite() && pairs.len() >= settings.at_least {
+        return Some(StopReason::Takes(pairs.len()));
+    }
     let is_up = elapsed >= settings.at_most_ns;
     let is_enough = pairs.len() >= settings.at_least;
     if !(is_up || is_enough && is_looked_at(pairs.len(), settings.at_least)) {

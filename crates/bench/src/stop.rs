@@ -16,16 +16,17 @@ const SEED: u64 = 0x1a97_1ae5;
 pub fn reason_to_stop(rule: &Stop, samples: &[u64], elapsed_ns: u64) -> Option<StopReason> {
     match *rule {
         Stop::Takes(takes) => (samples.len() >= takes).then_some(StopReason::Takes(samples.len())),
-        Stop::Interval { within, at_least, at_most_ns } => {
+        Stop::Interval { within, at_least, least_ns, at_most_ns } => {
             if samples.len() >= MOST_TAKES {
                 return Some(StopReason::Most(samples.len()));
             }
             let is_up = elapsed_ns >= at_most_ns;
-            if !is_up && (samples.len() < at_least || !is_looked_at(samples.len(), at_least)) {
+            let is_enough = samples.len() >= at_least && elapsed_ns >= least_ns;
+            if !(is_up || is_enough && is_looked_at(samples.len(), at_least)) {
                 return None;
             }
             match reach(samples) {
-                Some(reach) if reach <= within && samples.len() >= at_least => Some(StopReason::Narrow { reach }),
+                Some(reach) if reach <= within && is_enough => Some(StopReason::Narrow { reach }),
                 reach => is_up.then_some(StopReason::TimeUp { reach }),
             }
         }
@@ -38,7 +39,8 @@ pub(crate) fn is_looked_at(count: usize, at_least: usize) -> bool {
         == Some(count)
 }
 
-fn reach(samples: &[u64]) -> Option<f64> {
+/// How far the interval of the median reaches, as a share of it.
+pub(crate) fn reach(samples: &[u64]) -> Option<f64> {
     let sorted = Sorted::<f64>::from_unsorted(samples.iter().map(|&nanos| nanos as f64).collect()).ok()?;
     let median = sorted.median()?;
     median_interval(&sorted, 0.95, SEED)?.reach(median)
@@ -48,7 +50,7 @@ fn reach(samples: &[u64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const RULE: Stop = Stop::Interval { within: 0.02, at_least: 10, at_most_ns: 1_000_000 };
+    const RULE: Stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 500, at_most_ns: 1_000_000 };
 
     #[test]
     fn a_count_stops_at_its_count() {
@@ -60,6 +62,12 @@ mod tests {
     fn steady_samples_stop_as_soon_as_enough_are_there() {
         assert_eq!(reason_to_stop(&RULE, &[100; 9], 900), None);
         assert_eq!(reason_to_stop(&RULE, &[100; 10], 1000), Some(StopReason::Narrow { reach: 0.0 }));
+    }
+
+    #[test]
+    fn however_narrow_the_interval_takes_go_on_for_the_least_time() {
+        assert_eq!(reason_to_stop(&RULE, &[10; 10], 100), None);
+        assert_eq!(reason_to_stop(&RULE, &[10; 51], 510), Some(StopReason::Narrow { reach: 0.0 }));
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub struct RunArgs {
     #[arg(long, global = true, value_name = "SHARE", value_parser = str::parse::<Share>)]
     pub within: Option<Share>,
 
+    /// Do not stop before this time of takes [default: 100ms]
+    #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
+    pub min_time: Option<Seconds>,
+
     /// Stop after this time of takes in any case [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub max_time: Option<Seconds>,
@@ -68,6 +72,7 @@ impl RunArgs {
             warmup: self.warmup,
             takes: self.takes,
             within: self.within,
+            min_time: self.min_time,
             max_time: self.max_time,
             runs: self.runs,
             isolate: self.isolate.then_some(true),
@@ -89,7 +94,7 @@ pub struct PlaceArgs {
 }
 
 /// What somebody asked to be measured.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Asked {
     pub workload: Option<String>,
     axes: Vec<(String, Vec<String>)>,
@@ -117,9 +122,26 @@ impl Asked {
         Ok(Self { workload, axes, run, place, resume })
     }
 
-    /// Whether anything but the place of the run was asked for.
+    /// Whether anything but how to show the run was asked for.
     pub fn is_specific(&self) -> bool {
-        self.workload.is_some() || self.run.plan.is_some() || self.run.settings() != GivenSettings::default()
+        let is_set = self.run.settings() != GivenSettings::default() || self.run.device.is_some();
+        self.workload.is_some() || self.run.plan.is_some() || is_set
+    }
+
+    /// The same, of this workload if none was named.
+    pub fn named(&self, workload: &str) -> Self {
+        let workload = self.workload.clone().or_else(|| self.run.plan.is_none().then(|| workload.to_owned()));
+        Self { workload, ..self.clone() }
+    }
+
+    /// Whether a workload with its axes, or a plan, was asked for.
+    pub fn has_axes(&self) -> bool {
+        self.workload.is_some() || self.run.plan.is_some()
+    }
+
+    /// Whether settings were asked for.
+    pub fn has_settings(&self) -> bool {
+        self.run.settings() != GivenSettings::default() || self.run.plan.is_some()
     }
 
     /// Settles everything: flags before the plan, the plan before the command's own defaults.

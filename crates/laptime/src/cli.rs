@@ -198,7 +198,8 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(matches) => matches,
         Err(error) => return refuse(app, &error),
     };
-    let mut out = anstream::stdout().lock();
+    // Not locked: a workload's threads may print too, and would wait for ever.
+    let mut out = anstream::stdout();
     let done = match matches.subcommand() {
         Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.name == name) => {
             measure(app, name, matches, &mut out)
@@ -267,8 +268,10 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
         _ => None,
     };
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    let mut words = usage.split_whitespace().skip_while(|word| *word != "laptime").skip(1);
-    let command = words.next().filter(|word| MEASURING.iter().any(|measuring| measuring.name == *word))?;
+    // Behind the name of the program, whatever it is.
+    let is_measuring = |word: &&str| MEASURING.iter().any(|measuring| measuring.name == *word);
+    let mut words = usage.split_whitespace().skip_while(|word| !is_measuring(word));
+    let command = words.next()?;
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let name = text(ContextKind::InvalidSubcommand)?;

@@ -1,12 +1,16 @@
 //! A run in its folder: begun or resumed, swept, kept.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use laptime_bench::{Case, CaseResult, GivenSettings, Job, Plan, Swept, sweep};
 use laptime_trace::run::{AxisValues, RESULTS_FILE, Results, Run, SCHEMA, read_results};
 
 use crate::{
     app::App,
+    aside::Aside,
     asked::{Asked, Order},
     failure::Hinted,
     keeper::Keeper,
@@ -54,9 +58,13 @@ impl Session {
     pub fn resume(app: &App, asked: &Asked, folder: &Path) -> anyhow::Result<Self> {
         let run = Run::read(folder)?;
         let order = recorded(app, &run)?;
+        if asked.place.out.is_some() {
+            let error = anyhow::anyhow!("a run that is resumed stays in its folder, `{}`", folder.display());
+            return Err(Hinted::wrap(error, "leave `--out` out"));
+        }
         if asked.is_specific() {
-            let asked = asked.settle(app, GivenSettings::default())?;
-            refuse_other_plan(&run, &asked, folder)?;
+            let order = asked.named(&run.workload).settle(app, GivenSettings::default())?;
+            refuse_other_plan(&run, &order, asked, folder)?;
         }
         refuse_other_place(&run, &describe(app, &order)?)?;
         let path = folder.join(RESULTS_FILE);
@@ -68,14 +76,21 @@ impl Session {
         Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before })
     }
 
+    /// The cases that are left to measure in some process.
+    pub fn left(&self) -> Vec<Case> {
+        let runs = self.run.settings.runs.max(1);
+        let done: HashSet<(String, u32)> = done(&self.before);
+        let is_left = |case: &&Case| (0..runs).any(|run| !done.contains(&(case.to_string(), run)));
+        self.cases.iter().filter(is_left).cloned().collect()
+    }
+
     /// Measures what is left to measure.
     pub fn sweep(self, app: &App, is_quiet: bool) -> anyhow::Result<Finished> {
         app.listen_for_interrupts();
         let Self { folder, run, cases, before } = self;
         let runs = run.settings.runs.max(1);
         let expected = cases.len() * runs as usize;
-        let done: std::collections::HashSet<(String, u32)> =
-            before.iter().map(|result| (result.case.to_string(), result.run)).collect();
+        let done = done(&before);
         let progress = Progress::new(expected - done.len().min(expected), is_quiet);
         let mut keeper = Keeper::new(&folder, before, progress, &app.interrupt, runs)?;
         let job = Job {
@@ -87,9 +102,17 @@ impl Session {
             environment: run.environment_fingerprint.clone(),
         };
         let is_done = |case: &Case, run: u32| done.contains(&(case.to_string(), run));
-        let swept = sweep(&app.registry, &job, is_done, &app.interrupt, &mut keeper)?;
+        let aside = Aside::begin();
+        let swept = sweep(&app.registry, &job, is_done, &app.interrupt, &mut keeper);
+        drop(aside);
+        let swept = swept?;
         Ok(Finished { folder, run, results: keeper.results, expected, was_interrupted: swept == Swept::Interrupted })
     }
+}
+
+/// Which case has a result in which process.
+fn done(results: &[CaseResult]) -> HashSet<(String, u32)> {
+    results.iter().map(|result| (result.case.to_string(), result.run)).collect()
 }
 
 /// What `run.json` says of an order. The device is opened once, to know what `auto` stands for.
@@ -121,12 +144,14 @@ fn recorded<'a>(app: &'a App, run: &Run) -> anyhow::Result<Order<'a>> {
     Ok(Order { workload, plan, settings: run.settings, device: run.device.clone() })
 }
 
-fn refuse_other_plan(run: &Run, asked: &Order<'_>, folder: &Path) -> anyhow::Result<()> {
+fn refuse_other_plan(run: &Run, asked: &Order<'_>, given: &Asked, folder: &Path) -> anyhow::Result<()> {
     let differs = if asked.workload.name() != run.workload {
         format!("it is of workload `{}`, not of `{}`", run.workload, asked.workload.name())
-    } else if asked.plan.record() != run.axes {
+    } else if given.has_axes() && asked.plan.record() != run.axes {
         "its axes have other values".to_owned()
-    } else if asked.settings != run.settings {
+    } else if !["auto", run.device.as_str()].contains(&asked.device.as_str()) {
+        format!("it is of device `{}`, not of `{}`", run.device, asked.device)
+    } else if given.has_settings() && asked.settings != run.settings {
         "its settings are others".to_owned()
     } else {
         return Ok(());

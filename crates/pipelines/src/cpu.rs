@@ -58,7 +58,7 @@ impl Device for CpuDevice {
     }
 
     fn peak_bytes(&self) -> Option<u64> {
-        heap::peak_bytes()
+        heap::peak_since_reset()
     }
 
     fn peak_rss_bytes(&self) -> Option<u64> {

@@ -34,6 +34,9 @@ const BATCH: i64 = 64 << 10;
 
 static COUNTS: Counts = Counts { live: AtomicI64::new(0), peak: AtomicI64::new(0) };
 
+/// The bytes that were live when the peak was last forgotten.
+static AT_RESET: AtomicI64 = AtomicI64::new(0);
+
 /// Whether anything was ever counted; written once, so that all threads may read it without waiting.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
@@ -126,7 +129,15 @@ pub fn reset_peak() {
     hand_on();
     // First down, then up to what is live: a record that another thread sets in between stays.
     COUNTS.peak.swap(0, SeqCst);
-    COUNTS.peak.fetch_max(COUNTS.live.load(SeqCst), Relaxed);
+    let live = COUNTS.live.load(SeqCst);
+    COUNTS.peak.fetch_max(live, Relaxed);
+    AT_RESET.store(live, Relaxed);
+}
+
+/// How far the peak lies above what was live when it was forgotten: what a case itself used; none if no
+/// [`CountingHeap`] is installed.
+pub fn peak_since_reset() -> Option<u64> {
+    Some(peak_bytes()?.saturating_sub(u64::try_from(AT_RESET.load(Relaxed)).unwrap_or(0)))
 }
 
 /// The system's heap, counted.

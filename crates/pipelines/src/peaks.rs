@@ -204,7 +204,7 @@ impl Hunt<'_> {
 
     /// A brief look: a fourteenth of a peak's time, since six cases are looked at before the final one.
     fn brief(&self) -> Stop {
-        Stop::Interval { within: 0.01, at_least: 5, at_most_ns: self.share_ns() / 14 }
+        Stop::Interval { within: 0.01, at_least: 5, least_ns: 0, at_most_ns: self.share_ns() / 14 }
     }
 
     /// The time of the final round: half of a peak's.

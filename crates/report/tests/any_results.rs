@@ -114,7 +114,7 @@ fn peaks() -> Peaks {
 }
 
 fn all_doubts(found: &Cases) -> Vec<laptime_analyze::Told> {
-    let stop = Stop::Interval { within: 0.02, at_least: 10, at_most_ns: 1 };
+    let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 1 };
     let settings = Settings { warmup: WarmUp::Takes(0), stop, runs: 1, isolate: false, timeout_ns: None, cold: false };
     doubts(found, &settings, &Environment { load: Some(9.0), ..Environment::default() })
 }

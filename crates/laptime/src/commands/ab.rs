@@ -1,16 +1,17 @@
 //! `laptime ab`: two variants in fresh processes, interleaved, judged.
 
 use std::{
-    io::Write,
+    io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Instant,
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use laptime_bench::{Case, CaseResult, Children, GivenSettings, Job, Outcome, Seconds, Share, Sink, Swept};
+use laptime_bench::{Case, CaseResult, Children, GivenSettings, Job, Outcome, Seconds, Share, Sink, Swept, WarmUp};
 use laptime_stats::{Rng, Verdict};
-use laptime_trace::run::{Measured, RESULTS_FILE, ResultsWriter, StopReason};
+use laptime_trace::run::{AxisValue, AxisValues, Measured, RESULTS_FILE, ResultsWriter, Run, SCHEMA, StopReason};
 
 use crate::{
     app::App,
@@ -86,8 +87,13 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     }
     let folder = run_folder::make(args.out.as_deref(), "ab", Moment::now())?;
     app.listen_for_interrupts();
-    let mut taker = Taker::new(app, &folder, runs, args.quiet)?;
+    let run = describe(app, &variants, runs);
+    run.write(&folder)?;
+    let mut taker = Taker::new(app, &folder, &run, args.quiet)?;
     taker.warm_up(&variants)?;
+    if app.interrupt.is_asked() {
+        return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair"), "run it again"));
+    }
     taker.take_pairs(&variants, runs, args.seed)?;
     let [a, b] = taker.takes;
     let pairs = a.len().min(b.len());
@@ -148,9 +154,34 @@ fn job(app: &App, label: &str, words: Vec<String>) -> anyhow::Result<Job> {
     Ok(Job { workload, device, cases, run: 0, settings, environment: app.environment().fingerprint() })
 }
 
+/// What `run.json` says of a comparison: the variants are the values of its one axis.
+fn describe(app: &App, variants: &[Variant; 2], runs: u32) -> Run {
+    let environment = app.environment();
+    let of_job = variants.iter().find_map(|variant| match &variant.kind {
+        Kind::Workload(job) => Some((job.device.clone(), job.settings)),
+        Kind::Command => None,
+    });
+    let alone = GivenSettings { takes: Some(1), warmup: Some(WarmUp::Takes(0)), ..GivenSettings::default() };
+    let (device, settings) = of_job.unwrap_or_else(|| ("host".to_owned(), alone.settle().expect("one take is enough")));
+    let values = variants.iter().map(|variant| AxisValue::Text(variant.text.clone())).collect();
+    Run {
+        schema: SCHEMA,
+        command: std::env::args().collect(),
+        started: Moment::now().record(),
+        workload: "ab".to_owned(),
+        device,
+        axes: vec![AxisValues { axis: "variant".to_owned(), values }],
+        settings: laptime_bench::Settings { runs, ..settings },
+        environment_fingerprint: environment.fingerprint(),
+        environment,
+        peaks: None,
+    }
+}
+
 /// Takes both variants in turns and keeps what they took.
 struct Taker<'a> {
     app: &'a App,
+    environment: String,
     writer: ResultsWriter,
     progress: Progress,
     runs: u32,
@@ -159,25 +190,29 @@ struct Taker<'a> {
 }
 
 impl<'a> Taker<'a> {
-    fn new(app: &'a App, folder: &Path, runs: u32, is_quiet: bool) -> anyhow::Result<Self> {
+    fn new(app: &'a App, folder: &Path, run: &Run, is_quiet: bool) -> anyhow::Result<Self> {
         let writer = ResultsWriter::open(folder)?;
+        let runs = run.settings.runs;
         let progress = Progress::new(2 * runs as usize, is_quiet);
-        Ok(Self { app, writer, progress, runs, takes: [Vec::new(), Vec::new()] })
+        let environment = run.environment_fingerprint.clone();
+        Ok(Self { app, environment, writer, progress, runs, takes: [Vec::new(), Vec::new()] })
     }
 
     /// Runs each command once, so that files are in memory; fresh processes of a workload warm up by themselves.
     fn warm_up(&mut self, variants: &[Variant; 2]) -> anyhow::Result<()> {
         for variant in variants.iter().filter(|variant| matches!(variant.kind, Kind::Command)) {
-            run_command(variant)?;
+            let taken = run_command(variant);
+            if self.app.interrupt.is_asked() {
+                return Ok(());
+            }
+            taken?;
         }
         Ok(())
     }
 
     /// Takes pairs, each in an order of its own.
     fn take_pairs(&mut self, variants: &[Variant; 2], runs: u32, seed: u64) -> anyhow::Result<()> {
-        let mut rng = Rng::new(seed);
-        for pair in 0..runs {
-            let first = rng.below(2);
+        for (pair, first) in (0..runs).zip(orders(runs, seed)) {
             for side in [first, 1 - first] {
                 if self.app.interrupt.is_asked() {
                     return Ok(());
@@ -219,8 +254,17 @@ impl<'a> Taker<'a> {
         let measured = Measured { wall_ns: vec![taken?], stopped: StopReason::Takes(1), ..Measured::default() };
         let case = Case::new(vec![("command".to_owned(), variant.text.as_str().into())]);
         let case = with_variant(&case, variant.label);
-        Ok(Some(CaseResult::new("command", "host", case, pair, "", Outcome::Measured(measured))))
+        Ok(Some(CaseResult::new("command", "host", case, pair, &self.environment, Outcome::Measured(measured))))
     }
+}
+
+/// Which side goes first in each pair: either one in half of them, in random order.
+fn orders(runs: u32, seed: u64) -> Vec<usize> {
+    let mut rng = Rng::new(seed);
+    let odd = rng.below(2);
+    let mut orders: Vec<usize> = (0..runs as usize).map(|pair| (pair + odd) % 2).collect();
+    rng.shuffle(&mut orders);
+    orders
 }
 
 fn with_variant(case: &Case, label: &str) -> Case {
@@ -240,20 +284,38 @@ fn not_measured(variant: &Variant, outcome: &Outcome) -> anyhow::Error {
     Hinted::wrap(error, format!("try it alone: `laptime bench {}`", variant.text))
 }
 
-/// Runs a command in a shell; returns its time in nanoseconds.
+/// Runs a command in a shell; returns its time in nanoseconds, until the shell has ended. What the command left
+/// running in the background is not waited for.
 fn run_command(variant: &Variant) -> anyhow::Result<u64> {
     let mut command = Command::new("sh");
     command.arg("-c").arg(&variant.text).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let start = Instant::now();
-    let output = command.output().context("cannot start a shell")?;
+    let mut child = command.spawn().context("cannot start a shell")?;
+    let complaints = child.stderr.take().map(last_complaint);
+    let status = child.wait().context("cannot wait for a shell")?;
     let nanos = start.elapsed().as_nanos();
-    if output.status.success() {
+    if status.success() {
         return Ok(u64::try_from(nanos).unwrap_or(u64::MAX));
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing on standard error");
-    let error = anyhow::anyhow!("{last}").context(format!("variant `{}` failed ({})", variant.label, output.status));
+    let last = complaints.and_then(|told| told.recv_timeout(PATIENCE).ok().flatten());
+    let last = last.unwrap_or_else(|| "it said nothing on standard error".to_owned());
+    let error = anyhow::anyhow!("{last}").context(format!("variant `{}` failed ({status})", variant.label));
     Err(Hinted::wrap(error, format!("try it alone: `{}`", variant.text)))
+}
+
+/// How long the last words of a command that has ended are waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Reads a stream to its end on a thread of its own, so that a command never waits for it; gives its last line.
+fn last_complaint(stream: impl Read + Send + 'static) -> Receiver<Option<String>> {
+    let (told, complaint) = channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stream).split(b'\n').map_while(Result::ok);
+        let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+        // Nobody asks after a command that did well.
+        drop(told.send(lines.filter(|line| !line.trim().is_empty()).last()));
+    });
+    complaint
 }
 
 /// Keeps the last result.
@@ -268,5 +330,19 @@ impl Sink for Last {
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
         self.0 = Some(result);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::orders;
+
+    #[test]
+    fn each_side_goes_first_in_half_of_the_pairs_whatever_the_seed() {
+        for seed in 0..20 {
+            let orders = orders(20, seed);
+            assert_eq!(orders.iter().filter(|&&first| first == 0).count(), 10, "{seed}");
+            assert!(orders.windows(2).any(|pair| pair[0] == pair[1]), "not simply in turns");
+        }
     }
 }

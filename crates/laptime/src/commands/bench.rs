@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_bench::{AxisValue, GivenSettings, Outcome};
+use laptime_bench::{AxisValue, Case, GivenSettings, Outcome};
 use laptime_report::{Cell, Column, Format, Table};
 
 use crate::{
@@ -17,7 +17,14 @@ use crate::{
 /// Runs the command.
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
     let session = match &asked.resume {
-        Some(folder) => Session::resume(app, asked, folder)?,
+        Some(folder) => {
+            let session = Session::resume(app, asked, folder)?;
+            if asked.run.dry_run {
+                let (workload, runs) = (&session.run.workload, session.run.settings.runs);
+                return show_settled(&session.left(), workload, runs, &asked.place.format, out);
+            }
+            session
+        }
         None => {
             let order = asked.settle(app, GivenSettings::default())?;
             if asked.run.dry_run {
@@ -33,16 +40,25 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
 
 /// Shows the settled cases; touches no device.
 pub fn show_cases(order: &Order<'_>, format: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let axes = order.plan.axes().map(|(axis, _)| Column::new(axis.name, axis.name));
-    let mut table = Table::new("cases", axes.collect::<Vec<_>>());
-    let cases = order.plan.cases();
-    for case in &cases {
+    show_settled(&order.plan.cases(), order.workload.name(), order.settings.runs, format, out)
+}
+
+fn show_settled(
+    cases: &[Case],
+    workload: &str,
+    runs: u32,
+    format: &FormatArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<Status> {
+    let axes = cases.first().map(|case| case.values().map(|(axis, _)| axis.to_owned()).collect::<Vec<_>>());
+    let columns = axes.unwrap_or_default().into_iter().map(|axis| Column::new(axis.clone(), axis));
+    let mut table = Table::new("cases", columns.collect::<Vec<_>>());
+    for case in cases {
         table.push(case.values().map(|(_, value)| cell(value)).collect::<Vec<_>>());
     }
-    let runs = order.settings.runs;
     let processes = if runs > 1 { format!(", each in {runs} fresh processes") } else { String::new() };
     let plural = if cases.len() == 1 { "case" } else { "cases" };
-    table.note(format!("{} {plural} of `{}`{processes}; nothing was measured.", cases.len(), order.workload.name()));
+    table.note(format!("{} {plural} of `{workload}`{processes}; nothing was measured.", cases.len()));
     write_to_screen(&table, format.format(), out)?;
     Ok(Status::Done)
 }
@@ -67,7 +83,12 @@ pub fn end(finished: &Finished) -> anyhow::Result<Status> {
     let folder = finished.folder.display();
     if finished.was_interrupted {
         let error = anyhow::anyhow!("interrupted after {} of {} cases", whole(finished), finished.expected);
-        return Err(Hinted::wrap(error, format!("`laptime bench --resume {folder}` goes on")));
+        let hint = if finished.run.settings.cold {
+            "what was taken is kept; `laptime warmup` begins anew".to_owned()
+        } else {
+            format!("`laptime bench --resume {folder}` goes on")
+        };
+        return Err(Hinted::wrap(error, hint));
     }
     say(&format!("\nResults: {folder}/results.jsonl, run: {folder}/run.json"));
     let has_failed = finished.results.iter().any(|result| matches!(result.outcome, Outcome::Failed { .. }));

@@ -58,6 +58,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let how = Comparing { metric: args.metric.clone(), threshold: args.threshold.map(|share| share.0), seed: SEED };
     let compared = laptime_analyze::compare(&a.as_side(), &b.as_side(), &how);
     args.output.write(&laptime_report::tables::compare(&compared), out)?;
+    if compared.tally().compared() == 0 {
+        let error = anyhow::anyhow!("no case could be compared");
+        return Err(Hinted::wrap(error, "both runs need the same cases, measured; the table says what is missing"));
+    }
     Ok(if compared.is_regression() { Status::BadNews } else { Status::Done })
 }
 
@@ -106,6 +110,7 @@ fn check_metric(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
     let Some(metric) = &args.metric else { return Ok(()) };
     let mut known = laptime_analyze::metrics(&a.results);
     known.extend(laptime_analyze::metrics(&b.results));
+    known.sort();
     known.dedup();
     if known.contains(metric) {
         return Ok(());

@@ -48,11 +48,18 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         if environment.build.is_unoptimised() {
             warn("this is a debug build: its peaks mean nothing; build with `--release`");
         }
+        if let Some(load) = environment.load.filter(|&load| load > 0.5 * f64::from(environment.machine.cpus)) {
+            warn(&format!(
+                "{load:.1} processes wanted to run on {} processors a minute ago: these peaks may be too low; \
+                 measure them again when nothing else runs",
+                environment.machine.cpus
+            ));
+        }
         measure(app, &*device, &environment.machine, args.quiet)?
     };
+    let kept = if args.show { None } else { Some(kept_peaks::keep(&peaks, &environment.machine)?) };
     args.output.write(&laptime_report::tables::peaks(&peaks), out)?;
-    if !args.show {
-        let path = kept_peaks::keep(&peaks, &environment.machine)?;
+    if let Some(path) = kept {
         say(&format!("\nKept in {}", path.display()));
     }
     Ok(Status::Done)

@@ -3,17 +3,24 @@
 use std::{io::Write, path::Path};
 
 use anyhow::Context;
-use laptime_bench::{Case, CaseResult, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Sink, WarmUp};
+use laptime_bench::{
+    Case, CaseResult, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop, WarmUp,
+};
 use laptime_report::Format;
-use laptime_trace::{Recorded, Trace, format::folded::By, run::ResultsWriter};
+use laptime_trace::{
+    Recorded, Trace,
+    format::{folded::By, write_whole},
+    run::ResultsWriter,
+};
 
 use crate::{
     app::App,
+    aside::Aside,
     asked::{Asked, Order},
     cli::Status,
     commands::{bench, convert},
     failure::Hinted,
-    output::{read_trace, warn, write_file, write_to_screen},
+    output::{read_trace, say, warn, write_file, write_to_screen},
     progress::Progress,
     run_folder::TRACE_FILE,
     session::Session,
@@ -33,7 +40,8 @@ const SECONDS: f64 = 10.0;
 
 /// Runs the command.
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let order = asked.settle(app, GivenSettings::default())?;
+    let order = asked.settle(app, defaults())?;
+    refuse_processes(&order)?;
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
     }
@@ -50,13 +58,38 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if let Outcome::Measured(_) = profiled.outcome {
         let trace = read_trace(&pftrace)?;
         let files = write_files(&trace, &pftrace, &session.folder)?;
+        write_pairs(&profiled.pairs, &session.folder)?;
         show(&trace, &profiled, asked, out)?;
         if asked.place.format.is_for_people() {
             tell_where(&session.folder, &files, &recorded, out)?;
         }
+        if app.interrupt.is_asked() {
+            let error = anyhow::anyhow!("interrupted after {} pairs", profiled.pairs.len());
+            return Err(Hinted::wrap(error, "what was recorded until then is kept and shown"));
+        }
         return Ok(Status::Done);
     }
     not_measured(&profiled.outcome)
+}
+
+/// What a profile does unless asked otherwise; it is recorded in `run.json` as it was done.
+fn defaults() -> GivenSettings {
+    GivenSettings {
+        warmup: Some(WarmUp::Takes(WARM_UP)),
+        within: Some(Share(WITHIN)),
+        max_time: Some(Seconds(SECONDS)),
+        ..GivenSettings::default()
+    }
+}
+
+fn refuse_processes(order: &Order<'_>) -> anyhow::Result<()> {
+    let laptime_bench::Settings { runs, isolate, timeout_ns, .. } = order.settings;
+    if runs > 1 || isolate || timeout_ns.is_some() {
+        let error =
+            anyhow::anyhow!("a profile is of this process: `--runs`, `--isolate` and `--timeout` have no meaning");
+        return Err(Hinted::wrap(error, "leave them out; `laptime bench` has them"));
+    }
+    Ok(())
 }
 
 fn only_case(order: &Order<'_>) -> anyhow::Result<Case> {
@@ -70,21 +103,16 @@ fn only_case(order: &Order<'_>) -> anyhow::Result<Case> {
     cases.pop().context("the plan has no case")
 }
 
-fn settings(order: &Order<'_>, asked: &Asked) -> ProfileSettings {
-    let warmup = match asked.run.warmup {
-        Some(WarmUp::Takes(takes)) => takes,
-        Some(WarmUp::Found) | None => WARM_UP,
+fn settings(order: &Order<'_>) -> ProfileSettings {
+    let warmup = match order.settings.warmup {
+        WarmUp::Takes(takes) => takes,
+        WarmUp::Found => WARM_UP,
     };
-    let _ = order;
-    ProfileSettings {
-        warmup,
-        at_least: asked.run.takes.unwrap_or(LEAST_PAIRS),
-        within: if asked.run.takes.is_some() {
-            f64::INFINITY
-        } else {
-            asked.run.within.map_or(WITHIN, |share| share.0)
-        },
-        at_most_ns: asked.run.max_time.map_or((SECONDS * 1e9) as u64, laptime_bench::Seconds::nanos),
+    match order.settings.stop {
+        Stop::Takes(pairs) => ProfileSettings { warmup, at_least: pairs, within: f64::INFINITY, at_most_ns: u64::MAX },
+        Stop::Interval { within, at_most_ns, .. } => {
+            ProfileSettings { warmup, at_least: LEAST_PAIRS, within, at_most_ns }
+        }
     }
 }
 
@@ -100,7 +128,9 @@ fn record(
     let mut shown = Shown { progress: Progress::new(1, asked.run.quiet), interrupt: app.interrupt.clone() };
     shown.progress.begin(case, 0, 1);
     let recording = laptime_trace::record_to(path)?;
-    let profiled = laptime_bench::profile(order.workload, case, &*device, &settings(order, asked), &mut shown);
+    let aside = Aside::begin();
+    let profiled = laptime_bench::profile(order.workload, case, &*device, &settings(order), &mut shown);
+    drop(aside);
     let recorded = recording.finish().context("the recording was not kept")?;
     Ok((profiled, recorded))
 }
@@ -141,15 +171,27 @@ fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<V
         ("flamegraph.svg", "open in a browser"),
         ("stages.tsv", "the stage tree, for a spreadsheet"),
         ("top.json", "names by own time, for a program"),
+        (PAIRS_FILE, "every pair that the overhead was judged by"),
     ])
+}
+
+/// The pairs in nanoseconds, in the order in which they were taken.
+const PAIRS_FILE: &str = "overhead.tsv";
+
+fn write_pairs(pairs: &[(f64, f64)], folder: &Path) -> anyhow::Result<()> {
+    write_whole(&folder.join(PAIRS_FILE), |out| {
+        writeln!(out, "recorded_ns\tunrecorded_ns")?;
+        pairs.iter().try_for_each(|(recorded, unrecorded)| writeln!(out, "{recorded}\t{unrecorded}"))
+    })?;
+    Ok(())
 }
 
 fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut table = laptime_report::tables::stages(&laptime_analyze::stages(trace));
     let overhead = laptime_analyze::overhead(&profiled.pairs, trace);
     laptime_report::tables::add_overhead(&mut table, &overhead);
-    if overhead.is_too_large() && !asked.place.format.is_for_people() {
-        warn("recording cost more than 1 % of a take");
+    if let Some(cost) = overhead.cost.filter(|_| !asked.place.format.is_for_people()) {
+        say(&format!("recording cost {:+.2} % of a take; {PAIRS_FILE} has every pair", 100.0 * cost.share));
     }
     write_to_screen(&table, asked.place.format.format(), out)
 }

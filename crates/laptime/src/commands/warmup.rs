@@ -5,7 +5,13 @@ use std::io::Write;
 use laptime_bench::{GivenSettings, WarmUp};
 
 use crate::{
-    app::App, asked::Asked, cli::Status, commands::bench, failure::Hinted, output::write_to_screen, session::Session,
+    app::App,
+    asked::Asked,
+    cli::Status,
+    commands::bench,
+    failure::Hinted,
+    output::{warn, write_to_screen},
+    session::Session,
 };
 
 /// Takes in each process, unless asked otherwise: enough to see a level after a warm-up of a third of them.
@@ -33,5 +39,8 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let finished = session.sweep(app, asked.run.quiet)?;
     let answer = laptime_analyze::warmup(&finished.results);
     write_to_screen(&laptime_report::tables::warmup(&answer), asked.place.format.format(), out)?;
+    for result in finished.results.iter().filter(|result| result.measured().is_none()) {
+        warn(&format!("case {} was not measured ({}); it has no row", result.case, result.outcome.word()));
+    }
     bench::end(&finished)
 }

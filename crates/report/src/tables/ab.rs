@@ -1,7 +1,7 @@
 //! The table of two variants.
 
 use laptime_analyze::Ab;
-use laptime_stats::{Level, Origin, Verdict};
+use laptime_stats::{Comparison, Level, Origin, Verdict};
 
 use crate::table::{Cell, Column, Table};
 
@@ -17,16 +17,25 @@ pub fn ab(answer: &Ab) -> Table {
         Column::new("typical_hi_ms", "high").in_unit_of("typical_ms"),
         Column::new("between", "between").drop(1),
         Column::new("within", "within").drop(2),
+        Column::new("difference", "").machine_only(),
+        Column::new("difference_lo", "").machine_only(),
+        Column::new("difference_hi", "").machine_only(),
+        Column::new("noise_floor", "").machine_only(),
+        Column::new("verdict", "").machine_only(),
+        Column::new("reason", "").machine_only(),
     ];
     let mut table = Table::new("variants", columns);
     let comparison = &answer.comparison;
     for (label, (what, level)) in ["A", "B"].into_iter().zip(answer.variants.iter().zip([comparison.a, comparison.b])) {
-        table.push(row(label, what, &level));
+        let mut cells = row(label, what, &level);
+        // The verdict is of B, against A.
+        cells.extend(if label == "A" { [const { Cell::Empty }; 6] } else { judged(comparison) });
+        table.push(cells);
     }
     table.machine_fact("difference", Cell::Number(comparison.difference));
     table.machine_fact("difference_lo", Cell::Number(comparison.interval.low));
     table.machine_fact("difference_hi", Cell::Number(comparison.interval.high));
-    table.machine_fact("floor", Cell::Number(comparison.floor.share));
+    table.machine_fact("noise_floor", Cell::Number(comparison.floor.share));
     table.machine_fact("verdict", Cell::text(word(comparison.verdict)));
     for (label, what) in ["A", "B"].into_iter().zip(&answer.variants) {
         table.note(format!("{label}: `{what}`"));
@@ -50,6 +59,21 @@ fn row(label: &str, what: &str, level: &Level) -> Vec<Cell> {
         nanos(level.interval.high),
         level.between.map(Cell::Share).into(),
         level.within.map(Cell::Share).into(),
+    ]
+}
+
+fn judged(comparison: &Comparison) -> [Cell; 6] {
+    let reason = match comparison.verdict {
+        Verdict::Unclear(reason) => Cell::text(reason.to_string()),
+        _ => Cell::Empty,
+    };
+    [
+        Cell::Number(comparison.difference),
+        Cell::Number(comparison.interval.low),
+        Cell::Number(comparison.interval.high),
+        Cell::Number(comparison.floor.share),
+        Cell::text(word(comparison.verdict)),
+        reason,
     ]
 }
 

@@ -148,7 +148,7 @@ pub fn peaks() -> Peaks {
 }
 
 pub fn settings(runs: u32, warmup: usize) -> Settings {
-    let stop = Stop::Interval { within: 0.02, at_least: 20, at_most_ns: 5_000_000_000 };
+    let stop = Stop::Interval { within: 0.02, at_least: 20, least_ns: 0, at_most_ns: 5_000_000_000 };
     Settings { warmup: WarmUp::Takes(warmup), stop, runs, isolate: false, timeout_ns: None, cold: false }
 }
 

@@ -161,7 +161,8 @@ pub enum Steady {
     Asked,
     /// It ended where the takes became steady.
     Found,
-    /// The takes never became steady: all of them count, and their median is of something that moves.
+    /// The takes never became steady, or became slower: their median is of something that moves. Slow takes before a
+    /// level that did not last may have been left out.
     Never,
     /// There were too few takes to tell.
     Unknown,

@@ -45,6 +45,10 @@ pub enum Stop {
         within: f64,
         /// The takes without which an interval is not believed.
         at_least: usize,
+        /// The time of takes before which it does not stop, however narrow the interval: a few milliseconds may all be
+        /// one mood of the machine.
+        #[serde(default)]
+        least_ns: u64,
         /// The time after which sampling stops anyway.
         at_most_ns: u64,
     },
