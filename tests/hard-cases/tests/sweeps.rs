@@ -173,6 +173,37 @@ fn in_one_process_errors_and_panics_are_rows_too() {
 }
 
 #[test]
+fn what_a_workload_prints_in_this_process_stays_out_of_the_answer() {
+    let place = Place::new();
+    let swept = place.run("bench hard --end noise --takes 2 --warmup 0 --out run --format csv");
+    let out = String::from_utf8(swept.stdout.clone()).unwrap();
+    assert!(out.starts_with("workload,number,end,device,outcome"), "{out}");
+    assert!(err(&swept).contains("a workload may print, even"), "{}", err(&swept));
+}
+
+#[test]
+fn a_dry_run_of_a_stopped_run_shows_what_is_left_and_measures_nothing() {
+    let place = Place::new();
+    let killed = place.command(SWEEP).env("HARD_CASES_KILL_AT", "55").output().unwrap();
+    assert_eq!(killed.status.signal(), Some(9));
+    let before = place.bytes();
+    let dry = place.run("bench --resume run --dry-run --format csv");
+    assert_eq!(String::from_utf8_lossy(&dry.stdout), "number,end\n18,well\n19,well\n");
+    assert_eq!(place.bytes(), before);
+}
+
+#[test]
+fn a_program_of_another_name_tells_unknown_axes_in_the_same_words() {
+    let told = err(&Place::new().run("bench hard --nubmer 1"));
+    assert!(
+        told.contains("error: workload `hard` has no axis `nubmer`") && told.contains("did you mean `number`?"),
+        "{told}"
+    );
+    let told = err(&Place::new().run("bench hrad"));
+    assert!(told.contains("error: there is no workload `hrad`") && told.contains("did you mean `hard`?"), "{told}");
+}
+
+#[test]
 fn runs_are_fresh_processes_and_a_dead_one_is_replaced() {
     let place = Place::new();
     let swept = place.run("bench hard --end well,kill --number 1,2 --takes 2 --warmup 0 --runs 2 --out run");
@@ -204,6 +235,15 @@ fn ctrl_c_stops_after_the_current_take_and_keeps_everything() {
 fn another_plan_or_program_is_not_resumed() {
     let place = Place::new();
     assert_eq!(place.run(SWEEP).status.code(), Some(0));
+    for (flag, expected) in [
+        ("--device cuda", "it is of device `cpu`"),
+        ("--out other", "stays in its folder"),
+        ("--takes 9", "its settings are others"),
+    ] {
+        let other = place.run(&format!("bench --resume run {flag}"));
+        assert_eq!(other.status.code(), Some(2));
+        assert!(err(&other).contains(expected), "{flag}: {}", err(&other));
+    }
     let other = place.run("bench hard --resume run --number 1,2");
     assert_eq!(other.status.code(), Some(2));
     assert!(err(&other).contains("has another plan: its axes have other values"), "{}", err(&other));

@@ -59,6 +59,29 @@ fn two_commands_are_judged_in_turns() {
 }
 
 #[test]
+fn what_a_command_leaves_in_the_background_is_not_waited_for() {
+    let place = Place::new();
+    // The loop in the background holds standard error open until the test ends it.
+    place.write("go_on", "");
+    let left = "(while [ -e go_on ]; do sleep 0.05; done) & true";
+    let said =
+        place.command().args(["ab", "--a", left, "--b", "true", "--runs", "3", "--out", "run"]).output().unwrap();
+    std::fs::remove_file(place.path("go_on")).unwrap();
+    assert!(matches!(said.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&said.stderr));
+}
+
+#[test]
+fn a_row_of_b_has_the_verdict_in_every_format_for_machines() {
+    let place = Place::new();
+    let arguments = ["ab", "--a", "true", "--b", "sleep 0.1", "--runs", "3", "--format", "csv"];
+    let out = place.laptime(arguments).out;
+    let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split(',').collect()).collect();
+    let at = rows[0].iter().position(|key| *key == "verdict").unwrap();
+    assert_eq!((rows[1][at], rows[2][at]), ("", "slower"), "{out}");
+    assert!(place.path("runs").read_dir().unwrap().all(|run| run.unwrap().path().join("run.json").is_file()));
+}
+
+#[test]
 fn two_variants_of_a_workload_run_in_fresh_processes() {
     let place = Place::new();
     let variant = "matmul --size 8 --threads 1 --takes 3 --warmup 0";
