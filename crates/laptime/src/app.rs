@@ -59,6 +59,7 @@ impl App {
                     std::process::exit(130);
                 }
                 interrupt.ask();
+                crate::output::say("\nstopping after the current take; Ctrl-C again stops at once");
             });
             // Without a handler Ctrl-C ends the program as it always did; finished cases are on the disk.
             drop(listening);

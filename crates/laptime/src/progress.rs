@@ -18,17 +18,14 @@ impl Progress {
         let is_shown = !is_quiet && std::io::stderr().is_terminal();
         let target = if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(cases as u64), target);
-        let style = "{bar:20} {pos}/{len}  {wide_msg} {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style.progress_chars("━╸ "));
-        }
+        draw_as(&bar, "{bar:16} {pos}/{len}  {wide_msg}");
         Self { bar, case: String::new(), takes: 0 }
     }
 
     /// A case begins.
     pub fn begin(&mut self, case: &Case, run: u32, runs: u32) {
-        let process = if runs > 1 { format!(" · process {} of {runs}", run + 1) } else { String::new() };
-        self.case = format!("{case}{process}");
+        let process = if runs > 1 { format!("{} of {runs}: ", run + 1) } else { String::new() };
+        self.case = format!("{process}{case}");
         self.takes = 0;
         self.bar.set_message(self.case.clone());
     }
@@ -39,8 +36,11 @@ impl Progress {
         self.bar.set_message(format!("{} · {} takes", self.case, self.takes));
     }
 
-    /// A case is done.
+    /// A case is done. From the first one on the time that is left can be told.
     pub fn done(&mut self) {
+        if self.bar.position() == 0 {
+            draw_as(&self.bar, "{bar:16} {pos}/{len}  {wide_msg} {eta} left");
+        }
         self.bar.inc(1);
     }
 
@@ -58,6 +58,12 @@ impl Progress {
         } else {
             self.bar.println(line);
         }
+    }
+}
+
+fn draw_as(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("━╸ "));
     }
 }
 
