@@ -1,0 +1,50 @@
+//! A workload that laptime does not know, in its commands and formats.
+#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+
+use std::process::Command;
+
+/// Runs the program in a folder; gives what it said and how it ended.
+fn run(folder: &tempfile::TempDir, line: &str) -> (String, Option<i32>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_laptime-example-custom-workload"));
+    command.args(line.split(' ')).current_dir(folder.path()).env("LAPTIME_HOME", folder.path()).env("COLUMNS", "140");
+    let output = command.output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
+}
+
+#[test]
+fn it_is_listed_with_its_metrics() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(run(&folder, "list").0.contains("tokenize"));
+    assert!(run(&folder, "list tokenize").0.contains("tok_s"));
+}
+
+#[test]
+fn its_metrics_stand_in_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    for format in ["text", "md", "csv", "tsv", "json", "jsonl"] {
+        let (said, status) = run(&folder, &format!("bench tokenize --kib 16 --takes 5 --format {format}"));
+        assert_eq!(status, Some(0), "{format}: {said}");
+        assert!(said.contains("tok_s") && said.contains("bytes_a_token"), "{format}: {said}");
+    }
+}
+
+#[test]
+fn its_runs_are_compared_by_a_metric_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    for side in ["a", "b"] {
+        assert_eq!(run(&folder, &format!("bench tokenize --kib 16 --takes 5 --runs 3 --out {side}")).1, Some(0));
+    }
+    let (said, status) = run(&folder, "compare a b --metric tok_s");
+    assert!(matches!(status, Some(0 | 1)) && said.contains("1 case compared"), "{said}");
+}
+
+#[test]
+fn its_stages_are_profiled_and_its_variants_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (said, status) = run(&folder, "profile tokenize --kib 16 --takes 10");
+    assert!(status == Some(0) && said.contains("split") && said.contains("Recording cost"), "{said}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_laptime-example-custom-workload"));
+    let variants = ["--a", "tokenize --kib 16 --takes 3", "--b", "tokenize --kib 64 --takes 3"];
+    let judged = command.arg("ab").args(variants).args(["--runs", "4"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(judged.status.code(), Some(1), "four times the text is slower");
+}
