@@ -5,6 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use laptime_probe::stage;
 use laptime_stats::{Steadiness, steadiness};
 use laptime_trace::run::{Case, Measured, Metric, Outcome, Settings, Steady, StopReason, WarmUp};
 
@@ -39,14 +40,10 @@ fn prepare_and_take(
     sink: &mut dyn Sink,
     taken: &mut Taken,
 ) -> anyhow::Result<Result<StopReason, Box<Outcome>>> {
-    let start = device.now();
-    let mut take = match workload.prepare(case, device)?.ready() {
+    let mut take = match prepare(workload, case, device, taken)? {
         Ok(take) => take,
         Err(outcome) => return Ok(Err(outcome)),
     };
-    device.synchronise()?;
-    taken.measured.prepare_ns = device.now().saturating_sub(start).0;
-    taken.measured.work = take.work();
     if !settings.cold {
         check(&mut *take, device, taken)?;
     }
@@ -57,7 +54,28 @@ fn prepare_and_take(
     Ok(Ok(stopped))
 }
 
-fn check(take: &mut dyn Take, device: &dyn Device, taken: &mut Taken) -> anyhow::Result<()> {
+/// Prepares a case and keeps how long that took; what cannot run is an outcome.
+pub(crate) fn prepare<'a>(
+    workload: &'a dyn Workload,
+    case: &Case,
+    device: &'a dyn Device,
+    taken: &mut Taken,
+) -> anyhow::Result<Result<Box<dyn Take + 'a>, Box<Outcome>>> {
+    let _stage = stage!("prepare");
+    let start = device.now();
+    let take = match workload.prepare(case, device)?.ready() {
+        Ok(take) => take,
+        Err(outcome) => return Ok(Err(outcome)),
+    };
+    device.synchronise()?;
+    taken.measured.prepare_ns = device.now().saturating_sub(start).0;
+    taken.measured.work = take.work();
+    Ok(Ok(take))
+}
+
+/// Checks the result of a case once and keeps how long that took.
+pub(crate) fn check(take: &mut dyn Take, device: &dyn Device, taken: &mut Taken) -> anyhow::Result<()> {
+    let _stage = stage!("check");
     let start = device.now();
     take.check()?;
     device.synchronise()?;

@@ -8,7 +8,7 @@ use laptime_trace::{
 };
 
 use crate::{
-    measure::{Taken, guarded, take_one},
+    measure::{Taken, check, guarded, prepare, take_one},
     sink::Sink,
     stop::is_looked_at,
     workload::{Device, Take, Workload},
@@ -59,38 +59,11 @@ pub fn profile(
             Ok(take) => take,
             Err(outcome) => return Ok(Err(outcome)),
         };
+        check(&mut *take, device, &mut taken)?;
         warm_up(&mut *take, device, settings, sink, &mut taken)?;
         take_pairs(&mut *take, device, settings, sink, &mut taken, &mut pairs).map(Ok)
     });
     Profiled { outcome: taken.outcome(ended, device), pairs }
-}
-
-fn prepare<'a>(
-    workload: &'a dyn Workload,
-    case: &Case,
-    device: &'a dyn Device,
-    taken: &mut Taken,
-) -> anyhow::Result<Result<Box<dyn Take + 'a>, Box<Outcome>>> {
-    let start = device.now();
-    let prepared = {
-        let _stage = stage!("prepare");
-        workload.prepare(case, device)?
-    };
-    let mut take = match prepared.ready() {
-        Ok(take) => take,
-        Err(outcome) => return Ok(Err(outcome)),
-    };
-    device.synchronise()?;
-    taken.measured.prepare_ns = device.now().saturating_sub(start).0;
-    taken.measured.work = take.work();
-    let start = device.now();
-    {
-        let _stage = stage!("check");
-        take.check()?;
-        device.synchronise()?;
-    }
-    taken.measured.check_ns = device.now().saturating_sub(start).0;
-    Ok(Ok(take))
 }
 
 fn warm_up(
