@@ -8,15 +8,22 @@ mod by_case;
 mod cases;
 mod compare;
 mod device_time;
+mod devices;
 mod differences;
 mod doctor;
 mod doubt;
 mod doubts;
 mod figures;
+mod finding;
+mod fleet;
+mod group;
+mod host;
 mod intervals;
+mod lap_unit;
 mod limits;
 mod overhead;
 mod overview;
+mod repeats;
 mod stages;
 mod top;
 mod units;
@@ -32,6 +39,10 @@ pub use self::{
     doubt::Doubt,
     doubts::{Told, doubts},
     figures::Figures,
+    finding::Finding,
+    fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
+    group::Group,
+    lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},
     limits::{Bound, Limits},
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overview::{Overview, Waits, overview},

@@ -6,6 +6,7 @@ pub mod compare;
 pub mod completions;
 pub mod convert;
 pub mod doctor;
+pub mod fleet;
 pub mod list;
 pub mod man;
 pub mod peaks;

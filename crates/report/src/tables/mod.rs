@@ -5,6 +5,7 @@ mod axes;
 mod cases;
 mod compare;
 mod doctor;
+mod fleet;
 mod overhead;
 mod overview;
 mod peaks;
@@ -14,6 +15,6 @@ mod troubles;
 mod warmup;
 
 pub use self::{
-    ab::ab, cases::cases, compare::compare, doctor::doctor, overhead::add_overhead, peaks::peaks, stages::stages,
-    top::top, warmup::warmup,
+    ab::ab, cases::cases, compare::compare, doctor::doctor, fleet::fleet, overhead::add_overhead, peaks::peaks,
+    stages::stages, top::top, warmup::warmup,
 };

@@ -1,0 +1,141 @@
+//! What a thread of the host was doing at a moment.
+
+use std::collections::{BinaryHeap, HashMap};
+
+use laptime_trace::{SpanId, Trace, TrackId};
+
+/// The spans of each thread by lane, to be asked by time.
+#[derive(Debug)]
+pub struct Host<'a> {
+    trace: &'a Trace,
+    /// Spans of each lane in order of start, by track.
+    lanes: HashMap<TrackId, Vec<Vec<SpanId>>>,
+}
+
+impl<'a> Host<'a> {
+    /// Prepares the threads that are asked for.
+    pub fn of(trace: &'a Trace, tracks: impl IntoIterator<Item = TrackId>) -> Self {
+        let mut host = Self { trace, lanes: HashMap::new() };
+        for track in tracks {
+            host.lanes.entry(track).or_insert_with(|| {
+                let mut lanes: Vec<Vec<SpanId>> = Vec::new();
+                for span in trace.spans_on(track) {
+                    let lane = span.lane as usize;
+                    if lanes.len() <= lane {
+                        lanes.resize_with(lane + 1, Vec::new);
+                    }
+                    lanes[lane].push(span.id);
+                }
+                lanes
+            });
+        }
+        host
+    }
+
+    /// The innermost span of a thread at a moment; where lanes overlap, the one that began last.
+    pub fn doing(&self, track: TrackId, moment: u64) -> Option<SpanId> {
+        let lanes = self.lanes.get(&track)?;
+        lanes.iter().filter_map(|lane| self.open_at(lane, moment)).max_by_key(|id| self.trace.span(*id).start)
+    }
+
+    /// The innermost span of a lane that is open at a moment.
+    fn open_at(&self, lane: &[SpanId], moment: u64) -> Option<SpanId> {
+        let after = lane.partition_point(|id| self.trace.span(*id).start.0 <= moment);
+        let last = lane[after.checked_sub(1)?];
+        let around = std::iter::successors(Some(last), |id| self.trace.span(*id).parent);
+        let mut around = around.skip_while(|id| self.trace.span(*id).end().0 <= moment);
+        around.next()
+    }
+
+    /// Splits a stretch of a thread by its innermost span: each part with its span, or none where nothing was open.
+    ///
+    /// The parts are in order and together as long as the stretch.
+    pub fn doing_within(&self, track: TrackId, from: u64, to: u64) -> Vec<(Option<SpanId>, u64, u64)> {
+        let mut parts: Vec<(Option<SpanId>, u64, u64)> = Vec::new();
+        let mut open = BinaryHeap::new();
+        let starting = self.starting(track, from, to, &mut open);
+        let mut at = from;
+        let mut starting = starting.into_iter().peekable();
+        while at < to {
+            while let Some((start, id)) = starting.next_if(|(start, _)| *start <= at) {
+                open.push((start, id));
+            }
+            while open.peek().is_some_and(|(_, id)| self.trace.span(*id).end().0 <= at) {
+                open.pop();
+            }
+            let inner = open.peek().map(|(_, id)| *id);
+            let until = inner.map_or(to, |id| self.trace.span(id).end().0).min(to);
+            let until = starting.peek().map_or(until, |(start, _)| until.min(*start));
+            match parts.last_mut() {
+                Some(last) if last.0 == inner => last.2 = until,
+                _ => parts.push((inner, at, until)),
+            }
+            at = until;
+        }
+        parts
+    }
+
+    /// The spans that begin within a stretch, in order; those open at its beginning go to `open`.
+    fn starting(&self, track: TrackId, from: u64, to: u64, open: &mut BinaryHeap<(u64, SpanId)>) -> Vec<(u64, SpanId)> {
+        let mut starting = Vec::new();
+        for lane in self.lanes.get(&track).into_iter().flatten() {
+            let begin = |id: &SpanId| self.trace.span(*id).start.0;
+            if let Some(inner) = self.open_at(lane, from) {
+                let around = std::iter::successors(Some(inner), |id| self.trace.span(*id).parent);
+                open.extend(around.map(|id| (begin(&id), id)));
+            }
+            let first = lane.partition_point(|id| begin(id) <= from);
+            let last = lane.partition_point(|id| begin(id) < to);
+            starting.extend(lane[first..last.max(first)].iter().map(|id| (begin(id), *id)));
+        }
+        starting.sort_unstable();
+        starting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_trace::{Nanos, TraceBuilder};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_stretch_is_split_by_the_innermost_span() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        builder.span(main, Nanos(0), Nanos(100), "outer", "");
+        builder.span(main, Nanos(20), Nanos(30), "inner", "");
+        builder.span(main, Nanos(110), Nanos(10), "next", "");
+        let trace = builder.build().unwrap();
+        let host = Host::of(&trace, [main]);
+        let name = |id: Option<SpanId>| id.map_or("-", |id| trace.span(id).name);
+        let parts = host.doing_within(main, 10, 115);
+        let shown: Vec<_> = parts.iter().map(|(id, from, to)| (name(*id), *from, *to)).collect();
+        let expected = [("outer", 10, 20), ("inner", 20, 50), ("outer", 50, 100), ("-", 100, 110), ("next", 110, 115)];
+        assert_eq!(shown, expected);
+        assert_eq!([5, 30, 105].map(|at| name(host.doing(main, at))), ["outer", "inner", "-"]);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_as_long_as_the_stretch_and_agree_with_asking_each_moment(
+            spans in prop::collection::vec((0_u64..60, 0_u64..30), 0..12), from in 0_u64..80, length in 0_u64..40,
+        ) {
+            let mut builder = TraceBuilder::default();
+            let main = builder.thread(1, 1, "main");
+            for (at, (start, length)) in spans.iter().enumerate() {
+                builder.span(main, Nanos(*start), Nanos(*length), &format!("s{at}"), "");
+            }
+            let trace = builder.build().unwrap();
+            let host = Host::of(&trace, [main]);
+            let parts = host.doing_within(main, from, from + length);
+            prop_assert_eq!(parts.iter().map(|(_, from, to)| to - from).sum::<u64>(), length);
+            for (id, start, end) in parts {
+                for moment in start..end {
+                    let begun = |id: Option<SpanId>| id.map(|id| trace.span(id).start);
+                    prop_assert_eq!(begun(host.doing(main, moment)), begun(id));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Which unit of a trace repeats: named by the user, marked by the program, or found.
+
+use std::collections::HashMap;
+
+use laptime_trace::{Activity, LAP, Nanos, Span, SpanId, Trace, TrackId};
+
+use crate::{devices::Devices, repeats::repeats};
+
+/// The repeating unit of a trace and its turns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LapUnit {
+    /// Its name; digits that count are written `*`.
+    pub name: String,
+    /// Where it comes from.
+    pub source: LapSource,
+    /// Its turns in order of time; they do not overlap.
+    pub laps: Vec<LapTime>,
+    /// Other units that could be asked for, with how often they turn.
+    pub others: Vec<(String, u64)>,
+}
+
+/// One turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LapTime {
+    /// What it is called: its name, with its number where it has one.
+    pub label: String,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// Its span on the host; none where laps were found on a device.
+    pub span: Option<SpanId>,
+}
+
+/// Where laps come from, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LapSource {
+    /// The user named them.
+    Named,
+    /// The program marked them with `lap!`.
+    Lap,
+    /// The profiler's steps.
+    Step,
+    /// Ranges that repeat: NVTX, annotations, stages.
+    Range,
+    /// A sequence of kernels that repeats.
+    Kernels,
+}
+
+impl LapSource {
+    /// The source in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Named => "named",
+            Self::Lap => "laps that the program marked",
+            Self::Step => "steps of the profiler",
+            Self::Range => "ranges that repeat",
+            Self::Kernels => "a sequence of kernels that repeats",
+        }
+    }
+}
+
+/// Why there are no laps.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NoLaps {
+    /// Nothing has the name that was asked for; these repeat.
+    NoSuchName {
+        /// The name.
+        name: String,
+        /// What could be asked for, with how often it occurs.
+        known: Vec<(String, u64)>,
+    },
+    /// Nothing repeats.
+    NothingRepeats,
+}
+
+/// Ranges repeat from this many on.
+const LEAST_RANGES: usize = 3;
+
+/// Steps of the profiler count from this many on.
+const LEAST_STEPS: usize = 2;
+
+/// The share of the trace, from the first turn to the last, that a unit of ranges must span.
+const LEAST_EXTENT: f64 = 0.5;
+
+/// The share of that stretch that the turns themselves must cover.
+const LEAST_COVER: f64 = 0.5;
+
+/// Units that are offered beside the chosen one.
+const OFFERED: usize = 5;
+
+impl LapUnit {
+    /// The turn that a moment lies in, by its place.
+    pub fn at(&self, moment: u64) -> Option<usize> {
+        let after = self.laps.partition_point(|lap| lap.start <= moment);
+        let last = after.checked_sub(1)?;
+        (moment < self.laps[last].end).then_some(last)
+    }
+
+    /// The turn that a span of a device belongs to: that of the call behind it where turns are the host's.
+    pub fn of_work(&self, trace: &Trace, start: u64, launch: Option<SpanId>) -> Option<usize> {
+        match launch.filter(|_| self.source != LapSource::Kernels) {
+            Some(launch) => self.at(trace.span(launch).start.0),
+            None => self.at(start),
+        }
+    }
+}
+
+/// Finds the repeating unit: the one that is named, else laps of the program, steps of the profiler, ranges that
+/// repeat and cover most of the trace, a sequence of kernels that repeats.
+pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Result<LapUnit, NoLaps> {
+    let families = families(trace, &devices.activities);
+    if let Some(wanted) = wanted {
+        return named(trace, &families, wanted);
+    }
+    let wall = trace.bounds().map_or(0, |(first, last)| last.saturating_sub(first).0);
+    let found = families.iter().find(|family| family.is_unit(trace, wall));
+    let unit = match found {
+        Some(family) => Some(family.unit(trace, &families, family.source)),
+        None => repeats(trace, devices).map(|(name, laps)| LapUnit {
+            name,
+            source: LapSource::Kernels,
+            laps,
+            others: offered(&families, None),
+        }),
+    };
+    unit.ok_or(NoLaps::NothingRepeats)
+}
+
+fn named(trace: &Trace, families: &[Family], wanted: &str) -> Result<LapUnit, NoLaps> {
+    let same = |family: &&Family| family.name == wanted || family.name == counted(wanted);
+    let begins = |family: &&Family| family.name.trim_end_matches(['*', '#', ' ', '_', '=', ':', '-']) == wanted;
+    let family = families.iter().find(same).or_else(|| families.iter().find(begins));
+    match family {
+        Some(family) => Ok(family.unit(trace, families, LapSource::Named)),
+        None => Err(NoLaps::NoSuchName { name: wanted.to_owned(), known: offered(families, None) }),
+    }
+}
+
+fn offered(families: &[Family], chosen: Option<&str>) -> Vec<(String, u64)> {
+    let others = families.iter().filter(|family| Some(family.name.as_str()) != chosen && family.spans.len() > 1);
+    others.map(|family| (family.name.clone(), family.spans.len() as u64)).take(OFFERED).collect()
+}
+
+/// Spans of one name on one thread, whatever number the name counts with.
+#[derive(Debug)]
+struct Family {
+    name: String,
+    source: LapSource,
+    spans: Vec<SpanId>,
+    /// The time of all its spans.
+    covered: u64,
+}
+
+impl Family {
+    /// Whether it may be the unit of a trace without being named.
+    fn is_unit(&self, trace: &Trace, wall: u64) -> bool {
+        match self.source {
+            LapSource::Lap | LapSource::Step => self.spans.len() >= LEAST_STEPS,
+            _ => {
+                let (Some(first), Some(last)) = (self.spans.first(), self.spans.last()) else { return false };
+                let extent = trace.span(*last).end().0.saturating_sub(trace.span(*first).start.0) as f64;
+                let is_long = extent >= LEAST_EXTENT * wall as f64;
+                self.spans.len() >= LEAST_RANGES && is_long && self.covered as f64 >= LEAST_COVER * extent
+            }
+        }
+    }
+
+    fn unit(&self, trace: &Trace, families: &[Self], source: LapSource) -> LapUnit {
+        let laps = self.spans.iter().enumerate().map(|(at, id)| {
+            let span = trace.span(*id);
+            LapTime { label: label(&span, at), start: span.start.0, end: span.end().0, span: Some(*id) }
+        });
+        let others = offered(families, Some(&self.name));
+        LapUnit { name: self.name.clone(), source, laps: laps.collect(), others }
+    }
+}
+
+/// The name of one turn: a field that counts, a number in its name, or its place.
+fn label(span: &Span<'_>, at: usize) -> String {
+    if span.name.bytes().any(|byte| byte.is_ascii_digit()) {
+        return span.name.to_owned();
+    }
+    let counts = |(_, value): &(&str, laptime_trace::Value<'_>)| matches!(value, laptime_trace::Value::Int(_));
+    match span.fields.iter().find(counts) {
+        Some((_, laptime_trace::Value::Int(number))) => format!("{} {number}", span.name),
+        _ => format!("{} {at}", span.name),
+    }
+}
+
+/// Runs of digits in a name are what it counts with.
+pub fn counted(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for letter in name.chars() {
+        if !letter.is_ascii_digit() {
+            text.push(letter);
+        } else if !text.ends_with('*') {
+            text.push('*');
+        }
+    }
+    text
+}
+
+/// The units that a trace might have, best source first, then those that cover most time.
+fn families(trace: &Trace, activities: &[Activity]) -> Vec<Family> {
+    let mut names: HashMap<laptime_trace::NameId, String> = HashMap::new();
+    let mut places: HashMap<(TrackId, LapSource, String), usize> = HashMap::new();
+    let mut found: Vec<Family> = Vec::new();
+    for span in trace.spans() {
+        let is_device = trace.track(span.track).kind.is_device();
+        if is_device || activities[span.id.index()] != Activity::Stage {
+            continue;
+        }
+        let name = names.entry(trace.span_name(span.id)).or_insert_with(|| counted(span.name)).clone();
+        let source = source_of(&span, &name);
+        let place = *places.entry((span.track, source, name.clone())).or_insert(found.len());
+        if place == found.len() {
+            found.push(Family { name, source, spans: Vec::new(), covered: 0 });
+        }
+        found[place].add(trace, &span);
+    }
+    // The thread where a unit covers most time stands for it.
+    found.sort_by(|a, b| (a.source, b.covered, &a.name).cmp(&(b.source, a.covered, &b.name)));
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|family| seen.insert((family.source, family.name.clone())));
+    found
+}
+
+impl Family {
+    /// Adds a span, unless it lies within the last one: a unit inside itself turns once.
+    fn add(&mut self, trace: &Trace, span: &Span<'_>) {
+        let reached = self.spans.last().map_or(Nanos(0), |last| trace.span(*last).end());
+        if self.spans.is_empty() || span.start >= reached {
+            self.spans.push(span.id);
+            self.covered += span.duration.0;
+        }
+    }
+}
+
+fn source_of(span: &Span<'_>, name: &str) -> LapSource {
+    match span.category {
+        LAP => LapSource::Lap,
+        _ if name == "ProfilerStep#*" => LapSource::Step,
+        _ => LapSource::Range,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::devices;
+    use laptime_trace::{TraceBuilder, activity::category};
+
+    fn unit(builder: TraceBuilder, wanted: Option<&str>) -> Result<LapUnit, NoLaps> {
+        let trace = builder.build().unwrap();
+        lap_unit(&trace, &devices(&trace), wanted)
+    }
+
+    #[test]
+    fn laps_of_the_program_come_before_steps_and_ranges() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        for step in 0..4 {
+            builder.span(main, Nanos(step * 100), Nanos(100), &format!("ProfilerStep#{step}"), category::USER);
+            builder.span(main, Nanos(step * 100 + 10), Nanos(50), "token", LAP);
+        }
+        let found = unit(builder, None).unwrap();
+        assert_eq!((found.name.as_str(), found.source, found.laps.len()), ("token", LapSource::Lap, 4));
+        assert_eq!(found.others, [("ProfilerStep#*".to_owned(), 4)]);
+    }
+
+    #[test]
+    fn steps_are_counted_by_the_number_in_their_name() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        for step in 5..7 {
+            builder.span(main, Nanos(step * 100), Nanos(100), &format!("ProfilerStep#{step}"), category::USER);
+        }
+        let found = unit(builder, None).unwrap();
+        let labels: Vec<_> = found.laps.iter().map(|lap| lap.label.as_str()).collect();
+        assert_eq!((found.name.as_str(), labels), ("ProfilerStep#*", vec!["ProfilerStep#5", "ProfilerStep#6"]));
+        assert_eq!([499, 500, 599, 600, 700].map(|at| found.at(at)), [None, Some(0), Some(0), Some(1), None]);
+    }
+
+    #[test]
+    fn a_range_that_covers_little_is_no_unit_unless_it_is_named() {
+        let trace = |length: u64| {
+            let mut builder = TraceBuilder::default();
+            let main = builder.thread(1, 1, "main");
+            for step in 0..3 {
+                builder.span(main, Nanos(step * 100), Nanos(length), &format!("iteration {step}"), category::NVTX);
+            }
+            builder
+        };
+        assert_eq!(unit(trace(20), None), Err(NoLaps::NothingRepeats));
+        assert_eq!(unit(trace(60), None).unwrap().source, LapSource::Range);
+        for name in ["iteration *", "iteration 1", "iteration"] {
+            assert_eq!(unit(trace(20), Some(name)).unwrap().source, LapSource::Named, "{name}");
+        }
+        let known = vec![("iteration *".to_owned(), 3)];
+        assert_eq!(unit(trace(20), Some("tok")), Err(NoLaps::NoSuchName { name: "tok".to_owned(), known }));
+    }
+
+    #[test]
+    fn a_lap_with_a_field_is_called_by_it() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        for token in 0..2_u64 {
+            let lap = builder.span(main, Nanos(token * 100), Nanos(90), "decode", LAP);
+            builder.span_field(lap, "token", 7 + token as i64);
+        }
+        let labels: Vec<_> = unit(builder, None).unwrap().laps.into_iter().map(|lap| lap.label).collect();
+        assert_eq!(labels, ["decode 7", "decode 8"]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Several traces as one input: one row each, with the odd one out named.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use laptime_analyze::{Figure, Fleet, FleetRow};
+use laptime_trace::Trace;
+
+use crate::{
+    cli::Status,
+    failure::Hinted,
+    output::{OutputArgs, read_trace, warn},
+};
+
+/// The traces to read
+#[derive(Debug, clap::Args)]
+pub struct TracesArgs {
+    /// Trace to read: torch.profiler or Chrome JSON, Nsight Systems SQLite, `.pftrace`; several give one row each
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+}
+
+impl TracesArgs {
+    /// The trace, if there is just one.
+    pub fn single(&self) -> Option<&Path> {
+        match self.traces.as_slice() {
+            [one] => Some(one),
+            _ => None,
+        }
+    }
+}
+
+/// The figures of one device of a trace, or of the trace as a whole.
+pub struct Row {
+    /// The device, where the trace has several.
+    pub device: Option<String>,
+    /// The figures.
+    pub values: Vec<Option<f64>>,
+}
+
+/// Reads traces one after another, so that one at a time is in memory, and sets their figures side by side.
+///
+/// A trace that cannot be read is told and left out; the answer of the others is written, and then the command fails.
+pub fn run(
+    question: &'static str,
+    args: &TracesArgs,
+    output: &OutputArgs,
+    figures: &[Figure],
+    mut rows_of: impl FnMut(&Trace) -> anyhow::Result<Vec<Row>>,
+    out: &mut dyn Write,
+) -> anyhow::Result<Status> {
+    let mut rows: Vec<FleetRow> = Vec::new();
+    let mut failed = 0;
+    for (path, label) in args.traces.iter().zip(labels(&args.traces)) {
+        let read = read_trace(path).and_then(|trace| Ok((trace.metadata.rank(), rows_of(&trace)?)));
+        match read {
+            Ok((rank, found)) => rows.extend(found.into_iter().map(|row| FleetRow {
+                label: label.clone(),
+                rank,
+                device: row.device,
+                values: row.values,
+            })),
+            Err(error) => {
+                warn(&format!("{error:#}; it is left out"));
+                failed += 1;
+            }
+        }
+    }
+    output.write(&laptime_report::tables::fleet(question, &Fleet::of(figures, rows)), out)?;
+    if failed == 0 {
+        return Ok(Status::Done);
+    }
+    let error = anyhow::anyhow!("{failed} of {} traces could not be read", args.traces.len());
+    Err(Hinted::wrap(error, "the warnings above say why; the table is of the others"))
+}
+
+/// What each trace is called: its path less what all paths begin with.
+fn labels(paths: &[PathBuf]) -> Vec<String> {
+    let shared = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
+    let shared = shared.ancestors().find(|folder| paths.iter().all(|path| path.starts_with(folder)));
+    let shared = shared.unwrap_or(Path::new(""));
+    paths.iter().map(|path| path.strip_prefix(shared).unwrap_or(path).display().to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_are_called_by_what_differs() {
+        let called = |paths: &[&str]| labels(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(called(&["a/rank-0.json", "a/rank-1.json"]), ["rank-0.json", "rank-1.json"]);
+        assert_eq!(called(&["runs/x/trace.json", "runs/y/trace.json"]), ["x/trace.json", "y/trace.json"]);
+        assert_eq!(called(&["one.json", "/tmp/two.json"]), ["one.json", "/tmp/two.json"]);
+    }
+}
