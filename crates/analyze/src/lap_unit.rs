@@ -13,6 +13,8 @@ pub struct LapUnit {
     pub name: String,
     /// Where it comes from.
     pub source: LapSource,
+    /// The kernels of a turn, where it was found as a sequence of them.
+    pub kernels: Option<u64>,
     /// Its turns in order of time; they do not overlap.
     pub laps: Vec<LapTime>,
     /// Other units that could be asked for, with how often they turn.
@@ -117,9 +119,10 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
     let found = families.iter().find(|family| family.is_unit(trace, wall));
     let unit = match found {
         Some(family) => Some(family.unit(trace, &families, family.source)),
-        None => repeats(trace, devices).map(|(name, laps)| LapUnit {
-            name,
+        None => repeats(trace, devices).map(|(kernels, laps)| LapUnit {
+            name: format!("sequence of {kernels} kernels"),
             source: LapSource::Kernels,
+            kernels: Some(kernels as u64),
             laps,
             others: offered(&families, None),
         }),
@@ -172,7 +175,7 @@ impl Family {
             LapTime { label: label(&span, at), start: span.start.0, end: span.end().0, span: Some(*id) }
         });
         let others = offered(families, Some(&self.name));
-        LapUnit { name: self.name.clone(), source, laps: laps.collect(), others }
+        LapUnit { name: self.name.clone(), source, kernels: None, laps: laps.collect(), others }
     }
 }
 

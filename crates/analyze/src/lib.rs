@@ -4,6 +4,7 @@
 //! doubt says itself, in a sentence.
 
 mod ab;
+mod account;
 mod by_case;
 mod cases;
 mod compare;
@@ -16,6 +17,7 @@ mod doubts;
 mod figures;
 mod finding;
 mod fleet;
+mod gaps;
 mod group;
 mod host;
 mod intervals;
@@ -28,9 +30,11 @@ mod stages;
 mod top;
 mod units;
 mod warmup;
+mod waterfall;
 
 pub use self::{
     ab::{Ab, ab},
+    account::{Account, Accounts, By, Dividing, LapsHeld, NoAccount, Owner, Part, PartKind, accounts},
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, cases},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
@@ -49,4 +53,5 @@ pub use self::{
     stages::{Per, Stage, Stages, stages},
     top::{Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
+    waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},
 };

@@ -63,6 +63,23 @@ pub(crate) fn amount(value: u64, unit: Unit) -> String {
     number(value as f64 / unit.size as f64, decimals)
 }
 
+/// Writes a difference of stored amounts in a unit, with its sign.
+pub(crate) fn signed_amount(value: i64, unit: Unit) -> String {
+    let text = amount(value.unsigned_abs(), unit);
+    match value {
+        0 => text,
+        _ if text.starts_with('<') => {
+            if value > 0 {
+                text
+            } else {
+                format!(">-{}", &text[1..])
+            }
+        }
+        1.. => format!("+{text}"),
+        _ => format!("-{text}"),
+    }
+}
+
 /// Writes a share of 1 as per cent, without the sign.
 pub(crate) fn per_cent(share: f64) -> String {
     number(share * 100.0, 1)

@@ -131,6 +131,7 @@ impl Scale {
     fn of<'a>(cells: impl Iterator<Item = &'a Cell> + Clone) -> Self {
         let times = cells.clone().filter_map(|cell| match cell {
             Cell::Nanos(nanos) => Some(*nanos),
+            Cell::Shift(nanos) => Some(nanos.unsigned_abs()),
             _ => None,
         });
         let sizes = cells.clone().filter_map(|cell| match cell {
@@ -146,7 +147,7 @@ impl Scale {
 
     fn unit_name(&self, cell: &Cell) -> Option<&'static str> {
         match cell {
-            Cell::Nanos(_) => Some(self.time.name),
+            Cell::Nanos(_) | Cell::Shift(_) => Some(self.time.name),
             Cell::Bytes(_) => Some(self.size.name),
             Cell::Share(_) | Cell::Change(_) => Some("%"),
             _ => None,
@@ -162,6 +163,7 @@ impl Scale {
             Cell::Whole(number) => number.to_string(),
             Cell::Number(number) => figures::plain(*number, self.is_whole),
             Cell::Nanos(nanos) => figures::amount(*nanos, self.time),
+            Cell::Shift(nanos) => figures::signed_amount(*nanos, self.time),
             Cell::Share(share) => figures::per_cent(*share),
             Cell::Change(change) => figures::signed_per_cent(*change),
             Cell::Bytes(bytes) => figures::amount(*bytes, self.size),
@@ -211,6 +213,12 @@ mod tests {
     #[test]
     fn values_to_be_compared_share_a_unit() {
         assert_eq!(in_one_unit([Cell::Nanos(84_000_000), Cell::Nanos(3_000_000)]), ["84.00 ms", "3.000 ms"]);
+    }
+
+    #[test]
+    fn a_shift_shows_its_sign_and_takes_the_unit_of_times() {
+        assert_eq!(in_one_unit([Cell::Nanos(84_000_000), Cell::Shift(3_000_000)]), ["84.00 ms", "+3.000 ms"]);
+        assert_eq!([Cell::Shift(-5_300), Cell::Shift(0)].each_ref().map(single), ["-5,300 ns", "0 ns"]);
     }
 
     #[test]

@@ -32,6 +32,10 @@ impl<'a> From<&'a Cell> for Machine<'a> {
             Cell::Whole(number) => Self::Digits(number.to_string()),
             Cell::Number(number) | Cell::Share(number) | Cell::Change(number) => Self::Digits(shortest(*number)),
             Cell::Nanos(nanos) => Self::Digits(milliseconds(*nanos)),
+            Cell::Shift(nanos) => {
+                let sign = if *nanos < 0 { "-" } else { "" };
+                Self::Digits(format!("{sign}{}", milliseconds(nanos.unsigned_abs())))
+            }
         }
     }
 }
@@ -90,6 +94,12 @@ mod tests {
         let nanos = [0, 1, 1_234_567, 1_500_000, 42_000_000, u64::MAX];
         let expected = ["0", "0.000001", "1.234567", "1.5", "42", "18446744073709.551615"];
         assert_eq!(nanos.map(milliseconds), expected);
+    }
+
+    #[test]
+    fn a_shift_keeps_its_sign() {
+        let shown = [-1_500_000, 0, 250_000].map(|nanos| Machine::from(&Cell::Shift(nanos)).into_field().into_owned());
+        assert_eq!(shown, ["-1.5", "0", "0.25"]);
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Column {
 
     fn key_fits(&self, cell: &Cell) -> bool {
         match cell {
-            Cell::Nanos(_) => self.show == Show::HumanOnly || self.key.ends_with("_ms"),
+            Cell::Nanos(_) | Cell::Shift(_) => self.show == Show::HumanOnly || self.key.ends_with("_ms"),
             Cell::Bytes(_) => self.show == Show::HumanOnly || self.key.ends_with("_bytes"),
             _ => true,
         }
@@ -180,6 +180,8 @@ pub enum Cell {
     Number(f64),
     /// A duration in nanoseconds; machines see milliseconds.
     Nanos(u64),
+    /// A difference between two durations in nanoseconds; people see its sign, machines milliseconds.
+    Shift(i64),
     /// A part of a whole from 0 to 1; people see per cent.
     Share(f64),
     /// A difference as a share of what it is measured against; people see per

@@ -1,4 +1,4 @@
-//! `laptime compare`: two runs, case by case, with a verdict.
+//! `laptime compare`: two runs, case by case, with a verdict; or two traces, with what makes the difference.
 
 use std::{
     io::Write,
@@ -9,26 +9,30 @@ use laptime_analyze::{Comparing, Difference, RunResults};
 use laptime_bench::Share;
 use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
 
+use super::compare_traces;
 use crate::{
     cli::Status,
     failure::Hinted,
     near::nearest,
     output::{OutputArgs, warn},
+    run_folder::TRACE_FILE,
 };
 
-/// Compares two runs case by case: medians, difference with interval, verdict and reason
+/// Compares two runs case by case with a verdict, or two traces step by step
 ///
-/// The first run is the one to measure against. Processes are what is compared, so both need `--runs`; with fewer than
-/// three on a side every verdict is `unclear`. Exit status 1 says that a case got slower by more than noise.
+/// Two runs: medians, difference with interval, verdict and reason. The first run is the one to measure against.
+/// Processes are what is compared, so both need `--runs`; with fewer than three on a side every verdict is `unclear`.
+/// Exit status 1 says that a case got slower by more than noise. Two traces: what makes the difference, as steps that
+/// add up to it; exit status 1 if `--threshold` is given and the second takes longer by more than that.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  laptime compare runs/before runs/after\n  laptime compare runs/before runs/after --threshold 5% --format md"
+    after_help = "Examples:\n  laptime compare runs/before runs/after\n  laptime compare runs/before runs/after --threshold 5% --format md\n  laptime compare before.json.gz after.json.gz --by group"
 )]
 pub struct Args {
-    /// Run to measure against: its folder, or its `results.jsonl`
+    /// Run or trace to measure against: a run's folder or its `results.jsonl`, or a trace
     a: PathBuf,
 
-    /// Run to judge
+    /// Run or trace to judge
     b: PathBuf,
 
     /// Smallest difference that matters
@@ -44,6 +48,9 @@ pub struct Args {
     anyway: bool,
 
     #[command(flatten)]
+    traces: compare_traces::TraceArgs,
+
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -52,6 +59,48 @@ const SEED: u64 = 31;
 
 /// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    match (is_trace(&args.a), is_trace(&args.b)) {
+        (true, true) => {
+            check_no_run_flags(args)?;
+            let threshold = args.threshold.map(|share| share.0);
+            compare_traces::run([&args.a, &args.b], threshold, &args.traces, &args.output, out)
+        }
+        (false, false) => {
+            args.traces.check_unused()?;
+            compare_runs(args, out)
+        }
+        (is_trace, _) => {
+            let (trace, run) = if is_trace { (&args.a, &args.b) } else { (&args.b, &args.a) };
+            let error = anyhow::anyhow!("`{}` is a trace and `{}` is a run", trace.display(), run.display());
+            Err(Hinted::wrap(error, "compare two runs, or two traces; a run's trace is `trace.pftrace` in its folder"))
+        }
+    }
+}
+
+/// Whether a path is a trace; else it is a run, or is told as one that cannot be read.
+fn is_trace(path: &Path) -> bool {
+    if path.is_dir() {
+        return !path.join(RESULTS_FILE).exists() && path.join(TRACE_FILE).exists();
+    }
+    let has = |extensions: &[&str]| path.extension().is_some_and(|own| extensions.iter().any(|one| own == *one));
+    if !path.exists() {
+        return has(&["json", "gz", "pftrace", "perfetto-trace", "sqlite", "db"]);
+    }
+    !has(&["jsonl"]) && path.file_name().is_none_or(|name| name != RUN_FILE)
+}
+
+fn check_no_run_flags(args: &Args) -> anyhow::Result<()> {
+    let given = [("--metric", args.metric.is_some()), ("--anyway", args.anyway)];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => {
+            let error = anyhow::anyhow!("`{flag}` is for runs, and these are traces");
+            Err(Hinted::wrap(error, "leave it out, or name the folders of two runs"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn compare_runs(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     check_alike(&a, &b, args)?;
     check_metric(&a, &b, args)?;

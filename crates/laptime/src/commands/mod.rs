@@ -3,6 +3,7 @@
 pub mod ab;
 pub mod bench;
 pub mod compare;
+pub mod compare_traces;
 pub mod completions;
 pub mod convert;
 pub mod doctor;

@@ -6,6 +6,7 @@ mod bad_input;
 mod bench;
 mod common;
 mod compare;
+mod compare_traces;
 mod convert;
 mod measuring;
 mod stages;

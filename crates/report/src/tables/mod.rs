@@ -13,8 +13,9 @@ mod stages;
 mod top;
 mod troubles;
 mod warmup;
+mod waterfall;
 
 pub use self::{
     ab::ab, cases::cases, compare::compare, doctor::doctor, fleet::fleet, overhead::add_overhead, peaks::peaks,
-    stages::stages, top::top, warmup::warmup,
+    stages::stages, top::top, warmup::warmup, waterfall::waterfall,
 };

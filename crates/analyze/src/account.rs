@@ -1,0 +1,502 @@
+//! Where every moment of a trace went: to one thing each, so that the parts add up to the whole.
+
+use std::collections::{BTreeSet, HashMap};
+
+use laptime_stats::Sorted;
+use laptime_trace::{Activity, SpanId, Trace, TrackId, TrackKind};
+
+use crate::{
+    devices::{DeviceWork, Devices, Work, WorkKind, devices},
+    gaps::device_gaps,
+    group::Group,
+    host::Host,
+    lap_unit::{LapUnit, NoLaps, lap_unit},
+};
+
+/// By what the work of a device is told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum By {
+    /// The kernel's name.
+    #[default]
+    Kernel,
+    /// The kind of work: matmul, attention, ….
+    Group,
+    /// The outermost operation of the framework that launched it.
+    Operation,
+    /// The innermost stage that launched it.
+    Stage,
+}
+
+/// How a trace is divided.
+#[derive(Debug, Clone, Default)]
+pub struct Dividing {
+    /// By what work is told apart.
+    pub by: By,
+    /// The name of the repeating unit; found if none.
+    pub lap: Option<String>,
+    /// The number of the device; the first one if none.
+    pub device: Option<i64>,
+}
+
+/// A trace divided, once for each way to look at it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Accounts {
+    /// From the first lap to the last, if there are laps.
+    pub of_laps: Option<Account>,
+    /// All of it.
+    pub whole: Account,
+    /// Devices beside the one that was divided.
+    pub other_devices: usize,
+}
+
+/// A stretch of time, divided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Account {
+    /// Whose time it is.
+    pub of: Owner,
+    /// The laps it holds; none if it is all of a trace.
+    pub laps: Option<LapsHeld>,
+    /// How long it is, in nanoseconds.
+    pub total: u64,
+    /// Its parts; together as long as the whole.
+    pub parts: Vec<Part>,
+}
+
+/// Laps of a stretch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LapsHeld {
+    /// What repeats.
+    pub unit: String,
+    /// How often.
+    pub count: u64,
+    /// The median lap, in nanoseconds.
+    pub median: f64,
+    /// The kernels of a lap, where it was found as a sequence of them.
+    pub kernels: Option<u64>,
+}
+
+/// Whose time is divided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// A device's, by its name.
+    Device(String),
+    /// A thread's, by its name: the trace shows no device.
+    Thread(String),
+}
+
+/// What a part is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PartKind {
+    /// Kernels.
+    Kernel,
+    /// Kernels that exchange data with other devices, while nothing is computed.
+    Communication,
+    /// Copies, while no kernel runs.
+    Copy,
+    /// The device did nothing, for one cause.
+    Gap,
+    /// A thread in a stage or an operation.
+    Stage,
+    /// A thread waiting for a device.
+    Wait,
+    /// Nothing was recorded.
+    Nothing,
+}
+
+impl PartKind {
+    /// The kind in a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Communication => "communication",
+            Self::Copy => "copy",
+            Self::Gap => "gap",
+            Self::Stage => "stage",
+            Self::Wait => "wait",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// One part of an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// What it is.
+    pub kind: PartKind,
+    /// Its name.
+    pub name: String,
+    /// Its time.
+    pub time: u64,
+    /// How often it occurs.
+    pub count: u64,
+}
+
+/// Why a trace could not be divided.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NoAccount {
+    /// It has no spans.
+    Empty,
+    /// It has no such device; these it has.
+    NoSuchDevice(Vec<i64>),
+    /// It has no laps of the name asked for.
+    NoLaps(NoLaps),
+}
+
+/// Divides the time of a device, or of a thread where the trace shows no device.
+///
+/// Where several kernels run at once the moment goes to the one that began first; to a copy only where no kernel runs.
+pub fn accounts(trace: &Trace, how: &Dividing) -> Result<Accounts, NoAccount> {
+    let devices = devices(trace);
+    let unit = match lap_unit(trace, &devices, how.lap.as_deref()) {
+        Ok(unit) => Some(unit),
+        Err(no_laps) if how.lap.is_some() => return Err(NoAccount::NoLaps(no_laps)),
+        Err(_) => None,
+    };
+    if devices.devices.is_empty() {
+        return on_thread(trace, &devices.activities, unit.as_ref()).ok_or(NoAccount::Empty);
+    }
+    let device = match how.device {
+        None => devices.devices.first(),
+        Some(number) => devices.devices.iter().find(|device| device.number == Some(number)),
+    };
+    let numbers = || devices.devices.iter().filter_map(|device| device.number).collect();
+    let device = device.ok_or_else(|| NoAccount::NoSuchDevice(numbers()))?;
+    on_device(trace, &devices, device, unit.as_ref(), how.by).ok_or(NoAccount::Empty)
+}
+
+/// Parts while they are gathered.
+#[derive(Default)]
+struct Parts(HashMap<(PartKind, String), (u64, u64)>);
+
+impl Parts {
+    fn add(&mut self, kind: PartKind, name: &str, time: u64, count: u64) {
+        let part = match self.0.get_mut(&(kind, name.to_owned())) {
+            Some(part) => part,
+            None => self.0.entry((kind, name.to_owned())).or_default(),
+        };
+        part.0 += time;
+        part.1 += count;
+    }
+
+    fn into_parts(self) -> Vec<Part> {
+        let part = |((kind, name), (time, count))| Part { kind, name, time, count };
+        let mut parts: Vec<Part> = self.0.into_iter().map(part).collect();
+        parts.sort_by(|a, b| (b.time, a.kind, &a.name).cmp(&(a.time, b.kind, &b.name)));
+        parts
+    }
+}
+
+fn on_device(
+    trace: &Trace,
+    devices: &Devices,
+    device: &DeviceWork,
+    unit: Option<&LapUnit>,
+    by: By,
+) -> Option<Accounts> {
+    let window = device.window()?;
+    let pieces = pieces(trace, devices, device, by);
+    let of = Owner::Device(device.name.clone());
+    let of_laps = unit.and_then(|unit| {
+        let stretch = stretch_of_laps(trace, device, unit)?;
+        Some(account(&pieces, stretch, of.clone(), Some(held(unit))))
+    });
+    let whole = account(&pieces, window, of.clone(), None);
+    Some(Accounts { of_laps, whole, other_devices: devices.devices.len() - 1 })
+}
+
+fn held(unit: &LapUnit) -> LapsHeld {
+    let lengths = unit.laps.iter().map(|lap| lap.end - lap.start).collect();
+    let median = Sorted::<u64>::from_unsorted(lengths).median().unwrap_or(0.0);
+    LapsHeld { unit: unit.name.clone(), count: unit.laps.len() as u64, median, kernels: unit.kernels }
+}
+
+/// From the first work of the first lap to the last work of the last: a device runs behind the host.
+fn stretch_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option<(u64, u64)> {
+    let of_laps = device.work.iter().filter(|work| unit.of_work(trace, work.start, work.launch).is_some());
+    let (mut first, mut last) = (u64::MAX, 0);
+    for work in of_laps {
+        first = first.min(work.start);
+        last = last.max(work.end);
+    }
+    (first < last).then_some((first, last))
+}
+
+/// A stretch of time that goes to one thing.
+struct Piece<'a> {
+    from: u64,
+    to: u64,
+    kind: PartKind,
+    name: &'a str,
+    /// The thing begins with this piece.
+    is_first: bool,
+}
+
+fn account(pieces: &[Piece<'_>], (from, to): (u64, u64), of: Owner, laps: Option<LapsHeld>) -> Account {
+    let mut parts = Parts::default();
+    for piece in pieces {
+        let time = piece.to.min(to).saturating_sub(piece.from.max(from));
+        let is_inside = (from..to).contains(&piece.from);
+        if time > 0 || is_inside {
+            parts.add(piece.kind, piece.name, time, u64::from(piece.is_first && is_inside));
+        }
+    }
+    Account { of, laps, total: to - from, parts: parts.into_parts() }
+}
+
+/// Divides the window of a device.
+fn pieces<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, by: By) -> Vec<Piece<'a>> {
+    let mut pieces = Vec::with_capacity(device.work.len() + device.work.len() / 2);
+    busy_pieces(&device.work, |work, from, to, is_first| {
+        let (kind, name) = called(trace, devices, work, by);
+        pieces.push(Piece { from, to, kind, name, is_first });
+    });
+    for gap in device_gaps(trace, devices, device) {
+        let name = gap.cause.words();
+        pieces.push(Piece { from: gap.from, to: gap.to, kind: PartKind::Gap, name, is_first: true });
+    }
+    pieces.sort_by_key(|piece| piece.from);
+    pieces
+}
+
+/// Tells each moment in which a device works to one work: kernels before copies, then the one that began first.
+fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
+    let mut ends: Vec<(u64, usize)> = work.iter().enumerate().map(|(at, work)| (work.end, at)).collect();
+    ends.sort_unstable();
+    let mut open: BTreeSet<(WorkKind, usize)> = BTreeSet::new();
+    let mut told = vec![false; work.len()];
+    let (mut starting, mut ending, mut now) = (0, 0, 0);
+    while ending < ends.len() {
+        let start = work.get(starting).map_or(u64::MAX, |work| work.start);
+        let next = start.min(ends[ending].0);
+        if let Some(&(_, at)) = open.first().filter(|_| now < next) {
+            tell(&work[at], now, next, !told[at]);
+            told[at] = true;
+        }
+        now = next;
+        // What begins now is opened before what ends now is closed: work of no length is both.
+        if start == next {
+            open.insert((work[starting].kind, starting));
+            starting += 1;
+        } else {
+            let at = ends[ending].1;
+            open.remove(&(work[at].kind, at));
+            if !told[at] {
+                // Hidden behind other work, or of no length: it counts, without time of its own.
+                tell(&work[at], work[at].start, work[at].start, true);
+            }
+            ending += 1;
+        }
+    }
+}
+
+fn called<'a>(trace: &'a Trace, devices: &Devices, work: &Work, by: By) -> (PartKind, &'a str) {
+    let span = trace.span(work.id);
+    let activity = devices.activities[work.id.index()];
+    let kind = match work.kind {
+        WorkKind::Compute => PartKind::Kernel,
+        WorkKind::Communication => PartKind::Communication,
+        WorkKind::Copy => PartKind::Copy,
+    };
+    let name = match by {
+        By::Kernel => span.name,
+        By::Group => Group::of(activity, span.name).word(),
+        By::Operation => around(trace, &devices.activities, work.launch, Activity::Operation, true),
+        By::Stage => around(trace, &devices.activities, work.launch, Activity::Stage, false),
+    };
+    (kind, name)
+}
+
+/// The outermost or innermost span of a kind around a call.
+fn around<'a>(
+    trace: &'a Trace,
+    activities: &[Activity],
+    call: Option<SpanId>,
+    wanted: Activity,
+    is_outermost: bool,
+) -> &'a str {
+    let Some(call) = call else { return "launch not recorded" };
+    let around = std::iter::once(call).chain(trace.ancestors(trace.span(call)));
+    let mut found = around.filter(|id| activities[id.index()] == wanted);
+    let found = if is_outermost { found.last() } else { found.next() };
+    match (found, wanted) {
+        (Some(id), _) => trace.span(id).name,
+        (None, Activity::Stage) => "in no stage",
+        (None, _) => "in no operation",
+    }
+}
+
+/// Divides the time of the thread that laps lie on, or that is busiest.
+fn on_thread(trace: &Trace, activities: &[Activity], unit: Option<&LapUnit>) -> Option<Accounts> {
+    let of_laps = unit.and_then(|unit| Some(trace.span(unit.laps.first()?.span?).track));
+    let track = of_laps.or_else(|| busiest_thread(trace))?;
+    let first = trace.spans_on(track).map(|span| span.start.0).min()?;
+    let last = trace.spans_on(track).map(|span| span.end().0).max()?;
+    let host = Host::of(trace, [track]);
+    let of = Owner::Thread(trace.name(trace.track(track).name).to_owned());
+    let divide = |from: u64, to: u64, laps: Option<LapsHeld>| {
+        let parts = host.doing_within(track, from, to);
+        let pieces: Vec<Piece<'_>> = parts.into_iter().map(|part| thread_piece(trace, activities, part)).collect();
+        account(&pieces, (from, to), of.clone(), laps)
+    };
+    let of_laps = unit.and_then(|unit| Some(divide(unit.laps.first()?.start, unit.laps.last()?.end, Some(held(unit)))));
+    Some(Accounts { of_laps, whole: divide(first, last, None), other_devices: 0 })
+}
+
+fn thread_piece<'a>(
+    trace: &'a Trace,
+    activities: &[Activity],
+    (id, from, to): (Option<SpanId>, u64, u64),
+) -> Piece<'a> {
+    let Some(id) = id else {
+        return Piece { from, to, kind: PartKind::Nothing, name: "nothing recorded", is_first: true };
+    };
+    let span = trace.span(id);
+    let is_wait = activities[id.index()] == Activity::Wait;
+    let kind = if is_wait { PartKind::Wait } else { PartKind::Stage };
+    Piece { from, to, kind, name: span.name, is_first: from == span.start.0 }
+}
+
+fn busiest_thread(trace: &Trace) -> Option<TrackId> {
+    let threads = trace.tracks().filter(|(_, track)| matches!(track.kind, TrackKind::Thread | TrackKind::Lane));
+    let outermost = |id: TrackId| trace.spans_on(id).filter(|span| span.parent.is_none());
+    let busy = |id: TrackId| outermost(id).map(|span| span.duration.0).fold(0, u64::saturating_add);
+    let busiest = threads.map(|(id, _)| (busy(id), std::cmp::Reverse(id))).max()?;
+    trace.spans_on(busiest.1.0).next().map(|_| busiest.1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_trace::{LAP, Nanos, SYNC, TraceBuilder, activity::category};
+    use proptest::prelude::*;
+
+    fn shown(account: &Account) -> Vec<(&'static str, &str, u64, u64)> {
+        account.parts.iter().map(|part| (part.kind.word(), part.name.as_str(), part.time, part.count)).collect()
+    }
+
+    fn whole(builder: TraceBuilder, by: By) -> Account {
+        accounts(&builder.build().unwrap(), &Dividing { by, ..Dividing::default() }).unwrap().whole
+    }
+
+    #[test]
+    fn a_moment_of_two_kernels_goes_to_the_one_that_began_first_and_to_a_copy_only_where_no_kernel_runs() {
+        let mut builder = TraceBuilder::default();
+        let stream = builder.stream(1, 7, "stream 7");
+        let other = builder.stream(1, 8, "stream 8");
+        builder.span(stream, Nanos(0), Nanos(50), "gemm", category::KERNEL);
+        builder.span(other, Nanos(40), Nanos(30), "softmax", category::KERNEL);
+        builder.span(other, Nanos(45), Nanos(5), "hidden", category::KERNEL);
+        let copies = builder.stream(1, 9, "stream 9");
+        builder.span(copies, Nanos(60), Nanos(40), "Memcpy HtoD (Pinned -> Device)", category::COPY);
+        builder.span(stream, Nanos(110), Nanos(10), "gemm", category::KERNEL);
+        let account = whole(builder, By::Kernel);
+        assert_eq!(account.total, 120);
+        assert_eq!(
+            shown(&account),
+            [
+                ("kernel", "gemm", 60, 2),
+                ("copy", "Memcpy HtoD (Pinned -> Device)", 30, 1),
+                ("kernel", "softmax", 20, 1),
+                ("gap", "unexplained", 10, 1),
+                ("kernel", "hidden", 0, 1),
+            ]
+        );
+    }
+
+    #[test]
+    fn work_goes_to_the_operation_or_stage_that_launched_it() {
+        let trace = || {
+            let mut builder = TraceBuilder::default();
+            let main = builder.thread(1, 1, "main");
+            let stream = builder.stream(1, 7, "stream 7");
+            builder.span(main, Nanos(0), Nanos(50), "decode", category::USER);
+            builder.span(main, Nanos(5), Nanos(40), "aten::linear", category::OPERATION);
+            builder.span(main, Nanos(6), Nanos(30), "aten::addmm", category::OPERATION);
+            let launch = builder.span(main, Nanos(10), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
+            let kernel = builder.span(stream, Nanos(100), Nanos(10), "gemm", category::KERNEL);
+            builder.span(stream, Nanos(110), Nanos(5), "unknown", category::KERNEL);
+            builder.flow(launch, kernel);
+            builder
+        };
+        let of = |by| whole(trace(), by).parts.into_iter().map(|part| part.name).collect::<Vec<_>>();
+        assert_eq!(of(By::Operation), ["aten::linear", "launch not recorded"]);
+        assert_eq!(of(By::Stage), ["decode", "launch not recorded"]);
+        assert_eq!(of(By::Group), ["matmul", "other"]);
+    }
+
+    #[test]
+    fn laps_of_the_host_hold_the_work_that_they_launched() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let stream = builder.stream(1, 7, "stream 7");
+        builder.span(stream, Nanos(0), Nanos(5), "before", category::KERNEL);
+        for token in 0..4 {
+            builder.span(main, Nanos(10 + token * 10), Nanos(9), "token", LAP);
+            let launch = builder.span(main, Nanos(11 + token * 10), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
+            let kernel = builder.span(stream, Nanos(100 + token * 50), Nanos(40), "gemm", category::KERNEL);
+            builder.flow(launch, kernel);
+        }
+        let accounts = accounts(&builder.build().unwrap(), &Dividing::default()).unwrap();
+        let of_laps = accounts.of_laps.unwrap();
+        assert_eq!(of_laps.laps, Some(LapsHeld { unit: "token".to_owned(), count: 4, median: 9.0, kernels: None }));
+        assert_eq!(of_laps.total, 190);
+        assert_eq!(of_laps.parts.iter().map(|part| (part.time, part.count)).collect::<Vec<_>>(), [(160, 4), (30, 3)]);
+        assert_eq!(accounts.whole.total, 290);
+    }
+
+    #[test]
+    fn without_a_device_the_time_is_that_of_the_thread_with_the_laps() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let other = builder.thread(1, 2, "other");
+        builder.span(other, Nanos(0), Nanos(1000), "idle loop", "");
+        for token in 0..2 {
+            builder.span(main, Nanos(token * 100), Nanos(80), "token", LAP);
+            builder.span(main, Nanos(token * 100 + 10), Nanos(30), "attention", "");
+            builder.span(main, Nanos(token * 100 + 50), Nanos(20), "read", SYNC);
+        }
+        let account = accounts(&builder.build().unwrap(), &Dividing::default()).unwrap().of_laps.unwrap();
+        assert_eq!((account.of.clone(), account.total), (Owner::Thread("main".to_owned()), 180));
+        assert_eq!(
+            shown(&account),
+            [
+                ("stage", "attention", 60, 2),
+                ("stage", "token", 60, 2),
+                ("wait", "read", 40, 2),
+                ("nothing", "nothing recorded", 20, 1),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_told() {
+        let mut builder = TraceBuilder::default();
+        let stream = builder.stream(1, 7, "stream 7");
+        builder.span(stream, Nanos(0), Nanos(50), "gemm", category::KERNEL);
+        let how = Dividing { device: Some(3), ..Dividing::default() };
+        assert_eq!(accounts(&builder.build().unwrap(), &how), Err(NoAccount::NoSuchDevice(vec![])));
+        assert_eq!(accounts(&TraceBuilder::default().build().unwrap(), &Dividing::default()), Err(NoAccount::Empty));
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_add_up_to_the_whole(
+            kernels in prop::collection::vec((0_u64..300, 0_u64..40, 0_i64..3, 0_usize..4), 1..30),
+        ) {
+            let mut builder = TraceBuilder::default();
+            for stream in 0..3 {
+                builder.stream(1, stream, &format!("stream {stream}"));
+            }
+            for (start, length, stream, name) in &kernels {
+                let track = builder.stream(1, *stream, &format!("stream {stream}"));
+                let category = if *name == 3 { category::COPY } else { category::KERNEL };
+                builder.span(track, Nanos(*start), Nanos(*length), &format!("k{name}"), category);
+            }
+            let account = whole(builder, By::Kernel);
+            prop_assert_eq!(account.parts.iter().map(|part| part.time).sum::<u64>(), account.total);
+            let works: u64 = account.parts.iter().filter(|part| part.kind != PartKind::Gap).map(|part| part.count).sum();
+            // Work of no length at the very end lies outside; all other work is counted once.
+            prop_assert!(works <= kernels.len() as u64 && works + 3 >= kernels.iter().filter(|kernel| kernel.1 > 0).count() as u64);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `laptime compare TRACE TRACE`: what makes one longer than the other.
+
+use std::{io::Write, path::Path};
+
+use clap::ValueEnum;
+use laptime_analyze::{Accounts, By, Dividing, NoAccount, NoLaps};
+
+use crate::{
+    cli::Status,
+    failure::Hinted,
+    output::{OutputArgs, warn_of_loss},
+};
+
+/// For traces
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "For traces")]
+pub struct TraceArgs {
+    /// What the work of a device is told apart by [default: kernel]
+    #[arg(long, value_name = "WHAT")]
+    by: Option<What>,
+
+    /// The repeating unit, if it should not be found: `token`, `ProfilerStep#*`
+    #[arg(long, value_name = "NAME")]
+    lap: Option<String>,
+
+    /// The device to compare, if there are several [default: the first]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    device: Option<i64>,
+
+    /// Steps to show; all others become one [default: 20]
+    #[arg(long, value_name = "COUNT")]
+    most: Option<usize>,
+}
+
+/// What work is told apart by.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum What {
+    /// The kernel's name
+    Kernel,
+    /// The kind of work: matmul, attention, norm, activation, copy, communication, other
+    Group,
+    /// The outermost operation of the framework that launched it
+    Operation,
+    /// The innermost stage that launched it
+    Stage,
+}
+
+/// Steps that are shown unless more are asked for.
+const STEPS: usize = 20;
+
+impl TraceArgs {
+    /// Refuses what has no meaning for runs.
+    pub fn check_unused(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--by", self.by.is_some()),
+            ("--lap", self.lap.is_some()),
+            ("--device", self.device.is_some()),
+            ("--most", self.most.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => {
+                let error = anyhow::anyhow!("`{flag}` is for traces, and these are runs");
+                Err(Hinted::wrap(error, "leave it out, or name two traces"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn dividing(&self) -> Dividing {
+        let by = match self.by.unwrap_or(What::Kernel) {
+            What::Kernel => By::Kernel,
+            What::Group => By::Group,
+            What::Operation => By::Operation,
+            What::Stage => By::Stage,
+        };
+        Dividing { by, lap: self.lap.clone(), device: self.device }
+    }
+}
+
+/// Compares two traces; one at a time is in memory.
+pub fn run(
+    paths: [&Path; 2],
+    threshold: Option<f64>,
+    args: &TraceArgs,
+    output: &OutputArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<Status> {
+    let how = args.dividing();
+    let a = divided(paths[0], &how, output)?;
+    let b = divided(paths[1], &how, output)?;
+    let answer = laptime_analyze::waterfall(&a, &b).shortened(args.most.unwrap_or(STEPS));
+    output.write(&laptime_report::tables::waterfall(&answer), out)?;
+    let is_slower = threshold.is_some_and(|threshold| answer.share().is_some_and(|share| share > threshold));
+    Ok(if is_slower { Status::BadNews } else { Status::Done })
+}
+
+fn divided(path: &Path, how: &Dividing, output: &OutputArgs) -> anyhow::Result<Accounts> {
+    let trace = output.read_trace(path)?;
+    warn_of_loss(&trace, output);
+    laptime_analyze::accounts(&trace, how).map_err(|why| told(path, why))
+}
+
+fn told(path: &Path, why: NoAccount) -> anyhow::Error {
+    let path = path.display();
+    match why {
+        NoAccount::Empty => Hinted::wrap(
+            anyhow::anyhow!("`{path}` has no spans to compare"),
+            "record the pipeline with its stages marked, or with a profiler",
+        ),
+        NoAccount::NoSuchDevice(known) => {
+            let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+            Hinted::wrap(anyhow::anyhow!("`{path}` has no such device"), format!("it has {}", known.join(", ")))
+        }
+        NoAccount::NoLaps(NoLaps::NoSuchName { name, known }) => {
+            let known: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({count} times)")).collect();
+            let hint = if known.is_empty() {
+                "nothing in it repeats".to_owned()
+            } else {
+                format!("it has {}", known.join(", "))
+            };
+            Hinted::wrap(anyhow::anyhow!("`{path}` has no laps named `{name}`"), hint)
+        }
+        NoAccount::NoLaps(NoLaps::NothingRepeats) => {
+            Hinted::wrap(anyhow::anyhow!("nothing in `{path}` repeats"), "leave `--lap` out to compare all of it")
+        }
+    }
+}
