@@ -7,7 +7,7 @@ use laptime_trace::{Activity, SpanId, Trace, TrackId, TrackKind};
 
 use crate::{
     devices::{DeviceWork, Devices, Work, WorkKind, devices},
-    gaps::device_gaps,
+    gap_cause::device_gaps,
     group::Group,
     host::Host,
     lap_unit::{LapUnit, NoLaps, lap_unit},
@@ -397,7 +397,7 @@ mod tests {
                 ("kernel", "gemm", 60, 2),
                 ("copy", "Memcpy HtoD (Pinned -> Device)", 30, 1),
                 ("kernel", "softmax", 20, 1),
-                ("gap", "unexplained", 10, 1),
+                ("gap", "unexplained: launch unknown", 10, 1),
                 ("kernel", "hidden", 0, 1),
             ]
         );

@@ -47,6 +47,19 @@ impl<'a> Host<'a> {
         around.next()
     }
 
+    /// The spans of a span's own lane that began before it, the last first.
+    pub fn earlier(&self, id: SpanId) -> impl Iterator<Item = SpanId> {
+        let span = self.trace.span(id);
+        let lane = self.lanes.get(&span.track).and_then(|lanes| lanes.get(span.lane as usize));
+        let before = lane.map_or(&[][..], |lane| &lane[..lane.partition_point(|other| *other < id)]);
+        before.iter().rev().copied()
+    }
+
+    /// A span and those around it, the innermost first.
+    pub fn around(&self, id: SpanId) -> impl Iterator<Item = SpanId> {
+        std::iter::successors(Some(id), |id| self.trace.span(*id).parent)
+    }
+
     /// Splits a stretch of a thread by its innermost span: each part with its span, or none where nothing was open.
     ///
     /// The parts are in order and together as long as the stretch.

@@ -17,7 +17,7 @@ mod doubts;
 mod figures;
 mod finding;
 mod fleet;
-mod gaps;
+mod gap_cause;
 mod group;
 mod host;
 mod intervals;
@@ -45,6 +45,7 @@ pub use self::{
     figures::Figures,
     finding::Finding,
     fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
+    gap_cause::{Cause, Gap},
     group::Group,
     lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},
     limits::{Bound, Limits},

@@ -1,0 +1,271 @@
+//! When a device did nothing, and why.
+
+use std::collections::{HashMap, HashSet};
+
+use laptime_trace::{Activity, SpanId, Trace, TrackId};
+
+use crate::{
+    devices::{DeviceWork, Devices, Work, WorkKind, uncertainty},
+    host::Host,
+};
+
+/// A device needs up to this long from one piece of queued work to the next.
+pub const TURNAROUND: u64 = 10_000;
+
+/// A device begins what it has nothing else to do than within this long of the end of the call that launched it.
+pub const LAUNCH: u64 = 20_000;
+
+/// Calls before a launch that are looked at for one that makes a stream wait.
+const MOST_EARLIER: usize = 64;
+
+/// A stretch in which a device did nothing at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// When the last work ended.
+    pub from: u64,
+    /// When the next work began.
+    pub to: u64,
+    /// Why.
+    pub cause: Cause,
+    /// The work that ended last; none if nothing was before.
+    pub before: Option<Work>,
+    /// The work that ended the gap.
+    pub next: Work,
+}
+
+impl Gap {
+    /// How long it was.
+    pub fn length(&self) -> u64 {
+        self.to - self.from
+    }
+}
+
+/// Why a device did nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// The host launched the next work too late.
+    Host,
+    /// The host waited for the device and let it run dry.
+    Sync,
+    /// The host was held by a copy, or the next work waited for one.
+    Copy,
+    /// The next work waited for another stream.
+    Stream,
+    /// The device's own time between two pieces of queued work.
+    Turnaround,
+    /// The next work was queued and did not begin, and the trace does not say why.
+    HeldBack,
+    /// The trace does not say when the next work was launched.
+    NoLaunch,
+}
+
+impl Cause {
+    /// All causes, in the order they are shown.
+    pub const ALL: [Self; 7] =
+        [Self::Host, Self::Sync, Self::Copy, Self::Stream, Self::Turnaround, Self::HeldBack, Self::NoLaunch];
+
+    /// The cause in a word, for machines.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Sync => "sync",
+            Self::Copy => "copy",
+            Self::Stream => "stream",
+            Self::Turnaround => "turnaround",
+            Self::HeldBack => "unexplained_queued",
+            Self::NoLaunch => "unexplained_launch",
+        }
+    }
+
+    /// The cause in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Host => "the host was late",
+            Self::Sync => "the host waited (sync)",
+            Self::Copy => "held by a copy",
+            Self::Stream => "waited for another stream",
+            Self::Turnaround => "turnaround",
+            Self::HeldBack => "unexplained: queued",
+            Self::NoLaunch => "unexplained: launch unknown",
+        }
+    }
+}
+
+/// The gaps of a device in order: exactly what its work leaves free of its window.
+pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Vec<Gap> {
+    let open = open_gaps(device);
+    let judge = Judge::of(trace, devices, &open);
+    let gap = |open: OpenGap| Gap {
+        from: open.from,
+        to: open.to,
+        cause: judge.cause(&open),
+        before: open.before,
+        next: open.next,
+    };
+    open.into_iter().map(gap).collect()
+}
+
+/// A gap whose cause is not known yet.
+struct OpenGap {
+    from: u64,
+    to: u64,
+    before: Option<Work>,
+    next: Work,
+    /// Other work of the same launch came before: it is the inside of a graph.
+    is_inside_launch: bool,
+}
+
+impl OpenGap {
+    fn length(&self) -> u64 {
+        self.to - self.from
+    }
+
+    fn is_most(&self, part: u64) -> bool {
+        part.saturating_mul(2) >= self.length()
+    }
+}
+
+fn open_gaps(device: &DeviceWork) -> Vec<OpenGap> {
+    let Some((first, last)) = device.window() else { return Vec::new() };
+    let mut gaps = Vec::new();
+    let mut begun: HashSet<SpanId> = HashSet::new();
+    let (mut reached, mut before) = (first, None);
+    for work in &device.work {
+        let is_inside_launch = work.launch.is_some_and(|launch| !begun.insert(launch));
+        // Work without length is an end of the window at most, never of a gap.
+        let is_end = work.start < work.end || work.start == last;
+        if is_end && work.start > reached {
+            gaps.push(OpenGap { from: reached, to: work.start, before, next: *work, is_inside_launch });
+        }
+        if work.end >= reached && is_end {
+            (reached, before) = (work.end, Some(*work));
+        }
+    }
+    gaps
+}
+
+/// Decides causes: the host's spans, prepared to be asked by time.
+struct Judge<'a> {
+    trace: &'a Trace,
+    activities: &'a [Activity],
+    host: Host<'a>,
+    /// Calls that launched a copy and returned no sooner than the copy allowed.
+    holding: HashSet<SpanId>,
+    slack: u64,
+}
+
+impl<'a> Judge<'a> {
+    fn of(trace: &'a Trace, devices: &'a Devices, gaps: &[OpenGap]) -> Self {
+        let launching: HashSet<TrackId> =
+            gaps.iter().filter_map(|gap| gap.next.launch).map(|launch| trace.span(launch).track).collect();
+        Self {
+            trace,
+            activities: &devices.activities,
+            host: Host::of(trace, launching),
+            holding: holding(trace, devices),
+            slack: uncertainty(trace),
+        }
+    }
+
+    fn cause(&self, gap: &OpenGap) -> Cause {
+        let Some(launch) = gap.next.launch else { return Cause::NoLaunch };
+        if gap.is_inside_launch && gap.length() <= TURNAROUND {
+            return Cause::Turnaround;
+        }
+        let queued = self.queued(launch);
+        let is_late = queued > gap.from.saturating_add(self.slack);
+        let held = gap.to.saturating_sub(queued);
+        if is_late && held <= (gap.length() / 2).max(LAUNCH) {
+            self.cause_of_lateness(gap, launch, queued)
+        } else {
+            self.cause_of_holding(gap, launch)
+        }
+    }
+
+    /// When work was on its way: at the end of the call that launched it, or at the beginning of a stage that did.
+    fn queued(&self, launch: SpanId) -> u64 {
+        let span = self.trace.span(launch);
+        if self.activities[launch.index()].is_call() { span.end().0 } else { span.start.0 }
+    }
+
+    /// Why the host launched too late.
+    ///
+    /// A wait is to blame for no more than its own length: without it the launch would have come that much earlier.
+    fn cause_of_lateness(&self, gap: &OpenGap, launch: SpanId, queued: u64) -> Cause {
+        let track = self.trace.span(launch).track;
+        let moments = [gap.from, gap.from.saturating_sub(self.slack), gap.from.saturating_add(self.slack)];
+        let holds = moments.iter().filter_map(|moment| self.held_at(track, *moment));
+        if let Some((cause, _)) = holds.into_iter().find(|(_, length)| gap.is_most(*length)) {
+            return cause;
+        }
+        let mut times: HashMap<Cause, u64> = HashMap::new();
+        for (span, from, to) in self.host.doing_within(track, gap.from, queued.min(gap.to)) {
+            if let Some((cause, _)) = span.and_then(|span| self.held_in(span)) {
+                *times.entry(cause).or_default() += to - from;
+            }
+        }
+        let most = [Cause::Sync, Cause::Copy]
+            .into_iter()
+            .find(|cause| times.get(cause).is_some_and(|&time| gap.is_most(time)));
+        most.unwrap_or(Cause::Host)
+    }
+
+    fn held_at(&self, track: TrackId, moment: u64) -> Option<(Cause, u64)> {
+        self.held_in(self.host.doing(track, moment)?)
+    }
+
+    /// The outermost wait or copy that a span lies in, with its length.
+    fn held_in(&self, inner: SpanId) -> Option<(Cause, u64)> {
+        let holds = self.host.around(inner).filter_map(|id| {
+            let span = self.trace.span(id);
+            let is_copy = span.name.contains("Memcpy");
+            match self.activities[id.index()] {
+                Activity::Wait if !is_copy => Some((Cause::Sync, span.duration.0)),
+                Activity::Wait => Some((Cause::Copy, span.duration.0)),
+                Activity::Launch if self.holding.contains(&id) => Some((Cause::Copy, span.duration.0)),
+                _ => None,
+            }
+        });
+        holds.last()
+    }
+
+    /// Why work that was queued did not begin.
+    fn cause_of_holding(&self, gap: &OpenGap, launch: SpanId) -> Cause {
+        let other = gap.before.filter(|before| before.stream != gap.next.stream && !gap.is_inside_launch);
+        match other {
+            _ if gap.length() > TURNAROUND => {
+                if !gap.is_inside_launch && self.is_told_to_wait(launch) {
+                    Cause::Stream
+                } else {
+                    Cause::HeldBack
+                }
+            }
+            Some(before) if before.kind == WorkKind::Copy => Cause::Copy,
+            Some(_) => Cause::Stream,
+            None => Cause::Turnaround,
+        }
+    }
+
+    /// Whether the host made a stream wait for another one since it launched anything else.
+    fn is_told_to_wait(&self, launch: SpanId) -> bool {
+        let start = self.trace.span(launch).start;
+        let is_done_launch =
+            |id: &SpanId| self.activities[id.index()] == Activity::Launch && self.trace.span(*id).end() <= start;
+        let mut since = self.host.earlier(launch).take(MOST_EARLIER).take_while(|id| !is_done_launch(id));
+        since.any(|id| self.activities[id.index()] == Activity::Call && self.trace.span(id).name.contains("StreamWait"))
+    }
+}
+
+/// Calls that launched a copy and were held by it: of pageable memory, or they lasted until the copy was done.
+fn holding(trace: &Trace, devices: &Devices) -> HashSet<SpanId> {
+    let copies = devices.devices.iter().flat_map(|device| &device.work).filter(|work| work.kind == WorkKind::Copy);
+    let launched = copies.filter_map(|work| Some((work, work.launch?)));
+    let holds = launched.filter(|(work, launch)| {
+        let is_pageable = trace.span(work.id).copy_path().is_some_and(|path| path.is_pageable());
+        is_pageable || trace.span(*launch).end().0 >= work.end
+    });
+    holds.map(|(_, launch)| launch).collect()
+}
+
+#[cfg(test)]
+mod tests;

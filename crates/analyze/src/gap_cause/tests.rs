@@ -1,0 +1,249 @@
+//! One hand-made trace a rule, and that gaps are what work leaves free.
+
+use super::*;
+use crate::devices::devices;
+use laptime_trace::{Nanos, SYNC, TraceBuilder, activity::category};
+use proptest::prelude::*;
+
+/// Micros, for traces that are read by eye.
+const fn us(micros: u64) -> Nanos {
+    Nanos(1_000 * micros)
+}
+
+struct Made {
+    builder: TraceBuilder,
+    main: TrackId,
+    stream: TrackId,
+    other: TrackId,
+}
+
+impl Made {
+    fn new() -> Self {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let stream = builder.stream(1, 7, "stream 7");
+        let other = builder.stream(1, 20, "stream 20");
+        Self { builder, main, stream, other }
+    }
+
+    fn host(&mut self, start: u64, end: u64, name: &str, category: &str) {
+        self.builder.span(self.main, us(start), us(end - start), name, category);
+    }
+
+    /// Work with the call that launched it.
+    fn launched(&mut self, call: (u64, u64), name: &str, stream: TrackId, work: (u64, u64), work_name: &str) {
+        let launch = self.builder.span(self.main, us(call.0), us(call.1 - call.0), name, category::RUNTIME);
+        let category = if work_name.starts_with("Memcpy") { category::COPY } else { category::KERNEL };
+        let work = self.builder.span(stream, us(work.0), us(work.1 - work.0), work_name, category);
+        self.builder.flow(launch, work);
+    }
+
+    fn kernel(&mut self, call: (u64, u64), work: (u64, u64)) {
+        self.launched(call, "cudaLaunchKernel", self.stream, work, "gemm");
+    }
+
+    /// The first kernel of every trace: it ends at 100.
+    fn first() -> Self {
+        let mut made = Self::new();
+        made.kernel((0, 5), (10, 100));
+        made
+    }
+
+    fn causes(self) -> Vec<(u64, u64, Cause)> {
+        let trace = self.builder.build().unwrap();
+        let found = devices(&trace);
+        let gaps = device_gaps(&trace, &found, &found.devices[0]);
+        gaps.iter().map(|gap| (gap.from / 1_000, gap.to / 1_000, gap.cause)).collect()
+    }
+}
+
+#[test]
+fn a_launch_after_the_device_ran_dry_is_a_late_host() {
+    let mut made = Made::first();
+    made.kernel((190, 195), (200, 300));
+    assert_eq!(made.causes(), [(100, 200, Cause::Host)]);
+}
+
+#[test]
+fn a_launch_that_was_still_under_way_is_a_late_host() {
+    let mut made = Made::first();
+    made.kernel((99, 104), (106, 200));
+    assert_eq!(made.causes(), [(100, 106, Cause::Host)]);
+}
+
+#[test]
+fn work_that_was_queued_in_time_begins_after_the_turnaround() {
+    let mut made = Made::first();
+    made.kernel((20, 25), (110, 200));
+    made.kernel((30, 35), (211, 300));
+    assert_eq!(made.causes(), [(100, 110, Cause::Turnaround), (200, 211, Cause::HeldBack)]);
+}
+
+#[test]
+fn a_wait_is_no_cause_while_work_is_queued() {
+    let mut made = Made::first();
+    made.kernel((20, 25), (102, 200));
+    made.host(30, 201, "cudaDeviceSynchronize", category::RUNTIME);
+    assert_eq!(made.causes(), [(100, 102, Cause::Turnaround)]);
+}
+
+#[test]
+fn a_wait_that_let_the_device_run_dry_is_the_cause() {
+    for (name, category) in [("cudaStreamSynchronize", category::RUNTIME), ("read_token", SYNC)] {
+        let mut made = Made::first();
+        made.host(20, 105, name, category);
+        made.kernel((190, 195), (200, 300));
+        assert_eq!(made.causes(), [(100, 200, Cause::Sync)], "{name}");
+    }
+}
+
+#[test]
+fn a_wait_is_to_blame_for_no_more_than_its_own_length() {
+    for (begin, cause) in [(55, Cause::Sync), (56, Cause::Host)] {
+        let mut made = Made::first();
+        made.host(begin, 105, "cudaStreamSynchronize", category::RUNTIME);
+        made.kernel((190, 195), (200, 300));
+        assert_eq!(made.causes(), [(100, 200, cause)], "{begin}");
+    }
+}
+
+#[test]
+fn a_wait_for_something_else_that_fills_most_of_the_gap_is_the_cause() {
+    for (begin, cause) in [(140, Cause::Sync), (141, Cause::Host)] {
+        let mut made = Made::first();
+        made.host(begin, 190, "cudaEventSynchronize", category::RUNTIME);
+        made.kernel((191, 195), (200, 300));
+        assert_eq!(made.causes(), [(100, 200, cause)], "{begin}");
+    }
+}
+
+#[test]
+fn the_uncertainty_of_the_clocks_is_given_to_a_wait_and_to_a_launch() {
+    let mut made = Made::first();
+    made.host(20, 98, "cudaStreamSynchronize", category::RUNTIME);
+    made.kernel((190, 195), (200, 300));
+    made.kernel((280, 302), (304, 310));
+    made.builder.clock_uncertainty = Some(us(3));
+    assert_eq!(made.causes(), [(100, 200, Cause::Sync), (300, 304, Cause::Turnaround)]);
+}
+
+#[test]
+fn a_copy_that_held_the_host_is_the_cause() {
+    let copies = [
+        // Blocking by its name.
+        ("cudaMemcpy", (20, 105), (60, 90), "Memcpy DtoH (Device -> Pinned)"),
+        // It lasted until its copy was done.
+        ("cudaMemcpyAsync", (20, 125), (60, 120), "Memcpy DtoH (Device -> Unknown)"),
+    ];
+    for (call, times, work, name) in copies {
+        let mut made = Made::first();
+        made.launched(times, call, made.other, work, name);
+        made.kernel((190, 195), (200, 300));
+        let from = work.1.max(100);
+        assert_eq!(made.causes(), [(from, 200, Cause::Copy)], "{call} {name}");
+    }
+}
+
+#[test]
+fn a_copy_that_was_only_launched_holds_nobody() {
+    let mut made = Made::first();
+    made.launched((99, 104), "cudaMemcpyAsync", made.stream, (106, 150), "Memcpy HtoD (Pinned -> Device)");
+    assert_eq!(made.causes(), [(100, 106, Cause::Host)]);
+}
+
+#[test]
+fn filling_the_buffer_of_a_pageable_copy_is_a_copy() {
+    let mut made = Made::first();
+    made.launched((120, 195), "cudaMemcpyAsync", made.stream, (200, 250), "Memcpy HtoD (Pageable -> Device)");
+    assert_eq!(made.causes(), [(100, 200, Cause::Copy)]);
+}
+
+#[test]
+fn queued_work_behind_another_stream_waited_for_it() {
+    let mut made = Made::first();
+    made.launched((20, 25), "cudaLaunchKernel", made.other, (104, 150), "gemm");
+    made.launched((30, 35), "cudaMemcpyAsync", made.other, (150, 200), "Memcpy HtoD (Pinned -> Device)");
+    made.kernel((40, 45), (205, 300));
+    assert_eq!(made.causes(), [(100, 104, Cause::Stream), (200, 205, Cause::Copy)]);
+}
+
+#[test]
+fn work_that_was_told_to_wait_for_an_event_waited_for_a_stream() {
+    let made = |wait: (u64, u64)| {
+        let mut made = Made::first();
+        made.host(wait.0, wait.1, "cudaStreamWaitEvent", category::RUNTIME);
+        made.kernel((110, 115), (500, 600));
+        made
+    };
+    assert_eq!(made((20, 25)).causes(), [(100, 500, Cause::Stream)]);
+    assert_eq!(made((120, 125)).causes(), [(100, 500, Cause::HeldBack)]);
+    // The wait was for the work before.
+    let mut made = made((20, 25));
+    made.launched((30, 35), "cudaLaunchKernel", made.stream, (40, 90), "gemm");
+    assert_eq!(made.causes(), [(100, 500, Cause::HeldBack)]);
+}
+
+#[test]
+fn work_that_was_launched_late_but_began_much_later_still_was_held_back() {
+    for (call, cause) in [((144, 149), Cause::HeldBack), ((145, 150), Cause::Host)] {
+        let mut made = Made::first();
+        made.kernel(call, (200, 300));
+        assert_eq!(made.causes(), [(100, 200, cause)], "{call:?}");
+    }
+    // Up to 20 µs are the launch's own.
+    for (start, cause) in [(125, Cause::Host), (126, Cause::HeldBack)] {
+        let mut made = Made::first();
+        made.kernel((100, 105), (start, 300));
+        assert_eq!(made.causes(), [(100, start, cause)], "{start}");
+    }
+}
+
+#[test]
+fn the_inside_of_a_graph_is_turnaround_unless_its_launch_is_still_under_way() {
+    let made = |call_end: u64, gap: u64| {
+        let mut made = Made::new();
+        let launch = made.builder.span(made.main, us(0), us(call_end), "cudaGraphLaunch", category::RUNTIME);
+        for (start, stream) in [(50, made.stream), (100 + gap, made.other)] {
+            let work = made.builder.span(stream, us(start), us(50), "gemm", category::KERNEL);
+            made.builder.flow(launch, work);
+        }
+        made.causes()
+    };
+    assert_eq!(made(20, 10), [(100, 110, Cause::Turnaround)]);
+    assert_eq!(made(500, 10), [(100, 110, Cause::Turnaround)]);
+    assert_eq!(made(20, 11), [(100, 111, Cause::HeldBack)]);
+    assert_eq!(made(500, 300), [(100, 400, Cause::Host)]);
+}
+
+#[test]
+fn work_without_a_launch_is_not_explained() {
+    let mut made = Made::first();
+    made.builder.span(made.stream, us(102), us(10), "gemm", category::KERNEL);
+    assert_eq!(made.causes(), [(100, 102, Cause::NoLaunch)]);
+}
+
+proptest! {
+    #[test]
+    fn gaps_are_exactly_what_work_leaves_free(
+        works in prop::collection::vec((0_u64..80, 0_u64..15, any::<bool>(), 0_u64..80), 0..20),
+        waits in prop::collection::vec((0_u64..80, 0_u64..30), 0..5),
+    ) {
+        let mut made = Made::new();
+        for (start, length) in waits {
+            made.host(start, start + length, "cudaStreamSynchronize", category::RUNTIME);
+        }
+        for (start, length, is_first, call) in works {
+            let stream = if is_first { made.stream } else { made.other };
+            made.launched((call, call + 2), "cudaLaunchKernel", stream, (start, start + length), "gemm");
+        }
+        let trace = made.builder.build().unwrap();
+        let found = devices(&trace);
+        for device in &found.devices {
+            let gaps = device_gaps(&trace, &found, device);
+            let (from, to) = device.window().unwrap();
+            let free = device.busy().gaps_in(from, to);
+            let parts: Vec<(u64, u64)> = gaps.iter().map(|gap| (gap.from, gap.to)).collect();
+            prop_assert_eq!(parts, free.parts());
+        }
+    }
+}
