@@ -54,7 +54,7 @@ impl Fleet {
     /// Sets traces side by side.
     pub fn of(figures: &[Figure], rows: Vec<FleetRow>) -> Self {
         let values: Vec<Vec<Option<f64>>> = rows.iter().map(|row| row.values.clone()).collect();
-        Self { figures: figures.to_vec(), rows, odd: odd_ones(&values) }
+        Self { figures: figures.to_vec(), odd: odd_ones(figures, &values), rows }
     }
 }
 
@@ -64,7 +64,7 @@ pub const LEAST_TRACES: usize = 3;
 /// How many times the usual distance from the median an odd one must be away.
 pub const ODD_DISTANCE: f64 = 5.0;
 
-/// How far from the median it must be, as a share of it.
+/// How far from the median it must be, as a share of it; a figure that is a share itself, in parts of the whole.
 pub const ODD_SHARE: f64 = 0.05;
 
 /// A figure of one trace that stands apart from those of the others.
@@ -85,17 +85,17 @@ pub struct Odd {
 /// Finds what stands apart in rows of figures, one row a trace, the furthest first; each trace is named once.
 ///
 /// The usual distance is the median absolute deviation of the figure, scaled to a standard deviation, and at least 1 %
-/// of the median: where all others agree to the last digit, a hair's breadth is not odd.
-pub fn odd_ones(rows: &[Vec<Option<f64>>]) -> Vec<Odd> {
-    let figures = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let mut odd: Vec<Odd> = (0..figures).flat_map(|figure| odd_of_figure(rows, figure)).collect();
+/// of the median (of a share, of the whole): where all others agree to the last digit, a hair's breadth is not odd.
+fn odd_ones(figures: &[Figure], rows: &[Vec<Option<f64>>]) -> Vec<Odd> {
+    let of_figure = |(at, figure): (usize, &Figure)| odd_of_figure(rows, at, figure.unit);
+    let mut odd: Vec<Odd> = figures.iter().enumerate().flat_map(of_figure).collect();
     odd.sort_by(|a, b| b.distance.total_cmp(&a.distance).then(a.at.cmp(&b.at)));
     let mut named = std::collections::HashSet::new();
     odd.retain(|odd| named.insert(odd.at));
     odd
 }
 
-fn odd_of_figure(rows: &[Vec<Option<f64>>], figure: usize) -> Vec<Odd> {
+fn odd_of_figure(rows: &[Vec<Option<f64>>], figure: usize, unit: Unit) -> Vec<Odd> {
     let values: Vec<(usize, f64)> =
         rows.iter().enumerate().filter_map(|(at, row)| Some((at, row.get(figure).copied()??))).collect();
     if values.len() < LEAST_TRACES {
@@ -103,10 +103,11 @@ fn odd_of_figure(rows: &[Vec<Option<f64>>], figure: usize) -> Vec<Odd> {
     }
     let Some(median) = median(values.iter().map(|(_, value)| *value)) else { return Vec::new() };
     let deviation = median_deviation(&values, median);
-    let usual = (1.4826 * deviation).max(0.01 * median.abs());
+    let whole = if unit == Unit::Share { 1.0 } else { median.abs() };
+    let usual = (1.4826 * deviation).max(0.01 * whole);
     let is_odd = |value: f64| {
         let away = (value - median).abs();
-        away > ODD_DISTANCE * usual && away > ODD_SHARE * median.abs()
+        away > ODD_DISTANCE * usual && away > ODD_SHARE * whole
     };
     let odd = values.into_iter().filter(|(_, value)| is_odd(*value));
     odd.map(|(at, value)| Odd {
@@ -131,34 +132,49 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
+    const TIME: Figure = Figure { key: "a_ms", label: "a", unit: Unit::Time };
+    const SHARE: Figure = Figure { key: "b", label: "b", unit: Unit::Share };
+
     fn rows(values: &[f64]) -> Vec<Vec<Option<f64>>> {
         values.iter().map(|value| vec![Some(*value)]).collect()
     }
 
+    fn odd_times(values: &[f64]) -> Vec<usize> {
+        odd_ones(&[TIME], &rows(values)).iter().map(|odd| odd.at).collect()
+    }
+
     #[test]
     fn the_one_far_from_the_others_is_named() {
-        let odd = odd_ones(&rows(&[10.0, 10.1, 9.9, 14.0, 10.0]));
+        let odd = odd_ones(&[TIME], &rows(&[10.0, 10.1, 9.9, 14.0, 10.0]));
         assert_eq!(odd.iter().map(|odd| (odd.at, odd.median)).collect::<Vec<_>>(), [(3, 10.0)]);
     }
 
     #[test]
     fn spread_that_all_share_is_not_odd_and_two_traces_have_no_odd_one() {
-        assert_eq!(odd_ones(&rows(&[8.0, 12.0, 9.0, 11.0, 13.0])), []);
-        assert_eq!(odd_ones(&rows(&[10.0, 100.0])), []);
-        assert_eq!(odd_ones(&rows(&[10.0, 10.0, 10.0, 10.4])), []);
+        assert!(odd_times(&[8.0, 12.0, 9.0, 11.0, 13.0]).is_empty());
+        assert!(odd_times(&[10.0, 100.0]).is_empty());
+        assert!(odd_times(&[10.0, 10.0, 10.0, 10.4]).is_empty());
+        assert_eq!(odd_times(&[10.0, 10.0, 10.0, 10.6]), [3]);
+    }
+
+    #[test]
+    fn a_share_is_odd_by_parts_of_the_whole() {
+        let odd = |last: f64| !odd_ones(&[SHARE], &rows(&[0.0, 0.0, 0.001, last])).is_empty();
+        assert!(!odd(0.04) && odd(0.06));
     }
 
     #[test]
     fn a_trace_is_named_once_by_the_figure_furthest_away() {
         let figures = |a: f64, b: f64| vec![Some(a), Some(b)];
-        let odd = odd_ones(&[figures(1.0, 5.0), figures(1.0, 5.0), figures(1.0, 5.0), figures(2.0, 50.0)]);
+        let rows = [figures(1.0, 5.0), figures(1.0, 5.0), figures(1.0, 5.0), figures(2.0, 50.0)];
+        let odd = odd_ones(&[TIME, TIME], &rows);
         assert_eq!(odd.iter().map(|odd| (odd.at, odd.figure)).collect::<Vec<_>>(), [(3, 1)]);
     }
 
     #[test]
     fn figures_that_are_missing_are_left_out() {
         let missing = vec![None];
-        assert_eq!(odd_ones(&[missing.clone(), missing.clone(), missing]), []);
-        assert_eq!(odd_ones(&rows(&[0.0, 0.0, 0.0])), []);
+        assert_eq!(odd_ones(&[TIME], &[missing.clone(), missing.clone(), missing]), []);
+        assert!(odd_times(&[0.0, 0.0, 0.0]).is_empty());
     }
 }

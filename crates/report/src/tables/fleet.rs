@@ -54,7 +54,7 @@ fn add_odd(table: &mut Table, answer: &Fleet) {
         return;
     }
     let limit = format!(
-        "limit: {ODD_DISTANCE:.0} times the usual distance from the median and {:.0} % of it",
+        "limit: {ODD_DISTANCE:.0} times the usual distance from the median, and {:.0} % of it (of shares, of the whole)",
         100.0 * ODD_SHARE
     );
     if answer.odd.is_empty() {
