@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A device needs up to this long from one piece of queued work to the next.
-pub const TURNAROUND: u64 = 10_000;
+pub const TURNAROUND: u64 = 20_000;
 
 /// A device begins what it has nothing else to do than within this long of the end of the call that launched it.
 pub const LAUNCH: u64 = 20_000;
@@ -83,16 +83,22 @@ impl Cause {
             Self::Host => "the host was late",
             Self::Sync => "the host waited (sync)",
             Self::Copy => "held by a copy",
-            Self::Stream => "waited for another stream",
+            Self::Stream => "waited for a stream",
             Self::Turnaround => "turnaround",
             Self::HeldBack => "unexplained: queued",
-            Self::NoLaunch => "unexplained: launch unknown",
+            Self::NoLaunch => "unexplained: no launch",
         }
     }
 }
 
 /// The gaps of a device in order: exactly what its work leaves free of its window.
+#[allow(dead_code, reason = "asked by other questions")]
 pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Vec<Gap> {
+    judged_gaps(trace, devices, device).0
+}
+
+/// The gaps of a device, and the judge, who can say what the host did meanwhile.
+pub(crate) fn judged_gaps<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork) -> (Vec<Gap>, Judge<'a>) {
     let open = open_gaps(device);
     let judge = Judge::of(trace, devices, &open);
     let gap = |open: OpenGap| Gap {
@@ -102,7 +108,7 @@ pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork)
         before: open.before,
         next: open.next,
     };
-    open.into_iter().map(gap).collect()
+    (open.into_iter().map(gap).collect(), judge)
 }
 
 /// A gap whose cause is not known yet.
@@ -144,8 +150,19 @@ fn open_gaps(device: &DeviceWork) -> Vec<OpenGap> {
     gaps
 }
 
+/// What the launching thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It was in this span and in none inside it.
+    Span(SpanId),
+    /// No span was open.
+    NothingRecorded,
+    /// It had launched the work, which had not begun.
+    Launched,
+}
+
 /// Decides causes: the host's spans, prepared to be asked by time.
-struct Judge<'a> {
+pub(crate) struct Judge<'a> {
     trace: &'a Trace,
     activities: &'a [Activity],
     host: Host<'a>,
@@ -180,6 +197,20 @@ impl<'a> Judge<'a> {
         } else {
             self.cause_of_holding(gap, launch)
         }
+    }
+
+    /// What the launching thread did in a gap: each part with its span, and how long. What follows the launch is the
+    /// work on its way.
+    pub(crate) fn doing(&self, gap: &Gap) -> Vec<(Doing, u64)> {
+        let Some(launch) = gap.next.launch else { return Vec::new() };
+        let launched = self.queued(launch).clamp(gap.from, gap.to);
+        let parts = self.host.doing_within(self.trace.span(launch).track, gap.from, launched);
+        let of = |span: Option<SpanId>| span.map_or(Doing::NothingRecorded, Doing::Span);
+        let mut doing: Vec<(Doing, u64)> = parts.into_iter().map(|(span, from, to)| (of(span), to - from)).collect();
+        if launched < gap.to {
+            doing.push((Doing::Launched, gap.to - launched));
+        }
+        doing
     }
 
     /// When work was on its way: at the end of the call that launched it, or at the beginning of a stage that did.
