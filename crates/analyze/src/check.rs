@@ -71,16 +71,15 @@ fn swept_busy(work: &[Work]) -> u64 {
     busy
 }
 
-/// A child lies within its parent on its lane, and children together are no longer than their parent.
+/// A child lies within its parent on its track, and children together are no longer than their parent.
 fn children_outside(trace: &Trace) -> Option<Finding> {
     let (mut outside, mut example) = (0_u64, None);
     let mut left: Vec<u64> = Vec::with_capacity(trace.span_count());
     for span in trace.spans() {
         left.push(span.duration.0);
         let Some(parent) = span.parent else { continue };
-        let around = trace.span(parent);
-        let is_inside = around.start <= span.start && span.end() <= around.end();
-        let is_same = (around.track, around.lane) == (span.track, span.lane);
+        let is_inside = trace.span_start(parent) <= span.start && span.end() <= trace.span_end(parent);
+        let is_same = trace.span_track(parent) == span.track;
         let room = left.get_mut(parent.index()).and_then(|left| {
             *left = left.checked_sub(span.duration.0)?;
             Some(())
@@ -195,7 +194,7 @@ fn before_launch(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Optio
             continue;
         };
         launched += 1;
-        let by = trace.span(launch).start.0.saturating_sub(work.start);
+        let by = trace.span_start(launch).0.saturating_sub(work.start);
         early += u64::from(by > slack);
         worst = worst.max(by);
     }

@@ -68,8 +68,8 @@ impl VerdictKind {
         match self {
             Self::Saturated => "`laptime top` shows which kernels to make faster",
             Self::Host => {
-                "launch less: larger batches, fused operations, CUDA graphs, `torch.compile`; and wait less, as \
-                 `laptime syncs` shows"
+                "shorten what the host does there, launch less (larger batches, fused operations, CUDA graphs, \
+                 `torch.compile`), wait less (`laptime syncs`)"
             }
             Self::Copies => {
                 "pin host memory, copy ahead on a stream of its own; `laptime overlap` shows what is hidden"

@@ -19,6 +19,9 @@ use crate::{
 /// A lap with more idle time than the median lap is told if the difference is this share of the window.
 const OUTSTANDING: f64 = 0.01;
 
+/// From this many laps on one can stand out.
+const LEAST_LAPS: usize = 3;
+
 /// When devices did nothing, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gaps {
@@ -289,12 +292,16 @@ fn doing_by_name(trace: &Trace, judge: &Judge<'_>, gap: &Gap) -> HashMap<HostNam
     times
 }
 
+/// The lap with most idle time, if there are enough laps that one can stand out.
 fn idlest(trace: &Trace, gaps: &[Gap], unit: &LapUnit, window: u64) -> Option<LapIdle> {
     let mut idle = vec![0_u64; unit.laps.len()];
     for gap in gaps {
         if let Some(lap) = unit.of_work(trace, gap.next.start, gap.next.launch) {
             idle[lap] = idle[lap].saturating_add(gap.length());
         }
+    }
+    if idle.len() < LEAST_LAPS {
+        return None;
     }
     let (at, &most) = idle.iter().enumerate().max_by_key(|&(at, idle)| (*idle, std::cmp::Reverse(at)))?;
     let median = Sorted::<u64>::from_unsorted(idle.clone()).median()?;
@@ -329,16 +336,16 @@ fn longest(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap], unit: Option<&LapUnit
 impl Gaps {
     /// What [`DeviceGaps::values`] are.
     pub const FIGURES: [Figure; 10] = [
-        Figure { key: "window_ms", label: "window", unit: Unit::Time },
         Figure { key: "kernels_share", label: "kernels", unit: Unit::Share },
-        Figure { key: "copies_share", label: "copies", unit: Unit::Share },
         Figure { key: "host_share", label: "host late", unit: Unit::Share },
         Figure { key: "sync_share", label: "sync", unit: Unit::Share },
+        Figure { key: "copies_share", label: "copies", unit: Unit::Share },
+        Figure { key: "unexplained_share", label: "unexplained", unit: Unit::Share },
         Figure { key: "stream_share", label: "stream", unit: Unit::Share },
         Figure { key: "turnaround_share", label: "turnaround", unit: Unit::Share },
-        Figure { key: "unexplained_share", label: "unexplained", unit: Unit::Share },
         Figure { key: "launches", label: "launches", unit: Unit::Count },
         Figure { key: "latency_median_ms", label: "latency", unit: Unit::Time },
+        Figure { key: "window_ms", label: "window", unit: Unit::Time },
     ];
 }
 
@@ -356,16 +363,16 @@ impl DeviceGaps {
         };
         let gap = PartKind::Gap;
         vec![
-            Some(self.window.0 as f64),
             share(&[PartKind::Kernels]),
-            share(&[PartKind::Copies, gap(Cause::Copy)]),
             share(&[gap(Cause::Host)]),
             share(&[gap(Cause::Sync)]),
+            share(&[PartKind::Copies, gap(Cause::Copy)]),
+            share(&[gap(Cause::HeldBack), gap(Cause::NoLaunch)]),
             share(&[gap(Cause::Stream)]),
             share(&[gap(Cause::Turnaround)]),
-            share(&[gap(Cause::HeldBack), gap(Cause::NoLaunch)]),
             Some(self.launches.launches as f64),
             self.launches.latency.map(|latency| latency.median),
+            Some(self.window.0 as f64),
         ]
     }
 }

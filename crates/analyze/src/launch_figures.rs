@@ -82,7 +82,7 @@ fn delays(trace: &Trace, device: &DeviceWork, firsts: &[usize]) -> (Vec<u64>, Ve
     for (at, work) in device.work.iter().enumerate() {
         let busy_until = reached.entry(work.stream).or_default();
         if let (Some(_), Some(launch)) = (firsts.next_if_eq(&at), work.launch) {
-            let call = trace.span(launch).start.0;
+            let call = trace.span_start(launch).0;
             let delays = if *busy_until <= call { &mut idle } else { &mut queued };
             // Work that began before its call says nothing about launches; the self-check tells of it.
             delays.extend(work.start.checked_sub(call));
@@ -98,7 +98,7 @@ fn queue(trace: &Trace, device: &DeviceWork) -> Option<(f64, f64)> {
     let mut steps: Vec<(u64, i64)> = Vec::new();
     for work in &device.work {
         let Some(launch) = work.launch else { continue };
-        let from = trace.span(launch).start.0.clamp(first, work.start);
+        let from = trace.span_start(launch).0.clamp(first, work.start);
         steps.extend([(from, 1), (work.start, -1)]);
     }
     if steps.is_empty() || first == last {

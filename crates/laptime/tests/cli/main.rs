@@ -7,6 +7,7 @@ mod bench;
 mod common;
 mod compare;
 mod convert;
+mod gaps;
 mod measuring;
 mod stages;
 mod tour;

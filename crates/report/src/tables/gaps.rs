@@ -126,7 +126,7 @@ pub fn gap_list(answer: &Gaps) -> Table {
     }
     let more: u64 = answer.devices.iter().map(|device| device.count - device.longest.len() as u64).sum();
     if more > 0 {
-        table.note(format!("{more} shorter gaps are not shown."));
+        table.note(format!("{} shorter gaps are not shown.", single(&Cell::Count(more))));
     }
     add_around(&mut table, answer);
     table
