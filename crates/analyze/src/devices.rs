@@ -166,7 +166,7 @@ fn named_process(trace: &Trace, process: laptime_trace::ProcessId) -> String {
 
 /// The call of the host behind each span of a device.
 fn launches(trace: &Trace, activities: &[Activity]) -> HashMap<SpanId, SpanId> {
-    let is_on_host = |id: SpanId| !trace.track(trace.span(id).track).kind.is_device();
+    let is_on_host = |id: SpanId| !trace.track(trace.span_track(id)).kind.is_device();
     let flows = trace.flows().iter().filter(|flow| is_on_host(flow.from) && !is_on_host(flow.to));
     let mut found: HashMap<SpanId, SpanId> = HashMap::new();
     for flow in flows {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A device needs up to this long from one piece of queued work to the next.
-pub const TURNAROUND: u64 = 10_000;
+pub const TURNAROUND: u64 = 20_000;
 
 /// A device begins what it has nothing else to do than within this long of the end of the call that launched it.
 pub const LAUNCH: u64 = 20_000;
@@ -83,16 +83,22 @@ impl Cause {
             Self::Host => "the host was late",
             Self::Sync => "the host waited (sync)",
             Self::Copy => "held by a copy",
-            Self::Stream => "waited for another stream",
+            Self::Stream => "waited for a stream",
             Self::Turnaround => "turnaround",
             Self::HeldBack => "unexplained: queued",
-            Self::NoLaunch => "unexplained: launch unknown",
+            Self::NoLaunch => "unexplained: no launch",
         }
     }
 }
 
 /// The gaps of a device in order: exactly what its work leaves free of its window.
+#[allow(dead_code, reason = "asked by other questions")]
 pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Vec<Gap> {
+    judged_gaps(trace, devices, device).0
+}
+
+/// The gaps of a device, and the judge, who can say what the host did meanwhile.
+pub(crate) fn judged_gaps<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork) -> (Vec<Gap>, Judge<'a>) {
     let open = open_gaps(device);
     let judge = Judge::of(trace, devices, &open);
     let gap = |open: OpenGap| Gap {
@@ -102,7 +108,7 @@ pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork)
         before: open.before,
         next: open.next,
     };
-    open.into_iter().map(gap).collect()
+    (open.into_iter().map(gap).collect(), judge)
 }
 
 /// A gap whose cause is not known yet.
@@ -144,8 +150,19 @@ fn open_gaps(device: &DeviceWork) -> Vec<OpenGap> {
     gaps
 }
 
+/// What the launching thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It was in this span and in none inside it.
+    Span(SpanId),
+    /// No span was open.
+    NothingRecorded,
+    /// It had launched the work, which had not begun.
+    Launched,
+}
+
 /// Decides causes: the host's spans, prepared to be asked by time.
-struct Judge<'a> {
+pub(crate) struct Judge<'a> {
     trace: &'a Trace,
     activities: &'a [Activity],
     host: Host<'a>,
@@ -157,7 +174,7 @@ struct Judge<'a> {
 impl<'a> Judge<'a> {
     fn of(trace: &'a Trace, devices: &'a Devices, gaps: &[OpenGap]) -> Self {
         let launching: HashSet<TrackId> =
-            gaps.iter().filter_map(|gap| gap.next.launch).map(|launch| trace.span(launch).track).collect();
+            gaps.iter().filter_map(|gap| gap.next.launch).map(|launch| trace.span_track(launch)).collect();
         Self {
             trace,
             activities: &devices.activities,
@@ -182,20 +199,35 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// What the launching thread did in a gap: each part with its span, and how long. What follows the launch is the
+    /// work on its way.
+    pub(crate) fn doing(&self, gap: &Gap) -> Vec<(Doing, u64)> {
+        let Some(launch) = gap.next.launch else { return Vec::new() };
+        let launched = self.queued(launch).clamp(gap.from, gap.to);
+        let parts = self.host.doing_within(self.trace.span_track(launch), gap.from, launched);
+        let of = |span: Option<SpanId>| span.map_or(Doing::NothingRecorded, Doing::Span);
+        let mut doing: Vec<(Doing, u64)> = parts.into_iter().map(|(span, from, to)| (of(span), to - from)).collect();
+        if launched < gap.to {
+            doing.push((Doing::Launched, gap.to - launched));
+        }
+        doing
+    }
+
     /// When work was on its way: at the end of the call that launched it, or at the beginning of a stage that did.
     fn queued(&self, launch: SpanId) -> u64 {
-        let span = self.trace.span(launch);
-        if self.activities[launch.index()].is_call() { span.end().0 } else { span.start.0 }
+        let is_call = self.activities[launch.index()].is_call();
+        if is_call { self.trace.span_end(launch).0 } else { self.trace.span_start(launch).0 }
     }
 
     /// Why the host launched too late.
     ///
     /// A wait is to blame for no more than its own length: without it the launch would have come that much earlier.
     fn cause_of_lateness(&self, gap: &OpenGap, launch: SpanId, queued: u64) -> Cause {
-        let track = self.trace.span(launch).track;
-        let moments = [gap.from, gap.from.saturating_sub(self.slack), gap.from.saturating_add(self.slack)];
-        let holds = moments.iter().filter_map(|moment| self.held_at(track, *moment));
-        if let Some((cause, _)) = holds.into_iter().find(|(_, length)| gap.is_most(*length)) {
+        let track = self.trace.span_track(launch);
+        let (first, last) = (gap.from.saturating_sub(self.slack), gap.from.saturating_add(self.slack));
+        let moments = [Some(gap.from), (first < gap.from).then_some(first), (gap.from < last).then_some(last)];
+        let mut holds = moments.into_iter().flatten().filter_map(|moment| self.held_at(track, moment));
+        if let Some((cause, _)) = holds.find(|(_, length)| gap.is_most(*length)) {
             return cause;
         }
         let mut times: HashMap<Cause, u64> = HashMap::new();
@@ -216,15 +248,20 @@ impl<'a> Judge<'a> {
 
     /// The outermost wait or copy that a span lies in, with its length.
     fn held_in(&self, inner: SpanId) -> Option<(Cause, u64)> {
-        let holds = self.host.around(inner).filter_map(|id| {
-            let span = self.trace.span(id);
-            let is_copy = span.name.contains("Memcpy");
-            match self.activities[id.index()] {
-                Activity::Wait if !is_copy => Some((Cause::Sync, span.duration.0)),
-                Activity::Wait => Some((Cause::Copy, span.duration.0)),
-                Activity::Launch if self.holding.contains(&id) => Some((Cause::Copy, span.duration.0)),
-                _ => None,
-            }
+        let holds = self.host.outwards(inner).filter_map(|id| {
+            let is_copy = || self.trace.span(id).name.contains("Memcpy");
+            let cause = match self.activities[id.index()] {
+                Activity::Wait => {
+                    if is_copy() {
+                        Cause::Copy
+                    } else {
+                        Cause::Sync
+                    }
+                }
+                Activity::Launch if self.holding.contains(&id) => Cause::Copy,
+                _ => return None,
+            };
+            Some((cause, self.trace.span_end(id).0 - self.trace.span_start(id).0))
         });
         holds.last()
     }
@@ -248,9 +285,9 @@ impl<'a> Judge<'a> {
 
     /// Whether the host made a stream wait for another one since it launched anything else.
     fn is_told_to_wait(&self, launch: SpanId) -> bool {
-        let start = self.trace.span(launch).start;
+        let start = self.trace.span_start(launch);
         let is_done_launch =
-            |id: &SpanId| self.activities[id.index()] == Activity::Launch && self.trace.span(*id).end() <= start;
+            |id: &SpanId| self.activities[id.index()] == Activity::Launch && self.trace.span_end(*id) <= start;
         let mut since = self.host.earlier(launch).take(MOST_EARLIER).take_while(|id| !is_done_launch(id));
         since.any(|id| self.activities[id.index()] == Activity::Call && self.trace.span(id).name.contains("StreamWait"))
     }
@@ -262,7 +299,7 @@ fn holding(trace: &Trace, devices: &Devices) -> HashSet<SpanId> {
     let launched = copies.filter_map(|work| Some((work, work.launch?)));
     let holds = launched.filter(|(work, launch)| {
         let is_pageable = trace.span(work.id).copy_path().is_some_and(|path| path.is_pageable());
-        is_pageable || trace.span(*launch).end().0 >= work.end
+        is_pageable || trace.span_end(*launch).0 >= work.end
     });
     holds.map(|(_, launch)| launch).collect()
 }

@@ -35,15 +35,15 @@ impl<'a> Host<'a> {
     /// The innermost span of a thread at a moment; where lanes overlap, the one that began last.
     pub fn doing(&self, track: TrackId, moment: u64) -> Option<SpanId> {
         let lanes = self.lanes.get(&track)?;
-        lanes.iter().filter_map(|lane| self.open_at(lane, moment)).max_by_key(|id| self.trace.span(*id).start)
+        lanes.iter().filter_map(|lane| self.open_at(lane, moment)).max_by_key(|id| self.trace.span_start(*id))
     }
 
     /// The innermost span of a lane that is open at a moment.
     fn open_at(&self, lane: &[SpanId], moment: u64) -> Option<SpanId> {
-        let after = lane.partition_point(|id| self.trace.span(*id).start.0 <= moment);
+        let after = lane.partition_point(|id| self.trace.span_start(*id).0 <= moment);
         let last = lane[after.checked_sub(1)?];
-        let around = std::iter::successors(Some(last), |id| self.trace.span(*id).parent);
-        let mut around = around.skip_while(|id| self.trace.span(*id).end().0 <= moment);
+        let around = std::iter::successors(Some(last), |id| self.trace.span_parent(*id));
+        let mut around = around.skip_while(|id| self.trace.span_end(*id).0 <= moment);
         around.next()
     }
 
@@ -56,8 +56,8 @@ impl<'a> Host<'a> {
     }
 
     /// A span and those around it, the innermost first.
-    pub fn around(&self, id: SpanId) -> impl Iterator<Item = SpanId> {
-        std::iter::successors(Some(id), |id| self.trace.span(*id).parent)
+    pub fn outwards(&self, id: SpanId) -> impl Iterator<Item = SpanId> {
+        std::iter::successors(Some(id), |id| self.trace.span_parent(*id))
     }
 
     /// Splits a stretch of a thread by its innermost span: each part with its span, or none where nothing was open.
@@ -73,11 +73,11 @@ impl<'a> Host<'a> {
             while let Some((start, id)) = starting.next_if(|(start, _)| *start <= at) {
                 open.push((start, id));
             }
-            while open.peek().is_some_and(|(_, id)| self.trace.span(*id).end().0 <= at) {
+            while open.peek().is_some_and(|(_, id)| self.trace.span_end(*id).0 <= at) {
                 open.pop();
             }
             let inner = open.peek().map(|(_, id)| *id);
-            let until = inner.map_or(to, |id| self.trace.span(id).end().0).min(to);
+            let until = inner.map_or(to, |id| self.trace.span_end(id).0).min(to);
             let until = starting.peek().map_or(until, |(start, _)| until.min(*start));
             match parts.last_mut() {
                 Some(last) if last.0 == inner => last.2 = until,
@@ -92,9 +92,9 @@ impl<'a> Host<'a> {
     fn starting(&self, track: TrackId, from: u64, to: u64, open: &mut BinaryHeap<(u64, SpanId)>) -> Vec<(u64, SpanId)> {
         let mut starting = Vec::new();
         for lane in self.lanes.get(&track).into_iter().flatten() {
-            let begin = |id: &SpanId| self.trace.span(*id).start.0;
+            let begin = |id: &SpanId| self.trace.span_start(*id).0;
             if let Some(inner) = self.open_at(lane, from) {
-                let around = std::iter::successors(Some(inner), |id| self.trace.span(*id).parent);
+                let around = std::iter::successors(Some(inner), |id| self.trace.span_parent(*id));
                 open.extend(around.map(|id| (begin(&id), id)));
             }
             let first = lane.partition_point(|id| begin(id) <= from);

@@ -102,7 +102,7 @@ impl LapUnit {
     /// The turn that a span of a device belongs to: that of the call behind it where turns are the host's.
     pub fn of_work(&self, trace: &Trace, start: u64, launch: Option<SpanId>) -> Option<usize> {
         match launch.filter(|_| self.source != LapSource::Kernels) {
-            Some(launch) => self.at(trace.span(launch).start.0),
+            Some(launch) => self.at(trace.span_start(launch).0),
             None => self.at(start),
         }
     }

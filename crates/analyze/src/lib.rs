@@ -7,6 +7,7 @@ mod ab;
 mod account;
 mod by_case;
 mod cases;
+mod check;
 mod compare;
 mod device_time;
 mod devices;
@@ -18,10 +19,13 @@ mod figures;
 mod finding;
 mod fleet;
 mod gap_cause;
+mod gap_verdict;
+mod gaps;
 mod group;
 mod host;
 mod intervals;
 mod lap_unit;
+mod launch_figures;
 mod limits;
 mod overhead;
 mod overview;
@@ -45,9 +49,12 @@ pub use self::{
     figures::Figures,
     finding::Finding,
     fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
-    gap_cause::{Cause, Gap},
+    gap_cause::{Cause, Gap, LAUNCH, TURNAROUND},
+    gap_verdict::{BUSY, Verdict, VerdictKind},
+    gaps::{DeviceGaps, Gaps, HostTime, LapIdle, LongGap, NoGaps, Part, PartKind, gaps},
     group::Group,
     lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},
+    launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits},
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overview::{Overview, Waits, overview},

@@ -4,7 +4,13 @@ use std::collections::HashMap;
 
 use laptime_trace::{Nanos, SYNC, Trace, TrackId, TrackKind};
 
-use crate::{device_time::is_on_device, intervals::union_length};
+use crate::{
+    check::check,
+    device_time::is_on_device,
+    devices::{Devices, devices},
+    finding::Finding,
+    intervals::union_length,
+};
 
 /// A trace in a few numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +33,8 @@ pub struct Overview {
     pub waits: Option<Waits>,
     /// What the reader could not make sense of.
     pub warnings: Vec<String>,
+    /// What the trace does not keep to.
+    pub findings: Vec<Finding>,
 }
 
 /// The host waiting for a device.
@@ -38,8 +46,13 @@ pub struct Waits {
     pub time: Nanos,
 }
 
-/// Sums a trace up.
+/// Sums a trace up, and checks it.
 pub fn overview(trace: &Trace) -> Overview {
+    overview_with(trace, &devices(trace))
+}
+
+/// Sums a trace up of which the devices are known.
+pub fn overview_with(trace: &Trace, devices: &Devices) -> Overview {
     let wall = trace.bounds().map_or(Nanos(0), |(first, last)| last.saturating_sub(first));
     let tracks = |wanted: fn(TrackKind) -> bool| {
         let has_spans = |id| trace.spans_on(id).len() > 0;
@@ -55,6 +68,7 @@ pub fn overview(trace: &Trace) -> Overview {
         clock_uncertainty: trace.clock_uncertainty,
         waits: waits(trace),
         warnings: trace.warnings.clone(),
+        findings: check(trace, devices),
     }
 }
 

@@ -222,6 +222,31 @@ impl Trace {
         }
     }
 
+    /// When a span began, without looking at the rest of it.
+    #[inline]
+    pub fn span_start(&self, id: SpanId) -> Nanos {
+        Nanos(self.spans.start[id.index()])
+    }
+
+    /// When a span ended, without looking at the rest of it.
+    #[inline]
+    pub fn span_end(&self, id: SpanId) -> Nanos {
+        self.span_start(id).saturating_add(Nanos(self.spans.duration[id.index()]))
+    }
+
+    /// The span that a span lies in, without looking at the rest of it.
+    #[inline]
+    pub fn span_parent(&self, id: SpanId) -> Option<SpanId> {
+        let parent = self.spans.parent[id.index()];
+        (parent != NO_PARENT).then_some(SpanId(parent))
+    }
+
+    /// The track that a span lies on, without looking at the rest of it.
+    #[inline]
+    pub fn span_track(&self, id: SpanId) -> TrackId {
+        self.spans.track[id.index()]
+    }
+
     /// All spans: track by track, each in order of start.
     pub fn spans(&self) -> impl ExactSizeIterator<Item = Span<'_>> {
         (0..self.span_count() as u32).map(|at| self.span(SpanId(at)))
@@ -301,7 +326,7 @@ impl Trace {
     pub fn bounds(&self) -> Option<(Nanos, Nanos)> {
         let starts = self.spans.start.iter().chain(&self.marks.time).chain(&self.values.time);
         let first = starts.min()?;
-        let ends = self.spans().map(|span| span.end().0);
+        let ends = (0..self.span_count() as u32).map(|at| self.span_end(SpanId(at)).0);
         let last = ends.chain(self.marks.time.iter().copied()).chain(self.values.time.iter().copied()).max()?;
         Some((Nanos(*first), Nanos(last)))
     }

@@ -74,9 +74,9 @@ fn a_launch_that_was_still_under_way_is_a_late_host() {
 #[test]
 fn work_that_was_queued_in_time_begins_after_the_turnaround() {
     let mut made = Made::first();
-    made.kernel((20, 25), (110, 200));
-    made.kernel((30, 35), (211, 300));
-    assert_eq!(made.causes(), [(100, 110, Cause::Turnaround), (200, 211, Cause::HeldBack)]);
+    made.kernel((20, 25), (120, 200));
+    made.kernel((30, 35), (221, 300));
+    assert_eq!(made.causes(), [(100, 120, Cause::Turnaround), (200, 221, Cause::HeldBack)]);
 }
 
 #[test]
@@ -209,9 +209,9 @@ fn the_inside_of_a_graph_is_turnaround_unless_its_launch_is_still_under_way() {
         }
         made.causes()
     };
-    assert_eq!(made(20, 10), [(100, 110, Cause::Turnaround)]);
-    assert_eq!(made(500, 10), [(100, 110, Cause::Turnaround)]);
-    assert_eq!(made(20, 11), [(100, 111, Cause::HeldBack)]);
+    assert_eq!(made(20, 20), [(100, 120, Cause::Turnaround)]);
+    assert_eq!(made(500, 20), [(100, 120, Cause::Turnaround)]);
+    assert_eq!(made(20, 21), [(100, 121, Cause::HeldBack)]);
     assert_eq!(made(500, 300), [(100, 400, Cause::Host)]);
 }
 

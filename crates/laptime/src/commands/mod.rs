@@ -8,6 +8,7 @@ pub mod completions;
 pub mod convert;
 pub mod doctor;
 pub mod fleet;
+pub mod gaps;
 pub mod list;
 pub mod man;
 pub mod peaks;

@@ -6,6 +6,7 @@ mod cases;
 mod compare;
 mod doctor;
 mod fleet;
+mod gaps;
 mod overhead;
 mod overview;
 mod peaks;
@@ -16,6 +17,6 @@ mod warmup;
 mod waterfall;
 
 pub use self::{
-    ab::ab, cases::cases, compare::compare, doctor::doctor, fleet::fleet, overhead::add_overhead, peaks::peaks,
-    stages::stages, top::top, warmup::warmup, waterfall::waterfall,
+    ab::ab, cases::cases, compare::compare, doctor::doctor, fleet::fleet, gaps::gap_list, gaps::gaps,
+    overhead::add_overhead, peaks::peaks, stages::stages, top::top, warmup::warmup, waterfall::waterfall,
 };

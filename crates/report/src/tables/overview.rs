@@ -23,6 +23,10 @@ pub fn add(table: &mut Table, overview: &Overview) {
         };
         table.note(told);
     }
+    for finding in &overview.findings {
+        table.note(format!("Check: {finding}"));
+        table.machine_fact(format!("finding_{}", finding.rule), Cell::text(finding.to_string()));
+    }
     if let Some(waits) = overview.waits {
         let share = 100.0 * waits.time.0 as f64 / overview.wall.0.max(1) as f64;
         let times = if waits.count == 1 { "once".to_owned() } else { format!("{} times", waits.count) };

@@ -1,0 +1,381 @@
+//! When devices did nothing, and why.
+
+use std::collections::HashMap;
+
+use laptime_stats::Sorted;
+use laptime_trace::{NameId, Nanos, Trace};
+
+use crate::{
+    devices::{DeviceWork, Devices, WorkKind, devices},
+    fleet::{Figure, Unit},
+    gap_cause::{Cause, Doing, Gap, Judge, judged_gaps},
+    gap_verdict::{Verdict, verdict},
+    intervals::Stretches,
+    lap_unit::{LapSource, LapUnit, NoLaps, lap_unit},
+    launch_figures::{LaunchFigures, launch_figures},
+    overview::{Overview, overview_with},
+};
+
+/// A lap with more idle time than the median lap is told if the difference is this share of the window.
+const OUTSTANDING: f64 = 0.01;
+
+/// From this many laps on one can stand out.
+const LEAST_LAPS: usize = 3;
+
+/// When devices did nothing, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gaps {
+    /// The devices, in order of their numbers.
+    pub devices: Vec<DeviceGaps>,
+    /// The unit that laps are counted by, and where it comes from; none if nothing repeats.
+    pub laps: Option<(String, LapSource)>,
+    /// The trace as a whole.
+    pub overview: Overview,
+}
+
+/// How the time of one device divides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceGaps {
+    /// Its name.
+    pub name: String,
+    /// Only stages of its streams were recorded: gaps are those between stages.
+    pub is_stages: bool,
+    /// From the start of its first work to the end of its last.
+    pub window: Nanos,
+    /// What it did and why it did nothing; the times add up to the window.
+    pub parts: Vec<Part>,
+    /// What the host did while it was late, most time first; the times add up to those of that cause.
+    pub host: Vec<HostTime>,
+    /// How work got there.
+    pub launches: LaunchFigures,
+    /// The lap with most idle time; none without laps, or if it stands out by less than 1 % of the window.
+    pub idlest: Option<LapIdle>,
+    /// The longest gaps, the longest first, as many as were asked for.
+    pub longest: Vec<LongGap>,
+    /// All gaps, counted.
+    pub count: u64,
+    /// What it comes to.
+    pub verdict: Verdict,
+}
+
+/// What a part of a window is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PartKind {
+    /// Kernels ran, communication included.
+    Kernels,
+    /// Copies or memsets ran, and no kernel.
+    Copies,
+    /// Nothing ran.
+    Gap(Cause),
+}
+
+impl PartKind {
+    /// The part in a word, for machines.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Kernels => "kernels",
+            Self::Copies => "copies",
+            Self::Gap(cause) => cause.key(),
+        }
+    }
+
+    /// The part in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Kernels => "kernels",
+            Self::Copies => "copies alone",
+            Self::Gap(cause) => cause.words(),
+        }
+    }
+}
+
+/// A part of a window, all its stretches together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// What it is.
+    pub kind: PartKind,
+    /// Its time.
+    pub time: Nanos,
+    /// Its share of the window.
+    pub share: f64,
+    /// How many stretches.
+    pub count: u64,
+    /// The median stretch, in nanoseconds.
+    pub median: f64,
+    /// The longest stretch.
+    pub longest: Nanos,
+}
+
+/// What the host did while it was late.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostTime {
+    /// The name of the innermost span; none where no span was open.
+    pub name: Option<String>,
+    /// The work was launched and on its way.
+    pub is_launched: bool,
+    /// How long in all gaps.
+    pub time: Nanos,
+    /// The share of the time that the host was late.
+    pub share: f64,
+    /// In how many gaps.
+    pub count: u64,
+}
+
+/// The lap with most idle time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LapIdle {
+    /// What it is called.
+    pub label: String,
+    /// Its idle time.
+    pub idle: Nanos,
+    /// The median idle time of all laps, in nanoseconds.
+    pub median: f64,
+}
+
+/// One gap, told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LongGap {
+    /// When it began, from the start of the trace.
+    pub start: Nanos,
+    /// How long it was.
+    pub length: Nanos,
+    /// Why.
+    pub cause: Cause,
+    /// What ended before it.
+    pub before: Option<String>,
+    /// What began after it.
+    pub after: String,
+    /// What the launching thread did for most of it; none if the launch is not known or no span was open.
+    pub host: Option<String>,
+    /// The lap of the work after it.
+    pub lap: Option<String>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NoGaps {
+    /// The trace has no work of a device.
+    NoDevices,
+    /// There is no such lap.
+    NoLaps(NoLaps),
+}
+
+/// Divides the time of each device into work and gaps with their causes; `lap` names the unit that laps are counted
+/// by, and `most` says how many gaps are told one by one.
+pub fn gaps(trace: &Trace, lap: Option<&str>, most: usize) -> Result<Gaps, NoGaps> {
+    let found = devices(trace);
+    if found.devices.is_empty() {
+        return Err(NoGaps::NoDevices);
+    }
+    let unit = match lap_unit(trace, &found, lap) {
+        Ok(unit) => Some(unit),
+        Err(NoLaps::NothingRepeats) => None,
+        Err(error) => return Err(NoGaps::NoLaps(error)),
+    };
+    let of_device = |device| device_answer(trace, &found, device, unit.as_ref(), most);
+    Ok(Gaps {
+        devices: found.devices.iter().map(of_device).collect(),
+        laps: unit.as_ref().map(|unit| (unit.name.clone(), unit.source)),
+        overview: overview_with(trace, &found),
+    })
+}
+
+fn device_answer(
+    trace: &Trace,
+    found: &Devices,
+    device: &DeviceWork,
+    unit: Option<&LapUnit>,
+    most: usize,
+) -> DeviceGaps {
+    let (gaps, judge) = judged_gaps(trace, found, device);
+    let window = device.window().map_or(0, |(first, last)| last - first);
+    let parts = parts(device, &gaps, window);
+    let host = host_times(trace, &judge, &gaps);
+    DeviceGaps {
+        name: device.name.clone(),
+        is_stages: device.is_stages,
+        window: Nanos(window),
+        verdict: verdict(&parts, &host),
+        parts,
+        host,
+        launches: launch_figures(trace, device, unit),
+        idlest: unit.and_then(|unit| idlest(trace, &gaps, unit, window)),
+        longest: longest(trace, &judge, &gaps, unit, most),
+        count: gaps.len() as u64,
+    }
+}
+
+fn parts(device: &DeviceWork, gaps: &[Gap], window: u64) -> Vec<Part> {
+    let kernels = device.stretches(|work| work.kind != WorkKind::Copy);
+    let copies = device.busy_with(WorkKind::Copy).minus(&kernels);
+    let lengths = |stretches: &Stretches| stretches.parts().iter().map(|(from, to)| to - from).collect();
+    let mut parts = vec![
+        Part::of(PartKind::Kernels, lengths(&kernels), window),
+        Part::of(PartKind::Copies, lengths(&copies), window),
+    ];
+    for cause in Cause::ALL {
+        let lengths = gaps.iter().filter(|gap| gap.cause == cause).map(Gap::length).collect();
+        parts.push(Part::of(PartKind::Gap(cause), lengths, window));
+    }
+    parts.retain(|part| part.count > 0 || part.kind == PartKind::Kernels);
+    parts
+}
+
+impl Part {
+    fn of(kind: PartKind, lengths: Vec<u64>, window: u64) -> Self {
+        let time: u64 = lengths.iter().sum();
+        let lengths = Sorted::<u64>::from_unsorted(lengths);
+        Self {
+            kind,
+            time: Nanos(time),
+            share: time as f64 / window.max(1) as f64,
+            count: lengths.len() as u64,
+            median: lengths.median().unwrap_or(0.0),
+            longest: Nanos(lengths.max().unwrap_or(0)),
+        }
+    }
+}
+
+/// What the host did in the gaps that it is the cause of, by name.
+fn host_times(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap]) -> Vec<HostTime> {
+    let mut times: HashMap<HostName, (u64, u64)> = HashMap::new();
+    for gap in gaps.iter().filter(|gap| gap.cause == Cause::Host) {
+        for (name, time) in doing_by_name(trace, judge, gap) {
+            let entry = times.entry(name).or_default();
+            *entry = (entry.0 + time, entry.1 + 1);
+        }
+    }
+    let all: u64 = times.values().map(|(time, _)| time).sum();
+    let mut found: Vec<HostTime> = times
+        .into_iter()
+        .map(|(name, (time, count))| HostTime {
+            name: name.text(trace),
+            is_launched: name == HostName::Launched,
+            time: Nanos(time),
+            share: time as f64 / all.max(1) as f64,
+            count,
+        })
+        .collect();
+    found.sort_by(|a, b| (b.time, &a.name, a.is_launched).cmp(&(a.time, &b.name, b.is_launched)));
+    found
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum HostName {
+    Named(NameId),
+    NothingRecorded,
+    Launched,
+}
+
+impl HostName {
+    fn of(trace: &Trace, doing: Doing) -> Self {
+        match doing {
+            Doing::Span(span) => Self::Named(trace.span_name(span)),
+            Doing::NothingRecorded => Self::NothingRecorded,
+            Doing::Launched => Self::Launched,
+        }
+    }
+
+    fn text(self, trace: &Trace) -> Option<String> {
+        match self {
+            Self::Named(name) => Some(trace.name(name).to_owned()),
+            _ => None,
+        }
+    }
+}
+
+fn doing_by_name(trace: &Trace, judge: &Judge<'_>, gap: &Gap) -> HashMap<HostName, u64> {
+    let mut times = HashMap::new();
+    for (doing, time) in judge.doing(gap) {
+        *times.entry(HostName::of(trace, doing)).or_default() += time;
+    }
+    times
+}
+
+/// The lap with most idle time, if there are enough laps that one can stand out.
+fn idlest(trace: &Trace, gaps: &[Gap], unit: &LapUnit, window: u64) -> Option<LapIdle> {
+    let mut idle = vec![0_u64; unit.laps.len()];
+    for gap in gaps {
+        if let Some(lap) = unit.of_work(trace, gap.next.start, gap.next.launch) {
+            idle[lap] = idle[lap].saturating_add(gap.length());
+        }
+    }
+    if idle.len() < LEAST_LAPS {
+        return None;
+    }
+    let (at, &most) = idle.iter().enumerate().max_by_key(|&(at, idle)| (*idle, std::cmp::Reverse(at)))?;
+    let median = Sorted::<u64>::from_unsorted(idle.clone()).median()?;
+    (most as f64 - median > OUTSTANDING * window as f64).then(|| LapIdle {
+        label: unit.laps[at].label.clone(),
+        idle: Nanos(most),
+        median,
+    })
+}
+
+fn longest(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap], unit: Option<&LapUnit>, most: usize) -> Vec<LongGap> {
+    let mut order: Vec<&Gap> = gaps.iter().collect();
+    order.sort_by_key(|gap| (std::cmp::Reverse(gap.length()), gap.from));
+    let first = trace.bounds().map_or(0, |(first, _)| first.0);
+    let name = |id| trace.span(id).name.to_owned();
+    let told = |gap: &Gap| {
+        let doing = doing_by_name(trace, judge, gap).into_iter().max_by_key(|&(name, time)| (time, name));
+        let lap = unit.and_then(|unit| Some(&unit.laps[unit.of_work(trace, gap.next.start, gap.next.launch)?]));
+        LongGap {
+            start: Nanos(gap.from.saturating_sub(first)),
+            length: Nanos(gap.length()),
+            cause: gap.cause,
+            before: gap.before.map(|work| name(work.id)),
+            after: name(gap.next.id),
+            host: doing.and_then(|(name, _)| name.text(trace)),
+            lap: lap.map(|lap| lap.label.clone()),
+        }
+    };
+    order.into_iter().take(most).map(told).collect()
+}
+
+impl Gaps {
+    /// What [`DeviceGaps::values`] are.
+    pub const FIGURES: [Figure; 10] = [
+        Figure { key: "kernels_share", label: "kernels", unit: Unit::Share },
+        Figure { key: "host_share", label: "host late", unit: Unit::Share },
+        Figure { key: "sync_share", label: "sync", unit: Unit::Share },
+        Figure { key: "copies_share", label: "copies", unit: Unit::Share },
+        Figure { key: "unexplained_share", label: "unexplained", unit: Unit::Share },
+        Figure { key: "stream_share", label: "stream", unit: Unit::Share },
+        Figure { key: "turnaround_share", label: "turnaround", unit: Unit::Share },
+        Figure { key: "launches", label: "launches", unit: Unit::Count },
+        Figure { key: "latency_median_ms", label: "latency", unit: Unit::Time },
+        Figure { key: "window_ms", label: "window", unit: Unit::Time },
+    ];
+}
+
+impl DeviceGaps {
+    /// The time in which nothing ran.
+    pub fn idle(&self) -> Nanos {
+        let gaps = self.parts.iter().filter(|part| matches!(part.kind, PartKind::Gap(_)));
+        Nanos(gaps.map(|part| part.time.0).sum())
+    }
+
+    /// The figures of the device, to set it beside others.
+    pub fn values(&self) -> Vec<Option<f64>> {
+        let share = |kinds: &[PartKind]| {
+            Some(self.parts.iter().filter(|part| kinds.contains(&part.kind)).map(|part| part.share).sum())
+        };
+        let gap = PartKind::Gap;
+        vec![
+            share(&[PartKind::Kernels]),
+            share(&[gap(Cause::Host)]),
+            share(&[gap(Cause::Sync)]),
+            share(&[PartKind::Copies, gap(Cause::Copy)]),
+            share(&[gap(Cause::HeldBack), gap(Cause::NoLaunch)]),
+            share(&[gap(Cause::Stream)]),
+            share(&[gap(Cause::Turnaround)]),
+            Some(self.launches.launches as f64),
+            self.launches.latency.map(|latency| latency.median),
+            Some(self.window.0 as f64),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! How the time of a device divides, on traces made by hand and by chance.
+
+use super::*;
+use crate::gap_verdict::VerdictKind;
+use laptime_trace::{SYNC, SpanEntry, TraceBuilder, TrackId, activity::category};
+use proptest::prelude::*;
+
+struct Made {
+    builder: TraceBuilder,
+    main: TrackId,
+    stream: TrackId,
+    copies: TrackId,
+}
+
+impl Made {
+    fn new() -> Self {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let stream = builder.stream(1, 7, "stream 7");
+        let copies = builder.stream(1, 20, "stream 20");
+        Self { builder, main, stream, copies }
+    }
+
+    fn host(&mut self, start: u64, end: u64, name: &str, category: &str) -> SpanEntry {
+        self.builder.span(self.main, Nanos(start), Nanos(end - start), name, category)
+    }
+
+    fn kernel(&mut self, call: u64, start: u64, end: u64) {
+        let launch = self.host(call, call + 2_000, "cudaLaunchKernel", category::RUNTIME);
+        let work = self.builder.span(self.stream, Nanos(start), Nanos(end - start), "gemm", category::KERNEL);
+        self.builder.flow(launch, work);
+    }
+
+    fn copy(&mut self, start: u64, end: u64) {
+        let name = "Memcpy HtoD (Pinned -> Device)";
+        let launch = self.host(0, 1_000, "cudaMemcpyAsync", category::RUNTIME);
+        let work = self.builder.span(self.copies, Nanos(start), Nanos(end - start), name, category::COPY);
+        self.builder.flow(launch, work);
+    }
+
+    fn answer(self, most: usize) -> DeviceGaps {
+        gaps(&self.builder.build().unwrap(), None, most).unwrap().devices.remove(0)
+    }
+}
+
+fn times(answer: &DeviceGaps) -> Vec<(&'static str, u64, u64)> {
+    answer.parts.iter().map(|part| (part.kind.key(), part.time.0, part.count)).collect()
+}
+
+/// Two kernels with an operation between them that makes the host late.
+fn late() -> Made {
+    let mut made = Made::new();
+    made.host(0, 200_000, "aten::linear", category::OPERATION);
+    made.kernel(0, 10_000, 100_000);
+    made.host(120_000, 150_000, "aten::empty", category::OPERATION);
+    made.kernel(190_000, 195_000, 205_000);
+    made
+}
+
+#[test]
+fn time_divides_into_kernels_copies_alone_and_gaps() {
+    let mut made = late();
+    made.copy(90_000, 110_000);
+    made.copy(200_000, 202_000);
+    let answer = made.answer(0);
+    assert_eq!(answer.window, Nanos(195_000));
+    assert_eq!(times(&answer), [("kernels", 100_000, 2), ("copies", 10_000, 1), ("host", 85_000, 1)]);
+    assert_eq!(answer.idle(), Nanos(85_000));
+}
+
+#[test]
+fn what_the_host_did_adds_up_to_its_lateness() {
+    let answer = late().answer(0);
+    let host: Vec<_> = answer.host.iter().map(|did| (did.name.as_deref(), did.is_launched, did.time.0)).collect();
+    let expected = [
+        (Some("aten::linear"), false, 60_000),
+        (Some("aten::empty"), false, 30_000),
+        (None, true, 3_000),
+        (Some("cudaLaunchKernel"), false, 2_000),
+    ];
+    assert_eq!(host, expected);
+    assert_eq!(answer.verdict.kind, VerdictKind::Host);
+    assert_eq!(answer.verdict.most.as_ref().unwrap().name.as_deref(), Some("aten::linear"));
+    assert_eq!(answer.verdict.share, Some(1.0));
+}
+
+#[test]
+fn time_outside_all_spans_is_told_as_such() {
+    let mut made = Made::new();
+    made.kernel(0, 10_000, 100_000);
+    made.kernel(190_000, 195_000, 205_000);
+    let answer = made.answer(0);
+    assert_eq!((answer.host[0].name.as_deref(), answer.host[0].time), (None, Nanos(90_000)));
+    assert!(!answer.host[0].is_launched);
+}
+
+#[test]
+fn ninety_per_cent_of_kernels_is_saturated_and_less_is_not() {
+    for (end, kind) in [(100_000, VerdictKind::Saturated), (99_990, VerdictKind::Turnaround)] {
+        let mut made = Made::new();
+        made.kernel(0, 10_000, end);
+        made.kernel(4_000, 110_000, 190_000);
+        made.kernel(8_000, 200_000, 210_000);
+        assert_eq!(made.answer(0).verdict.kind, kind, "{end}");
+    }
+}
+
+#[test]
+fn the_largest_share_of_the_time_without_kernels_names_the_verdict() {
+    let verdict = |make: fn(&mut Made)| {
+        let mut made = Made::new();
+        made.kernel(0, 10_000, 20_000);
+        make(&mut made);
+        made.answer(0).verdict.kind
+    };
+    assert_eq!(verdict(|made| made.copy(20_000, 90_000)), VerdictKind::Copies);
+    assert_eq!(verdict(|made| made.kernel(3_000, 90_000, 99_000)), VerdictKind::Unexplained);
+    let streams = |made: &mut Made| {
+        made.host(3_000, 4_000, "cudaStreamWaitEvent", category::RUNTIME);
+        made.kernel(5_000, 90_000, 99_000);
+    };
+    assert_eq!(verdict(streams), VerdictKind::Streams);
+    let sync = |made: &mut Made| {
+        made.host(3_000, 70_000, "read_token", SYNC);
+        made.kernel(80_000, 90_000, 99_000);
+    };
+    assert_eq!(verdict(sync), VerdictKind::Host);
+}
+
+#[test]
+fn the_longest_gaps_are_told_with_what_is_around_them() {
+    let mut made = late();
+    made.kernel(191_000, 206_000, 207_000);
+    let answer = made.answer(1);
+    let gap = &answer.longest[0];
+    assert_eq!((answer.longest.len(), answer.count), (1, 2));
+    assert_eq!((gap.start, gap.length, gap.cause), (Nanos(100_000), Nanos(95_000), Cause::Host));
+    assert_eq!(
+        (gap.before.as_deref(), gap.after.as_str(), gap.host.as_deref()),
+        (Some("gemm"), "gemm", Some("aten::linear"))
+    );
+}
+
+#[test]
+fn the_lap_with_most_idle_time_is_told_if_it_stands_out() {
+    let answer = |late: u64| {
+        let mut made = Made::new();
+        for lap in 0..4_u64 {
+            let start = 100_000 * lap;
+            made.host(start, start + 90_000, "token", laptime_trace::LAP);
+            let late = if lap == 2 { late } else { 0 };
+            made.kernel(start + 1_000 + late, start + 5_000 + late, start + 80_000);
+        }
+        made.answer(0).idlest
+    };
+    assert_eq!(answer(3_000), None);
+    let idlest = answer(10_000).unwrap();
+    assert_eq!((idlest.label.as_str(), idlest.idle, idlest.median), ("token 2", Nanos(35_000), 25_000.0));
+}
+
+#[test]
+fn a_trace_without_devices_has_no_answer() {
+    let mut made = Made::new();
+    made.host(0, 10, "forward", "");
+    assert_eq!(gaps(&made.builder.build().unwrap(), None, 0), Err(NoGaps::NoDevices));
+}
+
+#[test]
+fn a_lap_that_is_not_there_is_told() {
+    let trace = late().builder.build().unwrap();
+    assert!(matches!(gaps(&trace, Some("token"), 0), Err(NoGaps::NoLaps(NoLaps::NoSuchName { .. }))));
+}
+
+#[test]
+fn stages_stand_for_work_and_it_is_said() {
+    let mut made = Made::new();
+    for step in 0..2_u64 {
+        let start = 100_000 * step;
+        let stage = made.host(start, start + 20_000, "forward", "");
+        made.host(start + 20_000, start + 85_000, "read", SYNC);
+        let work = made.builder.span(made.stream, Nanos(start + 5_000), Nanos(75_000), "forward", "");
+        made.builder.flow(stage, work);
+    }
+    let answer = made.answer(0);
+    assert!(answer.is_stages);
+    assert_eq!(times(&answer), [("kernels", 150_000, 2), ("sync", 25_000, 1)]);
+}
+
+proptest! {
+    #[test]
+    fn parts_add_up_to_the_window_and_the_host_to_its_lateness(
+        kernels in prop::collection::vec((0_u64..90_000, 0_u64..200_000, 0_u64..30_000), 1..15),
+        copies in prop::collection::vec((0_u64..200_000, 0_u64..30_000), 0..8),
+        host in prop::collection::vec((0_u64..200_000, 0_u64..60_000, 0..3_usize), 0..10),
+    ) {
+        let mut made = Made::new();
+        for (start, length, name) in host {
+            let names = ["aten::linear", "cudaStreamSynchronize", "cudaStreamWaitEvent"];
+            made.host(start, start + length, names[name], category::RUNTIME);
+        }
+        for (call, start, length) in kernels {
+            made.kernel(call, start, start + length);
+        }
+        for (start, length) in copies {
+            made.copy(start, start + length);
+        }
+        let answer = made.answer(3);
+        prop_assert_eq!(answer.parts.iter().map(|part| part.time.0).sum::<u64>(), answer.window.0);
+        let late: u64 =
+            answer.parts.iter().filter(|part| part.kind == PartKind::Gap(Cause::Host)).map(|part| part.time.0).sum();
+        prop_assert_eq!(answer.host.iter().map(|did| did.time.0).sum::<u64>(), late);
+        let gaps: u64 =
+            answer.parts.iter().filter(|part| matches!(part.kind, PartKind::Gap(_))).map(|part| part.count).sum();
+        prop_assert_eq!(gaps, answer.count);
+        prop_assert_eq!(answer.values().len(), Gaps::FIGURES.len());
+    }
+}

@@ -1,0 +1,84 @@
+//! `laptime gaps`: when devices did nothing, and why.
+
+use std::io::Write;
+
+use laptime_analyze::{Gaps, NoGaps, NoLaps};
+use laptime_report::tables;
+use laptime_trace::Trace;
+
+use super::fleet::{self, Row, TracesArgs};
+use crate::{
+    cli::Status,
+    failure::Hinted,
+    output::{OutputArgs, warn_of_loss},
+};
+
+/// Divides the time of each device into work and gaps, with the cause of each gap
+///
+/// The host was late (and what it was doing), it waited, a copy, another stream, the device's own turnaround, or
+/// unexplained. Ends in one sentence: the host is the bottleneck, or the GPU is saturated.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  laptime gaps trace.json.gz\n  laptime gaps trace.json.gz --each 10\n  laptime gaps rank-*.json.gz"
+)]
+pub struct Args {
+    #[command(flatten)]
+    traces: TracesArgs,
+
+    /// Count launches and idle time by this unit: the name of a span that repeats
+    #[arg(long, value_name = "NAME")]
+    lap: Option<String>,
+
+    /// List the longest gaps one by one
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "20")]
+    each: Option<usize>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let Some(path) = args.traces.single() else {
+        return fleet::run("gaps", &args.traces, &args.output, &Gaps::FIGURES, |trace| rows(args, trace), out);
+    };
+    let trace = args.output.read_trace(path)?;
+    warn_of_loss(&trace, &args.output);
+    let answer = gaps(args, &trace)?;
+    let table = if args.each.is_some() { tables::gap_list(&answer) } else { tables::gaps(&answer) };
+    args.output.write(&table, out)?;
+    Ok(Status::Done)
+}
+
+fn rows(args: &Args, trace: &Trace) -> anyhow::Result<Vec<Row>> {
+    let answer = gaps(args, trace)?;
+    let has_several = answer.devices.len() > 1;
+    let row = |device: &laptime_analyze::DeviceGaps| Row {
+        device: has_several.then(|| device.name.clone()),
+        values: device.values(),
+    };
+    Ok(answer.devices.iter().map(row).collect())
+}
+
+fn gaps(args: &Args, trace: &Trace) -> anyhow::Result<Gaps> {
+    laptime_analyze::gaps(trace, args.lap.as_deref(), args.each.unwrap_or(0)).map_err(|error| match error {
+        NoGaps::NoDevices => Hinted::wrap(
+            anyhow::anyhow!("the trace has no work of a device"),
+            "record it: `torch.profiler` with `ProfilerActivity.CUDA`, `nsys profile`, or stages `on` a lane with a \
+             device clock",
+        ),
+        NoGaps::NoLaps(error) => no_laps(error),
+    })
+}
+
+fn no_laps(error: NoLaps) -> anyhow::Error {
+    let NoLaps::NoSuchName { name, known } = error else {
+        return Hinted::wrap(anyhow::anyhow!("nothing in the trace repeats"), "name a span with `--lap`");
+    };
+    let known: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({count} times)")).collect();
+    let hint = match known.as_slice() {
+        [] => "no span of the host repeats; leave `--lap` out".to_owned(),
+        known => format!("these repeat: {}", known.join(", ")),
+    };
+    Hinted::wrap(anyhow::anyhow!("no span is called `{name}`"), hint)
+}

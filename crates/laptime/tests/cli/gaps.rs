@@ -1,0 +1,143 @@
+//! `laptime gaps` and the check of every trace, through the program.
+
+use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, TrackId, activity::category};
+
+use crate::common::{Place, Said, assert_golden};
+
+/// Four tokens of three kernels each, with a copy, a wait and a late host; in the third the host is later still.
+fn decode_trace() -> Trace {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 10, "main");
+    let stream = builder.stream(0, 7, "stream 7");
+    let copies = builder.stream(0, 20, "stream 20");
+    for token in 0..4 {
+        decode(&mut builder, [main, stream, copies], token);
+    }
+    builder.build().unwrap()
+}
+
+fn decode(builder: &mut TraceBuilder, [main, stream, copies]: [TrackId; 3], token: u64) {
+    let at = |micros: u64| Nanos(1_000 * (300 * token + micros));
+    let late = if token == 2 { 60 } else { 0 };
+    builder.span(main, at(0), Nanos(290_000), "decode", LAP);
+    builder.span(main, at(1), Nanos(80_000 + 1_000 * late), "aten::linear", category::OPERATION);
+    let mut launch = |call: u64, name: &str, track: TrackId, start: u64, length: u64, work: &str, kind: &str| {
+        let call = builder.span(main, at(call), Nanos(4_000), name, category::RUNTIME);
+        let work = builder.span(track, at(start), Nanos(1_000 * length), work, kind);
+        builder.flow(call, work);
+    };
+    let gemm = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm>(cutlass_80_tensorop::Params)";
+    launch(2, "cudaMemcpyAsync", copies, 8, 12, "Memcpy HtoD (Pinned -> Device)", category::COPY);
+    launch(10, "cudaLaunchKernel", stream, 22, 40, gemm, category::KERNEL);
+    launch(20, "cudaLaunchKernel", stream, 64, 8, "softmax_warp_forward", category::KERNEL);
+    launch(90 + late, "cudaLaunchKernel", stream, 100 + late, 60, gemm, category::KERNEL);
+    builder.span(main, at(100 + late), Nanos(65_000), "read_token", SYNC);
+}
+
+fn place() -> Place {
+    let place = Place::new();
+    laptime_trace::write(&decode_trace(), place.path("decode.json")).unwrap();
+    place
+}
+
+fn said_at(place: &Place, width: &str, arguments: &[&str]) -> String {
+    let said = Said::from(place.command().env("COLUMNS", width).args(arguments).output().unwrap()).done();
+    let limit: usize = width.parse().unwrap();
+    assert!(said.lines().all(|line| line.chars().count() <= limit), "{said}");
+    said
+}
+
+#[test]
+fn the_time_of_a_device_divides_at_80_and_at_140_columns() {
+    let place = place();
+    for width in ["80", "140"] {
+        assert_golden(&format!("gaps/decode_{width}.txt"), &said_at(&place, width, &["gaps", "decode.json"]));
+        let said = said_at(&place, width, &["gaps", "decode.json", "--each", "5"]);
+        assert_golden(&format!("gaps/each_{width}.txt"), &said);
+    }
+}
+
+#[test]
+fn machines_get_the_parts_with_their_device_and_all_figures() {
+    let place = place();
+    let said = place.laptime(["gaps", "decode.json", "--format", "json"]).done();
+    assert_golden("gaps/decode.json", &said);
+    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let rows = answer["parts"].as_array().unwrap();
+    let whole: f64 = rows.iter().filter(|row| row["doing"].is_null()).map(|row| row["share"].as_f64().unwrap()).sum();
+    assert!((whole - 1.0).abs() < 1e-9, "{said}");
+    assert_golden("gaps/each.json", &place.laptime(["gaps", "decode.json", "--each", "3", "--format", "json"]).done());
+}
+
+#[test]
+fn laps_are_counted_by_the_unit_that_is_named() {
+    let place = place();
+    let said = place.laptime(["gaps", "decode.json", "--lap", "aten::linear"]).failed();
+    assert!(said.contains("`decode` (4 times)"), "{said}");
+    let said = place.laptime(["gaps", "decode.json", "--lap", "decode"]).done();
+    assert!(said.contains("4 a lap of `decode` (4 to 4)"), "{said}");
+    assert!(said.contains("most idle time is `decode 2`"), "{said}");
+}
+
+#[test]
+fn several_traces_give_a_row_each_and_the_odd_one_out() {
+    let place = place();
+    for name in ["rank-0.json", "rank-1.json"] {
+        std::fs::copy(place.path("decode.json"), place.path(name)).unwrap();
+    }
+    laptime_trace::write(&saturated_trace(), place.path("rank-2.json")).unwrap();
+    let said = place.laptime(["gaps", "rank-0.json", "rank-1.json", "rank-2.json"]).done();
+    assert!(said.contains("The odd one out: `rank-2.json`"), "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("rank-")).count(), 3, "{said}");
+}
+
+fn saturated_trace() -> Trace {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 10, "main");
+    let stream = builder.stream(0, 7, "stream 7");
+    for at in 0..10 {
+        let call = builder.span(main, Nanos(10_000 * at), Nanos(4_000), "cudaLaunchKernel", category::RUNTIME);
+        let work = builder.span(stream, Nanos(6_000 + 100_000 * at), Nanos(99_000), "gemm", category::KERNEL);
+        builder.flow(call, work);
+    }
+    builder.build().unwrap()
+}
+
+#[test]
+fn continuous_kernels_are_told_as_a_saturated_device() {
+    let place = Place::new();
+    laptime_trace::write(&saturated_trace(), place.path("busy.json")).unwrap();
+    let said = place.laptime(["gaps", "busy.json"]).done();
+    let verdict = "Continuous kernels, so the GPU is saturated: kernels ran 99.1 % of the time (threshold 90.0 %).";
+    assert!(said.contains(verdict), "{said}");
+}
+
+#[test]
+fn a_trace_without_devices_is_told_with_what_to_record() {
+    let place = Place::new();
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 10, "main");
+    builder.span(main, Nanos(0), Nanos(10), "forward", "");
+    laptime_trace::write(&builder.build().unwrap(), place.path("host.json")).unwrap();
+    let said = place.laptime(["gaps", "host.json"]).failed();
+    assert!(said.contains("no work of a device") && said.contains("torch.profiler"), "{said}");
+}
+
+#[test]
+fn every_command_about_a_trace_tells_what_the_check_found() {
+    let place = Place::new();
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 10, "main");
+    let stream = builder.stream(0, 7, "stream 7");
+    let call = builder.span(main, Nanos(50_000), Nanos(4_000), "cudaLaunchKernel", category::RUNTIME);
+    let work = builder.span(stream, Nanos(20_000), Nanos(9_000), "gemm", category::KERNEL);
+    builder.flow(call, work);
+    laptime_trace::write(&builder.build().unwrap(), place.path("early.json")).unwrap();
+    for command in ["gaps", "stages", "top"] {
+        let said = place.laptime([command, "early.json"]).done();
+        assert!(said.contains("begin before the call that launched them, by up to 30.0 µs"), "{command}: {said}");
+        let said = place.laptime([command, "early.json", "--format", "json"]).done();
+        let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert!(answer["finding_before_launch"].is_string(), "{command}: {said}");
+    }
+}
