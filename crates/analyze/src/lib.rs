@@ -23,8 +23,10 @@ mod lap_unit;
 mod limits;
 mod overhead;
 mod overview;
+mod quantile;
 mod repeats;
 mod stages;
+mod syncs;
 mod top;
 mod units;
 mod warmup;
@@ -47,6 +49,10 @@ pub use self::{
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overview::{Overview, Waits, overview},
     stages::{Per, Stage, Stages, stages},
+    syncs::{
+        Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
+        WaitingThread, syncs,
+    },
     top::{Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
 };
