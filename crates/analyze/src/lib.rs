@@ -22,6 +22,7 @@ mod intervals;
 mod lap_unit;
 mod limits;
 mod overhead;
+mod overlap;
 mod overview;
 mod quantile;
 mod repeats;
@@ -47,6 +48,7 @@ pub use self::{
     lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},
     limits::{Bound, Limits},
     overhead::{MOST_OVERHEAD, Overhead, overhead},
+    overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},
     stages::{Per, Stage, Stages, stages},
     syncs::{
