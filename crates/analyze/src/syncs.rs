@@ -41,7 +41,7 @@ pub struct Syncs {
     pub laps: Option<LapWaits>,
     /// What could be named as a lap, with how often it occurs.
     pub lap_names: Vec<(String, u64)>,
-    /// The thread that launches most work, or waits most where no launches are known.
+    /// Of the threads that launch work the one that waits most; of all threads where no launches are known.
     pub thread: Option<WaitingThread>,
     /// Devices that did any work.
     pub devices: u64,
@@ -159,7 +159,7 @@ pub struct WaitingThread {
     pub wall: Nanos,
     /// How long it waited.
     pub waited: Nanos,
-    /// It launches most work.
+    /// It launches work.
     pub is_launching: bool,
 }
 
@@ -228,21 +228,22 @@ fn waiting_thread(trace: &Trace, devices: &Devices, waits: &[Found]) -> Option<W
     for wait in waits {
         waited.entry(wait.track).or_default().push((wait.start, wait.end.unwrap_or(wait.start)));
     }
-    let mut waited: HashMap<TrackId, u64> =
+    let waited: HashMap<TrackId, u64> =
         waited.into_iter().map(|(track, stretches)| (track, Stretches::union(stretches).length())).collect();
-    let most = |of: &HashMap<TrackId, u64>| {
-        of.iter().max_by_key(|(track, count)| (**count, std::cmp::Reverse(**track))).map(|(track, _)| *track)
+    let waited_by = |track: TrackId| waited.get(&track).copied().unwrap_or(0);
+    let launching = launches.iter().map(|(&track, &count)| (waited_by(track), count, track));
+    let waiting = waited.iter().map(|(&track, &waited)| (waited, 0, track));
+    let most = |threads: &mut dyn Iterator<Item = (u64, u64, TrackId)>| {
+        threads.max_by_key(|&(waited, count, track)| (waited, count, std::cmp::Reverse(track)))
     };
-    let (track, is_launching) = match most(&launches) {
-        Some(track) => (track, true),
-        None => (most(&waited)?, false),
-    };
+    let is_launching = !launches.is_empty();
+    let (waited, _, track) = if is_launching { most(&mut { launching }) } else { most(&mut { waiting }) }?;
     let first = trace.spans_on(track).next().map_or(0, |span| span.start.0);
     let last = trace.spans_on(track).map(|span| span.end().0).max().unwrap_or(0);
     Some(WaitingThread {
         name: thread_name(trace, track),
         wall: Nanos(last.saturating_sub(first)),
-        waited: Nanos(waited.remove(&track).unwrap_or(0)),
+        waited: Nanos(waited),
         is_launching,
     })
 }

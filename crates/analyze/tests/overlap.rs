@@ -139,22 +139,22 @@ fn devices_are_kept_apart() {
 #[test]
 fn pageable_copies_are_found_and_set_against_pinned_ones() {
     let mut made = Made::new();
-    made.kernel(0, 10_000).copy(0, 1000, PAGEABLE, Some(4000)).copy(2000, 1000, PINNED, Some(24_000));
+    made.kernel(0, 30_000).copy(0, 16_384, PAGEABLE, Some(65_536)).copy(20_000, 4096, PINNED, Some(98_304));
     let answer = made.answer();
     assert_eq!(answer.findings.len(), 1);
     let finding = &answer.findings[0];
     assert_eq!(finding.rule, "pageable_copies");
-    let evidence = "1 copy HtoD went through pageable memory of 3.9 KiB at 4.0 GB/s where pinned ones reach 24.0 GB/s";
+    let evidence = "1 copy HtoD went through pageable memory of 64.0 KiB at 4.0 GB/s where pinned ones reach 24.0 GB/s";
     assert_eq!(finding.evidence, evidence);
     assert!(finding.next.contains("pin_memory"), "{finding}");
 }
 
 #[test]
-fn pageable_copies_without_pinned_ones_or_bytes_are_found_too() {
+fn pageable_copies_that_are_small_or_of_unknown_size_are_found_without_a_rate() {
     let mut made = Made::new();
-    made.kernel(0, 100).copy(0, 10, "Memcpy DtoH (Device -> Pageable)", None).copy(20, 10, PAGEABLE, Some(64));
+    made.kernel(0, 100).copy(0, 10, "Memcpy DtoH (Device -> Pageable)", None).copy(20, 10, PAGEABLE, Some(65_535));
     let evidence: Vec<_> = made.answer().findings.into_iter().map(|finding| finding.evidence).collect();
-    let upload = "1 copy HtoD went through pageable memory of 64 bytes at 6.4 GB/s";
+    let upload = "1 copy HtoD went through pageable memory of 64.0 KiB";
     assert_eq!(evidence, [upload, "1 copy DtoH went through pageable memory"]);
 }
 
@@ -178,6 +178,19 @@ fn copies_on_the_stream_of_compute_are_found() {
     let evidence = "2 copies to or from the host or a peer were on streams that also compute, and they take 16.7 % of \
                     the device's time and 0.0 % of that is hidden";
     assert_eq!(answer.findings[0].evidence, evidence);
+}
+
+#[test]
+fn a_stream_for_copies_with_less_than_a_hundredth_of_the_compute_is_one_for_copies() {
+    let rules = |stray: u64| {
+        let mut made = Made::new();
+        let other = made.other;
+        made.kernel(0, 1000 - stray);
+        made.builder.span(other, Nanos(1000), Nanos(stray), "scale", category::KERNEL);
+        made.copy(2000, 100, PINNED, None).rules()
+    };
+    assert_eq!(rules(9), ["copies_never_overlap"]);
+    assert_eq!(rules(10), ["copies_on_compute_stream"]);
 }
 
 #[test]

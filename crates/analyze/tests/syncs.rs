@@ -181,6 +181,17 @@ fn turns_of_the_lap_unit_are_one_place() {
 }
 
 #[test]
+fn operations_in_ranges_of_nvtx_are_one_place_whatever_their_number() {
+    let mut made = Made::new();
+    for (at, start) in [(4711, 0), (4712, 100)] {
+        made.host(start, 50, &format!("aten::item, op_id = {at}"), category::NVTX);
+        made.host(start + 5, 40, &format!("aten::add, seq = {at}, op_id = {at}"), category::NVTX);
+        made.call(start + 10, 20, "cudaStreamSynchronize");
+    }
+    assert_eq!(shown(&made.answer()), [("cudaStreamSynchronize", "aten::item/aten::add", "call", 2)]);
+}
+
+#[test]
 fn a_long_path_is_told_by_its_innermost_names() {
     let mut made = Made::new();
     for depth in 0..12 {
@@ -280,8 +291,14 @@ fn idle_time_before_the_next_wait_counts_for_the_first_and_once() {
 }
 
 #[test]
-fn the_thread_that_launches_is_told_with_its_share_of_waiting() {
+fn of_the_threads_that_launch_the_one_that_waits_most_is_told() {
     let mut made = Made::new();
+    let backward = made.builder.thread(1, 3, "backward");
+    for start in [100, 200] {
+        let launch = made.builder.span(backward, Nanos(start), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
+        let kernel = made.device(start + 10, 10, "gemm", category::KERNEL);
+        made.builder.flow(launch, kernel);
+    }
     let worker = made.builder.thread(1, 2, "worker");
     made.builder.span(worker, Nanos(0), Nanos(500), "cudaStreamSynchronize", category::RUNTIME);
     made.kernel(0, 10, 30);

@@ -62,6 +62,10 @@ enum Plain {
     Stages(commands::stages::Args),
     #[command(display_order = 12)]
     Top(commands::top::Args),
+    #[command(display_order = 12)]
+    Syncs(commands::syncs::Args),
+    #[command(display_order = 12)]
+    Overlap(commands::overlap::Args),
     #[command(display_order = 13)]
     Convert(commands::convert::Args),
     #[command(display_order = 20)]
@@ -236,6 +240,8 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Compare(args) => commands::compare::run(args, out),
         Plain::Stages(args) => commands::stages::run(args, out),
         Plain::Top(args) => commands::top::run(args, out),
+        Plain::Syncs(args) => commands::syncs::run(args, out),
+        Plain::Overlap(args) => commands::overlap::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Completions(args) => commands::completions::run(app, args, out),
         Plain::Man(args) => commands::man::run(app, args, out),

@@ -1,6 +1,6 @@
 //! What stands out in copies.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use laptime_trace::{Nanos, TrackId};
 
@@ -12,6 +12,12 @@ const LEAST_SHARE: f64 = 0.01;
 
 /// Copies of which less than this is hidden never overlap.
 const LEAST_HIDDEN: f64 = 0.01;
+
+/// The share of a device's compute from which on a stream is one that computes.
+const LEAST_COMPUTE: f64 = 0.01;
+
+/// Copies that are smaller on average have no rate to speak of: they take as long as it takes to begin.
+const LEAST_BYTES: u64 = 64 << 10;
 
 /// What stands out in the copies of one device; it is named if there are several.
 pub(super) fn findings(moves: &Moves<'_>, overlap: &DeviceOverlap, is_named: bool) -> Vec<Finding> {
@@ -27,7 +33,8 @@ pub(super) fn findings(moves: &Moves<'_>, overlap: &DeviceOverlap, is_named: boo
 }
 
 fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) -> Finding {
-    let rate = |traffic: &Traffic| traffic.gb_s().map(|rate| format!("{rate:.1} GB/s"));
+    let is_large = |traffic: &Traffic| traffic.bytes.is_some_and(|bytes| bytes / traffic.count.max(1) >= LEAST_BYTES);
+    let rate = |traffic: &Traffic| traffic.gb_s().filter(|_| is_large(traffic)).map(|rate| format!("{rate:.1} GB/s"));
     let pinned = path.pinned().and_then(|pinned| overlap.copies.iter().find(|(path, _)| *path == pinned));
     let pinned = pinned.and_then(|(_, traffic)| rate(traffic));
     let against = pinned.map_or_else(String::new, |pinned| format!(" where pinned ones reach {pinned}"));
@@ -60,8 +67,7 @@ fn exposed(moves: &Moves<'_>, overlap: &DeviceOverlap, on: &str) -> Option<Findi
     if overlap.is_stages || overlap.compute == Nanos(0) || share < LEAST_SHARE || is_hidden {
         return None;
     }
-    let computing: HashSet<TrackId> =
-        moves.device.work.iter().filter(|work| work.kind == WorkKind::Compute).map(|work| work.stream).collect();
+    let computing = computing(moves);
     let is_beside = crossing.iter().any(|one| !computing.contains(&one.work.stream));
     let copies = counted(traffic.count, "copy", "copies");
     let (was, took) = if traffic.count == 1 { ("was", "it takes") } else { ("were", "they take") };
@@ -90,6 +96,17 @@ fn exposed(moves: &Moves<'_>, overlap: &DeviceOverlap, on: &str) -> Option<Findi
             next: "put copies on a stream of their own and let an event tell compute when they are done".to_owned(),
         }
     })
+}
+
+/// The streams that compute.
+fn computing(moves: &Moves<'_>) -> HashSet<TrackId> {
+    let mut streams: HashMap<TrackId, u64> = HashMap::new();
+    for work in moves.device.work.iter().filter(|work| work.kind == WorkKind::Compute) {
+        let time = streams.entry(work.stream).or_default();
+        *time = time.saturating_add(work.length());
+    }
+    let least = LEAST_COMPUTE * moves.compute.length() as f64;
+    streams.into_iter().filter(|(_, time)| *time as f64 >= least).map(|(stream, _)| stream).collect()
 }
 
 fn counted(count: u64, one: &str, many: &str) -> String {

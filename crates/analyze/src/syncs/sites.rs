@@ -127,8 +127,11 @@ impl<'a> Sites<'a> {
     }
 }
 
-/// The name of a stage; that of a lap without its number, so that all turns are one place.
+/// The name of a stage or operation less what counts its turns, so that all turns are one place.
+///
+/// A lap is told without its number, and an operation in a range of NVTX (`aten::item, op_id = 4711`) without its own.
 pub(super) fn without_number(name: &str, lap: Option<&str>) -> String {
+    let name = [", op_id = ", ", seq = "].iter().fold(name, |name, counts| name.split(counts).next().unwrap_or(name));
     let counted = counted(name);
     let is_lap = Some(counted.as_str()) == lap || counted == "ProfilerStep#*";
     if is_lap { counted } else { name.to_owned() }

@@ -8,5 +8,7 @@ mod common;
 mod compare;
 mod convert;
 mod measuring;
+mod overlap;
 mod stages;
+mod syncs;
 mod tour;

@@ -7,9 +7,11 @@ mod compare;
 mod doctor;
 mod fleet;
 mod overhead;
+mod overlap;
 mod overview;
 mod peaks;
 mod stages;
+mod syncs;
 mod top;
 mod troubles;
 mod warmup;
@@ -17,4 +19,8 @@ mod warmup;
 pub use self::{
     ab::ab, cases::cases, compare::compare, doctor::doctor, fleet::fleet, overhead::add_overhead, peaks::peaks,
     stages::stages, top::top, warmup::warmup,
+};
+pub use self::{
+    overlap::overlap,
+    syncs::{syncs, waits},
 };
