@@ -4,6 +4,9 @@ use std::collections::{BinaryHeap, HashMap};
 
 use laptime_trace::{SpanId, Trace, TrackId};
 
+/// Spans around a stretch that are looked at before a lane counts as having none: a file may nest without end.
+const MOST_OUTWARDS: usize = 256;
+
 /// The spans of each thread by lane, to be asked by time.
 #[derive(Debug)]
 pub struct Host<'a> {
@@ -36,6 +39,19 @@ impl<'a> Host<'a> {
     pub fn doing(&self, track: TrackId, moment: u64) -> Option<SpanId> {
         let lanes = self.lanes.get(&track)?;
         lanes.iter().filter_map(|lane| self.open_at(lane, moment)).max_by_key(|id| self.trace.span_start(*id))
+    }
+
+    /// The innermost spans that are open over a whole stretch, one for each lane but the one left out.
+    pub fn around(&self, track: TrackId, from: u64, to: u64, but: Option<u32>) -> Vec<SpanId> {
+        let lanes = self.lanes.get(&track).into_iter().flatten().enumerate();
+        let lanes = lanes.filter(|(lane, _)| Some(*lane) != but.map(|lane| lane as usize));
+        lanes.filter_map(|(_, lane)| self.open_over(lane, from, to)).collect()
+    }
+
+    fn open_over(&self, lane: &[SpanId], from: u64, to: u64) -> Option<SpanId> {
+        let inner = self.open_at(lane, from)?;
+        let mut around = std::iter::successors(Some(inner), |id| self.trace.span(*id).parent).take(MOST_OUTWARDS);
+        around.find(|id| self.trace.span(*id).end().0 >= to)
     }
 
     /// The innermost span of a lane that is open at a moment.
@@ -127,6 +143,27 @@ mod tests {
         let expected = [("outer", 10, 20), ("inner", 20, 50), ("outer", 50, 100), ("-", 100, 110), ("next", 110, 115)];
         assert_eq!(shown, expected);
         assert_eq!([5, 30, 105].map(|at| name(host.doing(main, at))), ["outer", "inner", "-"]);
+    }
+
+    #[test]
+    fn what_is_around_a_stretch_is_told_for_every_lane_but_one() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        builder.span(main, Nanos(0), Nanos(100), "outer", "");
+        builder.span(main, Nanos(10), Nanos(40), "inner", "");
+        builder.span(main, Nanos(30), Nanos(90), "across", "");
+        let trace = builder.build().unwrap();
+        let host = Host::of(&trace, [main]);
+        let names = |from, to, but| {
+            let mut names: Vec<_> =
+                host.around(main, from, to, but).into_iter().map(|id| trace.span(id).name).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(names(35, 45, None), ["across", "inner"]);
+        assert_eq!(names(35, 60, None), ["across", "outer"]);
+        assert_eq!(names(35, 60, Some(1)), ["outer"]);
+        assert_eq!(names(35, 130, None), [""; 0]);
     }
 
     proptest! {

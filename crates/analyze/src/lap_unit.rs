@@ -130,6 +130,11 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
     unit.ok_or(NoLaps::NothingRepeats)
 }
 
+/// The units that could be asked for by name, with how often they turn.
+pub fn lap_names(trace: &Trace, devices: &Devices) -> Vec<(String, u64)> {
+    offered(&families(trace, &devices.activities), None)
+}
+
 fn named(trace: &Trace, families: &[Family], wanted: &str) -> Result<LapUnit, NoLaps> {
     let same = |family: &&Family| family.name == wanted || family.name == counted(wanted);
     let begins = |family: &&Family| family.name.trim_end_matches(['*', '#', ' ', '_', '=', ':', '-']) == wanted;

@@ -28,9 +28,12 @@ mod lap_unit;
 mod launch_figures;
 mod limits;
 mod overhead;
+mod overlap;
 mod overview;
+mod quantile;
 mod repeats;
 mod stages;
+mod syncs;
 mod top;
 mod units;
 mod warmup;
@@ -57,8 +60,13 @@ pub use self::{
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits},
     overhead::{MOST_OVERHEAD, Overhead, overhead},
+    overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},
     stages::{Per, Stage, Stages, stages},
+    syncs::{
+        Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
+        WaitingThread, syncs,
+    },
     top::{Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
     waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},

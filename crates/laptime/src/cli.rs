@@ -64,6 +64,10 @@ enum Plain {
     Top(commands::top::Args),
     #[command(display_order = 12)]
     Gaps(commands::gaps::Args),
+    #[command(display_order = 12)]
+    Syncs(commands::syncs::Args),
+    #[command(display_order = 12)]
+    Overlap(commands::overlap::Args),
     #[command(display_order = 13)]
     Convert(commands::convert::Args),
     #[command(display_order = 20)]
@@ -239,6 +243,8 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Stages(args) => commands::stages::run(args, out),
         Plain::Top(args) => commands::top::run(args, out),
         Plain::Gaps(args) => commands::gaps::run(args, out),
+        Plain::Syncs(args) => commands::syncs::run(args, out),
+        Plain::Overlap(args) => commands::overlap::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Completions(args) => commands::completions::run(app, args, out),
         Plain::Man(args) => commands::man::run(app, args, out),

@@ -18,6 +18,7 @@
 //! `laptime list`, `bench`, `profile`, `warmup` and `ab` of that program then know its workloads beside the built-in
 //! ones. `examples/custom_workload` is such a program.
 
+mod absent;
 mod app;
 mod aside;
 mod asked;

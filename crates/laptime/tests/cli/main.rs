@@ -10,5 +10,7 @@ mod compare_traces;
 mod convert;
 mod gaps;
 mod measuring;
+mod overlap;
 mod stages;
+mod syncs;
 mod tour;

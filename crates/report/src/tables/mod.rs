@@ -8,9 +8,11 @@ mod doctor;
 mod fleet;
 mod gaps;
 mod overhead;
+mod overlap;
 mod overview;
 mod peaks;
 mod stages;
+mod syncs;
 mod top;
 mod troubles;
 mod warmup;
@@ -19,4 +21,8 @@ mod waterfall;
 pub use self::{
     ab::ab, cases::cases, compare::compare, doctor::doctor, fleet::fleet, gaps::gap_list, gaps::gaps,
     overhead::add_overhead, peaks::peaks, stages::stages, top::top, warmup::warmup, waterfall::waterfall,
+};
+pub use self::{
+    overlap::overlap,
+    syncs::{syncs, waits},
 };

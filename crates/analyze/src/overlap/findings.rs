@@ -1,0 +1,123 @@
+//! What stands out in copies.
+
+use std::collections::{HashMap, HashSet};
+
+use laptime_trace::{Nanos, TrackId};
+
+use super::{DeviceOverlap, Moves, Path, Traffic};
+use crate::{devices::WorkKind, finding::Finding};
+
+/// Copies that take less of a device's time than this are not worth hiding.
+const LEAST_SHARE: f64 = 0.01;
+
+/// Copies of which less than this is hidden never overlap.
+const LEAST_HIDDEN: f64 = 0.01;
+
+/// The share of a device's compute from which on a stream is one that computes.
+const LEAST_COMPUTE: f64 = 0.01;
+
+/// Copies that are smaller on average have no rate to speak of: they take as long as it takes to begin.
+const LEAST_BYTES: u64 = 64 << 10;
+
+/// What stands out in the copies of one device; it is named if there are several.
+pub(super) fn findings(moves: &Moves<'_>, overlap: &DeviceOverlap, is_named: bool) -> Vec<Finding> {
+    let on = if is_named { format!(" on {}", overlap.name) } else { String::new() };
+    let mut found: Vec<Finding> = overlap
+        .copies
+        .iter()
+        .filter(|(path, _)| path.is_pageable())
+        .map(|(path, traffic)| pageable(overlap, *path, traffic, &on))
+        .collect();
+    found.extend(exposed(moves, overlap, &on));
+    found
+}
+
+fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) -> Finding {
+    let is_large = |traffic: &Traffic| traffic.bytes.is_some_and(|bytes| bytes / traffic.count.max(1) >= LEAST_BYTES);
+    let rate = |traffic: &Traffic| traffic.gb_s().filter(|_| is_large(traffic)).map(|rate| format!("{rate:.1} GB/s"));
+    let pinned = path.pinned().and_then(|pinned| overlap.copies.iter().find(|(path, _)| *path == pinned));
+    let pinned = pinned.and_then(|(_, traffic)| rate(traffic));
+    let against = pinned.map_or_else(String::new, |pinned| format!(" where pinned ones reach {pinned}"));
+    let rate = rate(traffic).map_or_else(String::new, |rate| format!(" at {rate}{against}"));
+    let bytes = traffic.bytes.map_or_else(String::new, |bytes| format!(" of {}", size(bytes)));
+    let (copies, way) = (counted(traffic.count, "copy", "copies"), if path.is_upload() { "HtoD" } else { "DtoH" });
+    let next = if path.is_upload() {
+        "pin the memory of the host (`pin_memory=True` of a `DataLoader`, `tensor.pin_memory()`) and copy with \
+         `non_blocking=True`"
+    } else {
+        "copy into a pinned tensor of the host with `non_blocking=True`, and wait for an event before reading it"
+    };
+    Finding {
+        rule: "pageable_copies",
+        evidence: format!("{copies} {way}{on} went through pageable memory{bytes}{rate}"),
+        limit: String::new(),
+        meaning:
+            "such a copy goes through a buffer of the driver, is slower than a pinned one and may hold up the host"
+                .to_owned(),
+        next: next.to_owned(),
+    }
+}
+
+/// Copies to or from the device that could be hidden and are not.
+fn exposed(moves: &Moves<'_>, overlap: &DeviceOverlap, on: &str) -> Option<Finding> {
+    let crossing: Vec<_> = moves.copies.iter().filter(|(path, _)| path.crosses()).map(|(_, one)| *one).collect();
+    let traffic = moves.copy_traffic(&crossing);
+    let share = traffic.time.0 as f64 / overlap.window.0.max(1) as f64;
+    let is_hidden = traffic.hidden_share().is_none_or(|hidden| hidden >= LEAST_HIDDEN);
+    if overlap.is_stages || overlap.compute == Nanos(0) || share < LEAST_SHARE || is_hidden {
+        return None;
+    }
+    let computing = computing(moves);
+    let is_beside = crossing.iter().any(|one| !computing.contains(&one.work.stream));
+    let copies = counted(traffic.count, "copy", "copies");
+    let (was, took) = if traffic.count == 1 { ("was", "it takes") } else { ("were", "they take") };
+    let limit = format!("{:.0} % of the device's time and {:.0} % hidden", 100.0 * LEAST_SHARE, 100.0 * LEAST_HIDDEN);
+    let share = format!("{took} {:.1} % of the device's time and {:.1} % of that is hidden", 100.0 * share, {
+        100.0 * traffic.hidden_share().unwrap_or(0.0)
+    });
+    Some(if is_beside {
+        Finding {
+            rule: "copies_never_overlap",
+            evidence: format!("{copies} to or from the host or a peer{on} had a stream beside compute, yet {share}"),
+            limit,
+            meaning: "something makes copies and compute wait for each other".to_owned(),
+            next: "look for pageable memory, for waits (`laptime syncs`) and for events between the streams; copy the \
+                   next batch while this one is computed"
+                .to_owned(),
+        }
+    } else {
+        Finding {
+            rule: "copies_on_compute_stream",
+            evidence: format!(
+                "{copies} to or from the host or a peer{on} {was} on streams that also compute, and {share}"
+            ),
+            limit,
+            meaning: "on one stream copies and compute take turns and cannot overlap".to_owned(),
+            next: "put copies on a stream of their own and let an event tell compute when they are done".to_owned(),
+        }
+    })
+}
+
+/// The streams that compute.
+fn computing(moves: &Moves<'_>) -> HashSet<TrackId> {
+    let mut streams: HashMap<TrackId, u64> = HashMap::new();
+    for work in moves.device.work.iter().filter(|work| work.kind == WorkKind::Compute) {
+        let time = streams.entry(work.stream).or_default();
+        *time = time.saturating_add(work.length());
+    }
+    let least = LEAST_COMPUTE * moves.compute.length() as f64;
+    streams.into_iter().filter(|(_, time)| *time as f64 >= least).map(|(stream, _)| stream).collect()
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
+fn size(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, shift)| bytes >> shift > 0);
+    unit.map_or_else(
+        || format!("{bytes} bytes"),
+        |(name, shift)| format!("{:.1} {name}", bytes as f64 / (1_u64 << shift) as f64),
+    )
+}

@@ -1,0 +1,288 @@
+//! Every wait of the host for a device: where it stands, how long it took, and what the devices did meanwhile.
+
+mod budget;
+mod found;
+mod groups;
+mod meanwhile;
+mod sites;
+
+use std::collections::HashMap;
+
+use laptime_trace::{Nanos, Trace, TrackId};
+
+pub use self::{
+    budget::{Budget, Judged, Limit, NoBudget, Over, Spent},
+    groups::WaitGroup,
+};
+use self::{
+    found::{Found, waits},
+    groups::{Grouped, grouped},
+    meanwhile::Meanwhile,
+};
+use crate::{
+    devices::{Devices, devices},
+    fleet::{Figure, Unit},
+    intervals::Stretches,
+    lap_unit::{LapSource, LapUnit, NoLaps, lap_names, lap_unit},
+    overview::{Overview, overview},
+    quantile::median_with_zeros,
+};
+
+/// The waits of a trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Syncs {
+    /// Waits of one call at one site, those with most time first.
+    pub groups: Vec<WaitGroup>,
+    /// Every wait, in order of start.
+    pub waits: Vec<Wait>,
+    /// The stages that waits stand in.
+    pub stages: Vec<String>,
+    /// The waits of each lap; none if nothing repeats.
+    pub laps: Option<LapWaits>,
+    /// What could be named as a lap, with how often it occurs.
+    pub lap_names: Vec<(String, u64)>,
+    /// Of the threads that launch work the one that waits most; of all threads where no launches are known.
+    pub thread: Option<WaitingThread>,
+    /// Devices that did any work.
+    pub devices: u64,
+    /// Time after waits in which a device stood idle until the next work came, which was launched after the wait.
+    pub idle_after: Option<Nanos>,
+    /// The trace as a whole.
+    pub overview: Overview,
+}
+
+/// How a wait shows in a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WaitKind {
+    /// A call whose purpose it is to wait: `cudaStreamSynchronize`, a copy that is not asynchronous.
+    Call,
+    /// The program marked it with `sync_point!`.
+    Marked,
+    /// A call that should not wait, but lasted until its copy was done.
+    Implicit,
+}
+
+impl WaitKind {
+    /// The kind in a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Marked => "marked",
+            Self::Implicit => "implicit",
+        }
+    }
+}
+
+/// One wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// Its call and site, by their place among the groups.
+    pub group: usize,
+    /// The innermost stage around it, by its place.
+    pub stage: Option<usize>,
+    /// The lap it began in, by its place.
+    pub lap: Option<usize>,
+    /// When it began, since the first event of the trace.
+    pub start: Nanos,
+    /// How long it took; none if the trace only says that there was one.
+    pub length: Option<Nanos>,
+    /// How long the busiest device was busy meanwhile.
+    pub busy: Option<Nanos>,
+    /// How long a device stood idle after it until the next work came, if that was launched after the wait.
+    pub idle_after: Option<Nanos>,
+}
+
+impl Wait {
+    /// How long even the busiest device was idle meanwhile.
+    pub fn idle(&self) -> Option<Nanos> {
+        Some(self.length?.saturating_sub(self.busy?))
+    }
+}
+
+/// How waits spread over laps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LapWaits {
+    /// What a lap is.
+    pub name: String,
+    /// Where laps come from.
+    pub source: LapSource,
+    /// The laps in order of time.
+    pub laps: Vec<LapWait>,
+    /// Waits that began in none.
+    pub outside: u64,
+}
+
+/// The waits that began in one lap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LapWait {
+    /// What the lap is called.
+    pub label: String,
+    /// Its waits.
+    pub spent: Spent,
+}
+
+/// The smallest, the median and the largest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Range {
+    /// The smallest.
+    pub min: u64,
+    /// The median.
+    pub median: f64,
+    /// The largest.
+    pub max: u64,
+}
+
+impl LapWaits {
+    /// Waits a lap.
+    pub fn counts(&self) -> Option<Range> {
+        self.range(|spent| spent.waits)
+    }
+
+    /// Time waited a lap.
+    pub fn times(&self) -> Option<Range> {
+        self.range(|spent| spent.time.0)
+    }
+
+    fn range(&self, of: fn(&Spent) -> u64) -> Option<Range> {
+        let amounts = || self.laps.iter().map(|lap| of(&lap.spent));
+        let median = median_with_zeros(amounts().collect(), self.laps.len())?;
+        Some(Range { min: amounts().min()?, median, max: amounts().max()? })
+    }
+}
+
+/// A thread and how much of its time it waited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingThread {
+    /// Its name.
+    pub name: String,
+    /// From its first span to its last.
+    pub wall: Nanos,
+    /// How long it waited.
+    pub waited: Nanos,
+    /// It launches work.
+    pub is_launching: bool,
+}
+
+impl WaitingThread {
+    /// The share of its time that it waited.
+    pub fn share(&self) -> Option<f64> {
+        (self.wall > Nanos(0)).then(|| self.waited.0 as f64 / self.wall.0 as f64)
+    }
+}
+
+/// Finds every wait of the host for a device.
+///
+/// # Errors
+///
+/// If a lap is named that the trace does not have.
+pub fn syncs(trace: &Trace, lap: Option<&str>) -> Result<Syncs, NoLaps> {
+    let devices = devices(trace);
+    let unit = match lap_unit(trace, &devices, lap) {
+        Ok(unit) => Some(unit),
+        Err(NoLaps::NothingRepeats) => None,
+        Err(error) => return Err(error),
+    };
+    let found = waits(trace, &devices);
+    let meanwhile = Meanwhile::of(trace, &devices);
+    let idle = meanwhile.idle_after(&found);
+    let Grouped { groups, stages, waits } = grouped(trace, &devices, unit.as_ref(), &found, &meanwhile, &idle);
+    Ok(Syncs {
+        laps: unit.map(|unit| lap_waits(&unit, &waits)),
+        lap_names: lap_names(trace, &devices),
+        thread: waiting_thread(trace, &devices, &found),
+        devices: devices.devices.len() as u64,
+        idle_after: total_idle(&idle),
+        // What the overview says of waits is a part of this answer.
+        overview: Overview { waits: None, ..overview(trace) },
+        groups,
+        waits,
+        stages,
+    })
+}
+
+/// When a device stood idle after each wait, if that is known: from when to when.
+type Idle = Option<(u64, u64)>;
+
+/// The time of these stretches together, counted once where waits of several threads share it.
+fn total_idle<'i>(idle: impl IntoIterator<Item = &'i Idle>) -> Option<Nanos> {
+    let known: Vec<(u64, u64)> = idle.into_iter().copied().flatten().collect();
+    (!known.is_empty()).then(|| Nanos(Stretches::union(known).length()))
+}
+
+fn lap_waits(unit: &LapUnit, waits: &[Wait]) -> LapWaits {
+    let empty = |label: &String| LapWait { label: label.clone(), spent: Spent::default() };
+    let mut laps: Vec<LapWait> = unit.laps.iter().map(|lap| empty(&lap.label)).collect();
+    for (lap, wait) in waits.iter().filter_map(|wait| Some((wait.lap?, wait))) {
+        laps[lap].spent.add(wait);
+    }
+    let outside = waits.iter().filter(|wait| wait.lap.is_none()).count() as u64;
+    LapWaits { name: unit.name.clone(), source: unit.source, laps, outside }
+}
+
+fn waiting_thread(trace: &Trace, devices: &Devices, waits: &[Found]) -> Option<WaitingThread> {
+    let mut launches: HashMap<TrackId, u64> = HashMap::new();
+    for launch in devices.devices.iter().flat_map(|device| &device.work).filter_map(|work| work.launch) {
+        *launches.entry(trace.span(launch).track).or_default() += 1;
+    }
+    let mut waited: HashMap<TrackId, Vec<(u64, u64)>> = HashMap::new();
+    for wait in waits {
+        waited.entry(wait.track).or_default().push((wait.start, wait.end.unwrap_or(wait.start)));
+    }
+    let waited: HashMap<TrackId, u64> =
+        waited.into_iter().map(|(track, stretches)| (track, Stretches::union(stretches).length())).collect();
+    let waited_by = |track: TrackId| waited.get(&track).copied().unwrap_or(0);
+    let launching = launches.iter().map(|(&track, &count)| (waited_by(track), count, track));
+    let waiting = waited.iter().map(|(&track, &waited)| (waited, 0, track));
+    let most = |threads: &mut dyn Iterator<Item = (u64, u64, TrackId)>| {
+        threads.max_by_key(|&(waited, count, track)| (waited, count, std::cmp::Reverse(track)))
+    };
+    let is_launching = !launches.is_empty();
+    let (waited, _, track) = if is_launching { most(&mut { launching }) } else { most(&mut { waiting }) }?;
+    let first = trace.spans_on(track).next().map_or(0, |span| span.start.0);
+    let last = trace.spans_on(track).map(|span| span.end().0).max().unwrap_or(0);
+    Some(WaitingThread {
+        name: thread_name(trace, track),
+        wall: Nanos(last.saturating_sub(first)),
+        waited: Nanos(waited),
+        is_launching,
+    })
+}
+
+fn thread_name(trace: &Trace, track: TrackId) -> String {
+    let track = trace.track(track);
+    match (trace.name(track.name), track.number) {
+        ("", Some(number)) => format!("thread {number}"),
+        ("", None) => "a thread".to_owned(),
+        (name, _) => name.to_owned(),
+    }
+}
+
+impl Syncs {
+    /// How long threads waited, all together.
+    pub fn time(&self) -> Nanos {
+        self.waits.iter().filter_map(|wait| wait.length).fold(Nanos(0), Nanos::saturating_add)
+    }
+
+    /// The figures by which traces are set side by side.
+    pub fn figures() -> [Figure; 5] {
+        let figure = |key, label, unit| Figure { key, label, unit };
+        [
+            figure("waits", "waits", Unit::Count),
+            figure("waits_a_lap", "a lap", Unit::Number),
+            figure("waits_ms", "waited", Unit::Time),
+            figure("wait_share", "share of wall", Unit::Share),
+            figure("idle_after_ms", "idle after", Unit::Time),
+        ]
+    }
+
+    /// The values of these figures.
+    pub fn values(&self) -> Vec<Option<f64>> {
+        vec![
+            Some(self.waits.len() as f64),
+            self.laps.as_ref().and_then(|laps| Some(laps.counts()?.median)),
+            Some(self.time().0 as f64),
+            self.thread.as_ref().and_then(WaitingThread::share),
+            self.idle_after.map(|idle| idle.0 as f64),
+        ]
+    }
+}

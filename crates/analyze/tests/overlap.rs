@@ -1,0 +1,248 @@
+//! Copies and communication of hand-made traces, with known answers.
+
+use laptime_analyze::{DeviceOverlap, Overlap, Traffic, overlap};
+use laptime_trace::{Nanos, TraceBuilder, TrackId, activity::category};
+use proptest::prelude::*;
+
+const PINNED: &str = "Memcpy HtoD (Pinned -> Device)";
+const PAGEABLE: &str = "Memcpy HtoD (Pageable -> Device)";
+const WITHIN: &str = "Memcpy DtoD (Device -> Device)";
+const ALL_REDUCE: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL";
+
+/// A trace in the making with a stream for compute and one for all else.
+struct Made {
+    builder: TraceBuilder,
+    compute: TrackId,
+    other: TrackId,
+}
+
+impl Made {
+    fn new() -> Self {
+        let mut builder = TraceBuilder::default();
+        let [compute, other] = [7, 20].map(|stream| {
+            let track = builder.stream(1, stream, &format!("stream {stream}"));
+            builder.track_mut(track).device = Some(0);
+            track
+        });
+        Self { builder, compute, other }
+    }
+
+    fn kernel(&mut self, start: u64, length: u64) -> &mut Self {
+        self.builder.span(self.compute, Nanos(start), Nanos(length), "gemm", category::KERNEL);
+        self
+    }
+
+    fn communicate(&mut self, start: u64, length: u64, name: &str) -> &mut Self {
+        self.builder.span(self.other, Nanos(start), Nanos(length), name, category::KERNEL);
+        self
+    }
+
+    fn copy(&mut self, start: u64, length: u64, name: &str, bytes: Option<i64>) -> &mut Self {
+        self.copy_on(self.other, start, length, name, bytes)
+    }
+
+    fn copy_on(&mut self, stream: TrackId, start: u64, length: u64, name: &str, bytes: Option<i64>) -> &mut Self {
+        let copy = self.builder.span(stream, Nanos(start), Nanos(length), name, category::COPY);
+        if let Some(bytes) = bytes {
+            self.builder.span_field(copy, "bytes", bytes);
+        }
+        self
+    }
+
+    fn answer(&mut self) -> Overlap {
+        overlap(&std::mem::take(&mut self.builder).build().unwrap())
+    }
+
+    fn device(&mut self) -> DeviceOverlap {
+        self.answer().devices.remove(0)
+    }
+
+    fn rules(&mut self) -> Vec<&'static str> {
+        self.answer().findings.iter().map(|finding| finding.rule).collect()
+    }
+}
+
+/// Time, hidden, exposed and alone.
+fn times(traffic: &Traffic) -> [u64; 4] {
+    [traffic.time, traffic.hidden, traffic.exposed(), traffic.alone].map(|time| time.0)
+}
+
+#[test]
+fn what_compute_covers_is_hidden_and_the_rest_exposed() {
+    let device = Made::new().kernel(0, 100).copy(80, 50, PINNED, Some(100)).device();
+    let (path, traffic) = &device.copies[0];
+    assert_eq!((path.words(), traffic.count, traffic.bytes), ("HtoD pinned", 1, Some(100)));
+    assert_eq!((times(traffic), traffic.hidden_share()), ([50, 20, 30, 30], Some(0.4)));
+    assert_eq!((traffic.gb_s(), device.compute, device.window), (Some(2.0), Nanos(100), Nanos(130)));
+}
+
+#[test]
+fn communication_hides_nothing_but_is_not_nothing() {
+    let mut made = Made::new();
+    let copies = made.builder.stream(1, 21, "stream 21");
+    made.builder.track_mut(copies).device = Some(0);
+    made.kernel(0, 100).communicate(90, 60, ALL_REDUCE).copy_on(copies, 120, 50, PINNED, None);
+    let device = made.device();
+    assert_eq!(times(&device.all_communication.unwrap()), [60, 10, 50, 20]);
+    assert_eq!(times(&device.all_copies.unwrap()), [50, 0, 50, 20]);
+}
+
+#[test]
+fn copies_at_one_time_count_their_time_once() {
+    let mut made = Made::new();
+    let compute = made.compute;
+    made.copy(0, 60, PINNED, Some(60)).copy_on(compute, 30, 70, PINNED, Some(140));
+    let traffic = made.device().copies[0].1;
+    assert_eq!((traffic.count, traffic.time, traffic.gb_s()), (2, Nanos(100), Some(2.0)));
+}
+
+#[test]
+fn the_rate_is_of_copies_whose_bytes_are_known() {
+    let mut made = Made::new();
+    let traffic = made.copy(0, 50, PINNED, Some(100)).copy(60, 40, PINNED, None).device().copies[0].1;
+    assert_eq!((traffic.time, traffic.bytes, traffic.gb_s()), (Nanos(90), Some(100), Some(2.0)));
+    let unknown = Made::new().copy(0, 50, PINNED, None).device().copies[0].1;
+    assert_eq!((unknown.bytes, unknown.gb_s()), (None, None));
+}
+
+#[test]
+fn copies_are_told_by_path_and_communication_by_family() {
+    let mut made = Made::new();
+    made.copy(0, 10, PINNED, None).copy(20, 10, PAGEABLE, None).copy(40, 10, WITHIN, None);
+    made.communicate(60, 10, ALL_REDUCE).communicate(80, 10, "ncclDevKernel_SendRecv");
+    let other = made.other;
+    made.builder.span(other, Nanos(95), Nanos(5), "Memset (Device)", category::MEMSET);
+    let device = made.device();
+    let paths: Vec<_> = device.copies.iter().map(|(path, _)| path.words()).collect();
+    assert_eq!(paths, ["HtoD pinned", "HtoD pageable", "DtoD", "memset"]);
+    let families: Vec<_> = device.communication.iter().map(|(family, _)| family.word()).collect();
+    assert_eq!(families, ["AllReduce", "SendRecv"]);
+    assert_eq!((device.all_copies.unwrap().count, device.all_communication.unwrap().count), (4, 2));
+}
+
+#[test]
+fn devices_are_kept_apart() {
+    let mut made = Made::new();
+    let second = made.builder.stream(1, 9, "stream 9");
+    made.builder.track_mut(second).device = Some(1);
+    made.kernel(0, 100).copy_on(second, 0, 50, PINNED, None);
+    let answer = made.answer();
+    assert_eq!(answer.devices.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), ["device 0", "device 1"]);
+    assert_eq!(answer.devices[0].all_copies, None);
+    assert_eq!(
+        times(&answer.devices[1].all_copies.unwrap()),
+        [50, 0, 50, 50],
+        "compute of another device hides nothing"
+    );
+}
+
+#[test]
+fn pageable_copies_are_found_and_set_against_pinned_ones() {
+    let mut made = Made::new();
+    made.kernel(0, 30_000).copy(0, 16_384, PAGEABLE, Some(65_536)).copy(20_000, 4096, PINNED, Some(98_304));
+    let answer = made.answer();
+    assert_eq!(answer.findings.len(), 1);
+    let finding = &answer.findings[0];
+    assert_eq!(finding.rule, "pageable_copies");
+    let evidence = "1 copy HtoD went through pageable memory of 64.0 KiB at 4.0 GB/s where pinned ones reach 24.0 GB/s";
+    assert_eq!(finding.evidence, evidence);
+    assert!(finding.next.contains("pin_memory"), "{finding}");
+}
+
+#[test]
+fn pageable_copies_that_are_small_or_of_unknown_size_are_found_without_a_rate() {
+    let mut made = Made::new();
+    made.kernel(0, 100).copy(0, 10, "Memcpy DtoH (Device -> Pageable)", None).copy(20, 10, PAGEABLE, Some(65_535));
+    let evidence: Vec<_> = made.answer().findings.into_iter().map(|finding| finding.evidence).collect();
+    let upload = "1 copy HtoD went through pageable memory of 64.0 KiB";
+    assert_eq!(evidence, [upload, "1 copy DtoH went through pageable memory"]);
+}
+
+#[test]
+fn copies_beside_compute_that_never_overlap_it_are_found() {
+    assert_eq!(Made::new().kernel(0, 99).copy(99, 1, PINNED, None).rules(), ["copies_never_overlap"]);
+    assert_eq!(Made::new().kernel(0, 100).copy(100, 1, PINNED, None).rules(), [""; 0], "less than 1 % of the time");
+    let hidden = |start| Made::new().kernel(0, 1000).copy(start, 100, PINNED, None).rules();
+    assert_eq!(hidden(999), [""; 0], "1 % is hidden");
+    assert_eq!(hidden(1000), ["copies_never_overlap"]);
+}
+
+#[test]
+fn copies_on_the_stream_of_compute_are_found() {
+    let mut made = Made::new();
+    let compute = made.compute;
+    made.kernel(0, 90).copy_on(compute, 90, 10, PINNED, None).copy_on(compute, 110, 10, PINNED, None);
+    let answer = made.answer();
+    assert_eq!(answer.findings.len(), 1);
+    assert_eq!(answer.findings[0].rule, "copies_on_compute_stream");
+    let evidence = "2 copies to or from the host or a peer were on streams that also compute, and they take 16.7 % of \
+                    the device's time and 0.0 % of that is hidden";
+    assert_eq!(answer.findings[0].evidence, evidence);
+}
+
+#[test]
+fn a_stream_for_copies_with_less_than_a_hundredth_of_the_compute_is_one_for_copies() {
+    let rules = |stray: u64| {
+        let mut made = Made::new();
+        let other = made.other;
+        made.kernel(0, 1000 - stray);
+        made.builder.span(other, Nanos(1000), Nanos(stray), "scale", category::KERNEL);
+        made.copy(2000, 100, PINNED, None).rules()
+    };
+    assert_eq!(rules(9), ["copies_never_overlap"]);
+    assert_eq!(rules(10), ["copies_on_compute_stream"]);
+}
+
+#[test]
+fn copies_within_a_device_need_no_stream_of_their_own() {
+    let mut made = Made::new();
+    let compute = made.compute;
+    assert_eq!(made.kernel(0, 90).copy_on(compute, 90, 10, WITHIN, None).rules(), [""; 0]);
+}
+
+#[test]
+fn figures_and_values_go_together_and_what_is_missing_is_empty() {
+    let device = Made::new().kernel(0, 100).copy(50, 100, PINNED, Some(300)).device();
+    assert_eq!(device.values(), [None, None, Some(100.0), Some(0.5), Some(3.0), None]);
+    assert_eq!(device.values().len(), Overlap::figures().len());
+}
+
+#[test]
+fn a_trace_without_devices_has_none() {
+    assert_eq!(overlap(&TraceBuilder::default().build().unwrap()).devices, []);
+}
+
+proptest! {
+    #[test]
+    fn hidden_and_exposed_are_the_time_and_the_whole_is_between_the_largest_part_and_the_sum(
+        work in prop::collection::vec((0_u64..500, 0_u64..80, 0_usize..5, prop::option::of(0_i64..1000)), 0..40),
+    ) {
+        let mut made = Made::new();
+        for (start, length, what, bytes) in work {
+            match what {
+                0 => made.kernel(start, length),
+                1 => made.communicate(start, length, ALL_REDUCE),
+                2 => made.communicate(start, length, "ncclDevKernel_AllGather"),
+                3 => made.copy(start, length, PINNED, bytes),
+                _ => made.copy(start, length, PAGEABLE, bytes),
+            };
+        }
+        for device in made.answer().devices {
+            let copies = device.copies.iter().map(|(_, traffic)| *traffic).collect::<Vec<_>>();
+            let communication = device.communication.iter().map(|(_, traffic)| *traffic).collect::<Vec<_>>();
+            for (whole, parts) in [(device.all_copies, copies), (device.all_communication, communication)] {
+                prop_assert_eq!(whole.is_none(), parts.is_empty());
+                let Some(whole) = whole else { continue };
+                prop_assert_eq!(parts.iter().map(|part| part.count).sum::<u64>(), whole.count);
+                let sum: u64 = parts.iter().map(|part| part.time.0).sum();
+                let largest = parts.iter().map(|part| part.time.0).max().unwrap_or(0);
+                prop_assert!(largest <= whole.time.0 && whole.time.0 <= sum);
+                for traffic in parts.iter().chain([&whole]) {
+                    let [time, hidden, exposed, alone] = times(traffic);
+                    prop_assert_eq!(hidden + exposed, time);
+                    prop_assert!(alone <= exposed && hidden <= device.compute.0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! Waits of hand-made traces, with known answers.
+
+use laptime_analyze::{Budget, Judged, NoLaps, Spent, Syncs, WaitKind, syncs};
+use laptime_trace::{LAP, Nanos, SYNC, SpanEntry, TraceBuilder, TrackId, activity::category};
+use proptest::prelude::*;
+
+/// A trace in the making with a thread and a stream.
+struct Made {
+    builder: TraceBuilder,
+    main: TrackId,
+    stream: TrackId,
+}
+
+impl Made {
+    fn new() -> Self {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let stream = builder.stream(1, 7, "stream 7");
+        Self { builder, main, stream }
+    }
+
+    fn host(&mut self, start: u64, length: u64, name: &str, category: &str) -> SpanEntry {
+        self.builder.span(self.main, Nanos(start), Nanos(length), name, category)
+    }
+
+    fn call(&mut self, start: u64, length: u64, name: &str) -> SpanEntry {
+        self.host(start, length, name, category::RUNTIME)
+    }
+
+    fn device(&mut self, start: u64, length: u64, name: &str, category: &str) -> SpanEntry {
+        self.builder.span(self.stream, Nanos(start), Nanos(length), name, category)
+    }
+
+    /// A kernel with the call that launched it, five long.
+    fn kernel(&mut self, launch: u64, start: u64, length: u64) {
+        let launch = self.call(launch, 5, "cudaLaunchKernel");
+        let kernel = self.device(start, length, "gemm", category::KERNEL);
+        self.builder.flow(launch, kernel);
+    }
+
+    /// A copy with the call that launched it.
+    fn copy(&mut self, call: (u64, u64), copy: (u64, u64), name: &str) {
+        let launch = self.call(call.0, call.1, "cudaMemcpyAsync");
+        let copy = self.device(copy.0, copy.1, name, category::COPY);
+        self.builder.flow(launch, copy);
+    }
+
+    fn answer(self) -> Syncs {
+        syncs(&self.builder.build().unwrap(), None).unwrap()
+    }
+}
+
+/// The call, the site, the kind and the number of each group.
+fn shown(answer: &Syncs) -> Vec<(&str, &str, &str, u64)> {
+    let groups = answer.groups.iter();
+    groups.map(|group| (group.call.as_str(), group.site.as_str(), group.kind.word(), group.count)).collect()
+}
+
+fn spent(waits: u64, time: u64) -> Spent {
+    Spent { waits, time: Nanos(time) }
+}
+
+#[test]
+fn calls_marked_spans_and_marks_are_waits() {
+    let mut made = Made::new();
+    made.host(0, 100, "decode", "");
+    made.call(10, 20, "cudaStreamSynchronize");
+    made.host(40, 30, "read_token", SYNC);
+    let main = made.main;
+    made.builder.mark(main, Nanos(80), "flush", SYNC);
+    made.call(90, 5, "cudaMalloc");
+    let answer = made.answer();
+    let expected = [
+        ("read_token", "decode/read_token", "marked", 1),
+        ("cudaStreamSynchronize", "decode", "call", 1),
+        ("flush", "decode/flush", "marked", 1),
+    ];
+    assert_eq!(shown(&answer), expected);
+    assert_eq!(answer.time(), Nanos(50));
+    assert_eq!(answer.groups[2].total, None, "the length of a mark is not known");
+    assert!(answer.groups.iter().all(|group| group.stage.as_deref() == Some("decode")));
+}
+
+#[test]
+fn a_wait_inside_another_is_part_of_it() {
+    let mut made = Made::new();
+    made.host(0, 50, "read_token", SYNC);
+    made.call(5, 40, "cudaStreamSynchronize");
+    made.host(10, 30, "cuStreamSynchronize", category::DRIVER);
+    let main = made.main;
+    made.builder.mark(main, Nanos(20), "flush", SYNC);
+    made.builder.mark(main, Nanos(50), "flush", SYNC);
+    made.call(50, 10, "cudaDeviceSynchronize");
+    let answer = made.answer();
+    let expected = [("read_token", "read_token", "marked", 1), ("cudaDeviceSynchronize", "", "call", 1)];
+    assert_eq!(shown(&answer), expected);
+}
+
+#[test]
+fn waits_of_two_threads_at_one_time_are_two() {
+    let mut made = Made::new();
+    let worker = made.builder.thread(1, 2, "worker");
+    made.call(0, 50, "cudaStreamSynchronize");
+    made.builder.span(worker, Nanos(10), Nanos(20), "cudaStreamSynchronize", category::RUNTIME);
+    let answer = made.answer();
+    assert_eq!(shown(&answer), [("cudaStreamSynchronize", "", "call", 2)]);
+    assert_eq!(answer.time(), Nanos(70));
+}
+
+#[test]
+fn a_call_that_lasts_until_its_pageable_copy_is_done_is_an_implicit_wait() {
+    let implicit = |call, copy, name: &str, uncertainty: Option<u64>| {
+        let mut made = Made::new();
+        made.builder.clock_uncertainty = uncertainty.map(Nanos);
+        made.copy(call, copy, name);
+        let answer = made.answer();
+        answer.groups.iter().filter(|group| group.kind == WaitKind::Implicit).count()
+    };
+    let pageable = "Memcpy DtoH (Device -> Pageable)";
+    assert_eq!(implicit((0, 50), (10, 40), pageable, None), 1, "until the copy ends, to the nanosecond");
+    assert_eq!(implicit((0, 49), (10, 40), pageable, None), 0, "one nanosecond short");
+    assert_eq!(implicit((0, 52), (10, 40), pageable, Some(2)), 1, "as far as the clocks may be apart");
+    assert_eq!(implicit((0, 51), (10, 40), pageable, Some(2)), 0, "not beyond what the clocks may be apart");
+    assert_eq!(implicit((100, 50), (10, 40), pageable, None), 0, "the copy was done before the call began");
+    assert_eq!(implicit((0, 50), (10, 40), "Memcpy HtoD (Host -> Device)", None), 1);
+    assert_eq!(implicit((0, 50), (10, 40), "Memcpy DtoH (Device -> Pinned)", None), 0);
+    assert_eq!(implicit((0, 50), (10, 40), "Memcpy DtoD (Device -> Device)", None), 0);
+}
+
+#[test]
+fn the_site_is_the_path_of_stages_and_operations_without_calls() {
+    let mut made = Made::new();
+    made.host(0, 100, "generate", "");
+    made.host(5, 80, "aten::item", category::OPERATION);
+    made.host(10, 70, "aten::_local_scalar_dense", category::OPERATION);
+    made.call(15, 60, "cudaMemcpy");
+    let answer = made.answer();
+    assert_eq!(answer.groups[0].site, "generate/aten::item/aten::_local_scalar_dense");
+    assert_eq!(answer.groups[0].stage.as_deref(), Some("generate"));
+}
+
+#[test]
+fn the_site_is_the_innermost_function_of_python_with_a_file_that_is_not_torchs_own() {
+    let site = |names: &[&str]| {
+        let mut made = Made::new();
+        for (at, name) in (0_u64..).zip(names) {
+            made.host(at, 100 - 2 * at, name, category::PYTHON);
+        }
+        made.host(20, 50, "aten::item", category::OPERATION);
+        made.call(25, 10, "cudaStreamSynchronize");
+        made.answer().groups[0].site.clone()
+    };
+    let (sample, synchronize) = ("sampler.py(41): sample", "torch/cuda/__init__.py(783): synchronize");
+    assert_eq!(site(&["main.py(3): main", sample, "<built-in method item of Tensor>"]), sample);
+    assert_eq!(site(&["main.py(3): main", sample, synchronize]), sample);
+    assert_eq!(site(&[synchronize]), synchronize);
+    assert_eq!(site(&["nn.Module: Linear_0"]), "aten::item");
+}
+
+#[test]
+fn a_stage_that_overlaps_without_nesting_is_around_a_wait_too() {
+    let mut made = Made::new();
+    made.host(0, 60, "step.py(1): step", category::PYTHON);
+    made.host(10, 90, "ProfilerStep#3", category::USER);
+    made.call(20, 10, "cudaStreamSynchronize");
+    let answer = made.answer();
+    assert_eq!(answer.groups[0].site, "step.py(1): step");
+    assert_eq!(answer.groups[0].stage.as_deref(), Some("ProfilerStep#*"));
+}
+
+#[test]
+fn turns_of_the_lap_unit_are_one_place() {
+    let mut made = Made::new();
+    for step in 0..3 {
+        made.host(step * 100, 100, &format!("iteration {step}"), category::NVTX);
+        made.call(step * 100 + 10, 20, "cudaStreamSynchronize");
+    }
+    let answer = made.answer();
+    assert_eq!(shown(&answer), [("cudaStreamSynchronize", "iteration *", "call", 3)]);
+    assert_eq!(answer.stages, ["iteration *"]);
+}
+
+#[test]
+fn operations_in_ranges_of_nvtx_are_one_place_whatever_their_number() {
+    let mut made = Made::new();
+    for (at, start) in [(4711, 0), (4712, 100)] {
+        made.host(start, 50, &format!("aten::item, op_id = {at}"), category::NVTX);
+        made.host(start + 5, 40, &format!("aten::add, seq = {at}, op_id = {at}"), category::NVTX);
+        made.call(start + 10, 20, "cudaStreamSynchronize");
+    }
+    assert_eq!(shown(&made.answer()), [("cudaStreamSynchronize", "aten::item/aten::add", "call", 2)]);
+}
+
+#[test]
+fn a_long_path_is_told_by_its_innermost_names() {
+    let mut made = Made::new();
+    for depth in 0..12 {
+        made.host(depth, 100 - 2 * depth, &format!("s{depth}"), "");
+    }
+    made.call(20, 10, "cudaStreamSynchronize");
+    assert_eq!(made.answer().groups[0].site, "…/s4/s5/s6/s7/s8/s9/s10/s11");
+}
+
+#[test]
+fn what_the_busiest_device_did_meanwhile_is_told() {
+    let mut made = Made::new();
+    let other = made.builder.stream(2, 9, "stream 9");
+    made.builder.track_mut(other).device = Some(1);
+    let stream = made.stream;
+    made.builder.track_mut(stream).device = Some(0);
+    made.device(0, 30, "gemm", category::KERNEL);
+    made.builder.span(other, Nanos(0), Nanos(70), "gemm", category::KERNEL);
+    made.call(20, 100, "cudaDeviceSynchronize");
+    let answer = made.answer();
+    assert_eq!((answer.waits[0].busy, answer.waits[0].idle()), (Some(Nanos(50)), Some(Nanos(50))));
+    assert_eq!(answer.groups[0].busy_share, Some(0.5));
+    assert_eq!(answer.devices, 2);
+}
+
+#[test]
+fn without_a_device_nothing_is_said_of_one() {
+    let mut made = Made::new();
+    made.host(20, 100, "read_token", SYNC);
+    let answer = made.answer();
+    assert_eq!((answer.waits[0].busy, answer.waits[0].idle_after, answer.devices), (None, None, 0));
+    assert_eq!((answer.groups[0].busy_share, answer.groups[0].idle_after), (None, None));
+}
+
+/// How long the device is idle after a wait from 20 to 50, while the first kernel runs from 10 to 40.
+fn idle_after(then: impl FnOnce(&mut Made)) -> Option<u64> {
+    let mut made = Made::new();
+    made.kernel(0, 10, 30);
+    made.call(20, 30, "cudaStreamSynchronize");
+    then(&mut made);
+    made.answer().waits[0].idle_after.map(|idle| idle.0)
+}
+
+#[test]
+fn the_device_is_idle_after_a_wait_until_work_begins_that_was_launched_after_it() {
+    assert_eq!(idle_after(|made| made.kernel(60, 70, 10)), Some(20));
+}
+
+#[test]
+fn work_that_was_launched_before_the_wait_ended_is_not_held_up_by_it() {
+    assert_eq!(idle_after(|made| made.kernel(12, 70, 10)), Some(0));
+    assert_eq!(idle_after(|made| made.kernel(12, 45, 10)), Some(0), "the device is busy");
+}
+
+#[test]
+fn nothing_is_said_where_nothing_follows_or_the_launch_is_not_known() {
+    assert_eq!(idle_after(|_| ()), None);
+    let orphan = |made: &mut Made| {
+        made.device(70, 10, "gemm", category::KERNEL);
+    };
+    assert_eq!(idle_after(orphan), None);
+}
+
+#[test]
+fn idle_time_within_what_the_clocks_may_be_apart_is_none() {
+    let apart = |uncertainty| {
+        idle_after(|made| {
+            made.builder.clock_uncertainty = Some(Nanos(uncertainty));
+            made.kernel(60, 70, 10);
+        })
+    };
+    assert_eq!((apart(19), apart(20)), (Some(20), Some(0)));
+}
+
+#[test]
+fn work_of_another_process_is_not_held_up() {
+    let other = |made: &mut Made| {
+        let other = made.builder.thread(2, 1, "other");
+        let launch = made.builder.span(other, Nanos(60), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
+        let kernel = made.device(70, 10, "gemm", category::KERNEL);
+        made.builder.flow(launch, kernel);
+    };
+    assert_eq!(idle_after(other), Some(0));
+}
+
+#[test]
+fn idle_time_before_the_next_wait_counts_for_the_first_and_once() {
+    let mut made = Made::new();
+    made.kernel(0, 10, 30);
+    made.call(20, 30, "cudaStreamSynchronize");
+    made.call(56, 4, "cudaStreamSynchronize");
+    made.kernel(65, 70, 10);
+    let answer = made.answer();
+    let idle: Vec<_> = answer.waits.iter().map(|wait| wait.idle_after).collect();
+    assert_eq!(idle, [Some(Nanos(6)), Some(Nanos(10))]);
+    assert_eq!((answer.idle_after, answer.groups[0].idle_after), (Some(Nanos(16)), Some(Nanos(16))));
+}
+
+#[test]
+fn of_the_threads_that_launch_the_one_that_waits_most_is_told() {
+    let mut made = Made::new();
+    let backward = made.builder.thread(1, 3, "backward");
+    for start in [100, 200] {
+        let launch = made.builder.span(backward, Nanos(start), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
+        let kernel = made.device(start + 10, 10, "gemm", category::KERNEL);
+        made.builder.flow(launch, kernel);
+    }
+    let worker = made.builder.thread(1, 2, "worker");
+    made.builder.span(worker, Nanos(0), Nanos(500), "cudaStreamSynchronize", category::RUNTIME);
+    made.kernel(0, 10, 30);
+    made.call(20, 60, "cudaStreamSynchronize");
+    made.host(90, 10, "end", "");
+    let thread = made.answer().thread.unwrap();
+    assert_eq!((thread.name.as_str(), thread.wall, thread.waited), ("main", Nanos(100), Nanos(60)));
+    assert_eq!((thread.is_launching, thread.share()), (true, Some(0.6)));
+}
+
+/// Four laps of 100: no wait, one of 10, two of 10 and 20, one of 60; and one wait of 5 outside.
+fn laps() -> Syncs {
+    let mut made = Made::new();
+    for lap in 0..4 {
+        made.host(lap * 100, 90, "decode", LAP);
+    }
+    made.call(110, 10, "cudaStreamSynchronize");
+    made.call(210, 10, "cudaStreamSynchronize");
+    made.host(230, 20, "read_token", SYNC);
+    made.call(310, 60, "cudaStreamSynchronize");
+    made.call(395, 5, "cudaDeviceSynchronize");
+    made.answer()
+}
+
+#[test]
+fn waits_are_counted_by_the_lap_they_begin_in() {
+    let answer = laps();
+    let of_laps = answer.laps.as_ref().unwrap();
+    let counted: Vec<_> = of_laps.laps.iter().map(|lap| (lap.label.as_str(), lap.spent)).collect();
+    let expected =
+        [("decode 0", spent(0, 0)), ("decode 1", spent(1, 10)), ("decode 2", spent(2, 30)), ("decode 3", spent(1, 60))];
+    assert_eq!((counted, of_laps.outside), (expected.to_vec(), 1));
+    let counts = of_laps.counts().unwrap();
+    let times = of_laps.times().unwrap();
+    assert_eq!((counts.min, counts.median, counts.max), (0, 1.0, 2));
+    assert_eq!((times.min, times.median, times.max), (0, 20.0, 60));
+    let a_lap: Vec<_> = answer.groups.iter().map(|group| (group.call.as_str(), group.a_lap)).collect();
+    let expected =
+        [("cudaStreamSynchronize", Some(1.0)), ("read_token", Some(0.0)), ("cudaDeviceSynchronize", Some(0.0))];
+    assert_eq!(a_lap, expected);
+}
+
+fn judged(answer: &Syncs, budget: &str, allow: &[&str]) -> Judged {
+    let allow: Vec<String> = allow.iter().map(|&pattern| pattern.to_owned()).collect();
+    answer.judge(budget.parse::<Budget>().unwrap(), &allow).unwrap()
+}
+
+/// What is over, and what causes it.
+fn over(judged: &Judged, answer: &Syncs) -> (Vec<(String, Spent)>, Vec<(String, Spent)>) {
+    let over = judged.over.iter().map(|over| (over.lap.clone().unwrap_or_default(), over.spent)).collect();
+    let causes = judged.causes.iter().map(|(group, spent)| (answer.groups[*group].call.clone(), *spent)).collect();
+    (over, causes)
+}
+
+#[test]
+fn laps_over_their_budget_are_named_with_what_causes_it() {
+    let answer = laps();
+    let of = |name: &str, spent| (name.to_owned(), spent);
+    let causes = vec![of("cudaStreamSynchronize", spent(1, 10)), of("read_token", spent(1, 20))];
+    assert_eq!(over(&judged(&answer, "1/lap", &[]), &answer), (vec![of("decode 2", spent(2, 30))], causes));
+    let causes = vec![of("cudaStreamSynchronize", spent(1, 60))];
+    assert_eq!(over(&judged(&answer, "30ns/lap", &[]), &answer), (vec![of("decode 3", spent(1, 60))], causes));
+    assert!(judged(&answer, "2/lap", &[]).is_kept() && judged(&answer, "60ns/lap", &[]).is_kept());
+    assert_eq!(judged(&answer, "60ns/lap", &[]).most, spent(1, 60));
+}
+
+#[test]
+fn a_budget_of_the_whole_trace_counts_every_wait() {
+    let answer = laps();
+    assert!(judged(&answer, "5", &[]).is_kept() && judged(&answer, "105ns", &[]).is_kept());
+    for budget in ["4", "104ns"] {
+        let judged = judged(&answer, budget, &[]);
+        assert_eq!((judged.over.len(), judged.over[0].lap.as_deref(), judged.most), (1, None, spent(5, 105)));
+        assert_eq!(judged.causes.len(), 3);
+    }
+}
+
+#[test]
+fn what_is_allowed_is_left_out_and_counted() {
+    let answer = laps();
+    let by_call = judged(&answer, "1/lap", &["read_*"]);
+    assert_eq!((by_call.is_kept(), by_call.allowed, by_call.unused), (true, 1, vec![]));
+    let by_site = judged(&answer, "1/lap", &["decode/read_token", "hip*"]);
+    assert_eq!((by_site.is_kept(), by_site.allowed, by_site.unused), (true, 1, vec!["hip*".to_owned()]));
+}
+
+#[test]
+fn a_budget_for_laps_cannot_be_judged_without_laps() {
+    let mut made = Made::new();
+    made.host(0, 10, "load", "");
+    made.host(20, 10, "load", "");
+    made.call(40, 1000, "cudaStreamSynchronize");
+    let answer = made.answer();
+    assert_eq!(answer.judge("1/lap".parse().unwrap(), &[]), None);
+    assert_eq!(answer.lap_names, [("load".to_owned(), 2)]);
+}
+
+#[test]
+fn a_lap_that_is_not_there_is_told() {
+    let trace = TraceBuilder::default().build().unwrap();
+    assert_eq!(syncs(&trace, Some("token")), Err(NoLaps::NoSuchName { name: "token".to_owned(), known: vec![] }));
+}
+
+#[test]
+fn a_trace_without_waits_has_none() {
+    let mut made = Made::new();
+    made.kernel(0, 10, 30);
+    let answer = made.answer();
+    assert_eq!((answer.waits.len(), answer.time(), answer.idle_after), (0, Nanos(0), None));
+    assert_eq!(answer.thread.unwrap().waited, Nanos(0));
+    assert_eq!(answer.groups, []);
+}
+
+proptest! {
+    #[test]
+    fn groups_and_laps_hold_every_wait_once(
+        spans in prop::collection::vec((0_u64..2000, 0_u64..200, 0_usize..5, 0_i64..2), 0..60),
+        kernels in prop::collection::vec((0_u64..2000, 0_u64..100), 0..20),
+        uncertainty in prop::option::of(0_u64..30),
+    ) {
+        let mut made = Made::new();
+        made.builder.clock_uncertainty = uncertainty.map(Nanos);
+        let threads = [made.main, made.builder.thread(1, 2, "worker")];
+        for (start, length, what, thread) in spans {
+            let (name, kind) = [
+                ("cudaStreamSynchronize", category::RUNTIME), ("read", SYNC), ("decode", LAP),
+                ("aten::item", category::OPERATION), ("a.py(1): f", category::PYTHON),
+            ][what];
+            made.builder.span(threads[thread as usize], Nanos(start), Nanos(length), name, kind);
+        }
+        for (start, length) in kernels {
+            made.kernel(start, start + 20, length);
+        }
+        let answer = made.answer();
+        let count = answer.waits.len() as u64;
+        prop_assert_eq!(answer.groups.iter().map(|group| group.count).sum::<u64>(), count);
+        let total: u64 = answer.groups.iter().filter_map(|group| group.total).map(|total| total.0).sum();
+        prop_assert_eq!(total, answer.time().0);
+        if let Some(laps) = &answer.laps {
+            let inside: u64 = laps.laps.iter().map(|lap| lap.spent.waits).sum();
+            prop_assert_eq!(inside + laps.outside, count);
+        }
+        for wait in &answer.waits {
+            prop_assert!(wait.busy <= wait.length);
+        }
+        let judged = answer.judge("0".parse().unwrap(), &["*".to_owned()]).unwrap();
+        prop_assert!(judged.is_kept() && judged.allowed == count);
+    }
+}

@@ -1,0 +1,42 @@
+//! How a trace is told that lacks what a question is about.
+
+use laptime_analyze::NoLaps;
+
+use crate::{failure::Hinted, near::nearest};
+
+/// A trace without any work of a device.
+pub fn no_device_work(asked: &str) -> anyhow::Error {
+    let error = anyhow::anyhow!("the trace shows no work of a device, so there is nothing to say about {asked}");
+    Hinted::wrap(
+        error,
+        "record devices too: torch.profiler with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, \
+         `nsys profile`, or stages `on` a lane with a device clock",
+    )
+}
+
+/// A trace without the laps that were asked for.
+pub fn no_laps(reason: &NoLaps) -> anyhow::Error {
+    match reason {
+        NoLaps::NoSuchName { name, known } => {
+            let near = nearest(name, known.iter().map(|(name, _)| name.as_str()));
+            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            Hinted::wrap(anyhow::anyhow!("nothing in the trace is named `{name}`"), near + &repeating(known))
+        }
+        NoLaps::NothingRepeats => Hinted::wrap(anyhow::anyhow!("nothing repeats in the trace"), repeating(&[])),
+    }
+}
+
+/// A budget for each lap of a trace in which no laps were found.
+pub fn no_laps_for_budget(budget: &str, known: &[(String, u64)]) -> anyhow::Error {
+    let error = anyhow::anyhow!("the budget `{budget}` is for each lap, and no laps were found in the trace");
+    Hinted::wrap(error, repeating(known))
+}
+
+/// What could be named as a lap.
+fn repeating(known: &[(String, u64)]) -> String {
+    if known.is_empty() {
+        return "nothing in the trace repeats; mark laps with `lap!`, `record_function` or an NVTX range".to_owned();
+    }
+    let told: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({count} times)")).collect();
+    format!("`--lap NAME` names what repeats: {}", told.join(", "))
+}

@@ -1,0 +1,100 @@
+//! `laptime syncs`: every wait of the host for a device.
+
+use std::io::Write;
+
+use laptime_analyze::{Budget, Figure, Judged, Syncs, Unit};
+use laptime_trace::Trace;
+
+use super::fleet::{self, Row, TracesArgs};
+use crate::{
+    absent,
+    cli::Status,
+    failure::Hinted,
+    output::{OutputArgs, warn, warn_of_loss},
+};
+
+/// Shows where the host waits for a device, how long, and what the device did meanwhile
+///
+/// A wait is a call such as `cudaStreamSynchronize`, a span or mark of `sync_point!`, or a copy that held the host up
+/// until it was done. With `--budget` exit status 1 says that the budget is broken.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  laptime syncs trace.json.gz\n  laptime syncs trace.pftrace --budget 1/lap --allow '*read_token'"
+)]
+pub struct Args {
+    #[command(flatten)]
+    traces: TracesArgs,
+
+    /// What a lap is; found by itself if it is not named
+    #[arg(long, value_name = "NAME")]
+    lap: Option<String>,
+
+    /// List every wait instead of calls and sites
+    #[arg(long)]
+    each: bool,
+
+    /// Most that is allowed: `1/lap`, `64`, `2ms/lap`, `50ms`
+    #[arg(long, value_name = "BUDGET", allow_hyphen_values = true)]
+    budget: Option<Budget>,
+
+    /// Leave waits of this call or at this site out of the budget; `*` stands for anything
+    #[arg(long, value_name = "SITE_OR_CALL", requires = "budget")]
+    allow: Vec<String>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let Some(path) = args.traces.single() else { return run_several(args, out) };
+    let trace = args.output.read_trace(path)?;
+    warn_of_loss(&trace, &args.output);
+    let answer = answer(args, &trace)?;
+    let judged = judge(args, &answer)?;
+    for pattern in judged.iter().flat_map(|judged| &judged.unused) {
+        warn(&format!("`--allow {pattern}` matches no call and no site"));
+    }
+    let lay_out = if args.each { laptime_report::tables::waits } else { laptime_report::tables::syncs };
+    args.output.write(&lay_out(&answer, judged.as_ref()), out)?;
+    Ok(status(judged.is_none_or(|judged| judged.is_kept())))
+}
+
+fn run_several(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if args.each {
+        let error =
+            anyhow::anyhow!("`--each` lists the waits of one trace, and there are {}", args.traces.traces.len());
+        return Err(Hinted::wrap(error, "name one trace, or leave `--each` out to set them side by side"));
+    }
+    let mut figures: Vec<Figure> = Syncs::figures().to_vec();
+    figures.extend(args.budget.map(|_| Figure { key: "over_budget", label: "over budget", unit: Unit::Count }));
+    let mut is_kept = true;
+    let rows = |trace: &Trace| {
+        let answer = answer(args, trace)?;
+        let judged = judge(args, &answer)?;
+        let mut values = answer.values();
+        values.extend(judged.as_ref().map(|judged| Some(judged.over.len() as f64)));
+        is_kept &= judged.is_none_or(|judged| judged.is_kept());
+        Ok(vec![Row { device: None, values }])
+    };
+    fleet::run("syncs", &args.traces, &args.output, &figures, rows, out)?;
+    Ok(status(is_kept))
+}
+
+fn answer(args: &Args, trace: &Trace) -> anyhow::Result<Syncs> {
+    let answer = laptime_analyze::syncs(trace, args.lap.as_deref()).map_err(|reason| absent::no_laps(&reason))?;
+    if answer.devices == 0 && answer.waits.is_empty() {
+        return Err(absent::no_device_work("waits for one"));
+    }
+    Ok(answer)
+}
+
+fn judge(args: &Args, answer: &Syncs) -> anyhow::Result<Option<Judged>> {
+    let Some(budget) = args.budget else { return Ok(None) };
+    let judged = answer.judge(budget, &args.allow);
+    judged.map(Some).ok_or_else(|| absent::no_laps_for_budget(&budget.to_string(), &answer.lap_names))
+}
+
+fn status(is_kept: bool) -> Status {
+    if is_kept { Status::Done } else { Status::BadNews }
+}

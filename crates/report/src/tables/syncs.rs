@@ -1,0 +1,260 @@
+//! Waits of the host as tables: by call and site, or each.
+
+use laptime_analyze::{Judged, LapWaits, Limit, Spent, Syncs, Wait, WaitGroup, WaitKind, WaitingThread};
+
+use super::overview;
+use crate::{
+    Cell, Column, Table,
+    layout::{in_one_unit, single},
+};
+
+/// Laps over their budget that are named, and sites that cause it; more are counted.
+const NAMED: usize = 5;
+
+/// Lays out waits by call and site.
+pub fn syncs(answer: &Syncs, judged: Option<&Judged>) -> Table {
+    let over = Column::new("over_budget", "over budget");
+    let is_over = judged.is_some_and(|judged| !judged.is_kept());
+    let mut table = Table::new(
+        "syncs",
+        [
+            Column::new("site", "site").machine_only(),
+            Column::new("short_site", "site").human_only(),
+            Column::new("call", "call").machine_only(),
+            Column::new("call_with_kind", "call").human_only(),
+            Column::new("kind", "kind").machine_only(),
+            Column::new("stage", "stage").drop(7),
+            Column::new("count", "count"),
+            Column::new("waits_a_lap", "a lap").drop(1),
+            Column::new("total_ms", "total"),
+            Column::new("median_ms", "median").drop(4),
+            Column::new("max_ms", "longest").in_unit_of("median_ms").drop(5),
+            Column::new("busy_share", "busy").drop(2),
+            Column::new("idle_after_ms", "idle after").drop(3),
+            if is_over { over } else { over.machine_only() },
+        ],
+    );
+    for (at, group) in answer.groups.iter().enumerate() {
+        let cause = judged.and_then(|judged| judged.causes.iter().find(|(cause, _)| *cause == at));
+        table.push(group_row(group, cause.map(|(_, spent)| spent.waits)));
+    }
+    add_remarks(&mut table, answer, judged);
+    table
+}
+
+fn group_row(group: &WaitGroup, over: Option<u64>) -> Vec<Cell> {
+    vec![
+        site(group, str::to_owned),
+        site(group, short),
+        Cell::text(group.call.clone()),
+        Cell::text(call(group)),
+        Cell::text(group.kind.word()),
+        Cell::from(group.stage.clone().map(Cell::text)),
+        Cell::Count(group.count),
+        Cell::from(group.a_lap.map(Cell::Number)),
+        nanos(group.total.map(|total| total.0)),
+        nanos(group.median.map(|median| median.round() as u64)),
+        nanos(group.longest.map(|longest| longest.0)),
+        Cell::from(group.busy_share.map(Cell::Share)),
+        nanos(group.idle_after.map(|idle| idle.0)),
+        Cell::from(over.map(Cell::Count)),
+    ]
+}
+
+/// Lays out every wait.
+pub fn waits(answer: &Syncs, judged: Option<&Judged>) -> Table {
+    let mut table = Table::new(
+        "waits",
+        [
+            Column::new("site", "site").machine_only(),
+            Column::new("short_site", "site").human_only(),
+            Column::new("call", "call").machine_only(),
+            Column::new("call_with_kind", "call").human_only(),
+            Column::new("kind", "kind").machine_only(),
+            Column::new("stage", "stage").drop(5),
+            Column::new("lap", "lap").drop(2),
+            Column::new("start_ms", "start"),
+            Column::new("length_ms", "length"),
+            Column::new("busy_ms", "busy").in_unit_of("length_ms").drop(1),
+            Column::new("idle_ms", "idle").in_unit_of("length_ms").drop(4),
+            Column::new("idle_after_ms", "idle after").drop(3),
+        ],
+    );
+    for wait in &answer.waits {
+        table.push(wait_row(answer, wait));
+    }
+    add_remarks(&mut table, answer, judged);
+    table
+}
+
+fn wait_row(answer: &Syncs, wait: &Wait) -> Vec<Cell> {
+    let group = &answer.groups[wait.group];
+    let stage = wait.stage.and_then(|stage| answer.stages.get(stage));
+    let lap = wait.lap.and_then(|lap| answer.laps.as_ref()?.laps.get(lap));
+    vec![
+        site(group, str::to_owned),
+        site(group, short),
+        Cell::text(group.call.clone()),
+        Cell::text(call(group)),
+        Cell::text(group.kind.word()),
+        Cell::from(stage.cloned().map(Cell::text)),
+        Cell::from(lap.map(|lap| Cell::text(lap.label.clone()))),
+        Cell::Nanos(wait.start.0),
+        nanos(wait.length.map(|length| length.0)),
+        nanos(wait.busy.map(|busy| busy.0)),
+        nanos(wait.idle().map(|idle| idle.0)),
+        nanos(wait.idle_after.map(|idle| idle.0)),
+    ]
+}
+
+fn site(group: &WaitGroup, told: impl Fn(&str) -> String) -> Cell {
+    if group.site.is_empty() { Cell::Empty } else { Cell::text(told(&group.site)) }
+}
+
+/// Letters of a site that people see, where its parts allow.
+const SITE_WIDTH: usize = 34;
+
+/// A site by its innermost parts: what is left out is what leads there.
+fn short(site: &str) -> String {
+    let mut rest = site.trim_start_matches("…/");
+    while rest.chars().count() > SITE_WIDTH
+        && let Some((_, inner)) = rest.split_once('/')
+    {
+        rest = inner;
+    }
+    if rest.len() == site.len() { site.to_owned() } else { format!("…/{rest}") }
+}
+
+fn call(group: &WaitGroup) -> String {
+    match group.kind {
+        WaitKind::Implicit => format!("{} (implicit)", group.call),
+        WaitKind::Call | WaitKind::Marked => group.call.clone(),
+    }
+}
+
+fn nanos(nanos: Option<u64>) -> Cell {
+    Cell::from(nanos.map(Cell::Nanos))
+}
+
+fn add_remarks(table: &mut Table, answer: &Syncs, judged: Option<&Judged>) {
+    table.fact("waits", "waits", Cell::Count(answer.waits.len() as u64));
+    table.fact("waits_ms", "waited", Cell::Nanos(answer.time().0));
+    if let Some(idle) = answer.idle_after {
+        table.fact("idle_after_ms", "device idle after waits", Cell::Nanos(idle.0));
+    }
+    overview::add(table, &answer.overview);
+    if answer.waits.is_empty() {
+        table.note("The host never waited for a device.");
+    }
+    if let Some(thread) = &answer.thread {
+        add_thread(table, thread);
+    }
+    if let Some(laps) = &answer.laps {
+        add_laps(table, laps);
+    }
+    if answer.groups.iter().any(|group| group.kind == WaitKind::Implicit) {
+        table.note("An implicit wait is a call to copy that should return at once but lasted until its copy was done.");
+    }
+    if let Some(judged) = judged {
+        add_budget(table, answer, judged);
+    }
+}
+
+fn add_thread(table: &mut Table, thread: &WaitingThread) {
+    let Some(share) = thread.share() else { return };
+    let which = if thread.is_launching { "which launches work" } else { "which waits most" };
+    let [waited, wall] = [thread.waited, thread.wall].map(|time| single(&Cell::Nanos(time.0)));
+    let share_text = single(&Cell::Share(share));
+    table.note(format!("Thread `{}`, {which}, waited {waited} of its {wall}: {share_text}.", thread.name));
+    table.machine_fact("thread", Cell::text(thread.name.clone()));
+    table.machine_fact("thread_share", Cell::Share(share));
+}
+
+fn add_laps(table: &mut Table, laps: &LapWaits) {
+    let (Some(counts), Some(times)) = (laps.counts(), laps.times()) else { return };
+    let [least, median, most] = in_one_unit([times.min, times.median.round() as u64, times.max].map(Cell::Nanos));
+    let outside = match laps.outside {
+        0 => String::new(),
+        1 => " 1 wait is in no lap.".to_owned(),
+        outside => format!(" {outside} waits are in no lap."),
+    };
+    let told = format!("{} laps of `{}` ({})", laps.laps.len(), laps.name, laps.source.words());
+    if counts.max == 0 {
+        table.note(format!("None of the {told} has a wait.{outside}"));
+    } else {
+        table.note(format!(
+            "{told}: {} to {} waits a lap, median {}; {least} to {most} waited a lap, median {median}.{outside}",
+            counts.min, counts.max, counts.median
+        ));
+    }
+    table.machine_fact("lap_unit", Cell::text(laps.name.clone()));
+    table.machine_fact("laps", Cell::Count(laps.laps.len() as u64));
+    table.machine_fact("waits_outside_laps", Cell::Count(laps.outside));
+    table.machine_fact("waits_a_lap_min", Cell::Count(counts.min));
+    table.machine_fact("waits_a_lap_median", Cell::Number(counts.median));
+    table.machine_fact("waits_a_lap_max", Cell::Count(counts.max));
+    table.machine_fact("waited_a_lap_min_ms", Cell::Nanos(times.min));
+    table.machine_fact("waited_a_lap_median_ms", Cell::Nanos(times.median.round() as u64));
+    table.machine_fact("waited_a_lap_max_ms", Cell::Nanos(times.max));
+}
+
+fn add_budget(table: &mut Table, answer: &Syncs, judged: &Judged) {
+    table.machine_fact("budget", Cell::text(judged.budget.to_string()));
+    table.machine_fact("budget_kept", Cell::Bool(judged.is_kept()));
+    table.machine_fact("budget_over", Cell::Count(judged.over.len() as u64));
+    table.machine_fact("allowed_waits", Cell::Count(judged.allowed));
+    if judged.is_kept() {
+        add_kept(table, judged);
+    } else {
+        add_over(table, answer, judged);
+    }
+    match judged.allowed {
+        0 => {}
+        1 => table.note("1 wait is allowed by `--allow` and does not count against the budget."),
+        allowed => table.note(format!("{allowed} waits are allowed by `--allow` and do not count against the budget.")),
+    }
+}
+
+fn add_kept(table: &mut Table, judged: &Judged) {
+    let place = if judged.budget.is_per_lap { "a lap has at most" } else { "the trace has" };
+    table.note(format!("Within the budget of `{}`: {place} {}.", judged.budget, amount(judged, &judged.most)));
+}
+
+fn add_over(table: &mut Table, answer: &Syncs, judged: &Judged) {
+    let told = |over: &laptime_analyze::Over| match &over.lap {
+        Some(lap) => format!("`{lap}` has {}", amount(judged, &over.spent)),
+        None => format!("the trace has {}", amount(judged, &over.spent)),
+    };
+    let places = listed(judged.over.iter().map(told).collect());
+    let laps = answer.laps.as_ref().map_or(0, |laps| laps.laps.len());
+    let which = if judged.budget.is_per_lap {
+        format!("{} of {laps} laps are over", judged.over.len())
+    } else {
+        "it is over".to_owned()
+    };
+    table.note(format!("Over the budget of `{}`, {which}: {places}.", judged.budget));
+    let cause = |(group, spent): &(usize, Spent)| {
+        let group = &answer.groups[*group];
+        let site = if group.site.is_empty() { String::new() } else { format!(" in `{}`", group.site) };
+        format!("`{}`{site}, {}", group.call, amount(judged, spent))
+    };
+    let causes = listed(judged.causes.iter().map(cause).collect());
+    table.note(format!("What causes it: {causes}."));
+}
+
+/// What was spent, in what the budget limits.
+fn amount(judged: &Judged, spent: &Spent) -> String {
+    match judged.budget.limit {
+        Limit::Count(_) if spent.waits == 1 => "1 wait".to_owned(),
+        Limit::Count(_) => format!("{} waits", spent.waits),
+        Limit::Time(_) => format!("{} of waiting", single(&Cell::Nanos(spent.time.0))),
+    }
+}
+
+/// The first of a list in words, and how many more there are.
+fn listed(mut all: Vec<String>) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    all.truncate(NAMED);
+    let list = all.join("; ");
+    if more == 0 { list } else { format!("{list}; and {more} more") }
+}
