@@ -1,4 +1,4 @@
-//! Where every moment of a trace went: to one thing each, so that the parts add up to the whole.
+//! Where every moment of a trace went: to one thing each, so that the entries add up to the whole.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -58,8 +58,8 @@ pub struct Account {
     pub laps: Option<LapsHeld>,
     /// How long it is, in nanoseconds.
     pub total: u64,
-    /// Its parts; together as long as the whole.
-    pub parts: Vec<Part>,
+    /// Its entries; together as long as the whole.
+    pub entries: Vec<Entry>,
 }
 
 /// Laps of a stretch.
@@ -84,9 +84,9 @@ pub enum Owner {
     Thread(String),
 }
 
-/// What a part is.
+/// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum PartKind {
+pub enum EntryKind {
     /// Kernels.
     Kernel,
     /// Kernels that exchange data with other devices, while nothing is computed.
@@ -103,7 +103,7 @@ pub enum PartKind {
     Nothing,
 }
 
-impl PartKind {
+impl EntryKind {
     /// The kind in a word.
     pub const fn word(self) -> &'static str {
         match self {
@@ -118,11 +118,11 @@ impl PartKind {
     }
 }
 
-/// One part of an account.
+/// One entry of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct Entry {
     /// What it is.
-    pub kind: PartKind,
+    pub kind: EntryKind,
     /// Its name.
     pub name: String,
     /// Its time.
@@ -164,25 +164,25 @@ pub fn accounts(trace: &Trace, how: &Dividing) -> Result<Accounts, NoAccount> {
     on_device(trace, &devices, device, unit.as_ref(), how.by).ok_or(NoAccount::Empty)
 }
 
-/// Parts while they are gathered.
+/// Entries while they are gathered.
 #[derive(Default)]
-struct Parts(HashMap<(PartKind, String), (u64, u64)>);
+struct Entries(HashMap<(EntryKind, String), (u64, u64)>);
 
-impl Parts {
-    fn add(&mut self, kind: PartKind, name: &str, time: u64, count: u64) {
-        let part = match self.0.get_mut(&(kind, name.to_owned())) {
-            Some(part) => part,
+impl Entries {
+    fn add(&mut self, kind: EntryKind, name: &str, time: u64, count: u64) {
+        let entry = match self.0.get_mut(&(kind, name.to_owned())) {
+            Some(entry) => entry,
             None => self.0.entry((kind, name.to_owned())).or_default(),
         };
-        part.0 += time;
-        part.1 += count;
+        entry.0 += time;
+        entry.1 += count;
     }
 
-    fn into_parts(self) -> Vec<Part> {
-        let part = |((kind, name), (time, count))| Part { kind, name, time, count };
-        let mut parts: Vec<Part> = self.0.into_iter().map(part).collect();
-        parts.sort_by(|a, b| (b.time, a.kind, &a.name).cmp(&(a.time, b.kind, &b.name)));
-        parts
+    fn into_entries(self) -> Vec<Entry> {
+        let entry = |((kind, name), (time, count))| Entry { kind, name, time, count };
+        let mut entries: Vec<Entry> = self.0.into_iter().map(entry).collect();
+        entries.sort_by(|a, b| (b.time, a.kind, &a.name).cmp(&(a.time, b.kind, &b.name)));
+        entries
     }
 }
 
@@ -225,22 +225,22 @@ fn stretch_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option
 struct Piece<'a> {
     from: u64,
     to: u64,
-    kind: PartKind,
+    kind: EntryKind,
     name: &'a str,
     /// The thing begins with this piece.
     is_first: bool,
 }
 
 fn account(pieces: &[Piece<'_>], (from, to): (u64, u64), of: Owner, laps: Option<LapsHeld>) -> Account {
-    let mut parts = Parts::default();
+    let mut entries = Entries::default();
     for piece in pieces {
         let time = piece.to.min(to).saturating_sub(piece.from.max(from));
         let is_inside = (from..to).contains(&piece.from);
         if time > 0 || is_inside {
-            parts.add(piece.kind, piece.name, time, u64::from(piece.is_first && is_inside));
+            entries.add(piece.kind, piece.name, time, u64::from(piece.is_first && is_inside));
         }
     }
-    Account { of, laps, total: to - from, parts: parts.into_parts() }
+    Account { of, laps, total: to - from, entries: entries.into_entries() }
 }
 
 /// Divides the window of a device.
@@ -252,7 +252,7 @@ fn pieces<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, by: B
     });
     for gap in device_gaps(trace, devices, device) {
         let name = gap.cause.words();
-        pieces.push(Piece { from: gap.from, to: gap.to, kind: PartKind::Gap, name, is_first: true });
+        pieces.push(Piece { from: gap.from, to: gap.to, kind: EntryKind::Gap, name, is_first: true });
     }
     pieces.sort_by_key(|piece| piece.from);
     pieces
@@ -289,13 +289,13 @@ fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
     }
 }
 
-fn called<'a>(trace: &'a Trace, devices: &Devices, work: &Work, by: By) -> (PartKind, &'a str) {
+fn called<'a>(trace: &'a Trace, devices: &Devices, work: &Work, by: By) -> (EntryKind, &'a str) {
     let span = trace.span(work.id);
     let activity = devices.activities[work.id.index()];
     let kind = match work.kind {
-        WorkKind::Compute => PartKind::Kernel,
-        WorkKind::Communication => PartKind::Communication,
-        WorkKind::Copy => PartKind::Copy,
+        WorkKind::Compute => EntryKind::Kernel,
+        WorkKind::Communication => EntryKind::Communication,
+        WorkKind::Copy => EntryKind::Copy,
     };
     let name = match by {
         By::Kernel => span.name,
@@ -335,7 +335,7 @@ fn on_thread(trace: &Trace, activities: &[Activity], unit: Option<&LapUnit>) -> 
     let of = Owner::Thread(trace.name(trace.track(track).name).to_owned());
     let divide = |from: u64, to: u64, laps: Option<LapsHeld>| {
         let parts = host.doing_within(track, from, to);
-        let pieces: Vec<Piece<'_>> = parts.into_iter().map(|part| thread_piece(trace, activities, part)).collect();
+        let pieces: Vec<Piece<'_>> = parts.into_iter().map(|entry| thread_piece(trace, activities, entry)).collect();
         account(&pieces, (from, to), of.clone(), laps)
     };
     let of_laps = unit.and_then(|unit| Some(divide(unit.laps.first()?.start, unit.laps.last()?.end, Some(held(unit)))));
@@ -348,11 +348,11 @@ fn thread_piece<'a>(
     (id, from, to): (Option<SpanId>, u64, u64),
 ) -> Piece<'a> {
     let Some(id) = id else {
-        return Piece { from, to, kind: PartKind::Nothing, name: "nothing recorded", is_first: true };
+        return Piece { from, to, kind: EntryKind::Nothing, name: "nothing recorded", is_first: true };
     };
     let span = trace.span(id);
     let is_wait = activities[id.index()] == Activity::Wait;
-    let kind = if is_wait { PartKind::Wait } else { PartKind::Stage };
+    let kind = if is_wait { EntryKind::Wait } else { EntryKind::Stage };
     Piece { from, to, kind, name: span.name, is_first: from == span.start.0 }
 }
 
@@ -367,11 +367,12 @@ fn busiest_thread(trace: &Trace) -> Option<TrackId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gap_cause::Cause;
     use laptime_trace::{LAP, Nanos, SYNC, TraceBuilder, activity::category};
     use proptest::prelude::*;
 
     fn shown(account: &Account) -> Vec<(&'static str, &str, u64, u64)> {
-        account.parts.iter().map(|part| (part.kind.word(), part.name.as_str(), part.time, part.count)).collect()
+        account.entries.iter().map(|entry| (entry.kind.word(), entry.name.as_str(), entry.time, entry.count)).collect()
     }
 
     fn whole(builder: TraceBuilder, by: By) -> Account {
@@ -397,7 +398,7 @@ mod tests {
                 ("kernel", "gemm", 60, 2),
                 ("copy", "Memcpy HtoD (Pinned -> Device)", 30, 1),
                 ("kernel", "softmax", 20, 1),
-                ("gap", "unexplained: launch unknown", 10, 1),
+                ("gap", Cause::NoLaunch.words(), 10, 1),
                 ("kernel", "hidden", 0, 1),
             ]
         );
@@ -418,7 +419,7 @@ mod tests {
             builder.flow(launch, kernel);
             builder
         };
-        let of = |by| whole(trace(), by).parts.into_iter().map(|part| part.name).collect::<Vec<_>>();
+        let of = |by| whole(trace(), by).entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>();
         assert_eq!(of(By::Operation), ["aten::linear", "launch not recorded"]);
         assert_eq!(of(By::Stage), ["decode", "launch not recorded"]);
         assert_eq!(of(By::Group), ["matmul", "other"]);
@@ -440,7 +441,10 @@ mod tests {
         let of_laps = accounts.of_laps.unwrap();
         assert_eq!(of_laps.laps, Some(LapsHeld { unit: "token".to_owned(), count: 4, median: 9.0, kernels: None }));
         assert_eq!(of_laps.total, 190);
-        assert_eq!(of_laps.parts.iter().map(|part| (part.time, part.count)).collect::<Vec<_>>(), [(160, 4), (30, 3)]);
+        assert_eq!(
+            of_laps.entries.iter().map(|entry| (entry.time, entry.count)).collect::<Vec<_>>(),
+            [(160, 4), (30, 3)]
+        );
         assert_eq!(accounts.whole.total, 290);
     }
 
@@ -480,7 +484,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_add_up_to_the_whole(
+        fn the_entries_add_up_to_the_whole(
             kernels in prop::collection::vec((0_u64..300, 0_u64..40, 0_i64..3, 0_usize..4), 1..30),
         ) {
             let mut builder = TraceBuilder::default();
@@ -493,8 +497,8 @@ mod tests {
                 builder.span(track, Nanos(*start), Nanos(*length), &format!("k{name}"), category);
             }
             let account = whole(builder, By::Kernel);
-            prop_assert_eq!(account.parts.iter().map(|part| part.time).sum::<u64>(), account.total);
-            let works: u64 = account.parts.iter().filter(|part| part.kind != PartKind::Gap).map(|part| part.count).sum();
+            prop_assert_eq!(account.entries.iter().map(|entry| entry.time).sum::<u64>(), account.total);
+            let works: u64 = account.entries.iter().filter(|entry| entry.kind != EntryKind::Gap).map(|entry| entry.count).sum();
             // Work of no length at the very end lies outside; all other work is counted once.
             prop_assert!(works <= kernels.len() as u64 && works + 3 >= kernels.iter().filter(|kernel| kernel.1 > 0).count() as u64);
         }

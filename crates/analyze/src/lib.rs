@@ -41,7 +41,7 @@ mod waterfall;
 
 pub use self::{
     ab::{Ab, ab},
-    account::{Account, Accounts, By, Dividing, LapsHeld, NoAccount, Owner, Part, PartKind, accounts},
+    account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsHeld, NoAccount, Owner, accounts},
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, cases},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::account::{Account, Accounts, LapsHeld, Owner, PartKind};
+use crate::account::{Account, Accounts, EntryKind, LapsHeld, Owner};
 
 /// The difference between two traces.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Waterfall {
     /// Steps that were put together in the last one.
     pub merged: usize,
     /// The same by kind, the largest change first.
-    pub kinds: Vec<(PartKind, f64)>,
+    pub kinds: Vec<(EntryKind, f64)>,
     /// Devices of each trace that were not compared.
     pub other_devices: [usize; 2],
 }
@@ -36,7 +36,7 @@ pub enum Per {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// What it is.
-    pub kind: PartKind,
+    pub kind: EntryKind,
     /// Its name.
     pub name: String,
     /// Its time in each, in nanoseconds; none where it does not occur.
@@ -81,7 +81,7 @@ impl Waterfall {
         let sum = |side: usize| rest.iter().filter_map(|step| step.times[side]).sum::<f64>();
         let count = |side: usize| rest.iter().map(|step| step.counts[side]).sum::<f64>();
         self.steps.push(Step {
-            kind: PartKind::Nothing,
+            kind: EntryKind::Nothing,
             name: format!("all {} others", rest.len()),
             times: [Some(sum(0)), Some(sum(1))],
             counts: [count(0), count(1)],
@@ -129,16 +129,16 @@ fn are_alike(a: &LapsHeld, b: &LapsHeld) -> bool {
 }
 
 fn steps(sides: [&Account; 2], turns: [f64; 2]) -> Vec<Step> {
-    let mut places: HashMap<(PartKind, &str), usize> = HashMap::new();
+    let mut places: HashMap<(EntryKind, &str), usize> = HashMap::new();
     let mut steps: Vec<Step> = Vec::new();
     for (side, account) in sides.into_iter().enumerate() {
-        for part in &account.parts {
-            let place = *places.entry((part.kind, &part.name)).or_insert(steps.len());
+        for entry in &account.entries {
+            let place = *places.entry((entry.kind, &entry.name)).or_insert(steps.len());
             if place == steps.len() {
-                steps.push(Step { kind: part.kind, name: part.name.clone(), times: [None; 2], counts: [0.0; 2] });
+                steps.push(Step { kind: entry.kind, name: entry.name.clone(), times: [None; 2], counts: [0.0; 2] });
             }
-            steps[place].times[side] = Some(part.time as f64 / turns[side]);
-            steps[place].counts[side] = part.count as f64 / turns[side];
+            steps[place].times[side] = Some(entry.time as f64 / turns[side]);
+            steps[place].counts[side] = entry.count as f64 / turns[side];
         }
     }
     let size = |step: &Step| step.change().abs();
@@ -146,12 +146,12 @@ fn steps(sides: [&Account; 2], turns: [f64; 2]) -> Vec<Step> {
     steps
 }
 
-fn kinds(steps: &[Step]) -> Vec<(PartKind, f64)> {
-    let mut kinds: HashMap<PartKind, f64> = HashMap::new();
+fn kinds(steps: &[Step]) -> Vec<(EntryKind, f64)> {
+    let mut kinds: HashMap<EntryKind, f64> = HashMap::new();
     for step in steps {
         *kinds.entry(step.kind).or_default() += step.change();
     }
-    let mut kinds: Vec<(PartKind, f64)> = kinds.into_iter().collect();
+    let mut kinds: Vec<(EntryKind, f64)> = kinds.into_iter().collect();
     kinds.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()).then(a.0.cmp(&b.0)));
     kinds
 }
@@ -159,45 +159,49 @@ fn kinds(steps: &[Step]) -> Vec<(PartKind, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::Part;
+    use crate::account::Entry;
     use proptest::prelude::*;
 
-    fn account(laps: Option<(&str, u64)>, parts: &[(PartKind, &str, u64, u64)]) -> Account {
-        let part =
-            |&(kind, name, time, count): &(PartKind, &str, u64, u64)| Part { kind, name: name.to_owned(), time, count };
-        let parts: Vec<Part> = parts.iter().map(part).collect();
+    fn account(laps: Option<(&str, u64)>, entries: &[(EntryKind, &str, u64, u64)]) -> Account {
+        let entry = |&(kind, name, time, count): &(EntryKind, &str, u64, u64)| Entry {
+            kind,
+            name: name.to_owned(),
+            time,
+            count,
+        };
+        let entries: Vec<Entry> = entries.iter().map(entry).collect();
         let laps = laps.map(|(unit, count)| LapsHeld { unit: unit.to_owned(), count, median: 5.0, kernels: None });
-        let total = parts.iter().map(|part| part.time).sum();
-        Account { of: Owner::Device("device 0".to_owned()), laps, total, parts }
+        let total = entries.iter().map(|entry| entry.time).sum();
+        Account { of: Owner::Device("device 0".to_owned()), laps, total, entries }
     }
 
-    fn accounts(laps: Option<(&str, u64)>, parts: &[(PartKind, &str, u64, u64)]) -> Accounts {
-        let of_laps = laps.map(|laps| account(Some(laps), parts));
-        Accounts { of_laps, whole: account(None, parts), other_devices: 0 }
+    fn accounts(laps: Option<(&str, u64)>, entries: &[(EntryKind, &str, u64, u64)]) -> Accounts {
+        let of_laps = laps.map(|laps| account(Some(laps), entries));
+        Accounts { of_laps, whole: account(None, entries), other_devices: 0 }
     }
 
     #[test]
     fn steps_are_ordered_by_their_change_and_add_up() {
         let a = accounts(
             None,
-            &[(PartKind::Kernel, "gemm", 100, 4), (PartKind::Gap, "sync", 50, 2), (PartKind::Copy, "old", 7, 1)],
+            &[(EntryKind::Kernel, "gemm", 100, 4), (EntryKind::Gap, "sync", 50, 2), (EntryKind::Copy, "old", 7, 1)],
         );
         let b = accounts(
             None,
-            &[(PartKind::Kernel, "gemm", 90, 4), (PartKind::Gap, "sync", 10, 1), (PartKind::Kernel, "new", 5, 1)],
+            &[(EntryKind::Kernel, "gemm", 90, 4), (EntryKind::Gap, "sync", 10, 1), (EntryKind::Kernel, "new", 5, 1)],
         );
         let answer = waterfall(&a, &b);
         let shown: Vec<_> = answer.steps.iter().map(|step| (step.name.as_str(), step.change())).collect();
         assert_eq!(shown, [("sync", -40.0), ("gemm", -10.0), ("old", -7.0), ("new", 5.0)]);
         assert_eq!((answer.totals, answer.change()), ([157.0, 105.0], -52.0));
         assert_eq!(answer.steps[2].times, [Some(7.0), None]);
-        assert_eq!(answer.kinds, [(PartKind::Gap, -40.0), (PartKind::Copy, -7.0), (PartKind::Kernel, -5.0)]);
+        assert_eq!(answer.kinds, [(EntryKind::Gap, -40.0), (EntryKind::Copy, -7.0), (EntryKind::Kernel, -5.0)]);
     }
 
     #[test]
     fn laps_of_one_unit_are_compared_by_lap() {
-        let a = accounts(Some(("token", 10)), &[(PartKind::Kernel, "gemm", 100, 10)]);
-        let b = accounts(Some(("token", 5)), &[(PartKind::Kernel, "gemm", 60, 5)]);
+        let a = accounts(Some(("token", 10)), &[(EntryKind::Kernel, "gemm", 100, 10)]);
+        let b = accounts(Some(("token", 5)), &[(EntryKind::Kernel, "gemm", 60, 5)]);
         let answer = waterfall(&a, &b);
         assert_eq!((answer.totals, answer.steps[0].counts), ([10.0, 12.0], [1.0, 1.0]));
         assert_eq!(answer.share(), Some(0.2));
@@ -205,8 +209,8 @@ mod tests {
 
     #[test]
     fn laps_of_different_units_are_not_compared() {
-        let a = accounts(Some(("token", 10)), &[(PartKind::Kernel, "gemm", 100, 10)]);
-        let b = accounts(Some(("step", 5)), &[(PartKind::Kernel, "gemm", 60, 5)]);
+        let a = accounts(Some(("token", 10)), &[(EntryKind::Kernel, "gemm", 100, 10)]);
+        let b = accounts(Some(("step", 5)), &[(EntryKind::Kernel, "gemm", 60, 5)]);
         assert_eq!(waterfall(&a, &b).totals, [100.0, 60.0]);
         assert!(matches!(waterfall(&a, &b).per, Per::Trace([Some(_), Some(_)])));
     }
@@ -227,12 +231,12 @@ mod tests {
             most in 0_usize..8,
         ) {
             let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
-            let parts = |times: &[(usize, u64)]| {
+            let entries = |times: &[(usize, u64)]| {
                 let mut sums = std::collections::BTreeMap::new();
                 times.iter().for_each(|(name, time)| *sums.entry(names[*name]).or_insert(0) += time);
-                sums.into_iter().map(|(name, time)| (PartKind::Kernel, name, time, 1)).collect::<Vec<_>>()
+                sums.into_iter().map(|(name, time)| (EntryKind::Kernel, name, time, 1)).collect::<Vec<_>>()
             };
-            let answer = waterfall(&accounts(None, &parts(&a)), &accounts(None, &parts(&b))).shortened(most);
+            let answer = waterfall(&accounts(None, &entries(&a)), &accounts(None, &entries(&b))).shortened(most);
             let sum: f64 = answer.steps.iter().map(Step::change).sum();
             prop_assert!((sum - answer.change()).abs() < 1e-6);
             prop_assert!(answer.steps.len() <= most + 1);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use laptime_analyze::{By, Dividing, PartKind, accounts, stages, top, waterfall};
+use laptime_analyze::{By, Dividing, EntryKind, accounts, gaps, overlap, stages, syncs, top, waterfall};
 use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, activity::category};
 use proptest::prelude::*;
 
@@ -79,6 +79,11 @@ proptest! {
     fn every_question_has_an_answer(trace in any_trace()) {
         stages(&trace);
         top(&trace);
+        overlap(&trace);
+        for lap in [None, Some("token")] {
+            let _ = gaps(&trace, lap, 5);
+            let _ = syncs(&trace, lap);
+        }
         for by in [By::Kernel, By::Group, By::Operation, By::Stage] {
             if let Ok(found) = accounts(&trace, &Dividing { by, ..Dividing::default() }) {
                 waterfall(&found, &found).shortened(3);
@@ -90,11 +95,11 @@ proptest! {
     fn the_parts_of_any_trace_add_up_to_its_time(trace in any_trace()) {
         let Ok(found) = accounts(&trace, &Dividing::default()) else { return Ok(()) };
         for account in std::iter::once(&found.whole).chain(&found.of_laps) {
-            let sum: u64 = account.parts.iter().map(|part| part.time).sum();
+            let sum: u64 = account.entries.iter().map(|part| part.time).sum();
             prop_assert_eq!(sum, account.total);
         }
         let same = waterfall(&found, &found);
         prop_assert!(same.steps.iter().all(|step| step.change() == 0.0));
-        prop_assert!(same.kinds.iter().all(|(kind, change)| *change == 0.0 || *kind == PartKind::Nothing));
+        prop_assert!(same.kinds.iter().all(|(kind, change)| *change == 0.0 || *kind == EntryKind::Nothing));
     }
 }

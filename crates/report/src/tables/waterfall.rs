@@ -1,6 +1,6 @@
 //! The difference between two traces as a table.
 
-use laptime_analyze::{LapsHeld, Owner, PartKind, Step, Waterfall, WaterfallPer as Per};
+use laptime_analyze::{EntryKind, LapsHeld, Owner, Step, Waterfall, WaterfallPer as Per};
 
 use super::troubles::capital;
 use crate::{
@@ -55,7 +55,7 @@ fn row(step: &Step, answer: &Waterfall, reached: f64) -> Vec<Cell> {
 }
 
 fn is_rest(step: &Step) -> bool {
-    step.kind == PartKind::Nothing && step.name.starts_with("all ")
+    step.kind == EntryKind::Nothing && step.name.starts_with("all ")
 }
 
 fn count(time: Option<f64>, count: f64) -> Cell {
@@ -138,15 +138,15 @@ fn kinds(answer: &Waterfall) -> Option<String> {
     (!told.is_empty()).then(|| format!("{}.", capital(&told.join(", "))))
 }
 
-const fn plural(kind: PartKind) -> &'static str {
+const fn plural(kind: EntryKind) -> &'static str {
     match kind {
-        PartKind::Kernel => "kernels",
-        PartKind::Communication => "communication",
-        PartKind::Copy => "copies",
-        PartKind::Gap => "gaps",
-        PartKind::Stage => "stages",
-        PartKind::Wait => "waits",
-        PartKind::Nothing => "nothing recorded",
+        EntryKind::Kernel => "kernels",
+        EntryKind::Communication => "communication",
+        EntryKind::Copy => "copies",
+        EntryKind::Gap => "gaps",
+        EntryKind::Stage => "stages",
+        EntryKind::Wait => "waits",
+        EntryKind::Nothing => "nothing recorded",
     }
 }
 
