@@ -36,7 +36,7 @@ pub fn top(answer: &Top, most: usize) -> Table {
 
 fn row(operation: &Operation) -> Vec<Cell> {
     vec![
-        Cell::text(operation.name.clone()),
+        Cell::name(operation.name.clone()),
         Cell::text(operation.kind.word()),
         Cell::Count(operation.count),
         Cell::Nanos(operation.own.0),
