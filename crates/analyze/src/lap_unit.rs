@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use laptime_trace::{Activity, LAP, Nanos, Span, SpanId, Trace, TrackId};
+use laptime_trace::{Activity, LAP, Nanos, Span, SpanId, Trace, TrackId, Value};
 
 use crate::{devices::Devices, repeats::repeats};
 
@@ -48,6 +48,17 @@ pub enum LapSource {
 }
 
 impl LapSource {
+    /// The source in a word, for machines.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Named => "named",
+            Self::Lap => "laps",
+            Self::Step => "steps",
+            Self::Range => "ranges",
+            Self::Kernels => "kernels",
+        }
+    }
+
     /// The source in words.
     pub const fn words(self) -> &'static str {
         match self {
@@ -181,10 +192,14 @@ fn label(span: &Span<'_>, at: usize) -> String {
     if span.name.bytes().any(|byte| byte.is_ascii_digit()) {
         return span.name.to_owned();
     }
-    let counts = |(_, value): &(&str, laptime_trace::Value<'_>)| matches!(value, laptime_trace::Value::Int(_));
-    match span.fields.iter().find(counts) {
-        Some((_, laptime_trace::Value::Int(number))) => format!("{} {number}", span.name),
-        _ => format!("{} {at}", span.name),
+    let number = |(_, value): (&str, Value<'_>)| match value {
+        Value::Int(number) => Some(number.to_string()),
+        Value::Uint(number) => Some(number.to_string()),
+        _ => None,
+    };
+    match span.fields.iter().find_map(number) {
+        Some(number) => format!("{} {number}", span.name),
+        None => format!("{} {at}", span.name),
     }
 }
 
@@ -203,19 +218,19 @@ pub fn counted(name: &str) -> String {
 
 /// The units that a trace might have, best source first, then those that cover most time.
 fn families(trace: &Trace, activities: &[Activity]) -> Vec<Family> {
-    let mut names: HashMap<laptime_trace::NameId, String> = HashMap::new();
-    let mut places: HashMap<(TrackId, LapSource, String), usize> = HashMap::new();
+    let mut names = CountedNames::default();
+    let mut places: HashMap<(TrackId, LapSource, usize), usize> = HashMap::new();
     let mut found: Vec<Family> = Vec::new();
     for span in trace.spans() {
         let is_device = trace.track(span.track).kind.is_device();
         if is_device || activities[span.id.index()] != Activity::Stage {
             continue;
         }
-        let name = names.entry(trace.span_name(span.id)).or_insert_with(|| counted(span.name)).clone();
-        let source = source_of(&span, &name);
-        let place = *places.entry((span.track, source, name.clone())).or_insert(found.len());
+        let name = names.of(trace.span_name(span.id), span.name);
+        let source = source_of(&span, &names.texts[name]);
+        let place = *places.entry((span.track, source, name)).or_insert(found.len());
         if place == found.len() {
-            found.push(Family { name, source, spans: Vec::new(), covered: 0 });
+            found.push(Family { name: names.texts[name].clone(), source, spans: Vec::new(), covered: 0 });
         }
         found[place].add(trace, &span);
     }
@@ -224,6 +239,26 @@ fn families(trace: &Trace, activities: &[Activity]) -> Vec<Family> {
     let mut seen = std::collections::HashSet::new();
     found.retain(|family| seen.insert((family.source, family.name.clone())));
     found
+}
+
+/// Names without what they count with, each once.
+#[derive(Default)]
+struct CountedNames {
+    texts: Vec<String>,
+    by_text: HashMap<String, usize>,
+    by_name: HashMap<laptime_trace::NameId, usize>,
+}
+
+impl CountedNames {
+    fn of(&mut self, id: laptime_trace::NameId, name: &str) -> usize {
+        *self.by_name.entry(id).or_insert_with(|| {
+            let text = counted(name);
+            *self.by_text.entry(text).or_insert_with_key(|text| {
+                self.texts.push(text.clone());
+                self.texts.len() - 1
+            })
+        })
+    }
 }
 
 impl Family {

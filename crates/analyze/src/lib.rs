@@ -20,10 +20,12 @@ mod group;
 mod host;
 mod intervals;
 mod lap_unit;
+mod laps;
 mod limits;
 mod overhead;
 mod overview;
 mod repeats;
+mod stage_figures;
 mod stages;
 mod top;
 mod units;
@@ -43,10 +45,15 @@ pub use self::{
     fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
     group::Group,
     lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},
+    laps::{
+        EXPLAINED, Lap, LapFigures, Laps, MOST_COLD, Part, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend,
+        laps,
+    },
     limits::{Bound, Limits},
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overview::{Overview, Waits, overview},
+    stage_figures::{STAGE_FIGURES, stage_figures},
     stages::{Per, Stage, Stages, stages},
-    top::{Operation, OperationKind, Top, top},
+    top::{GroupTime, Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
 };

@@ -63,6 +63,8 @@ enum Plain {
     #[command(display_order = 12)]
     Top(commands::top::Args),
     #[command(display_order = 13)]
+    Laps(commands::laps::Args),
+    #[command(display_order = 19)]
     Convert(commands::convert::Args),
     #[command(display_order = 20)]
     Completions(commands::completions::Args),
@@ -236,6 +238,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Compare(args) => commands::compare::run(args, out),
         Plain::Stages(args) => commands::stages::run(args, out),
         Plain::Top(args) => commands::top::run(args, out),
+        Plain::Laps(args) => commands::laps::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Completions(args) => commands::completions::run(app, args, out),
         Plain::Man(args) => commands::man::run(app, args, out),

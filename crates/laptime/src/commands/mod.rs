@@ -7,6 +7,7 @@ pub mod completions;
 pub mod convert;
 pub mod doctor;
 pub mod fleet;
+pub mod laps;
 pub mod list;
 pub mod man;
 pub mod peaks;

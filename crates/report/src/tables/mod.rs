@@ -6,6 +6,7 @@ mod cases;
 mod compare;
 mod doctor;
 mod fleet;
+mod laps;
 mod overhead;
 mod overview;
 mod peaks;
@@ -15,6 +16,15 @@ mod troubles;
 mod warmup;
 
 pub use self::{
-    ab::ab, cases::cases, compare::compare, doctor::doctor, fleet::fleet, overhead::add_overhead, peaks::peaks,
-    stages::stages, top::top, warmup::warmup,
+    ab::ab,
+    cases::cases,
+    compare::compare,
+    doctor::doctor,
+    fleet::fleet,
+    laps::{each_lap, laps},
+    overhead::add_overhead,
+    peaks::peaks,
+    stages::stages,
+    top::{Ranking, Side, Sort, groups, top},
+    warmup::warmup,
 };
