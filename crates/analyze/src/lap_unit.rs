@@ -142,7 +142,11 @@ fn named(trace: &Trace, families: &[Family], wanted: &str) -> Result<LapUnit, No
     let same = |family: &&Family| family.name == wanted || family.name == counted(wanted);
     let begins = |family: &&Family| family.name.trim_end_matches(['*', '#', ' ', '_', '=', ':', '-']) == wanted;
     let family = families.iter().find(same).or_else(|| families.iter().find(begins));
-    match family {
+    if let Some(family) = family {
+        return Ok(family.unit(trace, families, LapSource::Named));
+    }
+    // Anything else on the host may be asked for: an operation, a function of Python.
+    match gathered(trace, |span| span.name == wanted).first() {
         Some(family) => Ok(family.unit(trace, families, LapSource::Named)),
         None => Err(NoLaps::NoSuchName { name: wanted.to_owned(), known: offered(families, None) }),
     }
@@ -197,7 +201,9 @@ fn label(span: &Span<'_>, at: usize) -> String {
         Value::Uint(number) => Some(number.to_string()),
         _ => None,
     };
-    match span.fields.iter().find_map(number) {
+    // Spans of others have fields that count other things, such as operations.
+    let is_ours = span.category == LAP || span.category.is_empty();
+    match span.fields.iter().find_map(number).filter(|_| is_ours) {
         Some(number) => format!("{} {number}", span.name),
         None => format!("{} {at}", span.name),
     }
@@ -218,12 +224,17 @@ pub fn counted(name: &str) -> String {
 
 /// The units that a trace might have, best source first, then those that cover most time.
 fn families(trace: &Trace, activities: &[Activity]) -> Vec<Family> {
+    gathered(trace, |span| activities[span.id.index()] == Activity::Stage)
+}
+
+/// Spans of the host that are wanted, by name, whatever number it counts with.
+fn gathered(trace: &Trace, is_wanted: impl Fn(&Span<'_>) -> bool) -> Vec<Family> {
     let mut names = CountedNames::default();
     let mut places: HashMap<(TrackId, LapSource, usize), usize> = HashMap::new();
     let mut found: Vec<Family> = Vec::new();
     for span in trace.spans() {
         let is_device = trace.track(span.track).kind.is_device();
-        if is_device || activities[span.id.index()] != Activity::Stage {
+        if is_device || !is_wanted(&span) {
             continue;
         }
         let name = names.of(trace.span_name(span.id), span.name);
@@ -332,6 +343,12 @@ mod tests {
         for name in ["iteration *", "iteration 1", "iteration"] {
             assert_eq!(unit(trace(20), Some(name)).unwrap().source, LapSource::Named, "{name}");
         }
+        let mut operations = trace(20);
+        let main = operations.thread(1, 2, "worker");
+        for step in 0..3 {
+            operations.span(main, Nanos(step * 100), Nanos(50), "aten::linear", category::OPERATION);
+        }
+        assert_eq!(unit(operations, Some("aten::linear")).unwrap().laps.len(), 3);
         let known = vec![("iteration *".to_owned(), 3)];
         assert_eq!(unit(trace(20), Some("tok")), Err(NoLaps::NoSuchName { name: "tok".to_owned(), known }));
     }

@@ -18,6 +18,9 @@ use crate::{
     overview::{Overview, overview},
 };
 
+/// Of fewer laps none can be called slow.
+pub const LEAST_LAPS: usize = 3;
+
 /// A lap is slow if it is longer than the median by this many usual distances from it …
 pub const SLOW_DISTANCE: f64 = 3.0;
 
@@ -60,8 +63,8 @@ pub struct Laps {
     pub cold: usize,
     /// The figures of the laps that are not cold.
     pub figures: LapFigures,
-    /// A longer lap is slow, in nanoseconds.
-    pub limit: f64,
+    /// A longer lap is slow, in nanoseconds; none of fewer than [`LEAST_LAPS`].
+    pub limit: Option<f64>,
     /// The slow laps that are explained, the slowest first.
     pub slow: Vec<SlowLap>,
     /// Whether laps get longer or shorter.
@@ -123,7 +126,7 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
     let limit = limit(&lengths[cold..]);
     for (at, lap) in laps.iter_mut().enumerate() {
         lap.is_cold = at < cold;
-        lap.is_slow = at >= cold && lap.length() as f64 > limit;
+        lap.is_slow = at >= cold && limit.is_some_and(|limit| lap.length() as f64 > limit);
     }
     let figures = figures(&laps[cold..]).ok_or(NoLaps::NothingRepeats)?;
     let slow = slow(&laps, &Parts::of(trace, &devices, &unit), cold);
@@ -136,15 +139,15 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
 }
 
 /// What is longer is slow.
-fn limit(lengths: &[f64]) -> f64 {
-    let median = spread::median(lengths).unwrap_or(f64::INFINITY);
-    let usual = MAD_TO_STD * spread::mad(lengths).unwrap_or(0.0);
-    median + (SLOW_DISTANCE * usual).max(SLOW_SHARE * median)
+fn limit(lengths: &[f64]) -> Option<f64> {
+    let median = spread::median(lengths).filter(|_| lengths.len() >= LEAST_LAPS)?;
+    let usual = MAD_TO_STD * spread::mad(lengths)?;
+    Some(median + (SLOW_DISTANCE * usual).max(SLOW_SHARE * median))
 }
 
 /// How many laps at the beginning are slow.
 fn cold(lengths: &[f64]) -> usize {
-    let limit = limit(lengths);
+    let Some(limit) = limit(lengths) else { return 0 };
     let slow = lengths.iter().take_while(|length| **length > limit).count();
     let most = ((MOST_COLD * lengths.len() as f64) as usize).max(1);
     if slow > most || slow == lengths.len() { 0 } else { slow }

@@ -46,8 +46,8 @@ pub use self::{
     group::Group,
     lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},
     laps::{
-        EXPLAINED, Lap, LapFigures, Laps, MOST_COLD, Part, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend,
-        laps,
+        EXPLAINED, LEAST_LAPS, Lap, LapFigures, Laps, MOST_COLD, Part, PartDifference, SLOW_DISTANCE, SLOW_SHARE,
+        SlowLap, Trend, laps,
     },
     limits::{Bound, Limits},
     overhead::{MOST_OVERHEAD, Overhead, overhead},

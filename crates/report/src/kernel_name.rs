@@ -18,6 +18,9 @@ pub fn short(name: &str, room: usize) -> Cow<'_, str> {
     if name.len() <= room || width(name) <= room {
         return Cow::Borrowed(name);
     }
+    if let Some(task) = task(name) {
+        return Cow::Owned(shorten(&task, room).into_owned());
+    }
     let steps = [without_parameters, without_inner_arguments, without_qualifiers];
     let mut name = demangled(name).map_or_else(|| Cow::Borrowed(without_folders(name)), Cow::Owned);
     if is_code(&name) {
@@ -28,6 +31,37 @@ pub fn short(name: &str, room: usize) -> Cow<'_, str> {
         }
     }
     if width(&name) <= room { name } else { Cow::Owned(shorten(&name, room).into_owned()) }
+}
+
+/// What a kernel of PyTorch does that runs anything over the elements of a tensor: `MulFunctor in elementwise_kernel`.
+///
+/// Which of many it is stands deep in its arguments, behind wrappers that are always there.
+fn task(name: &str) -> Option<String> {
+    let (kernel, arguments) = name.split_once('<')?;
+    let kernel = kernel.rsplit([' ', ':']).next()?;
+    let is_general = kernel.contains("elementwise_kernel") || GENERAL.contains(&kernel);
+    let words = arguments.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let mut tasks = words.filter(|word| is_task(word) && !WRAPPERS.contains(word) && *word != kernel);
+    let task = tasks.next().filter(|_| is_general)?;
+    Some(format!("{task} in {kernel}"))
+}
+
+/// Kernels that run what their arguments say.
+const GENERAL: [&str; 2] = ["reduce_kernel", "multi_tensor_apply_kernel"];
+
+/// Names around a task that say nothing of it.
+const WRAPPERS: [&str; 6] = [
+    "gpu_kernel_impl",
+    "gpu_kernel_impl_nocast",
+    "BinaryFunctor",
+    "AUnaryFunctor",
+    "BUnaryFunctor",
+    "opmath_gpu_kernel",
+];
+
+fn is_task(word: &str) -> bool {
+    let is_named = ["unctor", "_kernel", "KernelImpl"].iter().any(|part| word.contains(part));
+    is_named || word.starts_with("launch_") || (word.ends_with("Ops") && word.len() > 3)
 }
 
 fn is_code(name: &str) -> bool {
@@ -148,17 +182,28 @@ mod tests {
 
     #[test]
     fn what_helps_least_goes_first() {
-        let at = |room| short(ADD, room).into_owned();
-        let declared = "at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, \
-                        std::array<char*, 3ul> >";
-        assert_eq!(at(130), declared);
+        let name = "void flash::flash_fwd_kernel<flash::Flash_fwd_kernel_traits<64, 128, cutlass::bfloat16_t>, false, \
+                    true>(flash::Flash_fwd_params)";
+        let at = |room| short(name, room).into_owned();
         assert_eq!(
-            at(100),
-            "at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<…>, std::array<…> >"
+            at(110),
+            "flash::flash_fwd_kernel<flash::Flash_fwd_kernel_traits<64, 128, cutlass::bfloat16_t>, false, true>"
         );
-        assert_eq!(at(64), "vectorized_elementwise_kernel<4, CUDAFunctor_add<…>, array<…> >");
-        assert_eq!(at(46), "vectorized_elementwise_kernel<4, CUDAFunctor_…");
-        assert_eq!(at(24), "vectorized_elementwise_…");
+        assert_eq!(at(75), "flash::flash_fwd_kernel<flash::Flash_fwd_kernel_traits<…>, false, true>");
+        assert_eq!(at(60), "flash_fwd_kernel<Flash_fwd_kernel_traits<…>, false, true>");
+        assert_eq!(at(24), "flash_fwd_kernel<Flash_…");
+    }
+
+    #[test]
+    fn a_kernel_that_runs_anything_is_called_by_what_it_runs() {
+        assert_eq!(short(ADD, 60), "CUDAFunctor_add in vectorized_elementwise_kernel");
+        let copy = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::\
+                    direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>(at::TensorIteratorBase&)>(int)";
+        assert_eq!(short(copy, 60), "direct_copy_kernel_cuda in elementwise_kernel");
+        let mean =
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>, 4> >";
+        assert_eq!(short(mean, 60), "MeanOps in reduce_kernel");
+        assert_eq!(short(mean, 10), "MeanOps in…");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use laptime_trace::{NameId, SpanId, Trace, TrackId};
 use crate::{
     devices::{Devices, Work},
     host::Host,
-    lap_unit::LapUnit,
+    lap_unit::{LapSource, LapUnit},
 };
 
 /// Differences that are told of a lap.
@@ -18,6 +18,10 @@ const TOLD: usize = 3;
 
 /// The share of a lap's excess that a difference must explain to be told.
 const LEAST_SHARE: f64 = 0.05;
+
+/// The share of a lap's excess in which the device was idle, from which on what the host did is told of a lap of the
+/// device.
+const IDLE_SHARE: f64 = 0.5;
 
 /// A part of a lap's time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,14 +51,20 @@ pub struct PartDifference {
     pub usual_count: f64,
 }
 
-/// A part by numbers, as laps are gathered.
+/// A part by numbers, as laps are gathered; of parts that differ as much, those that say most come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
-    Own,
-    Unrecorded,
-    Idle,
     Host(NameId),
+    Own,
     Device(NameId),
+    Idle,
+    Unrecorded,
+}
+
+impl Key {
+    fn is_on_device(self) -> bool {
+        matches!(self, Self::Idle | Self::Device(_))
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,13 +77,16 @@ struct Spent {
 #[derive(Debug)]
 pub struct Parts<'a> {
     trace: &'a Trace,
+    /// Laps are of the device: the host is at other laps by then, and matters where the device waits for it.
+    is_of_device: bool,
     laps: Vec<HashMap<Key, Spent>>,
 }
 
 impl<'a> Parts<'a> {
     /// Divides the time of each lap.
     pub fn of(trace: &'a Trace, devices: &Devices, unit: &LapUnit) -> Self {
-        let mut parts = Self { trace, laps: vec![HashMap::new(); unit.laps.len()] };
+        let is_of_device = unit.source == LapSource::Kernels;
+        let mut parts = Self { trace, is_of_device, laps: vec![HashMap::new(); unit.laps.len()] };
         parts.add_host(devices, unit);
         parts.add_devices(devices, unit);
         parts
@@ -146,7 +159,12 @@ impl<'a> Parts<'a> {
             .collect();
         more.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let excess: f64 = self.length(at) as f64 - median(warm, length);
-        more.retain(|(_, more, ..)| *more > 0.0 && *more >= LEAST_SHARE * excess);
+        let idle = more.iter().find(|(key, ..)| *key == Key::Idle).map_or(0.0, |(_, more, ..)| *more);
+        let is_host_told = !self.is_of_device || idle >= IDLE_SHARE * excess;
+        more.retain(|(key, more, ..)| {
+            let is_told = is_host_told || key.is_on_device();
+            is_told && *more > 0.0 && *more >= LEAST_SHARE * excess
+        });
         more.truncate(TOLD);
         let told = more.into_iter();
         told.map(|(key, more, spent, usual_count)| PartDifference {
@@ -176,9 +194,11 @@ impl<'a> Parts<'a> {
 
 /// The length of a lap: what either division adds up to.
 fn length(parts: &HashMap<Key, Spent>) -> u64 {
-    let sum = |wanted: fn(&Key) -> bool| parts.iter().filter(|(key, _)| wanted(key)).map(|(_, spent)| spent.time).sum();
-    let on_device: fn(&Key) -> bool = |key| matches!(key, Key::Idle | Key::Device(_));
-    u64::max(sum(on_device), sum(|key| !matches!(key, Key::Idle | Key::Device(_))))
+    let sum = |on_device: bool| {
+        let wanted = parts.iter().filter(|(key, _)| key.is_on_device() == on_device);
+        wanted.map(|(_, spent)| spent.time).sum::<u64>()
+    };
+    sum(true).max(sum(false))
 }
 
 fn median(laps: &[HashMap<Key, Spent>], value: impl Fn(&HashMap<Key, Spent>) -> u64) -> f64 {
@@ -228,9 +248,8 @@ mod tests {
             let unit = lap_unit(&trace, &devices, None).unwrap();
             let parts = Parts::of(&trace, &devices, &unit);
             for (lap, parts) in unit.laps.iter().zip(&parts.laps) {
-                let is_device = |key: &Key| matches!(key, Key::Idle | Key::Device(_));
                 let sum = |device: bool| {
-                    parts.iter().filter(|(key, _)| is_device(key) == device).map(|(_, spent)| spent.time).sum::<u64>()
+                    parts.iter().filter(|(key, _)| key.is_on_device() == device).map(|(_, spent)| spent.time).sum::<u64>()
                 };
                 prop_assert_eq!((sum(false), sum(true)), (lap.end - lap.start, lap.end - lap.start));
             }

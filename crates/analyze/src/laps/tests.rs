@@ -144,6 +144,40 @@ fn launches_of_laps_found_on_a_device_are_those_behind_its_kernels() {
     assert_eq!(answer.laps.iter().map(|lap| lap.launches).collect::<Vec<_>>(), [Some(3); 4]);
 }
 
+/// Turns of four kernels of 10 each; one turn has a long kernel and one a long pause.
+fn slow_on_a_device() -> Trace {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    let stream = builder.stream(1, 7, "stream 7");
+    let mut at = 0;
+    for turn in 0..12 {
+        at += if turn == 8 { 60 } else { 10 };
+        for name in ["a", "b", "c", "d"] {
+            let length = if (turn, name) == (4, "c") { 80 } else { 10 };
+            let launch = builder.span(main, Nanos(at), Nanos(1), "cudaLaunchKernel", category::RUNTIME);
+            let kernel = builder.span(stream, Nanos(at), Nanos(length), name, category::KERNEL);
+            builder.flow(launch, kernel);
+            at += length;
+        }
+    }
+    builder.build().unwrap()
+}
+
+#[test]
+fn a_slow_lap_of_a_device_is_told_by_the_host_only_where_the_device_was_idle() {
+    let answer = laps(&slow_on_a_device(), None).unwrap();
+    let told: Vec<_> =
+        answer.slow.iter().map(|slow| (slow.at, slow.more.iter().map(|more| more.part.clone()))).collect();
+    let told: Vec<_> = told.into_iter().map(|(at, parts)| (at, parts.collect::<Vec<_>>())).collect();
+    let expected = [(4, vec![Part::Device("c".to_owned())]), (7, vec![Part::Idle, Part::Unrecorded])];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn two_laps_are_too_few_to_call_one_slow() {
+    assert_eq!(found(&[900, 100]).limit, None);
+}
+
 #[test]
 fn a_trace_without_repetition_has_no_laps() {
     let mut builder = TraceBuilder::default();

@@ -19,7 +19,7 @@ use crate::{
 /// sequence of kernels that repeats. Several traces give one row each.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  laptime laps trace.pftrace\n  laptime laps trace.json.gz --lap decode --each\n  laptime laps rank-*.json.gz"
+    after_help = "Example:\n  laptime laps trace.pftrace\n  laptime laps trace.json.gz --lap decode --each\n  laptime laps rank-*.json.gz"
 )]
 pub struct Args {
     #[command(flatten)]

@@ -14,7 +14,7 @@ use crate::{
 /// in one lap; elsewhere of one call. Device time is that of the work a stage led to. Several traces give one row each.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  laptime stages trace.pftrace\n  laptime stages trace.json --format csv --out stages.csv\n  laptime stages rank-*.json.gz"
+    after_help = "Example:\n  laptime stages trace.pftrace\n  laptime stages trace.json --format csv --out stages.csv\n  laptime stages rank-*.json.gz"
 )]
 pub struct Args {
     #[command(flatten)]

@@ -17,7 +17,7 @@ use crate::{
 /// copies have rows of their own. Several traces give one row each, with their device time by kind of work.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  laptime top trace.pftrace --most 10\n  laptime top trace.json.gz --side device --match gemm\n  laptime top trace.json.gz --by group\n  laptime top rank-*.json.gz"
+    after_help = "Example:\n  laptime top trace.pftrace --most 10\n  laptime top trace.json.gz --side device --match gemm\n  laptime top trace.json.gz --by group\n  laptime top rank-*.json.gz"
 )]
 pub struct Args {
     #[command(flatten)]

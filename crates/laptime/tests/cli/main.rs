@@ -7,6 +7,8 @@ mod bench;
 mod common;
 mod compare;
 mod convert;
+mod laps;
 mod measuring;
 mod stages;
+mod top;
 mod tour;

@@ -1,6 +1,8 @@
 //! Laps as tables: what they are like, and every one of them.
 
-use laptime_analyze::{Lap, LapSource, Laps, Part, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend};
+use laptime_analyze::{
+    LEAST_LAPS, Lap, LapSource, Laps, Part, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend,
+};
 use laptime_stats::Summary;
 
 use super::{cases::nanos, overview, troubles::capital};
@@ -44,7 +46,9 @@ pub fn laps(answer: &Laps) -> Table {
     ];
     for (name, summary) in rows {
         if let Some(summary) = summary {
-            table.push(row(name, summary, figures.length.median));
+            // Periods are no part of a lap.
+            let whole = (name != "period").then_some(figures.length.median);
+            table.push(row(name, summary, whole));
         }
     }
     add_facts(&mut table, answer);
@@ -52,8 +56,8 @@ pub fn laps(answer: &Laps) -> Table {
     table
 }
 
-fn row(name: &str, summary: &Summary, whole: f64) -> Vec<Cell> {
-    let share = (whole > 0.0).then(|| Cell::Share(summary.median / whole));
+fn row(name: &str, summary: &Summary, whole: Option<f64>) -> Vec<Cell> {
+    let share = whole.filter(|whole| *whole > 0.0).map(|whole| Cell::Share(summary.median / whole));
     vec![
         Cell::text(name),
         Cell::Count(summary.n as u64),
@@ -73,14 +77,14 @@ fn add_facts(table: &mut Table, answer: &Laps) {
     let figures = &answer.figures;
     let median = |summary: &Option<Summary>| Cell::from(summary.map(|summary| Cell::Number(summary.median)));
     table.fact("laps", "laps", Cell::Count(answer.laps.len() as u64));
-    table.fact("launches", "launches a lap", median(&figures.launches));
+    table.fact("launches_a_lap", "launches a lap", median(&figures.launches));
     table.fact("waits_a_lap", "waits a lap", median(&figures.waits));
     table.fact("busy_share", "device busy", Cell::from(figures.busy_share.map(Cell::Share)));
     table.machine_fact("unit", Cell::text(answer.name.clone()));
     table.machine_fact("source", Cell::text(answer.source.word()));
     table.machine_fact("cold", Cell::Count(answer.cold as u64));
     table.machine_fact("slow", Cell::Count(answer.slow_count() as u64));
-    table.machine_fact("limit_ms", nanos(Some(answer.limit)));
+    table.machine_fact("limit_ms", nanos(answer.limit));
     table.machine_fact("slope_ms", Cell::from(answer.trend.map(|trend| Cell::Number(trend.slope / 1e6))));
     overview::add(table, &answer.overview);
 }
@@ -116,7 +120,9 @@ fn unit(answer: &Laps) -> String {
     match answer.source {
         LapSource::Named => format!("A lap is one turn of `{name}`, as asked for."),
         LapSource::Kernels => {
-            format!("A lap is one turn of a {name} that repeats; the trace has no steps or ranges that say what it is.")
+            format!(
+                "A lap is one turn of a {name}, found by its repeating: no step or range of the trace turns often enough."
+            )
         }
         source => format!("A lap is one turn of `{name}`: {}.", source.words()),
     }
@@ -140,7 +146,10 @@ fn cold(answer: &Laps, first: &SlowLap) -> String {
 }
 
 fn slow(answer: &Laps) -> String {
-    let limit = single(&nanos(Some(answer.limit)));
+    let Some(limit) = answer.limit else {
+        return format!("Of fewer than {LEAST_LAPS} laps none can be called slow.");
+    };
+    let limit = single(&nanos(Some(limit)));
     let rule =
         format!("the median and {SLOW_DISTANCE:.0} usual distances from it, at least {:.0} %", 100.0 * SLOW_SHARE);
     match answer.slow_count() {
@@ -170,6 +179,7 @@ fn difference(difference: &PartDifference) -> String {
     let name = |name: &str| short(name, NAME_IN_A_SENTENCE).into_owned();
     let count = match difference.usual_count {
         usual if usual == difference.count as f64 => String::new(),
+        0.0 => " (usually not at all)".to_owned(),
         usual => format!(" ({} times, usually {usual})", difference.count),
     };
     match &difference.part {

@@ -73,15 +73,15 @@ fn columns() -> [Column; 15] {
     [
         Column::new("name", "name"),
         Column::new("kind", "kind").drop(2),
-        Column::new("group", "group").drop(5),
+        Column::new("group", "group").drop(7),
         Column::new("count", "count"),
         Column::new("self_ms", "self"),
         Column::new("self_share", "share"),
         in_own("total_ms", "total").drop(1),
         in_own("launched_self", "device self").human_only().drop(3),
         in_own("launched", "device total").human_only().drop(4),
-        Column::new("median_ms", "median").drop(6),
-        Column::new("max_ms", "longest").in_unit_of("median_ms").drop(7),
+        Column::new("median_ms", "median").drop(5),
+        Column::new("max_ms", "longest").in_unit_of("median_ms").drop(6),
         Column::new("host_self_ms", "").machine_only(),
         Column::new("host_total_ms", "").machine_only(),
         Column::new("device_self_ms", "").machine_only(),
@@ -168,7 +168,7 @@ pub fn groups(answer: &Top) -> Table {
         Column::new("device_count", "kernels"),
         Column::new("host_self_ms", "host self"),
         Column::new("host_share", "share"),
-        Column::new("host_count", "host spans"),
+        Column::new("host_count", "host spans").drop(1),
     ];
     let mut table = Table::new("groups", columns);
     let mut groups: Vec<&GroupTime> = answer.groups.iter().collect();
