@@ -44,15 +44,20 @@ impl Group {
         if matches!(activity, Activity::Copy | Activity::Memset) {
             return Self::Copy;
         }
-        let name = name.to_ascii_lowercase();
+        let name = NO_WORDS.iter().fold(name.to_ascii_lowercase(), |name, word| name.replace(word, ""));
         let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
         RULES.iter().find(|(_, words)| has(words)).map_or(Self::Other, |(group, _)| *group)
     }
 }
 
+/// Parts of words that only look like those of the rules: `convert` is no convolution, a property has no rope.
+const NO_WORDS: [&str; 2] = ["conver", "propert"];
+
 /// The first rule of which a word occurs in the name counts: an attention kernel has a product in it, a fused norm a
 /// quantisation.
 const RULES: [(Group, &[&str]); 7] = [
+    // The softmax of a loss is none of an attention.
+    (Group::Other, &["log_softmax", "logsoftmax", "nll_loss", "cross_entropy"]),
     (
         Group::Communication,
         &[
@@ -99,6 +104,7 @@ const RULES: [(Group, &[&str]); 7] = [
             "batchprefill",
             "batchdecode",
             "attn",
+            "reduce_segments",
         ],
     ),
     (
@@ -153,6 +159,10 @@ const RULES: [(Group, &[&str]); 7] = [
             "deep_gemm",
             "marlin",
             "implicit_gemm",
+            // Helpers of convolutions: where their operands lie, and their transforms.
+            "computeoffsetskernel",
+            "computeboffsetskernel",
+            "fft2d_",
         ],
     ),
     (
@@ -170,6 +180,8 @@ const RULES: [(Group, &[&str]); 7] = [
             "act_and_mul",
             "hardswish",
             "launch_clamp_scalar",
+            "threshold_kernel",
+            "threshold_backward",
             "elu_kernel",
             "glu_kernel",
         ],
@@ -196,7 +208,6 @@ const RULES: [(Group, &[&str]); 7] = [
             "cast_kernel",
         ],
     ),
-    (Group::Other, &[]),
 ];
 
 #[cfg(test)]
@@ -253,6 +264,25 @@ mod tests {
         let found = ["aten::mm", "aten::linear", "aten::native_layer_norm", "aten::silu", "aten::copy_"].map(of);
         assert_eq!(found, [Group::Matmul, Group::Matmul, Group::Norm, Group::Activation, Group::Copy]);
         assert_eq!(of("aten::scaled_dot_product_attention"), Group::Attention);
+    }
+
+    #[test]
+    fn what_only_looks_like_a_word_of_a_rule_is_other() {
+        let of = |name| Group::of(Activity::Kernel, name);
+        for name in ["convert_element_type", "get_device_properties", "cunn_SoftMaxForward<LogSoftMaxForwardEpilogue>"]
+        {
+            assert_eq!(of(name), Group::Other, "{name}");
+        }
+        assert_eq!(of("convolve_sgemm"), Group::Matmul);
+    }
+
+    #[test]
+    fn helpers_belong_to_what_they_help() {
+        let of = |name| Group::of(Activity::Kernel, name);
+        assert_eq!(of("void cask_cudnn_infer::computeOffsetsKernel<true, false>"), Group::Matmul);
+        assert_eq!(of("void fft2d_r2c_32x32<float, false, 5u, true>"), Group::Matmul);
+        assert_eq!(of("reduce_segments"), Group::Attention);
+        assert_eq!(of("elementwise_kernel<4, BinaryFunctor<float, threshold_kernel_impl<float>>>"), Group::Activation);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use laptime_trace::{Activity, LAP, Nanos, Span, SpanId, Trace, TrackId};
+use laptime_trace::{Activity, LAP, Nanos, Span, SpanId, Trace, TrackId, Value};
 
 use crate::{devices::Devices, repeats::repeats};
 
@@ -50,6 +50,17 @@ pub enum LapSource {
 }
 
 impl LapSource {
+    /// The source in a word, for machines.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Named => "named",
+            Self::Lap => "laps",
+            Self::Step => "steps",
+            Self::Range => "ranges",
+            Self::Kernels => "kernels",
+        }
+    }
+
     /// The source in words.
     pub const fn words(self) -> &'static str {
         match self {
@@ -139,7 +150,11 @@ fn named(trace: &Trace, families: &[Family], wanted: &str) -> Result<LapUnit, No
     let same = |family: &&Family| family.name == wanted || family.name == counted(wanted);
     let begins = |family: &&Family| family.name.trim_end_matches(['*', '#', ' ', '_', '=', ':', '-']) == wanted;
     let family = families.iter().find(same).or_else(|| families.iter().find(begins));
-    match family {
+    if let Some(family) = family {
+        return Ok(family.unit(trace, families, LapSource::Named));
+    }
+    // Anything else on the host may be asked for: an operation, a function of Python.
+    match gathered(trace, |span| span.name == wanted).first() {
         Some(family) => Ok(family.unit(trace, families, LapSource::Named)),
         None => Err(NoLaps::NoSuchName { name: wanted.to_owned(), known: offered(families, None) }),
     }
@@ -189,10 +204,16 @@ fn label(span: &Span<'_>, at: usize) -> String {
     if span.name.bytes().any(|byte| byte.is_ascii_digit()) {
         return span.name.to_owned();
     }
-    let counts = |(_, value): &(&str, laptime_trace::Value<'_>)| matches!(value, laptime_trace::Value::Int(_));
-    match span.fields.iter().find(counts) {
-        Some((_, laptime_trace::Value::Int(number))) => format!("{} {number}", span.name),
-        _ => format!("{} {at}", span.name),
+    let number = |(_, value): (&str, Value<'_>)| match value {
+        Value::Int(number) => Some(number.to_string()),
+        Value::Uint(number) => Some(number.to_string()),
+        _ => None,
+    };
+    // Spans of others have fields that count other things, such as operations.
+    let is_ours = span.category == LAP || span.category.is_empty();
+    match span.fields.iter().find_map(number).filter(|_| is_ours) {
+        Some(number) => format!("{} {number}", span.name),
+        None => format!("{} {at}", span.name),
     }
 }
 
@@ -211,19 +232,24 @@ pub fn counted(name: &str) -> String {
 
 /// The units that a trace might have, best source first, then those that cover most time.
 fn families(trace: &Trace, activities: &[Activity]) -> Vec<Family> {
-    let mut names: HashMap<laptime_trace::NameId, String> = HashMap::new();
-    let mut places: HashMap<(TrackId, LapSource, String), usize> = HashMap::new();
+    gathered(trace, |span| activities[span.id.index()] == Activity::Stage)
+}
+
+/// Spans of the host that are wanted, by name, whatever number it counts with.
+fn gathered(trace: &Trace, is_wanted: impl Fn(&Span<'_>) -> bool) -> Vec<Family> {
+    let mut names = CountedNames::default();
+    let mut places: HashMap<(TrackId, LapSource, usize), usize> = HashMap::new();
     let mut found: Vec<Family> = Vec::new();
     for span in trace.spans() {
         let is_device = trace.track(span.track).kind.is_device();
-        if is_device || activities[span.id.index()] != Activity::Stage {
+        if is_device || !is_wanted(&span) {
             continue;
         }
-        let name = names.entry(trace.span_name(span.id)).or_insert_with(|| counted(span.name)).clone();
-        let source = source_of(&span, &name);
-        let place = *places.entry((span.track, source, name.clone())).or_insert(found.len());
+        let name = names.of(trace.span_name(span.id), span.name);
+        let source = source_of(&span, &names.texts[name]);
+        let place = *places.entry((span.track, source, name)).or_insert(found.len());
         if place == found.len() {
-            found.push(Family { name, source, spans: Vec::new(), covered: 0 });
+            found.push(Family { name: names.texts[name].clone(), source, spans: Vec::new(), covered: 0 });
         }
         found[place].add(trace, &span);
     }
@@ -232,6 +258,26 @@ fn families(trace: &Trace, activities: &[Activity]) -> Vec<Family> {
     let mut seen = std::collections::HashSet::new();
     found.retain(|family| seen.insert((family.source, family.name.clone())));
     found
+}
+
+/// Names without what they count with, each once.
+#[derive(Default)]
+struct CountedNames {
+    texts: Vec<String>,
+    by_text: HashMap<String, usize>,
+    by_name: HashMap<laptime_trace::NameId, usize>,
+}
+
+impl CountedNames {
+    fn of(&mut self, id: laptime_trace::NameId, name: &str) -> usize {
+        *self.by_name.entry(id).or_insert_with(|| {
+            let text = counted(name);
+            *self.by_text.entry(text).or_insert_with_key(|text| {
+                self.texts.push(text.clone());
+                self.texts.len() - 1
+            })
+        })
+    }
 }
 
 impl Family {
@@ -305,6 +351,12 @@ mod tests {
         for name in ["iteration *", "iteration 1", "iteration"] {
             assert_eq!(unit(trace(20), Some(name)).unwrap().source, LapSource::Named, "{name}");
         }
+        let mut operations = trace(20);
+        let main = operations.thread(1, 2, "worker");
+        for step in 0..3 {
+            operations.span(main, Nanos(step * 100), Nanos(50), "aten::linear", category::OPERATION);
+        }
+        assert_eq!(unit(operations, Some("aten::linear")).unwrap().laps.len(), 3);
         let known = vec![("iteration *".to_owned(), 3)];
         assert_eq!(unit(trace(20), Some("tok")), Err(NoLaps::NoSuchName { name: "tok".to_owned(), known }));
     }

@@ -25,6 +25,7 @@ mod group;
 mod host;
 mod intervals;
 mod lap_unit;
+mod laps;
 mod launch_figures;
 mod limits;
 mod overhead;
@@ -32,6 +33,7 @@ mod overlap;
 mod overview;
 mod quantile;
 mod repeats;
+mod stage_figures;
 mod stages;
 mod syncs;
 mod top;
@@ -57,17 +59,22 @@ pub use self::{
     gaps::{DeviceGaps, Gaps, HostTime, LapIdle, LongGap, NoGaps, Part, PartKind, gaps},
     group::Group,
     lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},
+    laps::{
+        EXPLAINED, LEAST_LAPS, Lap, LapFigures, LapPart, Laps, MOST_COLD, PartDifference, SLOW_DISTANCE, SLOW_SHARE,
+        SlowLap, Trend, laps,
+    },
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits},
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},
+    stage_figures::{STAGE_FIGURES, stage_figures},
     stages::{Per, Stage, Stages, stages},
     syncs::{
         Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
         WaitingThread, syncs,
     },
-    top::{Operation, OperationKind, Top, top},
+    top::{GroupTime, Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
     waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},
 };

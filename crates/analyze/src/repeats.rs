@@ -12,11 +12,22 @@ use crate::{
 /// A sequence repeats from this many turns on.
 const LEAST_TURNS: usize = 3;
 
-/// The share of kernels that must be the same one turn later.
+/// The share of kernels that must be those of the typical turn, and the share of pauses between a kernel and its next
+/// that must be about as long as a turn.
 const LEAST_SAME: f64 = 0.8;
 
-/// A shorter period is preferred if it explains this much less.
-const SLACK: f64 = 0.01;
+/// The share of all kernels, from the first turn to the last, that a sequence must span.
+const LEAST_COVER: f64 = 0.5;
+
+/// About as long: within this share of a turn.
+const TOLERANCE: f64 = 0.1;
+
+/// A shorter turn is preferred if this share of kernels more differs, at most. The kernels between layers are less than
+/// one in two hundred of the deepest models, and more than this.
+const SLACK: f64 = 0.002;
+
+/// A turn may have this many times the kernels of the typical one; what is longer is something else.
+const LONGEST_TURN: usize = 2;
 
 /// Lengths of a turn that are tried.
 const MOST_TRIED: usize = 64;
@@ -26,18 +37,17 @@ const MOST_COMPARED: usize = 200_000;
 
 /// The turns of the sequence of kernels that repeats on the stream with most kernels, and the kernels of a turn.
 ///
-/// A length of a turn (in kernels) is good if most kernels have the same name one turn later. The shortest length that
-/// is nearly as good as the best is taken: twice a turn repeats too. Turns begin at the kernel that occurs once a turn
-/// and has the longest pause before it.
+/// A length of a turn (in kernels) is good if turns of it are made of the same kernels as the typical one. The shortest
+/// length that is nearly as good as the best is taken: twice a turn repeats too. Turns begin at the kernel that occurs
+/// once a turn and has the longest pause before it.
 pub fn repeats(trace: &Trace, devices: &Devices) -> Option<(usize, Vec<LapTime>)> {
     let (device, stream) = busiest_stream(devices)?;
     let is_kernel = |work: &&Work| work.stream == stream && work.kind != WorkKind::Copy;
     let kernels: Vec<&Work> = device.work.iter().filter(is_kernel).collect();
-    let names: Vec<NameId> = kernels.iter().map(|work| trace.span_name(work.id)).collect();
-    let places = places(&names);
-    let period = period(&names, &places)?;
-    let begin = beginning(&kernels, &places, period)?;
-    let laps = laps(&kernels, &places[&begin], period);
+    let sequence = Sequence::of(kernels.iter().map(|work| trace.span_name(work.id)));
+    let period = sequence.period()?;
+    let begin = sequence.beginning(&kernels, period)?;
+    let laps = laps(&kernels, &sequence.places[begin], period);
     (laps.len() >= LEAST_TURNS).then_some((period, laps))
 }
 
@@ -52,31 +62,104 @@ fn busiest_stream(devices: &Devices) -> Option<(&DeviceWork, TrackId)> {
     Some((most.1.1, most.0))
 }
 
-/// Where each name occurs.
-fn places(names: &[NameId]) -> HashMap<NameId, Vec<usize>> {
-    let mut places: HashMap<NameId, Vec<usize>> = HashMap::new();
-    for (at, name) in names.iter().enumerate() {
-        places.entry(*name).or_default().push(at);
-    }
-    places
+/// Kernels of one stream in order, by name.
+struct Sequence {
+    /// The name of each kernel, as a number from zero on.
+    names: Vec<usize>,
+    /// Where each name occurs.
+    places: Vec<Vec<usize>>,
 }
 
-fn period(names: &[NameId], places: &HashMap<NameId, Vec<usize>>) -> Option<usize> {
-    let mut tried: HashMap<usize, usize> = HashMap::new();
-    for places in places.values().filter(|places| places.len() >= LEAST_TURNS) {
-        let distance = most_common_distance(places);
-        if distance * LEAST_TURNS <= names.len() {
-            *tried.entry(distance).or_default() += places.len();
+impl Sequence {
+    fn of(kernels: impl Iterator<Item = NameId>) -> Self {
+        let mut numbers: HashMap<NameId, usize> = HashMap::new();
+        let mut sequence = Self { names: Vec::new(), places: Vec::new() };
+        for (at, name) in kernels.enumerate() {
+            let number = *numbers.entry(name).or_insert(sequence.places.len());
+            if number == sequence.places.len() {
+                sequence.places.push(Vec::new());
+            }
+            sequence.names.push(number);
+            sequence.places[number].push(at);
         }
+        sequence
     }
-    let mut tried: Vec<(usize, usize)> = tried.into_iter().collect();
-    tried.sort_by_key(|&(distance, votes)| (std::cmp::Reverse(votes), distance));
-    tried.truncate(MOST_TRIED);
-    let score = |distance| same(names, places, distance);
-    let scores: Vec<(usize, f64)> = tried.iter().map(|&(distance, _)| (distance, score(distance))).collect();
-    let best = scores.iter().map(|(_, score)| *score).fold(0.0, f64::max);
-    let good = scores.iter().filter(|(_, score)| *score >= LEAST_SAME && *score >= best - SLACK);
-    good.map(|(distance, _)| *distance).min()
+
+    /// How many kernels a turn has.
+    fn period(&self) -> Option<usize> {
+        // Of names with one distance, the one that keeps it best stands for it.
+        let mut tried: HashMap<usize, (usize, usize)> = HashMap::new();
+        for (name, places) in self.places.iter().enumerate().filter(|(_, places)| places.len() >= LEAST_TURNS) {
+            let distance = most_common_distance(places);
+            if self.is_covered(places, distance) && is_once(places, distance) {
+                let best = tried.entry(distance).or_insert((0, name));
+                *best = (*best).max((regular(places, distance), name));
+            }
+        }
+        let mut tried: Vec<(usize, (usize, usize))> = tried.into_iter().collect();
+        tried.sort_by_key(|&(distance, (regular, _))| (std::cmp::Reverse(regular * distance), distance));
+        tried.truncate(MOST_TRIED);
+        let score = |(distance, (_, name))| Some((distance, self.same(name, distance)?));
+        let scores: Vec<(usize, f64)> = tried.into_iter().filter_map(score).collect();
+        let best = scores.iter().map(|(_, score)| *score).fold(0.0, f64::max);
+        let good = scores.iter().filter(|(_, score)| *score >= LEAST_SAME && *score >= best - SLACK);
+        good.map(|(distance, _)| *distance).min()
+    }
+
+    /// Whether turns that begin at these places are the most of all kernels.
+    fn is_covered(&self, places: &[usize], distance: usize) -> bool {
+        let extent = places.last().zip(places.first()).map_or(0, |(last, first)| last - first);
+        distance * LEAST_TURNS <= self.names.len()
+            && (extent + distance) as f64 >= LEAST_COVER * self.names.len() as f64
+    }
+
+    /// The share of kernels, between the first and the last of a name, that are those of the typical turn.
+    fn same(&self, name: usize, distance: usize) -> Option<f64> {
+        let places = self.middle(&self.places[name]);
+        let mut exact = places.windows(2).filter(|pair| pair[1] - pair[0] == distance);
+        let count = exact.clone().count();
+        let typical = exact.nth(count / 2)?;
+        let mut usual = vec![0_u32; self.places.len()];
+        for &name in &self.names[typical[0]..typical[1]] {
+            usual[name] += 1;
+        }
+        let (mut all, mut same) = (0, 0);
+        let mut left = usual.clone();
+        for turn in places.windows(2) {
+            let kernels = &self.names[turn[0]..turn[1]];
+            all += kernels.len().max(distance);
+            for &name in kernels {
+                if left[name] > 0 {
+                    left[name] -= 1;
+                    same += 1;
+                }
+            }
+            for &name in kernels {
+                left[name] = usual[name];
+            }
+        }
+        Some(same as f64 / all.max(1) as f64)
+    }
+
+    /// The places that a length is tried on: of very many those in the middle, for what comes first and last is often no
+    /// part of it.
+    fn middle<'a>(&self, places: &'a [usize]) -> &'a [usize] {
+        let spare = self.names.len().saturating_sub(MOST_COMPARED) / 2;
+        let from = places.partition_point(|&at| at < spare);
+        let to = places.partition_point(|&at| at < self.names.len() - spare);
+        if to - from >= LEAST_TURNS { &places[from..to] } else { places }
+    }
+
+    /// The name that a turn begins with: it occurs once a turn, after the longest pause.
+    fn beginning(&self, kernels: &[&Work], period: usize) -> Option<usize> {
+        let pause = |places: &Vec<usize>| {
+            let before = |at: usize| kernels[at].start.saturating_sub(kernels[at - 1].end);
+            let later: Vec<u64> = places.iter().filter(|at| **at > 0).map(|&at| before(at)).collect();
+            later.iter().sum::<u64>() / later.len().max(1) as u64
+        };
+        let once = self.places.iter().enumerate().filter(|(_, places)| is_once(places, period));
+        once.max_by_key(|(_, places)| (pause(places), std::cmp::Reverse(places[0]))).map(|(name, _)| name)
+    }
 }
 
 fn most_common_distance(places: &[usize]) -> usize {
@@ -87,40 +170,22 @@ fn most_common_distance(places: &[usize]) -> usize {
     runs.max_by_key(|run| run.len()).map_or(usize::MAX / 4, |run| run[0])
 }
 
-/// The share of kernels that are the same one turn later. Names that occur too seldom to repeat have no say.
-fn same(names: &[NameId], places: &HashMap<NameId, Vec<usize>>, distance: usize) -> f64 {
-    let pairs = names.len() - distance;
-    let compared = pairs.min(MOST_COMPARED);
-    // The middle: what comes first and last is often not part of it.
-    let from = (pairs - compared) / 2;
-    let may_repeat = |at: usize| places[&names[at]].len() >= LEAST_TURNS;
-    let compared = (from..from + compared).filter(|&at| may_repeat(at) && may_repeat(at + distance));
-    let (mut all, mut same) = (0_u64, 0_u64);
-    for at in compared {
-        all += 1;
-        same += u64::from(names[at] == names[at + distance]);
-    }
-    same as f64 / all.max(1) as f64
+/// How many of these places have the next one about a turn later.
+fn regular(places: &[usize], period: usize) -> usize {
+    let tolerance = (TOLERANCE * period as f64) as usize;
+    places.windows(2).filter(|pair| (pair[1] - pair[0]).abs_diff(period) <= tolerance).count()
 }
 
-/// The name that a turn begins with: it occurs once a turn, after the longest pause.
-fn beginning(kernels: &[&Work], places: &HashMap<NameId, Vec<usize>>, period: usize) -> Option<NameId> {
-    let is_once = |places: &Vec<usize>| {
-        let regular = places.windows(2).filter(|pair| pair[1] - pair[0] == period).count();
-        regular + 1 >= LEAST_TURNS && regular as f64 >= LEAST_SAME * (places.len() - 1) as f64
-    };
-    let pause = |places: &Vec<usize>| {
-        let before = |at: usize| kernels[at].start.saturating_sub(kernels[at - 1].end);
-        let pauses: u64 = places.iter().filter(|at| **at > 0).map(|&at| before(at)).sum();
-        pauses / places.len() as u64
-    };
-    let once = places.iter().filter(|(_, places)| is_once(places));
-    once.max_by_key(|(_, places)| (pause(places), std::cmp::Reverse(places[0]))).map(|(name, _)| *name)
+/// Whether a kernel occurs once a turn.
+fn is_once(places: &[usize], period: usize) -> bool {
+    let regular = regular(places, period);
+    regular + 1 >= LEAST_TURNS && regular as f64 >= LEAST_SAME * (places.len() - 1) as f64
 }
 
 /// The turns that begin at these places. What follows the last one is a turn if it is as long as the others.
 fn laps(kernels: &[&Work], places: &[usize], period: usize) -> Vec<LapTime> {
-    let whole = places.windows(2).filter(|pair| pair[1] - pair[0] == period);
+    let is_turn = |pair: &&[usize]| (period.div_ceil(2)..=LONGEST_TURN * period).contains(&(pair[1] - pair[0]));
+    let whole = places.windows(2).filter(is_turn);
     let mut turns: Vec<(u64, u64)> = whole.map(|pair| (kernels[pair[0]].start, kernels[pair[1]].start)).collect();
     if let Some(&last) = places.last()
         && let Some(end) = kernels.get(last + period - 1)
@@ -177,6 +242,51 @@ mod tests {
     fn what_comes_before_the_first_turn_is_left_out() {
         let (period, laps) = found("xyzw abc abc abc abc").unwrap();
         assert_eq!((period, laps.len(), laps[0].0), (3, 4, 90));
+    }
+
+    #[test]
+    fn a_turn_with_a_kernel_more_or_less_is_a_turn() {
+        let layers = "qkvm".repeat(6);
+        let (usual, more, less) = (format!(" e{layers}h"), format!(" e{layers}xh"), format!(" e{}h", &layers[1..]));
+        let letters = [&usual, &more, &usual, &usual, &less, &usual, &usual, &more].map(String::as_str).concat();
+        let (period, laps) = found(&letters).unwrap();
+        assert_eq!((period, laps.len()), (26, 8));
+    }
+
+    #[test]
+    fn a_prefill_of_other_kernels_is_no_turn_of_the_decoding() {
+        let letters = format!("{}{}", "PQRS".repeat(12), " eabcabcabch".repeat(9));
+        let (period, laps) = found(&letters).unwrap();
+        assert_eq!((period, laps.len(), laps[0].0), (11, 9, 48 * 10 + 50));
+    }
+
+    #[test]
+    fn what_happens_every_few_turns_does_not_make_them_one() {
+        let step = format!(" e{}h", "qkvm".repeat(20));
+        let letters = format!("{}l", step.repeat(5)).repeat(4);
+        assert_eq!(found(&letters).unwrap().0, 82);
+    }
+
+    #[test]
+    fn layers_of_a_changing_number_are_turns_themselves() {
+        let steps = [5, 9, 6, 12, 7, 10, 8].map(|layers| format!(" e{}h", "qkvm".repeat(layers)));
+        assert_eq!(found(&steps.concat()).unwrap().0, 4);
+    }
+
+    #[test]
+    fn a_second_stream_between_does_not_matter() {
+        let mut builder = TraceBuilder::default();
+        let streams = [builder.stream(1, 7, "stream 7"), builder.stream(1, 8, "stream 8")];
+        for at in 0..40_u64 {
+            let name = ["a", "b", "c", "d"][at as usize % 4];
+            builder.span(streams[0], Nanos(at * 10), Nanos(8), name, category::KERNEL);
+            if at % 3 == 0 {
+                builder.span(streams[1], Nanos(at * 10 + 5), Nanos(9), "reduce", category::KERNEL);
+            }
+        }
+        let trace = builder.build().unwrap();
+        let (period, laps) = repeats(&trace, &devices(&trace)).unwrap();
+        assert_eq!((period, laps.len()), (4, 10));
     }
 
     #[test]

@@ -57,18 +57,20 @@ enum Plain {
     #[command(display_order = 8)]
     List(commands::list::Args),
     #[command(display_order = 10)]
-    Compare(commands::compare::Args),
-    #[command(display_order = 11)]
     Stages(commands::stages::Args),
-    #[command(display_order = 12)]
+    #[command(display_order = 11)]
     Top(commands::top::Args),
     #[command(display_order = 12)]
-    Gaps(commands::gaps::Args),
-    #[command(display_order = 12)]
-    Syncs(commands::syncs::Args),
-    #[command(display_order = 12)]
-    Overlap(commands::overlap::Args),
+    Laps(commands::laps::Args),
     #[command(display_order = 13)]
+    Gaps(commands::gaps::Args),
+    #[command(display_order = 14)]
+    Syncs(commands::syncs::Args),
+    #[command(display_order = 15)]
+    Overlap(commands::overlap::Args),
+    #[command(display_order = 16)]
+    Compare(commands::compare::Args),
+    #[command(display_order = 17)]
     Convert(commands::convert::Args),
     #[command(display_order = 20)]
     Completions(commands::completions::Args),
@@ -245,6 +247,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Gaps(args) => commands::gaps::run(args, out),
         Plain::Syncs(args) => commands::syncs::run(args, out),
         Plain::Overlap(args) => commands::overlap::run(args, out),
+        Plain::Laps(args) => commands::laps::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Completions(args) => commands::completions::run(app, args, out),
         Plain::Man(args) => commands::man::run(app, args, out),

@@ -4,6 +4,7 @@
 //! the formats treat differently (the guides of a tree) apart from their text.
 
 use crate::figures::{self, Unit};
+use crate::kernel_name::{LONGEST, short};
 use crate::table::{Cell, Column, Keep, Name, Show, Table};
 use crate::tree::{Guides, guides};
 use crate::visible::{visible, width};
@@ -25,6 +26,8 @@ pub(crate) struct Shown {
 pub(crate) struct ShownCell {
     pub(crate) guides: Guides,
     pub(crate) depth: usize,
+    /// Whether it is a name, which is cut where it says least.
+    pub(crate) is_name: bool,
     pub(crate) text: String,
 }
 
@@ -88,10 +91,14 @@ fn shown<'a>(column: &Column, scale: &Scale, cells: impl Iterator<Item = &'a Cel
     }
 }
 
-fn with_guides<'a>(cells: impl Iterator<Item = &'a Cell>, texts: Vec<String>) -> Vec<ShownCell> {
-    let depths: Vec<_> = cells.map(depth).collect();
-    let parts = guides(&depths).into_iter().zip(depths).zip(texts);
-    parts.map(|((guides, depth), text)| ShownCell { guides, depth: depth.unwrap_or(0), text }).collect()
+fn with_guides<'a>(cells: impl Iterator<Item = &'a Cell> + Clone, texts: Vec<String>) -> Vec<ShownCell> {
+    let depths: Vec<_> = cells.clone().map(depth).collect();
+    let parts = guides(&depths).into_iter().zip(depths).zip(cells.map(is_name)).zip(texts);
+    let shown = |(((guides, depth), is_name), text): (((_, Option<usize>), _), _)| {
+        let depth = depth.unwrap_or(0);
+        ShownCell { guides, depth, is_name, text }
+    };
+    parts.map(shown).collect()
 }
 
 fn depth(cell: &Cell) -> Option<usize> {
@@ -101,8 +108,12 @@ fn depth(cell: &Cell) -> Option<usize> {
     }
 }
 
+fn is_name(cell: &Cell) -> bool {
+    matches!(cell, Cell::Name(_) | Cell::Tree { .. })
+}
+
 fn is_number(cell: &Cell) -> bool {
-    !matches!(cell, Cell::Text(_) | Cell::Tree { .. } | Cell::Bool(_))
+    !matches!(cell, Cell::Text(_) | Cell::Name(_) | Cell::Tree { .. } | Cell::Bool(_))
 }
 
 fn header(label: &str, unit: Option<&str>) -> String {
@@ -158,7 +169,8 @@ impl Scale {
         match cell {
             cell if cell.is_empty() => String::new(),
             Cell::Empty => String::new(),
-            Cell::Text(text) | Cell::Tree { label: text, .. } => visible(text).into_owned(),
+            Cell::Text(text) => visible(text).into_owned(),
+            Cell::Name(text) | Cell::Tree { label: text, .. } => short(&visible(text), LONGEST).into_owned(),
             Cell::Count(number) => figures::count(*number),
             Cell::Whole(number) => number.to_string(),
             Cell::Number(number) => figures::plain(*number, self.is_whole),

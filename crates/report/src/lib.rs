@@ -29,6 +29,7 @@ mod curve;
 mod figures;
 pub mod flamegraph;
 pub mod format;
+mod kernel_name;
 mod layout;
 mod machine;
 pub mod table;
@@ -38,4 +39,5 @@ mod visible;
 
 pub use flamegraph::{FlameError, FlameOptions, Weights, flamegraph};
 pub use format::{Format, TextStyle, UnknownFormat, write};
+pub use kernel_name::short;
 pub use table::{Cell, Column, Fact, Keep, Name, Show, Table};

@@ -25,7 +25,7 @@ impl<'a> From<&'a Cell> for Machine<'a> {
         match cell {
             cell if cell.is_empty() => Self::Missing,
             Cell::Empty => Self::Missing,
-            Cell::Text(text) => Self::Text(text),
+            Cell::Text(text) | Cell::Name(text) => Self::Text(text),
             Cell::Tree { path, .. } => Self::Text(path),
             Cell::Bool(yes) => Self::Bool(*yes),
             Cell::Count(number) | Cell::Bytes(number) => Self::Digits(number.to_string()),

@@ -163,11 +163,13 @@ pub enum Cell {
     Empty,
     /// Text of any content; formats make it harmless.
     Text(String),
+    /// The name of a kernel, a function or an operation: people see it shortened where it is long.
+    Name(String),
     /// A node of a tree whose rows follow in depth-first order.
     Tree {
         /// How many ancestors the node has.
         depth: usize,
-        /// What people see, behind the guides of the tree.
+        /// What people see, behind the guides of the tree; shortened like a name.
         label: String,
         /// What machines see.
         path: String,
@@ -197,6 +199,11 @@ impl Cell {
     /// Makes a text cell.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
+    }
+
+    /// Makes a cell that names a kernel, a function or an operation.
+    pub fn name(name: impl Into<String>) -> Self {
+        Self::Name(name.into())
     }
 
     /// Makes a node of a tree with `depth` ancestors.

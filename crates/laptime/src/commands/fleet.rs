@@ -72,7 +72,7 @@ pub fn run(
     if failed == 0 {
         return Ok(Status::Done);
     }
-    let error = anyhow::anyhow!("{failed} of {} traces could not be read", args.traces.len());
+    let error = anyhow::anyhow!("{failed} of {} traces have no answer", args.traces.len());
     Err(Hinted::wrap(error, "the warnings above say why; the table is of the others"))
 }
 

@@ -9,6 +9,7 @@ pub mod convert;
 pub mod doctor;
 pub mod fleet;
 pub mod gaps;
+pub mod laps;
 pub mod list;
 pub mod man;
 pub mod overlap;

@@ -6,7 +6,7 @@ use anyhow::Context;
 use laptime_bench::{
     Case, CaseResult, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop, WarmUp,
 };
-use laptime_report::Format;
+use laptime_report::{Format, tables::Ranking};
 use laptime_trace::{
     Recorded, Trace,
     format::{folded::By, write_whole},
@@ -164,7 +164,7 @@ fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<V
     let stages = laptime_report::tables::stages(&laptime_analyze::stages(trace));
     write_file(&stages, Format::Tsv, &at("stages.tsv"))?;
     let top = laptime_analyze::top(trace);
-    write_file(&laptime_report::tables::top(&top, top.operations.len()), Format::Json, &at("top.json"))?;
+    write_file(&laptime_report::tables::top(&top, &Ranking::all()), Format::Json, &at("top.json"))?;
     Ok(vec![
         (TRACE_FILE, "open in https://ui.perfetto.dev"),
         ("trace.json", "open in chrome://tracing or https://www.speedscope.app"),

@@ -1,32 +1,113 @@
 //! `laptime top`: which names took most time.
 
-use std::{io::Write, path::PathBuf};
+use std::io::Write;
+
+use laptime_analyze::Top;
+use laptime_report::tables::{self, Ranking, Side, Sort};
 
 use crate::{
     cli::Status,
+    commands::fleet::{self, TracesArgs},
     output::{OutputArgs, warn_of_loss},
 };
 
 /// Ranks names by the time spent in them and in nothing inside them
+///
+/// Operations, calls, Python functions and stages have the device time of what they launched beside them; kernels and
+/// copies have rows of their own. Several traces give one row each, with their device time by kind of work.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  laptime top trace.pftrace --most 10")]
+#[command(
+    after_help = "Example:\n  laptime top trace.pftrace --most 10\n  laptime top trace.json.gz --side device --match gemm\n  laptime top trace.json.gz --by group\n  laptime top rank-*.json.gz"
+)]
 pub struct Args {
-    /// Trace to read: `.pftrace`, `.json` or `.json.gz`, told apart by content
-    trace: PathBuf,
+    #[command(flatten)]
+    traces: TracesArgs,
 
     /// Show this many names
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
     most: usize,
 
+    /// What a row is
+    #[arg(long, value_enum, default_value_t = By::Name)]
+    by: By,
+
+    /// Whose names are shown
+    #[arg(long, value_enum, default_value_t = SideArg::Both)]
+    side: SideArg,
+
+    /// What names are ordered by
+    #[arg(long, value_enum, default_value_t = SortArg::Own)]
+    sort: SortArg,
+
+    /// Show only names that have this text in them
+    #[arg(long = "match", value_name = "TEXT", default_value = "", hide_default_value = true)]
+    matching: String,
+
     #[command(flatten)]
     output: OutputArgs,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// A name
+    Name,
+    /// A kind of work: matmul, attention, norm, activation, copy, communication, other
+    Group,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum SideArg {
+    /// Operations, calls, Python functions, stages
+    Host,
+    /// Kernels, copies
+    Device,
+    /// All of them
+    Both,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum SortArg {
+    /// Time in them and in nothing inside them
+    #[value(name = "self")]
+    Own,
+    /// Their whole time
+    Total,
+    /// Device time of what they launched themselves
+    Device,
+    /// How often they ran
+    Count,
+}
+
+impl Args {
+    fn ranking(&self) -> Ranking {
+        let side = match self.side {
+            SideArg::Host => Side::Host,
+            SideArg::Device => Side::Device,
+            SideArg::Both => Side::Both,
+        };
+        let sort = match self.sort {
+            SortArg::Own => Sort::Own,
+            SortArg::Total => Sort::Total,
+            SortArg::Device => Sort::Device,
+            SortArg::Count => Sort::Count,
+        };
+        Ranking { most: self.most, side, sort, matching: self.matching.clone() }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let trace = args.output.read_trace(&args.trace)?;
+    let Some(path) = args.traces.single() else {
+        let rows = |trace: &_| Ok(vec![fleet::Row { device: None, values: laptime_analyze::top(trace).values() }]);
+        return fleet::run("traces", &args.traces, &args.output, &Top::FIGURES, rows, out);
+    };
+    let trace = args.output.read_trace(path)?;
     warn_of_loss(&trace, &args.output);
     let answer = laptime_analyze::top(&trace);
-    args.output.write(&laptime_report::tables::top(&answer, args.most), out)?;
+    let table = match args.by {
+        By::Name => tables::top(&answer, &args.ranking()),
+        By::Group => tables::groups(&answer),
+    };
+    args.output.write(&table, out)?;
     Ok(Status::Done)
 }

@@ -6,6 +6,7 @@
 use std::io;
 
 use super::TextStyle;
+use crate::kernel_name::short;
 use crate::layout::{self, Shown, ShownCell};
 use crate::table::{Keep, Table};
 use crate::visible::{head, shorten, visible, width};
@@ -168,7 +169,8 @@ impl Pen {
         let label = width(&cell.text).min(limit.div_ceil(2));
         let guides = cell.guides.draw(limit - label);
         let used = width(&guides);
-        let text = shorten(&cell.text, limit - used);
+        let room = limit - used;
+        let text = if cell.is_name { short(&cell.text, room) } else { shorten(&cell.text, room) };
         (used + width(&text), self.paint(DIM, &guides) + &text)
     }
 

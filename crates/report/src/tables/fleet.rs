@@ -17,7 +17,9 @@ pub fn fleet(question: &'static str, answer: &Fleet) -> Table {
         if_any(Column::new("rank", "rank"), has_rank),
         if_any(Column::new("device", "device"), has_device),
     ];
-    columns.extend(answer.figures.iter().map(|figure| Column::new(figure.key, figure.label)));
+    // The figures that matter most come first, and stay longest.
+    let figures = answer.figures.iter().zip(0..);
+    columns.extend(figures.map(|(figure, order)| Column::new(figure.key, figure.label).drop(order)));
     columns.push(Column::new("odd", "odd"));
     let mut table = Table::new(question, columns);
     for (at, row) in answer.rows.iter().enumerate() {

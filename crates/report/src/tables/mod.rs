@@ -7,6 +7,7 @@ mod compare;
 mod doctor;
 mod fleet;
 mod gaps;
+mod laps;
 mod overhead;
 mod overlap;
 mod overview;
@@ -19,10 +20,19 @@ mod warmup;
 mod waterfall;
 
 pub use self::{
-    ab::ab, cases::cases, compare::compare, doctor::doctor, fleet::fleet, gaps::gap_list, gaps::gaps,
-    overhead::add_overhead, peaks::peaks, stages::stages, top::top, warmup::warmup, waterfall::waterfall,
-};
-pub use self::{
+    ab::ab,
+    cases::cases,
+    compare::compare,
+    doctor::doctor,
+    fleet::fleet,
+    gaps::{gap_list, gaps},
+    laps::{each_lap, laps},
+    overhead::add_overhead,
     overlap::overlap,
+    peaks::peaks,
+    stages::stages,
     syncs::{syncs, waits},
+    top::{Ranking, Side, Sort, groups, top},
+    warmup::warmup,
+    waterfall::waterfall,
 };

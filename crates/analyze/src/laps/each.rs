@@ -1,0 +1,104 @@
+//! What happened in each lap.
+
+use std::collections::HashSet;
+
+use laptime_trace::{Activity, SpanId, Trace};
+
+use crate::{
+    devices::{Devices, Work},
+    intervals::Stretches,
+    lap_unit::{LapSource, LapUnit},
+    stage_figures::outer_waits,
+};
+
+/// One turn of the repeating unit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lap {
+    /// What it is called.
+    pub label: String,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// Its time in which a device worked; none if the trace has no device.
+    pub busy: Option<u64>,
+    /// How often the host began to wait for a device.
+    pub waits: u64,
+    /// Its time in which a thread of the host waited for a device.
+    pub waiting: u64,
+    /// Calls that put work on a device; none where the trace does not tell them.
+    pub launches: Option<u64>,
+    /// It is longer than the limit.
+    pub is_slow: bool,
+    /// It is slow, and so are all before it.
+    pub is_cold: bool,
+}
+
+impl Lap {
+    /// How long it lasted.
+    pub fn length(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Its time in which no device worked; none if the trace has no device.
+    pub fn idle(&self) -> Option<u64> {
+        Some(self.length().saturating_sub(self.busy?))
+    }
+}
+
+/// Gathers what happened in each turn of a unit.
+pub fn each(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Vec<Lap> {
+    let work = || devices.devices.iter().flat_map(|device| &device.work);
+    let busy = Stretches::union(work().map(|work| (work.start, work.end)).collect());
+    let waits = outer_waits(trace, &devices.activities);
+    let waiting = Stretches::union(waits.clone());
+    let launches = launches(trace, devices, unit);
+    let waits = count(unit, waits.iter().map(|(start, _)| *start));
+    let laps = unit.laps.iter().enumerate();
+    laps.map(|(at, lap)| Lap {
+        label: lap.label.clone(),
+        start: lap.start,
+        end: lap.end,
+        busy: work().next().map(|_| busy.length_within(lap.start, lap.end)),
+        waits: waits[at],
+        waiting: waiting.length_within(lap.start, lap.end),
+        launches: launches.as_ref().map(|launches| launches[at]),
+        is_slow: false,
+        is_cold: false,
+    })
+    .collect()
+}
+
+/// How many of these moments lie in each turn.
+fn count(unit: &LapUnit, moments: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut counts = vec![0; unit.laps.len()];
+    for at in moments.filter_map(|moment| unit.at(moment)) {
+        counts[at] += 1;
+    }
+    counts
+}
+
+/// The calls that put work on a device, by turn: those that begin in it; where turns were found on a device, those
+/// behind the work that begins in it.
+fn launches(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Option<Vec<u64>> {
+    if unit.source == LapSource::Kernels {
+        return launches_behind(devices, unit);
+    }
+    let is_launch = |id: SpanId| devices.activities[id.index()] == Activity::Launch;
+    let starts = trace.spans().filter(|span| is_launch(span.id)).map(|span| span.start.0);
+    Some(count(unit, starts))
+}
+
+fn launches_behind(devices: &Devices, unit: &LapUnit) -> Option<Vec<u64>> {
+    let launched = |work: &Work| Some((unit.at(work.start)?, work.launch?));
+    let work = devices.devices.iter().flat_map(|device| &device.work);
+    let behind: HashSet<(usize, SpanId)> = work.filter_map(launched).collect();
+    if behind.is_empty() {
+        return None;
+    }
+    let mut counts = vec![0; unit.laps.len()];
+    for (at, _) in behind {
+        counts[at] += 1;
+    }
+    Some(counts)
+}

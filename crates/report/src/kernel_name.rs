@@ -1,0 +1,246 @@
+//! Names of kernels and functions, short enough to be read.
+//!
+//! The name of a C++ kernel is a whole declaration of up to thousands of letters. What tells it apart stands in the
+//! middle: after the namespaces, before the arguments of its arguments.
+
+use std::borrow::Cow;
+
+use crate::visible::{shorten, width};
+
+/// Columns that a name gets at most, however wide the screen.
+pub(crate) const LONGEST: usize = 60;
+
+/// Makes a name fit into `room` columns, and leaves one that fits as it is.
+///
+/// What helps least goes first: the return type and the parameters, the arguments of template arguments, namespaces (of
+/// a function of Python its folders), then the end.
+pub fn short(name: &str, room: usize) -> Cow<'_, str> {
+    if name.len() <= room || width(name) <= room {
+        return Cow::Borrowed(name);
+    }
+    if let Some(task) = task(name) {
+        return Cow::Owned(shorten(&task, room).into_owned());
+    }
+    let steps = [without_parameters, without_inner_arguments, without_qualifiers];
+    let mut name = demangled(name).map_or_else(|| Cow::Borrowed(without_folders(name)), Cow::Owned);
+    if is_code(&name) {
+        for step in steps {
+            if width(&name) > room {
+                name = Cow::Owned(step(&name));
+            }
+        }
+    }
+    if width(&name) <= room { name } else { Cow::Owned(shorten(&name, room).into_owned()) }
+}
+
+/// What a kernel of PyTorch does that runs anything over the elements of a tensor: `MulFunctor in elementwise_kernel`.
+///
+/// Which of many it is stands deep in its arguments, behind wrappers that are always there.
+fn task(name: &str) -> Option<String> {
+    let (kernel, arguments) = name.split_once('<')?;
+    let kernel = kernel.rsplit([' ', ':']).next()?;
+    let is_general = kernel.contains("elementwise_kernel") || GENERAL.contains(&kernel);
+    let words = arguments.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let mut tasks = words.filter(|word| is_task(word) && !WRAPPERS.contains(word) && *word != kernel);
+    let task = tasks.next().filter(|_| is_general)?;
+    Some(format!("{task} in {kernel}"))
+}
+
+/// Kernels that run what their arguments say.
+const GENERAL: [&str; 2] = ["reduce_kernel", "multi_tensor_apply_kernel"];
+
+/// Names around a task that say nothing of it.
+const WRAPPERS: [&str; 6] = [
+    "gpu_kernel_impl",
+    "gpu_kernel_impl_nocast",
+    "BinaryFunctor",
+    "AUnaryFunctor",
+    "BUnaryFunctor",
+    "opmath_gpu_kernel",
+];
+
+fn is_task(word: &str) -> bool {
+    let is_named = ["unctor", "_kernel", "KernelImpl"].iter().any(|part| word.contains(part));
+    is_named || word.starts_with("launch_") || (word.ends_with("Ops") && word.len() > 3)
+}
+
+fn is_code(name: &str) -> bool {
+    name.starts_with("void ") || name.contains("::") || name.contains('<')
+}
+
+/// `a/b/module.py(12): forward` without its folders.
+fn without_folders(name: &str) -> &str {
+    let Some(file) = name.find(".py(") else { return name };
+    name[..file].rfind('/').map_or(name, |folder| &name[folder + 1..])
+}
+
+/// The names in a mangled name, without arguments: `_ZN5aiter3addIfEEvv` is `aiter::add<…>`.
+fn demangled(name: &str) -> Option<String> {
+    let mangled = name.strip_prefix("_Z")?;
+    let is_nested = mangled.starts_with('N');
+    let mut rest = mangled.trim_start_matches(['N', 'K', 'L']);
+    let mut parts: Vec<&str> = Vec::new();
+    while parts.is_empty() || is_nested {
+        let digits = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        let Ok(length) = rest[..digits].parse::<usize>() else { break };
+        let part = rest[digits..].get(..length)?;
+        rest = &rest[digits + length..];
+        parts.push(part);
+    }
+    parts.retain(|part| !part.starts_with("_GLOBAL__N_"));
+    let arguments = if rest.starts_with('I') { "<…>" } else { "" };
+    (!parts.is_empty()).then(|| parts.join("::") + arguments)
+}
+
+fn without_parameters(name: &str) -> String {
+    let name = name.strip_prefix("void ").unwrap_or(name);
+    let name = name.split_once(" [clone").map_or(name, |(before, _)| before);
+    opening(name).map_or(name, |at| &name[..at]).to_owned()
+}
+
+/// Where the last pair of parentheses of a name opens, if it closes at the end and holds parameters.
+fn opening(name: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let parentheses = name.char_indices().rev().filter(|(_, letter)| matches!(letter, '(' | ')'));
+    for (at, letter) in parentheses {
+        if depth == 0 && at + 1 != name.len() {
+            return None;
+        }
+        depth = if letter == ')' { depth + 1 } else { depth.saturating_sub(1) };
+        if depth == 0 {
+            let before = &name[..at];
+            let holds_parameters = !before.is_empty() && !before.ends_with([' ', ':', '(']);
+            return (letter == '(' && holds_parameters && !before.ends_with("operator")).then_some(at);
+        }
+    }
+    None
+}
+
+/// Puts a dot in place of the arguments of arguments: `f<4, g<…>>`.
+fn without_inner_arguments(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    let mut depth = 0_usize;
+    let mut last = ' ';
+    for letter in name.chars() {
+        let closes = letter == '>' && last != '-' && depth > 0;
+        if closes {
+            depth -= 1;
+        }
+        if depth < 2 {
+            text.push(letter);
+        }
+        if letter == '<' && !text.ends_with("operator<") {
+            depth += 1;
+            if depth == 2 {
+                text.push('…');
+            }
+        }
+        last = letter;
+    }
+    text
+}
+
+/// Leaves of `a::b<c::d>` what stands behind the colons: `b<d>`.
+fn without_qualifiers(name: &str) -> String {
+    let name = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "");
+    let mut text = String::with_capacity(name.len());
+    // Where the word begins that is being read, and those around the brackets that are open.
+    let (mut begin, mut around) = (0, Vec::new());
+    let mut letters = name.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter == ':' && letters.next_if_eq(&':').is_some() {
+            text.truncate(begin);
+            continue;
+        }
+        if matches!(letter, '<' | '(' | '{') {
+            around.push(begin);
+        }
+        text.push(letter);
+        begin = match letter {
+            '<' | '(' | '{' | ',' | ' ' | '*' | '&' => text.len(),
+            '>' | ')' | '}' => around.pop().unwrap_or(text.len()),
+            _ => begin,
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ADD: &str = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, \
+                       std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)";
+
+    #[test]
+    fn a_name_that_fits_stays_as_it_is() {
+        for name in ["gemm", "void f<4>(int)", "decode (lap)", ""] {
+            assert_eq!(short(name, 20), name);
+        }
+    }
+
+    #[test]
+    fn what_helps_least_goes_first() {
+        let name = "void flash::flash_fwd_kernel<flash::Flash_fwd_kernel_traits<64, 128, cutlass::bfloat16_t>, false, \
+                    true>(flash::Flash_fwd_params)";
+        let at = |room| short(name, room).into_owned();
+        assert_eq!(
+            at(110),
+            "flash::flash_fwd_kernel<flash::Flash_fwd_kernel_traits<64, 128, cutlass::bfloat16_t>, false, true>"
+        );
+        assert_eq!(at(75), "flash::flash_fwd_kernel<flash::Flash_fwd_kernel_traits<…>, false, true>");
+        assert_eq!(at(60), "flash_fwd_kernel<Flash_fwd_kernel_traits<…>, false, true>");
+        assert_eq!(at(24), "flash_fwd_kernel<Flash_…");
+    }
+
+    #[test]
+    fn a_kernel_that_runs_anything_is_called_by_what_it_runs() {
+        assert_eq!(short(ADD, 60), "CUDAFunctor_add in vectorized_elementwise_kernel");
+        let copy = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::\
+                    direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>(at::TensorIteratorBase&)>(int)";
+        assert_eq!(short(copy, 60), "direct_copy_kernel_cuda in elementwise_kernel");
+        let mean =
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>, 4> >";
+        assert_eq!(short(mean, 60), "MeanOps in reduce_kernel");
+        assert_eq!(short(mean, 10), "MeanOps in…");
+    }
+
+    #[test]
+    fn namespaces_go_with_their_arguments_and_without_names() {
+        let name = "void (anonymous namespace)::softmax_warp_forward<float, 9, false>(float*, int)";
+        assert_eq!(short(name, 50), "softmax_warp_forward<float, 9, false>");
+        assert_eq!(without_qualifiers("a::b<c::d, e<f>::g>::h<i>"), "h<i>");
+    }
+
+    #[test]
+    fn parameters_of_a_call_operator_and_of_lambdas_are_no_end() {
+        assert_eq!(without_parameters("f(int)::{lambda(int)#1}::operator()(int) const"), {
+            "f(int)::{lambda(int)#1}::operator()(int) const"
+        });
+        assert_eq!(without_parameters("a::operator()"), "a::operator()");
+        assert_eq!(without_parameters("f(int (*)(void))"), "f");
+        assert_eq!(without_parameters("f(int) [clone .kd]"), "f");
+    }
+
+    #[test]
+    fn a_mangled_name_shows_its_names() {
+        let name = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64ELi8EEEvPT_";
+        assert_eq!(short(name, 40), "aiter::add_rmsnorm_quant_kernel<…>");
+        assert_eq!(short("_Z9longest_kPfS_iiiiiiiiiiiiii", 12), "longest_k");
+        assert_eq!(short("_ZN99short", 8), "_ZN99sh…");
+    }
+
+    #[test]
+    fn a_function_of_python_loses_its_folders() {
+        let name = "/usr/lib/python3/site-packages/torch/nn/modules/module.py(1501): _call_impl";
+        assert_eq!(short(name, 30), "module.py(1501): _call_impl");
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_fits_in_any_room(name in "(void )?([a-z:<>(){} ,*層_-]|operator|_ZN3abc|::){0,40}", room in 0_usize..50) {
+            prop_assert!(width(&short(&name, room)) <= room);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Laps as tables: what they are like, and every one of them.
+
+use laptime_analyze::{
+    LEAST_LAPS, Lap, LapPart, LapSource, Laps, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend,
+};
+use laptime_stats::Summary;
+
+use super::{cases::nanos, overview, troubles::capital};
+use crate::{
+    Cell, Column, Table,
+    curve::curve,
+    kernel_name::short,
+    layout::{in_one_unit, single},
+};
+
+/// Blocks of the curve at most.
+const BLOCKS: usize = 60;
+
+/// Columns that a name gets in a sentence.
+const NAME_IN_A_SENTENCE: usize = 48;
+
+/// Lays out the figures of all laps, and tells which are slow and why.
+pub fn laps(answer: &Laps) -> Table {
+    let in_median = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("median_ms");
+    let columns = [
+        Column::new("time", "a lap's"),
+        Column::new("n", "n"),
+        Column::new("median_ms", "median"),
+        Column::new("share", "share").drop(3),
+        in_median("mean_ms", "mean").drop(4),
+        in_median("std_ms", "std").drop(5),
+        in_median("min_ms", "shortest").drop(2),
+        in_median("p5_ms", "p5").drop(7),
+        in_median("p95_ms", "p95").drop(1),
+        in_median("p99_ms", "p99").drop(6),
+        in_median("max_ms", "longest"),
+    ];
+    let mut table = Table::new("figures", columns);
+    let figures = &answer.figures;
+    let rows = [
+        ("length", Some(&figures.length)),
+        ("period", figures.period.as_ref()),
+        ("device busy", figures.busy.as_ref()),
+        ("device idle", figures.idle.as_ref()),
+        ("host waits", figures.waiting.as_ref()),
+    ];
+    for (name, summary) in rows {
+        if let Some(summary) = summary {
+            // Periods are no part of a lap.
+            let whole = (name != "period").then_some(figures.length.median);
+            table.push(row(name, summary, whole));
+        }
+    }
+    add_facts(&mut table, answer);
+    add_notes(&mut table, answer);
+    table
+}
+
+fn row(name: &str, summary: &Summary, whole: Option<f64>) -> Vec<Cell> {
+    let share = whole.filter(|whole| *whole > 0.0).map(|whole| Cell::Share(summary.median / whole));
+    vec![
+        Cell::text(name),
+        Cell::Count(summary.n as u64),
+        nanos(Some(summary.median)),
+        share.into(),
+        nanos(Some(summary.mean)),
+        nanos(summary.std),
+        nanos(Some(summary.min)),
+        nanos(summary.p5),
+        nanos(summary.p95),
+        nanos(summary.p99),
+        nanos(Some(summary.max)),
+    ]
+}
+
+fn add_facts(table: &mut Table, answer: &Laps) {
+    let figures = &answer.figures;
+    let median = |summary: &Option<Summary>| Cell::from(summary.map(|summary| Cell::Number(summary.median)));
+    table.fact("laps", "laps", Cell::Count(answer.laps.len() as u64));
+    table.fact("launches_a_lap", "launches a lap", median(&figures.launches));
+    table.fact("waits_a_lap", "waits a lap", median(&figures.waits));
+    table.fact("busy_share", "device busy", Cell::from(figures.busy_share.map(Cell::Share)));
+    table.machine_fact("unit", Cell::text(answer.name.clone()));
+    table.machine_fact("source", Cell::text(answer.source.word()));
+    table.machine_fact("cold", Cell::Count(answer.cold as u64));
+    table.machine_fact("slow", Cell::Count(answer.slow_count() as u64));
+    table.machine_fact("limit_ms", nanos(answer.limit));
+    table.machine_fact("slope_ms", Cell::from(answer.trend.map(|trend| Cell::Number(trend.slope / 1e6))));
+    overview::add(table, &answer.overview);
+}
+
+fn add_notes(table: &mut Table, answer: &Laps) {
+    table.note(unit(answer));
+    table.note(in_order(answer));
+    if let Some(first) = answer.slow.first().filter(|slow| slow.at < answer.cold) {
+        table.note(cold(answer, first));
+    }
+    table.note(slow(answer));
+    for lap in answer.slow.iter().filter(|slow| slow.at >= answer.cold) {
+        table.note(sentence(answer, lap));
+    }
+    let explained = answer.slow.iter().filter(|slow| slow.at >= answer.cold).count();
+    if let Some(more @ 1..) = answer.slow_count().checked_sub(explained) {
+        table.note(format!("{more} more are slow; `--each` shows every lap."));
+    }
+    if let Some(trend) = answer.trend {
+        table.note(told_trend(trend));
+    }
+    if answer.devices > 1 {
+        table.note(format!("Busy is a lap's time in which any of {} devices worked.", answer.devices));
+    }
+    if !answer.others.is_empty() {
+        let others: Vec<String> = answer.others.iter().map(|(name, count)| format!("`{name}` ({count})")).collect();
+        table.note(format!("`--lap NAME` asks for another unit: {}.", others.join(", ")));
+    }
+}
+
+fn unit(answer: &Laps) -> String {
+    let name = &answer.name;
+    match answer.source {
+        LapSource::Named => format!("A lap is one turn of `{name}`, as asked for."),
+        LapSource::Kernels => {
+            format!(
+                "A lap is one turn of a {name}, found by its repeating: no step or range of the trace turns often enough."
+            )
+        }
+        source => format!("A lap is one turn of `{name}`: {}.", source.words()),
+    }
+}
+
+/// The laps as a curve; of many laps each block is the longest of some.
+fn in_order(answer: &Laps) -> String {
+    let lengths: Vec<u64> = answer.laps.iter().map(Lap::length).collect();
+    let block = lengths.len().div_ceil(BLOCKS).max(1);
+    let longest: Vec<u64> = lengths.chunks(block).filter_map(|laps| laps.iter().max().copied()).collect();
+    let each = if block == 1 { "a block a lap".to_owned() } else { format!("a block the longest of {block} laps") };
+    format!("In order, {each}: {}", curve(&longest))
+}
+
+fn cold(answer: &Laps, first: &SlowLap) -> String {
+    let who = match answer.cold {
+        1 => "The first lap is cold".to_owned(),
+        cold => format!("The first {cold} laps are cold"),
+    };
+    format!("{who} and left out of the figures. {}", capital(&sentence(answer, first)))
+}
+
+fn slow(answer: &Laps) -> String {
+    let Some(limit) = answer.limit else {
+        return format!("Of fewer than {LEAST_LAPS} laps none can be called slow.");
+    };
+    let limit = single(&nanos(Some(limit)));
+    let rule =
+        format!("the median and {SLOW_DISTANCE:.0} usual distances from it, at least {:.0} %", 100.0 * SLOW_SHARE);
+    match answer.slow_count() {
+        0 => format!("No lap is slow: longer than {limit}, {rule}."),
+        1 => format!("1 lap is slow: longer than {limit}, {rule}."),
+        slow => format!("{slow} laps are slow: longer than {limit}, {rule}."),
+    }
+}
+
+/// How a lap differs from the median lap.
+fn sentence(answer: &Laps, slow: &SlowLap) -> String {
+    let Some(lap) = answer.laps.get(slow.at) else { return String::new() };
+    let median = answer.figures.length.median;
+    let [length, usual] = in_one_unit([lap.length() as f64, median].map(|time| nanos(Some(time))));
+    let times = lap.length() as f64 / median.max(1.0);
+    let why: Vec<String> = slow.more.iter().map(difference).collect();
+    let why = if why.is_empty() { "many small parts, none of them large".to_owned() } else { why.join(", ") };
+    format!("{}: {length}, {times:.1} x the median {usual}: {why}.", called(answer, lap))
+}
+
+fn called(answer: &Laps, lap: &Lap) -> String {
+    if answer.source == LapSource::Kernels { format!("lap {}", lap.label) } else { format!("`{}`", lap.label) }
+}
+
+fn difference(difference: &PartDifference) -> String {
+    let more = single(&nanos(Some(difference.more)));
+    let name = |name: &str| short(name, NAME_IN_A_SENTENCE).into_owned();
+    let count = match difference.usual_count {
+        usual if usual == difference.count as f64 => String::new(),
+        0.0 => " (usually not at all)".to_owned(),
+        usual => format!(" ({} times, usually {usual})", difference.count),
+    };
+    match &difference.part {
+        LapPart::Own => format!("+{more} in the lap itself"),
+        LapPart::Host(host) => format!("+{more} in `{}`{count}", name(host)),
+        LapPart::Unrecorded => format!("+{more} in which its thread recorded nothing"),
+        LapPart::Device(kernel) => format!("+{more} of `{}` on the device{count}", name(kernel)),
+        LapPart::Idle => format!("+{more} in which the device was idle"),
+    }
+}
+
+fn told_trend(trend: Trend) -> String {
+    let how = if trend.slope > 0.0 { "longer" } else { "shorter" };
+    let slope = single(&nanos(Some(trend.slope.abs())));
+    let share = 100.0 * trend.share.abs();
+    format!("Laps get {how} by {slope} a lap, in all by {share:.1} % of the median.")
+}
+
+/// Lays out every lap.
+pub fn each_lap(answer: &Laps) -> Table {
+    let in_length = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("length_ms");
+    let columns = [
+        Column::new("lap", "lap"),
+        Column::new("start_ms", "start").drop(2),
+        Column::new("length_ms", "length"),
+        in_length("busy_ms", "device busy").drop(1),
+        in_length("idle_ms", "device idle"),
+        Column::new("waits", "waits"),
+        in_length("waits_ms", "waiting").drop(3),
+        Column::new("launches", "launches"),
+        Column::new("slow", "slow"),
+        Column::new("why", "why").machine_only(),
+    ];
+    let mut table = Table::new("laps", columns);
+    for (at, lap) in answer.laps.iter().enumerate() {
+        table.push(lap_row(answer, at, lap));
+    }
+    add_facts(&mut table, answer);
+    add_notes(&mut table, answer);
+    table
+}
+
+fn lap_row(answer: &Laps, at: usize, lap: &Lap) -> Vec<Cell> {
+    let time = |time: Option<u64>| Cell::from(time.map(Cell::Nanos));
+    let slow = match (lap.is_cold, lap.is_slow) {
+        (true, _) => Cell::text("cold"),
+        (_, true) => Cell::text("slow"),
+        _ => Cell::Empty,
+    };
+    let why = answer.slow.iter().find(|slow| slow.at == at);
+    vec![
+        Cell::name(lap.label.clone()),
+        Cell::Nanos(lap.start.saturating_sub(answer.begin)),
+        Cell::Nanos(lap.length()),
+        time(lap.busy),
+        time(lap.idle()),
+        Cell::Count(lap.waits),
+        Cell::Nanos(lap.waiting),
+        Cell::from(lap.launches.map(Cell::Count)),
+        slow,
+        Cell::from(why.map(|slow| Cell::text(sentence(answer, slow)))),
+    ]
+}
