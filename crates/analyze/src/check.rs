@@ -151,7 +151,8 @@ fn overlap(trace: &Trace, device: &DeviceWork) -> Option<Finding> {
     for work in &device.work {
         let (overlapped, last, all) = streams.entry(work.stream).or_default();
         let before = last.filter(|last| last.launch.is_none() || last.launch != work.launch);
-        *overlapped += before.map_or(0, |last| last.end.min(work.end).saturating_sub(work.start));
+        let both = before.map_or(0, |last| last.end.min(work.end).saturating_sub(work.start));
+        *overlapped = overlapped.saturating_add(both);
         *all = all.saturating_add(work.length());
         if last.is_none_or(|last| last.end <= work.end) {
             *last = Some(*work);

@@ -18,6 +18,9 @@ pub const LAUNCH: u64 = 20_000;
 /// Calls before a launch that are looked at for one that makes a stream wait.
 const MOST_EARLIER: usize = 64;
 
+/// Spans around one that are looked at for a wait: a file may nest without end.
+const MOST_OUTWARDS: usize = 256;
+
 /// A stretch in which a device did nothing at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
@@ -248,7 +251,7 @@ impl<'a> Judge<'a> {
 
     /// The outermost wait or copy that a span lies in, with its length.
     fn held_in(&self, inner: SpanId) -> Option<(Cause, u64)> {
-        let holds = self.host.outwards(inner).filter_map(|id| {
+        let holds = self.host.outwards(inner).take(MOST_OUTWARDS).filter_map(|id| {
             let is_copy = || self.trace.span(id).name.contains("Memcpy");
             let cause = match self.activities[id.index()] {
                 Activity::Wait => {
