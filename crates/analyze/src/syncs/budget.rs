@@ -116,7 +116,8 @@ pub struct Judged {
     pub over: Vec<Over>,
     /// The most that was spent: in one lap, or in the whole trace.
     pub most: Spent,
-    /// What was spent in what breaks it, by group of waits, most first.
+    /// What was spent in what breaks it, by group of waits: first those with most waits beyond what a usual lap has, then
+    /// those that spent most.
     pub causes: Vec<(usize, Spent)>,
 }
 
@@ -196,7 +197,7 @@ impl Syncs {
             unused: allow.iter().filter(|pattern| !self.has(pattern)).cloned().collect(),
             over: (0..places).filter(|&at| is_over(at)).map(|at| self.over(budget, at, spent[at])).collect(),
             most: spent.iter().copied().max_by_key(|spent| spent.amount(budget.limit)).unwrap_or_default(),
-            causes: most_first(causes, budget.limit),
+            causes: self.in_order(causes, budget, (0..places).filter(|&at| is_over(at)).count()),
         })
     }
 
@@ -204,16 +205,25 @@ impl Syncs {
         self.groups.iter().any(|group| matches(pattern, &group.call) || matches(pattern, &group.site))
     }
 
+    /// Puts what stands out first: in laps over a number of waits that is what other laps do not have.
+    fn in_order(&self, causes: Vec<Spent>, budget: Budget, laps_over: usize) -> Vec<(usize, Spent)> {
+        let beyond = |at: usize, spent: &Spent| match (budget.limit, self.groups[at].a_lap) {
+            (Limit::Count(_), Some(usual)) if budget.is_per_lap => spent.waits as f64 - usual * laps_over as f64,
+            _ => 0.0,
+        };
+        let mut causes: Vec<(usize, Spent)> =
+            causes.into_iter().enumerate().filter(|(_, spent)| spent.waits > 0).collect();
+        causes.sort_by(|(a, of_a), (b, of_b)| {
+            let amounts = of_b.amount(budget.limit).cmp(&of_a.amount(budget.limit));
+            beyond(*b, of_b).total_cmp(&beyond(*a, of_a)).then(amounts).then(a.cmp(b))
+        });
+        causes
+    }
+
     fn over(&self, budget: Budget, at: usize, spent: Spent) -> Over {
         let label = || Some(self.laps.as_ref()?.laps.get(at)?.label.clone());
         Over { lap: if budget.is_per_lap { label() } else { None }, spent }
     }
-}
-
-fn most_first(causes: Vec<Spent>, limit: Limit) -> Vec<(usize, Spent)> {
-    let mut causes: Vec<(usize, Spent)> = causes.into_iter().enumerate().filter(|(_, spent)| spent.waits > 0).collect();
-    causes.sort_by_key(|(at, spent)| (std::cmp::Reverse(spent.amount(limit)), *at));
-    causes
 }
 
 /// Whether a text is what a pattern says; `*` stands for anything.
