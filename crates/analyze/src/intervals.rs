@@ -15,6 +15,11 @@ pub fn union_length(stretches: &mut [(u64, u64)]) -> Nanos {
     Nanos(length)
 }
 
+/// Lengths added up. Absurd ones, as damaged files have, end at the largest number instead of beginning anew.
+pub fn total(lengths: impl IntoIterator<Item = u64>) -> u64 {
+    lengths.into_iter().fold(0, u64::saturating_add)
+}
+
 /// Stretches of time in order, apart from each other, none empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stretches {

@@ -9,7 +9,7 @@ use crate::{
     device_time::is_on_device,
     devices::{Devices, devices},
     finding::Finding,
-    intervals::union_length,
+    intervals::{total, union_length},
 };
 
 /// A trace in a few numbers.
@@ -79,6 +79,6 @@ fn waits(trace: &Trace) -> Option<Waits> {
         count += 1;
         by_track.entry(span.track).or_default().push((span.start.0, span.end().0));
     }
-    let time = by_track.values_mut().map(|stretches| union_length(stretches).0).sum();
+    let time = total(by_track.values_mut().map(|stretches| union_length(stretches).0));
     (count > 0).then_some(Waits { count, time: Nanos(time) })
 }

@@ -7,6 +7,7 @@ use laptime_trace::{DEEPEST, LAP, NameId, Nanos, SYNC, Span, SpanId, Trace};
 
 use crate::{
     device_time::{device_time, is_on_device},
+    intervals::total,
     overview::{Overview, overview},
 };
 
@@ -140,7 +141,8 @@ impl Tree<'_> {
                 continue;
             }
             let Some(at) = self.node(&span, on_device) else {
-                self.nodes[self.node_of[span.id.index()]].own += own[span.id.index()].0;
+                let node = &mut self.nodes[self.node_of[span.id.index()]];
+                node.own = node.own.saturating_add(own[span.id.index()].0);
                 continue;
             };
             let lap = lap_of[span.id.index()];
@@ -231,15 +233,18 @@ impl Tree<'_> {
 impl Node {
     fn add(&mut self, span: &Span<'_>, own: u64, device: Option<Nanos>, lap: Option<SpanId>) {
         self.count += 1;
-        self.total += span.duration.0;
-        self.own += own;
+        self.total = self.total.saturating_add(span.duration.0);
+        self.own = self.own.saturating_add(own);
         self.open += u64::from(span.is_open);
         self.first = self.first.min(span.start);
         if let Some(device) = device {
-            *self.device.get_or_insert(0) += device.0;
+            self.device = Some(total([self.device.unwrap_or(0), device.0]));
         }
         match lap {
-            Some(lap) => *self.by_lap.entry(lap).or_default() += span.duration.0,
+            Some(lap) => {
+                let time = self.by_lap.entry(lap).or_default();
+                *time = time.saturating_add(span.duration.0);
+            }
             None => self.by_call.push(span.duration.0),
         }
     }

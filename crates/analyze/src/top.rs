@@ -13,6 +13,7 @@ use crate::{
     devices::{Devices, devices},
     fleet::{Figure, Unit},
     group::Group,
+    intervals::total,
     overview::{Overview, overview},
 };
 
@@ -162,8 +163,8 @@ pub fn top(trace: &Trace) -> Top {
     if launched.has_work {
         rows.take_device_times(&launched);
     }
-    let host: u64 = rows.rows.iter().filter(|row| !row.kind.is_on_device()).map(|row| row.own).sum();
-    let stages: u64 = rows.rows.iter().filter(|row| row.kind.is_on_device()).map(|row| row.own).sum();
+    let host = total(rows.rows.iter().filter(|row| !row.kind.is_on_device()).map(|row| row.own));
+    let stages = total(rows.rows.iter().filter(|row| row.kind.is_on_device()).map(|row| row.own));
     let device = if launched.has_work { launched.busy } else { stages };
     let groups = groups(&rows, &launched, host, device);
     let operation = |(at, row): (usize, Row)| {
@@ -253,8 +254,8 @@ fn work_of_devices(trace: &Trace, devices: &Devices) -> Option<Vec<bool>> {
 
 impl Row {
     fn add(&mut self, duration: u64, own: u64, total: u64) {
-        self.own += own;
-        self.total += total;
+        self.own = self.own.saturating_add(own);
+        self.total = self.total.saturating_add(total);
         self.durations.push(duration);
     }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use laptime_analyze::{By, Dividing, EntryKind, accounts, gaps, overlap, stages, syncs, top, waterfall};
+use laptime_analyze::{By, Dividing, EntryKind, accounts, gaps, laps, overlap, stages, syncs, top, waterfall};
 use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, activity::category};
 use proptest::prelude::*;
 
@@ -83,6 +83,7 @@ proptest! {
         for lap in [None, Some("token")] {
             let _ = gaps(&trace, lap, 5);
             let _ = syncs(&trace, lap);
+            let _ = laps(&trace, lap);
         }
         for by in [By::Kernel, By::Group, By::Operation, By::Stage] {
             if let Ok(found) = accounts(&trace, &Dividing { by, ..Dividing::default() }) {
