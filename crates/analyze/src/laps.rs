@@ -73,6 +73,8 @@ pub struct Laps {
     pub begin: u64,
     /// How many devices the trace has.
     pub devices: usize,
+    /// The work of devices is stages between two marks of a stream, idle time inside them included.
+    pub is_stages: bool,
     /// The trace as a whole.
     pub overview: Overview,
 }
@@ -133,9 +135,10 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
     let trend = trend(&lengths[cold..], figures.length.median);
     let (name, source, others) = (unit.name, unit.source, unit.others);
     let begin = trace.bounds().map_or(0, |(first, _)| first.0);
+    let is_stages = devices.devices.iter().any(|device| device.is_stages);
     let devices = devices.devices.len();
     let overview = overview(trace);
-    Ok(Laps { name, source, others, laps, cold, figures, limit, slow, trend, begin, devices, overview })
+    Ok(Laps { name, source, others, laps, cold, figures, limit, slow, trend, begin, devices, is_stages, overview })
 }
 
 /// What is longer is slow.

@@ -203,7 +203,7 @@ mod tests {
         let mean =
             "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>, 4> >";
         assert_eq!(short(mean, 60), "MeanOps in reduce_kernel");
-        assert_eq!(short(mean, 10), "MeanOps in…");
+        assert_eq!(short(mean, 11), "MeanOps in…");
     }
 
     #[test]

@@ -109,6 +109,9 @@ fn add_notes(table: &mut Table, answer: &Laps) {
     if answer.devices > 1 {
         table.note(format!("Busy is a lap's time in which any of {} devices worked.", answer.devices));
     }
+    if answer.is_stages {
+        table.note("Busy is the time of stages on a stream, pauses inside them included: no kernels were recorded.");
+    }
     if !answer.others.is_empty() {
         let others: Vec<String> = answer.others.iter().map(|(name, count)| format!("`{name}` ({count})")).collect();
         table.note(format!("`--lap NAME` asks for another unit: {}.", others.join(", ")));
