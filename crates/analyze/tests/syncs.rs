@@ -1,5 +1,7 @@
 //! Waits of hand-made traces, with known answers.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use laptime_analyze::{Budget, Judged, NoLaps, Spent, Syncs, WaitKind, syncs};
 use laptime_trace::{LAP, Nanos, SYNC, SpanEntry, TraceBuilder, TrackId, activity::category};
 use proptest::prelude::*;
