@@ -1,5 +1,7 @@
 //! Waits of hand-made traces, with known answers.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use laptime_analyze::{Budget, Judged, NoLaps, Spent, Syncs, WaitKind, syncs};
 use laptime_trace::{LAP, Nanos, SYNC, SpanEntry, TraceBuilder, TrackId, activity::category};
 use proptest::prelude::*;
@@ -346,8 +348,11 @@ fn judged(answer: &Syncs, budget: &str, allow: &[&str]) -> Judged {
     answer.judge(budget.parse::<Budget>().unwrap(), &allow).unwrap()
 }
 
+/// Laps or calls with what was spent in them.
+type Named = Vec<(String, Spent)>;
+
 /// What is over, and what causes it.
-fn over(judged: &Judged, answer: &Syncs) -> (Vec<(String, Spent)>, Vec<(String, Spent)>) {
+fn over(judged: &Judged, answer: &Syncs) -> (Named, Named) {
     let over = judged.over.iter().map(|over| (over.lap.clone().unwrap_or_default(), over.spent)).collect();
     let causes = judged.causes.iter().map(|(group, spent)| (answer.groups[*group].call.clone(), *spent)).collect();
     (over, causes)
