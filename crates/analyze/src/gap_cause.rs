@@ -95,7 +95,6 @@ impl Cause {
 }
 
 /// The gaps of a device in order: exactly what its work leaves free of its window.
-#[allow(dead_code, reason = "asked by other questions")]
 pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Vec<Gap> {
     judged_gaps(trace, devices, device).0
 }

@@ -286,7 +286,7 @@ fn groups(rows: &Rows, launched: &Launched, host: u64, device: u64) -> Vec<Group
         let of_group = |on_device: bool| {
             let of_side =
                 rows.rows.iter().filter(move |row| row.group == group && row.kind.is_on_device() == on_device);
-            of_side.fold((0, 0), |(time, count), row| (time + row.own, count + row.durations.len() as u64))
+            of_side.fold((0, 0), |(time, count), row| (total([time, row.own]), count + row.durations.len() as u64))
         };
         let ((mut on_device, device_count), (on_host, host_count)) = (of_group(true), of_group(false));
         if launched.has_work {

@@ -5,7 +5,7 @@ use laptime_analyze::{
 };
 
 use super::overview;
-use crate::{Cell, Column, Table, layout::single, visible::shorten};
+use crate::{Cell, Column, Table, kernel_name::short, layout::single};
 
 /// Names of what the host did that are shown; the rest is summed up.
 const NAMED: usize = 6;
@@ -83,7 +83,7 @@ fn add_host(table: &mut Table, device: &DeviceGaps, depth: usize) {
         ]
     };
     for did in device.host.iter().take(NAMED) {
-        table.push(row(shorten(doing(did), NAME_WIDTH).into_owned(), doing(did), did.time.0, Some(did.count)));
+        table.push(row(short(doing(did), NAME_WIDTH).into_owned(), doing(did), did.time.0, Some(did.count)));
     }
     let rest = device.host.get(NAMED..).unwrap_or(&[]);
     if !rest.is_empty() {
@@ -133,7 +133,7 @@ pub fn gap_list(answer: &Gaps) -> Table {
 }
 
 fn gap_row(device: &DeviceGaps, gap: &LongGap) -> Vec<Cell> {
-    let short = |name: Option<&str>| Cell::from(name.map(|name| Cell::text(shorten(name, NAME_WIDTH))));
+    let short = |name: Option<&str>| Cell::from(name.map(|name| Cell::text(short(name, NAME_WIDTH))));
     let whole = |name: Option<&str>| Cell::from(name.map(Cell::text));
     vec![
         Cell::text(device.name.clone()),
@@ -286,7 +286,7 @@ fn verdict(device: &DeviceGaps, is_one_of_many: bool) -> String {
     }
     if let Some(most) = verdict.most.as_ref().filter(|most| most.name.is_some()) {
         let share = single(&Cell::Share(most.share));
-        told += &format!(", {share} of that lateness in `{}`", shorten(doing(most), NAME_WIDTH));
+        told += &format!(", {share} of that lateness in `{}`", short(doing(most), NAME_WIDTH));
     }
     format!("{told}. Next: {}.", verdict.kind.next())
 }

@@ -42,7 +42,7 @@ fn row(step: &Step, answer: &Waterfall, reached: f64) -> Vec<Cell> {
     let time = |time: Option<f64>| Cell::from(time.map(nanos));
     let kind = if is_rest(step) { Cell::Empty } else { Cell::text(step.kind.word()) };
     vec![
-        Cell::text(step.name.clone()),
+        Cell::name(step.name.clone()),
         kind,
         time(step.times[0]),
         time(step.times[1]),
