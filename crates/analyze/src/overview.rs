@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use laptime_trace::{Nanos, SYNC, Trace, TrackId, TrackKind};
+use laptime_trace::{Activity, Nanos, SYNC, SpanId, Trace, TrackId, TrackKind};
 
 use crate::{
     check::check,
@@ -66,17 +66,19 @@ pub fn overview_with(trace: &Trace, devices: &Devices) -> Overview {
         open: trace.spans().filter(|span| span.is_open).count() as u64,
         lost: trace.lost,
         clock_uncertainty: trace.clock_uncertainty,
-        waits: waits(trace),
+        waits: waits(trace, &devices.activities),
         warnings: trace.warnings.clone(),
         findings: check(trace, devices),
     }
 }
 
-fn waits(trace: &Trace) -> Option<Waits> {
+/// Counts waits; one inside another is part of it.
+fn waits(trace: &Trace, activities: &[Activity]) -> Option<Waits> {
     let mut count = trace.marks().filter(|mark| mark.category == SYNC).count() as u64;
     let mut by_track: HashMap<TrackId, Vec<(u64, u64)>> = HashMap::new();
-    for span in trace.spans().filter(|span| span.category == SYNC && !is_on_device(trace, span)) {
-        count += 1;
+    let is_wait = |id: SpanId| activities[id.index()] == Activity::Wait;
+    for span in trace.spans().filter(|span| is_wait(span.id) && !is_on_device(trace, span)) {
+        count += u64::from(!trace.ancestors(span).any(is_wait));
         by_track.entry(span.track).or_default().push((span.start.0, span.end().0));
     }
     let time = total(by_track.values_mut().map(|stretches| union_length(stretches).0));

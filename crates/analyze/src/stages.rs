@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use laptime_stats::Sorted;
-use laptime_trace::{DEEPEST, LAP, NameId, Nanos, SYNC, Span, SpanId, Trace};
+use laptime_trace::{DEEPEST, LAP, NameId, Nanos, Span, SpanId, Trace};
 
 use crate::{
     device_time::{device_time, is_on_device},
@@ -169,7 +169,7 @@ impl Tree<'_> {
                 depth,
                 name,
                 is_lap: span.category == LAP,
-                is_wait: span.category == SYNC,
+                is_wait: span.is_wait(),
                 on_device,
                 first: span.start,
                 count: 0,
