@@ -22,7 +22,11 @@ pub fn no_laps(reason: &NoLaps) -> anyhow::Error {
             let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
             Hinted::wrap(anyhow::anyhow!("nothing in the trace is named `{name}`"), near + &repeating(known))
         }
-        NoLaps::NothingRepeats => Hinted::wrap(anyhow::anyhow!("nothing repeats in the trace"), repeating(&[])),
+        NoLaps::NothingRepeats => Hinted::wrap(
+            anyhow::anyhow!("nothing in the trace repeats that could be a lap"),
+            "name the unit with `--lap NAME`, as `laptime stages` shows names; to record one, mark it: `lap!` in Rust, \
+             `profiler.step()` or `record_function` in PyTorch, an NVTX range",
+        ),
     }
 }
 

@@ -3,9 +3,10 @@
 use std::{io::Write, path::Path};
 
 use clap::ValueEnum;
-use laptime_analyze::{Accounts, By, Dividing, NoAccount, NoLaps};
+use laptime_analyze::{Accounts, By, Dividing, NoAccount};
 
 use crate::{
+    absent,
     cli::Status,
     failure::Hinted,
     output::{OutputArgs, warn_of_loss},
@@ -111,17 +112,6 @@ fn told(path: &Path, why: NoAccount) -> anyhow::Error {
             let known: Vec<String> = known.iter().map(ToString::to_string).collect();
             Hinted::wrap(anyhow::anyhow!("`{path}` has no such device"), format!("it has {}", known.join(", ")))
         }
-        NoAccount::NoLaps(NoLaps::NoSuchName { name, known }) => {
-            let known: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({count} times)")).collect();
-            let hint = if known.is_empty() {
-                "nothing in it repeats".to_owned()
-            } else {
-                format!("it has {}", known.join(", "))
-            };
-            Hinted::wrap(anyhow::anyhow!("`{path}` has no laps named `{name}`"), hint)
-        }
-        NoAccount::NoLaps(NoLaps::NothingRepeats) => {
-            Hinted::wrap(anyhow::anyhow!("nothing in `{path}` repeats"), "leave `--lap` out to compare all of it")
-        }
+        NoAccount::NoLaps(reason) => absent::no_laps(&reason).context(format!("cannot compare laps of `{path}`")),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
-use laptime_analyze::{Gaps, NoGaps, NoLaps};
+use laptime_analyze::{Gaps, NoGaps};
 use laptime_report::tables;
 use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
 use crate::{
+    absent,
     cli::Status,
-    failure::Hinted,
     output::{OutputArgs, warn_of_loss},
 };
 
@@ -62,23 +62,7 @@ fn rows(args: &Args, trace: &Trace) -> anyhow::Result<Vec<Row>> {
 
 fn gaps(args: &Args, trace: &Trace) -> anyhow::Result<Gaps> {
     laptime_analyze::gaps(trace, args.lap.as_deref(), args.each.unwrap_or(0)).map_err(|error| match error {
-        NoGaps::NoDevices => Hinted::wrap(
-            anyhow::anyhow!("the trace has no work of a device"),
-            "record it: `torch.profiler` with `ProfilerActivity.CUDA`, `nsys profile`, or stages `on` a lane with a \
-             device clock",
-        ),
-        NoGaps::NoLaps(error) => no_laps(error),
+        NoGaps::NoDevices => absent::no_device_work("gaps"),
+        NoGaps::NoLaps(reason) => absent::no_laps(&reason),
     })
-}
-
-fn no_laps(error: NoLaps) -> anyhow::Error {
-    let NoLaps::NoSuchName { name, known } = error else {
-        return Hinted::wrap(anyhow::anyhow!("nothing in the trace repeats"), "name a span with `--lap`");
-    };
-    let known: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({count} times)")).collect();
-    let hint = match known.as_slice() {
-        [] => "no span of the host repeats; leave `--lap` out".to_owned(),
-        known => format!("these repeat: {}", known.join(", ")),
-    };
-    Hinted::wrap(anyhow::anyhow!("no span is called `{name}`"), hint)
 }

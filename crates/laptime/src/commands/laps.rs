@@ -2,14 +2,13 @@
 
 use std::io::Write;
 
-use laptime_analyze::{Laps, NoLaps};
+use laptime_analyze::Laps;
 use laptime_report::tables;
 
 use crate::{
+    absent,
     cli::Status,
     commands::fleet::{self, TracesArgs},
-    failure::Hinted,
-    near::nearest,
     output::{OutputArgs, warn_of_loss},
 };
 
@@ -42,34 +41,15 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let lap = args.lap.as_deref();
     let Some(path) = args.traces.single() else {
         let rows = |trace: &_| {
-            let answer = laptime_analyze::laps(trace, lap).map_err(no_laps)?;
+            let answer = laptime_analyze::laps(trace, lap).map_err(|reason| absent::no_laps(&reason))?;
             Ok(vec![fleet::Row { device: None, values: answer.values() }])
         };
         return fleet::run("laps", &args.traces, &args.output, &Laps::FIGURES, rows, out);
     };
     let trace = args.output.read_trace(path)?;
     warn_of_loss(&trace, &args.output);
-    let answer = laptime_analyze::laps(&trace, lap).map_err(no_laps)?;
+    let answer = laptime_analyze::laps(&trace, lap).map_err(|reason| absent::no_laps(&reason))?;
     let table = if args.each { tables::each_lap(&answer) } else { tables::laps(&answer) };
     args.output.write(&table, out)?;
     Ok(Status::Done)
-}
-
-/// Tells why there are no laps, and what to do about it.
-pub fn no_laps(reason: NoLaps) -> anyhow::Error {
-    match reason {
-        NoLaps::NoSuchName { name, known } => {
-            let near = nearest(&name, known.iter().map(|(name, _)| name.as_str()));
-            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            let known: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({count})")).collect();
-            let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-            let error = anyhow::anyhow!("nothing in the trace is named `{name}`");
-            Hinted::wrap(error, format!("{near}what repeats: {known}"))
-        }
-        NoLaps::NothingRepeats => {
-            let hint = "name the unit with `--lap NAME`, as `laptime stages` shows names; to record one, mark it: `lap!` \
-                        in Rust, `profiler.step()` or `record_function` in PyTorch, an NVTX range";
-            Hinted::wrap(anyhow::anyhow!("nothing in the trace repeats that could be a lap"), hint)
-        }
-    }
 }

@@ -74,6 +74,8 @@ fn a_trace_beside_a_run_and_flags_of_the_other_kind_are_refused() {
     assert!(refused(&["compare", "a.json", "results.jsonl"]).contains("is a trace and"));
     assert!(refused(&["compare", "a.json", "a.json", "--anyway"]).contains("`--anyway` is for runs"));
     assert!(refused(&["compare", "x.jsonl", "y.jsonl", "--by", "group"]).contains("`--by` is for traces"));
-    assert!(refused(&["compare", "a.json", "a.json", "--lap", "token"]).contains("no laps named `token`"));
+    assert!(
+        refused(&["compare", "a.json", "a.json", "--lap", "token"]).contains("nothing in the trace is named `token`")
+    );
     assert!(refused(&["compare", "a.json", "a.json", "--device", "3"]).contains("no such device"));
 }
