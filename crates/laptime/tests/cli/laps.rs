@@ -61,7 +61,7 @@ fn a_unit_is_asked_for_by_its_name() {
     assert!(said.contains("A lap is one turn of `forward`, as asked for."), "{said}");
     let error = place.laptime(["laps", "tokens.pftrace", "--lap", "decoed"]).failed();
     assert!(error.contains("nothing in the trace is named `decoed`"), "{error}");
-    assert!(said.contains("did you mean `decode`?") && said.contains("`decode` (24 times)"), "{said}");
+    assert!(error.contains("did you mean `decode`?") && error.contains("`decode` (24 times)"), "{error}");
 }
 
 #[test]
