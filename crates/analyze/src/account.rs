@@ -1,12 +1,14 @@
 //! Where every moment of a trace went: to one thing each, so that the entries add up to the whole.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use laptime_stats::Sorted;
 use laptime_trace::{Activity, SpanId, Trace, TrackId, TrackKind};
 
 use crate::{
+    check::check,
     devices::{DeviceWork, Devices, Work, WorkKind, devices},
+    finding::Finding,
     gap_cause::device_gaps,
     group::Group,
     host::Host,
@@ -47,6 +49,8 @@ pub struct Accounts {
     pub whole: Account,
     /// Devices beside the one that was divided.
     pub other_devices: usize,
+    /// What cannot be in the trace.
+    pub findings: Vec<Finding>,
 }
 
 /// A stretch of time, divided.
@@ -69,6 +73,9 @@ pub struct LapsHeld {
     pub unit: String,
     /// How often.
     pub count: u64,
+    /// How many turns the stretch is long: it ends where the last lap begins, so that each lap counts with what comes
+    /// after it.
+    pub turns: u64,
     /// The median lap, in nanoseconds.
     pub median: f64,
     /// The kernels of a lap, where it was found as a sequence of them.
@@ -153,7 +160,7 @@ pub fn accounts(trace: &Trace, how: &Dividing) -> Result<Accounts, NoAccount> {
         Err(_) => None,
     };
     if devices.devices.is_empty() {
-        return on_thread(trace, &devices.activities, unit.as_ref()).ok_or(NoAccount::Empty);
+        return on_thread(trace, &devices, unit.as_ref()).ok_or(NoAccount::Empty);
     }
     let device = match how.device {
         None => devices.devices.first(),
@@ -197,28 +204,33 @@ fn on_device(
     let pieces = pieces(trace, devices, device, by);
     let of = Owner::Device(device.name.clone());
     let of_laps = unit.and_then(|unit| {
-        let stretch = stretch_of_laps(trace, device, unit)?;
-        Some(account(&pieces, stretch, of.clone(), Some(held(unit))))
+        let (stretch, turns) = stretch_of_laps(trace, device, unit)?;
+        Some(account(&pieces, stretch, of.clone(), Some(held(unit, turns))))
     });
     let whole = account(&pieces, window, of.clone(), None);
-    Some(Accounts { of_laps, whole, other_devices: devices.devices.len() - 1 })
+    Some(Accounts { of_laps, whole, other_devices: devices.devices.len() - 1, findings: check(trace, devices) })
 }
 
-fn held(unit: &LapUnit) -> LapsHeld {
+fn held(unit: &LapUnit, turns: u64) -> LapsHeld {
     let lengths = unit.laps.iter().map(|lap| lap.end - lap.start).collect();
     let median = Sorted::<u64>::from_unsorted(lengths).median().unwrap_or(0.0);
-    LapsHeld { unit: unit.name.clone(), count: unit.laps.len() as u64, median, kernels: unit.kernels }
+    LapsHeld { unit: unit.name.clone(), count: unit.laps.len() as u64, turns, median, kernels: unit.kernels }
 }
 
-/// From the first work of the first lap to the last work of the last: a device runs behind the host.
-fn stretch_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option<(u64, u64)> {
-    let of_laps = device.work.iter().filter(|work| unit.of_work(trace, work.start, work.launch).is_some());
-    let (mut first, mut last) = (u64::MAX, 0);
-    for work in of_laps {
-        first = first.min(work.start);
-        last = last.max(work.end);
+/// From the first work of the first lap to the first work of the last, and the laps between: a device runs behind the
+/// host. A single lap ends with its last work.
+fn stretch_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option<((u64, u64), u64)> {
+    let mut begins: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut reached = 0;
+    for work in &device.work {
+        if let Some(lap) = unit.of_work(trace, work.start, work.launch) {
+            begins.entry(lap).or_insert(work.start);
+            reached = reached.max(work.end);
+        }
     }
-    (first < last).then_some((first, last))
+    let ((first, &from), (last, &begin)) = (begins.first_key_value()?, begins.last_key_value()?);
+    let (to, turns) = if first == last { (reached, 1) } else { (begin, (last - first) as u64) };
+    (from < to).then_some(((from, to), turns))
 }
 
 /// A stretch of time that goes to one thing.
@@ -326,7 +338,8 @@ fn around<'a>(
 }
 
 /// Divides the time of the thread that laps lie on, or that is busiest.
-fn on_thread(trace: &Trace, activities: &[Activity], unit: Option<&LapUnit>) -> Option<Accounts> {
+fn on_thread(trace: &Trace, devices: &Devices, unit: Option<&LapUnit>) -> Option<Accounts> {
+    let activities = &devices.activities;
     let of_laps = unit.and_then(|unit| Some(trace.span(unit.laps.first()?.span?).track));
     let track = of_laps.or_else(|| busiest_thread(trace))?;
     let first = trace.spans_on(track).map(|span| span.start.0).min()?;
@@ -338,8 +351,14 @@ fn on_thread(trace: &Trace, activities: &[Activity], unit: Option<&LapUnit>) -> 
         let pieces: Vec<Piece<'_>> = parts.into_iter().map(|entry| thread_piece(trace, activities, entry)).collect();
         account(&pieces, (from, to), of.clone(), laps)
     };
-    let of_laps = unit.and_then(|unit| Some(divide(unit.laps.first()?.start, unit.laps.last()?.end, Some(held(unit)))));
-    Some(Accounts { of_laps, whole: divide(first, last, None), other_devices: 0 })
+    let of_laps = unit.and_then(|unit| {
+        let (first, last) = (unit.laps.first()?, unit.laps.last()?);
+        let turns = unit.laps.len() as u64 - 1;
+        let (to, turns) = if turns == 0 { (last.end, 1) } else { (last.start, turns) };
+        Some(divide(first.start, to, Some(held(unit, turns))))
+    });
+    let whole = divide(first, last, None);
+    Some(Accounts { of_laps, whole, other_devices: 0, findings: check(trace, devices) })
 }
 
 fn thread_piece<'a>(
@@ -439,11 +458,14 @@ mod tests {
         }
         let accounts = accounts(&builder.build().unwrap(), &Dividing::default()).unwrap();
         let of_laps = accounts.of_laps.unwrap();
-        assert_eq!(of_laps.laps, Some(LapsHeld { unit: "token".to_owned(), count: 4, median: 9.0, kernels: None }));
-        assert_eq!(of_laps.total, 190);
+        assert_eq!(
+            of_laps.laps,
+            Some(LapsHeld { unit: "token".to_owned(), count: 4, turns: 3, median: 9.0, kernels: None })
+        );
+        assert_eq!(of_laps.total, 150);
         assert_eq!(
             of_laps.entries.iter().map(|entry| (entry.time, entry.count)).collect::<Vec<_>>(),
-            [(160, 4), (30, 3)]
+            [(120, 3), (30, 3)]
         );
         assert_eq!(accounts.whole.total, 290);
     }

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::account::{Account, Accounts, EntryKind, LapsHeld, Owner};
+use crate::{
+    account::{Account, Accounts, EntryKind, LapsHeld, Owner},
+    finding::Finding,
+};
 
 /// The difference between two traces.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,12 +24,14 @@ pub struct Waterfall {
     pub kinds: Vec<(EntryKind, f64)>,
     /// Devices of each trace that were not compared.
     pub other_devices: [usize; 2],
+    /// What cannot be in each trace.
+    pub findings: [Vec<Finding>; 2],
 }
 
 /// What the times of a comparison are of.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Per {
-    /// One lap, on average from the first to the last.
+    /// One lap with what comes after it, on average from the beginning of the first to that of the last.
     Lap([LapsHeld; 2]),
     /// All of each trace; the laps that each one has, if any, do not match.
     Trace([Option<LapsHeld>; 2]),
@@ -100,7 +105,7 @@ pub fn waterfall(a: &Accounts, b: &Accounts) -> Waterfall {
         (_, _, laps_a, laps_b) => ([&a.whole, &b.whole], Per::Trace([laps_a, laps_b])),
     };
     let turns = match &per {
-        Per::Lap(held) => held.each_ref().map(|held| held.count.max(1) as f64),
+        Per::Lap(held) => held.each_ref().map(|held| held.turns.max(1) as f64),
         Per::Trace(_) => [1.0, 1.0],
     };
     let steps = steps(sides, turns);
@@ -112,6 +117,7 @@ pub fn waterfall(a: &Accounts, b: &Accounts) -> Waterfall {
         steps,
         merged: 0,
         other_devices: [a.other_devices, b.other_devices],
+        findings: [a.findings.clone(), b.findings.clone()],
     }
 }
 
@@ -170,14 +176,20 @@ mod tests {
             count,
         };
         let entries: Vec<Entry> = entries.iter().map(entry).collect();
-        let laps = laps.map(|(unit, count)| LapsHeld { unit: unit.to_owned(), count, median: 5.0, kernels: None });
+        let laps = laps.map(|(unit, count)| LapsHeld {
+            unit: unit.to_owned(),
+            count,
+            turns: count,
+            median: 5.0,
+            kernels: None,
+        });
         let total = entries.iter().map(|entry| entry.time).sum();
         Account { of: Owner::Device("device 0".to_owned()), laps, total, entries }
     }
 
     fn accounts(laps: Option<(&str, u64)>, entries: &[(EntryKind, &str, u64, u64)]) -> Accounts {
         let of_laps = laps.map(|laps| account(Some(laps), entries));
-        Accounts { of_laps, whole: account(None, entries), other_devices: 0 }
+        Accounts { of_laps, whole: account(None, entries), other_devices: 0, findings: Vec::new() }
     }
 
     #[test]
@@ -217,7 +229,7 @@ mod tests {
 
     #[test]
     fn sequences_of_kernels_may_differ_by_half_in_length() {
-        let held = |kernels| LapsHeld { unit: String::new(), count: 3, median: 5.0, kernels: Some(kernels) };
+        let held = |kernels| LapsHeld { unit: String::new(), count: 3, turns: 2, median: 5.0, kernels: Some(kernels) };
         assert!(are_alike(&held(30), &held(45)) && are_alike(&held(45), &held(30)));
         assert!(!are_alike(&held(30), &held(46)));
         assert!(!are_alike(&held(30), &LapsHeld { kernels: None, ..held(30) }));

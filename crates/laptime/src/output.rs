@@ -91,7 +91,11 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 pub fn write_to_screen(table: &Table, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
     let style = TextStyle { width: screen_width(), colour: colour && io::stdout().is_terminal() };
-    laptime_report::write(table, format, style, out).and_then(|()| out.flush()).context("cannot write the answer")
+    match laptime_report::write(table, format, style, out).and_then(|()| out.flush()) {
+        // Whoever reads it has seen enough; what the answer means for the exit status stays.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done.context("cannot write the answer"),
+    }
 }
 
 fn screen_width() -> usize {

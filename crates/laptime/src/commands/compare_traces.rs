@@ -3,7 +3,7 @@
 use std::{io::Write, path::Path};
 
 use clap::ValueEnum;
-use laptime_analyze::{Accounts, By, Dividing, NoAccount};
+use laptime_analyze::{Accounts, By, Dividing, NoAccount, Owner};
 
 use crate::{
     absent,
@@ -89,10 +89,25 @@ pub fn run(
     let how = args.dividing();
     let a = divided(paths[0], &how, output)?;
     let b = divided(paths[1], &how, output)?;
+    check_owners(paths, [&a, &b])?;
     let answer = laptime_analyze::waterfall(&a, &b).shortened(args.most.unwrap_or(STEPS));
     output.write(&laptime_report::tables::waterfall(&answer), out)?;
     let is_slower = threshold.is_some_and(|threshold| answer.share().is_some_and(|share| share > threshold));
     Ok(if is_slower { Status::BadNews } else { Status::Done })
+}
+
+/// The time of a device and that of a thread are not the same thing.
+fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<()> {
+    let has_device = accounts.map(|accounts| matches!(accounts.whole.of, Owner::Device(_)));
+    if has_device[0] == has_device[1] {
+        return Ok(());
+    }
+    let [with, without] = if has_device[0] { paths } else { [paths[1], paths[0]] };
+    let error = anyhow::anyhow!("`{}` shows a device at work and `{}` shows none", with.display(), without.display());
+    Err(Hinted::wrap(
+        error,
+        "record both in the same way; torch.profiler needs `ProfilerActivity.CUDA` to see the device",
+    ))
 }
 
 fn divided(path: &Path, how: &Dividing, output: &OutputArgs) -> anyhow::Result<Accounts> {

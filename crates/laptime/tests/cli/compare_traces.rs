@@ -4,10 +4,14 @@ use crate::common::{Place, assert_golden};
 
 /// Six steps of torch.profiler: a product of so many microseconds and a norm, with or without a wait after each step.
 fn write(place: &Place, name: &str, product_us: u64, waits: bool) {
+    write_steps(place, name, product_us, waits, 6);
+}
+
+fn write_steps(place: &Place, name: &str, product_us: u64, waits: bool, steps: u64) {
     let mut events = Vec::new();
     let mut call = 0;
     let mut at = 0;
-    for step in 0..6 {
+    for step in 0..steps {
         let start = at;
         for (kernel, length) in [("sm90_xmma_gemm_bf16", product_us), ("rms_norm_kernel", 40)] {
             call += 1;
@@ -47,7 +51,8 @@ fn the_steps_of_the_difference_add_up_to_it() {
     let changes: Vec<f64> =
         answer["steps"].as_array().unwrap().iter().map(|step| step["change_ms"].as_f64().unwrap()).collect();
     let (total, steps) = changes.split_last().unwrap();
-    assert!((steps.iter().sum::<f64>() - total).abs() < 1e-5, "{changes:?}");
+    let nanos = |change: &f64| (change * 1e6).round() as i64;
+    assert_eq!(steps.iter().map(nanos).sum::<i64>(), nanos(total), "{changes:?}");
     assert!(*total < -0.05, "{total}");
 }
 
@@ -78,4 +83,38 @@ fn a_trace_beside_a_run_and_flags_of_the_other_kind_are_refused() {
         refused(&["compare", "a.json", "a.json", "--lap", "token"]).contains("nothing in the trace is named `token`")
     );
     assert!(refused(&["compare", "a.json", "a.json", "--device", "3"]).contains("no such device"));
+}
+
+#[test]
+fn a_trace_with_more_laps_of_the_same_is_the_same() {
+    let place = Place::new();
+    write_steps(&place, "few.json", 500, true, 2);
+    write_steps(&place, "many.json", 500, true, 40);
+    let said = place.laptime(["compare", "few.json", "many.json", "--threshold", "0.1%", "--format", "json"]);
+    let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let total = answer["steps"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((said.status, total["change_ms"].as_f64()), (Some(0), Some(0.0)), "{total}");
+}
+
+#[test]
+fn a_trace_that_shows_no_device_is_not_set_against_one_that_does() {
+    let place = Place::new();
+    write(&place, "with.json", 500, false);
+    let host = r#"[{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":0,"dur":5}]"#;
+    std::fs::write(place.path("without.json"), host).unwrap();
+    let said = place.laptime(["compare", "with.json", "without.json"]);
+    assert_eq!(said.status, Some(2));
+    assert!(said.err.contains("`with.json` shows a device at work and `without.json` shows none"), "{}", said.err);
+}
+
+#[test]
+fn bad_news_is_told_by_the_exit_status_though_nobody_reads_the_answer() {
+    let place = Place::new();
+    write(&place, "a.json", 500, false);
+    write(&place, "b.json", 600, false);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = place.command();
+    command.args(["compare", "a.json", "b.json", "--threshold", "5%"]).stdout(writer);
+    assert_eq!(command.output().unwrap().status.code(), Some(1));
 }

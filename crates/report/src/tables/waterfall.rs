@@ -30,15 +30,18 @@ pub fn waterfall(answer: &Waterfall) -> Table {
     );
     let mut reached = answer.totals[0];
     for step in &answer.steps {
+        let before = reached;
         reached += step.change();
-        table.push(row(step, answer, reached));
+        // The difference of rounded sums: so the steps add up to the last nanosecond.
+        let change = reached.round() as i64 - before.round() as i64;
+        table.push(row(step, answer, change, reached));
     }
     table.push(total(answer));
     add_facts(&mut table, answer);
     table
 }
 
-fn row(step: &Step, answer: &Waterfall, reached: f64) -> Vec<Cell> {
+fn row(step: &Step, answer: &Waterfall, change: i64, reached: f64) -> Vec<Cell> {
     let time = |time: Option<f64>| Cell::from(time.map(nanos));
     let kind = if is_rest(step) { Cell::Empty } else { Cell::text(step.kind.word()) };
     vec![
@@ -46,7 +49,7 @@ fn row(step: &Step, answer: &Waterfall, reached: f64) -> Vec<Cell> {
         kind,
         time(step.times[0]),
         time(step.times[1]),
-        shift(step.change()),
+        Cell::Shift(change),
         Cell::Change(step.change() / answer.totals[0]),
         nanos(reached),
         count(step.times[0], step.counts[0]),
@@ -69,7 +72,7 @@ fn total(answer: &Waterfall) -> Vec<Cell> {
         Cell::Empty,
         nanos(answer.totals[0]),
         nanos(answer.totals[1]),
-        shift(answer.change()),
+        Cell::Shift(answer.totals[1].round() as i64 - answer.totals[0].round() as i64),
         answer.share().map(Cell::Change).into(),
         nanos(answer.totals[1]),
         Cell::Empty,
@@ -106,6 +109,7 @@ fn add_facts(table: &mut Table, answer: &Waterfall) {
     }
     table.note(times(&answer.per));
     add_devices(table, answer);
+    add_findings(table, answer);
     table.note("One recording a side says what differs, not whether it would again: `laptime compare` of two runs decides that.");
 }
 
@@ -155,7 +159,7 @@ fn times(per: &Per) -> String {
     match per {
         Per::Lap([a, _]) => {
             format!(
-                "Times are of one lap of `{}`, on average from the first lap to the last; each moment counts once.",
+                "Times are of one lap of `{}`, with what comes after it, on average from the beginning of the first lap to that of the last; each moment counts once.",
                 a.unit
             )
         }
@@ -176,5 +180,14 @@ fn add_devices(table: &mut Table, answer: &Waterfall) {
     if more > 0 {
         let devices = if more == 1 { "1 more device is" } else { &format!("{more} more devices are") };
         table.note(format!("{devices} not shown; `--device N` chooses one."));
+    }
+}
+
+fn add_findings(table: &mut Table, answer: &Waterfall) {
+    for (side, findings) in ["a", "b"].into_iter().zip(&answer.findings) {
+        for finding in findings {
+            table.note(format!("Check of {side}: {finding}"));
+            table.machine_fact(format!("{side}_finding_{}", finding.rule), Cell::text(finding.to_string()));
+        }
     }
 }
