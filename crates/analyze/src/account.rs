@@ -482,13 +482,13 @@ mod tests {
             builder.span(main, Nanos(token * 100 + 50), Nanos(20), "read", SYNC);
         }
         let account = accounts(&builder.build().unwrap(), &Dividing::default()).unwrap().of_laps.unwrap();
-        assert_eq!((account.of.clone(), account.total), (Owner::Thread("main".to_owned()), 180));
+        assert_eq!((account.of.clone(), account.total), (Owner::Thread("main".to_owned()), 100));
         assert_eq!(
             shown(&account),
             [
-                ("stage", "attention", 60, 2),
-                ("stage", "token", 60, 2),
-                ("wait", "read", 40, 2),
+                ("stage", "attention", 30, 1),
+                ("stage", "token", 30, 1),
+                ("wait", "read", 20, 1),
                 ("nothing", "nothing recorded", 20, 1),
             ]
         );
