@@ -18,6 +18,7 @@ mod limits;
 mod overhead;
 mod overview;
 mod stages;
+mod timings;
 mod top;
 mod units;
 mod warmup;
@@ -25,10 +26,10 @@ mod warmup;
 pub use self::{
     ab::{Ab, ab},
     by_case::{CaseId, Trouble, TroubleKind},
-    cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, cases},
+    cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
     differences::{Difference, differences},
-    doctor::{Check, Doctor, Level, Patient, doctor},
+    doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
     doubt::Doubt,
     doubts::{Told, doubts},
     figures::Figures,
@@ -36,6 +37,7 @@ pub use self::{
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overview::{Overview, Waits, overview},
     stages::{Per, Stage, Stages, stages},
+    timings::{TimedStage, TimingFigures, Timings, timings},
     top::{Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
 };

@@ -9,11 +9,12 @@ mod overhead;
 mod overview;
 mod peaks;
 mod stages;
+mod timings;
 mod top;
 mod troubles;
 mod warmup;
 
 pub use self::{
     ab::ab, cases::cases, compare::compare, doctor::doctor, overhead::add_overhead, peaks::peaks, stages::stages,
-    top::top, warmup::warmup,
+    timings::timings, top::top, warmup::warmup,
 };
