@@ -23,16 +23,20 @@ pub struct Wanted {
     pub name: &'static str,
     /// Names of the file.
     pub files: &'static [&'static str],
+    /// How the names of files begin that it loads by name, and that the loader finds only if they are loaded.
+    pub beside: &'static [&'static str],
 }
 
 /// The driver.
-pub const DRIVER: Wanted = Wanted { name: "libcuda.so.1", files: &["libcuda.so.1", "libcuda.so"] };
+pub const DRIVER: Wanted = Wanted { name: "libcuda.so.1", files: &["libcuda.so.1", "libcuda.so"], beside: &[] };
 /// The compiler of kernels.
-pub const NVRTC: Wanted = Wanted { name: "libnvrtc.so.13", files: &["libnvrtc.so.13", "libnvrtc.so"] };
+pub const NVRTC: Wanted =
+    Wanted { name: "libnvrtc.so.13", files: &["libnvrtc.so.13", "libnvrtc.so"], beside: &["libnvrtc-builtins.so."] };
 /// Matrix products.
-pub const CUBLAS: Wanted = Wanted { name: "libcublas.so.13", files: &["libcublas.so.13", "libcublas.so"] };
+pub const CUBLAS: Wanted =
+    Wanted { name: "libcublas.so.13", files: &["libcublas.so.13", "libcublas.so"], beside: &["libcublasLt.so.13"] };
 /// Records of what the device did.
-pub const CUPTI: Wanted = Wanted { name: "libcupti.so.13", files: &["libcupti.so.13", "libcupti.so"] };
+pub const CUPTI: Wanted = Wanted { name: "libcupti.so.13", files: &["libcupti.so.13", "libcupti.so"], beside: &[] };
 
 /// Libraries that were found and stay.
 static LOADED: Mutex<BTreeMap<&'static str, &'static Library>> = Mutex::new(BTreeMap::new());
@@ -44,7 +48,7 @@ pub fn load(wanted: Wanted) -> Result<&'static Library, CudaError> {
         return Ok(library);
     }
     let folders = Surroundings::here().folders();
-    let found = candidates(wanted, &folders).find_map(|path| open(&path));
+    let found = candidates(wanted, &folders).find_map(|path| open(wanted, &path));
     let library: &'static Library = Box::leak(Box::new(found.ok_or_else(|| missing(wanted, &folders))?));
     loaded.insert(wanted.name, library);
     Ok(library)
@@ -60,9 +64,20 @@ fn missing(wanted: Wanted, folders: &[PathBuf]) -> CudaError {
     CudaError::Missing { library: wanted.name.to_owned(), searched }
 }
 
-fn open(path: &Path) -> Option<Library> {
+fn open(wanted: Wanted, path: &Path) -> Option<Library> {
+    for companion in companions(wanted, path) {
+        // SAFETY: as below. It stays loaded, so that the loader knows its name.
+        unsafe { Library::new(companion) }.ok().map(std::mem::forget);
+    }
     // SAFETY: the libraries of CUDA may be loaded at any time, and are never unloaded here.
     unsafe { Library::new(path) }.ok()
+}
+
+/// The files beside a library that it will ask for by name.
+fn companions(wanted: Wanted, path: &Path) -> Vec<PathBuf> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let begins = |name: &str| wanted.beside.iter().any(|beside| name.starts_with(beside));
+    folder.map_or(Vec::new(), |folder| entries(folder, begins))
 }
 
 /// The bare names, which a loaded library and `LD_LIBRARY_PATH` answer; then full paths.
@@ -189,8 +204,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_library_asks_for_by_name_is_found_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libother.so"] {
+            fs::write(folder.path().join(file), "").unwrap();
+        }
+        let found = companions(NVRTC, &folder.path().join("libnvrtc.so.13"));
+        assert_eq!(found, [folder.path().join("libnvrtc-builtins.so.13.0")]);
+        assert_eq!(companions(NVRTC, Path::new("libnvrtc.so.13")), [] as [&Path; 0]);
+    }
+
+    #[test]
     fn a_library_that_is_nowhere_is_named() {
-        let nowhere = Wanted { name: "libnowhere.so.1", files: &["libnowhere.so.1"] };
+        let nowhere = Wanted { name: "libnowhere.so.1", files: &["libnowhere.so.1"], beside: &[] };
         let error = load(nowhere).unwrap_err();
         assert_eq!(error.to_string(), "cannot load `libnowhere.so.1`");
         assert!(error.hint().unwrap().starts_with("put the folder of `libnowhere.so.1` on `LD_LIBRARY_PATH`"));
