@@ -66,8 +66,10 @@ fn missing(wanted: Wanted, folders: &[PathBuf]) -> CudaError {
 
 fn open(wanted: Wanted, path: &Path) -> Option<Library> {
     for companion in companions(wanted, path) {
-        // SAFETY: as below. It stays loaded, so that the loader knows its name.
-        unsafe { Library::new(companion) }.ok().map(std::mem::forget);
+        // SAFETY: as below.
+        let loaded = unsafe { Library::new(companion) };
+        // It stays loaded, so that the loader knows its name.
+        std::mem::forget(loaded);
     }
     // SAFETY: the libraries of CUDA may be loaded at any time, and are never unloaded here.
     unsafe { Library::new(path) }.ok()

@@ -6,6 +6,7 @@
 
 mod blas;
 mod clock;
+mod cupti;
 mod graphs;
 mod kernels;
 mod machine;
@@ -86,6 +87,10 @@ const TESTS: &[Test] = &[
     ("a graph replays a step", graphs::replay),
     ("a stamped graph tells its stages", graphs::stamped),
     ("a capture takes no marks and survives an error", graphs::spoiled_capture),
+    ("CUPTI's kernels agree with the event clock", cupti::against_events),
+    ("CUPTI tells copies, waits and stages", cupti::records),
+    ("CUPTI tells the nodes of a graph", cupti::graph_nodes),
+    ("CUPTI serves one session at a time", cupti::one_session),
     ("the peak of a case is its own", memory::peak),
     ("a graph's memory is in the peak", memory::graph_peak),
     ("ten lacks of memory leave nothing behind", memory::ten_lacks),
