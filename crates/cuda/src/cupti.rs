@@ -119,11 +119,10 @@ impl Session {
         let functions = Functions::load()?;
         begin(functions)?;
         // From here on the value's end turns everything off.
-        let anchor = CuptiAnchor::take(&functions);
         let mut session = Self { functions, anchor: CuptiAnchor { host: no_time(), nanos: 0 } };
-        session.anchor = anchor?;
         functions.register(buffer_requested, buffer_completed)?;
         KINDS.into_iter().try_for_each(|kind| functions.enable(kind))?;
+        session.anchor = CuptiAnchor::take(&functions)?;
         Ok(session)
     }
 

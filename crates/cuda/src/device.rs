@@ -1,7 +1,7 @@
 //! Opening a GPU, or saying why there is none.
 #![allow(unsafe_code)]
 
-use std::{env, ffi::CStr, sync::Arc};
+use std::{env, ffi::c_char, sync::Arc};
 
 use cudarc::driver::sys;
 
@@ -185,8 +185,8 @@ fn facts(index: u32, device: sys::CUdevice) -> Result<DeviceFacts, CudaError> {
     driver!("asking for the memory's size", cuDeviceTotalMem_v2(&mut memory_bytes, device))?;
     Ok(DeviceFacts {
         index,
-        name: text("asking for the name", |at, size| driver!("", cuDeviceGetName(at, size, device)))?,
-        bus: text("asking for the bus", |at, size| driver!("", cuDeviceGetPCIBusId(at, size, device)))?,
+        name: text(|at, size| driver!("asking for the name", cuDeviceGetName(at, size, device)))?,
+        bus: text(|at, size| driver!("asking for the bus", cuDeviceGetPCIBusId(at, size, device)))?,
         capability: (
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -205,11 +205,11 @@ fn attribute(device: sys::CUdevice, wanted: sys::CUdevice_attribute) -> Result<u
 }
 
 /// Lets the driver write a text of at most 255 bytes.
-fn text(doing: &str, write: impl Fn(*mut std::ffi::c_char, i32) -> Result<(), CudaError>) -> Result<String, CudaError> {
+fn text(write: impl Fn(*mut c_char, i32) -> Result<(), CudaError>) -> Result<String, CudaError> {
     let mut bytes = [0_u8; 256];
-    write(bytes.as_mut_ptr().cast(), bytes.len() as i32)?;
-    let text = CStr::from_bytes_until_nul(&bytes).map_err(|_| CudaError::refused(doing, 0, "the text has no end"))?;
-    Ok(text.to_string_lossy().into_owned())
+    write(bytes.as_mut_ptr().cast(), bytes.len() as i32 - 1)?;
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
 #[cfg(test)]

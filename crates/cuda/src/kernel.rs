@@ -111,6 +111,8 @@ impl Module {
         let text = CString::new(name).map_err(|_| CudaError::refused(&doing, 0, "the name holds a zero"))?;
         let mut raw = ptr::null_mut();
         driver!(&doing, cuModuleGetFunction(&mut raw, self.raw, text.as_ptr()))?;
+        // Else the first launch loads it, which would be timed with it and cannot be captured.
+        driver!(&doing, cuFuncLoad(raw))?;
         Ok(Kernel { module: Arc::clone(self), raw, name: name.to_owned() })
     }
 }

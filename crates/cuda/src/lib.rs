@@ -28,7 +28,7 @@ mod stream;
 pub use self::{
     blas::{Blas, Element, Sizes},
     cache::{Cache, Key},
-    clock::{EVENT_RESOLUTION_NANOS, EventClock},
+    clock::{DRIFT_ONE_IN, EVENT_RESOLUTION_NANOS, EventClock},
     compile_error::{CompileError, Problem},
     device::{CUDA_NEEDED, Device, DeviceFacts, device_count},
     error::{CudaError, Failure, Unavailable},

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use laptime_cuda::{EVENT_RESOLUTION_NANOS, EventClock};
+use laptime_cuda::{DRIFT_ONE_IN, EVENT_RESOLUTION_NANOS, EventClock, TimerAnchor};
 use laptime_probe::{Anchor, DeviceClock, DeviceMoment, Resolved, Stamp, TickMap};
 
 use crate::{Answer, Bench, Failed, expect, median};
@@ -161,4 +161,25 @@ pub fn no_wait(bench: &Bench) -> Answer {
     expect(micros < 100_000.0, || format!("took {micros:.0} us behind 200 ms of work"))?;
     moment(&clock, stamp)?;
     Ok(format!("mark, anchor and resolve took {micros:.1} us behind 200 ms of work"))
+}
+
+/// The global timer against the host's clock, over some seconds. A window of microseconds then says parts in a million.
+pub fn drift(bench: &Bench) -> Answer {
+    let take = || TimerAnchor::take(&bench.device, &bench.kernels);
+    let first = Anchor::take();
+    let begin = take()?;
+    bench.kernels.spin_nanos(bench.device.stream(), 4_000_000_000)?;
+    bench.device.synchronise()?;
+    let end = take()?;
+    let map = TickMap::new(first, Anchor::take()).ok_or_else(|| Failed::Wrong("no tick map".to_owned()))?;
+    let nanos = |ticks| map.nanos(ticks) as f64;
+    let host = nanos(end.host.middle()) - nanos(begin.host.middle());
+    let device = end.nanos.wrapping_sub(begin.nanos) as f64;
+    let window = |anchor: &TimerAnchor| nanos(anchor.host.after) - nanos(anchor.host.before);
+    let unsure = (window(&begin) + window(&end)) / 2.0 / host * 1e6;
+    let parts = (device - host) / host * 1e6;
+    let allowed = 1e6 / DRIFT_ONE_IN as f64;
+    let words = format!("{parts:+.2} in a million, give or take {unsure:.2}; {allowed:.0} assumed");
+    expect(parts.abs() <= allowed + unsure, || words.clone())?;
+    Ok(words)
 }

@@ -123,8 +123,9 @@ fn begin_write(
 }
 
 pub fn graph_nodes(bench: &Bench) -> Answer {
-    let graph = Graph::capture(bench.device.stream(), || spin(bench))?;
+    // Captured while CUPTI is on: it need not know of graphs that were made before.
     let session = Session::start()?;
+    let graph = Graph::capture(bench.device.stream(), || spin(bench))?;
     launch(&graph, bench)?;
     bench.device.synchronise()?;
     let recorded = session.finish()?;

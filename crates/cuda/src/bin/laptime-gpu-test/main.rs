@@ -82,6 +82,7 @@ const TESTS: &[Test] = &[
     ("the resolution of events", clock::event_resolution),
     ("the event clock agrees with known kernels", clock::known_lengths),
     ("the event clock agrees with the host's", clock::against_host),
+    ("the device's clock drifts little", clock::drift),
     ("marking does not wait", clock::no_wait),
     ("what a stamp costs", graphs::stamp_cost),
     ("a graph replays a step", graphs::replay),
