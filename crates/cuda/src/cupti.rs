@@ -120,6 +120,8 @@ impl Session {
         begin(functions)?;
         // From here on the value's end turns everything off.
         let mut session = Self { functions, anchor: CuptiAnchor { host: no_time(), nanos: 0 } };
+        // Without it calls lie on tracks of their own.
+        let _ = functions.tell_system_threads();
         functions.register(buffer_requested, buffer_completed)?;
         KINDS.into_iter().try_for_each(|kind| functions.enable(kind))?;
         session.anchor = CuptiAnchor::take(&functions)?;

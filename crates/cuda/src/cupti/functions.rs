@@ -28,6 +28,7 @@ pub(super) struct Functions {
     get_timestamp: unsafe extern "C" fn(*mut u64) -> u32,
     get_result_string: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
     get_callback_name: unsafe extern "C" fn(u32, u32, *mut *const c_char) -> u32,
+    set_thread_id_type: unsafe extern "C" fn(u32) -> u32,
     register: unsafe extern "C" fn(BufferRequested, BufferCompleted) -> u32,
     enable: unsafe extern "C" fn(u32) -> u32,
     disable: unsafe extern "C" fn(u32) -> u32,
@@ -48,6 +49,7 @@ impl Functions {
                 get_timestamp: function(library, "cuptiGetTimestamp")?,
                 get_result_string: function(library, "cuptiGetResultString")?,
                 get_callback_name: function(library, "cuptiGetCallbackName")?,
+                set_thread_id_type: function(library, "cuptiSetThreadIdType")?,
                 register: function(library, "cuptiActivityRegisterCallbacks")?,
                 enable: function(library, "cuptiActivityEnable")?,
                 disable: function(library, "cuptiActivityDisable")?,
@@ -77,6 +79,13 @@ impl Functions {
     pub(super) fn register(&self, requested: BufferRequested, completed: BufferCompleted) -> Result<(), CudaError> {
         // SAFETY: both functions live as long as the program.
         self.check("starting CUPTI", unsafe { (self.register)(requested, completed) })
+    }
+
+    /// Lets calls be told with the system's number of their thread, and not with the threading library's.
+    pub(super) fn tell_system_threads(&self) -> Result<(), CudaError> {
+        const SYSTEM: u32 = 1;
+        // SAFETY: a number is passed.
+        self.check("starting CUPTI", unsafe { (self.set_thread_id_type)(SYSTEM) })
     }
 
     pub(super) fn enable(&self, kind: u32) -> Result<(), CudaError> {
