@@ -1,7 +1,7 @@
 //! What a benchmark found: each case in figures, over all its processes.
 
 use laptime_stats::{Mark, SlowStart, Sorted, Steadiness, marks, slow_start, spread::median, steadiness};
-use laptime_trace::run::{Better, CaseResult, Measured, Peaks, Steady, StopReason};
+use laptime_trace::run::{Better, CaseResult, DeviceState, Measured, Peaks, Steady, StopReason};
 
 use crate::{
     by_case::{CaseId, Processes, Trouble, by_case},
@@ -52,6 +52,12 @@ impl CaseFigures {
 pub struct MeasuredFigures {
     /// The time of a take, in nanoseconds.
     pub wall: Figures,
+    /// The time of a take on the device's own clock, in nanoseconds: the median of all takes that know it.
+    pub device_ns: Option<f64>,
+    /// The time of a take in which the device worked, likewise.
+    pub busy_ns: Option<f64>,
+    /// How the device was doing.
+    pub state: StateFigures,
     /// What the takes said of themselves.
     pub metrics: Vec<MetricFigures>,
     /// The work of a take against the machine's peaks; none if the workload does not tell its work.
@@ -74,6 +80,23 @@ pub struct MeasuredFigures {
     pub steady: Steady,
     /// What the takes look like one after the other.
     pub course: Course,
+}
+
+/// How the device was doing at the end of the takes: medians of those that know it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StateFigures {
+    /// The clock of its processors, in MHz.
+    pub clock_mhz: Option<f64>,
+    /// The power that it drew, in watts.
+    pub power_watts: Option<f64>,
+    /// Its temperature, in degrees Celsius.
+    pub temperature_c: Option<f64>,
+    /// Takes at whose end its clock was held down.
+    pub throttled: usize,
+    /// Takes at whose end it said how it was doing.
+    pub of: usize,
+    /// Why its clock was held down, each reason once.
+    pub reasons: Vec<String>,
 }
 
 /// The figures of a metric of the workload.
@@ -120,6 +143,9 @@ fn measured(processes: &Processes<'_>, peaks: Option<&Peaks>) -> Option<Measured
     let work = all.iter().find_map(|measured| measured.work.as_ref());
     Some(MeasuredFigures {
         wall,
+        device_ns: middle_of(all.iter().flat_map(|measured| measured.device_ns.iter().flatten().map(|&ns| ns as f64))),
+        busy_ns: middle_of(all.iter().flat_map(|measured| measured.busy_ns.iter().flatten().map(|&ns| ns as f64))),
+        state: state(&all),
         metrics: metrics(&all),
         limits: work.map(|work| limits(work, wall.median, peaks)),
         peak_bytes: all.iter().filter_map(|measured| measured.peak_bytes).max(),
@@ -141,6 +167,26 @@ fn first_take(measured: &Measured) -> u64 {
 fn middle(all: &[&Measured], nanos: fn(&Measured) -> u64) -> f64 {
     let values = all.iter().map(|measured| nanos(measured)).collect();
     Sorted::<u64>::from_unsorted(values).median().unwrap_or(0.0)
+}
+
+fn middle_of(values: impl Iterator<Item = f64>) -> Option<f64> {
+    median(&values.filter(|value| value.is_finite()).collect::<Vec<_>>())
+}
+
+fn state(all: &[&Measured]) -> StateFigures {
+    let states: Vec<&DeviceState> = all.iter().flat_map(|measured| &measured.states).collect();
+    let of = |known: fn(&DeviceState) -> Option<f64>| middle_of(states.iter().filter_map(|state| known(state)));
+    let mut reasons: Vec<String> = states.iter().flat_map(|state| state.throttled.iter().cloned()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    StateFigures {
+        clock_mhz: of(|state| state.clock_mhz),
+        power_watts: of(|state| state.power_watts),
+        temperature_c: of(|state| state.temperature_c),
+        throttled: states.iter().filter(|state| !state.throttled.is_empty()).count(),
+        of: states.iter().filter(|state| !state.is_unknown()).count(),
+        reasons,
+    }
 }
 
 /// The metrics of all processes by name, in the order in which they come.

@@ -19,7 +19,7 @@ pub struct Difference {
     /// What it is in the second.
     pub b: String,
     /// Whether it decides the times, so that a verdict would be of it and not of the program: another processor,
-    /// another number of them, another device or GPU, a build without optimisation or with assertions. What is left
+    /// another number of them, another device, GPU, timing or cache, a build without optimisation or with assertions. What is left
     /// (memory, clocks, kernel, driver, warm-up, stop rule) is to be told and no more.
     pub is_decisive: bool,
 }
@@ -77,6 +77,8 @@ impl Found {
     fn settings(&mut self, a: &Run, b: &Run) {
         let (a, b) = (&a.settings, &b.settings);
         let isolated = |isolate: bool| if isolate { "each case" } else { "all cases" };
+        self.decisive("timing", Some(&a.timing), Some(&b.timing));
+        self.decisive("L2", a.l2.as_ref(), b.l2.as_ref());
         self.told("warm-up", Some(warm_up(a.warmup)), Some(warm_up(b.warmup)));
         self.told("stop rule", Some(stop(a.stop)), Some(stop(b.stop)));
         self.told("a process for", Some(isolated(a.isolate)), Some(isolated(b.isolate)));

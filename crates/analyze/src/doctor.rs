@@ -6,7 +6,7 @@
 mod check;
 mod words;
 
-use laptime_trace::run::{Environment, Machine, Noise, Watch};
+use laptime_trace::run::{DeviceState, Environment, Machine, Noise, Watch};
 
 pub use self::check::{Check, Level};
 
@@ -27,8 +27,31 @@ pub struct Patient<'a> {
     pub driver: Option<&'a str>,
     /// Whether the program was built with CUDA.
     pub has_cuda: bool,
+    /// The GPUs that can be used.
+    pub gpus: &'a [GpuHealth],
+    /// Why none can be used, if the program was built for it.
+    pub no_gpu: Option<&'a str>,
     /// Whether the peaks of this machine were measured.
     pub has_peaks: bool,
+}
+
+/// A GPU that can be used, as far as it says how it is doing.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GpuHealth {
+    /// The name by which it is asked for.
+    pub device: String,
+    /// Its model.
+    pub name: String,
+    /// The CUDA that its driver knows.
+    pub cuda: Option<String>,
+    /// The highest clock of its processors, in MHz.
+    pub clock_limit_mhz: Option<f64>,
+    /// The power that it may draw, in watts.
+    pub power_limit_watts: Option<f64>,
+    /// How it is doing.
+    pub state: DeviceState,
+    /// Why its kernels cannot be told, if they cannot.
+    pub no_kernels: Option<String>,
 }
 
 /// What is good and what is doubtful about a machine.
@@ -90,6 +113,10 @@ pub fn doctor(patient: &Patient<'_>) -> Doctor {
     checks.extend(clock(machine, noise));
     checks.push(Check::Memory { available: *available_bytes, total: machine.memory_bytes });
     checks.push(gpu(patient));
+    for health in patient.gpus {
+        checks.push(Check::GpuState { health: health.clone() });
+        checks.push(Check::KernelRecords { device: health.device.clone(), reason: health.no_kernels.clone() });
+    }
     checks.push(Check::Peaks { are_measured: patient.has_peaks });
     Doctor { checks, finest: (!build.is_unoptimised()).then(|| finest(noise)) }
 }
@@ -121,6 +148,7 @@ fn gpu(patient: &Patient<'_>) -> Check {
         gpus: patient.environment.machine.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
         driver: patient.driver.map(str::to_owned),
         has_cuda: patient.has_cuda,
+        unusable: patient.no_gpu.filter(|_| patient.has_cuda).map(str::to_owned),
     }
 }
 
@@ -157,7 +185,15 @@ mod tests {
     }
 
     fn examined(environment: &Environment, noise: &Noise) -> Doctor {
-        doctor(&Patient { environment, noise, driver: Some("580.65"), has_cuda: true, has_peaks: true })
+        doctor(&Patient {
+            environment,
+            noise,
+            driver: Some("580.65"),
+            has_cuda: true,
+            gpus: &[],
+            no_gpu: None,
+            has_peaks: true,
+        })
     }
 
     /// The checks that are not good.
@@ -207,7 +243,15 @@ mod tests {
     fn of_a_machine_that_says_nothing_nothing_is_made_up() {
         let nothing = Environment::default();
         let noise = Noise::default();
-        let patient = Patient { environment: &nothing, noise: &noise, driver: None, has_cuda: false, has_peaks: false };
+        let patient = Patient {
+            environment: &nothing,
+            noise: &noise,
+            driver: None,
+            has_cuda: false,
+            gpus: &[],
+            no_gpu: None,
+            has_peaks: false,
+        };
         let doctor = doctor(&patient);
         let notes = ["governor", "boost", "load", "steal", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
         let told = told(&doctor);
@@ -215,6 +259,61 @@ mod tests {
             assert!(told.contains(&note), "{note:?} is missing in {told:?}");
         }
         assert!(doctor.checks.iter().all(|check| !check.seen().is_empty()));
+    }
+
+    #[test]
+    fn a_gpu_that_holds_its_clock_down_is_doubted_and_one_without_records_is_noted() {
+        let (environment, noise) = quiet();
+        let state = DeviceState {
+            clock_mhz: Some(1410.0),
+            power_watts: Some(699.0),
+            temperature_c: Some(71.0),
+            throttled: vec!["it draws as much power as it may".into()],
+        };
+        let health = GpuHealth {
+            device: "cuda:0".into(),
+            name: "NVIDIA H200".into(),
+            cuda: Some("13.0".into()),
+            clock_limit_mhz: Some(1980.0),
+            power_limit_watts: Some(700.0),
+            state,
+            no_kernels: Some("cannot load `libcupti.so.13`".into()),
+        };
+        let patient = Patient {
+            environment: &environment,
+            noise: &noise,
+            driver: Some("580.65"),
+            has_cuda: true,
+            gpus: std::slice::from_ref(&health),
+            no_gpu: None,
+            has_peaks: true,
+        };
+        let doctor = doctor(&patient);
+        assert_eq!(told(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
+        let seen: Vec<String> =
+            doctor.checks.iter().filter(|check| check.level() != Level::Good).map(Check::seen).collect();
+        assert_eq!(seen, ["cuda:0: 1410 of 1980 MHz, 699 of 700 W, 71 °C, CUDA 13.0", "cuda:0: none"]);
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_used_is_told_with_the_reason() {
+        let (environment, noise) = quiet();
+        let patient = Patient {
+            environment: &environment,
+            noise: &noise,
+            driver: Some("550.1"),
+            has_cuda: true,
+            gpus: &[],
+            no_gpu: Some("the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed"),
+            has_peaks: true,
+        };
+        let doctor = doctor(&patient);
+        assert_eq!(told(&doctor), [("GPU", Level::Doubt)]);
+        let meaning = doctor.checks.iter().find_map(Check::meaning);
+        assert_eq!(
+            meaning.as_deref(),
+            Some("it cannot be used: the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed")
+        );
     }
 
     proptest! {

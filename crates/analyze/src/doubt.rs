@@ -45,6 +45,15 @@ pub enum Doubt {
         /// Takes until then.
         takes: usize,
     },
+    /// The device's clock was held down.
+    Throttled {
+        /// At the end of how many takes.
+        takes: usize,
+        /// Of how many.
+        of: usize,
+        /// Why.
+        reasons: Vec<String>,
+    },
     /// The case takes less time than it can.
     BeyondLimit {
         /// The median over the limit.
@@ -128,6 +137,13 @@ impl fmt::Display for Doubt {
             Self::Interrupted { takes } => {
                 write!(f, "it was interrupted after {}. Next: `--resume` measures it anew.", counted(*takes, "take"))
             }
+            Self::Throttled { takes, of, reasons } => write!(
+                f,
+                "at the end of {takes} of {of} takes the device held its clock down ({}; limit: any), so the times are of a \
+                 slower device. Next: `laptime doctor` shows its clock, power and temperature; let it rest, or lock a \
+                 clock that it can hold.",
+                reasons.join(", ")
+            ),
             Self::BeyondLimit { x_limit, bound } => beyond_limit(f, *x_limit, *bound),
             Self::SlowStart { slow, warmup } => slow_start(f, slow, *warmup),
             Self::NeverSteady { processes, of } => never_steady(f, *processes, *of),
@@ -245,6 +261,7 @@ impl Doubt {
     pub(crate) fn weight(&self) -> f64 {
         match self {
             Self::Loaded { load, .. } => *load,
+            Self::Throttled { takes, of, .. } => *takes as f64 / *of as f64,
             Self::BeyondLimit { x_limit, .. } => -x_limit,
             Self::SlowStart { slow, .. } => slow.count as f64 + slow.slowest / (slow.slowest + slow.rest),
             Self::NeverSteady { processes, .. } => *processes as f64,
@@ -263,15 +280,16 @@ impl Doubt {
             Self::Unoptimised { .. } => 0,
             Self::Loaded { .. } => 1,
             Self::Interrupted { .. } => 2,
-            Self::BeyondLimit { .. } => 3,
-            Self::SlowStart { .. } => 4,
-            Self::NeverSteady { .. } => 5,
-            Self::BecameSlower { .. } => 6,
-            Self::TimeUp { .. } => 7,
-            Self::FewTakes { .. } => 8,
-            Self::ProcessesDiffer { .. } => 9,
-            Self::Outliers { .. } => 10,
-            Self::OneProcess => 11,
+            Self::Throttled { .. } => 3,
+            Self::BeyondLimit { .. } => 4,
+            Self::SlowStart { .. } => 5,
+            Self::NeverSteady { .. } => 6,
+            Self::BecameSlower { .. } => 7,
+            Self::TimeUp { .. } => 8,
+            Self::FewTakes { .. } => 9,
+            Self::ProcessesDiffer { .. } => 10,
+            Self::Outliers { .. } => 11,
+            Self::OneProcess => 12,
         }
     }
 }

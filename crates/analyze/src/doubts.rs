@@ -124,6 +124,7 @@ fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
     let became_slower = case.course.slow_down.map(|by| Doubt::BecameSlower { by });
     let found = [
         interrupted(case),
+        throttled_of(case),
         beyond_limit_of(case),
         slow_start,
         never_steady_of(case),
@@ -138,6 +139,11 @@ fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
 
 fn interrupted(case: &MeasuredFigures) -> Option<Doubt> {
     (case.stopped == StopReason::Interrupted).then_some(Doubt::Interrupted { takes: case.wall.n })
+}
+
+fn throttled_of(case: &MeasuredFigures) -> Option<Doubt> {
+    let (takes, of, reasons) = (case.state.throttled, case.state.of, case.state.reasons.clone());
+    (takes > 0).then_some(Doubt::Throttled { takes, of, reasons })
 }
 
 fn beyond_limit_of(case: &MeasuredFigures) -> Option<Doubt> {

@@ -36,6 +36,7 @@ mod repeats;
 mod stage_figures;
 mod stages;
 mod syncs;
+mod timings;
 mod top;
 mod units;
 mod warmup;
@@ -45,10 +46,10 @@ pub use self::{
     ab::{Ab, ab},
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsHeld, NoAccount, Owner, accounts},
     by_case::{CaseId, Trouble, TroubleKind},
-    cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, cases},
+    cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
     differences::{Difference, differences},
-    doctor::{Check, Doctor, Level, Patient, doctor},
+    doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
     doubt::Doubt,
     doubts::{Told, doubts},
     figures::Figures,
@@ -74,6 +75,7 @@ pub use self::{
         Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
         WaitingThread, syncs,
     },
+    timings::{TimedStage, TimingFigures, Timings, timings},
     top::{GroupTime, Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
     waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},

@@ -2,10 +2,11 @@
 
 mod made;
 
-use laptime_analyze::{CaseFigures, MeasuredFigures, TroubleKind, cases};
+use laptime_analyze::{CaseFigures, MeasuredFigures, StateFigures, TroubleKind, cases};
 use laptime_stats::{Group, Sorted, Summary};
 use laptime_trace::run::{
-    Better, CaseResult, Measured, Metric, Outcome, PeakFlops, Peaks, SCHEMA, Steady, StopReason, Traffic, Work,
+    Better, CaseResult, DeviceState, Measured, Metric, Outcome, PeakFlops, Peaks, SCHEMA, Steady, StopReason, Traffic,
+    Work,
 };
 use made::{measured, processes, result, steady, took};
 
@@ -125,4 +126,28 @@ fn the_least_certain_process_says_how_it_ended() {
         process(2, StopReason::TimeUp { reach: Some(0.03) }, Steady::Found),
     ]);
     assert_eq!((found.stopped, found.steady), (StopReason::TimeUp { reach: Some(0.04) }, Steady::Unknown));
+}
+
+#[test]
+fn device_times_and_states_are_medians_of_the_takes_that_know_them() {
+    let state = |clock: f64, throttled: &[&str]| DeviceState {
+        clock_mhz: Some(clock),
+        throttled: throttled.iter().map(|&reason| reason.to_owned()).collect(),
+        ..DeviceState::default()
+    };
+    let process = |run: u32, device_ns, states| {
+        result(1, run, Outcome::Measured(Measured { device_ns, states, ..took(vec![50; 3]) }))
+    };
+    let found = only(&[
+        process(
+            0,
+            vec![Some(40), None, Some(42)],
+            vec![state(1980.0, &[]), state(1500.0, &["hot"]), state(1980.0, &[])],
+        ),
+        process(1, vec![Some(44)], vec![state(1400.0, &["hot", "weak"])]),
+    ]);
+    assert_eq!((found.device_ns, found.busy_ns), (Some(42.0), None));
+    let StateFigures { clock_mhz, power_watts, throttled, of, reasons, .. } = found.state;
+    assert_eq!((clock_mhz, power_watts, throttled, of), (Some(1740.0), None, 2, 4));
+    assert_eq!(reasons, ["hot", "weak"]);
 }

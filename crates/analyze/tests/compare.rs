@@ -6,7 +6,7 @@ use laptime_analyze::{
     Compared, Comparing, Difference, NotCompared, RunResults, Tally, Which, compare, differences, metrics,
 };
 use laptime_stats::{Origin, Reason, Verdict};
-use laptime_trace::run::{Better, CaseResult, Gpu, Metric, Outcome, Run, WarmUp};
+use laptime_trace::run::{Better, CaseResult, Gpu, Metric, Outcome, Run, Timing, WarmUp};
 use made::{QUIET, measured, processes, result, run, with_rate};
 
 fn by(a: &[CaseResult], b: &[CaseResult], how: &Comparing) -> Compared {
@@ -138,12 +138,13 @@ fn change(change: Change) -> Vec<Difference> {
 
 #[test]
 fn what_decides_times_is_told_from_what_does_not() {
-    let decisive: [(&str, Change); 6] = [
+    let decisive: [(&str, Change); 7] = [
         ("device", |run| run.device = "cuda:0".into()),
         ("gpus", |run| run.environment.machine.gpus = vec![Gpu { name: "H200".into(), driver: None }]),
         ("cpus", |run| run.environment.machine.cpus = 8),
         ("cpu quota", |run| run.environment.machine.cpu_quota = Some(1.5)),
         ("optimisation", |run| run.environment.build.opt_level = "0".into()),
+        ("timing", |run| run.settings.timing = Timing::Sync),
         ("assertions", |run| run.environment.build.debug_assertions = true),
     ];
     let told: [(&str, Change); 5] = [

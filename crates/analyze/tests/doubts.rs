@@ -4,7 +4,8 @@ mod made;
 
 use laptime_analyze::{Doubt, Told, cases, doubts};
 use laptime_trace::run::{
-    CaseResult, Measured, Outcome, PeakFlops, Peaks, SCHEMA, Settings, Steady, Stop, StopReason, Traffic, WarmUp, Work,
+    CaseResult, DeviceState, Measured, Outcome, PeakFlops, Peaks, SCHEMA, Settings, Steady, Stop, StopReason, Traffic,
+    WarmUp, Work,
 };
 use made::{environment, measured, result, settings, steady, took};
 
@@ -179,4 +180,21 @@ fn a_doubt_that_cases_share_is_told_of_the_worst() {
 fn a_doubt_of_one_case_among_many_names_it() {
     let told = told(&[measured(1, 0, vec![5; 4]), measured(3, 0, steady(1000, 20))]);
     assert!(told[0].starts_with("`size=1`: 4 takes"), "{told:?}");
+}
+
+#[test]
+fn a_device_that_held_its_clock_down_is_told_with_its_reasons() {
+    let state = |throttled: &[&str]| DeviceState {
+        clock_mhz: Some(1500.0),
+        throttled: throttled.iter().map(|&reason| reason.to_owned()).collect(),
+        ..DeviceState::default()
+    };
+    let with = |states| told(&one(Measured { states, ..took(steady(1000, 20)) }));
+    assert_eq!(with(vec![state(&[]); 20]), [""; 0]);
+    let mut states = vec![state(&[]); 20];
+    states[7] = state(&["it is hot"]);
+    let expected = "at the end of 1 of 20 takes the device held its clock down (it is hot; limit: any), so the times are of a \
+                    slower device. Next: `laptime doctor` shows its clock, power and temperature; let it rest, or lock a clock \
+                    that it can hold.";
+    assert_eq!(with(states), [expected]);
 }

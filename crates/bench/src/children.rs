@@ -53,7 +53,8 @@ impl Children {
             let part = if job.settings.isolate { &left[..1] } else { left };
             let (done, ended) = self.run_one(&job.with_cases(part.to_vec()), interrupt, sink)?;
             left = &left[done..];
-            if done == part.len() {
+            // A process that lost its device has told its last case, and leaves the others to the next.
+            if done == part.len() || (ended.has_lost_device && done > 0) {
                 continue;
             }
             if interrupt.is_asked() {
@@ -73,7 +74,7 @@ impl Children {
             // The receiver is gone when the child is: nobody to wake.
             move || drop(events.send(Event::Asked))
         });
-        let mut done = 0;
+        let (mut done, mut has_lost_device) = (0, false);
         let why = loop {
             match child.next(job.settings.timeout_ns) {
                 Event::Message(Message::Begin(at)) => {
@@ -85,13 +86,14 @@ impl Children {
                     done += 1;
                     sink.result(*result)?;
                 }
+                Event::Message(Message::Lost) => has_lost_device = true,
                 Event::Message(Message::CannotStart(errors)) => return Err(chained(errors)),
                 Event::Asked => child.ask_to_stop(),
                 Event::Closed => break None,
                 Event::TimedOut => break Some(child.kill(job.settings.timeout_ns)),
             }
         };
-        let ended = child.end(why)?;
+        let ended = Ended { has_lost_device, ..child.end(why)? };
         Ok((done, ended))
     }
 }
@@ -191,7 +193,7 @@ impl Started {
         self.has_ended = true;
         // A process that the workload left behind may hold the pipe open for ever.
         let complaints = self.complaints.take().and_then(|told| told.recv_timeout(PATIENCE).ok()).unwrap_or_default();
-        Ok(Ended { why, status, complaints })
+        Ok(Ended { why, status, complaints, has_lost_device: false })
     }
 }
 
@@ -239,6 +241,7 @@ struct Ended {
     why: Option<String>,
     status: ExitStatus,
     complaints: Vec<String>,
+    has_lost_device: bool,
 }
 
 impl Ended {

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use laptime_trace::run::{Settings, Stop, WarmUp};
+use laptime_trace::run::{L2, Settings, Stop, Timing, WarmUp};
 
 /// What was asked for; what is missing takes its default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -23,6 +23,10 @@ pub struct GivenSettings {
     pub isolate: Option<bool>,
     /// The time after which a case is given up.
     pub timeout: Option<Seconds>,
+    /// How takes and stages are timed; the device has a default of its own.
+    pub timing: Option<Timing>,
+    /// What the device's second-level cache holds when a take begins; cold unless asked otherwise.
+    pub l2: Option<L2>,
 }
 
 /// Why settings make no sense together.
@@ -61,10 +65,13 @@ impl GivenSettings {
             runs: self.runs.or(other.runs),
             isolate: self.isolate.or(other.isolate),
             timeout: self.timeout.or(other.timeout),
+            timing: self.timing.or(other.timing),
+            l2: self.l2.or(other.l2),
         }
     }
 
-    /// Settles every setting.
+    /// Settles every setting that does not depend on the device; [`settle_timing`](crate::settle_timing) and
+    /// [`settle_l2`](crate::settle_l2) settle the others.
     pub fn settle(self) -> Result<Settings, SettingsError> {
         for (what, given) in [("takes", self.takes == Some(0)), ("runs", self.runs == Some(0))] {
             if given {
@@ -78,6 +85,8 @@ impl GivenSettings {
             isolate: self.isolate.unwrap_or(false),
             timeout_ns: self.timeout.map(Seconds::nanos),
             cold: false,
+            timing: self.timing.unwrap_or_default(),
+            l2: self.l2,
         })
     }
 

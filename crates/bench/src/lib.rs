@@ -21,6 +21,8 @@ mod simulated;
 mod sink;
 mod stop;
 mod sweep;
+mod timing;
+mod trouble;
 mod worker;
 mod workload;
 
@@ -33,15 +35,19 @@ pub use self::{
     measure::{is_measuring, measure},
     plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, Takes},
     plan_file::{PlanFile, PlanFileError},
-    profile::{ProfileSettings, Profiled, profile},
+    profile::{ProfileSettings, Profiled, TimingPairs, profile},
     simulated::Simulated,
     sink::Sink,
     stop::reason_to_stop,
     sweep::{Swept, sweep},
+    timing::{L2Error, TimingError, TurningClock, nanos_between, settle_l2, settle_timing},
+    trouble::{NoDevice, OutOfMemory},
     worker::serve_if_asked,
-    workload::{Device, Devices, MetricSpec, Prepared, Take, Workload},
+    workload::{Device, Devices, KernelRecording, MetricSpec, Prepared, Take, TakeState, Workload},
 };
 pub use laptime_trace::{
-    Nanos,
-    run::{AxisValue, Better, Case, CaseResult, Outcome, Settings, Stop, Traffic, WarmUp, Work},
+    KernelRecords, Nanos,
+    run::{
+        AxisValue, Better, Case, CaseResult, DeviceState, L2, Outcome, Settings, Stop, Timing, Traffic, WarmUp, Work,
+    },
 };

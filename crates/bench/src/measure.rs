@@ -7,12 +7,16 @@ use std::{
 
 use laptime_probe::stage;
 use laptime_stats::{Steadiness, steadiness};
-use laptime_trace::run::{Case, Measured, Metric, Outcome, Settings, Steady, StopReason, WarmUp};
+use laptime_trace::{
+    kernels::Stretch,
+    run::{Case, DeviceState, Measured, Metric, Outcome, Settings, Steady, StopReason, Timing, WarmUp},
+};
 
 use crate::{
     sink::Sink,
     stop::reason_to_stop,
-    workload::{Device, MetricSpec, Take, Workload},
+    trouble::OutOfMemory,
+    workload::{Device, KernelRecording, MetricSpec, Take, TakeState, Workload},
 };
 
 /// How often the beginning of the steady takes may be found anew before they count as never steady.
@@ -27,6 +31,8 @@ pub fn measure(
     sink: &mut dyn Sink,
 ) -> Outcome {
     let mut taken = Taken::new(workload.metrics());
+    device.set_timing(settings.timing);
+    device.set_l2(settings.l2);
     device.reset_peak();
     let ended = guarded(|| prepare_and_take(workload, case, device, settings, sink, &mut taken));
     taken.outcome(ended, device)
@@ -47,11 +53,24 @@ fn prepare_and_take(
     if !settings.cold {
         check(&mut *take, device, taken)?;
     }
+    let recording = kernels(device, settings.timing)?;
     let stopped = take_all(&mut *take, device, settings, sink, taken)?;
+    if let Some(recording) = recording {
+        taken.measured.busy_ns = recording.finish()?.busy_ns(&taken.stretches).into_iter().map(Some).collect();
+    }
     if settings.cold {
         check(&mut *take, device, taken)?;
     }
     Ok(Ok(stopped))
+}
+
+/// Begins to record kernels if that is the timing.
+pub(crate) fn kernels(device: &dyn Device, timing: Timing) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {
+    if timing != Timing::Kernels {
+        return Ok(None);
+    }
+    let recording = device.record_kernels()?;
+    Ok(Some(recording.ok_or_else(|| anyhow::anyhow!("device `{}` does not tell its kernels", device.name()))?))
 }
 
 /// Prepares a case and keeps how long that took; what cannot run is an outcome.
@@ -95,7 +114,7 @@ fn take_all(
         WarmUp::Found => 0,
     };
     for _ in 0..asked {
-        let wall_ns = take_one(take, device)?;
+        let wall_ns = take_one(take, device)?.wall_ns();
         taken.measured.warmup_ns.push(wall_ns);
         sink.take(wall_ns, false);
         if sink.is_interrupted() {
@@ -120,8 +139,9 @@ fn sample(
     taken: &mut Taken,
 ) -> anyhow::Result<StopReason> {
     loop {
-        let wall_ns = take_one(take, device)?;
-        taken.keep(wall_ns, take.readings(laptime_trace::Nanos(wall_ns)));
+        let one = take_one(take, device)?;
+        let wall_ns = one.wall_ns();
+        taken.keep(one, take.readings(laptime_trace::Nanos(wall_ns)));
         sink.take(wall_ns, true);
         if let Some(reason) = reason_to_stop(&settings.stop, &taken.measured.wall_ns, taken.elapsed_ns) {
             return Ok(reason);
@@ -133,17 +153,36 @@ fn sample(
 }
 
 /// One take, synchronised at both ends.
-pub(crate) fn take_one(take: &mut dyn Take, device: &dyn Device) -> anyhow::Result<u64> {
+pub(crate) fn take_one(take: &mut dyn Take, device: &dyn Device) -> anyhow::Result<One> {
+    take.ready()?;
+    device.chill()?;
     device.synchronise()?;
     let start = device.now();
+    device.begin_take()?;
     take.run()?;
+    device.end_take()?;
     device.synchronise()?;
-    Ok(device.now().saturating_sub(start).0)
+    let time = Stretch { start_ns: start.0, end_ns: device.now().0 };
+    Ok(One { time, state: device.last_take() })
+}
+
+/// What is known of one take.
+pub(crate) struct One {
+    pub(crate) time: Stretch,
+    pub(crate) state: TakeState,
+}
+
+impl One {
+    pub(crate) fn wall_ns(&self) -> u64 {
+        self.time.end_ns.saturating_sub(self.time.start_ns)
+    }
 }
 
 /// What has been taken so far; kept through a failure.
 pub(crate) struct Taken {
     pub(crate) measured: Measured,
+    /// When the takes that count were, by the device's [`Device::now`].
+    stretches: Vec<Stretch>,
     /// The time of all takes that counted when they were taken.
     elapsed_ns: u64,
 }
@@ -152,15 +191,16 @@ impl Taken {
     pub(crate) fn new(metrics: Vec<MetricSpec>) -> Self {
         let metric = |spec: MetricSpec| Metric { name: spec.name.to_owned(), better: spec.better, values: Vec::new() };
         let metrics = metrics.into_iter().map(metric).collect();
-        Self { measured: Measured { metrics, ..Measured::default() }, elapsed_ns: 0 }
+        Self { measured: Measured { metrics, ..Measured::default() }, stretches: Vec::new(), elapsed_ns: 0 }
     }
 
     /// What becomes of the case: takes ended by a stop rule, none at all, or a failure that keeps those before it.
     pub(crate) fn outcome(
-        self,
+        mut self,
         ended: anyhow::Result<Result<StopReason, Box<Outcome>>>,
         device: &dyn Device,
     ) -> Outcome {
+        self.forget_what_is_unknown();
         match ended {
             Ok(Ok(stopped)) => Outcome::Measured(Measured {
                 stopped,
@@ -169,16 +209,35 @@ impl Taken {
                 ..self.measured
             }),
             Ok(Err(outcome)) => *outcome,
-            Err(error) => Outcome::Failed {
-                errors: error.chain().map(ToString::to_string).collect(),
-                wall_ns: self.measured.wall_ns,
+            Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<OutOfMemory>()) {
+                Some(&OutOfMemory { needed_bytes, available_bytes }) => {
+                    Outcome::OutOfMemory { needed_bytes, available_bytes }
+                }
+                None => Outcome::Failed {
+                    errors: error.chain().map(ToString::to_string).collect(),
+                    wall_ns: self.measured.wall_ns,
+                },
             },
         }
     }
 
-    pub(crate) fn keep(&mut self, wall_ns: u64, readings: Vec<Option<f64>>) {
-        self.elapsed_ns += wall_ns;
-        self.measured.wall_ns.push(wall_ns);
+    /// What no take knows is left out.
+    fn forget_what_is_unknown(&mut self) {
+        let Measured { device_ns, states, .. } = &mut self.measured;
+        if device_ns.iter().all(Option::is_none) {
+            device_ns.clear();
+        }
+        if states.iter().all(DeviceState::is_unknown) {
+            states.clear();
+        }
+    }
+
+    pub(crate) fn keep(&mut self, one: One, readings: Vec<Option<f64>>) {
+        self.elapsed_ns += one.wall_ns();
+        self.measured.wall_ns.push(one.wall_ns());
+        self.measured.device_ns.push(one.state.device_ns);
+        self.measured.states.push(one.state.state);
+        self.stretches.push(one.time);
         let mut readings = readings.into_iter();
         for metric in &mut self.measured.metrics {
             metric.values.push(readings.next().flatten().filter(|value| value.is_finite()));
@@ -211,6 +270,9 @@ impl Taken {
 
     fn drop_first(&mut self, count: usize) {
         self.measured.warmup_ns.extend(self.measured.wall_ns.drain(..count));
+        self.measured.device_ns.drain(..count);
+        self.measured.states.drain(..count);
+        self.stretches.drain(..count);
         for metric in &mut self.measured.metrics {
             metric.values.drain(..count);
         }
@@ -245,10 +307,22 @@ mod tests {
         scripted::{CHECK, Scripted, Step, Told},
         simulated::Simulated,
     };
-    use laptime_trace::{Nanos, run::Stop};
+    use laptime_trace::{
+        Nanos,
+        run::{L2, Stop},
+    };
 
     fn settings(warmup: WarmUp, takes: usize) -> Settings {
-        Settings { warmup, stop: Stop::Takes(takes), runs: 1, isolate: false, timeout_ns: None, cold: false }
+        Settings {
+            warmup,
+            stop: Stop::Takes(takes),
+            runs: 1,
+            isolate: false,
+            timeout_ns: None,
+            cold: false,
+            timing: Timing::Host,
+            l2: None,
+        }
     }
 
     fn measured(outcome: Outcome) -> Measured {
@@ -273,6 +347,47 @@ mod tests {
         assert_eq!((measured.prepare_ns, measured.warmup_ns, measured.wall_ns), (7, vec![900], vec![50, 52]));
         assert_eq!((measured.stopped, measured.steady), (StopReason::Takes(2), Steady::Asked));
         assert_eq!(told.takes, [(900, false), (50, true), (52, true)]);
+    }
+
+    /// The host takes 10, the device 40 after it.
+    fn beside(device: &Simulated, settings: Settings) -> Measured {
+        let steps = vec![Step::Submits { host: 10, device: 40 }; 9];
+        let workload = Scripted::of(device, steps);
+        measured(measure(&workload, &Case::default(), device, &settings, &mut Told::default()))
+    }
+
+    #[test]
+    fn a_device_with_a_clock_tells_its_own_time_of_each_take_by_events() {
+        let device = Simulated::with_clock();
+        let by = |timing| beside(&device, Settings { timing, ..settings(WarmUp::Takes(1), 2) });
+        let events = by(Timing::Events);
+        assert_eq!((events.wall_ns, events.device_ns), (vec![50, 50], vec![Some(50), Some(50)]));
+        let host = by(Timing::Host);
+        assert_eq!((host.wall_ns, host.device_ns, host.busy_ns), (vec![50, 50], vec![], vec![]));
+    }
+
+    #[test]
+    fn kernels_tell_how_long_the_device_was_busy() {
+        let device = Simulated::with_clock();
+        let kernels = beside(&device, Settings { timing: Timing::Kernels, ..settings(WarmUp::Takes(1), 2) });
+        assert_eq!((kernels.wall_ns, kernels.device_ns, kernels.busy_ns), (vec![50; 2], vec![], vec![Some(40); 2]));
+    }
+
+    #[test]
+    fn a_device_without_kernels_to_tell_is_a_case_that_failed() {
+        let device = Simulated::new();
+        let kernels = Settings { timing: Timing::Kernels, ..settings(WarmUp::Takes(0), 2) };
+        let errors = vec!["device `simulated` does not tell its kernels".to_owned()];
+        let outcome = run(&Scripted::steps(&device, [5]), kernels);
+        assert_eq!(outcome, Outcome::Failed { errors, wall_ns: Vec::new() });
+    }
+
+    #[test]
+    fn the_state_of_the_device_is_kept_with_each_take_that_counts() {
+        let device = Simulated::with_clock();
+        let state = DeviceState { clock_mhz: Some(1980.0), ..DeviceState::default() };
+        device.set_state(state.clone());
+        assert_eq!(beside(&device, settings(WarmUp::Takes(1), 3)).states, vec![state; 3]);
     }
 
     #[test]
@@ -346,6 +461,24 @@ mod tests {
         let outcome = measure(&workload, &case, &device, &settings(WarmUp::Takes(0), 1), &mut Told::default());
         assert_eq!(outcome, Outcome::OutOfMemory { needed_bytes: Some(4096), available_bytes: Some(1000) });
         assert_eq!(device.now(), Nanos(0));
+    }
+
+    #[test]
+    fn a_lack_of_memory_in_a_take_is_told_with_its_needs() {
+        let device = Simulated::new();
+        let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::LacksMemory]);
+        let outcome = run(&workload, settings(WarmUp::Takes(0), 9));
+        assert_eq!(outcome, Outcome::OutOfMemory { needed_bytes: Some(8), available_bytes: None });
+    }
+
+    #[test]
+    fn a_cold_cache_is_emptied_before_every_take_and_a_warm_one_never() {
+        let chills = |l2| {
+            let device = Simulated::with_clock();
+            beside(&device, Settings { l2, ..settings(WarmUp::Takes(1), 3) });
+            device.chills()
+        };
+        assert_eq!([chills(Some(L2::Cold)), chills(Some(L2::Warm)), chills(None)], [4, 0, 0]);
     }
 
     #[test]

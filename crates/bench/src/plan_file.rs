@@ -63,6 +63,8 @@ struct Content {
     runs: Option<u32>,
     isolate: Option<bool>,
     timeout: Option<Spanned<Written>>,
+    timing: Option<Spanned<Written>>,
+    l2: Option<Spanned<Written>>,
 }
 
 /// A number or a text, as text.
@@ -109,6 +111,8 @@ impl PlanFile {
             runs: content.runs,
             isolate: content.isolate,
             timeout: read(content.timeout, str::parse)?,
+            timing: read(content.timing, str::parse)?,
+            l2: read(content.l2, str::parse)?,
         };
         let axes = content.axes.into_iter().map(|(axis, value)| {
             let words = words(&value).ok_or_else(|| wrong_axis(text, &axis))?;
@@ -161,7 +165,7 @@ fn wrong_axis(text: &str, axis: &str) -> Wrong {
 mod tests {
     use super::*;
     use crate::given::{Seconds, Share};
-    use laptime_trace::run::WarmUp;
+    use laptime_trace::run::{Timing, WarmUp};
 
     fn read(text: &str) -> Result<PlanFile, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -173,7 +177,7 @@ mod tests {
     #[test]
     fn a_plan_says_everything_that_flags_say() {
         let text = "workload = 'matmul'\nwarmup = 'auto'\nwithin = '1%'\nmax-time = 5\nruns = 3\nisolate = true\n\
-                    timeout = '2m'\n[axes]\nsize = '128-512*2'\ndtype = ['f32', 'bf16']\nthreads = [1, 2]\n";
+                    timeout = '2m'\ntiming = 'sync'\n[axes]\nsize = '128-512*2'\ndtype = ['f32', 'bf16']\nthreads = [1, 2]\n";
         let plan = read(text).unwrap();
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         assert_eq!(
@@ -184,9 +188,10 @@ mod tests {
                 ("threads".to_owned(), words(&["1", "2"])),
             ]
         );
-        let GivenSettings { warmup, within, max_time, runs, isolate, timeout, takes, .. } = plan.settings;
+        let GivenSettings { warmup, within, max_time, runs, isolate, timeout, takes, timing, .. } = plan.settings;
         assert_eq!((warmup, within, max_time), (Some(WarmUp::Found), Some(Share(0.01)), Some(Seconds(5.0))));
         assert_eq!((runs, isolate, timeout, takes), (Some(3), Some(true), Some(Seconds(120.0)), None));
+        assert_eq!(timing, Some(Timing::Sync));
     }
 
     #[test]

@@ -3,29 +3,34 @@
 use laptime_probe::{lap, pause, stage};
 use laptime_stats::{Rng, cost_of_first};
 use laptime_trace::{
-    Nanos,
-    run::{Case, Outcome, StopReason},
+    KernelRecords, Nanos,
+    kernels::Stretch,
+    run::{Case, L2, Outcome, StopReason, Timing},
 };
 
 use crate::{
-    measure::{Taken, check, guarded, prepare, take_one},
+    measure::{One, Taken, check, guarded, kernels, prepare, take_one},
     sink::Sink,
     stop::is_looked_at,
-    workload::{Device, Take, Workload},
+    workload::{Device, KernelRecording, Take, Workload},
 };
 
 /// How a case is profiled.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ProfileSettings {
-    /// Takes before the first pair.
+    /// Takes before the first round.
     pub warmup: usize,
-    /// Pairs at least.
+    /// Rounds at least.
     pub at_least: usize,
     /// How wide to either side the interval of the overhead may be, as a share of the take; infinite for exactly the
-    /// pairs that there are at least.
+    /// rounds that there are at least.
     pub within: f64,
     /// The time after which it ends anyway.
     pub at_most_ns: u64,
+    /// What the device's second-level cache holds when a take begins.
+    pub l2: Option<L2>,
+    /// The timings: each round has a recorded take of each, and one that is not recorded.
+    pub timings: Vec<Timing>,
 }
 
 /// A profiled case.
@@ -33,17 +38,28 @@ pub struct ProfileSettings {
 pub struct Profiled {
     /// What became of it; the takes that count are those that were not recorded.
     pub outcome: Outcome,
-    /// A recorded take and one that was not, taken in random order one after the other, in nanoseconds.
+    /// What each timing cost, in the order of the settings.
+    pub costs: Vec<TimingPairs>,
+    /// What the device did in the takes that were timed by kernels, if some were.
+    pub kernels: Option<KernelRecords>,
+}
+
+/// The takes by which the cost of a timing is judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimingPairs {
+    /// The timing.
+    pub timing: Timing,
+    /// A recorded take and the one of the same round that was not, in nanoseconds.
     pub pairs: Vec<(f64, f64)>,
 }
 
-/// What the intervals and the order of the pairs start from.
+/// What the intervals and the order of the rounds start from.
 const SEED: u64 = 0x0f_1a95;
 
 /// Profiles one case while the caller records this process.
 ///
 /// Preparation, check, warm-up and each recorded take are stages of the trace; takes that are not recorded leave
-/// nothing in it.
+/// nothing in it, and are timed by the host alone.
 pub fn profile(
     workload: &dyn Workload,
     case: &Case,
@@ -52,7 +68,9 @@ pub fn profile(
     sink: &mut dyn Sink,
 ) -> Profiled {
     let mut taken = Taken::new(workload.metrics());
-    let mut pairs = Vec::new();
+    let mut rounds = Rounds::new(settings, device);
+    device.set_timing(settings.timings.first().copied().unwrap_or_default());
+    device.set_l2(settings.l2);
     device.reset_peak();
     let ended = guarded(|| {
         let mut take = match prepare(workload, case, device, &mut taken)? {
@@ -61,9 +79,12 @@ pub fn profile(
         };
         check(&mut *take, device, &mut taken)?;
         warm_up(&mut *take, device, settings, sink, &mut taken)?;
-        take_pairs(&mut *take, device, settings, sink, &mut taken, &mut pairs).map(Ok)
+        rounds.listen()?;
+        let stopped = rounds.take_all(&mut *take, settings, sink, &mut taken)?;
+        rounds.stop_listening()?;
+        Ok(Ok(stopped))
     });
-    Profiled { outcome: taken.outcome(ended, device), pairs }
+    Profiled { outcome: taken.outcome(ended, device), costs: rounds.costs, kernels: rounds.kernels }
 }
 
 fn warm_up(
@@ -75,7 +96,7 @@ fn warm_up(
 ) -> anyhow::Result<()> {
     for at in 0..settings.warmup {
         let _stage = stage!("warm_up", take = at);
-        let wall_ns = take_one(take, device)?;
+        let wall_ns = take_one(take, device)?.wall_ns();
         taken.measured.warmup_ns.push(wall_ns);
         sink.take(wall_ns, false);
         if sink.is_interrupted() {
@@ -85,67 +106,130 @@ fn warm_up(
     Ok(())
 }
 
-fn take_pairs(
-    take: &mut dyn Take,
-    device: &dyn Device,
-    settings: &ProfileSettings,
-    sink: &mut dyn Sink,
-    taken: &mut Taken,
-    pairs: &mut Vec<(f64, f64)>,
-) -> anyhow::Result<StopReason> {
-    let mut rng = Rng::new(SEED);
-    let mut elapsed = 0;
-    loop {
-        let at = pairs.len();
-        let is_recorded_first = rng.below(2) == 0;
-        let recorded_first = if is_recorded_first { Some(recorded(take, device, at)?) } else { None };
-        let idle = {
-            let _paused = pause();
-            recorded(take, device, at)?
-        };
-        taken.keep(idle, take.readings(Nanos(idle)));
-        sink.take(idle, true);
-        let recorded = match recorded_first {
-            Some(recorded) => recorded,
-            None => recorded(take, device, at)?,
-        };
-        pairs.push((recorded as f64, idle as f64));
-        elapsed += recorded + idle;
-        if let Some(reason) = reason_to_stop(pairs, elapsed, settings) {
-            return Ok(reason);
-        }
-        if sink.is_interrupted() {
-            return Ok(StopReason::Interrupted);
-        }
-    }
+/// Rounds of takes: one of each timing and one that is not recorded, in random order.
+struct Rounds<'a> {
+    device: &'a dyn Device,
+    costs: Vec<TimingPairs>,
+    recording: Option<Box<dyn KernelRecording>>,
+    kernels: Option<KernelRecords>,
+    rng: Rng,
+    elapsed_ns: u64,
 }
 
-/// One take as a lap of the trace, if anything records; the mark is there in both states.
-fn recorded(take: &mut dyn Take, device: &dyn Device, at: usize) -> anyhow::Result<u64> {
-    device.synchronise()?;
-    let start = device.now();
-    {
-        let _lap = lap!("take", take = at);
-        take.run()?;
-        device.synchronise()?;
+impl<'a> Rounds<'a> {
+    fn new(settings: &ProfileSettings, device: &'a dyn Device) -> Self {
+        let costs = settings.timings.iter().map(|&timing| TimingPairs { timing, pairs: Vec::new() }).collect();
+        Self { device, costs, recording: None, kernels: None, rng: Rng::new(SEED), elapsed_ns: 0 }
     }
-    Ok(device.now().saturating_sub(start).0)
-}
 
-/// Looks at the interval as seldom as other stop rules do.
-fn reason_to_stop(pairs: &[(f64, f64)], elapsed: u64, settings: &ProfileSettings) -> Option<StopReason> {
-    if settings.within.is_infinite() && pairs.len() >= settings.at_least {
-        return Some(StopReason::Takes(pairs.len()));
+    /// Listens to the device, if a timing needs it, in the takes of that timing alone.
+    fn listen(&mut self) -> anyhow::Result<()> {
+        if self.costs.iter().any(|cost| cost.timing == Timing::Kernels) {
+            self.recording = kernels(self.device, Timing::Kernels)?;
+        }
+        self.recording.as_ref().map_or(Ok(()), |recording| recording.set_paused(true))
     }
-    let is_up = elapsed >= settings.at_most_ns;
-    let is_enough = pairs.len() >= settings.at_least;
-    if !(is_up || is_enough && is_looked_at(pairs.len(), settings.at_least)) {
-        return None;
+
+    fn stop_listening(&mut self) -> anyhow::Result<()> {
+        self.kernels = self.recording.take().map(KernelRecording::finish).transpose()?;
+        Ok(())
     }
-    let reach = cost_of_first(pairs, SEED).and_then(|cost| cost.interval).map(|interval| interval.width() / 2.0);
-    match reach {
-        Some(reach) if reach <= settings.within && is_enough => Some(StopReason::Narrow { reach }),
-        reach => is_up.then_some(StopReason::TimeUp { reach }),
+
+    fn take_all(
+        &mut self,
+        take: &mut dyn Take,
+        settings: &ProfileSettings,
+        sink: &mut dyn Sink,
+        taken: &mut Taken,
+    ) -> anyhow::Result<StopReason> {
+        for round in 0.. {
+            self.take_round(take, round, sink, taken)?;
+            if let Some(reason) = self.reason_to_stop(settings) {
+                return Ok(reason);
+            }
+            if sink.is_interrupted() {
+                break;
+            }
+        }
+        Ok(StopReason::Interrupted)
+    }
+
+    fn take_round(
+        &mut self,
+        take: &mut dyn Take,
+        round: usize,
+        sink: &mut dyn Sink,
+        taken: &mut Taken,
+    ) -> anyhow::Result<()> {
+        let mut order: Vec<Option<usize>> = (0..self.costs.len()).map(Some).chain([None]).collect();
+        self.rng.shuffle(&mut order);
+        let (mut walls, mut idle_ns) = (vec![0; self.costs.len()], 0);
+        for which in order {
+            match which {
+                Some(at) => walls[at] = self.recorded(take, round, self.costs[at].timing)?.wall_ns(),
+                None => {
+                    let idle = self.unrecorded(take, round)?;
+                    idle_ns = idle.wall_ns();
+                    taken.keep(idle, take.readings(Nanos(idle_ns)));
+                    sink.take(idle_ns, true);
+                }
+            }
+        }
+        for (cost, wall) in self.costs.iter_mut().zip(walls) {
+            cost.pairs.push((wall as f64, idle_ns as f64));
+            self.elapsed_ns += wall;
+        }
+        self.elapsed_ns += idle_ns;
+        Ok(())
+    }
+
+    fn unrecorded(&self, take: &mut dyn Take, round: usize) -> anyhow::Result<One> {
+        let _paused = pause();
+        self.device.set_timing(Timing::Host);
+        self.one(take, round, Timing::Host)
+    }
+
+    fn recorded(&self, take: &mut dyn Take, round: usize, timing: Timing) -> anyhow::Result<One> {
+        self.device.set_timing(timing);
+        let recording = self.recording.as_ref().filter(|_| timing == Timing::Kernels);
+        recording.map_or(Ok(()), |recording| recording.set_paused(false))?;
+        let one = self.one(take, round, timing)?;
+        recording.map_or(Ok(()), |recording| recording.set_paused(true))?;
+        Ok(one)
+    }
+
+    /// One take as a lap of the trace, if anything records; the mark is there in both states.
+    fn one(&self, take: &mut dyn Take, round: usize, timing: Timing) -> anyhow::Result<One> {
+        take.ready()?;
+        self.device.chill()?;
+        self.device.synchronise()?;
+        let start_ns = self.device.now().0;
+        {
+            let _lap = lap!("take", on = self.device.lane(), take = round, timing = timing.word());
+            take.run()?;
+            self.device.synchronise()?;
+        }
+        let time = Stretch { start_ns, end_ns: self.device.now().0 };
+        Ok(One { time, state: self.device.last_take() })
+    }
+
+    /// Looks at the intervals as seldom as other stop rules do; the widest of them decides.
+    fn reason_to_stop(&self, settings: &ProfileSettings) -> Option<StopReason> {
+        let rounds = self.costs.first().map_or(0, |cost| cost.pairs.len());
+        let is_enough = rounds >= settings.at_least;
+        if settings.within.is_infinite() && is_enough {
+            return Some(StopReason::Takes(rounds));
+        }
+        let is_up = self.elapsed_ns >= settings.at_most_ns;
+        if !(is_up || is_enough && is_looked_at(rounds, settings.at_least)) {
+            return None;
+        }
+        let reach = |cost: &TimingPairs| Some(cost_of_first(&cost.pairs, SEED)?.interval?.width() / 2.0);
+        let reaches: Option<Vec<f64>> = self.costs.iter().map(reach).collect();
+        match reaches.map(|reaches| reaches.into_iter().fold(0.0, f64::max)) {
+            Some(reach) if reach <= settings.within && is_enough => Some(StopReason::Narrow { reach }),
+            reach => is_up.then_some(StopReason::TimeUp { reach }),
+        }
     }
 }
 
@@ -157,14 +241,21 @@ mod tests {
         simulated::Simulated,
     };
 
-    const SETTINGS: ProfileSettings = ProfileSettings { warmup: 1, at_least: 5, within: 0.001, at_most_ns: 1_000_000 };
+    fn settings(timings: &[Timing]) -> ProfileSettings {
+        let timings = timings.to_vec();
+        ProfileSettings { warmup: 1, at_least: 5, within: 0.001, at_most_ns: 1_000_000, l2: None, timings }
+    }
+
+    fn profiled(device: &Simulated, steps: Vec<Step>, timings: &[Timing]) -> Profiled {
+        let workload = Scripted::of(device, steps);
+        profile(&workload, &Case::default(), device, &settings(timings), &mut Told::default())
+    }
 
     #[test]
     fn pairs_are_taken_until_the_overhead_is_known() {
         let device = Simulated::new();
-        let profiled =
-            profile(&Scripted::steps(&device, [100; 50]), &Case::default(), &device, &SETTINGS, &mut Told::default());
-        assert_eq!(profiled.pairs, [(100.0, 100.0); 5]);
+        let profiled = profiled(&device, vec![Step::Lasts(100); 50], &[Timing::Host]);
+        assert_eq!(profiled.costs, [TimingPairs { timing: Timing::Host, pairs: vec![(100.0, 100.0); 5] }]);
         let Outcome::Measured(measured) = profiled.outcome else { panic!("{:?}", profiled.outcome) };
         assert_eq!((measured.warmup_ns, measured.wall_ns), (vec![100], vec![100; 5]));
         assert_eq!(measured.stopped, StopReason::Narrow { reach: 0.0 });
@@ -173,19 +264,28 @@ mod tests {
     #[test]
     fn the_order_within_pairs_is_not_always_the_same() {
         let device = Simulated::new();
-        let workload = Scripted::steps(&device, 1..=41);
-        let profiled = profile(&workload, &Case::default(), &device, &SETTINGS, &mut Told::default());
-        let recorded_first = profiled.pairs.iter().filter(|(recorded, idle)| recorded < idle).count();
-        assert!((5..=15).contains(&recorded_first), "{:?}", profiled.pairs);
+        let profiled = profiled(&device, (1..=41).map(Step::Lasts).collect(), &[Timing::Host]);
+        let pairs = &profiled.costs[0].pairs;
+        let recorded_first = pairs.iter().filter(|(recorded, idle)| recorded < idle).count();
+        assert!((5..=15).contains(&recorded_first), "{pairs:?}");
     }
 
     #[test]
     fn a_failure_keeps_the_pairs_before_it() {
         let device = Simulated::new();
-        let steps = [Step::Lasts(1), Step::Lasts(2), Step::Lasts(3), Step::Fails];
-        let profiled =
-            profile(&Scripted::of(&device, steps.to_vec()), &Case::default(), &device, &SETTINGS, &mut Told::default());
+        let steps = vec![Step::Lasts(1), Step::Lasts(2), Step::Lasts(3), Step::Fails];
+        let profiled = profiled(&device, steps, &[Timing::Host]);
         assert!(matches!(profiled.outcome, Outcome::Failed { .. }));
-        assert_eq!(profiled.pairs.len(), 1);
+        assert_eq!(profiled.costs[0].pairs.len(), 1);
+    }
+
+    #[test]
+    fn every_round_has_a_take_of_each_timing_and_kernels_are_told_of_theirs_alone() {
+        let device = Simulated::with_clock();
+        let steps = vec![Step::Submits { host: 10, device: 40 }; 26];
+        let profiled = profiled(&device, steps, &Timing::ALL);
+        assert_eq!(profiled.costs.iter().map(|cost| cost.timing).collect::<Vec<_>>(), Timing::ALL);
+        assert!(profiled.costs.iter().all(|cost| cost.pairs == [(50.0, 50.0); 5]), "{:?}", profiled.costs);
+        assert_eq!(profiled.kernels.unwrap().work.len(), 5);
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     plan::AxisSpec,
     simulated::Simulated,
     sink::Sink,
+    trouble::OutOfMemory,
     workload::{Device, MetricSpec, Prepared, Take, Workload},
 };
 
@@ -23,8 +24,14 @@ pub(crate) struct Scripted<'a> {
 #[derive(Clone)]
 pub(crate) enum Step {
     Lasts(u64),
+    /// The host is busy, and what it gave to the device goes on for longer.
+    Submits {
+        host: u64,
+        device: u64,
+    },
     Fails,
     Panics,
+    LacksMemory,
 }
 
 impl<'a> Scripted<'a> {
@@ -83,6 +90,14 @@ impl Take for ScriptedTake<'_> {
         let step = self.workload.steps.lock().unwrap().next();
         match step {
             Some(Step::Lasts(nanos)) => self.workload.device.advance(Nanos(nanos)),
+            Some(Step::Submits { host, device }) => {
+                self.workload.device.advance(Nanos(host));
+                self.workload.device.submit(Nanos(device));
+            }
+            Some(Step::LacksMemory) => {
+                let lack = OutOfMemory { needed_bytes: Some(8), available_bytes: None };
+                return Err(anyhow::Error::new(lack).context("it was told to"));
+            }
             Some(Step::Panics) => panic!("out of range"),
             Some(Step::Fails) | None => {
                 return Err(anyhow::anyhow!("no more steps").context("the script ended"));

@@ -1,19 +1,29 @@
 //! A device in numbers alone: its clock moves only when told.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-use laptime_trace::Nanos;
+use laptime_probe::{DeviceClock, Lane, SimulatedDevice, Stamp};
+use laptime_trace::{
+    KernelRecords, Nanos,
+    kernels::{DeviceWork, Stretch, WorkKind},
+    run::{DeviceState, L2, Timing},
+};
 
-use crate::workload::Device;
+use crate::{
+    timing::{TurningClock, nanos_between},
+    workload::{Device, KernelRecording, TakeState},
+};
 
 /// A device for tests with exact times and sizes.
 #[derive(Debug, Default)]
 pub struct Simulated {
-    clock: AtomicU64,
+    clock: Arc<AtomicU64>,
     memory: Mutex<Memory>,
+    is_lost: AtomicBool,
+    stream: Option<Stream>,
 }
 
 #[derive(Debug, Default)]
@@ -21,6 +31,25 @@ struct Memory {
     used: u64,
     peak: u64,
     size: Option<u64>,
+}
+
+/// A stream that works beside the host.
+#[derive(Debug)]
+struct Stream {
+    device: Arc<SimulatedDevice>,
+    clock: Arc<TurningClock>,
+    lane: Lane,
+    take: Mutex<(Option<Stamp>, Option<Stamp>)>,
+    state: Mutex<DeviceState>,
+    kernels: Arc<Mutex<Kernels>>,
+    is_cold: AtomicBool,
+    chills: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Kernels {
+    is_recording: bool,
+    records: KernelRecords,
 }
 
 impl Simulated {
@@ -36,9 +65,58 @@ impl Simulated {
         device
     }
 
+    /// A device whose work is done on a stream with a clock of its own, beside the host.
+    pub fn with_clock() -> Self {
+        let device = Arc::new(SimulatedDevice::anchored_at(laptime_probe::now()));
+        let host = Arc::<AtomicU64>::default();
+        let wait = {
+            let (host, device) = (Arc::clone(&host), Arc::clone(&device));
+            move || _ = host.fetch_max(device.synchronise(), Relaxed)
+        };
+        let clock = Arc::new(TurningClock::new(Arc::clone(&device) as Arc<dyn DeviceClock>, wait));
+        let lane = Lane::device("simulated", Arc::clone(&clock) as Arc<dyn DeviceClock>);
+        let (take, state, kernels) = (Mutex::default(), Mutex::default(), Arc::default());
+        let (is_cold, chills) = (AtomicBool::new(false), AtomicU64::new(0));
+        let stream = Some(Stream { device, clock, lane, take, state, kernels, is_cold, chills });
+        Self { clock: host, stream, ..Self::default() }
+    }
+
     /// Lets time go on.
     pub fn advance(&self, length: Nanos) {
         self.clock.fetch_add(length.0, Relaxed);
+        if let Some(stream) = &self.stream {
+            stream.device.advance(length.0);
+        }
+    }
+
+    /// Puts work on the stream, if there is one, and does not wait for it.
+    pub fn submit(&self, length: Nanos) {
+        let Some(stream) = &self.stream else { return self.advance(length) };
+        let start_ns = stream.device.busy_until();
+        stream.device.submit(length.0);
+        let mut kernels = locked(&stream.kernels);
+        if kernels.is_recording {
+            let kind = WorkKind::Kernel { name: "work".to_owned(), grid: [1; 3], block: [1; 3], graph: None };
+            let time = Stretch { start_ns, end_ns: stream.device.busy_until() };
+            kernels.records.work.push(DeviceWork { time, device: 0, stream: Some(7), correlation: 0, kind });
+        }
+    }
+
+    /// Says how the device is doing.
+    pub fn set_state(&self, state: DeviceState) {
+        if let Some(stream) = &self.stream {
+            *locked(&stream.state) = state;
+        }
+    }
+
+    /// Loses the device, as an illegal access does.
+    pub fn lose(&self) {
+        self.is_lost.store(true, Relaxed);
+    }
+
+    /// How often its cache was emptied.
+    pub fn chills(&self) -> u64 {
+        self.stream.as_ref().map_or(0, |stream| stream.chills.load(Relaxed))
     }
 
     /// Uses memory and gives it back.
@@ -50,8 +128,12 @@ impl Simulated {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.memory)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Device for Simulated {
@@ -60,6 +142,10 @@ impl Device for Simulated {
     }
 
     fn synchronise(&self) -> anyhow::Result<()> {
+        if let Some(stream) = &self.stream {
+            let done = stream.device.synchronise();
+            self.clock.fetch_max(done, Relaxed);
+        }
         Ok(())
     }
 
@@ -79,5 +165,88 @@ impl Device for Simulated {
     fn available_bytes(&self) -> Option<u64> {
         let memory = self.memory();
         memory.size.map(|size| size - memory.used)
+    }
+
+    fn timings(&self) -> &[Timing] {
+        match &self.stream {
+            Some(_) => &[Timing::Events, Timing::Host, Timing::Sync, Timing::Kernels],
+            None => &[Timing::Host],
+        }
+    }
+
+    fn set_timing(&self, timing: Timing) {
+        if let Some(stream) = &self.stream {
+            stream.clock.set(timing);
+        }
+    }
+
+    fn lane(&self) -> Option<&Lane> {
+        self.stream.as_ref().map(|stream| &stream.lane)
+    }
+
+    fn begin_take(&self) -> anyhow::Result<()> {
+        if let Some(stream) = &self.stream {
+            *locked(&stream.take) = (stream.clock.mark(), None);
+        }
+        Ok(())
+    }
+
+    fn end_take(&self) -> anyhow::Result<()> {
+        if let Some(stream) = &self.stream {
+            locked(&stream.take).1 = stream.clock.mark();
+        }
+        Ok(())
+    }
+
+    fn last_take(&self) -> TakeState {
+        let Some(stream) = &self.stream else { return TakeState::default() };
+        let device_ns = match std::mem::take(&mut *locked(&stream.take)) {
+            (Some(begin), Some(end)) => nanos_between(&*stream.clock, begin, end),
+            _ => None,
+        };
+        TakeState { device_ns, state: locked(&stream.state).clone() }
+    }
+
+    fn has_l2(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    fn set_l2(&self, l2: Option<L2>) {
+        if let Some(stream) = &self.stream {
+            stream.is_cold.store(l2 == Some(L2::Cold), Relaxed);
+        }
+    }
+
+    fn chill(&self) -> anyhow::Result<()> {
+        if let Some(stream) = self.stream.as_ref().filter(|stream| stream.is_cold.load(Relaxed)) {
+            stream.chills.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn is_lost(&self) -> bool {
+        self.is_lost.load(Relaxed)
+    }
+
+    fn record_kernels(&self) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {
+        let Some(stream) = &self.stream else { return Ok(None) };
+        let recording = SimulatedRecording(Arc::clone(&stream.kernels));
+        recording.set_paused(false)?;
+        Ok(Some(Box::new(recording)))
+    }
+}
+
+struct SimulatedRecording(Arc<Mutex<Kernels>>);
+
+impl KernelRecording for SimulatedRecording {
+    fn set_paused(&self, is_paused: bool) -> anyhow::Result<()> {
+        locked(&self.0).is_recording = !is_paused;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> anyhow::Result<KernelRecords> {
+        let mut kernels = locked(&self.0);
+        kernels.is_recording = false;
+        Ok(std::mem::take(&mut kernels.records))
     }
 }

@@ -18,6 +18,11 @@ pub enum Swept {
     Whole,
     /// Somebody asked to stop.
     Interrupted,
+    /// The device was lost to the process after so many cases: those that follow need another process.
+    Lost {
+        /// Cases that have a result.
+        done: usize,
+    },
 }
 
 /// Measures the cases of a job in as many fresh processes as its settings ask for, leaving out those that
@@ -37,11 +42,15 @@ pub fn sweep(
             continue;
         }
         let job = Job { cases, run, ..job.clone() };
-        let swept = if in_children {
+        let mut swept = if in_children {
             Children::of_this_program().run(&job, interrupt, sink)?
         } else {
             here(registry, &job, sink)?
         };
+        if let Swept::Lost { done } = swept {
+            let rest = job.with_cases(job.cases[done..].to_vec());
+            swept = Children::of_this_program().run(&rest, interrupt, sink)?;
+        }
         if swept == Swept::Interrupted {
             return Ok(swept);
         }
@@ -58,13 +67,16 @@ pub(crate) fn here(registry: &Registry, job: &Job, sink: &mut dyn Sink) -> anyho
 }
 
 fn measure_all(workload: &dyn Workload, device: &dyn Device, job: &Job, sink: &mut dyn Sink) -> anyhow::Result<Swept> {
-    for case in &job.cases {
+    for (at, case) in job.cases.iter().enumerate() {
         if sink.is_interrupted() {
             return Ok(Swept::Interrupted);
         }
         sink.begin(case, job.run);
         let outcome = measure(workload, case, device, &job.settings, sink);
         sink.result(CaseResult::new(&job.workload, device.name(), case.clone(), job.run, &job.environment, outcome))?;
+        if at + 1 < job.cases.len() && device.is_lost() {
+            return Ok(Swept::Lost { done: at + 1 });
+        }
     }
     Ok(if sink.is_interrupted() { Swept::Interrupted } else { Swept::Whole })
 }

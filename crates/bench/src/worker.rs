@@ -12,7 +12,7 @@ use crate::{
     interrupt::Interrupt,
     job::{Job, Registry},
     sink::Sink,
-    sweep::here,
+    sweep::{Swept, here},
 };
 
 /// Set in a child, so that it knows what it is.
@@ -32,6 +32,8 @@ pub(crate) enum Message {
     Begin(usize),
     /// A case is done.
     Result(Box<CaseResult>),
+    /// The device is lost to this process: the cases that are left need another one.
+    Lost,
     /// There is no such workload or device here: no case can be measured.
     CannotStart(Vec<String>),
 }
@@ -66,10 +68,11 @@ fn serve(registry: &Registry) -> anyhow::Result<()> {
     let interrupt = Interrupt::new();
     listen(interrupt.clone());
     let mut sink = Teller { interrupt, begun: 0 };
-    if let Err(error) = here(registry, &job, &mut sink) {
-        tell(&Message::CannotStart(error.chain().map(ToString::to_string).collect()))?;
+    match here(registry, &job, &mut sink) {
+        Ok(Swept::Lost { .. }) => tell(&Message::Lost),
+        Ok(_) => Ok(()),
+        Err(error) => tell(&Message::CannotStart(error.chain().map(ToString::to_string).collect())),
     }
-    Ok(())
 }
 
 /// Waits for the wish to stop. If the parent is gone, so is this process: nobody would read what it measures.

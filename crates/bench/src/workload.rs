@@ -1,8 +1,11 @@
 //! What is measured, and on what: the traits that a workload and a device implement.
 
+use std::any::Any;
+
+use laptime_probe::Lane;
 use laptime_trace::{
-    Nanos,
-    run::{Better, Case, Outcome, Work},
+    KernelRecords, Nanos,
+    run::{Better, Case, DeviceState, L2, Outcome, Timing, Work},
 };
 
 use crate::plan::AxisSpec;
@@ -73,6 +76,11 @@ pub trait Take {
     /// Checks the result once, before anything is timed; a wrong result is a case that failed.
     fn check(&mut self) -> anyhow::Result<()>;
 
+    /// Makes ready for the next take, such as a cache that is to be cold. This is not timed.
+    fn ready(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Does the work once. This is what is timed.
     fn run(&mut self) -> anyhow::Result<()>;
 
@@ -107,7 +115,7 @@ pub trait Device: Send + Sync {
     /// Waits until all work given to it is done.
     fn synchronise(&self) -> anyhow::Result<()>;
 
-    /// The host's time, from an origin that stays the same.
+    /// The host's time, from an origin that stays the same. A device that records kernels tells both by the same clock.
     fn now(&self) -> Nanos;
 
     /// Forgets the highest memory use so far, of the device and of the host.
@@ -123,6 +131,85 @@ pub trait Device: Send + Sync {
 
     /// Memory that a case may use, in bytes; none if nobody knows.
     fn available_bytes(&self) -> Option<u64>;
+
+    /// The timings that it can do; the first is its default.
+    fn timings(&self) -> &[Timing] {
+        &[Timing::Host]
+    }
+
+    /// Says how takes and stages are timed from here on: one of [`Device::timings`].
+    fn set_timing(&self, timing: Timing) {
+        let _ = timing;
+    }
+
+    /// Where workloads put the stages of its work, as in `stage!("decode", on = device.lane())`; none if its work is
+    /// done when a call returns. One lane holds under every timing.
+    fn lane(&self) -> Option<&Lane> {
+        None
+    }
+
+    /// A take begins, inside its time: a device that is timed by events marks its stream.
+    fn begin_take(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// A take ends, inside its time, before it is waited for.
+    fn end_take(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// What the device knows of the take that ended and was waited for. This is not timed.
+    fn last_take(&self) -> TakeState {
+        TakeState::default()
+    }
+
+    /// Whether it has a second-level cache that can be emptied.
+    fn has_l2(&self) -> bool {
+        false
+    }
+
+    /// Says what that cache is to hold when a take begins.
+    fn set_l2(&self, l2: Option<L2>) {
+        let _ = l2;
+    }
+
+    /// Empties the cache if it is to be cold. This is not timed.
+    fn chill(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Whether it is lost to this process, so that whatever follows needs another one.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    /// The device itself, for workloads that do different things on different devices.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
+
+    /// Begins to record every kernel and copy, by the clock of [`Device::now`]; none if the device cannot.
+    fn record_kernels(&self) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {
+        Ok(None)
+    }
+}
+
+/// What a device knows of a take.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TakeState {
+    /// Time on the device's own clock from the beginning of the take to its end.
+    pub device_ns: Option<u64>,
+    /// How the device was doing.
+    pub state: DeviceState,
+}
+
+/// A recording of every kernel and copy of a device, from its beginning on.
+pub trait KernelRecording {
+    /// Stops or goes on recording; what runs meanwhile costs no more than without.
+    fn set_paused(&self, is_paused: bool) -> anyhow::Result<()>;
+
+    /// Ends the recording and gives what was recorded. The device has been waited for.
+    fn finish(self: Box<Self>) -> anyhow::Result<KernelRecords>;
 }
 
 /// The devices that there are.

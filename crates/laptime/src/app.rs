@@ -2,11 +2,11 @@
 
 use std::sync::Once;
 
-use laptime_bench::{Device, Interrupt, Registry, Workload};
+use laptime_bench::{Device, Interrupt, NoDevice, Registry, Workload};
 use laptime_pipelines::BuiltInDevices;
-use laptime_trace::run::{Build, Environment};
+use laptime_trace::run::{Build, Environment, Gpu};
 
-use crate::{failure::Hinted, near::nearest};
+use crate::{failure::Hinted, near::nearest, output::say};
 
 /// What every command knows.
 pub struct App {
@@ -39,13 +39,37 @@ impl App {
     pub fn device(&self, name: &str) -> anyhow::Result<Box<dyn Device>> {
         let opened = self.registry.devices.open(name);
         opened.map_err(|error| {
-            Hinted::wrap(error, "`--device cpu` measures on the CPU; `laptime doctor` says what there is")
+            let general = "`--device cpu` measures on the CPU; `laptime doctor` says what there is";
+            let hint = error.downcast_ref::<NoDevice>().map_or_else(|| general.to_owned(), |none| none.hint.clone());
+            Hinted::wrap(error, hint)
         })
+    }
+
+    /// Says what `auto` stands for, where it could be a GPU.
+    pub fn say_device(&self, asked: &str, device: &dyn Device) {
+        let is_cpu = device.name() == "cpu";
+        if asked == "auto" && !is_cpu {
+            say(&format!("device: `{}`; `--device cpu` measures on the CPU", device.name()));
+        }
+        let expects_gpu = laptime_pipelines::HAS_CUDA && laptime_bench::environment::nvidia_driver().is_some();
+        if asked == "auto"
+            && is_cpu
+            && expects_gpu
+            && let Err(none) = laptime_pipelines::gpus()
+        {
+            say(&format!("device: `cpu`, for no GPU can be used: {}", none.reason));
+        }
     }
 
     /// Gathers the environment.
     pub fn environment(&self) -> Environment {
-        laptime_bench::environment::gather(build())
+        let mut environment = laptime_bench::environment::gather(build());
+        // A container may hide what the driver tells; the GPUs themselves know it too.
+        if environment.machine.gpus.is_empty() {
+            let known = |gpu: laptime_pipelines::GpuFound| Gpu { name: gpu.name, driver: gpu.driver };
+            environment.machine.gpus = laptime_pipelines::gpus().unwrap_or_default().into_iter().map(known).collect();
+        }
+        environment
     }
 
     /// From here on Ctrl-C asks to stop after the current take; a second one stops at once.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, FromArgMatches, builder::TypedValueParser};
 use laptime_bench::{
-    GivenSettings, NoQuantity, Plan, PlanFile, Registry, Seconds, Settings, Share, WarmUp, Workload, parse_warm_up,
+    Device, GivenSettings, L2, NoQuantity, Plan, PlanFile, Registry, Seconds, Settings, Share, Timing, WarmUp,
+    Workload, parse_warm_up, settle_l2, settle_timing,
 };
 
 use crate::{app::App, failure::Hinted, output::FormatArgs};
@@ -45,6 +46,15 @@ pub struct RunArgs {
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub timeout: Option<Seconds>,
 
+    /// How to time the device: `host`, `events`, `sync` or `kernels`; `profile` compares several [default: `events` where
+    /// the device has a clock of its own, else `host`]
+    #[arg(long, global = true, value_name = "TIMING", value_delimiter = ',', value_parser = str::parse::<Timing>)]
+    pub timing: Vec<Timing>,
+
+    /// What the device's second-level cache holds when a take begins: `cold` or `warm` [default: cold, on a GPU]
+    #[arg(long, global = true, value_name = "STATE", value_parser = str::parse::<L2>)]
+    pub l2: Option<L2>,
+
     /// Device to run on: `auto`, `cpu`, `cuda`, `cuda:N` [default: auto]
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,
@@ -77,6 +87,8 @@ impl RunArgs {
             runs: self.runs,
             isolate: self.isolate.then_some(true),
             timeout: self.timeout,
+            timing: self.timing.first().copied(),
+            l2: self.l2,
         }
     }
 }
@@ -160,9 +172,12 @@ impl Asked {
         let planned = file.axes.into_iter().map(|(axis, words)| (axis.replace('-', "_"), words));
         let axes = planned.filter(|(axis, _)| !is_flagged(axis)).chain(self.axes.clone());
         let plan = Plan::settle(name, workload.axes(), &axes.collect::<Vec<_>>())?;
-        let settings = self.run.settings().or(file.settings).or(defaults).settle()?;
+        let given = self.run.settings().or(file.settings).or(defaults);
+        let settings = given.settle()?;
+        let timings =
+            if self.run.timing.is_empty() { given.timing.into_iter().collect() } else { self.run.timing.clone() };
         let device = self.run.device.clone().or(file.device).unwrap_or_else(|| "auto".to_owned());
-        Ok(Order { workload, plan, settings, device })
+        Ok(Order { workload, plan, settings, timings, device })
     }
 }
 
@@ -173,6 +188,32 @@ fn no_workload(app: &App, has_plan: bool) -> anyhow::Error {
     Hinted::wrap(error, format!("name one of {}, as in `laptime bench {example}`", names.join(", ")))
 }
 
+impl Order<'_> {
+    /// The timings settled for a device: those asked for, or its own.
+    pub fn timings_on(&self, device: &dyn Device) -> anyhow::Result<Vec<Timing>> {
+        let asked = |timing: &Timing| Ok(settle_timing(device, Some(*timing))?);
+        match self.timings.as_slice() {
+            [] => Ok(vec![settle_timing(device, None)?]),
+            several => several.iter().map(asked).collect(),
+        }
+    }
+
+    /// The settings settled for a device, of a command that times in one way.
+    pub fn settings_on(&self, device: &dyn Device) -> anyhow::Result<Settings> {
+        Ok(Settings { timing: self.timing_on(device)?, l2: settle_l2(device, self.settings.l2)?, ..self.settings })
+    }
+
+    fn timing_on(&self, device: &dyn Device) -> anyhow::Result<Timing> {
+        let timings = self.timings_on(device)?;
+        if timings.len() > 1 {
+            let error = anyhow::anyhow!("takes are timed in one way, and {} were asked for", timings.len());
+            let hint = format!("`laptime profile {} --timing …` compares several", self.workload.name());
+            return Err(Hinted::wrap(error, hint));
+        }
+        Ok(timings[0])
+    }
+}
+
 /// What is to be measured, with nothing left open but what `auto` stands for.
 pub struct Order<'a> {
     /// The workload.
@@ -181,6 +222,8 @@ pub struct Order<'a> {
     pub plan: Plan,
     /// How cases are measured.
     pub settings: Settings,
+    /// The timings that were asked for; none for the device's own.
+    pub timings: Vec<Timing>,
     /// The device, by the name that was given.
     pub device: String,
 }

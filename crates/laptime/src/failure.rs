@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use laptime_bench::{AxisError, PlanError, PlanFileError, SettingsError};
+use laptime_bench::{AxisError, L2Error, PlanError, PlanFileError, SettingsError, Timing, TimingError};
 use laptime_report::FlameError;
 use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
 
@@ -92,6 +92,12 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         }
         if let Some(error) = cause.downcast_ref::<SettingsError>() {
             return settings_hint(error);
+        }
+        if let Some(TimingError { known, .. }) = cause.downcast_ref::<TimingError>() {
+            return Some(timing_hint(known));
+        }
+        if cause.is::<L2Error>() {
+            return Some("leave `--l2` out there; it is of GPUs".to_owned());
         }
         if let Some(error) = cause.downcast_ref::<RunFileError>() {
             return run_file_hint(error);
@@ -220,6 +226,12 @@ fn settings_hint(error: &SettingsError) -> Option<String> {
         SettingsError::TwoRules { other } => format!("give `--takes` or `--{other}`, not both"),
         SettingsError::None { what } => format!("`--{what} 1` is the least"),
     })
+}
+
+fn timing_hint(known: &[Timing]) -> String {
+    let words: Vec<String> = known.iter().map(|timing| format!("`--timing {timing}`")).collect();
+    let more = if known.contains(&Timing::Events) { "" } else { "; the others need a device with a clock of its own" };
+    format!("it can be timed by {}{more}", words.join(", "))
 }
 
 fn run_file_hint(error: &RunFileError) -> Option<String> {

@@ -63,7 +63,9 @@ impl Session {
             return Err(Hinted::wrap(error, "leave `--out` out"));
         }
         if asked.is_specific() {
-            let order = asked.named(&run.workload).settle(app, GivenSettings::default())?;
+            let (timing, l2) = (Some(run.settings.timing), run.settings.l2);
+            let defaults = GivenSettings { timing, l2, ..GivenSettings::default() };
+            let order = asked.named(&run.workload).settle(app, defaults)?;
             refuse_other_plan(&run, &order, asked, folder)?;
         }
         refuse_other_place(&run, &describe(app, &order)?)?;
@@ -117,7 +119,10 @@ fn done(results: &[CaseResult]) -> HashSet<(String, u32)> {
 
 /// What `run.json` says of an order. The device is opened once, to know what `auto` stands for.
 pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
-    let device = app.device(&order.device)?.name().to_owned();
+    let device = app.device(&order.device)?;
+    let settings = order.settings_on(&*device)?;
+    app.say_device(&order.device, &*device);
+    let device = device.name().to_owned();
     let environment = app.environment();
     if environment.build.is_unoptimised() {
         warn("this is a debug build: its times mean nothing; build with `--release`");
@@ -130,7 +135,7 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
         peaks: kept_peaks::read(&environment.machine, &device),
         device,
         axes: order.plan.record(),
-        settings: order.settings,
+        settings,
         environment_fingerprint: environment.fingerprint(),
         environment,
     })
@@ -141,7 +146,8 @@ fn recorded<'a>(app: &'a App, run: &Run) -> anyhow::Result<Order<'a>> {
     let workload = app.workload(&run.workload)?;
     let words = |axis: &AxisValues| (axis.axis.clone(), axis.values.iter().map(ToString::to_string).collect());
     let plan = Plan::settle(&run.workload, workload.axes(), &run.axes.iter().map(words).collect::<Vec<_>>())?;
-    Ok(Order { workload, plan, settings: run.settings, device: run.device.clone() })
+    let (settings, timings) = (run.settings, vec![run.settings.timing]);
+    Ok(Order { workload, plan, settings, timings, device: run.device.clone() })
 }
 
 fn refuse_other_plan(run: &Run, asked: &Order<'_>, given: &Asked, folder: &Path) -> anyhow::Result<()> {

@@ -19,7 +19,10 @@ const MIB: u64 = 1 << 20;
 /// What the workload can do with memory, by the names on its axis `op`.
 pub const COPY_OPS: &[&str] = &["read", "write", "copy"];
 
-/// Memory read, written and copied by the CPU.
+/// All of that, and copies between the host and a GPU.
+const ALL_OPS: &[&str] = &["read", "write", "copy", "upload", "download", "upload_pageable", "download_pageable"];
+
+/// Memory read, written and copied.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MemoryCopy;
 
@@ -34,10 +37,10 @@ impl Workload for MemoryCopy {
 
     fn axes(&self) -> Vec<AxisSpec> {
         let axis = |name, about, takes, default, cost| AxisSpec { name, about, takes, default, cost };
-        let (ops, dtypes) = (Takes::OneOf(COPY_OPS), Takes::OneOf(&["f32", "f64", "bf16"]));
+        let (ops, dtypes) = (Takes::OneOf(ALL_OPS), Takes::OneOf(&["f32", "f64", "bf16"]));
         let size = "MiB in one buffer; by default four times the largest caches of the machine";
         vec![
-            axis("op", "read sums a buffer, write fills one, copy copies one to another", ops, all_ops(), Cost::Middle),
+            axis("op", OP, ops, all_ops(), Cost::Middle),
             axis(
                 "size",
                 size,
@@ -51,6 +54,15 @@ impl Workload for MemoryCopy {
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = crate::gpu::gpu(device) {
+            let bytes = (case.size("size")? as u64).saturating_mul(MIB);
+            return crate::gpu::prepare_copy(case.text("op")?, bytes, case.text("dtype")?, gpu);
+        }
+        let op = case.text("op")?;
+        if !COPY_OPS.contains(&op) {
+            return Ok(Prepared::DoesNotApply(format!("`{op}` is between the host and a GPU")));
+        }
         match case.text("dtype")? {
             "f32" => prepare::<f32>(case, device),
             "f64" => prepare::<f64>(case, device),
@@ -59,6 +71,9 @@ impl Workload for MemoryCopy {
         }
     }
 }
+
+const OP: &str = "read sums a buffer, write fills one, copy copies one to another; upload and download go between a GPU and \
+                  pinned memory, or pageable";
 
 fn all_ops() -> Vec<laptime_bench::AxisValue> {
     COPY_OPS.iter().map(|&op| op.into()).collect()
@@ -106,7 +121,7 @@ fn pattern<T: Summed>(crew: &Crew, count: usize) -> anyhow::Result<Vec<T>> {
 }
 
 /// A number from 0 to 7: the highest bits of a product with a large odd number.
-fn pattern_at(at: usize) -> u32 {
+pub(crate) fn pattern_at(at: usize) -> u32 {
     (at as u32).wrapping_mul(0x9E37_79B1) >> 29
 }
 
@@ -276,6 +291,15 @@ mod tests {
         assert_eq!(needed("write", 2), (2 * MIB, MIB));
         assert_eq!(needed("copy", 1), (2 * MIB, MIB));
         assert_eq!(needed("read", i64::MAX), (u64::MAX, MIB));
+    }
+
+    #[test]
+    fn copies_to_a_gpu_do_not_apply_on_the_cpu() {
+        let device = Simulated::new();
+        let prepared = MemoryCopy.prepare(&case("upload", 1, "f32", 1), &device).unwrap();
+        assert!(
+            matches!(prepared, Prepared::DoesNotApply(reason) if reason == "`upload` is between the host and a GPU")
+        );
     }
 
     #[test]

@@ -1,28 +1,43 @@
 //! The devices of this build, by the names that users give.
 
 use anyhow::bail;
-use laptime_bench::{Device, Devices};
+use laptime_bench::{Device, Devices, NoDevice};
 
 use crate::cpu::{CPU, CpuDevice};
 
-/// The devices that this build has: the CPU.
+/// The devices that this build has: the CPU, and GPUs if it was built with CUDA.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BuiltInDevices;
 
 impl Devices for BuiltInDevices {
     fn open(&self, name: &str) -> anyhow::Result<Box<dyn Device>> {
-        match name {
-            "auto" | CPU => Ok(Box::new(CpuDevice::new())),
-            _ if is_cuda(name) => {
-                bail!("device `{name}` is not there: this build has no CUDA")
-            }
+        match (name, cuda_index(name)) {
+            (CPU, _) => Ok(Box::new(CpuDevice::new())),
+            ("auto", _) => Ok(open_gpu(name, 0).unwrap_or_else(|_| Box::new(CpuDevice::new()))),
+            (_, Some(index)) => Ok(open_gpu(name, index)?),
             _ => bail!("there is no device `{name}`, expected `auto`, `cpu`, `cuda` or `cuda:N`"),
         }
     }
 }
 
-fn is_cuda(name: &str) -> bool {
-    name == "cuda" || name.strip_prefix("cuda:").is_some_and(|number| number.parse::<u32>().is_ok())
+#[cfg(feature = "cuda")]
+fn open_gpu(_: &str, index: u32) -> Result<Box<dyn Device>, NoDevice> {
+    Ok(Box::new(crate::gpu::CudaDevice::open(index)?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open_gpu(name: &str, _: u32) -> Result<Box<dyn Device>, NoDevice> {
+    Err(NoDevice {
+        device: name.to_owned(),
+        reason: "this build has no CUDA".to_owned(),
+        hint: "`cargo build --release --features cuda` makes one that has; `--device cpu` measures on the CPU"
+            .to_owned(),
+    })
+}
+
+/// The number of a GPU by the name that a user gives: `cuda` is the first.
+fn cuda_index(name: &str) -> Option<u32> {
+    if name == "cuda" { Some(0) } else { name.strip_prefix("cuda:")?.parse().ok() }
 }
 
 #[cfg(test)]
@@ -34,12 +49,18 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_is_there_and_is_what_auto_gives() {
-        for name in ["auto", "cpu"] {
-            assert_eq!(BuiltInDevices.open(name).unwrap().name(), "cpu");
-        }
+    fn the_cpu_is_there_and_auto_gives_something() {
+        assert_eq!(BuiltInDevices.open("cpu").unwrap().name(), "cpu");
+        assert!(["cpu", "cuda:0"].contains(&BuiltInDevices.open("auto").unwrap().name()));
     }
 
+    #[test]
+    fn a_gpu_is_named_by_its_number_and_the_first_without_one() {
+        let names = ["cuda", "cuda:1", "cuda:", "cuda:x", "cpu"];
+        assert_eq!(names.map(cuda_index), [Some(0), Some(1), None, None, None]);
+    }
+
+    #[cfg(not(feature = "cuda"))]
     #[test]
     fn a_gpu_is_refused_with_the_reason_and_a_way_on() {
         let text = "device `cuda:1` is not there: this build has no CUDA";

@@ -4,11 +4,15 @@
 //! from its shapes. [`measure_peaks`] runs the same workloads to find what a machine reaches.
 
 mod caches;
+mod chain;
 mod copy;
 mod cpu;
 mod crew;
 mod devices;
 mod element;
+#[cfg(feature = "cuda")]
+pub mod gpu;
+mod gpus;
 pub mod heap;
 mod matmul;
 mod memory;
@@ -18,9 +22,11 @@ mod reference;
 mod traffic;
 
 pub use self::{
+    chain::Chain,
     copy::{COPY_OPS, MemoryCopy},
     cpu::CpuDevice,
     devices::BuiltInDevices,
+    gpus::{GpuFound, gpus},
     heap::CountingHeap,
     matmul::{MATMUL_DTYPES, Matmul},
     peaks::{PeakProgress, PeakSearch, measure_peaks},
@@ -28,8 +34,8 @@ pub use self::{
 
 /// The built-in workloads, in the order in which they are listed.
 pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
-    vec![Box::new(Matmul), Box::new(MemoryCopy)]
+    vec![Box::new(Matmul), Box::new(MemoryCopy), Box::new(Chain)]
 }
 
 /// Whether this build has the CUDA device.
-pub const HAS_CUDA: bool = false;
+pub const HAS_CUDA: bool = cfg!(feature = "cuda");

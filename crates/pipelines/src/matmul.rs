@@ -18,7 +18,7 @@ use crate::{
 /// The number types of the workload.
 pub const MATMUL_DTYPES: &[&str] = &["f32", "f64", "bf16", "f16"];
 
-/// The product of two square matrices on the CPU.
+/// The product of two square matrices.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Matmul;
 
@@ -28,7 +28,7 @@ impl Workload for Matmul {
     }
 
     fn about(&self) -> &'static str {
-        "multiplies two square matrices on the CPU; bf16 and f16 are added up in f32"
+        "multiplies two square matrices; bf16 and f16 are added up in f32"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -41,7 +41,7 @@ impl Workload for Matmul {
         };
         let dtype = AxisSpec {
             name: "dtype",
-            about: "number type of the matrices; bf16 has no kernel: it is widened to f32 and rounded back in the take",
+            about: "number type of the matrices; on the CPU bf16 is widened to f32 and rounded back in the take; a GPU has no f64",
             takes: Takes::OneOf(MATMUL_DTYPES),
             default: vec!["f32".into()],
             cost: Cost::Middle,
@@ -51,6 +51,10 @@ impl Workload for Matmul {
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
         let (size, threads) = (case.size("size")?, case.size("threads")?);
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = crate::gpu::gpu(device) {
+            return crate::gpu::prepare_matmul(size, case.text("dtype")?, gpu);
+        }
         match case.text("dtype")? {
             "f32" => prepare::<f32>(size, threads, device),
             "f64" => prepare::<f64>(size, threads, device),
@@ -86,7 +90,7 @@ impl<T: Multiplied> MatmulTake<T> {
 }
 
 /// A matrix of random numbers between -1 and 1, the same for every number of threads.
-fn random<T: Multiplied>(crew: &Crew, size: usize, seed: u64) -> anyhow::Result<Vec<T>> {
+pub(crate) fn random<T: Multiplied>(crew: &Crew, size: usize, seed: u64) -> anyhow::Result<Vec<T>> {
     let mut matrix = untouched(size * size)?;
     let rows = crew.share(size);
     crew.each(matrix.chunks_mut(rows * size).enumerate(), |(part, numbers)| {

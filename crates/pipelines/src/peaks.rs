@@ -4,13 +4,15 @@
 //! then measured anew, so that what is reported is a measurement and not the luckiest of several.
 
 use anyhow::{Context, anyhow, bail};
-use laptime_bench::{Case, Device, Outcome, Settings, Sink, Stop, Traffic, WarmUp, Workload, measure};
+use laptime_bench::{
+    Case, Device, Outcome, Settings, Sink, Stop, Traffic, WarmUp, Workload, measure, settle_l2, settle_timing,
+};
 use laptime_stats::{Sorted, median_interval};
 use laptime_trace::run::{Bandwidth, CaseResult, Measured, PeakFlops, Peaks, SCHEMA};
 
 use crate::{
     caches::beyond_caches_mib,
-    copy::{COPY_OPS, MemoryCopy},
+    copy::MemoryCopy,
     crew::all_threads,
     matmul::{MATMUL_DTYPES, Matmul},
 };
@@ -40,6 +42,46 @@ pub struct PeakSearch {
     pub buffer_mib: usize,
     /// The numbers of threads that are tried.
     pub threads: Vec<usize>,
+    /// The number types whose arithmetic is measured.
+    pub dtypes: &'static [&'static str],
+    /// The ways in which memory is moved.
+    pub ops: &'static [(Traffic, &'static str)],
+}
+
+/// The ways in which the CPU moves memory.
+const CPU_OPS: &[(Traffic, &str)] = &[(Traffic::Read, "read"), (Traffic::Write, "write"), (Traffic::Copy, "copy")];
+
+/// The ways in which memory of a GPU is moved.
+const GPU_OPS: &[(Traffic, &str)] = &[
+    (Traffic::Read, "read"),
+    (Traffic::Write, "write"),
+    (Traffic::Copy, "copy"),
+    (Traffic::Upload, "upload"),
+    (Traffic::Download, "download"),
+];
+
+/// Rows of the largest matrices that are tried on a GPU.
+const GPU_LARGEST: usize = 16_384;
+
+/// MiB in a buffer on a GPU: many times its second-level cache.
+const GPU_BUFFER_MIB: usize = 1024;
+
+impl PeakSearch {
+    /// How peaks of this device are looked for.
+    pub fn of(device: &dyn Device) -> Self {
+        if device.lane().is_none() {
+            return Self::default();
+        }
+        Self {
+            smallest_size: 2048,
+            largest_size: GPU_LARGEST,
+            buffer_mib: GPU_BUFFER_MIB,
+            threads: vec![1],
+            dtypes: &["f32", "bf16", "f16"],
+            ops: GPU_OPS,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for PeakSearch {
@@ -48,7 +90,15 @@ impl Default for PeakSearch {
         let mut threads = vec![all_threads(), 1];
         threads.dedup();
         let budget_ns = 12_000_000_000;
-        Self { budget_ns, smallest_size: 512, largest_size: 8192, buffer_mib: beyond_caches_mib() as usize, threads }
+        Self {
+            budget_ns,
+            smallest_size: 512,
+            largest_size: 8192,
+            buffer_mib: beyond_caches_mib() as usize,
+            threads,
+            dtypes: MATMUL_DTYPES,
+            ops: CPU_OPS,
+        }
     }
 }
 
@@ -77,7 +127,7 @@ pub fn measure_peaks(
     measured: &str,
     go_on: &mut dyn FnMut(PeakProgress<'_>) -> bool,
 ) -> anyhow::Result<Option<Peaks>> {
-    let of = MATMUL_DTYPES.len() + COPY_OPS.len();
+    let of = search.dtypes.len() + search.ops.len();
     let mut hunt = Hunt { device, search, at: 0, of, go_on };
     let (flops, bandwidth) = match hunt.all() {
         Ok(found) => found,
@@ -125,9 +175,9 @@ struct Hunt<'a> {
 
 impl Hunt<'_> {
     fn all(&mut self) -> anyhow::Result<(Vec<PeakFlops>, Vec<Bandwidth>)> {
-        let flops = MATMUL_DTYPES.iter().map(|dtype| self.flops(dtype)).collect::<anyhow::Result<_>>()?;
-        let directions = [Traffic::Read, Traffic::Write, Traffic::Copy].into_iter().zip(COPY_OPS);
-        let bandwidth = directions.map(|(traffic, op)| self.bandwidth(traffic, op)).collect::<anyhow::Result<_>>()?;
+        let PeakSearch { dtypes, ops, .. } = self.search;
+        let flops = dtypes.iter().map(|dtype| self.flops(dtype)).collect::<anyhow::Result<_>>()?;
+        let bandwidth = ops.iter().map(|(traffic, op)| self.bandwidth(*traffic, op)).collect::<anyhow::Result<_>>()?;
         Ok((flops, bandwidth))
     }
 
@@ -191,8 +241,9 @@ impl Hunt<'_> {
         if !(self.go_on)(progress) {
             bail!(ToldToStop);
         }
-        let settings =
-            Settings { warmup: WarmUp::Takes(1), stop, runs: 1, isolate: false, timeout_ns: None, cold: false };
+        let (timing, l2) = (settle_timing(self.device, None)?, settle_l2(self.device, None)?);
+        let (runs, isolate, timeout_ns, cold) = (1, false, None, false);
+        let settings = Settings { warmup: WarmUp::Takes(1), stop, runs, isolate, timeout_ns, cold, timing, l2 };
         let failed = || format!("`{}` failed at {case}", workload.name());
         match measure(workload, &case, self.device, &settings, &mut Unseen) {
             Outcome::Measured(measured) => summed_up(&measured, size, threads).with_context(failed).map(Some),
@@ -228,7 +279,10 @@ fn case_of(names: &[(&str, &str)], size: usize, threads: usize) -> Case {
 fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result<Tried> {
     let work = measured.work.as_ref().context("it does not count its work")?;
     let amount = if work.flops > 0 { work.flops } else { work.bytes } as f64;
-    let rates = measured.wall_ns.iter().map(|&wall| 1e9 * amount / wall as f64).collect();
+    // What the device itself says leaves out launching and waiting, which are none of its limits.
+    let device: Option<Vec<u64>> = measured.device_ns.iter().copied().collect();
+    let takes = device.filter(|takes| !takes.is_empty()).unwrap_or_else(|| measured.wall_ns.clone());
+    let rates = takes.iter().map(|&nanos| 1e9 * amount / nanos as f64).collect();
     let rates = Sorted::<f64>::from_unsorted(rates).context("a take took no time")?;
     let median = rates.median().context("there are no takes")?;
     // A brief look may have a single take, which no interval is known of; it is never reported.
@@ -293,7 +347,14 @@ mod tests {
     }
 
     fn search() -> PeakSearch {
-        PeakSearch { budget_ns: 7_000_000, smallest_size: 8, largest_size: 32, buffer_mib: 1, threads: vec![2, 1] }
+        PeakSearch {
+            budget_ns: 7_000_000,
+            smallest_size: 8,
+            largest_size: 32,
+            buffer_mib: 1,
+            threads: vec![2, 1],
+            ..PeakSearch::default()
+        }
     }
 
     fn found(device: &Ticking, search: &PeakSearch) -> (anyhow::Result<Option<Peaks>>, Vec<String>) {

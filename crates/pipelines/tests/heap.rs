@@ -12,7 +12,7 @@ use std::{
 };
 
 use laptime_bench::{AxisValue, Case, Device, Prepared, Simulated, Workload};
-use laptime_pipelines::{COPY_OPS, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, heap};
+use laptime_pipelines::{COPY_OPS, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, heap};
 
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;
@@ -40,6 +40,7 @@ fn main() {
     the_device_tells_the_peak_of_the_heap();
     copies_use_what_was_predicted();
     products_use_no_more_than_was_predicted();
+    chains_use_no_more_than_was_predicted();
     the_process_shows_the_memory_of_a_case();
 }
 
@@ -210,6 +211,15 @@ fn products_use_no_more_than_was_predicted() {
             assert!(used <= predicted, "{dtype} {size} {threads}: {used} of {predicted}");
             assert!(size < 1000 || predicted < 2 * used, "{dtype} {size} {threads}: {used} of {predicted}");
         }
+    }
+}
+
+fn chains_use_no_more_than_was_predicted() {
+    for (small, large, threads) in [(7, 9, 1), (64, 512, 2), (32, 1024, 1)] {
+        let values = [("small", small.into()), ("large", large.into()), ("graph", "off".into())];
+        let values: Vec<_> = values.into_iter().chain([("threads", threads.into())]).collect();
+        let (predicted, used) = predicted_and_used(&Chain, &values);
+        assert!(used <= predicted, "{small} {large} {threads}: {used} of {predicted}");
     }
 }
 

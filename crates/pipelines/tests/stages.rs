@@ -1,7 +1,7 @@
 //! The stages that the workloads mark, recorded: one test, since a program has one recording.
 
 use laptime_bench::{Case, Prepared, Simulated, Workload};
-use laptime_pipelines::{Matmul, MemoryCopy};
+use laptime_pipelines::{Chain, Matmul, MemoryCopy};
 
 /// Prepares, checks and takes a case once.
 fn take(workload: &dyn Workload, case: &str) {
@@ -23,6 +23,7 @@ fn workloads_mark_their_inputs_and_their_takes() {
     take(&MemoryCopy, "op=read size=1 dtype=f32 threads=2");
     take(&MemoryCopy, "op=write size=1 dtype=f32 threads=1");
     take(&MemoryCopy, "op=copy size=1 dtype=f32 threads=2");
+    take(&Chain, "small=4 large=8 graph=off threads=1");
     recording.finish().unwrap();
 
     let trace = laptime_trace::read(&path).unwrap();
@@ -30,5 +31,6 @@ fn workloads_mark_their_inputs_and_their_takes() {
     let inputs = "prepare_inputs";
     let expected =
         [inputs, "matmul", "matmul", inputs, "read", "read", inputs, "write", "write", inputs, inputs, "copy", "copy"];
-    assert_eq!(names, expected);
+    let chain = ["small", "large", "read_back", "read_result"];
+    assert_eq!(names, [&expected[..], &[inputs], &chain, &chain].concat());
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
-use laptime_bench::{Case, Outcome, Plan, Settings, Sink, Stop, WarmUp, measure};
+use laptime_bench::{Case, Outcome, Plan, Settings, Sink, Stop, Timing, WarmUp, measure};
 use laptime_pipelines::{CpuDevice, MATMUL_DTYPES, Matmul, workloads};
 use laptime_trace::run::{CaseResult, Measured};
 use proptest::prelude::*;
@@ -19,8 +19,16 @@ impl Sink for Unseen {
     }
 }
 
-const SETTINGS: Settings =
-    Settings { warmup: WarmUp::Takes(1), stop: Stop::Takes(3), runs: 1, isolate: false, timeout_ns: None, cold: false };
+const SETTINGS: Settings = Settings {
+    warmup: WarmUp::Takes(1),
+    stop: Stop::Takes(3),
+    runs: 1,
+    isolate: false,
+    timeout_ns: None,
+    cold: false,
+    timing: Timing::Host,
+    l2: None,
+};
 
 /// Runs the cases of a workload with these values on its axes.
 fn outcomes(workload: &str, given: &[(&str, &str)]) -> Vec<Outcome> {
@@ -42,7 +50,7 @@ fn measured(outcome: &Outcome) -> &Measured {
 #[test]
 fn the_workloads_are_listed_with_axes_that_have_defaults() {
     let names: Vec<_> = workloads().iter().map(|workload| workload.name()).collect();
-    assert_eq!(names, ["matmul", "copy"]);
+    assert_eq!(names, ["matmul", "copy", "chain"]);
     for workload in workloads() {
         assert!(workload.axes().iter().all(|axis| !axis.default.is_empty() && !axis.about.is_empty()));
     }

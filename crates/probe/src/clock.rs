@@ -96,7 +96,8 @@ fn has_steady_counter() -> bool {
     false
 }
 
-fn monotonic_nanos() -> u64 {
+/// Reads the monotonic clock, in nanoseconds since the process first asked.
+pub fn monotonic_nanos() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }

@@ -133,6 +133,30 @@ impl Lane {
     }
 }
 
+/// What a stage can be put on: a lane, or one that may be missing; without it the stage is the thread's alone.
+pub trait OnLane {
+    /// The lane, if there is one.
+    fn lane(&self) -> Option<&Lane>;
+}
+
+impl OnLane for Lane {
+    fn lane(&self) -> Option<&Lane> {
+        Some(self)
+    }
+}
+
+impl<T: OnLane + ?Sized> OnLane for &T {
+    fn lane(&self) -> Option<&Lane> {
+        (**self).lane()
+    }
+}
+
+impl<T: OnLane> OnLane for Option<T> {
+    fn lane(&self) -> Option<&Lane> {
+        self.as_ref().and_then(OnLane::lane)
+    }
+}
+
 /// Finds a lane by its number.
 pub fn lane(id: LaneId) -> Option<Lane> {
     let lanes = LANES.read().unwrap_or_else(PoisonError::into_inner);
@@ -205,6 +229,12 @@ impl SimulatedDevice {
         let mut state = self.state();
         state.now = state.now.max(state.busy_until);
         state.now
+    }
+
+    /// When the work submitted so far will be done, or the present time if it is.
+    pub fn busy_until(&self) -> u64 {
+        let state = self.state();
+        state.busy_until.max(state.now)
     }
 
     /// Takes an anchor of the present device time at given host times.

@@ -5,7 +5,7 @@ use std::{marker::PhantomData, sync::Arc};
 use crate::{
     attach::{Local, make_room},
     clock::now,
-    device::{Lane, LaneState},
+    device::{Lane, LaneState, OnLane},
     field::{Field, FieldTuple},
     ring::Ring,
     site::Site,
@@ -104,13 +104,15 @@ pub(crate) fn exit_ring(ring: &Ring, site: u32, ticks: u64) {
 pub struct LaneSpan {
     /// Site, attachment and lane, while the stage is recorded.
     open: Option<(u32, u32, Arc<LaneState>)>,
+    /// The stage where there is no lane; it ends with this guard.
+    _alone: Span,
     stays_on_its_thread: PhantomData<*const ()>,
 }
 
 impl LaneSpan {
     /// The guard of a stage that is not recorded.
     pub const fn none() -> Self {
-        Self { open: None, stays_on_its_thread: PhantomData }
+        Self { open: None, _alone: Span::none(), stays_on_its_thread: PhantomData }
     }
 
     /// Ends the stage here rather than at the end of the scope.
@@ -118,7 +120,14 @@ impl LaneSpan {
 }
 
 /// Opens a span on a lane; if the lane has a device clock, its stream is marked too.
-pub fn enter_on<F: FieldTuple>(site: &'static Site, lane: &Lane, fields: &F) -> LaneSpan {
+pub fn enter_on<F: FieldTuple>(site: &'static Site, lane: &impl OnLane, fields: &F) -> LaneSpan {
+    match lane.lane() {
+        Some(lane) => enter_lane(site, lane, fields),
+        None => LaneSpan { open: None, _alone: enter(site, fields), stays_on_its_thread: PhantomData },
+    }
+}
+
+fn enter_lane<F: FieldTuple>(site: &'static Site, lane: &Lane, fields: &F) -> LaneSpan {
     let code = site.code();
     let words = ENTER_ON_WORDS + fields.words();
     // The mark is asked for where no ring is in hand: a device clock may do anything, even record or enter another
@@ -144,7 +153,8 @@ pub fn enter_on<F: FieldTuple>(site: &'static Site, lane: &Lane, fields: &F) -> 
         fields.put(&mut push);
         push.publish();
     });
-    LaneSpan { open: Some((code, attachment, Arc::clone(lane.state()))), stays_on_its_thread: PhantomData }
+    let open = Some((code, attachment, Arc::clone(lane.state())));
+    LaneSpan { open, _alone: Span::none(), stays_on_its_thread: PhantomData }
 }
 
 impl Drop for LaneSpan {

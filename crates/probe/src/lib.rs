@@ -31,9 +31,9 @@ mod off;
 #[cfg(feature = "on")]
 pub use self::{
     attach::{Entered, Handle, Paused, handle, pause, recording},
-    clock::{Anchor, TickMap, Ticks, clock_name, has_invariant_counter, now},
+    clock::{Anchor, TickMap, Ticks, clock_name, has_invariant_counter, monotonic_nanos, now},
     decode::{FieldValue, Fields, LaneStamp, RawEvent, RawKind, events},
-    device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, Resolved, SimulatedDevice, Stamp, lane},
+    device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, OnLane, Resolved, SimulatedDevice, Stamp, lane},
     field::{Field, FieldKind},
     guard::{LaneSpan, Span},
     recorder::{Batch, Config, DefaultTaken, Recorder, ThreadIdentity},
@@ -41,7 +41,7 @@ pub use self::{
 };
 
 #[cfg(not(feature = "on"))]
-pub use self::off::{Entered, Field, Handle, Lane, LaneSpan, Paused, Span, handle, pause, recording};
+pub use self::off::{Entered, Field, Handle, Lane, LaneSpan, OnLane, Paused, Span, handle, pause, recording};
 
 /// What the macros call; not part of the interface.
 #[doc(hidden)]

@@ -6,7 +6,8 @@
 /// Opens a stage; it lasts until the returned guard is dropped.
 ///
 /// Fields are integers, floats, booleans or strings, are evaluated only while something records, and number fifteen
-/// at most. `on = lane` puts the stage on a [`Lane`](crate::Lane) as well: the track of a device stream.
+/// at most. `on = lane` puts the stage on a [`Lane`](crate::Lane) as well: the track of a device stream. The lane may
+/// be an `Option`; without it the stage is the thread's alone.
 ///
 /// ```
 /// # use laptime_probe::stage;

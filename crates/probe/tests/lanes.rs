@@ -32,6 +32,16 @@ fn a_stage_on_a_lane_says_which() {
 }
 
 #[test]
+fn a_stage_on_a_lane_that_is_missing_is_the_threads_alone() {
+    let (some, none) = (Some(Lane::host("copies")), None::<&Lane>);
+    let seen = recorded(|| {
+        let _generate = stage!("generate", on = none, tokens = 3);
+        let _upload = stage!("upload", on = some.as_ref());
+    });
+    assert_eq!(seen, "generate tokens=3\n  upload on copies\n");
+}
+
+#[test]
 fn stages_mark_their_stream_in_order_and_are_resolved_later() {
     let device = Arc::new(SimulatedDevice::anchored_at(Ticks(0)));
     let stream = Lane::device("stream", device.clone());

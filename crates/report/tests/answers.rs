@@ -6,9 +6,10 @@ mod blessed;
 mod made;
 
 use blessed::{compare_others, compare_text};
-use laptime_analyze::{Comparing, RunResults, cases, compare, doubts, warmup};
+use laptime_analyze::{Comparing, RunResults, TimedStage, TimingFigures, Timings, cases, compare, doubts, warmup};
 use laptime_report::{Table, tables};
-use laptime_trace::run::Outcome;
+use laptime_stats::cost_of_first;
+use laptime_trace::run::{Outcome, Timing};
 
 fn compare_all(name: &str, table: &Table) {
     compare_text(name, table, 80);
@@ -28,6 +29,38 @@ fn a_single_case_looks_right() {
     let found = cases(&made::single(), None);
     let told = doubts(&found, &made::settings(1, 0), &made::environment("77c53e8"));
     compare_all("cases_single", &tables::cases(&found, &told));
+}
+
+#[test]
+fn a_case_on_a_gpu_looks_right() {
+    let found = cases(&made::on_a_gpu(), None);
+    let told = doubts(&found, &made::settings(1, 0), &made::environment("77c53e8"));
+    compare_all("cases_gpu", &tables::cases(&found, &told));
+}
+
+#[test]
+fn several_timings_look_right() {
+    let stage = |name: &str, host: f64, device: Option<f64>, busy: Option<f64>| TimedStage {
+        name: name.to_owned(),
+        host_ns: Some(host),
+        device_ns: device,
+        busy_ns: busy,
+    };
+    let timing = |timing, cost: f64, device: Option<f64>, busy: Option<f64>| TimingFigures {
+        timing,
+        takes: 40,
+        take: stage("take", 4.1e6 * (1.0 + cost), device, busy),
+        cost: cost_of_first(&[(1.0 + cost, 1.0); 40], 1),
+        stages: vec![stage("small", 1.9e6, device.map(|all| all / 2.0), busy.map(|all| all / 3.0))],
+    };
+    let timings = vec![
+        timing(Timing::Host, 0.001, None, None),
+        timing(Timing::Events, 0.012, Some(4.0e6), None),
+        timing(Timing::Sync, 0.082, None, None),
+        timing(Timing::Kernels, 0.34, None, Some(2.5e6)),
+    ];
+    let answer = Timings { unrecorded_ns: Some(4.1e6), timings };
+    compare_all("timings", &tables::timings(&answer));
 }
 
 #[test]

@@ -6,8 +6,8 @@ use laptime_analyze::{Cases, Comparing, RunResults, cases, compare, doubts, warm
 use laptime_report::{Format, Table, TextStyle, tables, write};
 use laptime_stats::Verdict;
 use laptime_trace::run::{
-    AxisValue, Better, Case, CaseResult, Environment, Measured, Metric, Outcome, PeakFlops, Peaks, SCHEMA, Settings,
-    Steady, Stop, StopReason, Traffic, WarmUp, Work,
+    AxisValue, Better, Case, CaseResult, DeviceState, Environment, Measured, Metric, Outcome, PeakFlops, Peaks, SCHEMA,
+    Settings, Steady, Stop, StopReason, Timing, Traffic, WarmUp, Work,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -44,6 +44,18 @@ fn metric() -> impl Strategy<Value = Metric> {
     })
 }
 
+fn state() -> impl Strategy<Value = DeviceState> {
+    let number = || prop::option::of(prop_oneof![Just(1980.0), Just(0.0), Just(f64::NAN)]);
+    (number(), number(), number(), vec(any::<String>(), 0..2)).prop_map(
+        |(clock_mhz, power_watts, temperature_c, throttled)| DeviceState {
+            clock_mhz,
+            power_watts,
+            temperature_c,
+            throttled,
+        },
+    )
+}
+
 fn measured() -> impl Strategy<Value = Measured> {
     let steady = prop::sample::select(vec![Steady::Asked, Steady::Found, Steady::Never, Steady::Unknown]);
     let stopped = prop::sample::select(vec![
@@ -59,13 +71,22 @@ fn measured() -> impl Strategy<Value = Measured> {
         traffic: Traffic::Copy,
     });
     let times = (nanos(), nanos(), vec(nanos(), 0..3), vec(nanos(), 0..24));
-    (times, steady, stopped, vec(metric(), 0..3), prop::option::of(work), prop::option::of(any::<u64>())).prop_map(
-        |((prepare_ns, check_ns, warmup_ns, wall_ns), steady, stopped, metrics, work, peak_bytes)| Measured {
+    let device = (vec(prop::option::of(nanos()), 0..3), vec(prop::option::of(nanos()), 0..3), vec(state(), 0..3));
+    let rest = (steady, stopped, vec(metric(), 0..3), prop::option::of(work), prop::option::of(any::<u64>()));
+    (times, device, rest).prop_map(
+        |(
+            (prepare_ns, check_ns, warmup_ns, wall_ns),
+            (device_ns, busy_ns, states),
+            (steady, stopped, metrics, work, peak_bytes),
+        )| Measured {
             prepare_ns,
             check_ns,
             warmup_ns,
             steady,
             wall_ns,
+            device_ns,
+            busy_ns,
+            states,
             metrics,
             stopped,
             peak_bytes,
@@ -115,7 +136,16 @@ fn peaks() -> Peaks {
 
 fn all_doubts(found: &Cases) -> Vec<laptime_analyze::Told> {
     let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 1 };
-    let settings = Settings { warmup: WarmUp::Takes(0), stop, runs: 1, isolate: false, timeout_ns: None, cold: false };
+    let settings = Settings {
+        warmup: WarmUp::Takes(0),
+        stop,
+        runs: 1,
+        isolate: false,
+        timeout_ns: None,
+        cold: false,
+        timing: Timing::Host,
+        l2: None,
+    };
     doubts(found, &settings, &Environment { load: Some(9.0), ..Environment::default() })
 }
 

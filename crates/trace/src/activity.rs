@@ -166,6 +166,21 @@ impl MemoryKind {
         Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("Unknown", |(_, word)| word)
     }
 
+    /// Which way a copy from here to there goes, as the names of copies have it: `HtoD`.
+    pub fn direction_to(self, to: Self) -> &'static str {
+        match (self, to) {
+            (from, to) if is_of_host(from) && is_of_host(to) => "HtoH",
+            (from, Self::Array) if is_of_host(from) => "HtoA",
+            (from, _) if is_of_host(from) => "HtoD",
+            (Self::Array, to) if is_of_host(to) => "AtoH",
+            (_, to) if is_of_host(to) => "DtoH",
+            (Self::Array, Self::Array) => "AtoA",
+            (Self::Array, _) => "AtoD",
+            (_, Self::Array) => "DtoA",
+            _ => "DtoD",
+        }
+    }
+
     fn from_words(words: &str) -> Self {
         let is_first = |word: &str| words.trim_start().starts_with(word);
         Self::ALL.iter().find(|(_, word)| is_first(word)).map_or(Self::Unknown, |(kind, _)| *kind)

@@ -9,7 +9,7 @@ use crate::{
     metadata::Metadata,
     names::{NameId, Names},
     time::{Nanos, Origin},
-    trace::{MarkColumns, OPEN, SpanColumns, ValueColumns},
+    trace::{Flow, MarkColumns, OPEN, SpanColumns, Trace, ValueColumns},
     track::{Process, ProcessId, Track, TrackId, TrackKind},
     value::{Number, Value},
 };
@@ -76,6 +76,31 @@ pub struct TraceBuilder {
 }
 
 impl TraceBuilder {
+    /// Goes on with a trace that was built: more can be added, and what it holds stays as it is.
+    pub fn extending(trace: Trace) -> Self {
+        let numbered = trace.processes.iter().enumerate();
+        let process_numbers = numbered.map(|(at, process)| (process.number, ProcessId(at as u32))).collect();
+        let entries = |flow: &Flow| (SpanEntry(flow.from.0), SpanEntry(flow.to.0));
+        Self {
+            names: trace.names,
+            process_numbers,
+            processes: trace.processes,
+            tracks: trace.tracks,
+            spans: trace.spans,
+            marks: trace.marks,
+            values: trace.values,
+            flows: trace.flows.iter().map(entries).collect(),
+            placed_flows: Vec::new(),
+            fields: trace.fields,
+            scratch: Vec::new(),
+            origin: trace.origin,
+            clock_uncertainty: trace.clock_uncertainty,
+            lost: trace.lost,
+            warnings: trace.warnings,
+            metadata: trace.metadata,
+        }
+    }
+
     /// Finds or adds a name.
     pub fn name(&mut self, name: &str) -> NameId {
         self.names.id(name)
@@ -284,6 +309,12 @@ impl TraceBuilder {
     pub(crate) fn processes(&self) -> Vec<(i64, ProcessId)> {
         let numbered = self.processes.iter().enumerate();
         numbered.map(|(at, process)| (process.number, ProcessId(at as u32))).collect()
+    }
+
+    /// The tracks of a kind that have a number, by it.
+    pub(crate) fn tracks_of(&self, kind: TrackKind) -> HashMap<i64, TrackId> {
+        let numbered = self.tracks.iter().enumerate().filter(|(_, track)| track.kind == kind);
+        numbered.filter_map(|(at, track)| Some((track.number?, TrackId(at as u32)))).collect()
     }
 
     /// Whether a span begins there.

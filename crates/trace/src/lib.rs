@@ -28,6 +28,7 @@ mod builder;
 mod fields;
 pub mod format;
 mod invariants;
+pub mod kernels;
 mod lanes;
 pub mod metadata;
 mod names;
@@ -51,6 +52,7 @@ pub use self::{
     fields::Fields,
     format::{Format, ReadError, WriteError, read, read_from, write, write_to},
     invariants::InvalidTrace,
+    kernels::KernelRecords,
     metadata::{DeviceProperties, Metadata},
     names::{NameId, Names},
     time::{Nanos, Origin},

@@ -182,8 +182,8 @@ impl<W: Write> LiveWriter<W> {
             thread.say_where(site, &mut fields);
         }
         let opening = Opening { key: thread.key(site), name: site.name, category: category(site.kind), fields };
-        if let Some(LaneStamp { lane, .. }) = lane {
-            self.know_lane(lane)?;
+        if let Some(LaneStamp { lane, stamp }) = lane {
+            self.know_lane(lane, stamp.is_some())?;
             if let Some(Lane::Host(lane)) = self.lanes.get_mut(&lane) {
                 return lane.enter(thread.source, time, opening, &mut self.writer);
             }
@@ -209,7 +209,7 @@ impl<W: Write> LiveWriter<W> {
     ) -> io::Result<()> {
         let key = thread.key(site);
         if let Some(LaneStamp { lane, stamp }) = lane {
-            self.know_lane(lane)?;
+            self.know_lane(lane, stamp.is_some())?;
             match (self.lanes.get_mut(&lane), stamp) {
                 (Some(Lane::Host(lane)), _) => return lane.exit(thread.source, time, key, &mut self.writer),
                 (Some(Lane::Device(device)), Some(stamp)) => device.end(stamp, time, key),
@@ -268,12 +268,14 @@ impl<W: Write> LiveWriter<W> {
         Ok(sequence)
     }
 
-    /// Makes a lane's track when it is first used.
-    fn know_lane(&mut self, id: LaneId) -> io::Result<()> {
+    /// Makes a lane's track when it is first used; that of a device when it first gave a mark.
+    fn know_lane(&mut self, id: LaneId, is_marked: bool) -> io::Result<()> {
         if self.lanes.contains_key(&id) {
             return Ok(());
         }
-        let Some(lane) = laptime_probe::lane(id) else { return Ok(()) };
+        let Some(lane) = laptime_probe::lane(id).filter(|lane| is_marked || lane.clock().is_none()) else {
+            return Ok(());
+        };
         let kind = if lane.clock().is_some() { TrackKind::Stream } else { TrackKind::Lane };
         let text = TrackText { kind, pid: self.pid, name: lane.name(), number: None, device: None, unit: "" };
         let place = self.writer.track(self.process, text)?;

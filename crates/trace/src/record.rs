@@ -81,6 +81,8 @@ pub struct Recorded {
     pub spans: u64,
     /// Events that could not be kept.
     pub lost: u64,
+    /// The time zero of the trace by [`laptime_probe::monotonic_nanos`].
+    pub start_ns: u64,
 }
 
 /// A recording in progress; it ends when this is dropped, or with [`Recording::finish`], which says how it went.
@@ -90,6 +92,7 @@ pub struct Recording {
     path: PathBuf,
     /// The file being written: `path`, or one beside it to be converted at the end.
     recorded: PathBuf,
+    start_ns: u64,
     control: Arc<Control>,
     writer: Option<JoinHandle<io::Result<Written>>>,
 }
@@ -116,14 +119,14 @@ pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recordin
     let recorder = Recorder::new(config);
     recorder.make_default().map_err(|source| RecordError::Taken { path: path.clone(), source })?;
     let file = File::create(&recorded).map_err(failed)?;
-    let control = Arc::new(Control::default());
+    let (control, start_ns) = (Arc::new(Control::default()), start.anchor.nanos);
     let thread = WriterThread::new(start, config, recorder, file, Arc::clone(&control));
     let writer =
         std::thread::Builder::new().name("laptime-writer".to_owned()).spawn(move || thread.run()).map_err(failed)?;
     if cfg!(panic = "abort") {
         flush_on_panic(&control, writer.thread().clone());
     }
-    Ok(Recording { path, recorded, control, writer: Some(writer) })
+    Ok(Recording { path, recorded, start_ns, control, writer: Some(writer) })
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -155,7 +158,7 @@ impl Recording {
             convert(&self.recorded, &self.path)?;
             bytes = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
         }
-        Ok(Recorded { path: self.path.clone(), bytes, spans, lost })
+        Ok(Recorded { path: self.path.clone(), bytes, spans, lost, start_ns: self.start_ns })
     }
 }
 

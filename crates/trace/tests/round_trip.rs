@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use any_trace::{any_trace, seeded};
 use laptime_trace::{
-    Format, ReadError, Trace,
+    Format, ReadError, Trace, TraceBuilder,
     format::{folded, pftrace},
     read_from, write_to,
 };
@@ -35,6 +35,11 @@ proptest! {
     #[test]
     fn the_rules_hold_for_any_trace(trace in any_trace()) {
         prop_assert_eq!(trace.0.check(), Ok(()));
+    }
+
+    #[test]
+    fn any_trace_that_is_gone_on_with_stays_as_it_is(trace in any_trace()) {
+        assert_same(&TraceBuilder::extending(trace.0.clone()).build().unwrap(), &trace.0)?;
     }
 
     #[test]

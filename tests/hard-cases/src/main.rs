@@ -1,5 +1,8 @@
 //! A program with one workload that ends in every bad way. Its cases are numbered, and what happens in one is an axis.
 
+#[cfg(feature = "cuda")]
+mod gpu;
+
 use std::{
     process::ExitCode,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -8,7 +11,12 @@ use std::{
 use laptime::bench::{AxisSpec, Case, Cost, Device, Prepared, Take, Takes, Workload};
 
 fn main() -> ExitCode {
-    laptime::main_with(vec![Box::new(Hard)])
+    let workloads: Vec<Box<dyn Workload>> = vec![
+        Box::new(Hard),
+        #[cfg(feature = "cuda")]
+        Box::new(gpu::HardGpu),
+    ];
+    laptime::main_with(workloads)
 }
 
 /// Set to a number, the process kills itself at that call of a take.

@@ -2,6 +2,8 @@
 
 use laptime_trace::run::Steal;
 
+use super::GpuHealth;
+
 /// How good what was seen is, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
@@ -132,6 +134,20 @@ pub enum Check {
         driver: Option<String>,
         /// Whether the program was built with CUDA.
         has_cuda: bool,
+        /// Why none can be used, if none can.
+        unusable: Option<String>,
+    },
+    /// How a GPU is doing.
+    GpuState {
+        /// What it says.
+        health: GpuHealth,
+    },
+    /// Whether every kernel of a GPU can be told.
+    KernelRecords {
+        /// The GPU.
+        device: String,
+        /// Why not, if not.
+        reason: Option<String>,
     },
     /// Whether it is known what the machine can do at most.
     Peaks {
@@ -171,7 +187,16 @@ impl Check {
                 doubt_if(step_ns.is_none_or(|step| step > Self::CLOCK_NS) || *reading_ns > Self::CLOCK_NS)
             }
             Self::Memory { available, total } => memory(*available, *total),
-            Self::Gpu { gpus, driver, has_cuda } => match (gpus.is_empty(), driver.is_some() || *has_cuda) {
+            Self::Gpu { unusable: Some(_), gpus, driver, .. } if !gpus.is_empty() || driver.is_some() => Level::Doubt,
+            Self::GpuState { health } => doubt_if(!health.state.throttled.is_empty()),
+            Self::KernelRecords { reason, .. } => {
+                if reason.is_none() {
+                    Level::Good
+                } else {
+                    Level::Note
+                }
+            }
+            Self::Gpu { gpus, driver, has_cuda, .. } => match (gpus.is_empty(), driver.is_some() || *has_cuda) {
                 (false, _) if *has_cuda => Level::Good,
                 (true, false) => Level::Note,
                 _ => Level::Doubt,

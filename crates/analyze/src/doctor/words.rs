@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Check, Level};
+use super::{Check, GpuHealth, Level};
 
 const NOT_KNOWN: &str = "not known";
 
@@ -27,6 +27,8 @@ impl Check {
             Self::Clock { .. } => "clock reading",
             Self::Memory { .. } => "memory",
             Self::Gpu { .. } => "GPU",
+            Self::GpuState { .. } => "GPU state",
+            Self::KernelRecords { .. } => "kernel records",
             Self::Peaks { .. } => "peaks",
         }
     }
@@ -61,6 +63,10 @@ impl Check {
             }
             Self::Memory { .. } => NOT_KNOWN.into(),
             Self::Gpu { gpus, driver, .. } => gpu(gpus, driver.as_deref()),
+            Self::GpuState { health } => gpu_state(health),
+            Self::KernelRecords { device, reason } => {
+                format!("{device}: {}", if reason.is_none() { "CUPTI is found" } else { "none" })
+            }
             Self::Peaks { are_measured } => if *are_measured { "measured" } else { "not measured" }.into(),
         }
     }
@@ -112,7 +118,16 @@ impl Check {
             Self::Clock { .. } => "a span of less than a microsecond is timed with more than 10 % error",
             Self::Memory { available: Some(_), total: Some(_) } => "what does not fit is swapped or killed",
             Self::Memory { .. } => "the machine does not say how much is free",
-            Self::Gpu { gpus, driver, has_cuda } => match (gpus.is_empty(), driver, has_cuda) {
+            Self::Gpu { unusable: Some(reason), gpus, driver, .. } if !gpus.is_empty() || driver.is_some() => {
+                return format!("it cannot be used: {reason}");
+            }
+            Self::GpuState { health } => {
+                return format!("it holds its clock down: {}", health.state.throttled.join(", "));
+            }
+            Self::KernelRecords { reason, .. } => {
+                return format!("`--timing kernels` needs CUPTI: {}", reason.as_deref().unwrap_or("it is found"));
+            }
+            Self::Gpu { gpus, driver, has_cuda, .. } => match (gpus.is_empty(), driver, has_cuda) {
                 (false, ..) => "this build has no CUDA, and uses the CPU alone",
                 (true, Some(_), _) => "the driver is loaded and tells of no GPU",
                 (true, None, true) => "no driver is loaded: only the CPU can be measured",
@@ -147,6 +162,13 @@ impl Check {
             Self::Steal { steal: Some(_) } => "measure at another hour, or on a machine of your own",
             Self::ClockSource { is_invariant: Some(true), .. } => "`sudo dmesg | grep -i tsc` shows why",
             Self::Memory { available: Some(_), .. } => "`ps aux --sort=-rss | head` shows who holds it",
+            Self::GpuState { .. } => "let it rest, or `sudo nvidia-smi -lgc MHZ` a clock that it can hold",
+            Self::KernelRecords { .. } => {
+                "install the toolkit's CUPTI (`extras/CUPTI/lib64`) and put it on `LD_LIBRARY_PATH`"
+            }
+            Self::Gpu { unusable: Some(_), gpus, driver, .. } if !gpus.is_empty() || driver.is_some() => {
+                "`laptime bench matmul --device cuda` says what to do"
+            }
             Self::Gpu { gpus, .. } if !gpus.is_empty() => "`cargo build --release --features cuda`",
             Self::Gpu { driver: Some(_), .. } => "`nvidia-smi` shows what the driver sees",
             Self::Gpu { has_cuda: true, .. } => {
@@ -181,6 +203,21 @@ fn gpu(gpus: &[String], driver: Option<&str>) -> String {
         ([one], driver) => one.clone() + &driver.unwrap_or_default(),
         ([first, ..], driver) => format!("{} x {first}{}", gpus.len(), driver.unwrap_or_default()),
     }
+}
+
+fn gpu_state(health: &GpuHealth) -> String {
+    let of = |value: Option<f64>, limit: Option<f64>, unit: &str| {
+        let limit = limit.map_or_else(String::new, |limit| format!(" of {limit:.0}"));
+        value.map(|value| format!("{value:.0}{limit} {unit}"))
+    };
+    let parts = [
+        of(health.state.clock_mhz, health.clock_limit_mhz, "MHz"),
+        of(health.state.power_watts, health.power_limit_watts, "W"),
+        of(health.state.temperature_c, None, "°C"),
+        health.cuda.as_ref().map(|version| format!("CUDA {version}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{}: {}", health.device, if parts.is_empty() { NOT_KNOWN.to_owned() } else { parts.join(", ") })
 }
 
 /// Per cent, rounded up to two figures: what is promised must hold.
@@ -268,7 +305,7 @@ mod tests {
     fn why_there_is_no_gpu_is_told_and_what_is_done_is_not_advised() {
         let gpu = |gpus: &[&str], driver: Option<&str>, has_cuda| {
             let gpus = gpus.iter().map(|&gpu| gpu.to_owned()).collect();
-            let check = Check::Gpu { gpus, driver: driver.map(str::to_owned), has_cuda };
+            let check = Check::Gpu { gpus, driver: driver.map(str::to_owned), has_cuda, unusable: None };
             (check.level(), check.seen(), check.next().is_some())
         };
         let none = "none: no `/proc/driver/nvidia`".to_owned();

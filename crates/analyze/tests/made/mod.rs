@@ -5,7 +5,7 @@
 
 use laptime_trace::run::{
     Better, Build, Case, CaseResult, Environment, Machine, Measured, Metric, Outcome, Run, SCHEMA, Settings, Stop,
-    StopReason, WarmUp,
+    StopReason, Timing, WarmUp,
 };
 
 pub fn case(size: i64) -> Case {
@@ -51,7 +51,16 @@ pub fn with_rate(mut results: Vec<CaseResult>) -> Vec<CaseResult> {
 }
 
 pub fn settings() -> Settings {
-    Settings { warmup: WarmUp::Takes(1), stop: Stop::Takes(20), runs: 5, isolate: false, timeout_ns: None, cold: false }
+    Settings {
+        warmup: WarmUp::Takes(1),
+        stop: Stop::Takes(20),
+        runs: 5,
+        isolate: false,
+        timeout_ns: None,
+        cold: false,
+        timing: Timing::Host,
+        l2: None,
+    }
 }
 
 pub fn environment() -> Environment {

@@ -148,8 +148,10 @@ fn job(app: &App, label: &str, words: Vec<String>) -> anyhow::Result<Job> {
         let error = anyhow::anyhow!("variant `{label}` is {} cases, and a variant is one", cases.len());
         return Err(Hinted::wrap(error, "give one value on each axis"));
     }
-    let device = app.device(&order.device).map_err(wrong)?.name().to_owned();
-    let settings = laptime_bench::Settings { runs: 1, isolate: true, ..order.settings };
+    let device = app.device(&order.device).map_err(wrong)?;
+    let settings = order.settings_on(&*device).map_err(wrong)?;
+    let device = device.name().to_owned();
+    let settings = laptime_bench::Settings { runs: 1, isolate: true, ..settings };
     let workload = order.workload.name().to_owned();
     Ok(Job { workload, device, cases, run: 0, settings, environment: app.environment().fingerprint() })
 }

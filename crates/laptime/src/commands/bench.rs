@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_bench::{AxisValue, Case, GivenSettings, Outcome};
+use laptime_bench::{AxisValue, Case, GivenSettings, Outcome, Settings, Timing};
 use laptime_report::{Cell, Column, Format, Table};
 
 use crate::{
@@ -70,12 +70,26 @@ fn cell(value: &AxisValue) -> Cell {
     }
 }
 
+/// Says how a device beside the host was timed.
+fn add_settings(table: &mut Table, settings: &Settings) {
+    let Settings { timing, l2, .. } = settings;
+    table.machine_fact("timing", Cell::text(timing.word()));
+    if *timing != Timing::Host {
+        table.human_fact("timing", Cell::text(timing.word()));
+    }
+    if let Some(l2) = l2 {
+        table.fact("l2", "L2", Cell::text(l2.word()));
+    }
+}
+
 /// Shows what was measured.
 pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let Finished { run, results, .. } = finished;
     let answer = laptime_analyze::cases(results, run.peaks.as_ref());
     let doubts = laptime_analyze::doubts(&answer, &run.settings, &run.environment);
-    write_to_screen(&laptime_report::tables::cases(&answer, &doubts), format, out)
+    let mut table = laptime_report::tables::cases(&answer, &doubts);
+    add_settings(&mut table, &run.settings);
+    write_to_screen(&table, format, out)
 }
 
 /// Says where the results are, and how to go on if they are not whole.

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use laptime_analyze::Patient;
+use laptime_analyze::{GpuHealth, Patient};
+use laptime_pipelines::GpuFound;
 
 use crate::{app::App, cli::Status, kept_peaks, output::OutputArgs};
 
@@ -20,14 +21,24 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let noise = laptime_bench::noise::noise();
     let has_peaks = kept_peaks::read(&environment.machine, "cpu").is_some();
     let driver = laptime_bench::environment::nvidia_driver();
+    let found = laptime_pipelines::gpus();
+    let no_gpu = found.as_ref().err().map(|none| none.reason.clone());
+    let gpus: Vec<GpuHealth> = found.unwrap_or_default().into_iter().map(health).collect();
     let patient = Patient {
         environment: &environment,
         noise: &noise,
         driver: driver.as_deref(),
         has_cuda: laptime_pipelines::HAS_CUDA,
+        gpus: &gpus,
+        no_gpu: no_gpu.as_deref(),
         has_peaks,
     };
     let answer = laptime_analyze::doctor(&patient);
     args.output.write(&laptime_report::tables::doctor(&answer), out)?;
     Ok(Status::Done)
+}
+
+fn health(gpu: GpuFound) -> GpuHealth {
+    let GpuFound { device, name, cuda, clock_limit_mhz, power_limit_watts, state, no_kernels, .. } = gpu;
+    GpuHealth { device, name, cuda, clock_limit_mhz, power_limit_watts, state, no_kernels }
 }

@@ -38,8 +38,23 @@ fn all(app: &App) -> Table {
     for workload in &app.registry.workloads {
         table.note(format!("`{}` {}.", workload.name(), workload.about()));
     }
+    table.note(devices());
     table.note("`laptime list WORKLOAD` shows axes and metrics, `laptime bench WORKLOAD` measures.");
     table
+}
+
+/// The devices that `--device` takes here.
+fn devices() -> String {
+    match laptime_pipelines::gpus() {
+        Ok(gpus) if !gpus.is_empty() => {
+            let gpus: Vec<String> = gpus.iter().map(|gpu| format!("`{}` ({})", gpu.device, gpu.name)).collect();
+            format!("Devices: `cpu`, {}.", gpus.join(", "))
+        }
+        Err(none) if laptime_bench::environment::nvidia_driver().is_some() => {
+            format!("Devices: `cpu`; no GPU: {}.", none.reason)
+        }
+        _ => "Devices: `cpu`.".to_owned(),
+    }
 }
 
 fn one(workload: &dyn Workload) -> Table {

@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long)]
     show: bool,
 
-    /// Device to measure: `auto` or `cpu`
+    /// Device to measure: `auto`, `cpu`, `cuda`, `cuda:N`
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     device: String,
 
@@ -78,7 +78,7 @@ fn measure(
         !app.interrupt.is_asked()
     };
     let (machine, now) = (machine.fingerprint(), Moment::now().record());
-    let measured = laptime_pipelines::measure_peaks(device, &PeakSearch::default(), &machine, &now, &mut go_on)?;
+    let measured = laptime_pipelines::measure_peaks(device, &PeakSearch::of(device), &machine, &now, &mut go_on)?;
     measured
         .ok_or_else(|| Hinted::wrap(anyhow::anyhow!("interrupted"), "nothing was kept; `laptime peaks` begins anew"))
 }

@@ -4,13 +4,14 @@ use std::{io::Write, path::Path};
 
 use anyhow::Context;
 use laptime_bench::{
-    Case, CaseResult, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop, WarmUp,
+    Case, CaseResult, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop, Timing,
+    TimingPairs, WarmUp,
 };
 use laptime_report::{Format, tables::Ranking};
 use laptime_trace::{
     Recorded, Trace,
     format::{folded::By, write_whole},
-    run::ResultsWriter,
+    run::{ResultsWriter, Run},
 };
 
 use crate::{
@@ -40,31 +41,35 @@ const SECONDS: f64 = 10.0;
 
 /// Runs the command.
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let order = asked.settle(app, defaults())?;
+    let mut order = asked.settle(app, defaults())?;
     refuse_processes(&order)?;
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
     }
     let case = only_case(&order)?;
+    let timings = order.timings_on(&*app.device(&order.device)?)?;
+    // The record of the run names the first; the table has them all.
+    order.timings.truncate(1);
     let session =
         Session::begin(app, &order, &format!("profile-{}", order.workload.name()), asked.place.out.as_deref())?;
     let pftrace = session.folder.join(TRACE_FILE);
     app.listen_for_interrupts();
-    let (profiled, recorded) = record(app, &order, &session.run.device, &case, asked, &pftrace)?;
+    let (profiled, recorded) = record(app, &order, &session.run, &case, &timings, asked, &pftrace)?;
     let run = &session.run;
     let result =
         CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, profiled.outcome.clone());
     ResultsWriter::open(&session.folder)?.append(&result)?;
     if let Outcome::Measured(_) = profiled.outcome {
-        let trace = read_trace(&pftrace)?;
+        let trace = with_kernels(read_trace(&pftrace)?, &profiled, &recorded)?;
         let files = write_files(&trace, &pftrace, &session.folder)?;
-        write_pairs(&profiled.pairs, &session.folder)?;
+        write_pairs(&profiled.costs, &session.folder)?;
         show(&trace, &profiled, asked, out)?;
         if asked.place.format.is_for_people() {
             tell_where(&session.folder, &files, &recorded, out)?;
         }
         if app.interrupt.is_asked() {
-            let error = anyhow::anyhow!("interrupted after {} pairs", profiled.pairs.len());
+            let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
+            let error = anyhow::anyhow!("interrupted after {rounds} pairs");
             return Err(Hinted::wrap(error, "what was recorded until then is kept and shown"));
         }
         return Ok(Status::Done);
@@ -103,15 +108,18 @@ fn only_case(order: &Order<'_>) -> anyhow::Result<Case> {
     cases.pop().context("the plan has no case")
 }
 
-fn settings(order: &Order<'_>) -> ProfileSettings {
-    let warmup = match order.settings.warmup {
+fn settings(run: &Run, timings: &[Timing]) -> ProfileSettings {
+    let (timings, l2) = (timings.to_vec(), run.settings.l2);
+    let warmup = match run.settings.warmup {
         WarmUp::Takes(takes) => takes,
         WarmUp::Found => WARM_UP,
     };
-    match order.settings.stop {
-        Stop::Takes(pairs) => ProfileSettings { warmup, at_least: pairs, within: f64::INFINITY, at_most_ns: u64::MAX },
+    match run.settings.stop {
+        Stop::Takes(pairs) => {
+            ProfileSettings { warmup, at_least: pairs, within: f64::INFINITY, at_most_ns: u64::MAX, l2, timings }
+        }
         Stop::Interval { within, at_most_ns, .. } => {
-            ProfileSettings { warmup, at_least: LEAST_PAIRS, within, at_most_ns }
+            ProfileSettings { warmup, at_least: LEAST_PAIRS, within, at_most_ns, l2, timings }
         }
     }
 }
@@ -119,20 +127,30 @@ fn settings(order: &Order<'_>) -> ProfileSettings {
 fn record(
     app: &App,
     order: &Order<'_>,
-    device: &str,
+    run: &Run,
     case: &Case,
+    timings: &[Timing],
     asked: &Asked,
     path: &Path,
 ) -> anyhow::Result<(Profiled, Recorded)> {
-    let device = app.device(device)?;
+    let device = app.device(&run.device)?;
     let mut shown = Shown { progress: Progress::new(1, asked.run.quiet), interrupt: app.interrupt.clone() };
     shown.progress.begin(case, 0, 1);
     let recording = laptime_trace::record_to(path)?;
     let aside = Aside::begin();
-    let profiled = laptime_bench::profile(order.workload, case, &*device, &settings(order), &mut shown);
+    let profiled = laptime_bench::profile(order.workload, case, &*device, &settings(run, timings), &mut shown);
     drop(aside);
     let recorded = recording.finish().context("the recording was not kept")?;
     Ok((profiled, recorded))
+}
+
+/// The trace with what the device did, if it was listened to; the file is written anew.
+fn with_kernels(trace: Trace, profiled: &Profiled, recorded: &Recorded) -> anyhow::Result<Trace> {
+    let Some(records) = &profiled.kernels else { return Ok(trace) };
+    let trace = trace.with_kernels(records, recorded.start_ns).context("what the device did does not fit the trace")?;
+    laptime_trace::write(&trace, &recorded.path)?;
+    trace.warnings.iter().for_each(|warning| warn(warning));
+    Ok(trace)
 }
 
 /// Shows takes and keeps nothing: the result is kept when it is whole.
@@ -178,21 +196,30 @@ fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<V
 /// The pairs in nanoseconds, in the order in which they were taken.
 const PAIRS_FILE: &str = "overhead.tsv";
 
-fn write_pairs(pairs: &[(f64, f64)], folder: &Path) -> anyhow::Result<()> {
+fn write_pairs(costs: &[TimingPairs], folder: &Path) -> anyhow::Result<()> {
     write_whole(&folder.join(PAIRS_FILE), |out| {
-        writeln!(out, "recorded_ns\tunrecorded_ns")?;
-        pairs.iter().try_for_each(|(recorded, unrecorded)| writeln!(out, "{recorded}\t{unrecorded}"))
+        writeln!(out, "recorded_ns\tunrecorded_ns\ttiming")?;
+        let rows = costs.iter().flat_map(|cost| cost.pairs.iter().map(|pair| (cost.timing, pair)));
+        rows.into_iter().try_for_each(|(timing, (recorded, idle))| writeln!(out, "{recorded}\t{idle}\t{timing}"))
     })?;
     Ok(())
 }
 
 fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
+    let [only] = profiled.costs.as_slice() else { return show_timings(trace, profiled, asked, out) };
     let mut table = laptime_report::tables::stages(&laptime_analyze::stages(trace));
-    let overhead = laptime_analyze::overhead(&profiled.pairs, trace);
+    let overhead = laptime_analyze::overhead(&only.pairs, trace);
     laptime_report::tables::add_overhead(&mut table, &overhead);
     if let Some(cost) = overhead.cost.filter(|_| !asked.place.format.is_for_people()) {
         say(&format!("recording cost {:+.2} % of a take; {PAIRS_FILE} has every pair", 100.0 * cost.share));
     }
+    write_to_screen(&table, asked.place.format.format(), out)
+}
+
+/// Several timings are compared; `laptime stages` shows the tree of them all.
+fn show_timings(trace: &Trace, profiled: &Profiled, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
+    let pairs: Vec<_> = profiled.costs.iter().map(|cost| (cost.timing, &cost.pairs[..])).collect();
+    let table = laptime_report::tables::timings(&laptime_analyze::timings(trace, &pairs));
     write_to_screen(&table, asked.place.format.format(), out)
 }
 

@@ -77,7 +77,7 @@ fn benchmark(app: &App) -> anyhow::Result<Order<'_>> {
     let axes = [("size".to_owned(), vec!["128-512*2".to_owned()]), ("dtype".to_owned(), vec!["f32,f64".to_owned()])];
     let given = GivenSettings { within: Some(Share(0.05)), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
     let plan = Plan::settle(workload.name(), workload.axes(), &axes)?;
-    Ok(Order { workload, plan, settings: given.settle()?, device: "auto".to_owned() })
+    Ok(Order { workload, plan, settings: given.settle()?, timings: Vec::new(), device: "auto".to_owned() })
 }
 
 fn tell_where(finished: &Finished, recorded: &Recorded, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -102,7 +102,9 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
         ("bench copy --plan typo.toml", "line 2", "did you mean"),
         ("bench matmul --takes 3 --within 2%", "two rules to stop by", "not both"),
         ("bench matmul --takes 0", "`takes` must be at least 1", "--takes 1"),
-        ("bench matmul --device cuda", "this build has no CUDA", "--device cpu"),
+        ("bench matmul --device cuda:99", "device `cuda:99` is not there", "--device c"),
+        ("bench matmul --device cpu --timing events", "device `cpu` cannot be timed by `events`", "`--timing host`"),
+        ("bench matmul --device cpu --l2 cold", "has no second-level cache", "leave `--l2` out"),
         ("bench matmul --device tpu", "there is no device `tpu`", "--device cpu"),
         ("bench matmul --out file/run", "cannot make the folder `file/run`", "--out DIR"),
         ("bench matmul --out taken", "`taken` holds a run already", "another folder"),
@@ -124,6 +126,8 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
 fn flags_that_no_quantity_follows_are_refused_with_an_example() {
     let place = Place::new();
     for (line, expected) in [
+        ("bench matmul --timing fast", "`fast` is no timing: it is one of `host`, `events`, `sync`, `kernels`"),
+        ("bench matmul --l2 hot", "`hot` says nothing of a cache: it is `cold` or `warm`"),
         ("bench matmul --within much", "`much` is no share, such as `2%` or `0.02`"),
         ("bench matmul --max-time soon", "`soon` is no time, such as `10s`, `500ms` or `2m`"),
         ("bench matmul --warmup some", "`some` is no warm-up, such as `auto` or `3`"),

@@ -2,7 +2,7 @@
 
 use laptime_trace::run::{
     Case, CaseResult, Environment, Machine, Measured, Outcome, ResultsWriter, Run, SCHEMA, Settings, Stop, StopReason,
-    WarmUp,
+    Timing, WarmUp,
 };
 
 use crate::common::{Place, assert_golden};
@@ -20,6 +20,8 @@ fn write(place: &Place, name: &str, second_ms: f64, change: impl FnOnce(&mut Run
         isolate: false,
         timeout_ns: None,
         cold: false,
+        timing: Timing::Host,
+        l2: None,
     };
     let mut run = Run {
         schema: SCHEMA,

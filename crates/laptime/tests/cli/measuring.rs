@@ -33,6 +33,42 @@ fn a_profile_states_its_overhead_and_says_how_to_open_what_it_wrote() {
 }
 
 #[test]
+fn a_profile_of_a_chain_shows_its_stages_and_their_wait() {
+    let place = Place::new();
+    let said = place.laptime(words(
+        "profile chain --device cpu --small 8 --large 16 --threads 1 --takes 6 --timing host --out run",
+    ));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    for stage in ["small", "large", "read_back", "read_result (wait)"] {
+        assert!(said.out.contains(stage), "{stage}: {}", said.out);
+    }
+    let pairs = String::from_utf8(place.read("run/overhead.tsv")).unwrap();
+    assert!(
+        pairs.starts_with("recorded_ns\tunrecorded_ns\ttiming\n") && pairs.trim_end().ends_with("\thost"),
+        "{pairs}"
+    );
+}
+
+#[test]
+fn timings_are_compared_in_one_table_and_refused_where_one_is_meant() {
+    let place = Place::new();
+    let chain = "chain --device cpu --small 8 --large 16 --threads 1 --takes 6";
+    let said = place.laptime(words(&format!("profile {chain} --timing host,host --format json")));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let rows: Vec<Value> = json(&said.out)["timings"].as_array().unwrap().clone();
+    let stages: Vec<&str> = rows.iter().filter_map(|row| row["stage"].as_str()).collect();
+    assert_eq!(stages, ["take", "take", "small", "large", "read_back", "take"], "{}", said.out);
+    assert!(rows[0]["timing"] == "none" && rows[1]["overhead"].is_f64() && rows[1]["device_ms"].is_null());
+    let said = place.laptime(words(&format!("bench {chain} --timing host,host")));
+    assert_eq!(said.status, Some(2));
+    assert!(
+        said.err.contains("takes are timed in one way") && said.err.contains("laptime profile chain"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
 fn a_warm_up_study_has_a_row_for_each_fresh_process() {
     let place = Place::new();
     let said = place.laptime(words("warmup matmul --size 16 --threads 1 --takes 20 --runs 2 --format json"));
@@ -124,7 +160,11 @@ fn the_list_tells_workloads_with_their_axes() {
     let axes = json(&place.laptime(["list", "copy", "--format", "json"]).done());
     let names: Vec<&str> = axes["axes"].as_array().unwrap().iter().filter_map(|axis| axis["name"].as_str()).collect();
     assert_eq!(names, ["op", "size", "dtype", "threads"]);
-    assert_golden("bench/list.txt", &place.laptime(["list"]).done());
+    let list = place.laptime(["list"]).done();
+    assert!(list.contains("Devices: `cpu`"), "{list}");
+    // Which devices there are is the machine's.
+    let lines: Vec<&str> = list.lines().filter(|line| !line.starts_with("Devices: ")).collect();
+    assert_golden("bench/list.txt", &(lines.join("\n") + "\n"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The cases of a benchmark as a table.
 
-use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, MetricFigures, Told};
-use laptime_trace::run::{Steady, StopReason, Traffic};
+use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, MetricFigures, StateFigures, Told};
+use laptime_trace::run::{Steady, StopReason};
 
 use super::{
     axes::{Axes, Taken},
@@ -64,6 +64,8 @@ fn figure_columns(answer: &Cases) -> Vec<Column> {
         false => column.machine_only(),
     };
     let several = |case: &CaseFigures| case.measured.as_ref().is_some_and(|figures| figures.wall.processes > 1);
+    let has_device = |case: &CaseFigures| case.measured.as_ref().is_some_and(|figures| figures.device_ns.is_some());
+    let has_busy = |case: &CaseFigures| case.measured.as_ref().is_some_and(|figures| figures.busy_ns.is_some());
     let in_median = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("median_ms");
     vec![
         some(|case| case.measured.is_none(), Column::new("outcome", "outcome")),
@@ -73,6 +75,8 @@ fn figure_columns(answer: &Cases) -> Vec<Column> {
         in_median("median_hi_ms", "high"),
         Column::new("mean_ms", "mean").machine_only(),
         Column::new("std_ms", "std").machine_only(),
+        some(has_device, in_median("device_ms", "device").drop(4)),
+        some(has_busy, in_median("busy_ms", "busy").drop(4)),
         Column::new("min_ms", "min").machine_only(),
         Column::new("max_ms", "max").machine_only(),
         Column::new("p5_ms", "p5").machine_only(),
@@ -97,6 +101,10 @@ fn other_columns() -> Vec<Column> {
         Column::new("mbu", "mbu").drop(6),
         Column::new("peak_mib", "peak (MiB)").drop(4),
         machine("peak_rss_mib"),
+        machine("clock_mhz"),
+        machine("power_w"),
+        machine("temperature_c"),
+        machine("throttled_takes"),
         machine("prepare_ms"),
         machine("check_ms"),
         machine("first_take_ms"),
@@ -114,7 +122,7 @@ fn row(case: &CaseFigures, axes: &Axes, metrics: &[String]) -> Vec<Cell> {
     let measured = case.measured.as_ref();
     let mut cells = axes.cells(&case.id);
     cells.push(Cell::text(case.outcome()));
-    cells.extend(wall_cells(measured.map(|figures| &figures.wall)));
+    cells.extend(wall_cells(measured));
     for name in metrics {
         let known = measured.and_then(|figures| figures.metrics.iter().find(|metric| metric.name == *name));
         cells.extend(metric_cells(known));
@@ -131,7 +139,8 @@ pub(super) fn nanos(value: Option<f64>) -> Cell {
     Cell::from(value.filter(|value| value.is_finite()).map(|value| Cell::Nanos(value.round() as u64)))
 }
 
-fn wall_cells(wall: Option<&Figures>) -> [Cell; 14] {
+fn wall_cells(measured: Option<&MeasuredFigures>) -> [Cell; 16] {
+    let wall = measured.map(|figures| &figures.wall);
     let time = |figure: fn(&Figures) -> Option<f64>| nanos(wall.and_then(figure));
     let share = |figure: fn(&Figures) -> Option<f64>| Cell::from(wall.and_then(figure).map(Cell::Share));
     let count = |figure: fn(&Figures) -> usize| Cell::from(wall.map(|wall| Cell::Count(figure(wall) as u64)));
@@ -142,6 +151,8 @@ fn wall_cells(wall: Option<&Figures>) -> [Cell; 14] {
         time(|wall| wall.interval.map(|interval| interval.high)),
         time(|wall| Some(wall.mean)),
         time(|wall| wall.std),
+        nanos(measured.and_then(|figures| figures.device_ns)),
+        nanos(measured.and_then(|figures| figures.busy_ns)),
         time(|wall| Some(wall.min)),
         time(|wall| Some(wall.max)),
         time(|wall| wall.p5),
@@ -173,12 +184,18 @@ fn limit_cells(measured: Option<&MeasuredFigures>) -> [Cell; 7] {
     ]
 }
 
-fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 10] {
+fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 14] {
     let mib = |bytes: u64| Cell::Number(bytes as f64 / f64::from(1 << 20));
     let told = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
+    let known_state = measured.map(|figures| &figures.state).filter(|state| state.of > 0);
+    let state = |figure: fn(&StateFigures) -> Option<f64>| Cell::from(known_state.and_then(figure).map(Cell::Number));
     [
         Cell::from(measured.and_then(|figures| figures.peak_bytes).map(mib)),
         Cell::from(measured.and_then(|figures| figures.peak_rss_bytes).map(mib)),
+        state(|state| state.clock_mhz),
+        state(|state| state.power_watts),
+        state(|state| state.temperature_c),
+        Cell::from(known_state.map(|state| Cell::Count(state.throttled as u64))),
         told(|figures| nanos(Some(figures.prepare_ns))),
         told(|figures| nanos(Some(figures.check_ns))),
         told(|figures| nanos(Some(figures.first_take_ns))),
@@ -223,8 +240,8 @@ fn add_peaks(table: &mut Table, answer: &Cases) {
         table.machine_fact(format!("peak_{}_gflop_s", peak.dtype), Cell::Number(peak.flops_s / 1e9));
     }
     for peak in &peaks.bandwidth {
-        told.push(format!("{} {:.1} GB/s", traffic(peak.traffic), peak.bytes_s / 1e9));
-        table.machine_fact(format!("peak_{}_gb_s", traffic(peak.traffic)), Cell::Number(peak.bytes_s / 1e9));
+        told.push(format!("{} {:.1} GB/s", peak.traffic.word(), peak.bytes_s / 1e9));
+        table.machine_fact(format!("peak_{}_gb_s", peak.traffic.word()), Cell::Number(peak.bytes_s / 1e9));
     }
     table.machine_fact("peaks_measured", Cell::text(&peaks.measured));
     table.note(format!(
@@ -234,12 +251,4 @@ fn add_peaks(table: &mut Table, answer: &Cases) {
         peaks.measured,
         told.join(", ")
     ));
-}
-
-fn traffic(traffic: Traffic) -> &'static str {
-    match traffic {
-        Traffic::Read => "read",
-        Traffic::Write => "write",
-        Traffic::Copy => "copy",
-    }
 }

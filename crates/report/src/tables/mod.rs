@@ -14,6 +14,7 @@ mod overview;
 mod peaks;
 mod stages;
 mod syncs;
+mod timings;
 mod top;
 mod troubles;
 mod warmup;
@@ -32,6 +33,7 @@ pub use self::{
     peaks::peaks,
     stages::stages,
     syncs::{syncs, waits},
+    timings::timings,
     top::{Ranking, Side, Sort, groups, top},
     warmup::warmup,
     waterfall::waterfall,

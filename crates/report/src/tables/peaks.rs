@@ -1,6 +1,6 @@
 //! The table of what a machine can do at most.
 
-use laptime_trace::run::{Peaks, Traffic};
+use laptime_trace::run::Peaks;
 
 use crate::table::{Cell, Column, Table};
 
@@ -23,7 +23,7 @@ pub fn peaks(peaks: &Peaks) -> Table {
     for peak in &peaks.bandwidth {
         let at = format!("buffers of {} MiB, {}", peak.bytes >> 20, threads(peak.threads));
         let rates = [peak.bytes_s, peak.low, peak.high].map(|rate| Cell::Number(rate / 1e9));
-        push(&mut table, format!("memory, {}", word(peak.traffic)), rates, "GB/s", at);
+        push(&mut table, format!("memory, {}", peak.traffic.word()), rates, "GB/s", at);
     }
     table.machine_fact("device", Cell::text(&peaks.device));
     table.machine_fact("measured", Cell::text(&peaks.measured));
@@ -41,12 +41,4 @@ fn push(table: &mut Table, what: String, rates: [Cell; 3], unit: &str, at: Strin
 
 fn threads(count: u32) -> String {
     if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") }
-}
-
-fn word(traffic: Traffic) -> &'static str {
-    match traffic {
-        Traffic::Read => "read",
-        Traffic::Write => "write",
-        Traffic::Copy => "copy",
-    }
 }

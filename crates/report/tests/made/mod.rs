@@ -1,8 +1,8 @@
 //! Made-up results of realistic size, the same at every call.
 
 use laptime_trace::run::{
-    AxisValue, Bandwidth, Better, Build, Case, CaseResult, Environment, Machine, Measured, Metric, Outcome, PeakFlops,
-    Peaks, Run, SCHEMA, Settings, Stop, StopReason, Traffic, WarmUp, Work,
+    AxisValue, Bandwidth, Better, Build, Case, CaseResult, DeviceState, Environment, Machine, Measured, Metric,
+    Outcome, PeakFlops, Peaks, Run, SCHEMA, Settings, Stop, StopReason, Timing, Traffic, WarmUp, Work,
 };
 
 /// A case of a workload `model` with the axes of a language model.
@@ -89,6 +89,21 @@ fn no_room() -> Outcome {
     Outcome::OutOfMemory { needed_bytes: Some(19_756_849_562), available_bytes: Some(6_335_076_762) }
 }
 
+/// One case on a GPU with a clock of its own, which held that down in three takes.
+pub fn on_a_gpu() -> Vec<CaseResult> {
+    let wall = takes(52.1e6, 0, 30, 0.01);
+    let state = |take: usize| DeviceState {
+        clock_mhz: Some(if take < 3 { 1410.0 } else { 1980.0 }),
+        power_watts: Some(612.5),
+        temperature_c: Some(54.0),
+        throttled: if take < 3 { vec!["it draws as much power as it may".into()] } else { vec![] },
+    };
+    let device_ns = wall.iter().map(|&nanos| Some(nanos - nanos / 20)).collect();
+    let states = (0..wall.len()).map(state).collect();
+    let measured = Measured { device_ns, states, ..measured(wall, 128.0, work(128)) };
+    vec![CaseResult { device: "cuda:0".into(), ..result(case("dense", 128), 0, Outcome::Measured(measured)) }]
+}
+
 /// One case, measured in one process without warm-up.
 pub fn single() -> Vec<CaseResult> {
     let mut wall = takes(52.1e6, 0, 30, 0.01);
@@ -149,7 +164,16 @@ pub fn peaks() -> Peaks {
 
 pub fn settings(runs: u32, warmup: usize) -> Settings {
     let stop = Stop::Interval { within: 0.02, at_least: 20, least_ns: 0, at_most_ns: 5_000_000_000 };
-    Settings { warmup: WarmUp::Takes(warmup), stop, runs, isolate: false, timeout_ns: None, cold: false }
+    Settings {
+        warmup: WarmUp::Takes(warmup),
+        stop,
+        runs,
+        isolate: false,
+        timeout_ns: None,
+        cold: false,
+        timing: Timing::Host,
+        l2: None,
+    }
 }
 
 pub fn environment(commit: &str) -> Environment {

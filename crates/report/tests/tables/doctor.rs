@@ -11,6 +11,8 @@ pub fn doctor() -> Table {
         noise: &noise,
         driver: Some("580.65.06"),
         has_cuda: false,
+        gpus: &[],
+        no_gpu: None,
         has_peaks: false,
     };
     laptime_report::tables::doctor(&laptime_analyze::doctor(&patient))

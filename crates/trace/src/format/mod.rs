@@ -14,7 +14,7 @@ use crate::{invariants::InvalidTrace, trace::Trace};
 pub mod chrome;
 pub mod folded;
 mod input;
-mod launches;
+pub(crate) mod launches;
 mod map;
 #[cfg(feature = "nsys")]
 pub mod nsys;

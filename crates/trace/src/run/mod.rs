@@ -5,23 +5,29 @@
 //! before. New fields that may be missing do not raise it.
 
 mod case;
+mod device_state;
 mod environment;
+mod l2;
 mod manifest;
 mod noise;
 mod peaks;
 mod result;
 mod results;
 mod settings;
+mod timing;
 
 pub use self::{
     case::{AxisValue, Case, NoSuchValue},
+    device_state::DeviceState,
     environment::{Build, Environment, Gpu, Machine},
+    l2::{L2, NoL2},
     manifest::{AxisValues, RUN_FILE, Run},
     noise::{HostClock, Noise, Steal, Watch},
     peaks::{Bandwidth, PeakFlops, Peaks},
     result::{Better, CaseResult, Measured, Metric, Outcome, Steady, StopReason, Traffic, Work},
     results::{RESULTS_FILE, Results, ResultsFile, ResultsWriter, RunFileError, read_results},
     settings::{Settings, Stop, WarmUp},
+    timing::{NoTiming, Timing},
 };
 
 /// The version of `run.json`, of each line of `results.jsonl` and of kept peaks.

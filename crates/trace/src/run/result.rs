@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Case, SCHEMA};
+use super::{Case, DeviceState, SCHEMA};
 
 /// All that is known of a case after one process measured it: a line of `results.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,6 +57,7 @@ impl CaseResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "there is one a case, and nearly all of them are measured")]
 pub enum Outcome {
     /// It was measured.
     Measured(Measured),
@@ -107,6 +108,16 @@ pub struct Measured {
     pub steady: Steady,
     /// Host time of every take that counts, synchronised at both ends.
     pub wall_ns: Vec<u64>,
+    /// Time of each of these takes on the device's own clock, from its first work to its last, idle time between
+    /// included; null where it is not known, and empty if it is for none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_ns: Vec<Option<u64>>,
+    /// Time of each of these takes in which the device worked, overlapping work counted once; likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub busy_ns: Vec<Option<u64>>,
+    /// How the device was doing at the end of each of these takes; empty if it does not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<DeviceState>,
     /// What the takes said of themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Metric>,
@@ -232,6 +243,23 @@ pub enum Traffic {
     Write,
     /// From memory and back, in equal parts.
     Copy,
+    /// From the host's memory to the device's.
+    Upload,
+    /// From the device's memory to the host's.
+    Download,
+}
+
+impl Traffic {
+    /// The word by which tables tell it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Copy => "copy",
+            Self::Upload => "upload",
+            Self::Download => "download",
+        }
+    }
 }
 
 #[cfg(test)]
@@ -242,6 +270,9 @@ mod tests {
     fn every_outcome_survives_being_written_and_read() {
         let measured = Measured {
             wall_ns: vec![1, u64::MAX],
+            device_ns: vec![Some(7), None],
+            busy_ns: vec![None, Some(3)],
+            states: vec![DeviceState { throttled: vec!["hot".into()], ..DeviceState::default() }; 2],
             metrics: vec![Metric { name: "tok_s".into(), better: Better::Higher, values: vec![Some(0.1), None] }],
             stopped: StopReason::Narrow { reach: 0.01 },
             work: Some(Work { flops: 2, dtype: "f32".into(), bytes: 3, traffic: Traffic::Copy }),

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{L2, Timing};
+
 /// How the cases of a run are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -19,6 +21,12 @@ pub struct Settings {
     /// Whether the first take is the first run of the work: the result is checked after the takes.
     #[serde(default)]
     pub cold: bool,
+    /// How takes and stages are timed.
+    #[serde(default)]
+    pub timing: Timing,
+    /// What the second-level cache of the device holds when a take begins; none if the device has none to empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2: Option<L2>,
 }
 
 /// How takes that do not count are told from those that do.

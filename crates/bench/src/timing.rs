@@ -1,0 +1,186 @@
+//! Which timing a device is asked for, and the clock that turns from one to another.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU8, Ordering::Relaxed},
+};
+
+use laptime_probe::{Anchor, DeviceClock, Resolved, Stamp, TickMap};
+use laptime_trace::run::{L2, Timing};
+
+use crate::workload::Device;
+
+/// A timing that a device cannot do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("device `{device}` cannot be timed by `{asked}`")]
+pub struct TimingError {
+    /// The device.
+    pub device: String,
+    /// What was asked for.
+    pub asked: Timing,
+    /// What it can do.
+    pub known: Vec<Timing>,
+}
+
+/// The timing asked for if the device can do it, or the device's own default.
+pub fn settle_timing(device: &dyn Device, asked: Option<Timing>) -> Result<Timing, TimingError> {
+    let known = device.timings();
+    match asked {
+        None => Ok(known.first().copied().unwrap_or_default()),
+        Some(asked) if known.contains(&asked) => Ok(asked),
+        Some(asked) => Err(TimingError { device: device.name().to_owned(), asked, known: known.to_vec() }),
+    }
+}
+
+/// What the device's second-level cache is to hold when a take begins: as asked, or nothing; none if the device has
+/// none to empty and nobody asked.
+pub fn settle_l2(device: &dyn Device, asked: Option<L2>) -> Result<Option<L2>, L2Error> {
+    match asked {
+        _ if device.has_l2() => Ok(Some(asked.unwrap_or(L2::Cold))),
+        None => Ok(None),
+        Some(_) => Err(L2Error { device: device.name().to_owned() }),
+    }
+}
+
+/// A device whose cache cannot be emptied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("device `{device}` has no second-level cache that can be emptied: `--l2` has no meaning there")]
+pub struct L2Error {
+    device: String,
+}
+
+/// The clock of a stream under every timing: it marks the stream by `events`, waits for it by `sync`, and does
+/// neither by `host` and `kernels`. A device that has one lane with such a clock need not change lanes.
+pub struct TurningClock {
+    timing: AtomicU8,
+    clock: Arc<dyn DeviceClock>,
+    synchronise: Box<dyn Fn() + Send + Sync>,
+}
+
+impl TurningClock {
+    /// Turns the marks of a clock on and off; `synchronise` waits for its stream.
+    pub fn new(clock: Arc<dyn DeviceClock>, synchronise: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { timing: AtomicU8::new(0), clock, synchronise: Box::new(synchronise) }
+    }
+
+    /// Says how stages are timed from here on.
+    pub fn set(&self, timing: Timing) {
+        let at = Timing::ALL.iter().position(|known| *known == timing).unwrap_or(0);
+        self.timing.store(at as u8, Relaxed);
+    }
+
+    /// How stages are timed.
+    pub fn timing(&self) -> Timing {
+        Timing::ALL.get(usize::from(self.timing.load(Relaxed))).copied().unwrap_or_default()
+    }
+
+    /// The clock itself.
+    pub fn clock(&self) -> &dyn DeviceClock {
+        &*self.clock
+    }
+}
+
+impl std::fmt::Debug for TurningClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TurningClock").field("timing", &self.timing()).finish_non_exhaustive()
+    }
+}
+
+/// By `sync` it waits where it is asked for a mark: that is what this timing is, and why it is not the default.
+impl DeviceClock for TurningClock {
+    fn mark(&self) -> Option<Stamp> {
+        match self.timing() {
+            Timing::Events => self.clock.mark(),
+            Timing::Sync => {
+                (self.synchronise)();
+                None
+            }
+            Timing::Host | Timing::Kernels => None,
+        }
+    }
+
+    fn resolve(&self, stamp: Stamp) -> Resolved {
+        self.clock.resolve(stamp)
+    }
+
+    fn anchor(&self) {
+        self.clock.anchor();
+    }
+
+    fn uncertainty_nanos(&self) -> u64 {
+        self.clock.uncertainty_nanos()
+    }
+}
+
+/// Nanoseconds on the device from one mark to a later one; none if it cannot tell. Both are asked for, so that the
+/// clock can forget them.
+pub fn nanos_between(clock: &dyn DeviceClock, from: Stamp, to: Stamp) -> Option<u64> {
+    let (Resolved::At(from), Resolved::At(to)) = (clock.resolve(from), clock.resolve(to)) else { return None };
+    // Between two anchors lies a stretch of the host's time.
+    let apart = to.anchor.middle().0 as i64 - from.anchor.middle().0 as i64;
+    let apart = if apart == 0 { 0 } else { (apart as f64 * nanos_a_tick()?).round() as i64 };
+    u64::try_from(apart.saturating_add(to.nanos).saturating_sub(from.nanos)).ok()
+}
+
+/// How long a tick of the host's clock is; none in the first millisecond.
+fn nanos_a_tick() -> Option<f64> {
+    static FIRST: OnceLock<Anchor> = OnceLock::new();
+    let first = *FIRST.get_or_init(Anchor::take);
+    TickMap::new(first, Anchor::take()).map(|map| map.nanos_a_tick())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulated::Simulated;
+    use laptime_probe::{SimulatedDevice, Ticks};
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn a_device_without_a_clock_is_timed_by_the_host_alone() {
+        let device = Simulated::new();
+        assert_eq!(settle_timing(&device, None), Ok(Timing::Host));
+        let error = settle_timing(&device, Some(Timing::Events)).unwrap_err();
+        assert_eq!(error.to_string(), "device `simulated` cannot be timed by `events`");
+        assert_eq!(error.known, [Timing::Host]);
+    }
+
+    #[test]
+    fn a_device_with_a_clock_is_timed_by_events_unless_asked_otherwise() {
+        let device = Simulated::with_clock();
+        assert_eq!(settle_timing(&device, None), Ok(Timing::Events));
+        assert_eq!(settle_timing(&device, Some(Timing::Sync)), Ok(Timing::Sync));
+    }
+
+    #[test]
+    fn a_cache_that_can_be_emptied_is_cold_unless_asked_otherwise() {
+        let (cpu, gpu) = (Simulated::new(), Simulated::with_clock());
+        assert_eq!((settle_l2(&cpu, None), settle_l2(&gpu, None)), (Ok(None), Ok(Some(L2::Cold))));
+        assert_eq!(settle_l2(&gpu, Some(L2::Warm)), Ok(Some(L2::Warm)));
+        let told = settle_l2(&cpu, Some(L2::Cold)).unwrap_err().to_string();
+        assert!(told.starts_with("device `simulated` has no second-level cache that can be emptied"), "{told}");
+    }
+
+    #[test]
+    fn only_events_mark_the_stream_and_only_sync_waits_for_it() {
+        let (stream, waits) = (Arc::new(SimulatedDevice::anchored_at(Ticks(0))), Arc::new(AtomicU32::new(0)));
+        let counted = Arc::clone(&waits);
+        let clock = TurningClock::new(stream, move || _ = counted.fetch_add(1, Relaxed));
+        let marked = Timing::ALL.map(|timing| {
+            clock.set(timing);
+            clock.mark().is_some()
+        });
+        assert_eq!((marked, waits.load(Relaxed)), ([false, true, false, false], 1));
+    }
+
+    #[test]
+    fn the_time_between_marks_is_the_devices() {
+        let stream = SimulatedDevice::anchored_at(Ticks(0));
+        let from = stream.mark().unwrap();
+        stream.submit(70);
+        let to = stream.mark().unwrap();
+        stream.synchronise();
+        assert_eq!(nanos_between(&stream, from, to), Some(70));
+        assert_eq!(nanos_between(&stream, from, to), None, "a mark is told once");
+    }
+}

@@ -1,0 +1,153 @@
+//! A device that is lost to its process: the case is a failed row, and the rest of the sweep goes on in a new process.
+//!
+//! Without a harness: the fresh processes are this very program, which must find out first thing.
+
+#![allow(clippy::print_stdout, reason = "without a harness a test tells itself that it passed")]
+
+use std::process::ExitCode;
+
+use laptime_bench::{
+    AxisSpec, Case, CaseResult, Device, Devices, Interrupt, Job, Nanos, Outcome, Prepared, Registry, Settings,
+    Simulated, Sink, Stop, Swept, Take, Timing, WarmUp, Workload, serve_if_asked, sweep,
+};
+
+/// Opens a device that says in which process it is.
+struct OneDevice;
+
+impl Devices for OneDevice {
+    fn open(&self, _: &str) -> anyhow::Result<Box<dyn Device>> {
+        Ok(Box::new(Losable { simulated: Simulated::new(), name: format!("process {}", std::process::id()) }))
+    }
+}
+
+struct Losable {
+    simulated: Simulated,
+    name: String,
+}
+
+impl Device for Losable {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn synchronise(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.simulated.is_lost(), "the device is lost");
+        Ok(())
+    }
+
+    fn now(&self) -> Nanos {
+        self.simulated.now()
+    }
+
+    fn reset_peak(&self) {}
+
+    fn peak_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn available_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_lost(&self) -> bool {
+        self.simulated.is_lost()
+    }
+
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
+    }
+}
+
+/// Loses the device in every third case.
+struct Loses;
+
+impl Workload for Loses {
+    fn name(&self) -> &'static str {
+        "loses"
+    }
+
+    fn about(&self) -> &'static str {
+        "loses its device now and then"
+    }
+
+    fn axes(&self) -> Vec<AxisSpec> {
+        Vec::new()
+    }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        let is_bad = case.int("number")? % 3 == 1;
+        let device = device.as_any().and_then(|any| any.downcast_ref::<Losable>());
+        let device = device.ok_or_else(|| anyhow::anyhow!("another device"))?;
+        Ok(Prepared::Ready(Box::new(LosesTake { device, is_bad })))
+    }
+}
+
+struct LosesTake<'a> {
+    device: &'a Losable,
+    is_bad: bool,
+}
+
+impl Take for LosesTake<'_> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        self.device.simulated.advance(Nanos(5));
+        if self.is_bad {
+            self.device.simulated.lose();
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Kept(Vec<CaseResult>);
+
+impl Sink for Kept {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn take(&mut self, _: u64, _: bool) {}
+
+    fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
+        self.0.push(result);
+        Ok(())
+    }
+}
+
+fn job(runs: u32) -> Job {
+    let case = |number: i64| Case::new(vec![("number".to_owned(), number.into())]);
+    let (warmup, stop) = (WarmUp::Takes(0), Stop::Takes(2));
+    let (isolate, timeout_ns, cold, timing, l2) = (false, None, false, Timing::Host, None);
+    Job {
+        workload: "loses".to_owned(),
+        device: "auto".to_owned(),
+        cases: (0..6).map(case).collect(),
+        run: 0,
+        settings: Settings { warmup, stop, runs, isolate, timeout_ns, cold, timing, l2 },
+        environment: String::new(),
+    }
+}
+
+fn main() -> ExitCode {
+    let registry = Registry { workloads: vec![Box::new(Loses)], devices: Box::new(OneDevice) };
+    if let Some(served) = serve_if_asked(&registry) {
+        return served;
+    }
+    // In this process first, and in a fresh one from the beginning.
+    for runs in [1, 2] {
+        let mut kept = Kept::default();
+        let swept = sweep(&registry, &job(runs), |_, _| false, &Interrupt::new(), &mut kept);
+        assert!(matches!(swept, Ok(Swept::Whole)), "{swept:?}");
+        for of_run in kept.0.chunks(6) {
+            let failed = of_run.iter().map(|result| matches!(result.outcome, Outcome::Failed { .. }));
+            assert_eq!(failed.collect::<Vec<_>>(), [false, true, false, false, true, false]);
+            let mut processes: Vec<&str> = of_run.iter().map(|result| result.device.as_str()).collect();
+            processes.dedup();
+            assert_eq!(processes.len(), 3, "a new process after each loss and no other: {processes:?}");
+        }
+        assert_eq!(kept.0.len(), 6 * runs as usize);
+    }
+    println!("a lost device costs its case alone: ok");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,31 @@
+// Kernels of a known length, to check clocks against.
+
+__device__ unsigned long long global_nanos() {
+    unsigned long long nanos;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanos));
+    return nanos;
+}
+
+// Spins for so many nanoseconds of the device's global timer.
+extern "C" __global__ void spin_nanos(unsigned long long nanos) {
+    const unsigned long long begin = global_nanos();
+    while (global_nanos() - begin < nanos) {
+    }
+}
+
+// Spins for so many cycles of the multiprocessor, and says how many went by.
+extern "C" __global__ void spin_cycles(unsigned long long cycles, unsigned long long* passed) {
+    const long long begin = clock64();
+    unsigned long long gone = 0;
+    while (gone < cycles) {
+        gone = static_cast<unsigned long long>(clock64() - begin);
+    }
+    *passed = gone;
+}
+
+// Reads the global timer again and again, to see by how much it moves.
+extern "C" __global__ void timer_readings(unsigned long long* readings, unsigned int count) {
+    for (unsigned int at = 0; at < count; ++at) {
+        readings[at] = global_nanos();
+    }
+}

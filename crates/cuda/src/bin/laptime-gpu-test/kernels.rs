@@ -1,0 +1,89 @@
+//! Our kernels, their cache and their compiler, against references on the CPU.
+
+use std::{env, fs, process, time::Instant};
+
+use laptime_cuda::{Cache, CudaError, Kernels, SOURCES, nvrtc, reference};
+
+use crate::{Answer, Bench, Failed, expect};
+
+pub fn cached(bench: &Bench) -> Answer {
+    let folder = env::temp_dir().join(format!("laptime-gpu-test-{}", process::id()));
+    let cache = Cache::at(&folder);
+    let load = || {
+        let began = Instant::now();
+        let kernels = Kernels::load(&bench.device, &cache)?;
+        Ok::<_, CudaError>((kernels.compiled(), began.elapsed().as_secs_f64() * 1e3))
+    };
+    let (first, second) = (load(), load());
+    // Whatever came of it, the folder goes.
+    let _ = fs::remove_dir_all(&folder);
+    let ((compiled, compile_ms), (compiled_again, cached_ms)) = (first?, second?);
+    expect(compiled == SOURCES.len(), || format!("{compiled} of {} were compiled at first", SOURCES.len()))?;
+    expect(compiled_again == 0, || format!("{compiled_again} were compiled again"))?;
+    Ok(format!("{compiled} compiled in {compile_ms:.0} ms, from the cache in {cached_ms:.1} ms"))
+}
+
+pub fn compile_error(bench: &Bench) -> Answer {
+    let text = "extern \"C\" __global__ void broken(float* out) {\n    out[0] = nothing;\n}\n";
+    let source = nvrtc::Source { file: "broken.cu", text };
+    match nvrtc::compile(source, &bench.device.facts().architecture(), &[]) {
+        Err(CudaError::Compile(error)) => {
+            let lines: Vec<usize> = error.problems.iter().map(|problem| problem.line).collect();
+            expect(lines == [2], || format!("problems at lines {lines:?}: {}", error.log))?;
+            expect(error.to_string().contains("out[0] = nothing;"), || error.to_string())?;
+            Ok(error.problems[0].message.clone())
+        }
+        other => Err(Failed::Wrong(format!("{other:?}"))),
+    }
+}
+
+pub fn fill(bench: &Bench) -> Answer {
+    let mut out = bench.device.allocate::<f32>(1_000_003)?;
+    bench.kernels.fill(bench.device.stream(), &mut out, 1.25)?;
+    let wrong = out.read()?.iter().filter(|value| **value != 1.25).count();
+    expect(wrong == 0, || format!("{wrong} values are wrong"))?;
+    Ok("1000003 values".to_owned())
+}
+
+fn numbers(count: usize) -> Vec<u32> {
+    reference::noise(count, 7).into_iter().map(|value| (value * 1e9) as i32 as u32).collect()
+}
+
+pub fn read_sum(bench: &Bench) -> Answer {
+    let numbers = numbers(1 << 22);
+    let values = bench.device.upload(&numbers)?;
+    let mut sum = bench.device.upload(&[0_u64])?;
+    bench.kernels.read_sum(bench.device.stream(), &values, &mut sum)?;
+    let (found, expected) = (sum.read()?[0], reference::sum(&numbers));
+    expect(found == expected, || format!("{found} and not {expected}"))?;
+    Ok(format!("sum {found}"))
+}
+
+pub fn copy(bench: &Bench) -> Answer {
+    let numbers = numbers(1 << 20);
+    let from = bench.device.upload(&numbers)?;
+    let mut to = bench.device.allocate(numbers.len())?;
+    bench.kernels.copy(bench.device.stream(), &from, &mut to)?;
+    expect(to.read()? == numbers, || "the copy differs".to_owned())?;
+    Ok(format!("{} values", numbers.len()))
+}
+
+pub fn matmul(bench: &Bench) -> Answer {
+    let [m, n, k] = [67_usize, 129, 300];
+    let (a, b) = (reference::noise(m * k, 1), reference::noise(k * n, 2));
+    let (left, right) = (bench.device.upload(&a)?, bench.device.upload(&b)?);
+    let mut out = bench.device.allocate(m * n)?;
+    let sizes = [m, n, k].map(|size| size as u32);
+    bench.kernels.matmul(bench.device.stream(), [&left, &right], &mut out, sizes)?;
+    let error = reference::worst_error(&out.read()?, &reference::matmul(&a, &b, [m, n, k]));
+    expect(error < 1e-5, || format!("worst error {error:.1e}"))?;
+    Ok(format!("worst error {error:.1e}"))
+}
+
+pub fn spin_cycles(bench: &Bench) -> Answer {
+    let mut passed = bench.device.upload(&[0_u64])?;
+    bench.kernels.spin_cycles(bench.device.stream(), 1_000_000, &mut passed)?;
+    let passed = passed.read()?[0];
+    expect((1_000_000..1_010_000).contains(&passed), || format!("{passed} cycles"))?;
+    Ok(format!("{passed} cycles of 1000000"))
+}

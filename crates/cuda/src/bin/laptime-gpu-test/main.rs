@@ -1,0 +1,178 @@
+//! Everything of this crate that needs a GPU, tested in one program that needs no cargo where it runs.
+//!
+//! It prints one table and exits with 0 if all held, 1 if something did not, and 2 if there is no GPU to test.
+//! `laptime-gpu-test NAME…` runs the tests whose names contain one of the words; `laptime-gpu-test --compile sm_90`
+//! compiles every kernel, for which the compiler's library is enough.
+
+mod blas;
+mod clock;
+mod cupti;
+mod graphs;
+mod kernels;
+mod machine;
+mod memory;
+
+use std::{
+    env,
+    io::{self, Write},
+    process::ExitCode,
+    time::Instant,
+};
+
+use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, nvrtc};
+
+/// What a test answers: figures, or why it did not hold.
+type Answer = Result<String, Failed>;
+
+/// Why a test did not hold.
+#[derive(Debug)]
+enum Failed {
+    /// It was not as it must be.
+    Wrong(String),
+    /// It needs something that is not here.
+    Skipped(String),
+}
+
+impl From<CudaError> for Failed {
+    fn from(error: CudaError) -> Self {
+        match error {
+            CudaError::Missing { .. } => Self::Skipped(error.to_string()),
+            other => Self::Wrong(other.to_string()),
+        }
+    }
+}
+
+/// Fails the test with these words unless the condition holds.
+fn expect(holds: bool, words: impl FnOnce() -> String) -> Result<(), Failed> {
+    if holds { Ok(()) } else { Err(Failed::Wrong(words())) }
+}
+
+/// What every test is given.
+struct Bench {
+    device: Device,
+    kernels: Kernels,
+}
+
+impl Bench {
+    fn open() -> Result<Self, CudaError> {
+        let device = Device::open(0)?;
+        let kernels = Kernels::load(&device, &Cache::of_user())?;
+        Ok(Self { device, kernels })
+    }
+}
+
+type Test = (&'static str, fn(&Bench) -> Answer);
+
+const TESTS: &[Test] = &[
+    ("the device says what it is", machine::facts),
+    ("the card is read by NVML", machine::card),
+    ("kernels are compiled once and then cached", kernels::cached),
+    ("a compile error shows the kernel's lines", kernels::compile_error),
+    ("fill agrees with the CPU", kernels::fill),
+    ("read_sum agrees with the CPU", kernels::read_sum),
+    ("copy agrees with the CPU", kernels::copy),
+    ("matmul agrees with the CPU", kernels::matmul),
+    ("spin_cycles spins as long as told", kernels::spin_cycles),
+    ("f32 products agree with the CPU", blas::f32_product),
+    ("bf16 products agree with the CPU", blas::bf16_product),
+    ("f16 products agree with the CPU", blas::f16_product),
+    ("speed of large products", blas::speed),
+    ("the global timer's resolution", clock::timer_resolution),
+    ("what an event costs", clock::event_cost),
+    ("the resolution of events", clock::event_resolution),
+    ("the event clock agrees with known kernels", clock::known_lengths),
+    ("the event clock agrees with the host's", clock::against_host),
+    ("the device's clock drifts little", clock::drift),
+    ("marking does not wait", clock::no_wait),
+    ("what a stamp costs", graphs::stamp_cost),
+    ("a graph replays a step", graphs::replay),
+    ("a stamped graph tells its stages", graphs::stamped),
+    ("a capture takes no marks and survives an error", graphs::spoiled_capture),
+    ("CUPTI's kernels agree with the event clock", cupti::against_events),
+    ("CUPTI tells copies, waits and stages", cupti::records),
+    ("CUPTI tells the nodes of a graph", cupti::graph_nodes),
+    ("CUPTI serves one session at a time", cupti::one_session),
+    ("the peak of a case is its own", memory::peak),
+    ("a graph's memory is in the peak", memory::graph_peak),
+    ("ten lacks of memory leave nothing behind", memory::ten_lacks),
+    ("a lost context is recognised", memory::lost_context),
+    ("copies, pinned and pageable", memory::copies),
+    ("speed of reading and copying on the device", memory::device_bandwidth),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let status = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--compile", architecture] => compile_all(architecture),
+        [memory::LOSE_CONTEXT] => memory::lose_context(),
+        _ => run(&arguments),
+    };
+    status.unwrap_or(ExitCode::from(2))
+}
+
+fn run(words: &[String]) -> io::Result<ExitCode> {
+    let bench = match Bench::open() {
+        Ok(bench) => bench,
+        Err(error) => return refuse(&error),
+    };
+    let mut out = io::stdout();
+    writeln!(out, "{:<50} {:<8} {:>8}  figures", "test", "result", "seconds")?;
+    let mut failed = 0;
+    for (name, test) in TESTS.iter().filter(|(name, _)| chosen(name, words)) {
+        let began = Instant::now();
+        let (result, figures) = match test(&bench) {
+            Ok(figures) => ("ok", figures),
+            Err(Failed::Skipped(why)) => ("skipped", why),
+            Err(Failed::Wrong(why)) => ("FAILED", why),
+        };
+        failed += u32::from(result == "FAILED");
+        let figures = figures.replace('\n', &format!("\n{:70}", ""));
+        writeln!(out, "{name:<50} {result:<8} {:>8.2}  {figures}", began.elapsed().as_secs_f64())?;
+        out.flush()?;
+    }
+    writeln!(out, "{failed} failed")?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn chosen(name: &str, words: &[String]) -> bool {
+    words.is_empty() || words.iter().any(|word| name.contains(word.as_str()))
+}
+
+fn refuse(error: &CudaError) -> io::Result<ExitCode> {
+    let mut out = io::stderr();
+    writeln!(out, "error: {error}")?;
+    if let Some(hint) = error.hint() {
+        writeln!(out, "\nhint: {hint}")?;
+    }
+    Ok(ExitCode::from(2))
+}
+
+fn compile_all(architecture: &str) -> io::Result<ExitCode> {
+    for source in SOURCES {
+        match nvrtc::compile(source, architecture, &[]) {
+            Ok(compiled) => {
+                writeln!(io::stdout(), "{:<12} {architecture} {:>7} bytes", source.file, compiled.cubin.len())?;
+            }
+            Err(error @ CudaError::Missing { .. }) => return refuse(&error),
+            Err(error) => return refuse(&error).map(|_| ExitCode::FAILURE),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The median; zero of nothing.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// How long something takes on the host, in seconds: the median of several times.
+fn seconds(times: usize, mut work: impl FnMut() -> Result<(), CudaError>) -> Result<f64, CudaError> {
+    let mut taken = Vec::new();
+    for _ in 0..times {
+        let began = Instant::now();
+        work()?;
+        taken.push(began.elapsed().as_secs_f64());
+    }
+    Ok(median(taken))
+}

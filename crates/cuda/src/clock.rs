@@ -1,0 +1,291 @@
+//! The event clock: device time of stages from pooled CUDA events, without a wait of its own.
+//!
+//! A mark is an event put on the stream. Whoever resolves marks asks whether the device got there, and reads the time
+//! from the *nearest anchor*: an event that the host watched, with host ticks before and after. The driver tells the
+//! time between two events as a float of milliseconds, which loses its microseconds after some seconds; from the
+//! nearest anchor the distance is short. Marks go by events of the trait [`Events`], so that the rules are tested
+//! without a device.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use laptime_probe::{DeviceAnchor, DeviceClock, DeviceMoment, Resolved, Stamp, Ticks};
+
+use crate::{error::CudaError, events::StreamEvents, stream::Stream};
+
+/// How far the time between two events may be off: CUDA promises about half a microsecond.
+pub const EVENT_RESOLUTION_NANOS: u64 = 500;
+
+/// An anchor is tried so often, and the try with the least time between the host's two readings is kept.
+const ANCHOR_TRIES: usize = 4;
+
+/// A stream that is not idle after this long was not synchronised, and gets no anchor.
+const LONGEST_ANCHOR_NANOS: u64 = 1_000_000;
+
+/// How far the device's clock and the host's may drift apart: 20 parts in a million, which the GPU tests hold against
+/// what they see.
+pub const DRIFT_ONE_IN: u64 = 50_000;
+
+/// A float of milliseconds has 24 binary digits.
+const ROUNDING_ONE_IN: u64 = 1 << 24;
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reached {
+    Yes,
+    NotYet,
+    /// The device failed, or the event is of no use.
+    Never,
+}
+
+/// A reading of the host's clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HostTime {
+    pub(crate) ticks: Ticks,
+    pub(crate) nanos: u64,
+}
+
+/// Events of one stream, and the host's clock beside them.
+pub(crate) trait Events: Send + Sync {
+    type Event: Copy + Send;
+
+    /// Puts an event on the stream, an old one if there is one. None if the stream takes none.
+    fn record(&self, reused: Option<Self::Event>) -> Option<Self::Event>;
+    fn reached(&self, event: Self::Event) -> Reached;
+    /// Nanoseconds from one event to the other, both reached.
+    fn nanos_between(&self, from: Self::Event, to: Self::Event) -> Option<i64>;
+    /// Whether the stream has nothing to do.
+    fn is_idle(&self) -> bool;
+    fn host_time(&self) -> HostTime;
+    fn destroy(&self, event: Self::Event);
+}
+
+/// The clock of one CUDA stream.
+#[derive(Debug)]
+pub struct EventClock(Clock<StreamEvents>);
+
+impl EventClock {
+    /// Makes the clock of a stream. Waits for the stream, here and never again, to take the first anchor.
+    pub fn new(stream: Arc<Stream>) -> Result<Self, CudaError> {
+        stream.synchronise()?;
+        let clock = Clock::new(StreamEvents::new(stream));
+        clock.anchor();
+        if !clock.has_anchor() {
+            return Err(CudaError::refused("taking the clock's first anchor", 0, "the stream did not answer"));
+        }
+        Ok(Self(clock))
+    }
+}
+
+impl DeviceClock for EventClock {
+    fn mark(&self) -> Option<Stamp> {
+        self.0.mark()
+    }
+
+    fn resolve(&self, stamp: Stamp) -> Resolved {
+        self.0.resolve(stamp)
+    }
+
+    fn anchor(&self) {
+        self.0.anchor();
+    }
+
+    fn uncertainty_nanos(&self) -> u64 {
+        self.0.uncertainty_nanos()
+    }
+}
+
+#[derive(Debug)]
+struct Clock<E: Events> {
+    events: E,
+    state: Mutex<State<E::Event>>,
+}
+
+#[derive(Debug)]
+struct State<Event> {
+    /// Events that are free to be used again.
+    free: Vec<Event>,
+    /// Marks from number `first_mark` on; none where one was resolved out of order.
+    marks: VecDeque<Option<Mark<Event>>>,
+    first_mark: u64,
+    /// Anchors from number `first_anchor` on; older ones are of no use to any mark.
+    anchors: VecDeque<Anchored<Event>>,
+    first_anchor: u64,
+    worst_window: u64,
+    farthest: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Mark<Event> {
+    event: Event,
+    /// How many anchors had been taken: the next one has this number, the one before it one less.
+    anchors_before: u64,
+}
+
+/// The anchor before a mark, and the one after it.
+type Around<Event> = [Option<Anchored<Event>>; 2];
+
+#[derive(Debug, Clone, Copy)]
+struct Anchored<Event> {
+    event: Event,
+    anchor: DeviceAnchor,
+}
+
+impl<E: Events> Clock<E> {
+    fn new(events: E) -> Self {
+        let state = State {
+            free: Vec::new(),
+            marks: VecDeque::new(),
+            // Zero stands for no mark.
+            first_mark: 1,
+            anchors: VecDeque::new(),
+            first_anchor: 0,
+            worst_window: 0,
+            farthest: 0,
+        };
+        Self { events, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<E::Event>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_anchor(&self) -> bool {
+        !self.state().anchors.is_empty()
+    }
+
+    fn mark(&self) -> Option<Stamp> {
+        let mut state = self.state();
+        let reused = state.free.pop();
+        let event = self.events.record(reused)?;
+        let anchors_before = state.first_anchor + state.anchors.len() as u64;
+        state.marks.push_back(Some(Mark { event, anchors_before }));
+        Some(Stamp(state.first_mark + state.marks.len() as u64 - 1))
+    }
+
+    fn resolve(&self, stamp: Stamp) -> Resolved {
+        // The driver is asked without the lock: marking must not wait for it. What a mark needs stays while it is
+        // among the marks.
+        let Some((mark, anchors)) = self.state().find(stamp) else { return Resolved::Never };
+        let resolved = match self.events.reached(mark.event) {
+            Reached::NotYet => return Resolved::Pending,
+            Reached::Yes => self.moment(mark.event, anchors),
+            Reached::Never => None,
+        };
+        self.state().finish(stamp, resolved);
+        resolved.map_or(Resolved::Never, Resolved::At)
+    }
+
+    fn moment(&self, event: E::Event, anchors: Around<E::Event>) -> Option<DeviceMoment> {
+        let told = anchors.into_iter().flatten().filter_map(|from| {
+            let nanos = self.events.nanos_between(from.event, event)?;
+            Some(DeviceMoment { anchor: from.anchor, nanos })
+        });
+        told.min_by_key(|moment| moment.nanos.unsigned_abs())
+    }
+
+    fn anchor(&self) {
+        if !self.events.is_idle() {
+            return;
+        }
+        let mut best: Option<(E::Event, DeviceAnchor, u64)> = None;
+        for _ in 0..ANCHOR_TRIES {
+            let Some((event, anchor, window)) = self.try_anchor() else { break };
+            let spare = match &best {
+                Some((_, _, narrowest)) if *narrowest <= window => Some(event),
+                _ => best.replace((event, anchor, window)).map(|(event, ..)| event),
+            };
+            self.state().free.extend(spare);
+        }
+        if let Some((event, anchor, window)) = best {
+            let mut state = self.state();
+            state.worst_window = state.worst_window.max(window);
+            state.anchors.push_back(Anchored { event, anchor });
+            let spare = state.drop_old_anchors();
+            state.free.extend(spare);
+        }
+    }
+
+    /// Watches one event go by on an idle stream.
+    fn try_anchor(&self) -> Option<(E::Event, DeviceAnchor, u64)> {
+        let reused = self.state().free.pop();
+        let before = self.events.host_time();
+        let event = self.events.record(reused)?;
+        loop {
+            let reached = self.events.reached(event);
+            let after = self.events.host_time();
+            let window = after.nanos.saturating_sub(before.nanos);
+            match reached {
+                Reached::Yes => {
+                    return Some((event, DeviceAnchor { before: before.ticks, after: after.ticks }, window));
+                }
+                Reached::NotYet if window < LONGEST_ANCHOR_NANOS => std::hint::spin_loop(),
+                _ => {
+                    self.events.destroy(event);
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn uncertainty_nanos(&self) -> u64 {
+        let state = self.state();
+        let far = state.farthest / DRIFT_ONE_IN + state.farthest / ROUNDING_ONE_IN;
+        (state.worst_window / 2).saturating_add(EVENT_RESOLUTION_NANOS).saturating_add(far)
+    }
+}
+
+impl<Event: Copy> State<Event> {
+    /// A mark and the anchors around it.
+    fn find(&self, stamp: Stamp) -> Option<(Mark<Event>, Around<Event>)> {
+        let at = stamp.0.checked_sub(self.first_mark)?;
+        let mark = (*self.marks.get(usize::try_from(at).ok()?)?)?;
+        let anchor = |number: Option<u64>| {
+            let at = number?.checked_sub(self.first_anchor)?;
+            self.anchors.get(usize::try_from(at).ok()?).copied()
+        };
+        Some((mark, [anchor(mark.anchors_before.checked_sub(1)), anchor(Some(mark.anchors_before))]))
+    }
+
+    fn finish(&mut self, stamp: Stamp, resolved: Option<DeviceMoment>) {
+        let Some(at) = stamp.0.checked_sub(self.first_mark).and_then(|at| usize::try_from(at).ok()) else { return };
+        if let Some(mark) = self.marks.get_mut(at).and_then(Option::take) {
+            self.free.push(mark.event);
+        }
+        while let Some(None) = self.marks.front() {
+            self.marks.pop_front();
+            self.first_mark += 1;
+        }
+        self.farthest = self.farthest.max(resolved.map_or(0, |moment| moment.nanos.unsigned_abs()));
+        let spare = self.drop_old_anchors();
+        self.free.extend(spare);
+    }
+
+    /// Takes out the anchors that lie before all that the oldest mark needs. The last one stays.
+    fn drop_old_anchors(&mut self) -> Vec<Event> {
+        let next = self.first_anchor + self.anchors.len() as u64;
+        let oldest = self.marks.iter().flatten().next().map_or(next, |mark| mark.anchors_before).saturating_sub(1);
+        let mut dropped = Vec::new();
+        while self.first_anchor < oldest {
+            dropped.extend(self.anchors.pop_front().map(|anchored| anchored.event));
+            self.first_anchor += 1;
+        }
+        dropped
+    }
+}
+
+impl<E: Events> Drop for Clock<E> {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let marks = state.marks.drain(..).flatten().map(|mark| mark.event);
+        let anchors = state.anchors.drain(..).map(|anchored| anchored.event);
+        for event in marks.chain(anchors).chain(state.free.drain(..)) {
+            self.events.destroy(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! The primary context of a device, shared with every other library of the process that uses CUDA.
+#![allow(unsafe_code)]
+
+use std::ptr;
+
+use cudarc::driver::sys;
+
+use crate::error::CudaError;
+
+/// Calls a function of the driver, and turns what it returns into a result.
+macro_rules! driver {
+    ($doing:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: the places that call say why their arguments are valid; the library was found before a context was.
+        $crate::error::check($doing, unsafe { cudarc::driver::sys::$function($($argument),*) })
+    };
+}
+pub(crate) use driver;
+
+/// A retained primary context and its memory pool.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) device: sys::CUdevice,
+    raw: sys::CUcontext,
+    pub(crate) pool: sys::CUmemoryPool,
+}
+
+// SAFETY: contexts and pools may be used from any thread; the driver locks.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Retains the primary context of a device that the driver counted, and keeps freed memory in its pool.
+    pub(crate) fn retain(device: sys::CUdevice) -> Result<Self, CudaError> {
+        let mut raw = ptr::null_mut();
+        driver!("making a context", cuDevicePrimaryCtxRetain(&mut raw, device))?;
+        let mut context = Self { device, raw, pool: ptr::null_mut() };
+        context.bind()?;
+        driver!("finding the memory pool", cuDeviceGetDefaultMemPool(&mut context.pool, device))?;
+        context.keep_freed_memory()?;
+        Ok(context)
+    }
+
+    /// By default the pool gives memory back at every synchronisation, and every take would pay for it again.
+    fn keep_freed_memory(&self) -> Result<(), CudaError> {
+        let mut threshold = u64::MAX;
+        driver!(
+            "setting the pool's release threshold",
+            cuMemPoolSetAttribute(
+                self.pool,
+                sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                (&raw mut threshold).cast()
+            )
+        )
+    }
+
+    /// Makes this the context of the calling thread, if it is not.
+    pub(crate) fn bind(&self) -> Result<(), CudaError> {
+        let mut current = ptr::null_mut();
+        driver!("asking for the thread's context", cuCtxGetCurrent(&mut current))?;
+        if current == self.raw {
+            return Ok(());
+        }
+        driver!("setting the thread's context", cuCtxSetCurrent(self.raw))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // A context that is lost cannot be released, and the process is about to end.
+        let _ = driver!("releasing the context", cuDevicePrimaryCtxRelease_v2(self.device));
+    }
+}

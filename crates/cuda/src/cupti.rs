@@ -1,0 +1,254 @@
+//! CUPTI in process: every kernel, copy and wait, as records.
+//!
+//! The library is found at run time and shared with whoever has it loaded. Recording costs time on the host, so it is
+//! a pass of its own, and no samples are taken in it. Records come through functions that CUPTI calls on threads of
+//! its own, without a place for a value of ours: hence one [`Session`] a process, and the one global here.
+#![allow(unsafe_code)]
+
+mod functions;
+mod names;
+mod record;
+
+use std::{
+    alloc::{self, Layout},
+    ffi::c_void,
+    ptr, slice,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use laptime_probe::{DeviceAnchor, DeviceMoment};
+
+pub use self::record::{Call, Direction, GraphNode, MemoryKind, Record, Tie, Wait, WaitKind, Work, WorkKind};
+use self::{functions::Functions, names::Names, record::kind};
+use crate::error::CudaError;
+
+/// Bytes of a buffer that CUPTI fills: some ten thousand records.
+const BUFFER_BYTES: usize = 4 << 20;
+/// CUPTI asks for this alignment.
+const BUFFER_ALIGN: usize = 8;
+/// Records that are kept at most, about three gigabytes; what comes after them is counted as lost.
+const MOST_RECORDS: usize = 30_000_000;
+
+/// What is recorded: all work, all waits, the calls, and which stage each call was in.
+const KINDS: [u32; 8] =
+    [kind::KERNEL, kind::COPY, kind::PEER_COPY, kind::FILL, kind::WAIT, kind::DRIVER, kind::RUNTIME, kind::TIE];
+
+static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
+
+/// What the session that is on has so far.
+#[derive(Debug)]
+struct Recording {
+    functions: Functions,
+    names: Names,
+    records: Vec<Record>,
+    lost: u64,
+}
+
+fn recording() -> MutexGuard<'static, Option<Recording>> {
+    RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A recording by CUPTI that is on until it is finished or dropped.
+#[derive(Debug)]
+pub struct Session {
+    functions: Functions,
+    anchor: CuptiAnchor,
+}
+
+/// What was recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// In no stated order.
+    pub records: Vec<Record>,
+    /// How many records found no room.
+    pub lost: u64,
+    /// Moments known on both clocks: the begin and the end of the recording.
+    pub anchors: Vec<CuptiAnchor>,
+}
+
+/// A moment on CUPTI's clock that the host knows within limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CuptiAnchor {
+    /// Host clock before and after.
+    pub host: DeviceAnchor,
+    /// CUPTI's clock, in nanoseconds.
+    pub nanos: u64,
+}
+
+impl CuptiAnchor {
+    /// Reads both clocks several times, and keeps the closest pair.
+    fn take(functions: &Functions) -> Result<Self, CudaError> {
+        let read = || -> Result<Self, CudaError> {
+            let before = laptime_probe::now();
+            let nanos = functions.timestamp()?;
+            Ok(Self { host: DeviceAnchor { before, after: laptime_probe::now() }, nanos })
+        };
+        let mut best = read()?;
+        for _ in 0..15 {
+            let next = read()?;
+            if next.window() < best.window() {
+                best = next;
+            }
+        }
+        Ok(best)
+    }
+
+    fn window(&self) -> u64 {
+        self.host.after.0.saturating_sub(self.host.before.0)
+    }
+
+    /// A time of CUPTI's clock, told from this anchor.
+    pub fn moment(&self, nanos: u64) -> DeviceMoment {
+        DeviceMoment { anchor: self.host, nanos: nanos.wrapping_sub(self.nanos) as i64 }
+    }
+}
+
+/// The version of CUPTI that is found: 130001 is 13.0.
+pub fn version() -> Result<u32, CudaError> {
+    Functions::load()?.version()
+}
+
+/// The name of a function that was called: `cuLaunchKernel`.
+pub fn function_name(call: &Call) -> Option<String> {
+    Functions::load().ok()?.function_name(call.is_driver, call.function)
+}
+
+impl Session {
+    /// Starts to record. Refused while another session is on, or another profiler is in the process.
+    pub fn start() -> Result<Self, CudaError> {
+        let functions = Functions::load()?;
+        begin(functions)?;
+        // From here on the value's end turns everything off.
+        let mut session = Self { functions, anchor: CuptiAnchor { host: no_time(), nanos: 0 } };
+        // Without it calls lie on tracks of their own.
+        let _ = functions.tell_system_threads();
+        functions.register(buffer_requested, buffer_completed)?;
+        KINDS.into_iter().try_for_each(|kind| functions.enable(kind))?;
+        session.anchor = CuptiAnchor::take(&functions)?;
+        Ok(session)
+    }
+
+    /// Does `work` as a stage of this number: the calls that this thread makes in it are tied to the number.
+    pub fn stage<T>(&self, number: u64, work: impl FnOnce() -> T) -> Result<T, CudaError> {
+        self.functions.push(number)?;
+        let popped = Popped(&self.functions);
+        let done = work();
+        drop(popped);
+        Ok(done)
+    }
+
+    /// Ends the recording. Synchronise before: what is not done is not recorded.
+    pub fn finish(self) -> Result<Recorded, CudaError> {
+        self.functions.flush()?;
+        let anchors = vec![self.anchor, CuptiAnchor::take(&self.functions)?];
+        let taken = recording().take();
+        let (records, lost) = taken.map_or((Vec::new(), 0), |taken| (taken.records, taken.lost));
+        Ok(Recorded { records, lost, anchors })
+    }
+}
+
+/// Ends a stage, however its work ends.
+struct Popped<'a>(&'a Functions);
+
+impl Drop for Popped<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.pop();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for kind in KINDS {
+            let _ = self.functions.disable(kind);
+        }
+        // Buffers that CUPTI still has come back, and are freed; records in them are nobody's any more.
+        let _ = self.functions.flush();
+        *recording() = None;
+    }
+}
+
+fn begin(functions: Functions) -> Result<(), CudaError> {
+    let mut on = recording();
+    if on.is_some() {
+        return Err(CudaError::refused("starting CUPTI", 0, "a session is on in this process"));
+    }
+    *on = Some(Recording { functions, names: Names::default(), records: Vec::new(), lost: 0 });
+    Ok(())
+}
+
+fn no_time() -> DeviceAnchor {
+    DeviceAnchor { before: laptime_probe::Ticks(0), after: laptime_probe::Ticks(0) }
+}
+
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes, BUFFER_ALIGN).ok().filter(|layout| layout.size() > 0)
+}
+
+extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
+    // SAFETY: the layout has a size; CUPTI passes three valid places. A null buffer lets CUPTI drop and count.
+    unsafe {
+        let made = layout(BUFFER_BYTES).map_or(ptr::null_mut(), |layout| alloc::alloc_zeroed(layout));
+        *buffer = made;
+        *size = if made.is_null() { 0 } else { BUFFER_BYTES };
+        // Zero stands for as many as fit.
+        *most_records = 0;
+    }
+}
+
+extern "C" fn buffer_completed(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, valid: usize) {
+    if buffer.is_null() {
+        return;
+    }
+    if let Some(on) = recording().as_mut() {
+        // SAFETY: CUPTI gives back a buffer of ours with so many valid bytes.
+        unsafe { on.take_in(buffer, valid.min(size)) };
+        on.lost = on.lost.saturating_add(on.functions.dropped(context, stream));
+    }
+    if let Some(layout) = layout(size) {
+        // SAFETY: the buffer was made by `buffer_requested` with this size and alignment.
+        unsafe { alloc::dealloc(buffer, layout) };
+    }
+}
+
+impl Recording {
+    /// # Safety
+    ///
+    /// `buffer` holds `valid` bytes of records.
+    unsafe fn take_in(&mut self, buffer: *mut u8, valid: usize) {
+        let mut record = ptr::null_mut();
+        // SAFETY: the caller's; the library walks its own records, whose sizes only it knows.
+        while let Some(next) = unsafe { self.functions.next_record(buffer, valid, record) } {
+            record = next;
+            let Some(at) = (next as usize).checked_sub(buffer as usize).filter(|at| *at < valid) else { return };
+            // SAFETY: the bytes from the record to the end of what is valid are in the buffer.
+            let bytes = unsafe { slice::from_raw_parts(next, valid - at) };
+            self.keep(bytes);
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.records.len() >= MOST_RECORDS {
+            self.lost = self.lost.saturating_add(1);
+            return;
+        }
+        let names = std::cell::RefCell::new(&mut self.names);
+        // SAFETY: the address in a record is that of a text of CUPTI's, which stays.
+        let record = record::decode(bytes, |address| unsafe { names.borrow_mut().at(address) });
+        self.records.extend(record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use laptime_probe::Ticks;
+
+    use super::*;
+
+    #[test]
+    fn a_time_of_cupti_is_told_from_the_anchor() {
+        let host = DeviceAnchor { before: Ticks(10), after: Ticks(30) };
+        let anchor = CuptiAnchor { host, nanos: 5_000 };
+        assert_eq!(anchor.moment(4_000), DeviceMoment { anchor: host, nanos: -1_000 });
+        assert_eq!(anchor.window(), 20);
+    }
+}

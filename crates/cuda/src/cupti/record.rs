@@ -1,0 +1,342 @@
+//! CUPTI's records as plain values.
+//!
+//! The structures grow at their end from version to version, and each is the beginning of the next. So fields are read
+//! at offsets of the common beginning (those of CUPTI 13.0, checked against its header), never beyond the bytes given.
+
+use std::sync::Arc;
+
+/// One thing that CUPTI saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// The device worked.
+    Work(Work),
+    /// The host waited for the device, or a stream for an event.
+    Wait(Wait),
+    /// A function of the runtime or of the driver was called.
+    Call(Call),
+    /// A call was made inside a stage of ours.
+    Tie(Tie),
+}
+
+/// A kernel, a copy or a fill. Times are in nanoseconds of CUPTI's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Work {
+    /// What it was.
+    pub kind: WorkKind,
+    /// When it began.
+    pub start_nanos: u64,
+    /// When it ended.
+    pub end_nanos: u64,
+    /// The device's number.
+    pub device: u32,
+    /// The stream's number.
+    pub stream: u32,
+    /// The number it shares with the call that led to it.
+    pub correlation: u32,
+    /// The graph and the node it came from, if it did.
+    pub graph: Option<GraphNode>,
+}
+
+/// Where in a graph work came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphNode {
+    /// The graph's number.
+    pub graph: u32,
+    /// The node's number.
+    pub node: u64,
+}
+
+/// What the device did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkKind {
+    /// A kernel.
+    Kernel {
+        /// Its name, as it can be read.
+        name: Arc<str>,
+        /// Blocks.
+        grid: [u32; 3],
+        /// Threads a block.
+        block: [u32; 3],
+        /// Registers a thread.
+        registers: u16,
+        /// Bytes of shared memory a block.
+        shared_bytes: u64,
+    },
+    /// A copy.
+    Copy {
+        /// From where to where.
+        direction: Direction,
+        /// Kind of memory it was from.
+        from: MemoryKind,
+        /// Kind of memory it was to.
+        to: MemoryKind,
+        /// How much.
+        bytes: u64,
+    },
+    /// A fill.
+    Fill {
+        /// Kind of memory.
+        memory: MemoryKind,
+        /// How much.
+        bytes: u64,
+    },
+}
+
+/// From where to where a copy went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Host to device.
+    HostToDevice,
+    /// Device to host.
+    DeviceToHost,
+    /// Inside a device.
+    DeviceToDevice,
+    /// From one device to another.
+    DeviceToPeer,
+    /// Inside the host.
+    HostToHost,
+    /// Another, of arrays, or none that is known.
+    Other,
+}
+
+/// A kind of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// The host's, as any program's.
+    Pageable,
+    /// The host's, that the device can copy without help.
+    Pinned,
+    /// The device's.
+    Device,
+    /// An array of the device.
+    Array,
+    /// Managed.
+    Managed,
+    /// Not known.
+    Unknown,
+}
+
+/// A wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// For what.
+    pub kind: WaitKind,
+    /// When it began.
+    pub start_nanos: u64,
+    /// When it ended.
+    pub end_nanos: u64,
+    /// The stream; none if it was for all.
+    pub stream: Option<u32>,
+    /// The number it shares with the call.
+    pub correlation: u32,
+}
+
+/// What was waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitKind {
+    /// The host for an event.
+    Event,
+    /// A stream for an event; the host went on.
+    StreamForEvent,
+    /// The host for a stream.
+    Stream,
+    /// The host for all streams.
+    Context,
+    /// Not known.
+    Unknown,
+}
+
+/// A call of the runtime or of the driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Whether it was of the driver.
+    pub is_driver: bool,
+    /// CUPTI's number of the function.
+    pub function: u32,
+    /// When it began.
+    pub start_nanos: u64,
+    /// When it returned.
+    pub end_nanos: u64,
+    /// The thread, by the system's number.
+    pub thread: u32,
+    /// The number it shares with the work it led to.
+    pub correlation: u32,
+}
+
+/// A call and the stage of ours that it was made in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tie {
+    /// The number of the call.
+    pub correlation: u32,
+    /// Our number, as it was pushed.
+    pub stage: u64,
+}
+
+/// Numbers of kinds of records.
+pub(crate) mod kind {
+    pub const COPY: u32 = 1;
+    pub const FILL: u32 = 2;
+    pub const DRIVER: u32 = 4;
+    pub const RUNTIME: u32 = 5;
+    pub const KERNEL: u32 = 10;
+    pub const PEER_COPY: u32 = 22;
+    pub const WAIT: u32 = 38;
+    pub const TIE: u32 = 39;
+}
+
+/// The stream's number where CUPTI means all of them.
+const NO_STREAM: u32 = u32::MAX;
+
+/// The fields of a record, read where they are.
+#[derive(Clone, Copy)]
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn bytes<const N: usize>(self, at: usize) -> Option<[u8; N]> {
+        self.0.get(at..at.checked_add(N)?)?.try_into().ok()
+    }
+
+    fn u8(self, at: usize) -> Option<u8> {
+        self.bytes::<1>(at).map(|[byte]| byte)
+    }
+
+    fn u16(self, at: usize) -> Option<u16> {
+        self.bytes(at).map(u16::from_ne_bytes)
+    }
+
+    fn u32(self, at: usize) -> Option<u32> {
+        self.bytes(at).map(u32::from_ne_bytes)
+    }
+
+    fn u64(self, at: usize) -> Option<u64> {
+        self.bytes(at).map(u64::from_ne_bytes)
+    }
+
+    fn three(self, at: usize) -> Option<[u32; 3]> {
+        Some([self.u32(at)?, self.u32(at + 4)?, self.u32(at + 8)?])
+    }
+}
+
+/// Reads one record. None if it is of no kind we asked for, or cut short.
+///
+/// `name_at` reads the text at an address that a record holds.
+pub(crate) fn decode(bytes: &[u8], name_at: impl Fn(u64) -> Arc<str>) -> Option<Record> {
+    let fields = Fields(bytes);
+    match fields.u32(0)? {
+        kind::KERNEL => kernel(fields, name_at).map(Record::Work),
+        kind::COPY => copy(fields, 44, 64).map(Record::Work),
+        kind::PEER_COPY => copy(fields, 60, 72).map(Record::Work),
+        kind::FILL => fill(fields).map(Record::Work),
+        kind::WAIT => wait(fields).map(Record::Wait),
+        found @ (kind::DRIVER | kind::RUNTIME) => call(fields, found == kind::DRIVER).map(Record::Call),
+        kind::TIE => Some(Record::Tie(Tie { stage: fields.u64(8)?, correlation: fields.u32(16)? })),
+        _ => None,
+    }
+}
+
+fn kernel(fields: Fields<'_>, name_at: impl Fn(u64) -> Arc<str>) -> Option<Work> {
+    let shared = u64::from(fields.u32(76)?) + u64::from(fields.u32(80)?);
+    Some(Work {
+        kind: WorkKind::Kernel {
+            name: name_at(fields.u64(104)?),
+            grid: fields.three(52)?,
+            block: fields.three(64)?,
+            registers: fields.u16(6)?,
+            shared_bytes: shared,
+        },
+        start_nanos: fields.u64(16)?,
+        end_nanos: fields.u64(24)?,
+        device: fields.u32(40)?,
+        stream: fields.u32(48)?,
+        correlation: fields.u32(92)?,
+        graph: graph_node(fields, 144, 156),
+    })
+}
+
+/// A copy inside a device or to and from it, or between devices: the two differ from `correlation` on.
+fn copy(fields: Fields<'_>, correlation: usize, node: usize) -> Option<Work> {
+    Some(Work {
+        kind: WorkKind::Copy {
+            direction: direction(fields.u8(4)?),
+            from: memory_kind(fields.u8(5)?.into()),
+            to: memory_kind(fields.u8(6)?.into()),
+            bytes: fields.u64(8)?,
+        },
+        start_nanos: fields.u64(16)?,
+        end_nanos: fields.u64(24)?,
+        device: fields.u32(32)?,
+        stream: fields.u32(40)?,
+        correlation: fields.u32(correlation)?,
+        graph: graph_node(fields, node, node + 8),
+    })
+}
+
+fn fill(fields: Fields<'_>) -> Option<Work> {
+    Some(Work {
+        kind: WorkKind::Fill { memory: memory_kind(fields.u16(50)?), bytes: fields.u64(8)? },
+        start_nanos: fields.u64(16)?,
+        end_nanos: fields.u64(24)?,
+        device: fields.u32(32)?,
+        stream: fields.u32(40)?,
+        correlation: fields.u32(44)?,
+        graph: graph_node(fields, 64, 72),
+    })
+}
+
+fn wait(fields: Fields<'_>) -> Option<Wait> {
+    Some(Wait {
+        kind: match fields.u32(4)? {
+            1 => WaitKind::Event,
+            2 => WaitKind::StreamForEvent,
+            3 => WaitKind::Stream,
+            4 => WaitKind::Context,
+            _ => WaitKind::Unknown,
+        },
+        start_nanos: fields.u64(8)?,
+        end_nanos: fields.u64(16)?,
+        stream: Some(fields.u32(32)?).filter(|stream| *stream != NO_STREAM),
+        correlation: fields.u32(24)?,
+    })
+}
+
+fn call(fields: Fields<'_>, is_driver: bool) -> Option<Call> {
+    Some(Call {
+        is_driver,
+        function: fields.u32(4)?,
+        start_nanos: fields.u64(8)?,
+        end_nanos: fields.u64(16)?,
+        thread: fields.u32(28)?,
+        correlation: fields.u32(32)?,
+    })
+}
+
+/// Zeros stand for work that came from no graph.
+fn graph_node(fields: Fields<'_>, node: usize, graph: usize) -> Option<GraphNode> {
+    let found = GraphNode { graph: fields.u32(graph)?, node: fields.u64(node)? };
+    (found.graph != 0 || found.node != 0).then_some(found)
+}
+
+fn direction(kind: u8) -> Direction {
+    match kind {
+        1 => Direction::HostToDevice,
+        2 => Direction::DeviceToHost,
+        8 => Direction::DeviceToDevice,
+        9 => Direction::HostToHost,
+        10 => Direction::DeviceToPeer,
+        _ => Direction::Other,
+    }
+}
+
+fn memory_kind(kind: u16) -> MemoryKind {
+    match kind {
+        1 => MemoryKind::Pageable,
+        2 => MemoryKind::Pinned,
+        3 | 6 => MemoryKind::Device,
+        4 => MemoryKind::Array,
+        5 | 7 => MemoryKind::Managed,
+        _ => MemoryKind::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

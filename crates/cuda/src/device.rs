@@ -1,0 +1,294 @@
+//! Opening a GPU, or saying why there is none.
+#![allow(unsafe_code)]
+
+use std::{env, ffi::c_char, sync::Arc};
+
+use cudarc::driver::sys;
+
+use crate::{
+    context::{Context, driver},
+    error::{CudaError, Failure, Unavailable},
+    library,
+    stream::Stream,
+};
+
+/// The CUDA that the bindings are of, as the driver counts: 13000 is 13.0.
+pub const CUDA_NEEDED: u32 = 13_000;
+
+/// An open GPU: its context, a stream to compute on and one for copies each way.
+#[derive(Debug)]
+pub struct Device {
+    facts: DeviceFacts,
+    context: Arc<Context>,
+    compute: Arc<Stream>,
+    copy_in: Arc<Stream>,
+    copy_out: Arc<Stream>,
+}
+
+/// What a device says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// Its number.
+    pub index: u32,
+    /// Its name: `NVIDIA H200`.
+    pub name: String,
+    /// Its address on the bus, by which NVML knows it too.
+    pub bus: String,
+    /// The compute capability: 9 and 0.
+    pub capability: (u32, u32),
+    /// How many multiprocessors it has.
+    pub multiprocessors: u32,
+    /// Bytes of its second-level cache.
+    pub l2_bytes: u64,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// The CUDA that the driver knows: 13000 is 13.0.
+    pub driver_cuda: u32,
+}
+
+impl DeviceFacts {
+    /// The architecture as compilers call it: `sm_90`.
+    pub fn architecture(&self) -> String {
+        format!("sm_{}{}", self.capability.0, self.capability.1)
+    }
+}
+
+/// What can be asked of a driver before there is a context; a test answers in its place.
+trait Driver {
+    fn is_there(&self) -> bool;
+    fn start(&self) -> Result<(), CudaError>;
+    fn cuda_version(&self) -> Result<u32, CudaError>;
+    fn device_count(&self) -> Result<u32, CudaError>;
+}
+
+/// The driver of this machine.
+struct Installed;
+
+impl Driver for Installed {
+    fn is_there(&self) -> bool {
+        library::has_driver()
+    }
+
+    fn start(&self) -> Result<(), CudaError> {
+        driver!("starting the driver", cuInit(0))
+    }
+
+    fn cuda_version(&self) -> Result<u32, CudaError> {
+        let mut version = 0;
+        driver!("asking the driver's version", cuDriverGetVersion(&mut version))?;
+        Ok(version.unsigned_abs())
+    }
+
+    fn device_count(&self) -> Result<u32, CudaError> {
+        let mut count = 0;
+        driver!("counting devices", cuDeviceGetCount(&mut count))?;
+        Ok(count.unsigned_abs())
+    }
+}
+
+/// How many GPUs there are, or why none can be used.
+pub fn device_count() -> Result<u32, Unavailable> {
+    count_devices(&Installed)
+}
+
+fn count_devices(driver: &impl Driver) -> Result<u32, Unavailable> {
+    if !driver.is_there() {
+        return Err(Unavailable::NoDriver);
+    }
+    // The version is told without a start, and an old driver may not start at all.
+    let found = driver.cuda_version().map_err(broken)?;
+    if found < CUDA_NEEDED {
+        return Err(Unavailable::DriverTooOld { found, needed: CUDA_NEEDED });
+    }
+    driver.start().map_err(broken)?;
+    match driver.device_count().map_err(broken)? {
+        0 => Err(no_gpu()),
+        count => Ok(count),
+    }
+}
+
+fn no_gpu() -> Unavailable {
+    Unavailable::NoGpu { visible: env::var("CUDA_VISIBLE_DEVICES").ok() }
+}
+
+fn broken(error: CudaError) -> Unavailable {
+    match error {
+        CudaError::Refused(failure) if failure.code == sys::CUresult::CUDA_ERROR_NO_DEVICE as i64 => no_gpu(),
+        CudaError::Refused(failure) if failure.code == sys::CUresult::CUDA_ERROR_STUB_LIBRARY as i64 => {
+            Unavailable::StubDriver
+        }
+        CudaError::Refused(failure) | CudaError::Sticky(failure) => Unavailable::Broken(failure),
+        other => {
+            let reason = other.to_string();
+            Unavailable::Broken(Failure { doing: "starting the driver".to_owned(), code: 0, reason })
+        }
+    }
+}
+
+fn check_index(index: u32, count: u32) -> Result<(), Unavailable> {
+    if index < count { Ok(()) } else { Err(Unavailable::NoSuchDevice { index, count }) }
+}
+
+impl Device {
+    /// Opens the device of this number.
+    pub fn open(index: u32) -> Result<Self, CudaError> {
+        check_index(index, device_count()?)?;
+        let mut device = 0;
+        driver!("finding the device", cuDeviceGet(&mut device, index as i32))?;
+        let facts = facts(index, device)?;
+        let context = Arc::new(Context::retain(device)?);
+        let stream = || Stream::new(Arc::clone(&context)).map(Arc::new);
+        let (compute, copy_in, copy_out) = (stream()?, stream()?, stream()?);
+        Ok(Self { facts, context, compute, copy_in, copy_out })
+    }
+
+    /// What the device says of itself.
+    pub fn facts(&self) -> &DeviceFacts {
+        &self.facts
+    }
+
+    /// The stream to compute on.
+    pub fn stream(&self) -> &Arc<Stream> {
+        &self.compute
+    }
+
+    /// The stream for copies to the device.
+    pub fn copy_in(&self) -> &Arc<Stream> {
+        &self.copy_in
+    }
+
+    /// The stream for copies from the device.
+    pub fn copy_out(&self) -> &Arc<Stream> {
+        &self.copy_out
+    }
+
+    /// A further stream.
+    pub fn new_stream(&self) -> Result<Stream, CudaError> {
+        Stream::new(Arc::clone(&self.context))
+    }
+
+    /// Waits until all work of every stream is done.
+    pub fn synchronise(&self) -> Result<(), CudaError> {
+        self.context.bind()?;
+        driver!("synchronising the device", cuCtxSynchronize())
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
+
+fn facts(index: u32, device: sys::CUdevice) -> Result<DeviceFacts, CudaError> {
+    use sys::CUdevice_attribute as Attribute;
+    let attribute = |wanted| attribute(device, wanted);
+    let mut memory_bytes = 0;
+    driver!("asking for the memory's size", cuDeviceTotalMem_v2(&mut memory_bytes, device))?;
+    Ok(DeviceFacts {
+        index,
+        name: text(|at, size| driver!("asking for the name", cuDeviceGetName(at, size, device)))?,
+        bus: text(|at, size| driver!("asking for the bus", cuDeviceGetPCIBusId(at, size, device)))?,
+        capability: (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
+        memory_bytes: memory_bytes as u64,
+        driver_cuda: Installed.cuda_version()?,
+    })
+}
+
+fn attribute(device: sys::CUdevice, wanted: sys::CUdevice_attribute) -> Result<u32, CudaError> {
+    let mut value = 0;
+    driver!("asking for an attribute of the device", cuDeviceGetAttribute(&mut value, wanted, device))?;
+    Ok(value.unsigned_abs())
+}
+
+/// Lets the driver write a text of at most 255 bytes.
+fn text(write: impl Fn(*mut c_char, i32) -> Result<(), CudaError>) -> Result<String, CudaError> {
+    let mut bytes = [0_u8; 256];
+    write(bytes.as_mut_ptr().cast(), bytes.len() as i32 - 1)?;
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::classify;
+
+    /// A driver that answers as told.
+    struct Answers {
+        there: bool,
+        version: u32,
+        start: u32,
+        count: u32,
+    }
+
+    const SOUND: Answers = Answers { there: true, version: 13_000, start: 0, count: 2 };
+
+    impl Driver for Answers {
+        fn is_there(&self) -> bool {
+            self.there
+        }
+
+        fn start(&self) -> Result<(), CudaError> {
+            if self.start == 0 { Ok(()) } else { Err(classify("starting", self.start, "CODE")) }
+        }
+
+        fn cuda_version(&self) -> Result<u32, CudaError> {
+            Ok(self.version)
+        }
+
+        fn device_count(&self) -> Result<u32, CudaError> {
+            Ok(self.count)
+        }
+    }
+
+    #[test]
+    fn a_sound_driver_counts_its_devices() {
+        assert_eq!(count_devices(&SOUND), Ok(2));
+    }
+
+    #[test]
+    fn a_machine_without_a_driver_says_so() {
+        assert_eq!(count_devices(&Answers { there: false, ..SOUND }), Err(Unavailable::NoDriver));
+    }
+
+    #[test]
+    fn an_old_driver_is_told_before_it_is_started() {
+        let old = Answers { version: 12_040, start: 999, ..SOUND };
+        assert_eq!(count_devices(&old), Err(Unavailable::DriverTooOld { found: 12_040, needed: 13_000 }));
+    }
+
+    #[test]
+    fn a_driver_without_a_device_is_told_from_one_that_fails() {
+        for none in [Answers { start: 100, ..SOUND }, Answers { count: 0, ..SOUND }] {
+            assert!(matches!(count_devices(&none), Err(Unavailable::NoGpu { .. })));
+        }
+        assert!(matches!(count_devices(&Answers { start: 803, ..SOUND }), Err(Unavailable::Broken(_))));
+        assert!(matches!(count_devices(&Answers { start: 999, ..SOUND }), Err(Unavailable::Broken(_))));
+        assert_eq!(count_devices(&Answers { start: 34, ..SOUND }), Err(Unavailable::StubDriver));
+    }
+
+    #[test]
+    fn a_number_beyond_the_last_device_is_refused() {
+        assert_eq!(check_index(1, 2), Ok(()));
+        assert_eq!(check_index(2, 2), Err(Unavailable::NoSuchDevice { index: 2, count: 2 }));
+    }
+
+    #[test]
+    fn the_architecture_is_named_as_compilers_do() {
+        let facts = DeviceFacts {
+            index: 0,
+            name: "NVIDIA H200".to_owned(),
+            bus: "0000:00:00.0".to_owned(),
+            capability: (9, 0),
+            multiprocessors: 132,
+            l2_bytes: 0,
+            memory_bytes: 0,
+            driver_cuda: 13_000,
+        };
+        assert_eq!(facts.architecture(), "sm_90");
+    }
+}

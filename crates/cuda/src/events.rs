@@ -1,0 +1,86 @@
+//! CUDA events of one stream, for the event clock.
+#![allow(unsafe_code)]
+
+use std::{ptr, sync::Arc, time::Instant};
+
+use cudarc::driver::sys;
+
+use crate::{
+    clock::{Events, HostTime, Reached},
+    context::driver,
+    stream::Stream,
+};
+
+/// An event with timing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Event(sys::CUevent);
+
+// SAFETY: events may be recorded, asked and destroyed from any thread; the driver locks.
+unsafe impl Send for Event {}
+
+/// The events of a stream.
+#[derive(Debug)]
+pub(crate) struct StreamEvents {
+    stream: Arc<Stream>,
+    began: Instant,
+}
+
+impl StreamEvents {
+    pub(crate) fn new(stream: Arc<Stream>) -> Self {
+        Self { stream, began: Instant::now() }
+    }
+
+    fn create(&self) -> Option<Event> {
+        let mut event = ptr::null_mut();
+        driver!("making an event", cuEventCreate(&mut event, sys::CUevent_flags::CU_EVENT_DEFAULT as u32)).ok()?;
+        Some(Event(event))
+    }
+}
+
+impl Events for StreamEvents {
+    type Event = Event;
+
+    fn record(&self, reused: Option<Event>) -> Option<Event> {
+        self.stream.context.bind().ok()?;
+        // An event recorded while a graph is captured becomes a part of the graph, and its time is never told.
+        let event = if self.stream.is_capturing() { None } else { reused.or_else(|| self.create()) };
+        let recorded =
+            event.filter(|event| driver!("recording an event", cuEventRecord(event.0, self.stream.raw())).is_ok());
+        if let (None, Some(unused)) = (recorded.as_ref(), event.or(reused)) {
+            self.destroy(unused);
+        }
+        recorded
+    }
+
+    fn reached(&self, event: Event) -> Reached {
+        if self.stream.context.bind().is_err() {
+            return Reached::Never;
+        }
+        // SAFETY: the event was made by `create` and not yet destroyed.
+        match unsafe { sys::cuEventQuery(event.0) } {
+            sys::CUresult::CUDA_SUCCESS => Reached::Yes,
+            sys::CUresult::CUDA_ERROR_NOT_READY => Reached::NotYet,
+            _ => Reached::Never,
+        }
+    }
+
+    fn nanos_between(&self, from: Event, to: Event) -> Option<i64> {
+        let mut millis = 0_f32;
+        driver!("reading two events", cuEventElapsedTime_v2(&mut millis, from.0, to.0)).ok()?;
+        Some((f64::from(millis) * 1e6).round() as i64)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.stream.is_idle()
+    }
+
+    fn host_time(&self) -> HostTime {
+        HostTime { ticks: laptime_probe::now(), nanos: self.began.elapsed().as_nanos() as u64 }
+    }
+
+    fn destroy(&self, event: Event) {
+        if self.stream.context.bind().is_ok() {
+            let _ = driver!("destroying an event", cuEventDestroy_v2(event.0));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Graphs: a step captured once and replayed as one launch.
+#![allow(unsafe_code)]
+
+use std::{ptr, sync::Arc};
+
+use cudarc::driver::sys;
+
+use crate::{
+    context::{Context, driver},
+    error::CudaError,
+    stream::Stream,
+};
+
+/// A captured step that can be replayed.
+#[derive(Debug)]
+pub struct Graph {
+    context: Arc<Context>,
+    ready: sys::CUgraphExec,
+    nodes: usize,
+}
+
+// SAFETY: a graph may be launched from any thread; the driver keeps two launches of it apart.
+unsafe impl Send for Graph {}
+
+impl Graph {
+    /// Captures the work that `step` puts on the stream, which is not done now.
+    ///
+    /// Run the step once before: what loads modules or allocates for the first time cannot be captured. Only this
+    /// thread is kept from calls that a capture forbids.
+    pub fn capture(stream: &Stream, step: impl FnOnce() -> Result<(), CudaError>) -> Result<Self, CudaError> {
+        stream.context.bind()?;
+        let capture = Capture::begin(stream)?;
+        let done = step();
+        let captured = capture.end();
+        // The step's own error says more than the capture it spoiled.
+        done?;
+        captured?.instantiate(&stream.context)
+    }
+
+    /// Puts a replay on a stream, and does not wait for it.
+    ///
+    /// # Safety
+    ///
+    /// The buffers and kernels that were captured live until the replay is done.
+    pub unsafe fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.context.bind()?;
+        driver!("replaying a graph", cuGraphLaunch(self.ready, stream.raw()))
+    }
+
+    /// Puts the graph on the device, so that the first replay costs what the others do.
+    pub fn upload(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.context.bind()?;
+        driver!("uploading a graph", cuGraphUpload(self.ready, stream.raw()))
+    }
+
+    /// How many nodes it has: kernels, copies, allocations.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            let _ = driver!("destroying a graph", cuGraphExecDestroy(self.ready));
+        }
+    }
+}
+
+/// A capture under way. It ends with this value, however the step ends.
+struct Capture<'a>(Option<&'a Stream>);
+
+impl<'a> Capture<'a> {
+    fn begin(stream: &'a Stream) -> Result<Self, CudaError> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        driver!("beginning a capture", cuStreamBeginCapture_v2(stream.raw(), mode))?;
+        Ok(Self(Some(stream)))
+    }
+
+    fn end(mut self) -> Result<Captured, CudaError> {
+        self.finish().unwrap_or_else(|| Err(CudaError::refused("ending a capture", 0, "it had ended")))
+    }
+
+    fn finish(&mut self) -> Option<Result<Captured, CudaError>> {
+        let stream = self.0.take()?;
+        let mut graph = ptr::null_mut();
+        Some(driver!("ending a capture", cuStreamEndCapture(stream.raw(), &mut graph)).map(|()| Captured(graph)))
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// A graph that cannot be launched yet.
+struct Captured(sys::CUgraph);
+
+impl Captured {
+    fn instantiate(&self, context: &Arc<Context>) -> Result<Graph, CudaError> {
+        let mut nodes = 0;
+        driver!("counting a graph's nodes", cuGraphGetNodes(self.0, ptr::null_mut(), &mut nodes))?;
+        let mut ready = ptr::null_mut();
+        driver!("preparing a graph", cuGraphInstantiateWithFlags(&mut ready, self.0, 0))?;
+        Ok(Graph { context: Arc::clone(context), ready, nodes })
+    }
+}
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        let _ = driver!("destroying a captured graph", cuGraphDestroy(self.0));
+    }
+}

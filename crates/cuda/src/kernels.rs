@@ -1,0 +1,180 @@
+//! Our own kernels, with the checks that make them safe to call.
+//!
+//! Each has a reference on the CPU in [`reference`](crate::reference) that the GPU tests hold it against.
+#![allow(unsafe_code)]
+
+use crate::{
+    cache::Cache,
+    device::Device,
+    error::CudaError,
+    kernel::{Argument, Kernel, Shape},
+    memory::Buffer,
+    nvrtc::{self, Origin, Source},
+    stream::Stream,
+};
+
+/// Every text of kernels, by file.
+pub const SOURCES: [Source<'static>; 7] = [SPIN, STAMP, FILL, ACCESS, READ, COPY, MATMUL];
+
+const SPIN: Source<'static> = Source { file: "spin.cu", text: include_str!("../kernels/spin.cu") };
+const STAMP: Source<'static> = Source { file: "stamp.cu", text: include_str!("../kernels/stamp.cu") };
+const FILL: Source<'static> = Source { file: "fill.cu", text: include_str!("../kernels/fill.cu") };
+const ACCESS: Source<'static> = Source { file: "access.cu", text: include_str!("../kernels/access.cu") };
+const READ: Source<'static> = Source { file: "read.cu", text: include_str!("../kernels/read.cu") };
+const COPY: Source<'static> = Source { file: "copy.cu", text: include_str!("../kernels/copy.cu") };
+const MATMUL: Source<'static> = Source { file: "matmul.cu", text: include_str!("../kernels/matmul.cu") };
+
+/// Threads a block of the kernels that go along memory.
+const THREADS: u32 = 256;
+/// Blocks a multiprocessor of such kernels: enough to keep it full.
+const BLOCKS_EACH: u32 = 8;
+
+/// The kernels of ours on one device.
+#[derive(Debug)]
+pub struct Kernels {
+    spin_nanos: Kernel,
+    spin_cycles: Kernel,
+    timer_readings: Kernel,
+    pub(crate) stamp: Kernel,
+    pub(crate) next_replay: Kernel,
+    fill: Kernel,
+    illegal_access: Kernel,
+    read_sum: Kernel,
+    copy: Kernel,
+    matmul: Kernel,
+    along_memory: Shape,
+    compiled: usize,
+}
+
+impl Kernels {
+    /// Loads them all, from the cache where they are there.
+    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
+        let mut compiled = 0;
+        let mut module = |source| {
+            nvrtc::load(device, cache, source, &[]).map(|(module, origin)| {
+                compiled += usize::from(origin == Origin::Compiled);
+                module
+            })
+        };
+        let (spin, stamp) = (module(SPIN)?, module(STAMP)?);
+        let (fill, illegal) = (module(FILL)?.kernel("fill")?, module(ACCESS)?.kernel("illegal_access")?);
+        let (read_sum, copy) = (module(READ)?.kernel("read_sum")?, module(COPY)?.kernel("copy")?);
+        let matmul = module(MATMUL)?.kernel("matmul")?;
+        Ok(Self {
+            spin_nanos: spin.kernel("spin_nanos")?,
+            spin_cycles: spin.kernel("spin_cycles")?,
+            timer_readings: spin.kernel("timer_readings")?,
+            stamp: stamp.kernel("stamp")?,
+            next_replay: stamp.kernel("next_replay")?,
+            fill,
+            illegal_access: illegal,
+            read_sum,
+            copy,
+            matmul,
+            along_memory: Shape::line(device.facts().multiprocessors.max(1) * BLOCKS_EACH, THREADS),
+            compiled,
+        })
+    }
+
+    /// How many of [`SOURCES`] had to be compiled: the others were in the cache.
+    pub fn compiled(&self) -> usize {
+        self.compiled
+    }
+
+    /// Keeps one thread of the device busy for so many nanoseconds of its global timer.
+    pub fn spin_nanos(&self, stream: &Stream, nanos: u64) -> Result<(), CudaError> {
+        // SAFETY: the kernel takes one number.
+        unsafe { self.spin_nanos.launch(stream, Shape::ONE, &[nanos.into()]) }
+    }
+
+    /// Keeps one thread busy for so many cycles, and puts how many went by into `passed`.
+    pub fn spin_cycles(&self, stream: &Stream, cycles: u64, passed: &mut Buffer<u64>) -> Result<(), CudaError> {
+        expect("spinning", passed.length() >= 1, "the result needs a place")?;
+        // SAFETY: the kernel takes a number and a place for one.
+        unsafe { self.spin_cycles.launch(stream, Shape::ONE, &[cycles.into(), passed.into()]) }
+    }
+
+    /// Fills `readings` with consecutive readings of the global timer.
+    pub fn timer_readings(&self, stream: &Stream, readings: &mut Buffer<u64>) -> Result<(), CudaError> {
+        let count = u32::try_from(readings.length()).unwrap_or(u32::MAX);
+        // SAFETY: the kernel writes `count` numbers, and there is room for as many.
+        unsafe { self.timer_readings.launch(stream, Shape::ONE, &[readings.into(), count.into()]) }
+    }
+
+    /// Fills a buffer with one value.
+    pub fn fill(&self, stream: &Stream, out: &mut Buffer<f32>, value: f32) -> Result<(), CudaError> {
+        let count = out.length() as u64;
+        // SAFETY: the kernel writes `count` values, and there is room for as many.
+        unsafe { self.fill.launch(stream, self.along_memory, &[out.into(), value.into(), count.into()]) }
+    }
+
+    /// Adds all values to `sum[0]`, wrapping around. Their number must be a multiple of four.
+    pub fn read_sum(&self, stream: &Stream, values: &Buffer<u32>, sum: &mut Buffer<u64>) -> Result<(), CudaError> {
+        expect("reading", values.length().is_multiple_of(4), "the number of values is no multiple of four")?;
+        expect("reading", sum.length() >= 1, "the sum needs a place")?;
+        let groups = values.length() as u64 / 4;
+        // SAFETY: the kernel reads `groups` of four values and writes one; allocations are aligned for groups.
+        unsafe { self.read_sum.launch(stream, self.along_memory, &[values.into(), groups.into(), sum.into()]) }
+    }
+
+    /// Copies by a kernel. Both must have the same length, a multiple of four.
+    pub fn copy(&self, stream: &Stream, from: &Buffer<u32>, to: &mut Buffer<u32>) -> Result<(), CudaError> {
+        expect("copying", from.length() == to.length(), "the lengths differ")?;
+        expect("copying", from.length().is_multiple_of(4), "the number of values is no multiple of four")?;
+        let groups = from.length() as u64 / 4;
+        // SAFETY: the kernel reads and writes `groups` of four values; allocations are aligned for groups.
+        unsafe { self.copy.launch(stream, self.along_memory, &[from.into(), to.into(), groups.into()]) }
+    }
+
+    /// Multiplies `a` (m by k) with `b` (k by n) into `c` (m by n), all row-major, slowly and plainly.
+    pub fn matmul(
+        &self,
+        stream: &Stream,
+        [a, b]: [&Buffer<f32>; 2],
+        c: &mut Buffer<f32>,
+        [m, n, k]: [u32; 3],
+    ) -> Result<(), CudaError> {
+        let fits = |buffer: &Buffer<f32>, rows: u32, columns: u32| {
+            buffer.length() as u64 >= u64::from(rows) * u64::from(columns)
+        };
+        expect("multiplying", fits(a, m, k) && fits(b, k, n) && fits(c, m, n), "a buffer is too small")?;
+        let shape =
+            Shape { grid: [n.div_ceil(16).max(1), m.div_ceil(16).max(1), 1], block: [16, 16, 1], shared_bytes: 0 };
+        let arguments: [Argument; 6] = [a.into(), b.into(), c.into(), m.into(), n.into(), k.into()];
+        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
+        unsafe { self.matmul.launch(stream, shape, &arguments) }
+    }
+
+    /// Loses the context, for tests of what happens then.
+    ///
+    /// # Safety
+    ///
+    /// Nothing of this process that is on the device can be used any more.
+    pub unsafe fn lose_context(&self, stream: &Stream) -> Result<(), CudaError> {
+        // An address in the first page, which is nobody's.
+        // SAFETY: the caller wants this.
+        unsafe { self.illegal_access.launch(stream, Shape::ONE, &[16_u64.into()]) }
+    }
+}
+
+fn expect(doing: &str, holds: bool, otherwise: &str) -> Result<(), CudaError> {
+    if holds { Ok(()) } else { Err(CudaError::refused(doing, 0, otherwise)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn every_kernel_in_the_folder_is_known() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+        let mut there: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut known: Vec<String> = SOURCES.map(|source| source.file.to_owned()).to_vec();
+        there.sort();
+        known.sort();
+        assert_eq!(there, known);
+    }
+}

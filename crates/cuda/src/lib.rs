@@ -1,0 +1,41 @@
+//! Everything CUDA, without disturbing what is measured: device time, memory, graphs, kernels, and what the card says
+//! of itself.
+//!
+//! The only crate that names cudarc. Nothing here is needed at build time: every library is found when it is first
+//! asked for, and [`Device::open`] says why there is none.
+
+mod blas;
+mod cache;
+mod clock;
+mod compile_error;
+mod context;
+pub mod cupti;
+mod device;
+mod error;
+mod events;
+mod graph;
+mod kernel;
+mod kernels;
+pub mod library;
+mod memory;
+pub mod nvml;
+pub mod nvrtc;
+pub mod nvtx;
+pub mod reference;
+mod stamps;
+mod stream;
+
+pub use self::{
+    blas::{Blas, Element, Sizes},
+    cache::{Cache, Key},
+    clock::{DRIFT_ONE_IN, EVENT_RESOLUTION_NANOS, EventClock},
+    compile_error::{CompileError, Problem},
+    device::{CUDA_NEEDED, Device, DeviceFacts, device_count},
+    error::{CudaError, Failure, Unavailable},
+    graph::Graph,
+    kernel::{Argument, Kernel, Module, Shape},
+    kernels::{Kernels, SOURCES},
+    memory::{Buffer, Free, Peak, Pinned},
+    stamps::{Replay, Replays, Room, StampedGraph, StampedStage, Stamper, TimerAnchor},
+    stream::Stream,
+};

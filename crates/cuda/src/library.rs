@@ -1,0 +1,226 @@
+//! Finding CUDA's libraries at run time: where the loader looks, in toolkits, and in Python's wheels.
+//!
+//! cudarc panics when a library is missing, so every entry of this crate asks here first. A library found outside the
+//! loader's path is loaded by its full path and stays loaded; the loader then knows it by its name, and whoever asks
+//! for the name gets the same one.
+#![allow(unsafe_code)]
+
+use std::{
+    collections::BTreeMap,
+    env,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use libloading::Library;
+
+use crate::error::CudaError;
+
+/// A library of CUDA: the names it is known by, the surest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// The name without ending, as messages say it.
+    pub name: &'static str,
+    /// Names of the file.
+    pub files: &'static [&'static str],
+    /// How the names of files begin that it loads by name, and that the loader finds only if they are loaded.
+    pub beside: &'static [&'static str],
+}
+
+/// The driver.
+pub const DRIVER: Wanted = Wanted { name: "libcuda.so.1", files: &["libcuda.so.1", "libcuda.so"], beside: &[] };
+/// The compiler of kernels.
+pub const NVRTC: Wanted =
+    Wanted { name: "libnvrtc.so.13", files: &["libnvrtc.so.13", "libnvrtc.so"], beside: &["libnvrtc-builtins.so."] };
+/// Matrix products.
+pub const CUBLAS: Wanted =
+    Wanted { name: "libcublas.so.13", files: &["libcublas.so.13", "libcublas.so"], beside: &["libcublasLt.so.13"] };
+/// Records of what the device did.
+pub const CUPTI: Wanted = Wanted { name: "libcupti.so.13", files: &["libcupti.so.13", "libcupti.so"], beside: &[] };
+
+/// Libraries that were found and stay.
+static LOADED: Mutex<BTreeMap<&'static str, &'static Library>> = Mutex::new(BTreeMap::new());
+
+/// Loads a library for the rest of the process.
+pub fn load(wanted: Wanted) -> Result<&'static Library, CudaError> {
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = loaded.get(wanted.name) {
+        return Ok(library);
+    }
+    let folders = Surroundings::here().folders();
+    let found = candidates(wanted, &folders).find_map(|path| open(wanted, &path));
+    let library: &'static Library = Box::leak(Box::new(found.ok_or_else(|| missing(wanted, &folders))?));
+    loaded.insert(wanted.name, library);
+    Ok(library)
+}
+
+/// Whether the driver can be loaded.
+pub fn has_driver() -> bool {
+    load(DRIVER).is_ok()
+}
+
+fn missing(wanted: Wanted, folders: &[PathBuf]) -> CudaError {
+    let searched = folders.iter().map(|folder| folder.display().to_string()).collect();
+    CudaError::Missing { library: wanted.name.to_owned(), searched }
+}
+
+fn open(wanted: Wanted, path: &Path) -> Option<Library> {
+    for companion in companions(wanted, path) {
+        // SAFETY: as below.
+        let loaded = unsafe { Library::new(companion) };
+        // It stays loaded, so that the loader knows its name.
+        std::mem::forget(loaded);
+    }
+    // SAFETY: the libraries of CUDA may be loaded at any time, and are never unloaded here.
+    unsafe { Library::new(path) }.ok()
+}
+
+/// The files beside a library that it will ask for by name.
+fn companions(wanted: Wanted, path: &Path) -> Vec<PathBuf> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let begins = |name: &str| wanted.beside.iter().any(|beside| name.starts_with(beside));
+    folder.map_or(Vec::new(), |folder| entries(folder, begins))
+}
+
+/// The bare names, which a loaded library and `LD_LIBRARY_PATH` answer; then full paths.
+fn candidates<'a>(wanted: Wanted, folders: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + 'a {
+    let names = wanted.files.iter().map(PathBuf::from);
+    let paths = folders.iter().flat_map(move |folder| wanted.files.iter().map(move |file| folder.join(file)));
+    names.chain(paths.filter(|path| path.is_file()))
+}
+
+/// What tells where libraries may be.
+#[derive(Debug, Default, Clone)]
+struct Surroundings {
+    cuda_home: Option<PathBuf>,
+    /// Folders that toolkits are installed in: `/usr/local`.
+    toolkits: Option<PathBuf>,
+    /// Roots of Python's environments.
+    environments: Vec<PathBuf>,
+}
+
+impl Surroundings {
+    fn here() -> Self {
+        let path = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self {
+            cuda_home: path("CUDA_HOME").or_else(|| path("CUDA_PATH")),
+            toolkits: Some(PathBuf::from("/usr/local")),
+            environments: ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(path).collect(),
+        }
+    }
+
+    /// Folders to look in, the nearest to the user's will first.
+    fn folders(&self) -> Vec<PathBuf> {
+        let mut folders: Vec<PathBuf> = self.cuda_home.iter().flat_map(|home| toolkit_folders(home)).collect();
+        for toolkit in self.toolkits.iter().flat_map(|folder| toolkits(folder)) {
+            folders.extend(toolkit_folders(&toolkit));
+        }
+        folders.extend(self.environments.iter().flat_map(|root| wheel_folders(root)));
+        folders.retain(|folder| folder.is_dir());
+        folders
+    }
+}
+
+fn toolkit_folders(home: &Path) -> [PathBuf; 4] {
+    ["lib64", "extras/CUPTI/lib64", "targets/x86_64-linux/lib", "lib"].map(|folder| home.join(folder))
+}
+
+/// `cuda` first, which is the one that is meant, then `cuda-13.1` before `cuda-13.0`.
+fn toolkits(folder: &Path) -> Vec<PathBuf> {
+    let mut found = entries(folder, |name| name == "cuda" || name.starts_with("cuda-"));
+    found.sort_by_key(|path| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let version: Vec<u32> = name.trim_start_matches("cuda-").split('.').flat_map(str::parse).collect();
+        (name != "cuda", std::cmp::Reverse(version))
+    });
+    found
+}
+
+fn wheel_folders(root: &Path) -> Vec<PathBuf> {
+    let pythons = entries(&root.join("lib"), |name| name.starts_with("python"));
+    let packages = pythons.iter().map(|python| python.join("site-packages/nvidia"));
+    packages
+        .flat_map(|nvidia| {
+            let older = ["cuda_nvrtc", "cublas", "cuda_cupti"].map(|package| nvidia.join(package).join("lib"));
+            [nvidia.join("cu13/lib")].into_iter().chain(older)
+        })
+        .collect()
+}
+
+fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let Ok(listing) = folder.read_dir() else { return Vec::new() };
+    let mut found: Vec<PathBuf> =
+        listing.flatten().filter(|entry| entry.file_name().to_str().is_some_and(&wanted)).map(|e| e.path()).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn relative(root: &Path, found: &[PathBuf]) -> Vec<String> {
+        found.iter().map(|path| path.strip_prefix(root).unwrap().display().to_string()).collect()
+    }
+
+    #[test]
+    fn the_users_choice_comes_before_toolkits_and_toolkits_before_wheels() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for made in [
+            "mine/lib64",
+            "local/cuda-13.0/lib64",
+            "local/cuda-13.10/extras/CUPTI/lib64",
+            "local/cuda/lib64",
+            "local/other/lib64",
+            "venv/lib/python3.12/site-packages/nvidia/cu13/lib",
+        ] {
+            fs::create_dir_all(root.join(made)).unwrap();
+        }
+        let surroundings = Surroundings {
+            cuda_home: Some(root.join("mine")),
+            toolkits: Some(root.join("local")),
+            environments: vec![root.join("venv")],
+        };
+        assert_eq!(
+            relative(root, &surroundings.folders()),
+            [
+                "mine/lib64",
+                "local/cuda/lib64",
+                "local/cuda-13.10/extras/CUPTI/lib64",
+                "local/cuda-13.0/lib64",
+                "venv/lib/python3.12/site-packages/nvidia/cu13/lib",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_bare_name_is_tried_before_any_path() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("libnvrtc.so.13"), "").unwrap();
+        let folders = [folder.path().to_owned()];
+        let found: Vec<PathBuf> = candidates(NVRTC, &folders).collect();
+        assert_eq!(found, [Path::new("libnvrtc.so.13"), Path::new("libnvrtc.so"), &folders[0].join("libnvrtc.so.13")]);
+    }
+
+    #[test]
+    fn what_a_library_asks_for_by_name_is_found_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libother.so"] {
+            fs::write(folder.path().join(file), "").unwrap();
+        }
+        let found = companions(NVRTC, &folder.path().join("libnvrtc.so.13"));
+        assert_eq!(found, [folder.path().join("libnvrtc-builtins.so.13.0")]);
+        assert_eq!(companions(NVRTC, Path::new("libnvrtc.so.13")), [] as [&Path; 0]);
+    }
+
+    #[test]
+    fn a_library_that_is_nowhere_is_named() {
+        let nowhere = Wanted { name: "libnowhere.so.1", files: &["libnowhere.so.1"], beside: &[] };
+        let error = load(nowhere).unwrap_err();
+        assert_eq!(error.to_string(), "cannot load `libnowhere.so.1`");
+        assert!(error.hint().unwrap().starts_with("put the folder of `libnowhere.so.1` on `LD_LIBRARY_PATH`"));
+    }
+}

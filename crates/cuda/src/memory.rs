@@ -1,0 +1,318 @@
+//! Memory of the device and of the host: stream-ordered buffers, pinned buffers, and the most that was used.
+#![allow(unsafe_code)]
+
+use std::{ffi::c_void, marker::PhantomData, ops, ptr, slice, sync::Arc};
+
+use bytemuck::Pod;
+use cudarc::driver::sys;
+use sys::{CUgraphMem_attribute as GraphAttribute, CUmemPool_attribute as PoolAttribute};
+
+use crate::{
+    context::{Context, driver},
+    device::Device,
+    error::CudaError,
+    stream::Stream,
+};
+
+/// Free and total bytes of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Free {
+    /// Bytes that nobody has, other processes included.
+    pub free: u64,
+    /// Bytes that the device has.
+    pub total: u64,
+}
+
+/// The most memory in use since [`Device::reset_peak`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peak {
+    /// The high-water mark of the stream-ordered pool.
+    pub pool_bytes: u64,
+    /// The high-water mark of the memory that graphs allocate.
+    pub graph_bytes: u64,
+}
+
+impl Peak {
+    /// Both marks together, which is an upper bound: they may have been reached at different moments.
+    pub fn bytes(&self) -> u64 {
+        self.pool_bytes.saturating_add(self.graph_bytes)
+    }
+}
+
+impl Device {
+    /// Asks how much memory is free. What the pool keeps for later does not count as free.
+    pub fn free_memory(&self) -> Result<Free, CudaError> {
+        self.context().bind()?;
+        let (mut free, mut total) = (0, 0);
+        driver!("asking for free memory", cuMemGetInfo_v2(&mut free, &mut total))?;
+        Ok(Free { free: free as u64, total: total as u64 })
+    }
+
+    /// The most memory in use since the last reset.
+    pub fn peak_memory(&self) -> Result<Peak, CudaError> {
+        self.context().bind()?;
+        Ok(Peak {
+            pool_bytes: self.pool_bytes(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
+            graph_bytes: self.graph_bytes(GraphAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)?,
+        })
+    }
+
+    /// Bytes that are in use now, of the pool and of graphs.
+    pub fn used_memory(&self) -> Result<u64, CudaError> {
+        self.context().bind()?;
+        let pool = self.pool_bytes(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+        Ok(pool.saturating_add(self.graph_bytes(GraphAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT)?))
+    }
+
+    /// Lets the peak begin anew, at what is in use now.
+    pub fn reset_peak(&self) -> Result<(), CudaError> {
+        self.context().bind()?;
+        let mut zero = 0_u64;
+        let high = PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+        driver!(
+            "resetting the peak",
+            cuMemPoolSetAttribute(self.context().pool, high, (&raw mut zero).cast::<c_void>())
+        )?;
+        let high = GraphAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH;
+        driver!(
+            "resetting the graphs' peak",
+            cuDeviceSetGraphMemAttribute(self.context().device, high, (&raw mut zero).cast::<c_void>())
+        )
+    }
+
+    /// Gives the memory back that was freed and kept for later. Waits for the device.
+    pub fn give_back_memory(&self) -> Result<(), CudaError> {
+        self.synchronise()?;
+        driver!("trimming the pool", cuMemPoolTrimTo(self.context().pool, 0))?;
+        driver!("trimming the graphs' memory", cuDeviceGraphMemTrim(self.context().device))
+    }
+
+    /// Allocates memory of no stated content, in the order of the compute stream.
+    ///
+    /// Where it does not fit, all that was kept for later is given back and it is tried once more.
+    pub fn allocate<T: Pod>(&self, length: usize) -> Result<Buffer<T>, CudaError> {
+        self.allocate_on(self.stream(), length)
+    }
+
+    /// Allocates in the order of a stream. See [`Device::allocate`].
+    pub fn allocate_on<T: Pod>(&self, stream: &Arc<Stream>, length: usize) -> Result<Buffer<T>, CudaError> {
+        let too_large = || CudaError::OutOfMemory { wanted: None, free: None, total: None };
+        let bytes = length.checked_mul(size_of::<T>()).ok_or_else(too_large)?;
+        match Buffer::new(stream, length, bytes) {
+            Err(error) if error.is_out_of_memory() => self.allocate_again(stream, length, bytes),
+            answered => answered,
+        }
+    }
+
+    fn allocate_again<T: Pod>(
+        &self,
+        stream: &Arc<Stream>,
+        length: usize,
+        bytes: usize,
+    ) -> Result<Buffer<T>, CudaError> {
+        // Trimming waits for the device, which a capture forbids.
+        if !stream.is_capturing() {
+            self.give_back_memory()?;
+        }
+        Buffer::new(stream, length, bytes).map_err(|error| match error {
+            CudaError::OutOfMemory { .. } => {
+                let memory = self.free_memory().ok();
+                let wanted = Some(bytes as u64);
+                CudaError::OutOfMemory { wanted, free: memory.map(|m| m.free), total: memory.map(|m| m.total) }
+            }
+            other => other,
+        })
+    }
+
+    /// Copies values to new memory of the device, and waits for it.
+    pub fn upload<T: Pod>(&self, values: &[T]) -> Result<Buffer<T>, CudaError> {
+        let mut buffer = self.allocate(values.len())?;
+        buffer.write(values)?;
+        Ok(buffer)
+    }
+
+    /// Allocates host memory that the device can copy without help, zeroed.
+    pub fn allocate_pinned<T: Pod>(&self, length: usize) -> Result<Pinned<T>, CudaError> {
+        Pinned::new(Arc::clone(self.context()), length)
+    }
+
+    fn pool_bytes(&self, wanted: PoolAttribute) -> Result<u64, CudaError> {
+        let mut value = 0_u64;
+        let place = (&raw mut value).cast::<c_void>();
+        driver!("asking the pool", cuMemPoolGetAttribute(self.context().pool, wanted, place))?;
+        Ok(value)
+    }
+
+    fn graph_bytes(&self, wanted: GraphAttribute) -> Result<u64, CudaError> {
+        let mut value = 0_u64;
+        let place = (&raw mut value).cast::<c_void>();
+        driver!("asking for the graphs' memory", cuDeviceGetGraphMemAttribute(self.context().device, wanted, place))?;
+        Ok(value)
+    }
+}
+
+/// Memory of the device. It is freed in the order of the stream it was allocated on.
+#[derive(Debug)]
+pub struct Buffer<T> {
+    stream: Arc<Stream>,
+    pointer: sys::CUdeviceptr,
+    length: usize,
+    of: PhantomData<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    fn new(stream: &Arc<Stream>, length: usize, bytes: usize) -> Result<Self, CudaError> {
+        stream.context.bind()?;
+        let mut pointer = 0;
+        // The driver refuses an allocation of nothing.
+        let bytes = bytes.max(1);
+        let pool = stream.context.pool;
+        driver!("allocating memory", cuMemAllocFromPoolAsync(&mut pointer, bytes, pool, stream.raw()))?;
+        Ok(Self { stream: Arc::clone(stream), pointer, length, of: PhantomData })
+    }
+
+    /// How many values it holds.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// How many bytes it holds.
+    pub fn bytes(&self) -> usize {
+        self.length * size_of::<T>()
+    }
+
+    /// Its address on the device.
+    pub fn pointer(&self) -> sys::CUdeviceptr {
+        self.pointer
+    }
+
+    /// Copies values to its beginning, and waits for it.
+    pub fn write(&mut self, values: &[T]) -> Result<(), CudaError> {
+        let bytes = self.fitting::<T>(values.len())?;
+        self.stream.context.bind()?;
+        let (to, from) = (self.pointer, values.as_ptr().cast());
+        driver!("copying to the device", cuMemcpyHtoDAsync_v2(to, from, bytes, self.stream.raw()))?;
+        self.stream.synchronise()
+    }
+
+    /// Copies all of it to the host, and waits for it.
+    pub fn read(&self) -> Result<Vec<T>, CudaError> {
+        let mut values = vec![T::zeroed(); self.length];
+        self.stream.context.bind()?;
+        let to = values.as_mut_ptr().cast();
+        driver!("copying from the device", cuMemcpyDtoHAsync_v2(to, self.pointer, self.bytes(), self.stream.raw()))?;
+        self.stream.synchronise()?;
+        Ok(values)
+    }
+
+    /// Puts a copy from pinned memory on a stream, and does not wait for it.
+    ///
+    /// # Safety
+    ///
+    /// Both must live, and `source` must not be written, until the stream has done it.
+    pub unsafe fn begin_write(&mut self, source: &Pinned<T>, stream: &Stream) -> Result<(), CudaError> {
+        let bytes = self.fitting::<T>(source.len())?;
+        stream.context.bind()?;
+        let from = source.pointer.cast();
+        driver!("copying to the device", cuMemcpyHtoDAsync_v2(self.pointer, from, bytes, stream.raw()))
+    }
+
+    /// Puts a copy to pinned memory on a stream, and does not wait for it.
+    ///
+    /// # Safety
+    ///
+    /// Both must live, and `target` must not be looked at, until the stream has done it.
+    pub unsafe fn begin_read(&self, target: &mut Pinned<T>, stream: &Stream) -> Result<(), CudaError> {
+        let bytes = self.fitting::<T>(target.len())?;
+        stream.context.bind()?;
+        let to = target.pointer.cast();
+        driver!("copying from the device", cuMemcpyDtoHAsync_v2(to, self.pointer, bytes, stream.raw()))
+    }
+
+    /// Puts zeros into all of it, in the order of its stream.
+    pub fn zero(&mut self) -> Result<(), CudaError> {
+        self.stream.context.bind()?;
+        driver!("zeroing memory", cuMemsetD8Async(self.pointer, 0, self.bytes(), self.stream.raw()))
+    }
+
+    fn fitting<V>(&self, values: usize) -> Result<usize, CudaError> {
+        if values > self.length {
+            let reason = format!("{values} values do not fit a buffer of {}", self.length);
+            return Err(CudaError::refused("copying", 0, reason));
+        }
+        Ok(values * size_of::<V>())
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if self.stream.context.bind().is_ok() {
+            let _ = driver!("freeing memory", cuMemFreeAsync(self.pointer, self.stream.raw()));
+        }
+    }
+}
+
+/// Memory of the host that the device can copy without help.
+#[derive(Debug)]
+pub struct Pinned<T> {
+    context: Arc<Context>,
+    pointer: *mut T,
+    length: usize,
+}
+
+// SAFETY: it owns plain memory, as a `Vec` does.
+unsafe impl<T: Send> Send for Pinned<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Pinned<T> {}
+
+impl<T: Pod> Pinned<T> {
+    fn new(context: Arc<Context>, length: usize) -> Result<Self, CudaError> {
+        context.bind()?;
+        let refused = || CudaError::refused("allocating pinned memory", 0, "more than the machine can address");
+        let bytes = length.checked_mul(size_of::<T>()).ok_or_else(refused)?.max(1);
+        let mut pointer = ptr::null_mut();
+        // The lack is the host's, and is not to be taken for the device's.
+        driver!("allocating pinned memory", cuMemHostAlloc(&mut pointer, bytes, 0)).map_err(|error| match error {
+            CudaError::OutOfMemory { .. } => CudaError::refused("allocating pinned memory", 2, "out of host memory"),
+            other => other,
+        })?;
+        // SAFETY: so many bytes were allocated, and zeros are a value of a plain type.
+        unsafe { ptr::write_bytes(pointer.cast::<u8>(), 0, bytes) };
+        Ok(Self { context, pointer: pointer.cast(), length })
+    }
+}
+
+impl<T> ops::Deref for Pinned<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: so many values were allocated and initialised, and pages are aligned for any plain type.
+        unsafe { slice::from_raw_parts(self.pointer, self.length) }
+    }
+}
+
+impl<T> ops::DerefMut for Pinned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and borrowed alone.
+        unsafe { slice::from_raw_parts_mut(self.pointer, self.length) }
+    }
+}
+
+impl<T> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            let _ = driver!("freeing pinned memory", cuMemFreeHost(self.pointer.cast()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_is_that_of_the_pool_and_of_graphs() {
+        assert_eq!(Peak { pool_bytes: 40, graph_bytes: 2 }.bytes(), 42);
+        assert_eq!(Peak { pool_bytes: u64::MAX, graph_bytes: 2 }.bytes(), u64::MAX);
+    }
+}

@@ -1,0 +1,182 @@
+//! What the card says of itself: clocks, power, temperature, and what slows it down.
+
+use std::fmt;
+
+use nvml_wrapper::{
+    Nvml,
+    bitmasks::device::ThrottleReasons,
+    enum_wrappers::device::{Clock, TemperatureSensor},
+    error::NvmlError,
+};
+
+use crate::error::CudaError;
+
+/// NVML, opened once and asked for one card.
+pub struct Card {
+    nvml: Nvml,
+    bus: String,
+}
+
+/// A reading of a card. What it does not tell is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Clock of the multiprocessors, in MHz.
+    pub sm_mhz: Option<u32>,
+    /// Clock of the memory, in MHz.
+    pub memory_mhz: Option<u32>,
+    /// Highest clock of the multiprocessors, in MHz.
+    pub sm_limit_mhz: Option<u32>,
+    /// Power drawn, in milliwatts.
+    pub power_mw: Option<u32>,
+    /// Power that may be drawn, in milliwatts.
+    pub power_limit_mw: Option<u32>,
+    /// Temperature of the chip, in degrees Celsius.
+    pub celsius: Option<u32>,
+    /// Bytes of memory in use, by every process.
+    pub memory_used: Option<u64>,
+    /// Why the clock is lower than it could be; NVML's bits.
+    pub throttle_bits: Option<u64>,
+}
+
+/// What does not change while a card is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardFacts {
+    /// Its name.
+    pub name: String,
+    /// The driver's version: `580.159.04`.
+    pub driver: String,
+    /// Bytes of its memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Why a card is slower than it could be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Throttle {
+    /// It draws as much power as it may.
+    PowerCap,
+    /// It, or its memory, is hot, and the driver slows it.
+    Heat,
+    /// It is so hot that it protects itself.
+    HardwareHeat,
+    /// The power supply asked it to brake.
+    PowerBrake,
+    /// It protects itself, for heat or power.
+    HardwareSlowdown,
+    /// Another card of its group is slow.
+    SyncBoost,
+}
+
+impl Card {
+    /// Opens the card at an address of the bus, as [`DeviceFacts`](crate::DeviceFacts) tells it.
+    pub fn open(bus: &str) -> Result<Self, CudaError> {
+        let nvml = Nvml::init().map_err(|error| match error {
+            NvmlError::LibloadingError(_) => {
+                CudaError::Missing { library: "libnvidia-ml.so.1".to_owned(), searched: Vec::new() }
+            }
+            other => refused(&other),
+        })?;
+        let card = Self { nvml, bus: bus.to_owned() };
+        card.device().map_err(|error| refused(&error))?;
+        Ok(card)
+    }
+
+    /// What does not change.
+    pub fn facts(&self) -> Result<CardFacts, CudaError> {
+        let asked = || -> Result<CardFacts, NvmlError> {
+            let device = self.device()?;
+            let memory_bytes = device.memory_info().ok().map(|memory| memory.total);
+            Ok(CardFacts { name: device.name()?, driver: self.nvml.sys_driver_version()?, memory_bytes })
+        };
+        asked().map_err(|error| refused(&error))
+    }
+
+    /// Reads the card now. Meant for between takes: a reading takes some hundred microseconds.
+    pub fn read(&self) -> Reading {
+        let Ok(device) = self.device() else { return Reading::default() };
+        Reading {
+            sm_mhz: device.clock_info(Clock::SM).ok(),
+            memory_mhz: device.clock_info(Clock::Memory).ok(),
+            sm_limit_mhz: device.max_clock_info(Clock::SM).ok(),
+            power_mw: device.power_usage().ok(),
+            power_limit_mw: device.enforced_power_limit().ok(),
+            celsius: device.temperature(TemperatureSensor::Gpu).ok(),
+            memory_used: device.memory_info().ok().map(|memory| memory.used),
+            throttle_bits: device.current_throttle_reasons().ok().map(|reasons| reasons.bits()),
+        }
+    }
+
+    fn device(&self) -> Result<nvml_wrapper::Device<'_>, NvmlError> {
+        self.nvml.device_by_pci_bus_id(self.bus.as_str())
+    }
+}
+
+impl fmt::Debug for Card {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Card").field("bus", &self.bus).finish_non_exhaustive()
+    }
+}
+
+impl Reading {
+    /// What slows the card down; empty if nothing does, or if it does not tell.
+    ///
+    /// Clocks that the user set, and a card that is idle, are no slowing down.
+    pub fn throttled(&self) -> Vec<Throttle> {
+        let bits = ThrottleReasons::from_bits_truncate(self.throttle_bits.unwrap_or(0));
+        let reasons = [
+            (ThrottleReasons::SW_POWER_CAP, Throttle::PowerCap),
+            (ThrottleReasons::SW_THERMAL_SLOWDOWN, Throttle::Heat),
+            (ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::HardwareHeat),
+            (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Throttle::PowerBrake),
+            (ThrottleReasons::HW_SLOWDOWN, Throttle::HardwareSlowdown),
+            (ThrottleReasons::SYNC_BOOST, Throttle::SyncBoost),
+        ];
+        reasons.into_iter().filter(|(bit, _)| bits.contains(*bit)).map(|(_, reason)| reason).collect()
+    }
+}
+
+impl fmt::Display for Throttle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PowerCap => "it draws as much power as it may",
+            Self::Heat => "it is hot",
+            Self::HardwareHeat => "it is so hot that it protects itself",
+            Self::PowerBrake => "the power supply asked it to brake",
+            Self::HardwareSlowdown => "it protects itself from heat or power",
+            Self::SyncBoost => "another card of its group is slow",
+        })
+    }
+}
+
+fn refused(error: &NvmlError) -> CudaError {
+    CudaError::refused("asking NVML", 0, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(bits: ThrottleReasons) -> Reading {
+        Reading { throttle_bits: Some(bits.bits()), ..Reading::default() }
+    }
+
+    #[test]
+    fn an_idle_card_and_clocks_that_were_set_are_not_throttled() {
+        let harmless = ThrottleReasons::GPU_IDLE | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING;
+        assert_eq!(reading(harmless).throttled(), []);
+        assert_eq!(Reading::default().throttled(), []);
+    }
+
+    #[test]
+    fn every_reason_is_told() {
+        let bits = ThrottleReasons::SW_POWER_CAP | ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN;
+        let found = reading(bits).throttled();
+        assert_eq!(found, [Throttle::PowerCap, Throttle::HardwareHeat, Throttle::HardwareSlowdown]);
+        assert_eq!(found[0].to_string(), "it draws as much power as it may");
+    }
+
+    #[test]
+    fn bits_that_are_not_known_are_passed_over() {
+        let all = Reading { throttle_bits: Some(u64::MAX), ..Reading::default() };
+        assert_eq!(all.throttled().len(), 6);
+    }
+}

@@ -1,0 +1,191 @@
+//! Compiling kernels at run time with NVRTC, by way of a [`Cache`].
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, CString, c_char},
+    ptr,
+};
+
+use cudarc::nvrtc::sys::{self, nvrtcResult};
+
+use crate::{
+    cache::{Cache, Key},
+    compile_error::CompileError,
+    device::{Device, DeviceFacts},
+    error::CudaError,
+    kernel::Module,
+    library,
+};
+
+/// The text of kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source<'a> {
+    /// The file's name, as errors say it.
+    pub file: &'a str,
+    /// The text.
+    pub text: &'a str,
+}
+
+/// A compiled text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiled {
+    /// Machine code of the one architecture, which needs no compiling by the driver.
+    pub cubin: Vec<u8>,
+    /// What the compiler remarked.
+    pub log: String,
+}
+
+/// Where a module came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// It was compiled now.
+    Compiled,
+    /// It was on disk.
+    Cache,
+}
+
+/// What every kernel is compiled with.
+const OPTIONS: [&str; 2] = ["--std=c++17", "--generate-line-info"];
+
+/// The compiler's version.
+pub fn compiler_version() -> Result<(u32, u32), CudaError> {
+    library::load(library::NVRTC)?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the library is there, and both places are valid.
+    let result = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    check("asking the compiler's version", result)?;
+    Ok((major.unsigned_abs(), minor.unsigned_abs()))
+}
+
+/// Compiles a text for an architecture such as `sm_90`, with further options.
+pub fn compile(source: Source<'_>, architecture: &str, options: &[String]) -> Result<Compiled, CudaError> {
+    library::load(library::NVRTC)?;
+    let program = Program::new(source)?;
+    let result = program.compile(&all_options(architecture, options))?;
+    let log = program.log()?;
+    if result == nvrtcResult::NVRTC_ERROR_COMPILATION || result == nvrtcResult::NVRTC_ERROR_INVALID_OPTION {
+        return Err(CompileError::new(source.file, source.text, &log).into());
+    }
+    check("compiling a kernel", result)?;
+    Ok(Compiled { cubin: program.cubin()?, log })
+}
+
+/// Loads a text on a device, from the cache where it is there.
+pub fn load(
+    device: &Device,
+    cache: &Cache,
+    source: Source<'_>,
+    options: &[String],
+) -> Result<(std::sync::Arc<Module>, Origin), CudaError> {
+    let key = key(device.facts(), source, options)?;
+    if let Some(cubin) = cache.find(&key) {
+        // What the driver refuses is compiled anew: a file may be whole and still be of no use.
+        if let Ok(module) = Module::load(device, &cubin) {
+            return Ok((module, Origin::Cache));
+        }
+    }
+    let compiled = compile(source, &key.architecture, options)?;
+    let module = Module::load(device, &compiled.cubin)?;
+    // A cache that cannot be written costs the next process a compilation, and this one nothing.
+    let _ = cache.keep(&key, &compiled.cubin);
+    Ok((module, Origin::Compiled))
+}
+
+fn key(facts: &DeviceFacts, source: Source<'_>, options: &[String]) -> Result<Key, CudaError> {
+    let (major, minor) = compiler_version()?;
+    let architecture = facts.architecture();
+    Ok(Key {
+        source: source.text.to_owned(),
+        options: all_options(&architecture, options),
+        architecture,
+        compiler: format!("{major}.{minor}"),
+        driver: facts.driver_cuda.to_string(),
+    })
+}
+
+fn all_options(architecture: &str, options: &[String]) -> Vec<String> {
+    let mut all = vec![format!("--gpu-architecture={architecture}")];
+    all.extend(OPTIONS.map(str::to_owned));
+    all.extend_from_slice(options);
+    all
+}
+
+/// A program of the compiler, with the texts it refers to.
+struct Program {
+    raw: sys::nvrtcProgram,
+    _texts: [CString; 2],
+}
+
+impl Program {
+    fn new(source: Source<'_>) -> Result<Self, CudaError> {
+        let texts = [text(source.text)?, text(source.file)?];
+        let mut raw = ptr::null_mut();
+        // SAFETY: the texts end in a zero and live as long as the program.
+        let result = unsafe {
+            sys::nvrtcCreateProgram(&mut raw, texts[0].as_ptr(), texts[1].as_ptr(), 0, ptr::null(), ptr::null())
+        };
+        check("reading a kernel", result)?;
+        Ok(Self { raw, _texts: texts })
+    }
+
+    fn compile(&self, options: &[String]) -> Result<nvrtcResult, CudaError> {
+        let texts: Vec<CString> = options.iter().map(|option| text(option)).collect::<Result<_, _>>()?;
+        let pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
+        // SAFETY: so many texts live during the call.
+        Ok(unsafe { sys::nvrtcCompileProgram(self.raw, pointers.len() as i32, pointers.as_ptr()) })
+    }
+
+    fn log(&self) -> Result<String, CudaError> {
+        let mut size = 0;
+        // SAFETY: the program lives, and the place is valid.
+        check("reading the compiler's log", unsafe { sys::nvrtcGetProgramLogSize(self.raw, &mut size) })?;
+        let mut log = vec![0_u8; size.max(1)];
+        // SAFETY: the log fits, by the size told.
+        check("reading the compiler's log", unsafe { sys::nvrtcGetProgramLog(self.raw, log.as_mut_ptr().cast()) })?;
+        let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+        Ok(String::from_utf8_lossy(&log[..end]).into_owned())
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>, CudaError> {
+        let mut size = 0;
+        // SAFETY: the program lives, and the place is valid.
+        check("taking the compiled kernel", unsafe { sys::nvrtcGetCUBINSize(self.raw, &mut size) })?;
+        let mut cubin = vec![0_u8; size];
+        // SAFETY: the code fits, by the size told.
+        check("taking the compiled kernel", unsafe { sys::nvrtcGetCUBIN(self.raw, cubin.as_mut_ptr().cast()) })?;
+        Ok(cubin)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: the program is destroyed once.
+        let _ = unsafe { sys::nvrtcDestroyProgram(&mut self.raw) };
+    }
+}
+
+fn text(text: &str) -> Result<CString, CudaError> {
+    CString::new(text).map_err(|_| CudaError::refused("reading a kernel", 0, "the text holds a zero"))
+}
+
+fn check(doing: &str, result: nvrtcResult) -> Result<(), CudaError> {
+    if result == nvrtcResult::NVRTC_SUCCESS {
+        return Ok(());
+    }
+    // SAFETY: the compiler gives a text for every result, which is never freed.
+    let words = unsafe { CStr::from_ptr(sys::nvrtcGetErrorString(result)) };
+    Err(CudaError::refused(doing, result as i64, words.to_string_lossy()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_architecture_comes_first_and_the_callers_options_last() {
+        assert_eq!(
+            all_options("sm_90", &["-DWIDTH=4".to_owned()]),
+            ["--gpu-architecture=sm_90", "--std=c++17", "--generate-line-info", "-DWIDTH=4"]
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! The stages inside a graph, from a second capture with stamps.
+//!
+//! A replay is one launch: the host sees nothing of its stages, and events inside it tell no time. So the step is
+//! captured a second time with kernels of one thread around each stage, which write the device's global timer into a
+//! ring. What comes of it are spans of the device alone. Each stamp costs device time (the GPU tests measure how
+//! much), so the plain graph is the one to take samples of.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use laptime_probe::{DeviceAnchor, DeviceMoment};
+
+use crate::{
+    device::Device,
+    error::CudaError,
+    graph::Graph,
+    kernel::{Kernel, Shape},
+    kernels::Kernels,
+    memory::Buffer,
+    stream::Stream,
+};
+
+/// How much a stamped graph has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Stages of one replay.
+    pub stages: u32,
+    /// Replays that are kept until they are read; rounded up to a power of two.
+    pub replays: u32,
+}
+
+/// A graph whose stages are stamped.
+#[derive(Debug)]
+pub struct StampedGraph {
+    graph: Graph,
+    stamps: Stamps,
+    stages: Vec<StampedStage>,
+    read_until: u32,
+}
+
+/// A stage of a stamped graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StampedStage {
+    /// Its name.
+    pub name: String,
+    /// How many stages it is inside of.
+    pub depth: u32,
+    begin: u32,
+    end: u32,
+}
+
+/// One replay: the spans of its stages, in the order of [`StampedGraph::stages`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replay {
+    /// Its number since the capture.
+    pub number: u32,
+    /// Begin and end of each stage, in nanoseconds of the global timer.
+    pub spans: Vec<(u64, u64)>,
+}
+
+/// The replays that could be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replays {
+    /// Oldest first.
+    pub replays: Vec<Replay>,
+    /// How many were written over before they were read.
+    pub lost: u32,
+}
+
+/// Gives a step the means to name its stages.
+#[derive(Debug)]
+pub struct Stamper<'a> {
+    stamps: &'a Stamps,
+    stream: &'a Stream,
+    stages: Vec<StampedStage>,
+    depth: u32,
+    next_slot: u32,
+}
+
+#[derive(Debug)]
+struct Stamps {
+    stamp: Kernel,
+    next_replay: Kernel,
+    ring: Buffer<u64>,
+    replay: Buffer<u32>,
+    slots: u32,
+    rows: u32,
+}
+
+impl Stamps {
+    fn new(device: &Device, kernels: &Kernels, room: Room) -> Result<Self, CudaError> {
+        let slots = room.stages.max(1).saturating_mul(2);
+        // A power of two, so that the rows stay in turn when the count of replays wraps around.
+        let rows = room.replays.clamp(1, 1 << 20).next_power_of_two();
+        let mut ring = device.allocate(slots as usize * rows as usize)?;
+        let mut replay = device.allocate(1)?;
+        ring.zero()?;
+        replay.zero()?;
+        device.stream().synchronise()?;
+        let (stamp, next_replay) = (kernels.stamp.clone(), kernels.next_replay.clone());
+        Ok(Self { stamp, next_replay, ring, replay, slots, rows })
+    }
+
+    fn put(&self, stream: &Stream, slot: u32) -> Result<(), CudaError> {
+        let arguments = [(&self.ring).into(), (&self.replay).into(), slot.into(), self.slots.into(), self.rows.into()];
+        // SAFETY: the slot is below `slots`, as the stamper sees to, and the ring has a row of slots for every row.
+        unsafe { self.stamp.launch(stream, Shape::ONE, &arguments) }
+    }
+
+    fn end_replay(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: the kernel changes the one number.
+        unsafe { self.next_replay.launch(stream, Shape::ONE, &[(&self.replay).into()]) }
+    }
+}
+
+impl Stamper<'_> {
+    /// Puts a stage around what `work` puts on the stream.
+    pub fn stage<T>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> Result<T, CudaError>,
+    ) -> Result<T, CudaError> {
+        if self.next_slot + 2 > self.stamps.slots {
+            let reason = format!("stage `{name}` is one more than there is room for");
+            return Err(CudaError::refused("stamping a graph", 0, reason));
+        }
+        let (begin, end) = (self.next_slot, self.next_slot + 1);
+        self.next_slot += 2;
+        self.stages.push(StampedStage { name: name.to_owned(), depth: self.depth, begin, end });
+        self.stamps.put(self.stream, begin)?;
+        self.depth += 1;
+        let done = work(self);
+        self.depth -= 1;
+        self.stamps.put(self.stream, end)?;
+        done
+    }
+}
+
+impl StampedGraph {
+    /// Captures a step with a stamp around each stage that it names. See [`Graph::capture`].
+    pub fn capture(
+        device: &Device,
+        kernels: &Kernels,
+        stream: &Stream,
+        room: Room,
+        step: impl FnOnce(&mut Stamper<'_>) -> Result<(), CudaError>,
+    ) -> Result<Self, CudaError> {
+        let stamps = Stamps::new(device, kernels, room)?;
+        let mut stamper = Stamper { stamps: &stamps, stream, stages: Vec::new(), depth: 0, next_slot: 0 };
+        let graph = Graph::capture(stream, || {
+            step(&mut stamper)?;
+            stamps.end_replay(stream)
+        })?;
+        let stages = stamper.stages;
+        Ok(Self { graph, stamps, stages, read_until: 0 })
+    }
+
+    /// The stages, in the order they begin.
+    pub fn stages(&self) -> &[StampedStage] {
+        &self.stages
+    }
+
+    /// The graph, stamps included.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Reads the replays since the last time. Waits for the device.
+    pub fn read(&mut self, device: &Device) -> Result<Replays, CudaError> {
+        device.synchronise()?;
+        let count = self.stamps.replay.read()?.first().copied().unwrap_or(0);
+        let ring = self.stamps.ring.read()?;
+        let replays = replays(&ring, self.stamps.slots, [self.read_until, count], &self.stages);
+        self.read_until = count;
+        Ok(replays)
+    }
+}
+
+/// Takes the replays from one number until before another out of the ring. Counts wrap around, as they do on the device.
+fn replays(ring: &[u64], slots: u32, [from, until]: [u32; 2], stages: &[StampedStage]) -> Replays {
+    let rows = (ring.len() / slots.max(1) as usize) as u32;
+    let wanted = until.wrapping_sub(from);
+    let kept = wanted.min(rows);
+    let replays = (0..kept).rev().map(|back| {
+        let number = until.wrapping_sub(back).wrapping_sub(1);
+        let row = (number % rows.max(1)) as usize * slots as usize;
+        let slot = |slot: u32| ring.get(row + slot as usize).copied().unwrap_or(0);
+        Replay { number, spans: stages.iter().map(|stage| (slot(stage.begin), slot(stage.end))).collect() }
+    });
+    Replays { replays: replays.collect(), lost: wanted - kept }
+}
+
+/// The device's global timer at a moment that the host knows within limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimerAnchor {
+    /// Host clock before and after.
+    pub host: DeviceAnchor,
+    /// The timer, in nanoseconds.
+    pub nanos: u64,
+}
+
+impl TimerAnchor {
+    /// Reads the timer on an idle device. Waits for it.
+    pub fn take(device: &Device, kernels: &Kernels) -> Result<Self, CudaError> {
+        let stream: &Arc<Stream> = device.stream();
+        let mut reading = device.allocate(1)?;
+        stream.synchronise()?;
+        let before = laptime_probe::now();
+        kernels.timer_readings(stream, &mut reading)?;
+        stream.synchronise()?;
+        let after = laptime_probe::now();
+        let nanos = reading.read()?.first().copied().unwrap_or(0);
+        Ok(Self { host: DeviceAnchor { before, after }, nanos })
+    }
+
+    /// A time of the timer, told from this anchor.
+    pub fn moment(&self, nanos: u64) -> DeviceMoment {
+        DeviceMoment { anchor: self.host, nanos: nanos.wrapping_sub(self.nanos) as i64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use laptime_probe::Ticks;
+
+    use super::*;
+
+    fn stage(name: &str, depth: u32, begin: u32, end: u32) -> StampedStage {
+        StampedStage { name: name.to_owned(), depth, begin, end }
+    }
+
+    #[test]
+    fn each_replay_has_a_row_of_the_ring() {
+        let stages = [stage("layer", 0, 0, 1), stage("attention", 1, 2, 3)];
+        let ring = [10, 40, 20, 30, 110, 140, 120, 130];
+        assert_eq!(
+            replays(&ring, 4, [0, 2], &stages),
+            Replays {
+                replays: vec![
+                    Replay { number: 0, spans: vec![(10, 40), (20, 30)] },
+                    Replay { number: 1, spans: vec![(110, 140), (120, 130)] },
+                ],
+                lost: 0,
+            }
+        );
+    }
+
+    #[test]
+    fn replays_that_were_written_over_are_counted() {
+        let stages = [stage("layer", 0, 0, 1)];
+        let found = replays(&[50, 60, 30, 40], 2, [0, 5], &stages);
+        assert_eq!(found.lost, 3);
+        assert_eq!(found.replays.iter().map(|replay| replay.number).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(found.replays[0].spans, [(30, 40)]);
+    }
+
+    #[test]
+    fn counts_that_wrapped_around_stay_in_turn() {
+        let stages = [stage("layer", 0, 0, 1)];
+        let found = replays(&[50, 60, 30, 40], 2, [u32::MAX, 1], &stages);
+        assert_eq!(found.replays.iter().map(|replay| replay.number).collect::<Vec<_>>(), [u32::MAX, 0]);
+        assert_eq!(found.replays[0].spans, [(30, 40)]);
+    }
+
+    #[test]
+    fn a_time_of_the_timer_is_told_from_the_anchor() {
+        let host = DeviceAnchor { before: Ticks(1), after: Ticks(2) };
+        let anchor = TimerAnchor { host, nanos: 1_000 };
+        assert_eq!(anchor.moment(900).nanos, -100);
+        assert_eq!(anchor.moment(1_500).nanos, 500);
+    }
+}

@@ -1,0 +1,86 @@
+//! Streams: queues of work, done in order.
+#![allow(unsafe_code)]
+
+use std::{ptr, sync::Arc};
+
+use cudarc::driver::sys;
+
+use crate::{
+    context::{Context, driver},
+    error::CudaError,
+};
+
+/// A stream that does not wait for the null stream.
+#[derive(Debug)]
+pub struct Stream {
+    pub(crate) context: Arc<Context>,
+    raw: sys::CUstream,
+    is_ours: bool,
+}
+
+// SAFETY: work may be put on a stream from any thread; the driver locks.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    pub(crate) fn new(context: Arc<Context>) -> Result<Self, CudaError> {
+        context.bind()?;
+        let mut raw = ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        driver!("making a stream", cuStreamCreate(&mut raw, flags))?;
+        Ok(Self { context, raw, is_ours: true })
+    }
+
+    /// Another library's stream of the same device, to be marked, waited for and worked on.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a stream of the device's primary context, and outlives what is returned.
+    pub unsafe fn of_others(device: &crate::Device, raw: sys::CUstream) -> Self {
+        Self { context: Arc::clone(device.context()), raw, is_ours: false }
+    }
+
+    /// The driver's handle.
+    pub fn raw(&self) -> sys::CUstream {
+        self.raw
+    }
+
+    /// Waits until all work put on the stream is done.
+    pub fn synchronise(&self) -> Result<(), CudaError> {
+        self.context.bind()?;
+        driver!("synchronising a stream", cuStreamSynchronize(self.raw))
+    }
+
+    /// Whether all work put on the stream is done. An error counts as work that is not done.
+    pub fn is_idle(&self) -> bool {
+        self.context.bind().is_ok() && driver!("asking a stream", cuStreamQuery(self.raw)).is_ok()
+    }
+
+    /// Whether work put on the stream is kept for a graph and not done.
+    pub fn is_capturing(&self) -> bool {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let asked = driver!("asking a stream", cuStreamIsCapturing(self.raw, &mut status));
+        asked.is_ok() && status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+    }
+
+    /// Lets what is put on this stream from now on wait for what is on the other now.
+    pub fn wait_for(&self, other: &Self) -> Result<(), CudaError> {
+        self.context.bind()?;
+        let mut event = ptr::null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        driver!("making an event", cuEventCreate(&mut event, flags))?;
+        let waited = driver!("recording an event", cuEventRecord(event, other.raw))
+            .and_then(|()| driver!("waiting for an event", cuStreamWaitEvent(self.raw, event, 0)));
+        // The driver keeps the event until nothing waits for it.
+        waited.and(driver!("destroying an event", cuEventDestroy_v2(event)))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.is_ours && self.context.bind().is_ok() {
+            let _ = driver!("destroying a stream", cuStreamDestroy_v2(self.raw));
+        }
+    }
+}

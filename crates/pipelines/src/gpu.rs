@@ -1,0 +1,309 @@
+//! A CUDA GPU as a device.
+
+mod copy;
+mod listen;
+mod matmul;
+
+use std::{
+    any::Any,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::gpus::GpuFound;
+use laptime_bench::{
+    Device, DeviceState, KernelRecording, L2, Nanos, NoDevice, OutOfMemory, TakeState, Timing, TurningClock,
+    nanos_between,
+};
+use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, nvml::Card};
+use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
+
+pub use self::{copy::prepare_copy, matmul::prepare_matmul};
+
+/// How long a reading of the card holds: power and clocks change no faster, and a reading takes longer than many takes.
+const READING_HOLDS: Duration = Duration::from_millis(50);
+
+/// How many times the second-level cache is written to empty it.
+const CACHE_TIMES: u64 = 2;
+
+/// A GPU: its work is done on a stream beside the host, its memory is its own.
+pub struct CudaDevice {
+    name: String,
+    device: laptime_cuda::Device,
+    clock: Arc<TurningClock>,
+    lane: Lane,
+    take: Mutex<(Option<Stamp>, Option<Stamp>)>,
+    card: Option<Card>,
+    reading: Mutex<Option<(Instant, DeviceState)>>,
+    kernels: OnceLock<Kernels>,
+    is_cold: AtomicBool,
+    /// Written to empty the cache.
+    flushed: Mutex<Option<Buffer<u8>>>,
+    /// What was in use when the peak was forgotten.
+    used_before: AtomicU64,
+}
+
+impl CudaDevice {
+    /// Opens the GPU of this number, or says why it is not there.
+    pub fn open(index: u32) -> Result<Self, NoDevice> {
+        Self::try_open(index).map_err(|error| no_device(index, &error))
+    }
+
+    fn try_open(index: u32) -> Result<Self, CudaError> {
+        let device = laptime_cuda::Device::open(index)?;
+        let events: Arc<dyn DeviceClock> = Arc::new(EventClock::new(Arc::clone(device.stream()))?);
+        let stream = Arc::clone(device.stream());
+        // A stream that fails tells so at the next call that can.
+        let wait = move || drop(stream.synchronise());
+        let clock = Arc::new(TurningClock::new(events, wait));
+        let name = format!("cuda:{index}");
+        let lane = Lane::device(&name, Arc::clone(&clock) as Arc<dyn DeviceClock>);
+        let card = Card::open(&device.facts().bus).ok();
+        Ok(Self {
+            name,
+            device,
+            clock,
+            lane,
+            take: Mutex::default(),
+            card,
+            reading: Mutex::default(),
+            kernels: OnceLock::new(),
+            is_cold: AtomicBool::new(false),
+            flushed: Mutex::default(),
+            used_before: AtomicU64::new(0),
+        })
+    }
+
+    /// The GPU itself.
+    pub fn cuda(&self) -> &laptime_cuda::Device {
+        &self.device
+    }
+
+    /// Our own kernels, compiled when they are first needed.
+    pub fn kernels(&self) -> anyhow::Result<&Kernels> {
+        if self.kernels.get().is_none() {
+            let loaded = Kernels::load(&self.device, &Cache::of_user()).map_err(told)?;
+            // Another thread may have been first; both are the same.
+            let _ = self.kernels.set(loaded);
+        }
+        self.kernels.get().ok_or_else(|| anyhow::anyhow!("the kernels are not loaded"))
+    }
+
+    fn flush_buffer(&self) -> anyhow::Result<Buffer<u8>> {
+        let bytes = self.device.facts().l2_bytes.saturating_mul(CACHE_TIMES);
+        self.device.allocate(usize::try_from(bytes)?).map_err(told)
+    }
+
+    fn state(&self) -> DeviceState {
+        let Some(card) = &self.card else { return DeviceState::default() };
+        let mut reading = locked(&self.reading);
+        match &*reading {
+            Some((read, state)) if read.elapsed() < READING_HOLDS => state.clone(),
+            _ => {
+                let state = state_of(&card.read());
+                *reading = Some((Instant::now(), state.clone()));
+                state
+            }
+        }
+    }
+}
+
+fn state_of(reading: &laptime_cuda::nvml::Reading) -> DeviceState {
+    DeviceState {
+        clock_mhz: reading.sm_mhz.map(f64::from),
+        power_watts: reading.power_mw.map(|milliwatts| f64::from(milliwatts) / 1000.0),
+        temperature_c: reading.celsius.map(f64::from),
+        throttled: reading.throttled().iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why a GPU is not there, with what to do.
+fn no_device(index: u32, error: &CudaError) -> NoDevice {
+    let hint = error.hint().unwrap_or_else(|| "`laptime doctor` says what there is".to_owned());
+    NoDevice { device: format!("cuda:{index}"), reason: error.to_string(), hint }
+}
+
+/// The GPUs that there are, or why there are none.
+pub fn found() -> Result<Vec<GpuFound>, NoDevice> {
+    let count = laptime_cuda::device_count().map_err(|why| no_device(0, &why.into()))?;
+    (0..count).map(|index| CudaDevice::open(index).map(|gpu| gpu.found())).collect()
+}
+
+impl CudaDevice {
+    fn found(&self) -> GpuFound {
+        let facts = self.device.facts();
+        let reading = self.card.as_ref().map(Card::read).unwrap_or_default();
+        let memory = self.device.free_memory().ok();
+        GpuFound {
+            device: self.name.clone(),
+            name: facts.name.clone(),
+            driver: self.card.as_ref().and_then(|card| card.facts().ok()).map(|facts| facts.driver),
+            cuda: Some(format!("{}.{}", facts.driver_cuda / 1000, facts.driver_cuda % 1000 / 10)),
+            memory_bytes: Some(facts.memory_bytes),
+            free_bytes: memory.map(|memory| memory.free),
+            clock_limit_mhz: reading.sm_limit_mhz.map(f64::from),
+            power_limit_watts: reading.power_limit_mw.map(|milliwatts| f64::from(milliwatts) / 1000.0),
+            state: state_of(&reading),
+            no_kernels: laptime_cuda::cupti::version().err().map(|error| error.to_string()),
+        }
+    }
+}
+
+/// An error of CUDA as the measuring loop understands it: a lack of memory is an outcome of its own.
+pub fn told(error: CudaError) -> anyhow::Error {
+    match error {
+        CudaError::OutOfMemory { wanted, free, .. } => {
+            let lack = OutOfMemory { needed_bytes: wanted, available_bytes: free };
+            anyhow::Error::new(lack).context(error)
+        }
+        other => other.into(),
+    }
+}
+
+/// The GPU behind a device, if it is one.
+pub fn gpu(device: &dyn Device) -> Option<&CudaDevice> {
+    device.as_any()?.downcast_ref()
+}
+
+impl Device for CudaDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn synchronise(&self) -> anyhow::Result<()> {
+        self.device.synchronise().map_err(told)
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(monotonic_nanos())
+    }
+
+    /// What the pool kept for later is given back, so that each case begins with the same memory.
+    fn reset_peak(&self) {
+        // A context that is lost is told by the case that follows.
+        let _ = self.device.give_back_memory();
+        let _ = self.device.reset_peak();
+        self.used_before.store(self.device.used_memory().unwrap_or(0), Relaxed);
+    }
+
+    fn peak_bytes(&self) -> Option<u64> {
+        let peak = self.device.peak_memory().ok()?.bytes();
+        Some(peak.saturating_sub(self.used_before.load(Relaxed)))
+    }
+
+    fn available_bytes(&self) -> Option<u64> {
+        Some(self.device.free_memory().ok()?.free)
+    }
+
+    fn timings(&self) -> &[Timing] {
+        &[Timing::Events, Timing::Host, Timing::Sync, Timing::Kernels]
+    }
+
+    fn set_timing(&self, timing: Timing) {
+        self.clock.set(timing);
+    }
+
+    fn lane(&self) -> Option<&Lane> {
+        Some(&self.lane)
+    }
+
+    fn begin_take(&self) -> anyhow::Result<()> {
+        if self.clock.timing() == Timing::Events {
+            *locked(&self.take) = (self.clock.mark(), None);
+        }
+        Ok(())
+    }
+
+    fn end_take(&self) -> anyhow::Result<()> {
+        if self.clock.timing() == Timing::Events {
+            locked(&self.take).1 = self.clock.mark();
+        }
+        Ok(())
+    }
+
+    fn last_take(&self) -> TakeState {
+        let device_ns = match std::mem::take(&mut *locked(&self.take)) {
+            (Some(begin), Some(end)) => nanos_between(&*self.clock, begin, end),
+            _ => None,
+        };
+        if self.clock.timing() == Timing::Events {
+            // Host and device were synchronised just now: what follows is told from here.
+            self.clock.anchor();
+        }
+        TakeState { device_ns, state: self.state() }
+    }
+
+    fn record_kernels(&self) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {
+        Ok(Some(Box::new(listen::Listening::begin()?)))
+    }
+
+    fn has_l2(&self) -> bool {
+        true
+    }
+
+    fn set_l2(&self, l2: Option<L2>) {
+        let is_cold = l2 == Some(L2::Cold);
+        self.is_cold.store(is_cold, Relaxed);
+        let mut flushed = locked(&self.flushed);
+        match (is_cold, &*flushed) {
+            // Before the case begins, so that it is none of its memory. What is refused here is asked for again.
+            (true, None) => *flushed = self.flush_buffer().ok(),
+            (true, Some(_)) => {}
+            (false, _) => *flushed = None,
+        }
+    }
+
+    fn chill(&self) -> anyhow::Result<()> {
+        if !self.is_cold.load(Relaxed) {
+            return Ok(());
+        }
+        let mut flushed = locked(&self.flushed);
+        if flushed.is_none() {
+            *flushed = Some(self.flush_buffer()?);
+        }
+        flushed.as_mut().map_or(Ok(()), |buffer| buffer.zero().map_err(told))
+    }
+
+    fn is_lost(&self) -> bool {
+        self.device.synchronise().is_err_and(|error| error.is_sticky())
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_cuda::{Unavailable, nvml::Reading};
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_told_with_what_to_do() {
+        let gone = no_device(1, &CudaError::Unavailable(Unavailable::NoSuchDevice { index: 1, count: 1 }));
+        assert_eq!(gone.to_string(), "device `cuda:1` is not there: there is no GPU 1: one is there, number 0");
+        assert_eq!(gone.hint, "take `--device cuda:0`");
+    }
+
+    #[test]
+    fn a_lack_of_memory_is_told_as_such() {
+        let error = told(CudaError::OutOfMemory { wanted: Some(7), free: Some(3), total: Some(9) });
+        let lack = error.chain().find_map(|cause| cause.downcast_ref::<OutOfMemory>());
+        assert_eq!(lack, Some(&OutOfMemory { needed_bytes: Some(7), available_bytes: Some(3) }));
+    }
+
+    #[test]
+    fn a_reading_of_the_card_is_told_in_the_units_of_results() {
+        let reading = Reading { sm_mhz: Some(1980), power_mw: Some(612_500), celsius: Some(54), ..Reading::default() };
+        let state = state_of(&reading);
+        assert_eq!((state.clock_mhz, state.power_watts, state.temperature_c), (Some(1980.0), Some(612.5), Some(54.0)));
+        assert!(state.throttled.is_empty());
+    }
+}

@@ -1,0 +1,80 @@
+//! The product of two square matrices on a GPU, by cuBLAS.
+
+use half::{bf16, f16};
+use laptime_bench::{Device, Prepared, Take, Traffic, Work};
+use laptime_cuda::{Blas, Buffer, Element, Sizes};
+use laptime_probe::stage;
+
+use super::{CudaDevice, told};
+use crate::{
+    crew::{Crew, all_threads},
+    matmul::random,
+    product::Multiplied,
+    reference::check_product,
+};
+
+/// What cuBLAS has for itself, in bytes.
+const WORKSPACE_BYTES: u64 = 32 << 20;
+
+/// Gets ready to multiply; a type that has no product here does not apply.
+pub fn prepare_matmul<'a>(size: usize, dtype: &str, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
+    match dtype {
+        "f32" => prepare::<f32>(size, gpu),
+        "bf16" => prepare::<bf16>(size, gpu),
+        "f16" => prepare::<f16>(size, gpu),
+        other => Ok(Prepared::DoesNotApply(format!("`matmul` on a GPU has no dtype `{other}`"))),
+    }
+}
+
+fn prepare<'a, T: Multiplied + Element>(size: usize, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
+    let Ok(side) = u32::try_from(size) else {
+        return Ok(Prepared::DoesNotApply(format!("cuBLAS takes no matrices of {size} rows")));
+    };
+    let matrix = (size as u64).saturating_pow(2).saturating_mul(size_of::<T>() as u64);
+    let needed = matrix.saturating_mul(3).saturating_add(WORKSPACE_BYTES);
+    Prepared::if_it_fits(needed, gpu, || Ok(Box::new(GpuMatmul::<T>::new(size, side, gpu)?)))
+}
+
+/// A product that is ready to be calculated.
+struct GpuMatmul<'a, T> {
+    gpu: &'a CudaDevice,
+    blas: Blas,
+    size: usize,
+    sizes: Sizes,
+    host: [Vec<T>; 2],
+    a: Buffer<T>,
+    b: Buffer<T>,
+    c: Buffer<T>,
+}
+
+impl<'a, T: Multiplied + Element> GpuMatmul<'a, T> {
+    fn new(size: usize, side: u32, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
+        let _stage = stage!("prepare_inputs", size = size);
+        let blas = Blas::new(gpu.cuda()).map_err(told)?;
+        let crew = Crew::new(all_threads())?;
+        let host = [random::<T>(&crew, size, 1)?, random::<T>(&crew, size, 2)?];
+        let [a, b] = [&host[0], &host[1]].map(|matrix| gpu.cuda().upload(matrix).map_err(told));
+        let c = gpu.cuda().allocate(size * size).map_err(told)?;
+        let sizes = Sizes { m: side, n: side, k: side, b_is_transposed: false };
+        Ok(Self { gpu, blas, size, sizes, host, a: a?, b: b?, c })
+    }
+}
+
+impl<T: Multiplied + Element> Take for GpuMatmul<'_, T> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.run()?;
+        let product = self.c.read().map_err(told)?;
+        check_product(self.size, &self.host[0], &self.host[1], &product)
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        let _stage = stage!("matmul", on = self.gpu.lane(), size = self.size);
+        self.blas.multiply([&self.a, &self.b], &mut self.c, self.sizes).map_err(told)
+    }
+
+    fn work(&self) -> Option<Work> {
+        let bytes = (self.size as u64).saturating_pow(2).saturating_mul(3 * size_of::<T>() as u64);
+        let dtype = T::NAME.to_owned();
+        Some(Work { flops: self.sizes.operations(), dtype, bytes, traffic: Traffic::Read })
+    }
+}

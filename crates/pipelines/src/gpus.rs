@@ -1,0 +1,43 @@
+//! The GPUs of this machine, as far as this build can see them.
+
+use laptime_bench::DeviceState;
+
+/// A GPU that was found, or why it cannot be used.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GpuFound {
+    /// The name by which it is asked for: `cuda:0`.
+    pub device: String,
+    /// Its model.
+    pub name: String,
+    /// The version of its driver.
+    pub driver: Option<String>,
+    /// The CUDA that the driver knows: 13.0.
+    pub cuda: Option<String>,
+    /// Its memory, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Memory of it that nobody uses, in bytes.
+    pub free_bytes: Option<u64>,
+    /// The highest clock of its processors, in MHz.
+    pub clock_limit_mhz: Option<f64>,
+    /// The power that it may draw, in watts.
+    pub power_limit_watts: Option<f64>,
+    /// How it is doing.
+    pub state: DeviceState,
+    /// Why its kernels cannot be told, if they cannot: `--timing kernels` needs CUPTI.
+    pub no_kernels: Option<String>,
+}
+
+/// The GPUs that can be used, or why there are none.
+#[cfg(not(feature = "cuda"))]
+pub fn gpus() -> Result<Vec<GpuFound>, laptime_bench::NoDevice> {
+    use laptime_bench::Devices;
+    let refused = crate::BuiltInDevices.open("cuda").err();
+    let refused = refused.and_then(|error| error.downcast::<laptime_bench::NoDevice>().ok());
+    refused.map_or(Ok(Vec::new()), Err)
+}
+
+/// The GPUs that can be used, or why there are none.
+#[cfg(feature = "cuda")]
+pub fn gpus() -> Result<Vec<GpuFound>, laptime_bench::NoDevice> {
+    crate::gpu::found()
+}

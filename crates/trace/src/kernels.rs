@@ -1,0 +1,188 @@
+//! What a device did of its own account: kernels, copies and the calls that led to them, as plain records.
+//!
+//! Whoever can listen to a device makes [`KernelRecords`]; [`Trace::with_kernels`](crate::Trace::with_kernels) puts
+//! them into the trace of the same time.
+
+mod insert;
+
+/// What a device did while it was listened to.
+///
+/// All times are nanoseconds of the host's monotonic clock, as [`laptime_probe::monotonic_nanos`] tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KernelRecords {
+    /// What ran on the device.
+    pub work: Vec<DeviceWork>,
+    /// What the host called.
+    pub calls: Vec<HostCall>,
+    /// Records that the listener could not keep.
+    pub lost: u64,
+    /// How far the device's times may be off against the host's, in nanoseconds.
+    pub uncertainty_ns: Option<u64>,
+    /// What the listener could not make sense of, in sentences for people.
+    pub warnings: Vec<String>,
+}
+
+/// A stretch of time, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Stretch {
+    /// When it began.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+}
+
+/// Something that ran on a stream of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceWork {
+    /// When.
+    pub time: Stretch,
+    /// The number of the device.
+    pub device: u32,
+    /// The number of the stream; none for what is of the whole device.
+    pub stream: Option<u32>,
+    /// What ties it to the call that led to it; 0 ties nothing.
+    pub correlation: u64,
+    /// What it was.
+    pub kind: WorkKind,
+}
+
+/// What ran on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkKind {
+    /// A kernel.
+    Kernel {
+        /// Its name, as people read it.
+        name: String,
+        /// Blocks in each direction.
+        grid: [u32; 3],
+        /// Threads of a block in each direction.
+        block: [u32; 3],
+        /// The graph that it belongs to.
+        graph: Option<u64>,
+    },
+    /// A graph as a whole, where its kernels are not told.
+    Graph {
+        /// Its number.
+        graph: u64,
+    },
+    /// A copy.
+    Copy {
+        /// Where the memory lies that is read.
+        from: crate::MemoryKind,
+        /// Where the memory lies that is written.
+        to: crate::MemoryKind,
+        /// How much.
+        bytes: u64,
+        /// The graph that it belongs to.
+        graph: Option<u64>,
+    },
+    /// Memory being set.
+    Memset {
+        /// How much.
+        bytes: u64,
+    },
+    /// A synchronisation, as the driver saw it: no work.
+    Sync {
+        /// What waited for what: `Stream Sync`, `Context Sync`, `Event Sync`, `Stream Wait Event`.
+        name: String,
+    },
+}
+
+impl WorkKind {
+    /// Whether a device is busy with it.
+    pub fn is_work(&self) -> bool {
+        !matches!(self, Self::Sync { .. })
+    }
+}
+
+/// A call of the runtime or the driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCall {
+    /// When.
+    pub time: Stretch,
+    /// The thread that called, by the system's number.
+    pub thread: i64,
+    /// The function: `cuLaunchKernel`.
+    pub name: String,
+    /// Whether it is one of the driver, not of the runtime.
+    pub is_driver: bool,
+    /// What ties it to what it led to; 0 ties nothing.
+    pub correlation: u64,
+}
+
+impl KernelRecords {
+    /// How long devices were busy between two moments: what overlaps counts once.
+    ///
+    /// Asks for many stretches at once, in the order of their beginnings; none of them may overlap another.
+    pub fn busy_ns(&self, stretches: &[Stretch]) -> Vec<u64> {
+        let mut work: Vec<Stretch> =
+            self.work.iter().filter(|work| work.kind.is_work()).map(|work| work.time).collect();
+        work.sort_unstable();
+        let mut busy = vec![0_u64; stretches.len()];
+        let mut first = 0;
+        let mut reached = 0;
+        for Stretch { start_ns, end_ns } in work {
+            let start_ns = start_ns.max(reached);
+            reached = reached.max(end_ns);
+            while stretches.get(first).is_some_and(|stretch| stretch.end_ns <= start_ns) {
+                first += 1;
+            }
+            for (stretch, busy) in stretches.iter().zip(&mut busy).skip(first) {
+                if stretch.start_ns >= end_ns {
+                    break;
+                }
+                *busy += end_ns.min(stretch.end_ns).saturating_sub(start_ns.max(stretch.start_ns));
+            }
+        }
+        busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stretch((start_ns, end_ns): (u64, u64)) -> Stretch {
+        Stretch { start_ns, end_ns }
+    }
+
+    fn records(work: &[(u64, u64)]) -> KernelRecords {
+        let memset = |&time: &(u64, u64)| DeviceWork {
+            time: stretch(time),
+            device: 0,
+            stream: Some(0),
+            correlation: 0,
+            kind: WorkKind::Memset { bytes: 1 },
+        };
+        KernelRecords { work: work.iter().map(memset).collect(), ..KernelRecords::default() }
+    }
+
+    #[test]
+    fn work_that_overlaps_counts_once_and_only_inside_the_stretch() {
+        let records = records(&[(0, 10), (5, 20), (30, 40), (95, 130)]);
+        let stretches = [(0, 25), (25, 35), (50, 60), (100, 200)].map(stretch);
+        assert_eq!(records.busy_ns(&stretches), [20, 5, 0, 30]);
+    }
+
+    #[test]
+    fn a_synchronisation_is_no_work() {
+        let mut records = records(&[(0, 10)]);
+        records.work[0].kind = WorkKind::Sync { name: "Stream Sync".to_owned() };
+        assert_eq!(records.busy_ns(&[stretch((0, 10))]), [0]);
+    }
+
+    proptest! {
+        #[test]
+        fn stretches_side_by_side_share_out_the_union(
+            work in prop::collection::vec((0_u64..200, 0_u64..60), 0..30),
+            cuts in prop::collection::btree_set(1_u64..300, 0..6),
+        ) {
+            let work: Vec<(u64, u64)> = work.into_iter().map(|(start, length)| (start, start + length)).collect();
+            let bounds: Vec<u64> = std::iter::once(0).chain(cuts).chain([300]).collect();
+            let stretches: Vec<Stretch> = bounds.windows(2).map(|pair| stretch((pair[0], pair[1]))).collect();
+            let union = (0..300).filter(|&at| work.iter().any(|&(start, end)| (start..end).contains(&at))).count();
+            prop_assert_eq!(records(&work).busy_ns(&stretches).iter().sum::<u64>(), union as u64);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Whether a device's cache holds anything of the take before.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// What the second-level cache of a device holds when a take begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum L2 {
+    /// Nothing of use: a buffer larger than it was written before the take.
+    Cold,
+    /// Whatever the take before left there.
+    Warm,
+}
+
+impl L2 {
+    /// The word by which users give it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Warm => "warm",
+        }
+    }
+}
+
+impl fmt::Display for L2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Why a word says nothing of a cache.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{word}` says nothing of a cache: it is `cold` or `warm`")]
+pub struct NoL2 {
+    word: String,
+}
+
+impl FromStr for L2 {
+    type Err = NoL2;
+
+    fn from_str(word: &str) -> Result<Self, NoL2> {
+        let known = [Self::Cold, Self::Warm].into_iter().find(|l2| l2.word() == word);
+        known.ok_or_else(|| NoL2 { word: word.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_are_read_by_their_words_and_kept_by_them() {
+        for l2 in [L2::Cold, L2::Warm] {
+            assert_eq!(l2.word().parse(), Ok(l2));
+            assert_eq!(serde_json::to_string(&l2).unwrap(), format!("\"{l2}\""));
+        }
+        let told = "hot".parse::<L2>().unwrap_err().to_string();
+        assert_eq!(told, "`hot` says nothing of a cache: it is `cold` or `warm`");
+    }
+}

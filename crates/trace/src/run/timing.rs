@@ -1,0 +1,73 @@
+//! How time is taken on a device.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// How takes and stages are timed on a device that works beside the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Timing {
+    /// By the host's clock alone.
+    #[default]
+    Host,
+    /// By marks on the device's stream, read later: nothing waits for them.
+    Events,
+    /// By the host's clock, waiting for the device at both ends of every stage.
+    Sync,
+    /// By the device's own record of every kernel and copy.
+    Kernels,
+}
+
+impl Timing {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Host, Self::Events, Self::Sync, Self::Kernels];
+
+    /// The word by which users give it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Events => "events",
+            Self::Sync => "sync",
+            Self::Kernels => "kernels",
+        }
+    }
+}
+
+impl fmt::Display for Timing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Why a word is no timing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{word}` is no timing: it is one of `host`, `events`, `sync`, `kernels`")]
+pub struct NoTiming {
+    word: String,
+}
+
+impl FromStr for Timing {
+    type Err = NoTiming;
+
+    fn from_str(word: &str) -> Result<Self, NoTiming> {
+        let known = Self::ALL.into_iter().find(|timing| timing.word() == word);
+        known.ok_or_else(|| NoTiming { word: word.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_timing_is_read_by_its_word_and_kept_by_it() {
+        for timing in Timing::ALL {
+            assert_eq!(timing.word().parse(), Ok(timing));
+            assert_eq!(serde_json::to_string(&timing).unwrap(), format!("\"{timing}\""));
+        }
+        let told = "nvtx".parse::<Timing>().unwrap_err().to_string();
+        assert_eq!(told, "`nvtx` is no timing: it is one of `host`, `events`, `sync`, `kernels`");
+    }
+}

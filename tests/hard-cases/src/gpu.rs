@@ -1,0 +1,68 @@
+//! A workload on a GPU that loses its context or asks for more memory than there is.
+
+use laptime::bench::{AxisSpec, Better, Case, Cost, Device, MetricSpec, Nanos, Prepared, Take, Takes, Workload};
+use laptime_pipelines::gpu::{CudaDevice, gpu, told};
+
+/// Ends as it is told, on a GPU.
+pub struct HardGpu;
+
+impl Workload for HardGpu {
+    fn name(&self) -> &'static str {
+        "hard-gpu"
+    }
+
+    fn about(&self) -> &'static str {
+        "loses the context of its GPU, or asks for more memory than it has"
+    }
+
+    fn axes(&self) -> Vec<AxisSpec> {
+        let number = Takes::Int { least: 0, most: i64::MAX };
+        let ends = Takes::OneOf(&["well", "illegal_access", "too_much_memory"]);
+        let axis =
+            |name, about, takes, default| AxisSpec { name, about, takes, default: vec![default], cost: Cost::Low };
+        vec![axis("number", "tells cases apart", number, 0.into()), axis("end", "how a take ends", ends, "well".into())]
+    }
+
+    fn metrics(&self) -> Vec<MetricSpec> {
+        let about = "memory of the GPU that nobody uses after the take";
+        vec![MetricSpec { name: "free_mib", about, better: Better::Higher }]
+    }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        let Some(gpu) = gpu(device) else { return Ok(Prepared::DoesNotApply("it needs a GPU".to_owned())) };
+        Ok(Prepared::Ready(Box::new(HardGpuTake { gpu, end: case.text("end")?.to_owned() })))
+    }
+}
+
+struct HardGpuTake<'a> {
+    gpu: &'a CudaDevice,
+    end: String,
+}
+
+impl Take for HardGpuTake<'_> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    #[allow(unsafe_code, reason = "to lose the context is the point")]
+    fn run(&mut self) -> anyhow::Result<()> {
+        let cuda = self.gpu.cuda();
+        match self.end.as_str() {
+            // SAFETY: whatever is on the device is given up with the context, and the process with it.
+            "illegal_access" => unsafe { self.gpu.kernels()?.lose_context(cuda.stream()) }.map_err(told),
+            "too_much_memory" => {
+                // Half of what is free fits once, and not three times.
+                let half = usize::try_from(cuda.free_memory().map_err(told)?.free / 2)?;
+                let held = (0..3).map(|_| cuda.allocate::<u8>(half)).collect::<Result<Vec<_>, _>>();
+                held.map(drop).map_err(told)
+            }
+            _ => cuda.allocate::<u8>(1 << 20).map(drop).map_err(told),
+        }
+    }
+
+    fn readings(&mut self, _: Nanos) -> Vec<Option<f64>> {
+        // What was freed and kept for later is no loss.
+        let free = self.gpu.cuda().give_back_memory().and_then(|()| self.gpu.cuda().free_memory());
+        vec![free.ok().map(|memory| memory.free as f64 / f64::from(1 << 20))]
+    }
+}
