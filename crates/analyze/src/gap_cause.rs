@@ -264,13 +264,15 @@ impl<'a> Judge<'a> {
     }
 
     /// The wait, or the copy that held the host, in which the launching thread was when a gap began: it let the queue
-    /// drain. None if the next work was on its way by then.
+    /// drain. None if the next work was on its way by then, or was launched in the wait.
     pub(crate) fn drained_by(&self, gap: &Gap) -> Option<SpanId> {
         let launch = gap.next.launch.filter(|launch| self.is_late(*launch, gap.from))?;
         let track = self.trace.span_track(launch);
         let (first, last) = (gap.from.saturating_sub(self.slack), gap.from.saturating_add(self.slack));
-        let mut moments = [gap.from, first, last].into_iter();
-        moments.find_map(|moment| Some(self.held_in(self.host.doing(track, moment)?)?.0))
+        let held = |moment| Some(self.held_in(self.host.doing(track, moment)?)?.0);
+        // A call that waits for the work that it launched itself came in time.
+        let is_over = |wait: &SpanId| self.trace.span_end(*wait) <= self.trace.span_start(launch);
+        [gap.from, first, last].into_iter().filter_map(held).find(is_over)
     }
 
     /// Whether a part of a gap that a copy is the cause of is that of pageable memory.

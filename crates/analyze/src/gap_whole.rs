@@ -22,6 +22,9 @@ const LEAST_LAPS: usize = 3;
 /// Gaps that begin inside waits are told if they are this share of the idle time.
 const DRAINED: f64 = 0.1;
 
+/// And this share of the window.
+const LEAST_DRAINED: f64 = 0.01;
+
 /// The lap with most idle time by time, if there are enough laps that one can stand out.
 pub(crate) fn idlest(gaps: &[Gap], unit: &LapUnit, window: u64) -> Option<LapIdle> {
     let mut idle = vec![0_u64; unit.laps.len()];
@@ -89,8 +92,8 @@ fn main_cause(parts: &[Gap]) -> Cause {
     Cause::ALL.into_iter().rev().max_by_key(|cause| time(*cause)).unwrap_or(Cause::NoLaunch)
 }
 
-/// Waits that let the queue drain: gaps that begin inside one, if they are much of the idle time.
-pub(crate) fn drained(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap]) -> Option<Finding> {
+/// Waits that let the queue drain: gaps that begin inside one, if they are much of the idle time and of the window.
+pub(crate) fn drained(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap], window: u64) -> Option<Finding> {
     let (mut all, mut count, mut time) = (0_u64, 0_u64, 0_u64);
     let mut waits: HashMap<NameId, u64> = HashMap::new();
     for parts in whole_gaps(gaps) {
@@ -101,12 +104,11 @@ pub(crate) fn drained(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap]) -> Option<
         }
     }
     let (name, _) = waits.into_iter().max_by_key(|&(name, time)| (time, std::cmp::Reverse(name)))?;
-    let share = time as f64 / length(gaps).max(1) as f64;
-    let begin = if all == 1 { "gap begins" } else { "gaps begin" };
-    (share >= DRAINED).then(|| Finding {
+    let [share, of_window] = [length(gaps), window].map(|whole| time as f64 / whole.max(1) as f64);
+    (share >= DRAINED && of_window >= LEAST_DRAINED).then(|| Finding {
         rule: "drained_by_waits",
         evidence: format!(
-            "{count} of {all} {begin} inside a wait, most of them in `{}`: {} of the idle time",
+            "Gaps that begin inside a wait, most of that time after `{}`: {count} of {all}, {} of the idle time",
             trace.name(name),
             per_cent(share)
         ),

@@ -205,7 +205,7 @@ fn device_answer(
         idlest: unit.and_then(|unit| idlest(&gaps, unit, window)),
         longest: longest(trace, &judge, &gaps, unit, most),
         count: whole_gaps(&gaps).count() as u64,
-        findings: drained(trace, &judge, &gaps).into_iter().collect(),
+        findings: drained(trace, &judge, &gaps, window).into_iter().collect(),
     }
 }
 

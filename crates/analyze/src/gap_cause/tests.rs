@@ -133,6 +133,8 @@ fn the_wait_in_which_a_gap_began_is_known_with_the_uncertainty_of_the_clocks() {
     assert_eq!(drained((104, 150), (190, 195)), None);
     // The next work was queued before the wait.
     assert_eq!(drained((20, 105), (15, 18)), None);
+    // It was launched in the wait.
+    assert_eq!(drained((20, 199), (190, 195)), None);
 }
 
 #[test]

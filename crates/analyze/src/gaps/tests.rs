@@ -209,7 +209,8 @@ fn gaps_that_begin_inside_a_wait_are_a_finding_and_the_host_is_late_after_it() {
     let gap = &answer.longest[0];
     assert_eq!((gap.length, gap.cause), (Nanos(10_010_000), Cause::Host));
     assert_eq!(gap.host.as_deref(), Some("aten::tokenize_slow"));
-    let told = "2 of 2 gaps begin inside a wait, most of them in `cudaDeviceSynchronize`: 100.0 % of the idle time";
+    let told = "Gaps that begin inside a wait, most of that time after `cudaDeviceSynchronize`: 2 of 2, 100.0 % of the \
+                idle time";
     assert_eq!(answer.findings.iter().map(|finding| finding.evidence.as_str()).collect::<Vec<_>>(), [told]);
 }
 
@@ -224,6 +225,15 @@ fn waits_are_a_finding_from_a_tenth_of_the_idle_time_on() {
         made.answer(0).findings.len()
     };
     assert_eq!([found(90_000), found(89_999)], [1, 0]);
+    // And from a hundredth of the window on.
+    let found = |end: u64| {
+        let mut made = Made::new();
+        made.kernel(0, 10_000, 100_000);
+        made.host(20_000, 101_000, "read_token", SYNC);
+        made.kernel(105_000, 110_000, end);
+        made.answer(0).findings.len()
+    };
+    assert_eq!([found(1_010_000), found(1_010_001)], [1, 0]);
 }
 
 #[test]
