@@ -21,12 +21,12 @@ const MOST_EARLIER: usize = 64;
 /// Spans around one that are looked at for a wait: a file may nest without end.
 const MOST_OUTWARDS: usize = 256;
 
-/// A stretch in which a device did nothing at all.
+/// A stretch in which a device did nothing at all, for one cause: a whole gap, or a part of one that has several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// When the last work ended.
+    /// When the last work ended, or the part before this one.
     pub from: u64,
-    /// When the next work began.
+    /// When the next work began, or the next part.
     pub to: u64,
     /// Why.
     pub cause: Cause,
@@ -48,7 +48,7 @@ impl Gap {
 pub enum Cause {
     /// The host launched the next work too late.
     Host,
-    /// The host waited for the device and let it run dry.
+    /// The host was in a wait while the device had nothing to do.
     Sync,
     /// The host was held by a copy, or the next work waited for one.
     Copy,
@@ -56,6 +56,8 @@ pub enum Cause {
     Stream,
     /// The device's own time between two pieces of queued work.
     Turnaround,
+    /// The next work was told to wait for something that the trace does not show.
+    ToldToWait,
     /// The next work was queued and did not begin, and the trace does not say why.
     HeldBack,
     /// The trace does not say when the next work was launched.
@@ -64,8 +66,16 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order they are shown.
-    pub const ALL: [Self; 7] =
-        [Self::Host, Self::Sync, Self::Copy, Self::Stream, Self::Turnaround, Self::HeldBack, Self::NoLaunch];
+    pub const ALL: [Self; 8] = [
+        Self::Host,
+        Self::Sync,
+        Self::Copy,
+        Self::Stream,
+        Self::Turnaround,
+        Self::ToldToWait,
+        Self::HeldBack,
+        Self::NoLaunch,
+    ];
 
     /// The cause in a word, for machines.
     pub const fn key(self) -> &'static str {
@@ -75,6 +85,7 @@ impl Cause {
             Self::Copy => "copy",
             Self::Stream => "stream",
             Self::Turnaround => "turnaround",
+            Self::ToldToWait => "unexplained_wait",
             Self::HeldBack => "unexplained_queued",
             Self::NoLaunch => "unexplained_launch",
         }
@@ -88,13 +99,14 @@ impl Cause {
             Self::Copy => "held by a copy",
             Self::Stream => "waited for a stream",
             Self::Turnaround => "turnaround",
+            Self::ToldToWait => "unexplained: told to wait",
             Self::HeldBack => "unexplained: queued",
             Self::NoLaunch => "unexplained: no launch",
         }
     }
 }
 
-/// The gaps of a device in order: exactly what its work leaves free of its window.
+/// The gaps of a device in order, each in parts of one cause: exactly what its work leaves free of its window.
 pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Vec<Gap> {
     judged_gaps(trace, devices, device).0
 }
@@ -102,15 +114,17 @@ pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork)
 /// The gaps of a device, and the judge, who can say what the host did meanwhile.
 pub(crate) fn judged_gaps<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork) -> (Vec<Gap>, Judge<'a>) {
     let open = open_gaps(device);
-    let judge = Judge::of(trace, devices, &open);
-    let gap = |open: OpenGap| Gap {
-        from: open.from,
-        to: open.to,
-        cause: judge.cause(&open),
-        before: open.before,
-        next: open.next,
+    let judge = Judge::of(trace, devices, device, &open);
+    let parts = |open: &OpenGap| {
+        let (before, next) = (open.before, open.next);
+        judge.causes(open).into_iter().map(move |(from, to, cause)| Gap { from, to, cause, before, next })
     };
-    (open.into_iter().map(gap).collect(), judge)
+    (open.iter().flat_map(parts).collect(), judge)
+}
+
+/// The parts of each gap together: those that the same work ended.
+pub(crate) fn whole_gaps(gaps: &[Gap]) -> impl Iterator<Item = &[Gap]> {
+    gaps.chunk_by(|one, next| one.next.id == next.next.id)
 }
 
 /// A gap whose cause is not known yet.
@@ -126,10 +140,6 @@ struct OpenGap {
 impl OpenGap {
     fn length(&self) -> u64 {
         self.to - self.from
-    }
-
-    fn is_most(&self, part: u64) -> bool {
-        part.saturating_mul(2) >= self.length()
     }
 }
 
@@ -163,18 +173,23 @@ pub(crate) enum Doing {
     Launched,
 }
 
+/// A part of a gap: from, to, why.
+type Caused = (u64, u64, Cause);
+
 /// Decides causes: the host's spans, prepared to be asked by time.
 pub(crate) struct Judge<'a> {
     trace: &'a Trace,
     activities: &'a [Activity],
     host: Host<'a>,
-    /// Calls that launched a copy and returned no sooner than the copy allowed.
-    holding: HashSet<SpanId>,
+    /// Calls that launched a copy and returned no sooner than the copy allowed, and whether its memory is pageable.
+    holding: HashMap<SpanId, bool>,
+    /// When work of other devices ended, in order.
+    ends_elsewhere: Vec<u64>,
     slack: u64,
 }
 
 impl<'a> Judge<'a> {
-    fn of(trace: &'a Trace, devices: &'a Devices, gaps: &[OpenGap]) -> Self {
+    fn of(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, gaps: &[OpenGap]) -> Self {
         let launching: HashSet<TrackId> =
             gaps.iter().filter_map(|gap| gap.next.launch).map(|launch| trace.span_track(launch)).collect();
         Self {
@@ -182,23 +197,40 @@ impl<'a> Judge<'a> {
             activities: &devices.activities,
             host: Host::of(trace, launching),
             holding: holding(trace, devices),
+            ends_elsewhere: ends_elsewhere(devices, device),
             slack: uncertainty(trace),
         }
     }
 
-    fn cause(&self, gap: &OpenGap) -> Cause {
-        let Some(launch) = gap.next.launch else { return Cause::NoLaunch };
+    /// Divides a gap into parts of one cause each.
+    ///
+    /// What lies before the launch is the host's, by what the launching thread was in; what follows is the launch on its
+    /// way, or whatever held the work back.
+    fn causes(&self, gap: &OpenGap) -> Vec<Caused> {
+        let whole = |cause| vec![(gap.from, gap.to, cause)];
+        let Some(launch) = gap.next.launch else { return whole(Cause::NoLaunch) };
         if gap.is_inside_launch && gap.length() <= TURNAROUND {
-            return Cause::Turnaround;
+            return whole(Cause::Turnaround);
         }
-        let queued = self.queued(launch);
-        let is_late = queued > gap.from.saturating_add(self.slack);
-        let held = gap.to.saturating_sub(queued);
-        if is_late && held <= (gap.length() / 2).max(LAUNCH) {
-            self.cause_of_lateness(gap, launch, queued)
-        } else {
-            self.cause_of_holding(gap, launch)
+        if !self.is_late(launch, gap.from) {
+            let is_long = gap.length() > TURNAROUND;
+            return whole(if is_long { self.cause_of_long_hold(gap, launch) } else { cause_of_short_hold(gap) });
         }
+        let queued = self.queued(launch).min(gap.to);
+        let mut causes = self.causes_of_lateness(launch, gap.from, queued);
+        let cause = match gap.to - queued {
+            0 => return causes,
+            1..=LAUNCH if self.holding.contains_key(&launch) => Cause::Copy,
+            1..=LAUNCH => Cause::Host,
+            _ => self.cause_of_long_hold(gap, launch),
+        };
+        add_cause(&mut causes, (queued, gap.to, cause));
+        causes
+    }
+
+    /// Whether work was not yet on its way at a moment.
+    fn is_late(&self, launch: SpanId, moment: u64) -> bool {
+        self.queued(launch) > moment.saturating_add(self.slack)
     }
 
     /// What the launching thread did in a gap: each part with its span, and how long. What follows the launch is the
@@ -221,68 +253,68 @@ impl<'a> Judge<'a> {
         if is_call { self.trace.span_end(launch).0 } else { self.trace.span_start(launch).0 }
     }
 
-    /// Why the host launched too late.
-    ///
-    /// A wait is to blame for no more than its own length: without it the launch would have come that much earlier.
-    fn cause_of_lateness(&self, gap: &OpenGap, launch: SpanId, queued: u64) -> Cause {
+    /// Why the host launched too late: each part by the wait or the copy that the launching thread was in.
+    fn causes_of_lateness(&self, launch: SpanId, from: u64, queued: u64) -> Vec<Caused> {
+        let mut causes = Vec::new();
+        for (span, from, to) in self.host.doing_within(self.trace.span_track(launch), from, queued) {
+            let held = span.and_then(|span| self.held_in(span));
+            add_cause(&mut causes, (from, to, held.map_or(Cause::Host, |(_, cause)| cause)));
+        }
+        causes
+    }
+
+    /// The wait, or the copy that held the host, in which the launching thread was when a gap began: it let the queue
+    /// drain. None if the next work was on its way by then, or was launched in the wait.
+    pub(crate) fn drained_by(&self, gap: &Gap) -> Option<SpanId> {
+        let launch = gap.next.launch.filter(|launch| self.is_late(*launch, gap.from))?;
         let track = self.trace.span_track(launch);
         let (first, last) = (gap.from.saturating_sub(self.slack), gap.from.saturating_add(self.slack));
-        let moments = [Some(gap.from), (first < gap.from).then_some(first), (gap.from < last).then_some(last)];
-        let mut holds = moments.into_iter().flatten().filter_map(|moment| self.held_at(track, moment));
-        if let Some((cause, _)) = holds.find(|(_, length)| gap.is_most(*length)) {
-            return cause;
-        }
-        let mut times: HashMap<Cause, u64> = HashMap::new();
-        for (span, from, to) in self.host.doing_within(track, gap.from, queued.min(gap.to)) {
-            if let Some((cause, _)) = span.and_then(|span| self.held_in(span)) {
-                *times.entry(cause).or_default() += to - from;
-            }
-        }
-        let most = [Cause::Sync, Cause::Copy]
-            .into_iter()
-            .find(|cause| times.get(cause).is_some_and(|&time| gap.is_most(time)));
-        most.unwrap_or(Cause::Host)
+        let held = |moment| Some(self.held_in(self.host.doing(track, moment)?)?.0);
+        // A call that waits for the work that it launched itself came in time.
+        let is_over = |wait: &SpanId| self.trace.span_end(*wait) <= self.trace.span_start(launch);
+        [gap.from, first, last].into_iter().filter_map(held).find(is_over)
     }
 
-    fn held_at(&self, track: TrackId, moment: u64) -> Option<(Cause, u64)> {
-        self.held_in(self.host.doing(track, moment)?)
+    /// Whether a part of a gap that a copy is the cause of is that of pageable memory.
+    pub(crate) fn is_pageable(&self, gap: &Gap) -> bool {
+        let doing = gap.next.launch.and_then(|launch| self.host.doing(self.trace.span_track(launch), gap.from));
+        let is_late = gap.next.launch.is_some_and(|launch| self.is_late(launch, gap.from));
+        match doing.and_then(|span| self.held_in(span)).filter(|_| is_late) {
+            Some((call, _)) => self.holding.get(&call) == Some(&true),
+            None => gap.before.is_some_and(|before| is_pageable(self.trace, &before)),
+        }
     }
 
-    /// The outermost wait or copy that a span lies in, with its length.
-    fn held_in(&self, inner: SpanId) -> Option<(Cause, u64)> {
+    /// The outermost wait or copy that a span lies in, and what it is the cause of.
+    fn held_in(&self, inner: SpanId) -> Option<(SpanId, Cause)> {
         let holds = self.host.outwards(inner).take(MOST_OUTWARDS).filter_map(|id| {
             let is_copy = || self.trace.span(id).name.contains("Memcpy");
-            let cause = match self.activities[id.index()] {
-                Activity::Wait => {
-                    if is_copy() {
-                        Cause::Copy
-                    } else {
-                        Cause::Sync
-                    }
-                }
-                Activity::Launch if self.holding.contains(&id) => Cause::Copy,
-                _ => return None,
-            };
-            Some((cause, self.trace.span_end(id).0 - self.trace.span_start(id).0))
+            match self.activities[id.index()] {
+                Activity::Wait if is_copy() => Some((id, Cause::Copy)),
+                Activity::Wait => Some((id, Cause::Sync)),
+                Activity::Launch if self.holding.contains_key(&id) => Some((id, Cause::Copy)),
+                _ => None,
+            }
         });
         holds.last()
     }
 
-    /// Why work that was queued did not begin.
-    fn cause_of_holding(&self, gap: &OpenGap, launch: SpanId) -> Cause {
-        let other = gap.before.filter(|before| before.stream != gap.next.stream && !gap.is_inside_launch);
-        match other {
-            _ if gap.length() > TURNAROUND => {
-                if !gap.is_inside_launch && self.is_told_to_wait(launch) {
-                    Cause::Stream
-                } else {
-                    Cause::HeldBack
-                }
-            }
-            Some(before) if before.kind == WorkKind::Copy => Cause::Copy,
-            Some(_) => Cause::Stream,
-            None => Cause::Turnaround,
+    /// Why work that was queued did not begin for long.
+    fn cause_of_long_hold(&self, gap: &OpenGap, launch: SpanId) -> Cause {
+        if gap.is_inside_launch || !self.is_told_to_wait(launch) {
+            Cause::HeldBack
+        } else if self.is_end_elsewhere(gap.to) {
+            Cause::Stream
+        } else {
+            Cause::ToldToWait
         }
+    }
+
+    /// Whether work of another device ended just before a moment. Other streams of the same device do nothing in a gap.
+    fn is_end_elsewhere(&self, moment: u64) -> bool {
+        let first = moment.saturating_sub(TURNAROUND.saturating_add(self.slack));
+        let at = self.ends_elsewhere.partition_point(|end| *end < first);
+        self.ends_elsewhere.get(at).is_some_and(|end| *end <= moment.saturating_add(self.slack))
     }
 
     /// Whether the host made a stream wait for another one since it launched anything else.
@@ -295,15 +327,42 @@ impl<'a> Judge<'a> {
     }
 }
 
+/// Adds a part, to the last one if the cause is the same.
+fn add_cause(causes: &mut Vec<Caused>, (from, to, cause): Caused) {
+    match causes.last_mut() {
+        Some(last) if last.2 == cause => last.1 = to,
+        _ => causes.push((from, to, cause)),
+    }
+}
+
+/// Why work that was queued began only a little later.
+fn cause_of_short_hold(gap: &OpenGap) -> Cause {
+    match gap.before.filter(|before| before.stream != gap.next.stream && !gap.is_inside_launch) {
+        Some(before) if before.kind == WorkKind::Copy => Cause::Copy,
+        Some(_) => Cause::Stream,
+        None => Cause::Turnaround,
+    }
+}
+
+/// When work of other devices ended, in order.
+fn ends_elsewhere(devices: &Devices, device: &DeviceWork) -> Vec<u64> {
+    let others = devices.devices.iter().filter(|other| (other.number, &other.name) != (device.number, &device.name));
+    let mut ends: Vec<u64> = others.flat_map(|other| &other.work).map(|work| work.end).collect();
+    ends.sort_unstable();
+    ends
+}
+
+/// Whether a piece of work is a copy from or to pageable memory of the host.
+pub(crate) fn is_pageable(trace: &Trace, work: &Work) -> bool {
+    work.kind == WorkKind::Copy && trace.span(work.id).copy_path().is_some_and(|path| path.is_pageable())
+}
+
 /// Calls that launched a copy and were held by it: of pageable memory, or they lasted until the copy was done.
-fn holding(trace: &Trace, devices: &Devices) -> HashSet<SpanId> {
+fn holding(trace: &Trace, devices: &Devices) -> HashMap<SpanId, bool> {
     let copies = devices.devices.iter().flat_map(|device| &device.work).filter(|work| work.kind == WorkKind::Copy);
-    let launched = copies.filter_map(|work| Some((work, work.launch?)));
-    let holds = launched.filter(|(work, launch)| {
-        let is_pageable = trace.span(work.id).copy_path().is_some_and(|path| path.is_pageable());
-        is_pageable || trace.span_end(*launch).0 >= work.end
-    });
-    holds.map(|(_, launch)| launch).collect()
+    let launched = copies.filter_map(|work| Some((work, work.launch?, is_pageable(trace, work))));
+    let holds = launched.filter(|(work, launch, is_pageable)| *is_pageable || trace.span_end(*launch).0 >= work.end);
+    holds.map(|(_, launch, is_pageable)| (launch, is_pageable)).collect()
 }
 
 #[cfg(test)]

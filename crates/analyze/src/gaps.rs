@@ -6,21 +6,17 @@ use laptime_stats::Sorted;
 use laptime_trace::{NameId, Nanos, Trace};
 
 use crate::{
-    devices::{DeviceWork, Devices, WorkKind, devices},
+    devices::{DeviceWork, Devices, Work, WorkKind, devices},
+    finding::Finding,
     fleet::{Figure, Unit},
-    gap_cause::{Cause, Doing, Gap, Judge, judged_gaps},
-    gap_verdict::{Verdict, verdict},
+    gap_cause::{Cause, Doing, Gap, Judge, is_pageable, judged_gaps, whole_gaps},
+    gap_verdict::{Basis, Verdict, verdict},
+    gap_whole::{drained, idlest, longest},
     intervals::Stretches,
     lap_unit::{LapSource, LapUnit, NoLaps, lap_unit},
     launch_figures::{LaunchFigures, launch_figures},
     overview::{Overview, overview_with},
 };
-
-/// A lap with more idle time than the median lap is told if the difference is this share of the window.
-const OUTSTANDING: f64 = 0.01;
-
-/// From this many laps on one can stand out.
-const LEAST_LAPS: usize = 3;
 
 /// When devices did nothing, and why.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,8 +48,10 @@ pub struct DeviceGaps {
     pub idlest: Option<LapIdle>,
     /// The longest gaps, the longest first, as many as were asked for.
     pub longest: Vec<LongGap>,
-    /// All gaps, counted.
+    /// All gaps, counted; one that has parts of several causes is one.
     pub count: u64,
+    /// What stands out.
+    pub findings: Vec<Finding>,
     /// What it comes to.
     pub verdict: Verdict,
 }
@@ -61,8 +59,10 @@ pub struct DeviceGaps {
 /// What a part of a window is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PartKind {
-    /// Kernels ran, communication included.
+    /// Kernels computed.
     Kernels,
+    /// Kernels that exchange data with other devices ran, and none that computes.
+    Communication,
     /// Copies or memsets ran, and no kernel.
     Copies,
     /// Nothing ran.
@@ -74,6 +74,7 @@ impl PartKind {
     pub const fn key(self) -> &'static str {
         match self {
             Self::Kernels => "kernels",
+            Self::Communication => "communication",
             Self::Copies => "copies",
             Self::Gap(cause) => cause.key(),
         }
@@ -83,6 +84,7 @@ impl PartKind {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Kernels => "kernels",
+            Self::Communication => "communication alone",
             Self::Copies => "copies alone",
             Self::Gap(cause) => cause.words(),
         }
@@ -139,15 +141,15 @@ pub struct LongGap {
     pub start: Nanos,
     /// How long it was.
     pub length: Nanos,
-    /// Why.
+    /// Why; of several causes the one with most of its time.
     pub cause: Cause,
     /// What ended before it.
     pub before: Option<String>,
     /// What began after it.
     pub after: String,
-    /// What the launching thread did for most of it; none if the launch is not known or no span was open.
+    /// What the launching thread did for most of that; none if the launch is not known or no span was open.
     pub host: Option<String>,
-    /// The lap of the work after it.
+    /// The lap that most of it lies in, by time.
     pub lap: Option<String>,
 }
 
@@ -191,26 +193,30 @@ fn device_answer(
     let window = device.window().map_or(0, |(first, last)| last - first);
     let parts = parts(device, &gaps, window);
     let host = host_times(trace, &judge, &gaps);
+    let basis = basis(trace, device, &judge, &gaps, &parts);
     DeviceGaps {
         name: device.name.clone(),
         is_stages: device.is_stages,
         window: Nanos(window),
-        verdict: verdict(&parts, &host),
+        verdict: verdict(&parts, &host, basis),
         parts,
         host,
         launches: launch_figures(trace, device, unit),
-        idlest: unit.and_then(|unit| idlest(trace, &gaps, unit, window)),
+        idlest: unit.and_then(|unit| idlest(&gaps, unit, window)),
         longest: longest(trace, &judge, &gaps, unit, most),
-        count: gaps.len() as u64,
+        count: whole_gaps(&gaps).count() as u64,
+        findings: drained(trace, &judge, &gaps, window).into_iter().collect(),
     }
 }
 
 fn parts(device: &DeviceWork, gaps: &[Gap], window: u64) -> Vec<Part> {
-    let kernels = device.stretches(|work| work.kind != WorkKind::Copy);
-    let copies = device.busy_with(WorkKind::Copy).minus(&kernels);
+    let kernels = device.busy_with(WorkKind::Compute);
+    let communication = device.busy_with(WorkKind::Communication).minus(&kernels);
+    let copies = alone(device, |_| true);
     let lengths = |stretches: &Stretches| stretches.parts().iter().map(|(from, to)| to - from).collect();
     let mut parts = vec![
         Part::of(PartKind::Kernels, lengths(&kernels), window),
+        Part::of(PartKind::Communication, lengths(&communication), window),
         Part::of(PartKind::Copies, lengths(&copies), window),
     ];
     for cause in Cause::ALL {
@@ -219,6 +225,26 @@ fn parts(device: &DeviceWork, gaps: &[Gap], window: u64) -> Vec<Part> {
     }
     parts.retain(|part| part.count > 0 || part.kind == PartKind::Kernels);
     parts
+}
+
+/// Copies that are wanted, while no kernel ran.
+fn alone(device: &DeviceWork, is_wanted: impl Fn(&Work) -> bool) -> Stretches {
+    let copies = device.stretches(|work| work.kind == WorkKind::Copy && is_wanted(work));
+    copies.minus(&device.stretches(|work| work.kind != WorkKind::Copy))
+}
+
+/// What there is to judge.
+fn basis(trace: &Trace, device: &DeviceWork, judge: &Judge<'_>, gaps: &[Gap], parts: &[Part]) -> Basis {
+    let wall = trace.bounds().map_or(0, |(first, last)| last.saturating_sub(first).0);
+    let window = device.window().map_or(0, |(first, last)| last - first);
+    let held = gaps.iter().filter(|gap| gap.cause == Cause::Copy && judge.is_pageable(gap)).map(Gap::length);
+    let is_copies = |part: &&Part| matches!(part.kind, PartKind::Copies | PartKind::Gap(Cause::Copy));
+    Basis {
+        work: device.work.len() as u64,
+        extent: if wall == 0 { 1.0 } else { window as f64 / wall as f64 },
+        pageable: alone(device, |work| is_pageable(trace, work)).length() + held.sum::<u64>(),
+        copies: parts.iter().filter(is_copies).map(|part| part.time.0).sum(),
+    }
 }
 
 impl Part {
@@ -239,8 +265,8 @@ impl Part {
 /// What the host did in the gaps that it is the cause of, by name.
 fn host_times(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap]) -> Vec<HostTime> {
     let mut times: HashMap<HostName, (u64, u64)> = HashMap::new();
-    for gap in gaps.iter().filter(|gap| gap.cause == Cause::Host) {
-        for (name, time) in doing_by_name(trace, judge, gap) {
+    for parts in whole_gaps(gaps) {
+        for (name, time) in doing_by_name(trace, judge, parts, Cause::Host) {
             let entry = times.entry(name).or_default();
             *entry = (entry.0 + time, entry.1 + 1);
         }
@@ -261,7 +287,7 @@ fn host_times(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap]) -> Vec<HostTime> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum HostName {
+pub(crate) enum HostName {
     Named(NameId),
     NothingRecorded,
     Launched,
@@ -276,7 +302,7 @@ impl HostName {
         }
     }
 
-    fn text(self, trace: &Trace) -> Option<String> {
+    pub(crate) fn text(self, trace: &Trace) -> Option<String> {
         match self {
             Self::Named(name) => Some(trace.name(name).to_owned()),
             _ => None,
@@ -284,59 +310,20 @@ impl HostName {
     }
 }
 
-fn doing_by_name(trace: &Trace, judge: &Judge<'_>, gap: &Gap) -> HashMap<HostName, u64> {
+/// What the launching thread did in the parts of a gap that have this cause.
+pub(crate) fn doing_by_name(trace: &Trace, judge: &Judge<'_>, parts: &[Gap], cause: Cause) -> HashMap<HostName, u64> {
     let mut times = HashMap::new();
-    for (doing, time) in judge.doing(gap) {
+    for (doing, time) in parts.iter().filter(|part| part.cause == cause).flat_map(|part| judge.doing(part)) {
         *times.entry(HostName::of(trace, doing)).or_default() += time;
     }
     times
 }
 
-/// The lap with most idle time, if there are enough laps that one can stand out.
-fn idlest(trace: &Trace, gaps: &[Gap], unit: &LapUnit, window: u64) -> Option<LapIdle> {
-    let mut idle = vec![0_u64; unit.laps.len()];
-    for gap in gaps {
-        if let Some(lap) = unit.of_work(trace, gap.next.start, gap.next.launch) {
-            idle[lap] = idle[lap].saturating_add(gap.length());
-        }
-    }
-    if idle.len() < LEAST_LAPS {
-        return None;
-    }
-    let (at, &most) = idle.iter().enumerate().max_by_key(|&(at, idle)| (*idle, std::cmp::Reverse(at)))?;
-    let median = Sorted::<u64>::from_unsorted(idle.clone()).median()?;
-    (most as f64 - median > OUTSTANDING * window as f64).then(|| LapIdle {
-        label: unit.laps[at].label.clone(),
-        idle: Nanos(most),
-        median,
-    })
-}
-
-fn longest(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap], unit: Option<&LapUnit>, most: usize) -> Vec<LongGap> {
-    let mut order: Vec<&Gap> = gaps.iter().collect();
-    order.sort_by_key(|gap| (std::cmp::Reverse(gap.length()), gap.from));
-    let first = trace.bounds().map_or(0, |(first, _)| first.0);
-    let name = |id| trace.span(id).name.to_owned();
-    let told = |gap: &Gap| {
-        let doing = doing_by_name(trace, judge, gap).into_iter().max_by_key(|&(name, time)| (time, name));
-        let lap = unit.and_then(|unit| Some(&unit.laps[unit.of_work(trace, gap.next.start, gap.next.launch)?]));
-        LongGap {
-            start: Nanos(gap.from.saturating_sub(first)),
-            length: Nanos(gap.length()),
-            cause: gap.cause,
-            before: gap.before.map(|work| name(work.id)),
-            after: name(gap.next.id),
-            host: doing.and_then(|(name, _)| name.text(trace)),
-            lap: lap.map(|lap| lap.label.clone()),
-        }
-    };
-    order.into_iter().take(most).map(told).collect()
-}
-
 impl Gaps {
     /// What [`DeviceGaps::values`] are.
-    pub const FIGURES: [Figure; 10] = [
+    pub const FIGURES: [Figure; 11] = [
         Figure { key: "kernels_share", label: "kernels", unit: Unit::Share },
+        Figure { key: "communication_share", label: "communication", unit: Unit::Share },
         Figure { key: "host_share", label: "host late", unit: Unit::Share },
         Figure { key: "sync_share", label: "sync", unit: Unit::Share },
         Figure { key: "copies_share", label: "copies", unit: Unit::Share },
@@ -359,15 +346,18 @@ impl DeviceGaps {
     /// The figures of the device, to set it beside others.
     pub fn values(&self) -> Vec<Option<f64>> {
         let share = |kinds: &[PartKind]| {
-            Some(self.parts.iter().filter(|part| kinds.contains(&part.kind)).map(|part| part.share).sum())
+            // A sum of none would be a negative zero.
+            let parts = self.parts.iter().filter(|part| kinds.contains(&part.kind));
+            Some(parts.fold(0.0, |sum, part| sum + part.share))
         };
         let gap = PartKind::Gap;
         vec![
             share(&[PartKind::Kernels]),
+            share(&[PartKind::Communication]),
             share(&[gap(Cause::Host)]),
             share(&[gap(Cause::Sync)]),
             share(&[PartKind::Copies, gap(Cause::Copy)]),
-            share(&[gap(Cause::HeldBack), gap(Cause::NoLaunch)]),
+            share(&[gap(Cause::ToldToWait), gap(Cause::HeldBack), gap(Cause::NoLaunch)]),
             share(&[gap(Cause::Stream)]),
             share(&[gap(Cause::Turnaround)]),
             Some(self.launches.launches as f64),

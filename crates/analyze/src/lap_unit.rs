@@ -131,7 +131,7 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
     let unit = match found {
         Some(family) => Some(family.unit(trace, &families, family.source)),
         None => repeats(trace, devices).map(|(kernels, laps)| LapUnit {
-            name: format!("sequence of {kernels} kernels"),
+            name: format!("sequence of {kernels} {}", if kernels == 1 { "kernel" } else { "kernels" }),
             source: LapSource::Kernels,
             kernels: Some(kernels as u64),
             laps,

@@ -20,6 +20,7 @@ mod finding;
 mod fleet;
 mod gap_cause;
 mod gap_verdict;
+mod gap_whole;
 mod gaps;
 mod group;
 mod host;
@@ -56,7 +57,7 @@ pub use self::{
     finding::Finding,
     fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
     gap_cause::{Cause, Gap, LAUNCH, TURNAROUND},
-    gap_verdict::{BUSY, Verdict, VerdictKind},
+    gap_verdict::{BUSY, Basis, LEAST_EXTENT, LEAST_WORK, Verdict, VerdictKind},
     gaps::{DeviceGaps, Gaps, HostTime, LapIdle, LongGap, NoGaps, Part, PartKind, gaps},
     group::Group,
     lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},

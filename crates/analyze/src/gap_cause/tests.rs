@@ -88,50 +88,60 @@ fn a_wait_is_no_cause_while_work_is_queued() {
 }
 
 #[test]
-fn a_wait_that_let_the_device_run_dry_is_the_cause() {
+fn a_wait_is_the_cause_until_it_returns_and_then_the_host_is_late() {
     for (name, category) in [("cudaStreamSynchronize", category::RUNTIME), ("read_token", SYNC)] {
         let mut made = Made::first();
         made.host(20, 105, name, category);
         made.kernel((190, 195), (200, 300));
-        assert_eq!(made.causes(), [(100, 200, Cause::Sync)], "{name}");
+        assert_eq!(made.causes(), [(100, 105, Cause::Sync), (105, 200, Cause::Host)], "{name}");
     }
 }
 
 #[test]
-fn a_wait_is_to_blame_for_no_more_than_its_own_length() {
-    for (begin, cause) in [(55, Cause::Sync), (56, Cause::Host)] {
-        let mut made = Made::first();
-        made.host(begin, 105, "cudaStreamSynchronize", category::RUNTIME);
-        made.kernel((190, 195), (200, 300));
-        assert_eq!(made.causes(), [(100, 200, cause)], "{begin}");
-    }
-}
-
-#[test]
-fn a_wait_for_something_else_that_fills_most_of_the_gap_is_the_cause() {
-    for (begin, cause) in [(140, Cause::Sync), (141, Cause::Host)] {
-        let mut made = Made::first();
-        made.host(begin, 190, "cudaEventSynchronize", category::RUNTIME);
-        made.kernel((191, 195), (200, 300));
-        assert_eq!(made.causes(), [(100, 200, cause)], "{begin}");
-    }
-}
-
-#[test]
-fn the_uncertainty_of_the_clocks_is_given_to_a_wait_and_to_a_launch() {
+fn a_wait_within_a_gap_is_the_cause_of_its_own_time_alone() {
     let mut made = Made::first();
-    made.host(20, 98, "cudaStreamSynchronize", category::RUNTIME);
+    made.host(140, 190, "cudaEventSynchronize", category::RUNTIME);
+    made.kernel((191, 195), (200, 300));
+    assert_eq!(made.causes(), [(100, 140, Cause::Host), (140, 190, Cause::Sync), (190, 200, Cause::Host)]);
+}
+
+#[test]
+fn the_uncertainty_of_the_clocks_is_given_to_a_launch() {
+    let mut made = Made::first();
     made.kernel((190, 195), (200, 300));
     made.kernel((280, 302), (304, 310));
     made.builder.clock_uncertainty = Some(us(3));
-    assert_eq!(made.causes(), [(100, 200, Cause::Sync), (300, 304, Cause::Turnaround)]);
+    assert_eq!(made.causes(), [(100, 200, Cause::Host), (300, 304, Cause::Turnaround)]);
 }
 
 #[test]
-fn a_copy_that_held_the_host_is_the_cause() {
+fn the_wait_in_which_a_gap_began_is_known_with_the_uncertainty_of_the_clocks() {
+    let drained = |wait: (u64, u64), launch: (u64, u64)| {
+        let mut made = Made::first();
+        made.host(wait.0, wait.1, "cudaStreamSynchronize", category::RUNTIME);
+        made.kernel(launch, (200, 300));
+        made.builder.clock_uncertainty = Some(us(3));
+        let trace = made.builder.build().unwrap();
+        let found = devices(&trace);
+        let (gaps, judge) = judged_gaps(&trace, &found, &found.devices[0]);
+        judge.drained_by(&gaps[0]).map(|wait| trace.span(wait).name.to_owned())
+    };
+    let wait = Some("cudaStreamSynchronize".to_owned());
+    assert_eq!(drained((20, 105), (190, 195)), wait);
+    assert_eq!(drained((20, 98), (190, 195)), wait);
+    assert_eq!(drained((20, 97), (190, 195)), None);
+    assert_eq!(drained((104, 150), (190, 195)), None);
+    // The next work was queued before the wait.
+    assert_eq!(drained((20, 105), (15, 18)), None);
+    // It was launched in the wait.
+    assert_eq!(drained((20, 199), (190, 195)), None);
+}
+
+#[test]
+fn a_copy_that_holds_the_host_is_the_cause_until_its_call_returns() {
     let copies = [
         // Blocking by its name.
-        ("cudaMemcpy", (20, 105), (60, 90), "Memcpy DtoH (Device -> Pinned)"),
+        ("cudaMemcpy", (20, 125), (60, 90), "Memcpy DtoH (Device -> Pinned)"),
         // It lasted until its copy was done.
         ("cudaMemcpyAsync", (20, 125), (60, 120), "Memcpy DtoH (Device -> Unknown)"),
     ];
@@ -140,8 +150,19 @@ fn a_copy_that_held_the_host_is_the_cause() {
         made.launched(times, call, made.other, work, name);
         made.kernel((190, 195), (200, 300));
         let from = work.1.max(100);
-        assert_eq!(made.causes(), [(from, 200, Cause::Copy)], "{call} {name}");
+        assert_eq!(made.causes(), [(from, 125, Cause::Copy), (125, 200, Cause::Host)], "{call} {name}");
     }
+}
+
+#[test]
+fn a_copy_that_had_ended_is_not_the_cause_of_what_the_host_does_after_it() {
+    // `.item()`: a copy of a few bytes behind a kernel, then Python until the next launch.
+    let mut made = Made::first();
+    made.launched((20, 120), "cudaMemcpyAsync", made.stream, (102, 106), "Memcpy DtoH (Device -> Pageable)");
+    made.host(121, 3_000, "sample", category::PYTHON);
+    made.kernel((2_990, 2_995), (3_000, 3_100));
+    let expected = [(100, 102, Cause::Copy), (106, 120, Cause::Copy), (120, 3_000, Cause::Host)];
+    assert_eq!(made.causes(), expected);
 }
 
 #[test]
@@ -155,7 +176,7 @@ fn a_copy_that_was_only_launched_holds_nobody() {
 fn filling_the_buffer_of_a_pageable_copy_is_a_copy() {
     let mut made = Made::first();
     made.launched((120, 195), "cudaMemcpyAsync", made.stream, (200, 250), "Memcpy HtoD (Pageable -> Device)");
-    assert_eq!(made.causes(), [(100, 200, Cause::Copy)]);
+    assert_eq!(made.causes(), [(100, 120, Cause::Host), (120, 200, Cause::Copy)]);
 }
 
 #[test]
@@ -168,34 +189,41 @@ fn queued_work_behind_another_stream_waited_for_it() {
 }
 
 #[test]
-fn work_that_was_told_to_wait_for_an_event_waited_for_a_stream() {
-    let made = |wait: (u64, u64)| {
+fn work_that_was_told_to_wait_waited_for_a_stream_only_if_something_ended_there() {
+    let made = |wait: (u64, u64), elsewhere: u64| {
         let mut made = Made::first();
         made.host(wait.0, wait.1, "cudaStreamWaitEvent", category::RUNTIME);
-        made.kernel((110, 115), (500, 600));
+        made.kernel((30, 35), (500, 600));
+        let other = made.builder.stream(2, 7, "stream 7");
+        made.builder.track_mut(other).device = Some(1);
+        made.builder.span(other, us(50), us(elsewhere - 50), "gemm", category::KERNEL);
         made
     };
-    assert_eq!(made((20, 25)).causes(), [(100, 500, Cause::Stream)]);
-    assert_eq!(made((120, 125)).causes(), [(100, 500, Cause::HeldBack)]);
+    let cause = |wait, elsewhere| made(wait, elsewhere).causes().remove(0);
+    assert_eq!(cause((20, 25), 480), (100, 500, Cause::Stream));
+    assert_eq!(cause((20, 25), 500), (100, 500, Cause::Stream));
+    for elsewhere in [90, 479, 501] {
+        assert_eq!(cause((20, 25), elsewhere), (100, 500, Cause::ToldToWait), "{elsewhere}");
+    }
+    assert_eq!(cause((40, 45), 490), (100, 500, Cause::HeldBack));
     // The wait was for the work before.
-    let mut made = made((20, 25));
-    made.launched((30, 35), "cudaLaunchKernel", made.stream, (40, 90), "gemm");
+    let mut made = made((20, 25), 490);
+    made.launched((26, 28), "cudaLaunchKernel", made.stream, (40, 90), "gemm");
     assert_eq!(made.causes(), [(100, 500, Cause::HeldBack)]);
 }
 
 #[test]
-fn work_that_was_launched_late_but_began_much_later_still_was_held_back() {
-    for (call, cause) in [((144, 149), Cause::HeldBack), ((145, 150), Cause::Host)] {
-        let mut made = Made::first();
-        made.kernel(call, (200, 300));
-        assert_eq!(made.causes(), [(100, 200, cause)], "{call:?}");
-    }
+fn work_that_was_launched_late_and_began_much_later_still_was_held_back_from_then_on() {
+    let mut made = Made::first();
+    made.kernel((145, 150), (200, 300));
+    assert_eq!(made.causes(), [(100, 150, Cause::Host), (150, 200, Cause::HeldBack)]);
     // Up to 20 µs are the launch's own.
-    for (start, cause) in [(125, Cause::Host), (126, Cause::HeldBack)] {
-        let mut made = Made::first();
-        made.kernel((100, 105), (start, 300));
-        assert_eq!(made.causes(), [(100, start, cause)], "{start}");
-    }
+    let mut made = Made::first();
+    made.kernel((100, 105), (125, 300));
+    assert_eq!(made.causes(), [(100, 125, Cause::Host)]);
+    let mut made = Made::first();
+    made.kernel((100, 105), (126, 300));
+    assert_eq!(made.causes(), [(100, 105, Cause::Host), (105, 126, Cause::HeldBack)]);
 }
 
 #[test]
@@ -242,8 +270,12 @@ proptest! {
             let gaps = device_gaps(&trace, &found, device);
             let (from, to) = device.window().unwrap();
             let free = device.busy().gaps_in(from, to);
-            let parts: Vec<(u64, u64)> = gaps.iter().map(|gap| (gap.from, gap.to)).collect();
-            prop_assert_eq!(parts, free.parts());
+            prop_assert!(gaps.iter().all(|gap| gap.from < gap.to));
+            prop_assert!(gaps.windows(2).all(|pair| pair[0].to <= pair[1].from));
+            let wholes = |parts: &[Gap]| (parts[0].from, parts[parts.len() - 1].to);
+            prop_assert_eq!(whole_gaps(&gaps).map(wholes).collect::<Vec<_>>(), free.parts());
+            let of_parts = gaps.iter().map(|gap| (gap.from, gap.to)).collect();
+            prop_assert_eq!(crate::intervals::Stretches::union(of_parts), free);
         }
     }
 }

@@ -10,6 +10,7 @@ use super::fleet::{self, Row, TracesArgs};
 use crate::{
     absent,
     cli::Status,
+    failure::Hinted,
     output::{OutputArgs, warn_of_loss},
 };
 
@@ -39,15 +40,21 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let Some(path) = args.traces.single() else {
-        return fleet::run("gaps", &args.traces, &args.output, &Gaps::FIGURES, |trace| rows(args, trace), out);
-    };
+    let Some(path) = args.traces.single() else { return run_several(args, out) };
     let trace = args.output.read_trace(path)?;
     warn_of_loss(&trace, &args.output);
     let answer = gaps(args, &trace)?;
     let table = if args.each.is_some() { tables::gap_list(&answer) } else { tables::gaps(&answer) };
     args.output.write(&table, out)?;
     Ok(Status::Done)
+}
+
+fn run_several(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if args.each.is_some() {
+        let error = anyhow::anyhow!("`--each` lists the gaps of one trace, and there are {}", args.traces.traces.len());
+        return Err(Hinted::wrap(error, "name one trace, or leave `--each` out to set them side by side"));
+    }
+    fleet::run("gaps", &args.traces, &args.output, &Gaps::FIGURES, |trace| rows(args, trace), out)
 }
 
 fn rows(args: &Args, trace: &Trace) -> anyhow::Result<Vec<Row>> {

@@ -1,7 +1,8 @@
 //! Gaps of devices as a table: how their time divides, or the longest gaps one by one.
 
 use laptime_analyze::{
-    BUSY, Delay, DeviceGaps, Gaps, HostTime, LAUNCH, LongGap, Part, PartKind, TURNAROUND, VerdictKind,
+    BUSY, Cause, Delay, DeviceGaps, Gaps, HostTime, LAUNCH, LEAST_EXTENT, LEAST_WORK, LongGap, Part, PartKind,
+    TURNAROUND, VerdictKind,
 };
 
 use super::overview;
@@ -46,7 +47,7 @@ fn add_device(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
     }
     for part in &device.parts {
         table.push(part_row(device, part, depth));
-        if part.kind == PartKind::Gap(laptime_analyze::Cause::Host) {
+        if part.kind == PartKind::Gap(Cause::Host) {
             add_host(table, device, depth + 1);
         }
     }
@@ -126,7 +127,8 @@ pub fn gap_list(answer: &Gaps) -> Table {
     }
     let more: u64 = answer.devices.iter().map(|device| device.count - device.longest.len() as u64).sum();
     if more > 0 {
-        table.note(format!("{} shorter gaps are not shown.", single(&Cell::Count(more))));
+        let are = if more == 1 { "gap is" } else { "gaps are" };
+        table.note(format!("{} shorter {are} not shown.", single(&Cell::Count(more))));
     }
     add_around(&mut table, answer);
     table
@@ -169,22 +171,44 @@ fn add_around(table: &mut Table, answer: &Gaps) {
     table.machine_fact("turnaround_limit_ms", Cell::Nanos(TURNAROUND));
     table.machine_fact("launch_limit_ms", Cell::Nanos(LAUNCH));
     let has = |kind: PartKind| answer.devices.iter().any(|device| device.parts.iter().any(|part| part.kind == kind));
-    if has(PartKind::Gap(laptime_analyze::Cause::HeldBack)) {
+    if has(PartKind::Gap(Cause::HeldBack)) {
         table.note(format!(
             "Queued work counts as unexplained if it began more than {turnaround} after the work before it, or {launch} \
              after its launch."
         ));
+    }
+    if has(PartKind::Gap(Cause::ToldToWait)) {
+        table.note(
+            "Told to wait: the host made a stream wait (`cudaStreamWaitEvent` or the like) before the launch, and no work \
+             of another device ended when the work began. What it waited for is not in the trace.",
+        );
+    }
+    for device in &answer.devices {
+        add_findings(table, device, answer.devices.len() > 1);
     }
     for device in &answer.devices {
         table.note(verdict(device, answer.devices.len() > 1));
     }
 }
 
+fn add_findings(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
+    for finding in &device.findings {
+        let name = if is_one_of_many { format!("{}: ", device.name) } else { String::new() };
+        table.note(format!("{name}{finding}"));
+        table.machine_fact(
+            key_of(device, &format!("finding_{}", finding.rule), is_one_of_many),
+            Cell::text(finding.to_string()),
+        );
+    }
+}
+
+/// The key of a fact; where there are several devices it names the one.
+fn key_of(device: &DeviceGaps, key: &str, is_one_of_many: bool) -> String {
+    if is_one_of_many { format!("{key}@{}", device.name.replace(' ', "_")) } else { key.to_owned() }
+}
+
 fn add_facts(table: &mut Table, answer: &Gaps, device: &DeviceGaps) {
-    let key = |key: &str| match answer.devices.len() {
-        1 => key.to_owned(),
-        _ => format!("{key}@{}", device.name.replace(' ', "_")),
-    };
+    let key = |key: &str| key_of(device, key, answer.devices.len() > 1);
     let timed = |key: String| format!("{key}_ms");
     let launches = &device.launches;
     let nanos = |delay: Option<Delay>, of: fn(Delay) -> f64| {
@@ -192,6 +216,7 @@ fn add_facts(table: &mut Table, answer: &Gaps, device: &DeviceGaps) {
     };
     table.machine_fact(timed(key("window")), Cell::Nanos(device.window.0));
     table.machine_fact(timed(key("idle")), Cell::Nanos(device.idle().0));
+    table.machine_fact(key("window_share"), Cell::Share(device.verdict.basis.extent));
     table.machine_fact(key("busy_share"), Cell::Share(device.verdict.busy));
     table.machine_fact(key("gaps"), Cell::Count(device.count));
     table.machine_fact(key("launches"), Cell::Count(launches.launches));
@@ -227,7 +252,7 @@ fn add_launches(table: &mut Table, answer: &Gaps, device: &DeviceGaps, suffix: &
         told += &format!(", {median} a lap of `{unit}` ({} to {})", count(least), count(most));
     }
     if launches.unknown > 0 {
-        told += &format!("; of {} more pieces of work the launch is not known", count(launches.unknown));
+        told += &format!("; of {} the launch is not known", pieces(&count(launches.unknown), "more "));
     }
     table.note(format!("{told}."));
     let delay = |delay: Option<Delay>, what: &str| {
@@ -243,11 +268,16 @@ fn add_launches(table: &mut Table, answer: &Gaps, device: &DeviceGaps, suffix: &
     }
     if let (Some(depth), Some(empty)) = (launches.depth, launches.empty_share) {
         table.note(format!(
-            "Launched and not begun: {} pieces of work on average, none for {} of the time.",
-            single(&Cell::Number(depth)),
+            "Launched and not begun: {} on average, none for {} of the time.",
+            pieces(&if depth > 0.0 && depth < 0.001 { "<0.001".to_owned() } else { single(&Cell::Number(depth)) }, ""),
             single(&Cell::Share(empty))
         ));
     }
+}
+
+fn pieces(amount: &str, more: &str) -> String {
+    let pieces = if amount == "1" { "piece" } else { "pieces" };
+    format!("{amount} {more}{pieces} of work")
 }
 
 fn number_of_launches(count: u64) -> String {
@@ -262,23 +292,45 @@ fn add_idlest(table: &mut Table, device: &DeviceGaps, suffix: &str) {
         let [idle, median] =
             crate::layout::in_one_unit([Cell::Nanos(lap.idle.0), Cell::Nanos(lap.median.round() as u64)]);
         table.note(format!(
-            "The lap with most idle time{suffix} is `{}`: {idle}; the median lap has {median}.",
-            lap.label
+            "The lap with most idle time{suffix} is {}: {idle}; the median lap has {median}.",
+            lap_name(&lap.label)
         ));
     }
+}
+
+/// What a lap is called in a sentence; laps that were found have a number alone.
+fn lap_name(label: &str) -> String {
+    let is_number = label.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { format!("lap {label}") } else { format!("`{label}`") }
 }
 
 /// The sentence that the answer ends in.
 fn verdict(device: &DeviceGaps, is_one_of_many: bool) -> String {
     let verdict = &device.verdict;
-    let (busy, limit) = (single(&Cell::Share(verdict.busy)), single(&Cell::Share(BUSY)));
     let name = if is_one_of_many { format!("{}: ", device.name) } else { String::new() };
-    let mut told = format!("{name}{}: kernels ran {busy} of the time (threshold {limit})", verdict.kind.meaning());
+    let told = if verdict.kind == VerdictKind::TooLittle { too_little(device) } else { judged(device) };
+    format!("{name}{}: {told}. Next: {}.", verdict.kind.meaning(), verdict.next())
+}
+
+fn too_little(device: &DeviceGaps) -> String {
+    let basis = &device.verdict.basis;
+    let [extent, least] = [basis.extent, LEAST_EXTENT].map(|share| single(&Cell::Share(share)));
+    let work = pieces(&single(&Cell::Count(basis.work)), "");
+    format!("{work} in {extent} of the wall time (at least {LEAST_WORK} in {least} are needed)")
+}
+
+fn judged(device: &DeviceGaps) -> String {
+    let verdict = &device.verdict;
+    let [busy, limit, extent] = [verdict.busy, BUSY, verdict.basis.extent].map(|share| single(&Cell::Share(share)));
+    let mut told = format!(
+        "kernels ran {busy} (threshold {limit}) of the time from first to last work ({extent} of the wall time)"
+    );
     if let Some(share) = verdict.share.map(|share| single(&Cell::Share(share))) {
         told += &match verdict.kind {
-            VerdictKind::Saturated => String::new(),
+            VerdictKind::Saturated | VerdictKind::TooLittle => String::new(),
             VerdictKind::Host => format!(", the host was late or waited for {share} of the rest"),
             VerdictKind::Copies => format!(", copies are {share} of the rest"),
+            VerdictKind::Communication => format!(", communication alone is {share} of the rest"),
             VerdictKind::Streams => format!(", other streams are {share} of the rest"),
             VerdictKind::Turnaround => format!(", turnaround is {share} of the rest"),
             VerdictKind::Unexplained => format!(", {share} of the rest is unexplained"),
@@ -288,5 +340,5 @@ fn verdict(device: &DeviceGaps, is_one_of_many: bool) -> String {
         let share = single(&Cell::Share(most.share));
         told += &format!(", {share} of that lateness in `{}`", short(doing(most), NAME_WIDTH));
     }
-    format!("{told}. Next: {}.", verdict.kind.next())
+    told
 }

@@ -1,0 +1,119 @@
+//! Gaps as wholes: the longest, those of a lap, those that a wait began.
+
+use std::collections::HashMap;
+
+use laptime_stats::Sorted;
+use laptime_trace::{NameId, Nanos, Trace};
+
+use crate::{
+    finding::Finding,
+    gap_cause::{Cause, Gap, Judge, whole_gaps},
+    gaps::{LapIdle, LongGap, doing_by_name},
+    lap_unit::LapUnit,
+    units::per_cent,
+};
+
+/// A lap with more idle time than the median lap is told if the difference is this share of the window.
+const OUTSTANDING: f64 = 0.01;
+
+/// From this many laps on one can stand out.
+const LEAST_LAPS: usize = 3;
+
+/// Gaps that begin inside waits are told if they are this share of the idle time.
+const DRAINED: f64 = 0.1;
+
+/// And this share of the window.
+const LEAST_DRAINED: f64 = 0.01;
+
+/// The lap with most idle time by time, if there are enough laps that one can stand out.
+pub(crate) fn idlest(gaps: &[Gap], unit: &LapUnit, window: u64) -> Option<LapIdle> {
+    let mut idle = vec![0_u64; unit.laps.len()];
+    for (lap, time) in gaps.iter().flat_map(|gap| over_laps(unit, gap.from, gap.to)) {
+        idle[lap] = idle[lap].saturating_add(time);
+    }
+    if idle.len() < LEAST_LAPS {
+        return None;
+    }
+    let (at, &most) = idle.iter().enumerate().max_by_key(|&(at, idle)| (*idle, std::cmp::Reverse(at)))?;
+    let median = Sorted::<u64>::from_unsorted(idle.clone()).median()?;
+    (most as f64 - median > OUTSTANDING * window as f64).then(|| LapIdle {
+        label: unit.laps[at].label.clone(),
+        idle: Nanos(most),
+        median,
+    })
+}
+
+/// The laps that a stretch lies in, by their places, each with its part of the time.
+fn over_laps(unit: &LapUnit, from: u64, to: u64) -> impl Iterator<Item = (usize, u64)> {
+    let first = unit.laps.partition_point(|lap| lap.end <= from);
+    let laps = unit.laps.iter().enumerate().skip(first).take_while(move |(_, lap)| lap.start < to);
+    laps.map(move |(at, lap)| (at, lap.end.min(to).saturating_sub(lap.start.max(from))))
+}
+
+/// The longest gaps, as many as are asked for.
+pub(crate) fn longest(
+    trace: &Trace,
+    judge: &Judge<'_>,
+    gaps: &[Gap],
+    unit: Option<&LapUnit>,
+    most: usize,
+) -> Vec<LongGap> {
+    let mut order: Vec<&[Gap]> = whole_gaps(gaps).collect();
+    order.sort_by_key(|parts| (std::cmp::Reverse(length(parts)), parts[0].from));
+    order.into_iter().take(most).map(|parts| told(trace, judge, parts, unit)).collect()
+}
+
+fn told(trace: &Trace, judge: &Judge<'_>, parts: &[Gap], unit: Option<&LapUnit>) -> LongGap {
+    let (gap, length) = (&parts[0], length(parts));
+    let first = trace.bounds().map_or(0, |(first, _)| first.0);
+    let name = |id| trace.span(id).name.to_owned();
+    let cause = main_cause(parts);
+    let doing = doing_by_name(trace, judge, parts, cause).into_iter().max_by_key(|&(name, time)| (time, name));
+    let laps = unit.into_iter().flat_map(|unit| over_laps(unit, gap.from, gap.from + length));
+    let lap = laps.max_by_key(|&(at, time)| (time, std::cmp::Reverse(at)));
+    LongGap {
+        start: Nanos(gap.from.saturating_sub(first)),
+        length: Nanos(length),
+        cause,
+        before: gap.before.map(|work| name(work.id)),
+        after: name(gap.next.id),
+        host: doing.and_then(|(name, _)| name.text(trace)),
+        lap: unit.zip(lap).map(|(unit, (at, _))| unit.laps[at].label.clone()),
+    }
+}
+
+fn length(parts: &[Gap]) -> u64 {
+    parts.iter().map(Gap::length).sum()
+}
+
+/// The cause with most time; of equals the one that comes first among all.
+fn main_cause(parts: &[Gap]) -> Cause {
+    let time = |cause: Cause| parts.iter().filter(|part| part.cause == cause).map(Gap::length).sum::<u64>();
+    Cause::ALL.into_iter().rev().max_by_key(|cause| time(*cause)).unwrap_or(Cause::NoLaunch)
+}
+
+/// Waits that let the queue drain: gaps that begin inside one, if they are much of the idle time and of the window.
+pub(crate) fn drained(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap], window: u64) -> Option<Finding> {
+    let (mut all, mut count, mut time) = (0_u64, 0_u64, 0_u64);
+    let mut waits: HashMap<NameId, u64> = HashMap::new();
+    for parts in whole_gaps(gaps) {
+        all += 1;
+        if let Some(wait) = judge.drained_by(&parts[0]) {
+            (count, time) = (count + 1, time + length(parts));
+            *waits.entry(trace.span_name(wait)).or_default() += length(parts);
+        }
+    }
+    let (name, _) = waits.into_iter().max_by_key(|&(name, time)| (time, std::cmp::Reverse(name)))?;
+    let [share, of_window] = [length(gaps), window].map(|whole| time as f64 / whole.max(1) as f64);
+    (share >= DRAINED && of_window >= LEAST_DRAINED).then(|| Finding {
+        rule: "drained_by_waits",
+        evidence: format!(
+            "Gaps that begin inside a wait, most of that time after `{}`: {count} of {all}, {} of the idle time",
+            trace.name(name),
+            per_cent(share)
+        ),
+        limit: per_cent(DRAINED),
+        meaning: "the host waited until the device had nothing left to do, and launched only then".to_owned(),
+        next: "launch the next work before waiting, or wait less often (`laptime syncs`)".to_owned(),
+    })
+}
