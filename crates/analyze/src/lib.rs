@@ -38,6 +38,7 @@ mod stages;
 mod syncs;
 mod top;
 mod units;
+mod waits;
 mod warmup;
 mod waterfall;
 
