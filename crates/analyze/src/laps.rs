@@ -15,7 +15,7 @@ use crate::{
     devices::devices,
     fleet::{Figure, Unit},
     lap_unit::{LapSource, NoLaps, lap_unit},
-    overview::{Overview, overview},
+    overview::{Overview, overview_with},
 };
 
 /// Of fewer laps none can be called slow.
@@ -30,7 +30,7 @@ pub const SLOW_SHARE: f64 = 0.1;
 /// Makes a standard deviation of the median absolute deviation of a normal distribution.
 const MAD_TO_STD: f64 = 1.4826;
 
-/// The share of all laps that may be cold; a longer slow beginning is a way of running of its own.
+/// The share of all laps that may be cold, but always one; a longer slow beginning is a way of running of its own.
 pub const MOST_COLD: f64 = 0.25;
 
 /// A trend is told from this many laps on …
@@ -136,8 +136,8 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
     let (name, source, others) = (unit.name, unit.source, unit.others);
     let begin = trace.bounds().map_or(0, |(first, _)| first.0);
     let is_stages = devices.devices.iter().any(|device| device.is_stages);
+    let overview = overview_with(trace, &devices);
     let devices = devices.devices.len();
-    let overview = overview(trace);
     Ok(Laps { name, source, others, laps, cold, figures, limit, slow, trend, begin, devices, is_stages, overview })
 }
 

@@ -40,6 +40,7 @@ mod syncs;
 mod timings;
 mod top;
 mod units;
+mod waits;
 mod warmup;
 mod waterfall;
 

@@ -1,15 +1,12 @@
 //! What is true of a trace as a whole; every answer about a trace carries it.
 
-use std::collections::HashMap;
-
-use laptime_trace::{Activity, Nanos, SYNC, SpanId, Trace, TrackId, TrackKind};
+use laptime_trace::{Nanos, Trace, TrackKind};
 
 use crate::{
     check::check,
-    device_time::is_on_device,
     devices::{Devices, devices},
     finding::Finding,
-    intervals::{total, union_length},
+    waits::{waiting, waits},
 };
 
 /// A trace in a few numbers.
@@ -42,7 +39,7 @@ pub struct Overview {
 pub struct Waits {
     /// How often.
     pub count: u64,
-    /// How long in all, over all threads.
+    /// When any thread waited.
     pub time: Nanos,
 }
 
@@ -66,21 +63,14 @@ pub fn overview_with(trace: &Trace, devices: &Devices) -> Overview {
         open: trace.spans().filter(|span| span.is_open).count() as u64,
         lost: trace.lost,
         clock_uncertainty: trace.clock_uncertainty,
-        waits: waits(trace, &devices.activities),
+        waits: waited(trace, devices),
         warnings: trace.warnings.clone(),
         findings: check(trace, devices),
     }
 }
 
-/// Counts waits; one inside another is part of it.
-fn waits(trace: &Trace, activities: &[Activity]) -> Option<Waits> {
-    let mut count = trace.marks().filter(|mark| mark.category == SYNC).count() as u64;
-    let mut by_track: HashMap<TrackId, Vec<(u64, u64)>> = HashMap::new();
-    let is_wait = |id: SpanId| activities[id.index()] == Activity::Wait;
-    for span in trace.spans().filter(|span| is_wait(span.id) && !is_on_device(trace, span)) {
-        count += u64::from(!trace.ancestors(span).any(is_wait));
-        by_track.entry(span.track).or_default().push((span.start.0, span.end().0));
-    }
-    let time = total(by_track.values_mut().map(|stretches| union_length(stretches).0));
-    (count > 0).then_some(Waits { count, time: Nanos(time) })
+fn waited(trace: &Trace, devices: &Devices) -> Option<Waits> {
+    let found = waits(trace, devices);
+    let time = Nanos(waiting(&found).length());
+    (!found.is_empty()).then_some(Waits { count: found.len() as u64, time })
 }

@@ -47,8 +47,11 @@ pub fn repeats(trace: &Trace, devices: &Devices) -> Option<(usize, Vec<LapTime>)
     let sequence = Sequence::of(kernels.iter().map(|work| trace.span_name(work.id)));
     let period = sequence.period()?;
     let begin = sequence.beginning(&kernels, period)?;
-    let laps = laps(&kernels, &sequence.places[begin], period);
-    (laps.len() >= LEAST_TURNS).then_some((period, laps))
+    let places = &sequence.places[begin];
+    let laps = laps(&kernels, places, period);
+    // The last turn is no lap, but one more time that the sequence occurs.
+    let is_last_whole = places.last().is_some_and(|last| last + period <= kernels.len());
+    (laps.len() + usize::from(is_last_whole) >= LEAST_TURNS).then_some((period, laps))
 }
 
 fn busiest_stream(devices: &Devices) -> Option<(&DeviceWork, TrackId)> {
@@ -182,18 +185,13 @@ fn is_once(places: &[usize], period: usize) -> bool {
     regular + 1 >= LEAST_TURNS && regular as f64 >= LEAST_SAME * (places.len() - 1) as f64
 }
 
-/// The turns that begin at these places. What follows the last one is a turn if it is as long as the others.
+/// The turns that begin at these places, each up to the next beginning. The last has none after it and is left out: what
+/// follows it, if anything, need not follow at once.
 fn laps(kernels: &[&Work], places: &[usize], period: usize) -> Vec<LapTime> {
     let is_turn = |pair: &&[usize]| (period.div_ceil(2)..=LONGEST_TURN * period).contains(&(pair[1] - pair[0]));
-    let whole = places.windows(2).filter(is_turn);
-    let mut turns: Vec<(u64, u64)> = whole.map(|pair| (kernels[pair[0]].start, kernels[pair[1]].start)).collect();
-    if let Some(&last) = places.last()
-        && let Some(end) = kernels.get(last + period - 1)
-    {
-        turns.push((kernels[last].start, end.end));
-    }
+    let turns = places.windows(2).filter(is_turn).map(|pair| (kernels[pair[0]].start, kernels[pair[1]].start));
     let lap = |(at, (start, end)): (usize, (u64, u64))| LapTime { label: format!("{at}"), start, end, span: None };
-    turns.into_iter().filter(|(start, end)| start < end).enumerate().map(lap).collect()
+    turns.filter(|(start, end)| start < end).enumerate().map(lap).collect()
 }
 
 #[cfg(test)]
@@ -226,22 +224,32 @@ mod tests {
 
     #[test]
     fn a_sequence_begins_at_its_longest_pause() {
-        let expected = vec![(50, 140), (140, 230), (230, 320), (320, 358)];
+        let expected = vec![(50, 140), (140, 230), (230, 320)];
         assert_eq!(found(" abcd abcd abcd abcd"), Some((4, expected)));
+    }
+
+    #[test]
+    fn the_last_turn_has_no_next_one_to_end_it_and_is_no_lap() {
+        let (period, laps) = found(&"a".repeat(50)).unwrap();
+        assert_eq!((period, laps.len()), (1, 49));
+        assert!(laps.iter().all(|(start, end)| end - start == 10), "{laps:?}");
+        // It still is one more time that the sequence occurs.
+        assert_eq!(found(" abc abc abc").unwrap().1.len(), 2);
+        assert_eq!(found(" abc abc ab"), None);
     }
 
     #[test]
     fn layers_inside_a_step_are_not_taken_for_the_step() {
         let step = format!(" e{}h", "qkvm".repeat(6));
         let (period, laps) = found(&step.repeat(5)).unwrap();
-        assert_eq!((period, laps.len()), (26, 5));
+        assert_eq!((period, laps.len()), (26, 4));
         assert_eq!(laps[1].0, 50 + 26 * 10 + 50);
     }
 
     #[test]
     fn what_comes_before_the_first_turn_is_left_out() {
         let (period, laps) = found("xyzw abc abc abc abc").unwrap();
-        assert_eq!((period, laps.len(), laps[0].0), (3, 4, 90));
+        assert_eq!((period, laps.len(), laps[0].0), (3, 3, 90));
     }
 
     #[test]
@@ -250,14 +258,14 @@ mod tests {
         let (usual, more, less) = (format!(" e{layers}h"), format!(" e{layers}xh"), format!(" e{}h", &layers[1..]));
         let letters = [&usual, &more, &usual, &usual, &less, &usual, &usual, &more].map(String::as_str).concat();
         let (period, laps) = found(&letters).unwrap();
-        assert_eq!((period, laps.len()), (26, 8));
+        assert_eq!((period, laps.len()), (26, 7));
     }
 
     #[test]
     fn a_prefill_of_other_kernels_is_no_turn_of_the_decoding() {
         let letters = format!("{}{}", "PQRS".repeat(12), " eabcabcabch".repeat(9));
         let (period, laps) = found(&letters).unwrap();
-        assert_eq!((period, laps.len(), laps[0].0), (11, 9, 48 * 10 + 50));
+        assert_eq!((period, laps.len(), laps[0].0), (11, 8, 48 * 10 + 50));
     }
 
     #[test]
@@ -286,7 +294,7 @@ mod tests {
         }
         let trace = builder.build().unwrap();
         let (period, laps) = repeats(&trace, &devices(&trace)).unwrap();
-        assert_eq!((period, laps.len()), (4, 10));
+        assert_eq!((period, laps.len()), (4, 9));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! A trace in the figures that many traces are set side by side by.
 
-use laptime_trace::{Activity, Trace};
+use laptime_trace::Trace;
 
 use crate::{
     devices::devices,
     fleet::{Figure, Unit},
     intervals::Stretches,
+    waits::{waiting, waits},
 };
 
 /// The figures of a trace as a whole.
@@ -27,33 +28,16 @@ pub fn stage_figures(trace: &Trace) -> Vec<Option<f64>> {
     let host = Stretches::union(roots.map(|span| (span.start.0, span.end().0)).collect());
     let work = devices.devices.iter().flat_map(|device| &device.work);
     let busy = Stretches::union(work.map(|work| (work.start, work.end)).collect());
-    let waits = outer_waits(trace, &devices.activities);
-    let count = waits.len();
+    let waits = waits(trace, &devices);
     let has_devices = !devices.devices.is_empty();
     let time = |nanos: u64| nanos as f64;
     vec![
         wall.map(time),
         Some(time(host.length())),
         has_devices.then(|| time(busy.length())),
-        Some(count as f64),
-        Some(time(Stretches::union(waits).length())),
+        Some(waits.len() as f64),
+        Some(time(waiting(&waits).length())),
     ]
-}
-
-/// The waits of the host that lie in no other wait, as start and end.
-pub fn outer_waits(trace: &Trace, activities: &[Activity]) -> Vec<(u64, u64)> {
-    let mut is_inside = vec![false; trace.span_count()];
-    let mut found = Vec::new();
-    for span in trace.spans() {
-        let at = span.id.index();
-        let is_wait = activities[at] == Activity::Wait;
-        let is_inner = span.parent.is_some_and(|parent| is_inside[parent.index()]);
-        is_inside[at] = is_inner || is_wait;
-        if is_wait && !is_inner && !trace.track(span.track).kind.is_device() {
-            found.push((span.start.0, span.end().0));
-        }
-    }
-    found
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Every wait of the host for a device: where it stands, how long it took, and what the devices did meanwhile.
 
 mod budget;
-mod found;
 mod groups;
 mod meanwhile;
 mod sites;
@@ -15,17 +14,18 @@ pub use self::{
     groups::WaitGroup,
 };
 use self::{
-    found::{Found, waits},
     groups::{Grouped, grouped},
     meanwhile::Meanwhile,
 };
+pub use crate::waits::WaitKind;
 use crate::{
     devices::{Devices, devices},
     fleet::{Figure, Unit},
     intervals::Stretches,
-    lap_unit::{LapSource, LapUnit, NoLaps, lap_names, lap_unit},
-    overview::{Overview, overview},
+    lap_unit::{LapSource, LapTime, LapUnit, NoLaps, lap_names, lap_unit},
+    overview::{Overview, overview_with},
     quantile::median_with_zeros,
+    waits::{Found, waiting, waits},
 };
 
 /// The waits of a trace.
@@ -51,28 +51,6 @@ pub struct Syncs {
     pub overview: Overview,
 }
 
-/// How a wait shows in a trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum WaitKind {
-    /// A call whose purpose it is to wait: `cudaStreamSynchronize`, a copy that is not asynchronous.
-    Call,
-    /// The program marked it with `sync_point!`.
-    Marked,
-    /// A call that should not wait, but lasted until its copy was done.
-    Implicit,
-}
-
-impl WaitKind {
-    /// The kind in a word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Call => "call",
-            Self::Marked => "marked",
-            Self::Implicit => "implicit",
-        }
-    }
-}
-
 /// One wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
@@ -82,6 +60,8 @@ pub struct Wait {
     pub stage: Option<usize>,
     /// The lap it began in, by its place.
     pub lap: Option<usize>,
+    /// The lap it ended in, by its place, where it began in one.
+    pub last_lap: Option<usize>,
     /// When it began, since the first event of the trace.
     pub start: Nanos,
     /// How long it took; none if the trace only says that there was one.
@@ -112,12 +92,16 @@ pub struct LapWaits {
     pub outside: u64,
 }
 
-/// The waits that began in one lap.
+/// The waits of one lap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LapWait {
     /// What the lap is called.
     pub label: String,
-    /// Its waits.
+    /// When it began, since the first event of the trace.
+    pub start: Nanos,
+    /// When it ended.
+    pub end: Nanos,
+    /// The waits that began in it, and its time in which any thread waited, whenever that wait began.
     pub spent: Spent,
 }
 
@@ -187,17 +171,23 @@ pub fn syncs(trace: &Trace, lap: Option<&str>) -> Result<Syncs, NoLaps> {
     let idle = meanwhile.idle_after(&found);
     let Grouped { groups, stages, waits } = grouped(trace, &devices, unit.as_ref(), &found, &meanwhile, &idle);
     Ok(Syncs {
-        laps: unit.map(|unit| lap_waits(&unit, &waits)),
+        laps: unit.map(|unit| lap_waits(trace, &unit, &found, &waits)),
         lap_names: lap_names(trace, &devices),
         thread: waiting_thread(trace, &devices, &found),
         devices: devices.devices.len() as u64,
         idle_after: total_idle(&idle),
         // What the overview says of waits is a part of this answer.
-        overview: Overview { waits: None, ..overview(trace) },
+        overview: Overview { waits: None, ..overview_with(trace, &devices) },
         groups,
         waits,
         stages,
     })
+}
+
+/// When any of these waits was under way.
+fn stretches<'w>(waits: impl IntoIterator<Item = &'w Wait>) -> Stretches {
+    let stretch = |wait: &Wait| Some((wait.start.0, wait.start.saturating_add(wait.length?).0));
+    Stretches::union(waits.into_iter().filter_map(stretch).collect())
 }
 
 /// When a device stood idle after each wait, if that is known: from when to when.
@@ -209,11 +199,18 @@ fn total_idle<'i>(idle: impl IntoIterator<Item = &'i Idle>) -> Option<Nanos> {
     (!known.is_empty()).then(|| Nanos(Stretches::union(known).length()))
 }
 
-fn lap_waits(unit: &LapUnit, waits: &[Wait]) -> LapWaits {
-    let empty = |label: &String| LapWait { label: label.clone(), spent: Spent::default() };
-    let mut laps: Vec<LapWait> = unit.laps.iter().map(|lap| empty(&lap.label)).collect();
-    for (lap, wait) in waits.iter().filter_map(|wait| Some((wait.lap?, wait))) {
-        laps[lap].spent.add(wait);
+fn lap_waits(trace: &Trace, unit: &LapUnit, found: &[Found], waits: &[Wait]) -> LapWaits {
+    let first = trace.bounds().map_or(0, |(first, _)| first.0);
+    let waiting = waiting(found);
+    let empty = |lap: &LapTime| LapWait {
+        label: lap.label.clone(),
+        start: Nanos(lap.start.saturating_sub(first)),
+        end: Nanos(lap.end.saturating_sub(first)),
+        spent: Spent { waits: 0, time: Nanos(waiting.length_within(lap.start, lap.end)) },
+    };
+    let mut laps: Vec<LapWait> = unit.laps.iter().map(empty).collect();
+    for lap in waits.iter().filter_map(|wait| wait.lap) {
+        laps[lap].spent.waits += 1;
     }
     let outside = waits.iter().filter(|wait| wait.lap.is_none()).count() as u64;
     LapWaits { name: unit.name.clone(), source: unit.source, laps, outside }
@@ -258,9 +255,15 @@ fn thread_name(trace: &Trace, track: TrackId) -> String {
 }
 
 impl Syncs {
-    /// How long threads waited, all together.
+    /// How long any thread waited: of threads that wait at one time the time counts once.
     pub fn time(&self) -> Nanos {
-        self.waits.iter().filter_map(|wait| wait.length).fold(Nanos(0), Nanos::saturating_add)
+        Nanos(stretches(&self.waits).length())
+    }
+
+    /// That time as a share of the wall time.
+    pub fn share(&self) -> Option<f64> {
+        let wall = self.overview.wall;
+        (wall > Nanos(0)).then(|| self.time().0 as f64 / wall.0 as f64)
     }
 
     /// The figures by which traces are set side by side.
@@ -281,7 +284,7 @@ impl Syncs {
             Some(self.waits.len() as f64),
             self.laps.as_ref().and_then(|laps| Some(laps.counts()?.median)),
             Some(self.time().0 as f64),
-            self.thread.as_ref().and_then(WaitingThread::share),
+            self.share(),
             self.idle_after.map(|idle| idle.0 as f64),
         ]
     }

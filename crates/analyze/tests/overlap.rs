@@ -152,6 +152,21 @@ fn pageable_copies_are_found_and_set_against_pinned_ones() {
 }
 
 #[test]
+fn pageable_copies_are_called_slower_only_where_they_are() {
+    let told = |length| {
+        let mut made = Made::new();
+        made.kernel(0, 30_000).copy(0, length, PAGEABLE, Some(95_000)).copy(20_000, 9500, PINNED, Some(95_000));
+        made.answer().findings[0].to_string()
+    };
+    let same = told(9500);
+    assert!(same.contains("at 10.0 GB/s, pinned ones at 10.0 GB/s; such a copy goes through a buffer"), "{same}");
+    assert!(!same.contains("slower"), "{same}");
+    assert!(!told(10_000).contains("slower"), "95 % of the rate is not slower");
+    assert!(told(10_010).contains("at 9.5 GB/s where pinned ones reach 10.0 GB/s"), "{}", told(10_010));
+    assert!(told(10_010).contains("is slower than a pinned one"), "{}", told(10_010));
+}
+
+#[test]
 fn pageable_copies_that_are_small_or_of_unknown_size_are_found_without_a_rate() {
     let mut made = Made::new();
     made.kernel(0, 100).copy(0, 10, "Memcpy DtoH (Device -> Pageable)", None).copy(20, 10, PAGEABLE, Some(65_535));

@@ -15,11 +15,11 @@ use crate::failure::Hinted;
 /// Where the answer goes and how it looks
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
-    /// How the answer is written
-    #[arg(long, value_parser = formats(), default_value_t = Format::Text)]
-    format: Format,
+    /// How the answer is written [default: by the ending of `--out`, else text]
+    #[arg(long, value_parser = formats())]
+    format: Option<Format>,
 
-    /// Write to this file instead of standard output
+    /// Write to this file instead of standard output; `.csv`, `.tsv`, `.json`, `.jsonl` and `.md` choose the format
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -53,6 +53,12 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 const WIDTH_OF_A_FILE: usize = 2000;
 
 impl OutputArgs {
+    /// The format that was asked for, else the one that the file is named for.
+    fn format(&self) -> Format {
+        let named = || self.out.as_deref()?.extension()?.to_str()?.to_ascii_lowercase().parse().ok();
+        self.format.or_else(named).unwrap_or(Format::Text)
+    }
+
     /// Reads a trace, unless the answer would be written over it.
     pub fn read_trace(&self, path: &Path) -> anyhow::Result<Trace> {
         if self.out.as_deref().is_some_and(|out| is_same_file(out, path)) {
@@ -64,7 +70,7 @@ impl OutputArgs {
 
     /// Writes a table where it was asked for.
     pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
-        let format = self.format;
+        let format = self.format();
         match &self.out {
             Some(path) => write_file(table, format, path),
             None => write_to_screen(table, format, out),
@@ -73,7 +79,7 @@ impl OutputArgs {
 
     /// Whether the format has no place for facts about the whole table.
     pub fn has_rows_alone(&self) -> bool {
-        matches!(self.format, Format::Csv | Format::Tsv | Format::Jsonl)
+        matches!(self.format(), Format::Csv | Format::Tsv | Format::Jsonl)
     }
 }
 

@@ -35,6 +35,8 @@ pub mod category {
     pub const USER: &str = "user_annotation";
     /// A range of NVTX.
     pub const NVTX: &str = "nvtx";
+    /// What the profiler or the driver held a thread up with.
+    pub const OVERHEAD: &str = "overhead";
 }
 
 /// What a span is.
@@ -84,6 +86,7 @@ impl Activity {
             category::OPERATION | "Operator" => Self::Operation,
             category::PYTHON | "Python" => Self::Python,
             SYNC => Self::Wait,
+            category::OVERHEAD if name == QUEUE_FULL => Self::Wait,
             "" | crate::LAP | category::USER | category::NVTX => Self::Stage,
             _ => Self::Other,
         }
@@ -105,15 +108,19 @@ impl Activity {
     }
 }
 
+/// A launch that had to wait, as CUPTI names it: the queue to the device was full.
+const QUEUE_FULL: &str = "Command Buffer Full";
+
 /// What a call of CUDA or HIP is, from its name: `cudaStreamSynchronize`, `cuLaunchKernelEx`, `hipMemcpyAsync`.
 ///
-/// Nsight Systems adds versions (`_v3020`) and per-thread streams (`_ptsz`). A copy or memset without `Async` in its
-/// name returns when it is done, or nearly so, and is a wait. `hipMemcpyWithStream` is one too.
+/// Nsight Systems adds versions (`_v3020`) and per-thread streams (`_ptsz`). A copy without `Async` in its name returns
+/// when it is done, or nearly so, and is a wait. `hipMemcpyWithStream` is one too. Memsets and copies within a device or
+/// between devices return at once, whatever their name.
 fn call_activity(name: &str) -> Activity {
     let Some(call) = ["cuda", "hip", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix)) else {
         return Activity::Call;
     };
-    let is_async = call.contains("Async") || call.contains("Batch");
+    let returns_at_once = ["Async", "Batch", "Memset", "DtoD", "Peer"].iter().any(|word| call.contains(word));
     match call {
         _ if call.contains("Synchronize") => Activity::Wait,
         _ if call.starts_with("GraphLaunch") => Activity::Launch,
@@ -121,7 +128,7 @@ fn call_activity(name: &str) -> Activity {
         _ if call.starts_with("ExtLaunch") || call.starts_with("ExtModuleLaunch") => Activity::Launch,
         _ if call.starts_with("ModuleLaunch") || call.starts_with("ModuleLaunchCooperative") => Activity::Launch,
         _ if call.starts_with("Memcpy") || call.starts_with("Memset") => {
-            if is_async {
+            if returns_at_once {
                 Activity::Launch
             } else {
                 Activity::Wait
@@ -280,7 +287,7 @@ mod tests {
         {
             assert_eq!(of(name), Activity::Wait, "{name}");
         }
-        for name in ["cudaMemcpy", "cuMemcpyDtoH_v2", "hipMemcpyWithStream", "cudaMemset"] {
+        for name in ["cudaMemcpy", "cuMemcpyDtoH_v2", "hipMemcpyWithStream"] {
             assert_eq!(of(name), Activity::Wait, "{name}");
         }
         for name in [
@@ -292,6 +299,10 @@ mod tests {
             "cudaGraphLaunch",
             "cudaMemcpyAsync",
             "hipMemsetAsync",
+            "cudaMemset",
+            "cuMemsetD32_v2",
+            "cuMemcpyDtoD_v2",
+            "cudaMemcpyPeer",
         ] {
             assert_eq!(of(name), Activity::Launch, "{name}");
         }
@@ -303,6 +314,12 @@ mod tests {
     #[test]
     fn our_own_waits_are_waits() {
         assert_eq!(Activity::of(SYNC, "read_token"), Activity::Wait);
+    }
+
+    #[test]
+    fn a_launch_that_finds_the_queue_full_waits() {
+        assert_eq!(Activity::of(category::OVERHEAD, "Command Buffer Full"), Activity::Wait);
+        assert_eq!(Activity::of(category::OVERHEAD, "Buffer Flush"), Activity::Other);
     }
 
     #[test]

@@ -108,12 +108,12 @@ fn numbers_that_are_no_json_and_bytes_that_are_no_text_are_read() {
     bytes.extend(b"\xe9\",\"args\":{\"a\":NaN,\"b\":-Infinity,\"c\":inf}}]");
     let trace = read_from(bytes.as_slice()).unwrap();
     assert_eq!(trace.outline(), "thread 1\n  caf\u{fffd}  1000..2000  a=NaN  b=-inf  c=inf\n");
-    assert_eq!(trace.warnings, ["1 strings are no UTF-8; what cannot be read of them was replaced"]);
+    assert_eq!(trace.warnings, ["1 string is no UTF-8; what cannot be read of it was replaced"]);
 }
 
 #[test]
 fn kinds_of_events_that_have_no_place_are_counted_by_their_letter() {
     let events = r#"{"ph":"P","ts":1},{"ph":"N","ts":1},{"ph":"P","ts":1},{"ph":"i","ts":1,"name":"a"}"#;
-    let expected = ["1 events of kind `N` were passed over", "2 events of kind `P` were passed over"];
+    let expected = ["1 event of kind `N` was passed over", "2 events of kind `P` were passed over"];
     assert_eq!(read(events).warnings, expected);
 }

@@ -57,7 +57,7 @@ fn launches_lead_to_their_work_and_nothing_is_told_twice() {
     assert_eq!(effects(&trace, named(&trace, "cudaStreamSynchronize")), ["Stream Sync"]);
     assert_eq!(effects(&trace, named(&trace, "aten::mm")), ["MmBackward0"]);
     assert_eq!(trace.flows().len(), 6);
-    assert_eq!(trace.warnings, ["1 spans of a device have no call that launched them"]);
+    assert_eq!(trace.warnings, ["1 span of a device has no call that launched it"]);
 }
 
 #[test]

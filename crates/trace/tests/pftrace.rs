@@ -49,7 +49,7 @@ fn names_belong_to_their_sequence_until_it_is_cleared() {
     let trace = read(&packets);
     let names: Vec<_> = trace.spans().map(|span| span.name).collect();
     assert_eq!(names, ["first of one", "first of two", "second of one"]);
-    assert_eq!(trace.warnings[0], "1 damaged packets were passed over");
+    assert_eq!(trace.warnings[0], "1 damaged packet was passed over");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn events_of_kinds_without_a_place_are_counted() {
     let event = Message::new().number(9, 77).number(11, 1);
     let other = Message::new().number(8, 10).number(10, 1).bytes(11, &event.0);
     let trace = read(&[begin(1, 1, "a"), end(2, 1), other]);
-    assert_eq!(trace.warnings, ["1 events of other kinds were passed over"]);
+    assert_eq!(trace.warnings, ["1 event of other kinds was passed over"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{
     devices::{Devices, Work},
     intervals::Stretches,
     lap_unit::{LapSource, LapUnit},
-    stage_figures::outer_waits,
+    waits::{waiting, waits},
 };
 
 /// One turn of the repeating unit.
@@ -50,10 +50,10 @@ impl Lap {
 pub fn each(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Vec<Lap> {
     let work = || devices.devices.iter().flat_map(|device| &device.work);
     let busy = Stretches::union(work().map(|work| (work.start, work.end)).collect());
-    let waits = outer_waits(trace, &devices.activities);
-    let waiting = Stretches::union(waits.clone());
+    let waits = waits(trace, devices);
+    let waiting = waiting(&waits);
     let launches = launches(trace, devices, unit);
-    let waits = count(unit, waits.iter().map(|(start, _)| *start));
+    let waits = count(unit, waits.iter().map(|wait| wait.start));
     let laps = unit.laps.iter().enumerate();
     laps.map(|(at, lap)| Lap {
         label: lap.label.clone(),

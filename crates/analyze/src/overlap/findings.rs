@@ -19,6 +19,9 @@ const LEAST_COMPUTE: f64 = 0.01;
 /// Copies that are smaller on average have no rate to speak of: they take as long as it takes to begin.
 const LEAST_BYTES: u64 = 64 << 10;
 
+/// Pageable copies are slower than pinned ones below this share of their rate.
+const SLOWER: f64 = 0.95;
+
 /// What stands out in the copies of one device; it is named if there are several.
 pub(super) fn findings(moves: &Moves<'_>, overlap: &DeviceOverlap, is_named: bool) -> Vec<Finding> {
     let on = if is_named { format!(" on {}", overlap.name) } else { String::new() };
@@ -34,11 +37,17 @@ pub(super) fn findings(moves: &Moves<'_>, overlap: &DeviceOverlap, is_named: boo
 
 fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) -> Finding {
     let is_large = |traffic: &Traffic| traffic.bytes.is_some_and(|bytes| bytes / traffic.count.max(1) >= LEAST_BYTES);
-    let rate = |traffic: &Traffic| traffic.gb_s().filter(|_| is_large(traffic)).map(|rate| format!("{rate:.1} GB/s"));
+    let rate = |traffic: &Traffic| traffic.gb_s().filter(|_| is_large(traffic));
     let pinned = path.pinned().and_then(|pinned| overlap.copies.iter().find(|(path, _)| *path == pinned));
     let pinned = pinned.and_then(|(_, traffic)| rate(traffic));
-    let against = pinned.map_or_else(String::new, |pinned| format!(" where pinned ones reach {pinned}"));
-    let rate = rate(traffic).map_or_else(String::new, |rate| format!(" at {rate}{against}"));
+    let rate = rate(traffic);
+    let is_slower = rate.zip(pinned).is_some_and(|(rate, pinned)| rate < SLOWER * pinned);
+    let against = match pinned {
+        Some(pinned) if is_slower => format!(" where pinned ones reach {pinned:.1} GB/s"),
+        Some(pinned) => format!(", pinned ones at {pinned:.1} GB/s"),
+        None => String::new(),
+    };
+    let rate = rate.map_or_else(String::new, |rate| format!(" at {rate:.1} GB/s{against}"));
     let bytes = traffic.bytes.map_or_else(String::new, |bytes| format!(" of {}", size(bytes)));
     let (copies, way) = (counted(traffic.count, "copy", "copies"), if path.is_upload() { "HtoD" } else { "DtoH" });
     let next = if path.is_upload() {
@@ -51,9 +60,12 @@ fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) ->
         rule: "pageable_copies",
         evidence: format!("{copies} {way}{on} went through pageable memory{bytes}{rate}"),
         limit: String::new(),
-        meaning:
+        meaning: if is_slower {
             "such a copy goes through a buffer of the driver, is slower than a pinned one and may hold up the host"
-                .to_owned(),
+        } else {
+            "such a copy goes through a buffer of the driver and may hold up the host"
+        }
+        .to_owned(),
         next: next.to_owned(),
     }
 }

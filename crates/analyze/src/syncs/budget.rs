@@ -4,7 +4,8 @@ use std::{fmt, str::FromStr};
 
 use laptime_trace::Nanos;
 
-use super::{Syncs, Wait};
+use super::{Syncs, Wait, WaitGroup, stretches};
+use crate::intervals::Stretches;
 
 /// How much the host may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +131,7 @@ pub struct Over {
     pub spent: Spent,
 }
 
-/// Waits and their time. Waits of unknown length add no time.
+/// Waits and the time in which any of them was under way. Waits of unknown length add no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
     /// How many.
@@ -140,11 +141,6 @@ pub struct Spent {
 }
 
 impl Spent {
-    pub(super) fn add(&mut self, wait: &Wait) {
-        self.waits += 1;
-        self.time = self.time.saturating_add(wait.length.unwrap_or(Nanos(0)));
-    }
-
     fn is_over(&self, limit: Limit) -> bool {
         match limit {
             Limit::Count(most) => self.waits > most,
@@ -171,34 +167,53 @@ impl Judged {
 impl Syncs {
     /// Holds the waits against a budget; none if it is for laps and there are none.
     ///
-    /// Waits whose call or site matches a pattern of `allow` are left out, and of a budget for laps those outside laps.
+    /// Waits whose call or site matches a pattern of `allow` are left out, and of a budget for laps what is outside laps.
+    /// A wait counts for the lap that it begins in; its time goes to every lap that it reaches into.
     pub fn judge(&self, budget: Budget, allow: &[String]) -> Option<Judged> {
-        let places = if budget.is_per_lap { self.laps.as_ref()?.laps.len() } else { 1 };
-        let matching = |group: usize| {
-            let group = &self.groups[group];
-            let is_allowed = |pattern: &String| matches(pattern, &group.call) || matches(pattern, &group.site);
-            allow.iter().any(is_allowed)
-        };
-        let is_allowed: Vec<bool> = (0..self.groups.len()).map(matching).collect();
-        let counted = || self.waits.iter().filter(|wait| !is_allowed[wait.group]);
-        let place = |wait: &Wait| if budget.is_per_lap { wait.lap } else { Some(0) };
-        let mut spent = vec![Spent::default(); places];
-        for (at, wait) in counted().filter_map(|wait| Some((place(wait)?, wait))) {
-            spent[at].add(wait);
-        }
-        let is_over = |at: usize| spent[at].is_over(budget.limit);
-        let mut causes = vec![Spent::default(); self.groups.len()];
-        for wait in counted().filter(|wait| place(wait).is_some_and(is_over)) {
-            causes[wait.group].add(wait);
-        }
+        let laps = self.places(budget)?;
+        let is_allowed: Vec<bool> = self.groups.iter().map(|group| group.is_allowed(allow)).collect();
+        let counted: Vec<&Wait> = self.waits.iter().filter(|wait| !is_allowed[wait.group]).collect();
+        let spent = spent(&laps, &counted, budget);
+        let over: Vec<usize> = (0..laps.len()).filter(|&at| spent[at].is_over(budget.limit)).collect();
+        let causes = self.causes(&counted, &over, &laps, budget);
         Some(Judged {
             budget,
-            allowed: self.waits.iter().filter(|wait| is_allowed[wait.group]).count() as u64,
+            allowed: (self.waits.len() - counted.len()) as u64,
             unused: allow.iter().filter(|pattern| !self.has(pattern)).cloned().collect(),
-            over: (0..places).filter(|&at| is_over(at)).map(|at| self.over(budget, at, spent[at])).collect(),
+            over: over.iter().map(|&at| self.over(budget, at, spent[at])).collect(),
             most: spent.iter().copied().max_by_key(|spent| spent.amount(budget.limit)).unwrap_or_default(),
-            causes: self.in_order(causes, budget, (0..places).filter(|&at| is_over(at)).count()),
+            causes: self.in_order(causes, budget, over.len()),
         })
+    }
+
+    /// From when to when what the budget is for lasts: each lap, or the whole trace.
+    fn places(&self, budget: Budget) -> Option<Vec<(u64, u64)>> {
+        if !budget.is_per_lap {
+            return Some(vec![(0, u64::MAX)]);
+        }
+        Some(self.laps.as_ref()?.laps.iter().map(|lap| (lap.start.0, lap.end.0)).collect())
+    }
+
+    /// What each group of waits spent in what is over the budget.
+    fn causes(&self, counted: &[&Wait], over: &[usize], laps: &[(u64, u64)], budget: Budget) -> Vec<Spent> {
+        let within = Stretches::union(over.iter().map(|&at| laps[at]).collect());
+        let mut of_group: Vec<Vec<&Wait>> = vec![Vec::new(); self.groups.len()];
+        for &wait in counted {
+            of_group[wait.group].push(wait);
+        }
+        let is_cause = |wait: &&&Wait| match budget.limit {
+            Limit::Count(_) => place(wait, budget).is_some_and(|at| over.binary_search(&at).is_ok()),
+            Limit::Time(_) => {
+                wait.length.is_some_and(|length| within.length_within(wait.start.0, wait.start.0 + length.0) > 0)
+            }
+        };
+        let spent = |waits: Vec<&Wait>| {
+            let waits: Vec<&Wait> = waits.iter().filter(is_cause).copied().collect();
+            let time = stretches(waits.iter().copied());
+            let time = time.parts().iter().map(|&(from, to)| within.length_within(from, to)).sum();
+            Spent { waits: waits.len() as u64, time: Nanos(time) }
+        };
+        of_group.into_iter().map(spent).collect()
     }
 
     fn has(&self, pattern: &str) -> bool {
@@ -223,6 +238,28 @@ impl Syncs {
     fn over(&self, budget: Budget, at: usize, spent: Spent) -> Over {
         let label = || Some(self.laps.as_ref()?.laps.get(at)?.label.clone());
         Over { lap: if budget.is_per_lap { label() } else { None }, spent }
+    }
+}
+
+/// The lap that a wait counts for, by its place; the whole trace is the only place of its budget.
+fn place(wait: &Wait, budget: Budget) -> Option<usize> {
+    if budget.is_per_lap { wait.lap } else { Some(0) }
+}
+
+/// What these waits spent in each lap.
+fn spent(laps: &[(u64, u64)], waits: &[&Wait], budget: Budget) -> Vec<Spent> {
+    let waiting = stretches(waits.iter().copied());
+    let time = |&(from, to): &(u64, u64)| Nanos(waiting.length_within(from, to));
+    let mut spent: Vec<Spent> = laps.iter().map(|lap| Spent { waits: 0, time: time(lap) }).collect();
+    for at in waits.iter().filter_map(|wait| place(wait, budget)) {
+        spent[at].waits += 1;
+    }
+    spent
+}
+
+impl WaitGroup {
+    fn is_allowed(&self, allow: &[String]) -> bool {
+        allow.iter().any(|pattern| matches(pattern, &self.call) || matches(pattern, &self.site))
     }
 }
 

@@ -7,12 +7,16 @@ use laptime_trace::{Nanos, Trace};
 
 use super::{
     Idle, Wait, WaitKind,
-    found::{Found, Place},
     meanwhile::Meanwhile,
     sites::{Site, Sites, without_number},
     total_idle,
 };
-use crate::{devices::Devices, lap_unit::LapUnit, quantile::median_with_zeros};
+use crate::{
+    devices::Devices,
+    lap_unit::LapUnit,
+    quantile::median_with_zeros,
+    waits::{Found, Place},
+};
 
 /// Waits of one call at one site.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +70,7 @@ pub(super) fn grouped(
                 group,
                 stage,
                 lap: unit.and_then(|unit| unit.at(wait.start)),
+                last_lap: unit.and_then(|unit| last_lap(unit, wait)),
                 start: Nanos(wait.start.saturating_sub(first)),
                 length: wait.end.map(|end| Nanos(end - wait.start)),
                 busy: wait.end.and_then(|end| meanwhile.busy(wait.start, end)).map(Nanos),
@@ -85,6 +90,13 @@ pub(super) fn grouped(
         })
         .collect();
     in_order(Grouped { groups, stages: places.stages, waits })
+}
+
+/// The lap that a wait ended in, or the last one before its end; none if it began in none.
+fn last_lap(unit: &LapUnit, wait: &Found) -> Option<usize> {
+    let first = unit.at(wait.start)?;
+    let begun = unit.laps.partition_point(|lap| lap.start < wait.end.unwrap_or(wait.start));
+    Some(begun.saturating_sub(1).max(first))
 }
 
 /// Puts groups with most time first.

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use laptime_trace::{Trace, TrackId};
 
-use super::{Idle, found::Found};
+use super::Idle;
 use crate::{
     devices::{DeviceWork, Devices, uncertainty},
     intervals::Stretches,
+    waits::Found,
 };
 
 /// What each device did, to be asked by time.

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 
 use laptime_trace::{Activity, NameId, SYNC, Span, SpanId, Trace, TrackId};
 
-use super::found::{Found, Place};
-use crate::{host::Host, lap_unit::counted};
+use crate::{
+    host::Host,
+    lap_unit::counted,
+    waits::{Found, Place},
+};
 
 /// Names of a path that are told, counted from the innermost.
 const MOST_NAMES: usize = 8;

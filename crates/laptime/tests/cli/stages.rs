@@ -20,6 +20,32 @@ fn a_recorded_trace_gives_its_stage_tree_at_80_and_at_140_columns() {
 }
 
 #[test]
+fn the_ending_of_the_file_chooses_the_format_unless_one_is_named() {
+    let place = Place::new();
+    laptime_trace::write(&small_trace(), place.path("small.pftrace")).unwrap();
+    let written = |name: &str, more: &[&str]| {
+        let said = place.laptime([&["stages", "small.pftrace", "--out", name][..], more].concat());
+        assert_eq!((said.out.as_str(), said.status), ("", Some(0)), "{}", said.err);
+        String::from_utf8(place.read(name)).unwrap()
+    };
+    let told = |format: &str| written(&format!("told-{format}"), &["--format", format]);
+    for (name, format) in [
+        ("a.csv", "csv"),
+        ("a.tsv", "tsv"),
+        ("a.json", "json"),
+        ("a.jsonl", "jsonl"),
+        ("a.md", "md"),
+        ("A.CSV", "csv"),
+        ("a.txt", "text"),
+        ("a.weird", "text"),
+        ("a", "text"),
+    ] {
+        assert_eq!(written(name, &[]), told(format), "{name}");
+    }
+    assert_eq!(written("b.csv", &["--format", "json"]), told("json"));
+}
+
+#[test]
 fn every_format_tells_the_same_trace() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("small.pftrace")).unwrap();

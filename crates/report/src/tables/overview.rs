@@ -1,8 +1,8 @@
 //! What every table about a trace says of the trace as a whole.
 
-use laptime_analyze::Overview;
+use laptime_analyze::{Overview, Waits};
 
-use crate::{Cell, Table};
+use crate::{Cell, Table, layout::single};
 
 /// Adds the facts of a trace to a table. What was lost is always told, also when it is nothing.
 pub fn add(table: &mut Table, overview: &Overview) {
@@ -28,10 +28,15 @@ pub fn add(table: &mut Table, overview: &Overview) {
         table.machine_fact(format!("finding_{}", finding.rule), Cell::text(finding.to_string()));
     }
     if let Some(waits) = overview.waits {
-        let share = 100.0 * waits.time.0 as f64 / overview.wall.0.max(1) as f64;
         let times = if waits.count == 1 { "once".to_owned() } else { format!("{} times", waits.count) };
-        table.note(format!("The host waited for a device {times}, {share:.1} % of the wall time."));
+        table.note(format!("The host waited for a device {times}{}.", of_wall(overview, waits)));
         table.machine_fact("waits", Cell::Count(waits.count));
         table.machine_fact("waits_ms", Cell::Nanos(waits.time.0));
     }
+}
+
+/// The share of the wall time that was waited; nothing where no length is known.
+fn of_wall(overview: &Overview, waits: Waits) -> String {
+    let share = waits.time.0 as f64 / overview.wall.0.max(1) as f64;
+    if share > 0.0 { format!(", {} of the wall time", single(&Cell::Share(share))) } else { String::new() }
 }

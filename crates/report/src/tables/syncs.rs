@@ -1,6 +1,6 @@
 //! Waits of the host as tables: by call and site, or each.
 
-use laptime_analyze::{Judged, LapWaits, Limit, Spent, Syncs, Wait, WaitGroup, WaitKind, WaitingThread};
+use laptime_analyze::{Judged, LapSource, LapWaits, Limit, Spent, Syncs, Wait, WaitGroup, WaitKind, WaitingThread};
 
 use super::overview;
 use crate::{
@@ -90,7 +90,6 @@ pub fn waits(answer: &Syncs, judged: Option<&Judged>) -> Table {
 fn wait_row(answer: &Syncs, wait: &Wait) -> Vec<Cell> {
     let group = &answer.groups[wait.group];
     let stage = wait.stage.and_then(|stage| answer.stages.get(stage));
-    let lap = wait.lap.and_then(|lap| answer.laps.as_ref()?.laps.get(lap));
     vec![
         site(group, str::to_owned),
         site(group, short),
@@ -98,13 +97,23 @@ fn wait_row(answer: &Syncs, wait: &Wait) -> Vec<Cell> {
         Cell::text(call(group)),
         Cell::text(group.kind.word()),
         Cell::from(stage.cloned().map(Cell::text)),
-        Cell::from(lap.map(|lap| Cell::text(lap.label.clone()))),
+        Cell::from(laps(answer, wait).map(Cell::text)),
         Cell::Nanos(wait.start.0),
         nanos(wait.length.map(|length| length.0)),
         nanos(wait.busy.map(|busy| busy.0)),
         nanos(wait.idle().map(|idle| idle.0)),
         nanos(wait.idle_after.map(|idle| idle.0)),
     ]
+}
+
+/// The lap that a wait began in, and the one it ended in if that is another.
+fn laps(answer: &Syncs, wait: &Wait) -> Option<String> {
+    let label = |at: usize| Some(answer.laps.as_ref()?.laps.get(at)?.label.as_str());
+    let first = label(wait.lap?)?;
+    match wait.last_lap.filter(|last| Some(*last) != wait.lap).and_then(label) {
+        Some(last) => Some(format!("{first} to {last}")),
+        None => Some(first.to_owned()),
+    }
 }
 
 fn site(group: &WaitGroup, told: impl Fn(&str) -> String) -> Cell {
@@ -139,6 +148,9 @@ fn nanos(nanos: Option<u64>) -> Cell {
 fn add_remarks(table: &mut Table, answer: &Syncs, judged: Option<&Judged>) {
     table.fact("waits", "waits", Cell::Count(answer.waits.len() as u64));
     table.fact("waits_ms", "waited", Cell::Nanos(answer.time().0));
+    if let Some(share) = answer.share().filter(|_| !answer.waits.is_empty()) {
+        table.fact("wait_share", "share of wall", Cell::Share(share));
+    }
     if let Some(idle) = answer.idle_after {
         table.fact("idle_after_ms", "device idle after waits", Cell::Nanos(idle.0));
     }
@@ -152,11 +164,27 @@ fn add_remarks(table: &mut Table, answer: &Syncs, judged: Option<&Judged>) {
     if let Some(laps) = &answer.laps {
         add_laps(table, laps);
     }
-    if answer.groups.iter().any(|group| group.kind == WaitKind::Implicit) {
-        table.note("An implicit wait is a call to copy that should return at once but lasted until its copy was done.");
-    }
+    add_implicit(table, answer);
     if let Some(judged) = judged {
         add_budget(table, answer, judged);
+    }
+}
+
+/// What CUPTI calls a launch that waited for room.
+const QUEUE_FULL: &str = "Command Buffer Full";
+
+fn add_implicit(table: &mut Table, answer: &Syncs) {
+    let implicit = || answer.groups.iter().filter(|group| group.kind == WaitKind::Implicit);
+    if implicit().any(|group| group.call != QUEUE_FULL) {
+        table.note(
+            "An implicit wait is a call that should return at once but lasted until the device was done: with its copy, \
+             or with all work before it.",
+        );
+    }
+    if implicit().any(|group| group.call == QUEUE_FULL) {
+        table.note(format!(
+            "`{QUEUE_FULL}` is a launch that waited for room in the queue to the device: the host is far ahead of it."
+        ));
     }
 }
 
@@ -178,14 +206,27 @@ fn add_laps(table: &mut Table, laps: &LapWaits) {
         1 => " 1 wait is in no lap.".to_owned(),
         outside => format!(" {outside} waits are in no lap."),
     };
+    let a_lap = match (counts.min, counts.max) {
+        (1, 1) => "1 wait a lap".to_owned(),
+        (least, most) if least == most => format!("{least} waits a lap"),
+        (least, most) => format!("{least} to {most} waits a lap, median {}", counts.median),
+    };
+    let waited = if times.min == times.max {
+        format!("{least} waited a lap")
+    } else {
+        format!("{least} to {most} waited a lap, median {median}")
+    };
     let told = format!("{} laps of `{}` ({})", laps.laps.len(), laps.name, laps.source.words());
-    if counts.max == 0 {
+    if counts.max == 0 && times.max == 0 {
         table.note(format!("None of the {told} has a wait.{outside}"));
     } else {
-        table.note(format!(
-            "{told}: {} to {} waits a lap, median {}; {least} to {most} waited a lap, median {median}.{outside}",
-            counts.min, counts.max, counts.median
-        ));
+        table.note(format!("{told}: {a_lap}; {waited}.{outside}"));
+        if laps.source == LapSource::Kernels {
+            table.note(
+                "These laps are the device's, and waits are set against them by time: a wait counts for the lap it \
+                 begins in, and its time for every lap it reaches into.",
+            );
+        }
     }
     table.machine_fact("lap_unit", Cell::text(laps.name.clone()));
     table.machine_fact("laps", Cell::Count(laps.laps.len() as u64));

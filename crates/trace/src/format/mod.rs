@@ -202,3 +202,49 @@ pub fn write_to(trace: &Trace, format: Format, mut out: impl Write) -> io::Resul
         }
     }
 }
+
+/// What was counted, in words; they are given for several and put into the singular for one.
+fn counted(count: u64, what: &str) -> String {
+    if count != 1 {
+        return format!("{count} {what}");
+    }
+    let mut has_noun = false;
+    let word = |word: &'_ str| {
+        let singular = match word {
+            "events" | "packets" | "flows" | "strings" | "spans" | "entries" if has_noun => word,
+            "events" => "event",
+            "packets" => "packet",
+            "flows" => "flow",
+            "strings" => "string",
+            "spans" => "span",
+            "entries" => "entry",
+            "were" => "was",
+            "have" => "has",
+            "are" => "is",
+            "do" => "does",
+            "their" => "its",
+            "them" => "it",
+            _ => word,
+        };
+        has_noun |= singular != word;
+        singular.to_owned()
+    };
+    let words: Vec<String> = what.split(' ').map(word).collect();
+    format!("1 {}", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted;
+
+    #[test]
+    fn one_is_told_in_the_singular() {
+        let flows = "flows have lost one of their spans";
+        assert_eq!(counted(2, flows), "2 flows have lost one of their spans");
+        assert_eq!(counted(1, flows), "1 flow has lost one of its spans");
+        assert_eq!(
+            counted(1, "events do not fit their track and were passed over"),
+            "1 event does not fit its track and was passed over"
+        );
+    }
+}

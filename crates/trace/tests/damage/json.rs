@@ -28,7 +28,7 @@ fn an_event_of_wrong_types_costs_itself_alone() {
     for event in events {
         let (outline, warnings) = beside_a_good_event(event);
         assert_eq!(outline, "thread 1\n  good  1000..3000\n", "{event}");
-        assert_eq!(warnings, ["1 damaged events were passed over"], "{event}");
+        assert_eq!(warnings, ["1 damaged event was passed over"], "{event}");
     }
 }
 
@@ -55,7 +55,7 @@ fn an_event_without_a_possible_time_costs_itself_alone() {
             assert!(outline.contains("good  1000..3000"), "{event}");
             if phase == "X" {
                 assert_eq!(outline, "thread 1\n  good  1000..3000\n", "{event}");
-                assert_eq!(warnings, ["1 events without a possible time were passed over"], "{event}");
+                assert_eq!(warnings, ["1 event without a possible time was passed over"], "{event}");
             }
         }
     }
@@ -76,7 +76,7 @@ fn a_span_on_a_curve_and_a_curve_on_a_thread_are_told_apart() {
     let span = r#"{"ph":"X","pid":1,"tid":5,"name":"x","ts":1,"dur":1}"#;
     let (outline, warnings) = beside_a_good_event(&format!("{about},{span}"));
     assert_eq!(outline, "memory (counter)\nthread 1\n  good  1000..3000\n");
-    assert_eq!(warnings, ["1 events do not fit their track and were passed over"]);
+    assert_eq!(warnings, ["1 event does not fit its track and was passed over"]);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn nesting_a_million_deep_costs_its_event_alone() {
     let deep = format!(r#"{{"ph":"X","args":{{"a":{}{}}}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000));
     let (outline, warnings) = beside_a_good_event(&deep);
     assert_eq!(outline, "thread 1\n  good  1000..3000\n");
-    assert_eq!(warnings, ["1 damaged events were passed over"]);
+    assert_eq!(warnings, ["1 damaged event was passed over"]);
     let open = format!("{{\"a\":{}", "[{\"a\":".repeat(1_000_000));
     assert!(matches!(read(open.as_bytes()), Err(ReadError::NotATrace { .. })));
 }

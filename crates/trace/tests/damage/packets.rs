@@ -39,7 +39,7 @@ fn a_clock_with_an_absurd_unit_costs_its_events() {
     let packets = [Message::new().number(10, 1).bytes(6, &snapshot.0), late, begin(3, 1, "b"), end(4, 1)];
     let (text, warnings) = outline(&packets);
     assert_eq!(text, "track 1 (host lane)\n  b  3..4\n");
-    assert_eq!(warnings, ["1 events without a possible time were passed over"]);
+    assert_eq!(warnings, ["1 event without a possible time was passed over"]);
 }
 
 #[test]

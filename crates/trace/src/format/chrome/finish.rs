@@ -12,7 +12,7 @@ use super::{
     tracks::OwnTrack,
 };
 use crate::{
-    format::{ReadError, pairing::Unpaired},
+    format::{ReadError, counted, pairing::Unpaired},
     metadata::SOURCE,
     time::{Nanos, Origin},
     trace::Trace,
@@ -143,7 +143,7 @@ impl Reader {
         let (counts, warnings) = (&self.counts, &mut self.builder.warnings);
         let mut warn = |count: u64, what: &str| {
             if count > 0 {
-                warnings.push(format!("{count} {what}"));
+                warnings.push(counted(count, what));
             }
         };
         warn(counts.damaged, "damaged events were passed over");

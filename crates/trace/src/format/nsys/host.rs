@@ -67,7 +67,7 @@ impl Reader<'_> {
         let Some((start, length)) = self.interval(row.int(0), row.int(1)) else { return };
         let name = self.strings.name(row.int(2), &mut self.builder);
         let name = name.unwrap_or_else(|| self.builder.name("overhead"));
-        self.host_span(GlobalId(row.int(3).unwrap_or(0)), start, length, name, "overhead");
+        self.host_span(GlobalId(row.int(3).unwrap_or(0)), start, length, name, category::OVERHEAD);
     }
 
     fn host_span(&mut self, id: GlobalId, start: Nanos, length: Nanos, name: NameId, category: &str) -> SpanEntry {

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     builder::{SpanEntry, TraceBuilder},
     fields::FieldBlock,
-    format::{ReadError, filled, is_damage, pairing::Ending},
+    format::{ReadError, counted, filled, is_damage, pairing::Ending},
     names::NameId,
     time::{Nanos, Origin},
     trace::Trace,
@@ -288,7 +288,7 @@ impl Reader {
     fn warn(&mut self, end: &End) {
         let mut warn = |count: u64, what: &str| {
             if count > 0 {
-                self.builder.warnings.push(format!("{count} {what}"));
+                self.builder.warnings.push(counted(count, what));
             }
         };
         warn(self.damaged_packets, "damaged packets were passed over");

@@ -1,0 +1,254 @@
+//! The waits of a trace, each once: what every answer that speaks of waits counts.
+
+use std::collections::HashMap;
+
+use laptime_trace::{
+    Activity, CopyPath, MemoryKind, NameId, ProcessId, SYNC, Span, SpanId, Trace, TrackId, activity::category,
+};
+
+use crate::{
+    devices::{Devices, Work, WorkKind, uncertainty},
+    intervals::Stretches,
+};
+
+/// How a wait shows in a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WaitKind {
+    /// A call whose purpose it is to wait: `cudaStreamSynchronize`, a copy that is not asynchronous.
+    Call,
+    /// The program marked it with `sync_point!`.
+    Marked,
+    /// A call that should not wait, but did: the trace shows that it lasted until work of a device was done.
+    Implicit,
+}
+
+impl WaitKind {
+    /// The kind in a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Marked => "marked",
+            Self::Implicit => "implicit",
+        }
+    }
+}
+
+/// A wait as it stands in the trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// How it shows.
+    pub kind: WaitKind,
+    /// The thread that waited.
+    pub track: TrackId,
+    /// When it began.
+    pub start: u64,
+    /// When it ended; none of a mark, which only says that there was a wait.
+    pub end: Option<u64>,
+    /// What tells of it.
+    pub place: Place,
+}
+
+/// What tells of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A span.
+    Span(SpanId),
+    /// A mark, by its name.
+    Mark(NameId),
+}
+
+/// Finds the waits of every thread, in order of start. One inside another is part of it.
+pub fn waits(trace: &Trace, devices: &Devices) -> Vec<Found> {
+    let evidence = Evidence::of(trace, devices);
+    let mut found: HashMap<TrackId, Vec<Found>> = HashMap::new();
+    for span in trace.spans().filter(|span| !trace.track(span.track).kind.is_device()) {
+        let Some(kind) = evidence.kind(&span, devices.activities[span.id.index()]) else { continue };
+        let wait = Found {
+            kind,
+            track: span.track,
+            start: span.start.0,
+            end: Some(span.end().0),
+            place: Place::Span(span.id),
+        };
+        found.entry(span.track).or_default().push(wait);
+    }
+    for mark in trace.marks().filter(|mark| mark.category == SYNC) {
+        let Some(name) = trace.known_name(mark.name) else { continue };
+        let (kind, start) = (WaitKind::Marked, mark.time.0);
+        let wait = Found { kind, track: mark.track, start, end: None, place: Place::Mark(name) };
+        found.entry(mark.track).or_default().push(wait);
+    }
+    let mut waits: Vec<Found> = found.into_values().flat_map(outermost).collect();
+    waits.sort_by_key(|wait| (wait.start, wait.track));
+    waits
+}
+
+/// When any thread waited: of threads that wait at one time the time counts once.
+pub fn waiting(waits: &[Found]) -> Stretches {
+    Stretches::union(waits.iter().filter_map(|wait| Some((wait.start, wait.end?))).collect())
+}
+
+/// Leaves out what lies within another wait of the same thread.
+fn outermost(mut waits: Vec<Found>) -> Vec<Found> {
+    // Stable: of two that take the same time the outer one came first.
+    waits.sort_by_key(|wait| (wait.start, std::cmp::Reverse(wait.end)));
+    let mut reached: Option<u64> = None;
+    waits.retain(|wait| {
+        let end = wait.end.unwrap_or(wait.start);
+        let is_outermost = reached.is_none_or(|reached| end > reached || wait.start >= reached && wait.end.is_some());
+        if is_outermost {
+            reached = reached.max(wait.end);
+        }
+        is_outermost
+    });
+    waits
+}
+
+/// What the work of devices says about calls: whether they lasted until it was done.
+struct Evidence<'a> {
+    trace: &'a Trace,
+    /// When the copies and memsets behind a call were done.
+    done: HashMap<SpanId, Done>,
+    /// What devices still had to do, by the process that gave it to them.
+    pending: HashMap<(usize, Option<ProcessId>), Pending>,
+    /// How far the clocks may be apart.
+    apart: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Done {
+    /// All of them.
+    all: u64,
+    /// Those that may hold the host up; none if none does.
+    holding: Option<u64>,
+}
+
+impl<'a> Evidence<'a> {
+    fn of(trace: &'a Trace, devices: &Devices) -> Self {
+        let mut done: HashMap<SpanId, Done> = HashMap::new();
+        let work = || devices.devices.iter().flat_map(|device| &device.work);
+        for (work, launch) in work().filter_map(|work| Some((work, work.launch?))) {
+            if work.kind == WorkKind::Copy {
+                let known = done.entry(launch).or_default();
+                known.all = known.all.max(work.end);
+                if trace.span(work.id).copy_path().is_some_and(|path| may_hold_up(&path)) {
+                    known.holding = known.holding.max(Some(work.end));
+                }
+            }
+        }
+        let mut given: HashMap<(usize, Option<ProcessId>), Vec<(u64, u64)>> = HashMap::new();
+        for (at, device) in devices.devices.iter().enumerate() {
+            for work in &device.work {
+                let (process, moment) = giver(trace, work);
+                given.entry((at, process)).or_default().push((moment, work.end));
+            }
+        }
+        let pending = given.into_iter().map(|(key, given)| (key, Pending::of(given))).collect();
+        Self { trace, done, pending, apart: uncertainty(trace) }
+    }
+
+    /// What kind of wait a span of the host is; none if it is no wait.
+    fn kind(&self, span: &Span<'_>, activity: Activity) -> Option<WaitKind> {
+        let is_implicit = match activity {
+            Activity::Wait if span.category == SYNC => return Some(WaitKind::Marked),
+            Activity::Wait if span.category == category::OVERHEAD => true,
+            Activity::Wait => return (!self.is_back_early(span)).then_some(WaitKind::Call),
+            Activity::Launch => self.is_held_by_copy(span) || self.is_held_by_all(span),
+            Activity::Call => may_stop(span.name) && self.is_held_by_earlier(span),
+            _ => false,
+        };
+        is_implicit.then_some(WaitKind::Implicit)
+    }
+
+    /// Whether a call to copy was certainly back before its copies were done.
+    fn is_back_early(&self, call: &Span<'_>) -> bool {
+        self.done.get(&call.id).is_some_and(|done| call.end().0.saturating_add(self.apart) < done.all)
+    }
+
+    /// Whether a call certainly lasted until something was done that was not when it began.
+    fn lasted_until(&self, call: &Span<'_>, done: u64) -> bool {
+        done > call.start.0 && call.end().0 >= done.saturating_add(self.apart)
+    }
+
+    /// Whether a call to copy lasted until its own copies were done.
+    ///
+    /// Between a device and pinned memory, or within a device, a copy never holds the host up: there a call that lasted
+    /// so long was slow for another reason.
+    fn is_held_by_copy(&self, call: &Span<'_>) -> bool {
+        let done = self.done.get(&call.id).and_then(|done| done.holding);
+        call.name.contains("Memcpy") && done.is_some_and(|done| self.lasted_until(call, done))
+    }
+
+    /// Whether a memset, or a copy within a device, that is not asynchronous by name lasted until it and all work before
+    /// it was done. On an idle device it is done before its call is back without having held it up.
+    fn is_held_by_all(&self, call: &Span<'_>) -> bool {
+        let Some(done) = self.done.get(&call.id) else { return false };
+        let is_named = call.name.contains("Memset") || call.name.contains("Memcpy");
+        is_named && !call.name.contains("Async") && self.lasted_until(call, done.all) && self.is_held_by_earlier(call)
+    }
+
+    /// Whether a call lasted until a device had done all that was given to it before and was not done by then.
+    fn is_held_by_earlier(&self, call: &Span<'_>) -> bool {
+        let process = self.trace.track(call.track).process;
+        let done = |device: usize, process: Option<ProcessId>| {
+            self.pending.get(&(device, process)).and_then(|pending| pending.done(call.start.0))
+        };
+        let devices = self.pending.keys().map(|(device, _)| *device).max().map_or(0, |last| last + 1);
+        (0..devices)
+            .filter_map(|device| done(device, Some(process)).max(done(device, None)))
+            .any(|done| self.lasted_until(call, done))
+    }
+}
+
+/// The process that gave work to a device and when; where that is not known, when the work began.
+fn giver(trace: &Trace, work: &Work) -> (Option<ProcessId>, u64) {
+    match work.launch {
+        Some(launch) => (Some(trace.track(trace.span_track(launch)).process), trace.span_start(launch).0),
+        None => (None, work.start),
+    }
+}
+
+/// Work in the order in which it was given: when, and when all up to it was done.
+struct Pending {
+    given: Vec<(u64, u64)>,
+}
+
+impl Pending {
+    fn of(mut given: Vec<(u64, u64)>) -> Self {
+        given.sort_unstable();
+        let mut reached = 0;
+        for (_, done) in &mut given {
+            reached = reached.max(*done);
+            *done = reached;
+        }
+        Self { given }
+    }
+
+    /// When all work was done that was given before a moment; none if there was none.
+    fn done(&self, moment: u64) -> Option<u64> {
+        let before = self.given.partition_point(|(given, _)| *given < moment);
+        Some(self.given[before.checked_sub(1)?].1)
+    }
+}
+
+fn may_hold_up(path: &CopyPath) -> bool {
+    let is_free = |kind: MemoryKind| matches!(kind, MemoryKind::Pinned | MemoryKind::Device | MemoryKind::Array);
+    !(is_free(path.from) && is_free(path.to))
+}
+
+/// Calls that may have to wait until a device is done, though their names do not say so: they give something back that
+/// its work may still use, or lock memory.
+const MAY_STOP: [&str; 8] = [
+    "Free",
+    "HostRegister",
+    "HostUnregister",
+    "ModuleUnload",
+    "LibraryUnload",
+    "MemUnmap",
+    "DeviceReset",
+    "CtxDestroy",
+];
+
+fn may_stop(call: &str) -> bool {
+    !call.contains("Async") && MAY_STOP.iter().any(|name| call.contains(name))
+}
