@@ -15,6 +15,7 @@ mod differences;
 mod doctor;
 mod doubt;
 mod doubts;
+mod families;
 mod figures;
 mod finding;
 mod fleet;
