@@ -47,6 +47,7 @@ pub use self::{
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsHeld, NoAccount, Owner, accounts},
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, cases},
+    check::findings,
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
     differences::{Difference, differences},
     doctor::{Check, Doctor, Level, Patient, doctor},
