@@ -1,6 +1,9 @@
 //! Where every moment of a trace went: to one thing each, so that the entries add up to the whole.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
 
 use laptime_stats::Sorted;
 use laptime_trace::{Activity, SpanId, Trace, TrackId, TrackKind};
@@ -8,11 +11,12 @@ use laptime_trace::{Activity, SpanId, Trace, TrackId, TrackKind};
 use crate::{
     check::check,
     devices::{DeviceWork, Devices, Work, WorkKind, devices},
+    families::Families,
     finding::Finding,
     gap_cause::device_gaps,
     group::Group,
     host::Host,
-    lap_unit::{LapUnit, NoLaps, lap_unit},
+    lap_unit::{LapUnit, NoLaps, family, lap_unit},
 };
 
 /// By what the work of a device is told apart.
@@ -238,7 +242,7 @@ struct Piece<'a> {
     from: u64,
     to: u64,
     kind: EntryKind,
-    name: &'a str,
+    name: Cow<'a, str>,
     /// The thing begins with this piece.
     is_first: bool,
 }
@@ -249,7 +253,7 @@ fn account(pieces: &[Piece<'_>], (from, to): (u64, u64), of: Owner, laps: Option
         let time = piece.to.min(to).saturating_sub(piece.from.max(from));
         let is_inside = (from..to).contains(&piece.from);
         if time > 0 || is_inside {
-            entries.add(piece.kind, piece.name, time, u64::from(piece.is_first && is_inside));
+            entries.add(piece.kind, &piece.name, time, u64::from(piece.is_first && is_inside));
         }
     }
     Account { of, laps, total: to - from, entries: entries.into_entries() }
@@ -263,7 +267,7 @@ fn pieces<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, by: B
         pieces.push(Piece { from, to, kind, name, is_first });
     });
     for gap in device_gaps(trace, devices, device) {
-        let name = gap.cause.words();
+        let name = gap.cause.words().into();
         pieces.push(Piece { from: gap.from, to: gap.to, kind: EntryKind::Gap, name, is_first: true });
     }
     pieces.sort_by_key(|piece| piece.from);
@@ -301,7 +305,7 @@ fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
     }
 }
 
-fn called<'a>(trace: &'a Trace, devices: &Devices, work: &Work, by: By) -> (EntryKind, &'a str) {
+fn called<'a>(trace: &'a Trace, devices: &Devices, work: &Work, by: By) -> (EntryKind, Cow<'a, str>) {
     let span = trace.span(work.id);
     let activity = devices.activities[work.id.index()];
     let kind = match work.kind {
@@ -310,10 +314,10 @@ fn called<'a>(trace: &'a Trace, devices: &Devices, work: &Work, by: By) -> (Entr
         WorkKind::Copy => EntryKind::Copy,
     };
     let name = match by {
-        By::Kernel => span.name,
-        By::Group => Group::of(activity, span.name).word(),
-        By::Operation => around(trace, &devices.activities, work.launch, Activity::Operation, true),
-        By::Stage => around(trace, &devices.activities, work.launch, Activity::Stage, false),
+        By::Kernel => span.name.into(),
+        By::Group => Group::of(activity, span.name).word().into(),
+        By::Operation => family(around(trace, &devices.activities, work.launch, Activity::Operation, true)),
+        By::Stage => family(around(trace, &devices.activities, work.launch, Activity::Stage, false)),
     };
     (kind, name)
 }
@@ -367,12 +371,13 @@ fn thread_piece<'a>(
     (id, from, to): (Option<SpanId>, u64, u64),
 ) -> Piece<'a> {
     let Some(id) = id else {
-        return Piece { from, to, kind: EntryKind::Nothing, name: "nothing recorded", is_first: true };
+        return Piece { from, to, kind: EntryKind::Nothing, name: "nothing recorded".into(), is_first: true };
     };
     let span = trace.span(id);
     let is_wait = activities[id.index()] == Activity::Wait;
     let kind = if is_wait { EntryKind::Wait } else { EntryKind::Stage };
-    Piece { from, to, kind, name: span.name, is_first: from == span.start.0 }
+    let name = if Families::may_count(activities[id.index()]) { family(span.name) } else { span.name.into() };
+    Piece { from, to, kind, name, is_first: from == span.start.0 }
 }
 
 fn busiest_thread(trace: &Trace) -> Option<TrackId> {
@@ -492,6 +497,16 @@ mod tests {
                 ("nothing", "nothing recorded", 20, 1),
             ]
         );
+    }
+
+    #[test]
+    fn stages_that_differ_in_what_they_count_with_are_one() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        for step in 0..3 {
+            builder.span(main, Nanos(step * 10), Nanos(10), &format!("ProfilerStep#{step}"), category::USER);
+        }
+        assert_eq!(shown(&whole(builder, By::Kernel)), [("stage", "ProfilerStep#*", 30, 3)]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use laptime_trace::{Activity, SpanId, Trace, TrackId, Value};
 
 use crate::{
-    devices::{DeviceWork, Devices, Work, uncertainty},
+    devices::{DeviceWork, Devices, Work, devices, uncertainty},
     finding::Finding,
 };
 
@@ -17,6 +17,11 @@ const MOST_OVERLAP: f64 = 0.01;
 /// How much earlier than its call work may begin where the trace does not say how far its clocks agree, in
 /// nanoseconds: old files have whole microseconds.
 const LEAST_SLACK: u64 = 1_000;
+
+/// Checks a trace of which nothing is known yet.
+pub fn findings(trace: &Trace) -> Vec<Finding> {
+    check(trace, &devices(trace))
+}
 
 /// Checks a trace; nothing is returned where all is well.
 pub fn check(trace: &Trace, devices: &Devices) -> Vec<Finding> {
@@ -92,7 +97,10 @@ fn children_outside(trace: &Trace) -> Option<Finding> {
     let example = trace.span(example?).name;
     Some(Finding {
         rule: "children_outside",
-        evidence: format!("{outside} spans do not fit into the span around them, `{example}` among them"),
+        evidence: match outside {
+            1 => format!("1 span does not fit into the span around it, `{example}`"),
+            _ => format!("{outside} spans do not fit into the spans around them, `{example}` among them"),
+        },
         limit: "0".to_owned(),
         meaning: "own times of this trace are wrong".to_owned(),
         next: "report it with the trace; it is a fault of laptime".to_owned(),
@@ -115,11 +123,10 @@ fn work_twice(trace: &Trace, device: &DeviceWork) -> Option<Finding> {
     let first = trace.span(*twice.first()?).name;
     Some(Finding {
         rule: "work_twice",
-        evidence: format!(
-            "{}: {} pieces of work are in the file twice, `{first}` among them",
-            device.name,
-            twice.len()
-        ),
+        evidence: match twice.len() {
+            1 => format!("{}: 1 piece of work is in the file twice, `{first}`", device.name),
+            count => format!("{}: {count} pieces of work are in the file twice, `{first}` among them", device.name),
+        },
         limit: "0".to_owned(),
         meaning: "counts and sums of their names are too large; busy and idle time are right".to_owned(),
         next: "look whether the file was merged from overlapping ones".to_owned(),
@@ -218,7 +225,7 @@ fn before_launch(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{devices::devices, intervals::Stretches};
+    use crate::intervals::Stretches;
     use laptime_trace::{Nanos, TraceBuilder, activity::category};
     use proptest::prelude::*;
 

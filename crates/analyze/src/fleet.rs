@@ -2,6 +2,8 @@
 
 use laptime_stats::Sorted;
 
+use crate::finding::Finding;
+
 /// What a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
@@ -37,6 +39,10 @@ pub struct FleetRow {
     pub device: Option<String>,
     /// The figures; times in nanoseconds.
     pub values: Vec<Option<f64>>,
+    /// Events that could not be kept while recording.
+    pub lost: u64,
+    /// What the trace does not keep to.
+    pub findings: Vec<Finding>,
 }
 
 /// Many traces side by side.
@@ -55,6 +61,21 @@ impl Fleet {
     pub fn of(figures: &[Figure], rows: Vec<FleetRow>) -> Self {
         let values: Vec<Vec<Option<f64>>> = rows.iter().map(|row| row.values.clone()).collect();
         Self { figures: figures.to_vec(), odd: odd_ones(figures, &values), rows }
+    }
+
+    /// The first finding of each rule, with the traces that have one of that rule; most traces first.
+    pub fn findings(&self) -> Vec<(&Finding, Vec<&str>)> {
+        let mut found: Vec<(&Finding, Vec<&str>)> = Vec::new();
+        for (row, finding) in self.rows.iter().flat_map(|row| row.findings.iter().map(move |finding| (row, finding))) {
+            match found.iter_mut().find(|(known, _)| known.rule == finding.rule) {
+                // The rows of one trace stand together.
+                Some((_, traces)) if traces.last() == Some(&row.label.as_str()) => {}
+                Some((_, traces)) => traces.push(&row.label),
+                None => found.push((finding, vec![&row.label])),
+            }
+        }
+        found.sort_by_key(|(_, traces)| std::cmp::Reverse(traces.len()));
+        found
     }
 }
 
@@ -169,6 +190,29 @@ mod tests {
         let rows = [figures(1.0, 5.0), figures(1.0, 5.0), figures(1.0, 5.0), figures(2.0, 50.0)];
         let odd = odd_ones(&[TIME, TIME], &rows);
         assert_eq!(odd.iter().map(|odd| (odd.at, odd.figure)).collect::<Vec<_>>(), [(3, 1)]);
+    }
+
+    #[test]
+    fn findings_are_counted_by_trace_and_named_once_a_rule() {
+        let finding = |rule| Finding {
+            rule,
+            evidence: String::new(),
+            limit: String::new(),
+            meaning: String::new(),
+            next: String::new(),
+        };
+        let row = |label: &str, rules: &[&'static str]| FleetRow {
+            label: label.to_owned(),
+            rank: None,
+            device: None,
+            values: Vec::new(),
+            lost: 0,
+            findings: rules.iter().copied().map(finding).collect(),
+        };
+        let rows = vec![row("a", &["twice"]), row("b", &[]), row("c", &["early", "early"]), row("c", &["early"])];
+        let fleet = Fleet::of(&[], [rows, vec![row("d", &["early"])]].concat());
+        let told: Vec<_> = fleet.findings().into_iter().map(|(finding, traces)| (finding.rule, traces)).collect();
+        assert_eq!(told, [("early", vec!["c", "d"]), ("twice", vec!["a"])]);
     }
 
     #[test]

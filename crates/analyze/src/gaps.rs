@@ -7,13 +7,14 @@ use laptime_trace::{NameId, Nanos, Trace};
 
 use crate::{
     devices::{DeviceWork, Devices, Work, WorkKind, devices},
+    families::Families,
     finding::Finding,
     fleet::{Figure, Unit},
     gap_cause::{Cause, Doing, Gap, Judge, is_pageable, judged_gaps, whole_gaps},
     gap_verdict::{Basis, Verdict, verdict},
     gap_whole::{drained, idlest, longest},
     intervals::Stretches,
-    lap_unit::{LapSource, LapUnit, NoLaps, lap_unit},
+    lap_unit::{LapSource, LapUnit, NoLaps, family, lap_unit},
     launch_figures::{LaunchFigures, launch_figures},
     overview::{Overview, overview_with},
 };
@@ -265,8 +266,13 @@ impl Part {
 /// What the host did in the gaps that it is the cause of, by name.
 fn host_times(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap]) -> Vec<HostTime> {
     let mut times: HashMap<HostName, (u64, u64)> = HashMap::new();
+    let mut families = Families::default();
     for parts in whole_gaps(gaps) {
+        let mut of_gap: HashMap<HostName, u64> = HashMap::new();
         for (name, time) in doing_by_name(trace, judge, parts, Cause::Host) {
+            *of_gap.entry(name.family(trace, &mut families)).or_default() += time;
+        }
+        for (name, time) in of_gap {
             let entry = times.entry(name).or_default();
             *entry = (entry.0 + time, entry.1 + 1);
         }
@@ -275,7 +281,7 @@ fn host_times(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap]) -> Vec<HostTime> {
     let mut found: Vec<HostTime> = times
         .into_iter()
         .map(|(name, (time, count))| HostTime {
-            name: name.text(trace),
+            name: name.text(trace).map(|name| family(&name).into_owned()),
             is_launched: name == HostName::Launched,
             time: Nanos(time),
             share: time as f64 / all.max(1) as f64,
@@ -299,6 +305,14 @@ impl HostName {
             Doing::Span(span) => Self::Named(trace.span_name(span)),
             Doing::NothingRecorded => Self::NothingRecorded,
             Doing::Launched => Self::Launched,
+        }
+    }
+
+    /// The same, whatever number a name counts with.
+    fn family(self, trace: &Trace, families: &mut Families) -> Self {
+        match self {
+            Self::Named(name) => Self::Named(families.of(trace, name)),
+            other => other,
         }
     }
 

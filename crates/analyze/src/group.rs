@@ -44,10 +44,129 @@ impl Group {
         if matches!(activity, Activity::Copy | Activity::Memset) {
             return Self::Copy;
         }
-        let name = NO_WORDS.iter().fold(name.to_ascii_lowercase(), |name, word| name.replace(word, ""));
-        let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-        RULES.iter().find(|(_, words)| has(words)).map_or(Self::Other, |(group, _)| *group)
+        let name = name.to_ascii_lowercase();
+        if name.starts_with("triton_") || name.starts_with("cpp_fused") {
+            return Self::of_fused(&name);
+        }
+        let name = without_no_words(&name);
+        RULES.iter().find(|rule| rule.fits(&name)).map_or(Self::Other, |rule| rule.group)
     }
+
+    /// The group of a kernel that torch.compile made, whose name lists all that was fused into it: the strongest word
+    /// counts. It is a copy only if nothing else is in it.
+    fn of_fused(name: &str) -> Self {
+        let words = || name.split(|letter: char| !letter.is_ascii_alphanumeric());
+        let has = |wanted: &[&str]| words().any(|word| wanted.contains(&word));
+        let text = without_no_words(name);
+        let fits = |group: Self| RULES.iter().any(|rule| rule.group == group && rule.fits(&text));
+        let is_norm = has(&["rsqrt"]) && has(&["mean", "pow", "var"]);
+        match () {
+            () if fits(Self::Communication) => Self::Communication,
+            () if has(FUSED_PRODUCTS) || fits(Self::Matmul) => Self::Matmul,
+            () if fits(Self::Other) => Self::Other,
+            () if fits(Self::Attention) => Self::Attention,
+            () if is_norm || fits(Self::Norm) => Self::Norm,
+            () if fits(Self::Activation) => Self::Activation,
+            () if has(FUSED_COPIES) && words().all(is_said_of_a_copy) => Self::Copy,
+            () => Self::Other,
+        }
+    }
+}
+
+/// Operations in the name of a fused kernel that are products.
+const FUSED_PRODUCTS: &[&str] = &["mm", "bmm", "addmm", "baddbmm", "convolution"];
+
+/// Operations in the name of a fused kernel that move data.
+const FUSED_COPIES: &[&str] = &[
+    "copy",
+    "clone",
+    "cat",
+    "stack",
+    "transpose",
+    "permute",
+    "contiguous",
+    "convert",
+    "fill",
+    "zeros",
+    "ones",
+    "full",
+];
+
+/// What the name of a fused kernel may say besides and still move data only: the kind of kernel, and views.
+const SAID_OF_COPIES: &[&str] = &[
+    "triton",
+    "cpp",
+    "poi",
+    "red",
+    "per",
+    "for",
+    "fused",
+    "to",
+    "t",
+    "unsafe",
+    "view",
+    "reshape",
+    "expand",
+    "slice",
+    "select",
+    "split",
+    "squeeze",
+    "unsqueeze",
+    "as",
+    "strided",
+    "unbind",
+    "alias",
+    "detach",
+    "lift",
+    "fresh",
+    "empty",
+    "like",
+    "new",
+    "element",
+    "type",
+    "repeat",
+    "flatten",
+    "unfold",
+    "scatter",
+];
+
+fn is_said_of_a_copy(word: &str) -> bool {
+    // Numbers tell kernels apart, and types of arguments: `0d1d2de`.
+    word.is_empty()
+        || word.starts_with(|letter: char| letter.is_ascii_digit())
+        || FUSED_COPIES.contains(&word)
+        || SAID_OF_COPIES.contains(&word)
+}
+
+/// Which names are of a group.
+struct Rule {
+    group: Group,
+    /// Parts of names.
+    parts: &'static [&'static str],
+    /// Words of names, for what is too short to be looked for anywhere.
+    words: &'static [&'static str],
+}
+
+impl Rule {
+    const fn new(group: Group, parts: &'static [&'static str], words: &'static [&'static str]) -> Self {
+        Self { group, parts, words }
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        self.parts.iter().any(|part| name.contains(part)) || self.words.iter().any(|word| has_word(name, word))
+    }
+}
+
+/// Whether a name has a word in it with no letter or digit at either side.
+fn has_word(name: &str, word: &str) -> bool {
+    let is_outside = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric());
+    let mut found = name.match_indices(word);
+    found
+        .any(|(at, _)| is_outside(name[..at].chars().next_back()) && is_outside(name[at + word.len()..].chars().next()))
+}
+
+fn without_no_words(name: &str) -> String {
+    NO_WORDS.iter().fold(name.to_owned(), |name, word| name.replace(word, ""))
 }
 
 /// Parts of words that only look like those of the rules: `convert` is no convolution, a property has no rope.
@@ -55,10 +174,14 @@ const NO_WORDS: [&str; 2] = ["conver", "propert"];
 
 /// The first rule of which a word occurs in the name counts: an attention kernel has a product in it, a fused norm a
 /// quantisation.
-const RULES: [(Group, &[&str]); 7] = [
-    // The softmax of a loss is none of an attention.
-    (Group::Other, &["log_softmax", "logsoftmax", "nll_loss", "cross_entropy"]),
-    (
+const RULES: [Rule; 7] = [
+    // The softmax of a loss and that of a choice of experts are none of an attention.
+    Rule::new(
+        Group::Other,
+        &["log_softmax", "logsoftmax", "nll_loss", "cross_entropy", "topk_softmax", "topkgating"],
+        &[],
+    ),
+    Rule::new(
         Group::Communication,
         &[
             "nccl",
@@ -79,8 +202,9 @@ const RULES: [(Group, &[&str]); 7] = [
             "twoshot",
             "gloo:",
         ],
+        &[],
     ),
-    (
+    Rule::new(
         Group::Attention,
         &[
             "attention",
@@ -90,6 +214,7 @@ const RULES: [(Group, &[&str]); 7] = [
             "flash_attn",
             "fmha",
             "softmax",
+            "soft_max",
             "rotary",
             "rope",
             "mha_",
@@ -106,8 +231,9 @@ const RULES: [(Group, &[&str]); 7] = [
             "attn",
             "reduce_segments",
         ],
+        &[],
     ),
-    (
+    Rule::new(
         Group::Norm,
         &[
             "layer_norm",
@@ -127,8 +253,9 @@ const RULES: [(Group, &[&str]); 7] = [
             "welford",
             "rowwisemoments",
         ],
+        &[],
     ),
-    (
+    Rule::new(
         Group::Matmul,
         &[
             "gemm",
@@ -143,10 +270,6 @@ const RULES: [(Group, &[&str]); 7] = [
             "scudnn",
             "splitk",
             "gemv",
-            "aten::mm",
-            "aten::bmm",
-            "aten::addmm",
-            "aten::baddbmm",
             "aten::linear",
             "aten::einsum",
             "cublas",
@@ -158,14 +281,17 @@ const RULES: [(Group, &[&str]); 7] = [
             "tinygemm",
             "deep_gemm",
             "marlin",
+            "fused_moe",
+            "mul_mat",
             "implicit_gemm",
             // Helpers of convolutions: where their operands lie, and their transforms.
             "computeoffsetskernel",
             "computeboffsetskernel",
             "fft2d_",
         ],
+        &["aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_scaled_mm", "aten::_int_mm"],
     ),
-    (
+    Rule::new(
         Group::Activation,
         &[
             "silu",
@@ -185,16 +311,15 @@ const RULES: [(Group, &[&str]); 7] = [
             "elu_kernel",
             "glu_kernel",
         ],
+        &[],
     ),
-    (
+    Rule::new(
         Group::Copy,
         &[
             "memcpy",
             "memset",
             "copy",
             "catarray",
-            "aten::cat",
-            "aten::to",
             "aten::_to_copy",
             "aten::clone",
             "aten::contiguous",
@@ -207,86 +332,9 @@ const RULES: [(Group, &[&str]); 7] = [
             "aten::zero_",
             "cast_kernel",
         ],
+        &["aten::to", "aten::cat", "cpy"],
     ),
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernels_of_several_makers_find_their_group() {
-        let of = |name| Group::of(Activity::Kernel, name);
-        let matmul = [
-            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64",
-            "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x256",
-            "nvjet_tst_192x192_64x3_2x1_v_bz_TNT",
-            "volta_sgemm_64x64_nt",
-            "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(…)",
-            "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu",
-        ];
-        for name in matmul {
-            assert_eq!(of(name), Group::Matmul, "{name}");
-        }
-        let attention = [
-            "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, cutlass::…>>",
-            "void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>",
-            "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*)",
-            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, false>",
-            "fmha_cutlassF_bf16_aligned_64x128_rf_sm80",
-        ];
-        for name in attention {
-            assert_eq!(of(name), Group::Attention, "{name}");
-        }
-        let others = [
-            ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64E", Group::Norm),
-            ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16>", Group::Norm),
-            (
-                "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::silu_kernel",
-                Group::Activation,
-            ),
-            ("_ZN7sgl_hip10activation18act_and_mul_kernelI14__hip_bfloat16", Group::Activation),
-            ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", Group::Communication),
-            ("void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda", Group::Copy),
-            (
-                "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>",
-                Group::Other,
-            ),
-        ];
-        for (name, group) in others {
-            assert_eq!(of(name), group, "{name}");
-        }
-    }
-
-    #[test]
-    fn operations_of_the_host_find_the_same_groups() {
-        let of = |name| Group::of(Activity::Operation, name);
-        let found = ["aten::mm", "aten::linear", "aten::native_layer_norm", "aten::silu", "aten::copy_"].map(of);
-        assert_eq!(found, [Group::Matmul, Group::Matmul, Group::Norm, Group::Activation, Group::Copy]);
-        assert_eq!(of("aten::scaled_dot_product_attention"), Group::Attention);
-    }
-
-    #[test]
-    fn what_only_looks_like_a_word_of_a_rule_is_other() {
-        let of = |name| Group::of(Activity::Kernel, name);
-        for name in ["convert_element_type", "get_device_properties", "cunn_SoftMaxForward<LogSoftMaxForwardEpilogue>"]
-        {
-            assert_eq!(of(name), Group::Other, "{name}");
-        }
-        assert_eq!(of("convolve_sgemm"), Group::Matmul);
-    }
-
-    #[test]
-    fn helpers_belong_to_what_they_help() {
-        let of = |name| Group::of(Activity::Kernel, name);
-        assert_eq!(of("void cask_cudnn_infer::computeOffsetsKernel<true, false>"), Group::Matmul);
-        assert_eq!(of("void fft2d_r2c_32x32<float, false, 5u, true>"), Group::Matmul);
-        assert_eq!(of("reduce_segments"), Group::Attention);
-        assert_eq!(of("elementwise_kernel<4, BinaryFunctor<float, threshold_kernel_impl<float>>>"), Group::Activation);
-    }
-
-    #[test]
-    fn a_copy_is_one_whatever_its_name() {
-        assert_eq!(Group::of(Activity::Copy, "CopyHostToDevice"), Group::Copy);
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! Which unit of a trace repeats: named by the user, marked by the program, or found.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use laptime_trace::{Activity, LAP, Nanos, Span, SpanId, Trace, TrackId, Value};
 
@@ -230,6 +230,34 @@ pub fn counted(name: &str) -> String {
     text
 }
 
+/// A name without the number that it counts with: one behind `#` or `= `, as in `ProfilerStep#7` and `mm, op_id = 7`.
+///
+/// Other numbers tell things apart: `layer 3` is another thing than `layer 4`.
+pub fn family(name: &str) -> Cow<'_, str> {
+    let (mut text, mut told, mut from) = (String::new(), 0, 0);
+    while let Some(at) = name[from..].find(|letter: char| letter.is_ascii_digit()).map(|at| from + at) {
+        let rest = name[at..].trim_start_matches(|letter: char| letter.is_ascii_digit());
+        from = name.len() - rest.len();
+        // `= 0x7f` and `= 1.5` are values, and so is a word that begins with a number.
+        let is_whole = !rest.starts_with(|letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.'));
+        if is_whole && (name[..at].ends_with('#') || name[..at].ends_with("= ")) {
+            text.push_str(&name[told..at]);
+            text.push('*');
+            told = from;
+        }
+    }
+    if told == 0 { Cow::Borrowed(name) } else { Cow::Owned(text + &name[told..]) }
+}
+
+/// Whether a span is one turn of a loop: the program said so, or it is a step of the profiler.
+pub fn is_lap(span: &Span<'_>) -> bool {
+    let is_step = || span.name.starts_with("ProfilerStep#") && family(span.name) == STEPS;
+    span.category == LAP || (is_step() && span.activity() == Activity::Stage)
+}
+
+/// What the steps of torch.profiler are called.
+const STEPS: &str = "ProfilerStep#*";
+
 /// The units that a trace might have, best source first, then those that cover most time.
 fn families(trace: &Trace, activities: &[Activity]) -> Vec<Family> {
     gathered(trace, |span| activities[span.id.index()] == Activity::Stage)
@@ -294,7 +322,7 @@ impl Family {
 fn source_of(span: &Span<'_>, name: &str) -> LapSource {
     match span.category {
         LAP => LapSource::Lap,
-        _ if name == "ProfilerStep#*" => LapSource::Step,
+        _ if name == STEPS => LapSource::Step,
         _ => LapSource::Range,
     }
 }

@@ -15,6 +15,7 @@ mod differences;
 mod doctor;
 mod doubt;
 mod doubts;
+mod families;
 mod figures;
 mod finding;
 mod fleet;
@@ -49,6 +50,7 @@ pub use self::{
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsHeld, NoAccount, Owner, accounts},
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
+    check::findings,
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use laptime_stats::Sorted;
-use laptime_trace::{DEEPEST, LAP, NameId, Nanos, Span, SpanId, Trace};
+use laptime_trace::{Activity, DEEPEST, NameId, Nanos, Span, SpanId, Trace};
 
 use crate::{
     device_time::{device_time, is_on_device},
+    families::Families,
     intervals::total,
+    lap_unit::{family, is_lap},
     overview::{Overview, overview},
 };
 
@@ -32,10 +34,10 @@ impl Stages {
     }
 }
 
-/// All spans with the same names around them, taken together.
+/// All spans with the same names around them, taken together; numbers that names count with do not matter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stage {
-    /// Its name.
+    /// Its name; a number that it counts with is written `*`.
     pub name: String,
     /// The stage around it, by its place in the list.
     pub parent: Option<usize>,
@@ -80,8 +82,15 @@ pub enum Per {
 /// of their own, with device time only.
 pub fn stages(trace: &Trace) -> Stages {
     let overview = overview(trace);
-    let mut tree =
-        Tree { trace, nodes: Vec::new(), children: HashMap::new(), node_of: vec![0; trace.span_count()], too_deep: 0 };
+    let mut tree = Tree {
+        trace,
+        activities: trace.activities(),
+        families: Families::default(),
+        nodes: Vec::new(),
+        children: HashMap::new(),
+        node_of: vec![0; trace.span_count()],
+        too_deep: 0,
+    };
     tree.gather();
     let order = tree.depth_first();
     let mut place_of = vec![0; order.len()];
@@ -96,6 +105,8 @@ type Children = HashMap<(Option<usize>, NameId, bool), usize>;
 
 struct Tree<'a> {
     trace: &'a Trace,
+    activities: Vec<Activity>,
+    families: Families,
     nodes: Vec<Node>,
     /// Nodes by parent, name and side (host or device).
     children: Children,
@@ -107,7 +118,10 @@ struct Tree<'a> {
 struct Node {
     parent: Option<usize>,
     depth: usize,
+    /// The name, or the first of its family.
     name: NameId,
+    /// The name may have a number that it counts with.
+    may_count: bool,
     is_lap: bool,
     is_wait: bool,
     on_device: bool,
@@ -133,7 +147,7 @@ impl Tree<'_> {
         let mut is_told: Vec<bool> = Vec::with_capacity(trace.span_count());
         for span in trace.spans() {
             let outer = span.parent.and_then(|parent| lap_of[parent.index()]);
-            lap_of.push(if span.category == LAP { Some(span.id) } else { outer });
+            lap_of.push(if is_lap(&span) { Some(span.id) } else { outer });
             let on_device = is_on_device(trace, &span);
             let told = is_led.contains(&span.id) || span.parent.is_some_and(|parent| is_told[parent.index()]);
             is_told.push(on_device && told);
@@ -162,14 +176,16 @@ impl Tree<'_> {
             self.too_deep += 1;
             return None;
         }
-        let name = self.trace.span_name(span.id);
+        let activity = self.activities[span.id.index()];
+        let name = self.families.of_span(self.trace, self.trace.span_name(span.id), activity);
         let at = *self.children.entry((parent, name, on_device)).or_insert_with(|| {
             self.nodes.push(Node {
                 parent,
                 depth,
                 name,
-                is_lap: span.category == LAP,
-                is_wait: span.is_wait(),
+                may_count: Families::may_count(activity),
+                is_lap: is_lap(span),
+                is_wait: activity == Activity::Wait,
                 on_device,
                 first: span.start,
                 count: 0,
@@ -206,13 +222,17 @@ impl Tree<'_> {
         order
     }
 
+    fn family(&self, name: NameId) -> String {
+        family(self.trace.name(name)).into_owned()
+    }
+
     fn stage(&self, at: usize, place_of: &[usize], overview: &Overview) -> Stage {
         let node = &self.nodes[at];
         let times = Sorted::<u64>::from_unsorted(node.times());
         let host = (!node.on_device).then_some(Nanos(node.total));
         let wall = overview.wall.0;
         Stage {
-            name: self.trace.name(node.name).to_owned(),
+            name: if node.may_count { self.family(node.name) } else { self.trace.name(node.name).to_owned() },
             parent: node.parent.map(|parent| place_of[parent]),
             depth: node.depth,
             is_lap: node.is_lap,
@@ -222,7 +242,7 @@ impl Tree<'_> {
             host_self: host.map(|_| Nanos(node.own)),
             share: host.filter(|_| wall > 0).map(|host| host.0 as f64 / wall as f64),
             device: if node.on_device { Some(Nanos(node.total)) } else { node.device.map(Nanos) },
-            per: node.lap_name.map_or(Per::Call, |name| Per::Lap(self.trace.name(name).to_owned())),
+            per: node.lap_name.map_or(Per::Call, |name| Per::Lap(self.family(name))),
             median: times.median().unwrap_or(0.0),
             p95: times.p(95).unwrap_or(0.0),
             open: node.open,
@@ -256,140 +276,4 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use laptime_trace::TraceBuilder;
-    use proptest::prelude::*;
-
-    /// Stages as text: indented names with count, host, self, device, unit, median.
-    fn shown(trace: &Trace) -> String {
-        let mut text = String::new();
-        for stage in stages(trace).stages {
-            let per = match &stage.per {
-                Per::Call => "call".to_owned(),
-                Per::Lap(name) => format!("lap {name}"),
-            };
-            let nanos = |time: Option<Nanos>| time.map_or("-".to_owned(), |time| time.0.to_string());
-            text += &format!(
-                "{:indent$}{} x{} host {} self {} device {} median {} per {per}\n",
-                "",
-                stage.name,
-                stage.count,
-                nanos(stage.host),
-                nanos(stage.host_self),
-                nanos(stage.device),
-                stage.median,
-                indent = 2 * stage.depth,
-            );
-        }
-        text
-    }
-
-    fn span(builder: &mut TraceBuilder, track: laptime_trace::TrackId, range: std::ops::Range<u64>, name: &str) {
-        builder.span(track, Nanos(range.start), Nanos(range.end - range.start), name, "");
-    }
-
-    #[test]
-    fn spans_with_the_same_names_around_them_are_one_stage() {
-        let mut builder = TraceBuilder::default();
-        let main = builder.thread(1, 1, "main");
-        span(&mut builder, main, 0..100, "generate");
-        span(&mut builder, main, 10..20, "step");
-        span(&mut builder, main, 30..60, "step");
-        span(&mut builder, main, 200..205, "step");
-        let trace = builder.build().unwrap();
-        assert_eq!(
-            shown(&trace),
-            "generate x1 host 100 self 60 device - median 100 per call\n\
-             \x20 step x2 host 40 self 40 device - median 20 per call\n\
-             step x1 host 5 self 5 device - median 5 per call\n"
-        );
-        let shares: Vec<_> = stages(&trace).stages.iter().map(|stage| stage.share.unwrap()).collect();
-        assert_eq!(shares, [100.0 / 205.0, 40.0 / 205.0, 5.0 / 205.0]);
-    }
-
-    #[test]
-    fn a_stage_inside_laps_is_ranked_by_its_time_in_each_lap() {
-        let mut builder = TraceBuilder::default();
-        let main = builder.thread(1, 1, "main");
-        for (lap, layer) in [(0, 10), (100, 20), (200, 30)] {
-            builder.span(main, Nanos(lap), Nanos(90), "token", LAP);
-            span(&mut builder, main, lap..lap + layer, "layer");
-            span(&mut builder, main, lap + layer..lap + 2 * layer, "layer");
-        }
-        let trace = builder.build().unwrap();
-        assert_eq!(
-            shown(&trace),
-            "token x3 host 270 self 150 device - median 90 per lap token\n\
-             \x20 layer x6 host 120 self 120 device - median 40 per lap token\n"
-        );
-    }
-
-    #[test]
-    fn device_time_belongs_to_the_stage_that_led_to_it_and_to_those_around() {
-        let mut builder = TraceBuilder::default();
-        let main = builder.thread(1, 1, "main");
-        let stream = builder.stream(1, 7, "stream 7");
-        span(&mut builder, main, 0..50, "decode");
-        let a = builder.span(main, Nanos(1), Nanos(5), "attention", "");
-        let b = builder.span(main, Nanos(10), Nanos(5), "mlp", "");
-        let on_a = builder.span(stream, Nanos(20), Nanos(100), "attention", "");
-        let on_b = builder.span(stream, Nanos(110), Nanos(100), "mlp", "");
-        builder.flow(a, on_a);
-        builder.flow(b, on_b);
-        builder.span(stream, Nanos(300), Nanos(40), "memset", "");
-        let trace = builder.build().unwrap();
-        assert_eq!(
-            shown(&trace),
-            "decode x1 host 50 self 40 device 190 median 50 per call\n\
-             \x20 attention x1 host 5 self 5 device 100 median 5 per call\n\
-             \x20 mlp x1 host 5 self 5 device 100 median 5 per call\n\
-             memset x1 host - self - device 40 median 40 per call\n"
-        );
-    }
-
-    #[test]
-    fn what_is_nested_too_deep_counts_with_the_stage_around_it() {
-        let mut builder = TraceBuilder::default();
-        let main = builder.thread(1, 1, "main");
-        let levels = 50_000;
-        for level in 0..levels {
-            span(&mut builder, main, level..2 * levels - level, &format!("level {level}"));
-        }
-        let answer = stages(&builder.build().unwrap());
-        assert_eq!((answer.stages.len(), answer.too_deep), (DEEPEST, levels - DEEPEST as u64));
-        assert_eq!(answer.path(DEEPEST - 1).len(), DEEPEST);
-        let deepest = &answer.stages[DEEPEST - 1];
-        assert_eq!(deepest.host_self, deepest.host, "what is not shown inside it is its own");
-    }
-
-    #[test]
-    fn an_empty_trace_has_no_stages() {
-        assert_eq!(stages(&TraceBuilder::default().build().unwrap()).stages, []);
-    }
-
-    proptest! {
-        #[test]
-        fn children_never_outlast_their_parent_and_own_times_add_up(
-            spans in prop::collection::vec((0_u64..1000, 0_u64..300, 0_usize..4), 0..40),
-        ) {
-            let mut builder = TraceBuilder::default();
-            let main = builder.thread(1, 1, "main");
-            for (start, length, name) in spans {
-                span(&mut builder, main, start..start + length, ["a", "b", "c", "d"][name]);
-            }
-            let trace = builder.build().unwrap();
-            let Stages { stages, .. } = stages(&trace);
-            let total: u64 = trace.spans().filter(|span| span.parent.is_none()).map(|span| span.duration.0).sum();
-            prop_assert_eq!(stages.iter().map(|stage| stage.host_self.unwrap().0).sum::<u64>(), total);
-            for (at, stage) in stages.iter().enumerate() {
-                let inside: u64 = stages
-                    .iter()
-                    .filter(|other| other.parent == Some(at))
-                    .map(|other| other.host.unwrap().0)
-                    .sum();
-                prop_assert_eq!(stage.host.unwrap().0, stage.host_self.unwrap().0 + inside);
-            }
-        }
-    }
-}
+mod tests;

@@ -6,14 +6,16 @@ mod open_names;
 use std::collections::HashMap;
 
 use laptime_stats::Sorted;
-use laptime_trace::{Activity, LAP, NameId, Nanos, Span, Trace};
+use laptime_trace::{Activity, NameId, Nanos, Span, Trace};
 
 use self::{launched::Launched, open_names::OpenNames};
 use crate::{
     devices::{Devices, devices},
+    families::Families,
     fleet::{Figure, Unit},
     group::Group,
     intervals::total,
+    lap_unit::{family, is_lap},
     overview::{Overview, overview},
 };
 
@@ -26,6 +28,8 @@ pub struct Top {
     pub groups: Vec<GroupTime>,
     /// Time in which devices worked, each device by itself and then added; none if the trace has no device.
     pub device: Option<Nanos>,
+    /// Spans of the profiler itself, which are no work and have no row: their name and how many.
+    pub of_profiler: Option<(String, u64)>,
     /// The trace as a whole.
     pub overview: Overview,
 }
@@ -94,7 +98,7 @@ impl OperationKind {
             Activity::Copy if is_on_device => Self::Copy,
             Activity::Memset if is_on_device => Self::Memset,
             _ if is_on_device => Self::Device,
-            _ if span.category == LAP => Self::Lap,
+            _ if is_lap(span) => Self::Lap,
             Activity::Stage => Self::Stage,
             Activity::Wait => Self::Wait,
             Activity::Launch => Self::Launch,
@@ -106,10 +110,10 @@ impl OperationKind {
     }
 }
 
-/// All spans of one name and kind.
+/// All spans of one name and kind, whatever number the name counts with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// Its name.
+    /// Its name; a number that it counts with is written `*`.
     pub name: String,
     /// What it is.
     pub kind: OperationKind,
@@ -174,7 +178,13 @@ pub fn top(trace: &Trace) -> Top {
     let mut operations: Vec<Operation> = rows.rows.into_iter().enumerate().map(operation).collect();
     operations.sort_by(|a, b| (b.own, &a.name, a.kind).cmp(&(a.own, &b.name, b.kind)));
     let device = (!devices.devices.is_empty()).then_some(Nanos(device));
-    Top { operations, groups, device, overview: overview(trace) }
+    let of_profiler = rows.of_profiler.map(|(name, count)| (trace.name(name).to_owned(), count));
+    Top { operations, groups, device, of_profiler, overview: overview(trace) }
+}
+
+/// Whether a span is that of the profiler itself, which torch.profiler writes from its start to its stop.
+fn is_of_profiler(span: &Span<'_>) -> bool {
+    span.category == "Trace" && span.name.contains("PyTorch Profiler")
 }
 
 /// No row: the span is no operation.
@@ -185,10 +195,15 @@ struct Rows {
     rows: Vec<Row>,
     /// The row of each span, by its place in the trace.
     of_span: Vec<u32>,
+    /// The first span of the profiler itself, by its name, and how many there are.
+    of_profiler: Option<(NameId, u64)>,
 }
 
 struct Row {
+    /// The name, or the first of its family.
     name: NameId,
+    /// The name may have a number that it counts with.
+    may_count: bool,
     kind: OperationKind,
     group: Group,
     own: u64,
@@ -201,21 +216,25 @@ impl Rows {
         let own = trace.own_times();
         let is_work = work_of_devices(trace, devices);
         let mut places: HashMap<(NameId, OperationKind), usize> = HashMap::new();
-        let mut rows = Self { rows: Vec::new(), of_span: vec![NO_ROW; trace.span_count()] };
-        let mut open = OpenNames::default();
+        let mut rows = Self { rows: Vec::new(), of_span: vec![NO_ROW; trace.span_count()], of_profiler: None };
+        let (mut open, mut families) = (OpenNames::default(), Families::default());
         for span in trace.spans() {
             let at = span.id.index();
             let is_on_device = trace.track(span.track).kind.is_device();
             if is_on_device && is_work.as_ref().is_some_and(|is_work| !is_work[at]) {
                 continue;
             }
-            let is_inside_itself = open.enter(trace, &span);
-            let (name, activity) = (trace.span_name(span.id), devices.activities[at]);
+            if is_of_profiler(&span) {
+                rows.of_profiler.get_or_insert((trace.span_name(span.id), 0)).1 += 1;
+                continue;
+            }
+            let activity = devices.activities[at];
+            let name = families.of_span(trace, trace.span_name(span.id), activity);
+            let is_inside_itself = open.enter(&span, name);
             let kind = OperationKind::of(&span, activity, is_on_device);
             let place = *places.entry((name, kind)).or_insert(rows.rows.len());
             if place == rows.rows.len() {
-                let group = Group::of(activity, span.name);
-                rows.rows.push(Row { name, kind, group, own: 0, total: 0, durations: Vec::new() });
+                rows.rows.push(Row::new(name, kind, activity, span.name));
             }
             rows.of_span[at] = place as u32;
             let total = if is_inside_itself { 0 } else { span.duration.0 };
@@ -253,6 +272,16 @@ fn work_of_devices(trace: &Trace, devices: &Devices) -> Option<Vec<bool>> {
 }
 
 impl Row {
+    fn new(name: NameId, kind: OperationKind, activity: Activity, text: &str) -> Self {
+        let (may_count, group) = (Families::may_count(activity), Group::of(activity, text));
+        Self { name, may_count, kind, group, own: 0, total: 0, durations: Vec::new() }
+    }
+
+    fn text(&self, trace: &Trace) -> String {
+        let name = trace.name(self.name);
+        if self.may_count { family(name).into_owned() } else { name.to_owned() }
+    }
+
     fn add(&mut self, duration: u64, own: u64, total: u64) {
         self.own = self.own.saturating_add(own);
         self.total = self.total.saturating_add(total);
@@ -260,9 +289,10 @@ impl Row {
     }
 
     fn operation(self, trace: &Trace, all: u64, launched_own: Option<u64>, launched: Option<u64>) -> Operation {
+        let name = self.text(trace);
         let durations = Sorted::<u64>::from_unsorted(self.durations);
         Operation {
-            name: trace.name(self.name).to_owned(),
+            name,
             kind: self.kind,
             group: self.group,
             count: durations.len() as u64,

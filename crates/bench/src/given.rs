@@ -129,18 +129,30 @@ pub struct Share(pub f64);
 
 /// Why a quantity cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no {what}, such as {example}")]
-pub struct NoQuantity {
-    text: String,
-    what: &'static str,
-    example: &'static str,
+pub enum NoQuantity {
+    /// It is none.
+    #[error("`{text}` is no {what}, such as {example}")]
+    NoSuch {
+        /// What was written.
+        text: String,
+        /// What it should be.
+        what: &'static str,
+        /// How it is written.
+        example: &'static str,
+    },
+    /// A share of more than the whole, without a sign that it is meant.
+    #[error("`{text}` is a share of more than 1; write `{text}%` for per cent")]
+    WithoutPerCent {
+        /// What was written.
+        text: String,
+    },
 }
 
 impl FromStr for Seconds {
     type Err = NoQuantity;
 
     fn from_str(text: &str) -> Result<Self, NoQuantity> {
-        let wrong = || NoQuantity { text: text.to_owned(), what: "time", example: "`10s`, `500ms` or `2m`" };
+        let wrong = || NoQuantity::NoSuch { text: text.to_owned(), what: "time", example: "`10s`, `500ms` or `2m`" };
         let end = text.trim_end_matches(|char: char| char.is_alphabetic());
         let unit = match text[end.len()..].trim() {
             "" | "s" => 1.0,
@@ -161,16 +173,21 @@ impl FromStr for Share {
     type Err = NoQuantity;
 
     fn from_str(text: &str) -> Result<Self, NoQuantity> {
-        let wrong = || NoQuantity { text: text.to_owned(), what: "share", example: "`2%` or `0.02`" };
+        let wrong = || NoQuantity::NoSuch { text: text.to_owned(), what: "share", example: "`2%` or `0.02`" };
         let (number, unit) = text.trim().strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
-        let share = number.trim().parse::<f64>().map_err(|_| wrong())? * unit;
+        let number = number.trim().parse::<f64>().map_err(|_| wrong())?;
+        // A bare `5` is meant as 5 %, and would be 500 %.
+        if unit == 1.0 && number > 1.0 {
+            return Err(NoQuantity::WithoutPerCent { text: text.trim().to_owned() });
+        }
+        let share = number * unit;
         if share > 0.0 && share <= 10.0 { Ok(Self(share)) } else { Err(wrong()) }
     }
 }
 
 /// A warm-up as people write it: `auto`, or a number of takes.
 pub fn parse_warm_up(text: &str) -> Result<WarmUp, NoQuantity> {
-    let wrong = || NoQuantity { text: text.to_owned(), what: "warm-up", example: "`auto` or `3`" };
+    let wrong = || NoQuantity::NoSuch { text: text.to_owned(), what: "warm-up", example: "`auto` or `3`" };
     if text == "auto" { Ok(WarmUp::Found) } else { text.parse().map(WarmUp::Takes).map_err(|_| wrong()) }
 }
 
@@ -201,6 +218,14 @@ mod tests {
             assert_eq!(told, format!("`{text}` is no time, such as `10s`, `500ms` or `2m`"));
         }
         assert!("0%".parse::<Share>().is_err() && "nan".parse::<Share>().is_err() && parse_warm_up("-1").is_err());
+    }
+
+    #[test]
+    fn a_share_above_one_needs_its_sign() {
+        let told = "5".parse::<Share>().unwrap_err().to_string();
+        assert_eq!(told, "`5` is a share of more than 1; write `5%` for per cent");
+        let read = ["5%", "1", "150%", "0.05"].map(|text| text.parse::<Share>().map(|share| share.0));
+        assert_eq!(read, [Ok(0.05), Ok(1.0), Ok(1.5), Ok(0.05)]);
     }
 
     #[test]

@@ -61,11 +61,17 @@ impl OutputArgs {
 
     /// Reads a trace, unless the answer would be written over it.
     pub fn read_trace(&self, path: &Path) -> anyhow::Result<Trace> {
+        self.refuse_to_overwrite(path)?;
+        read_trace(path)
+    }
+
+    /// Refuses to write the answer over the trace it is about.
+    pub fn refuse_to_overwrite(&self, path: &Path) -> anyhow::Result<()> {
         if self.out.as_deref().is_some_and(|out| is_same_file(out, path)) {
             let error = anyhow::anyhow!("`--out` names the trace itself, `{}`", path.display());
             return Err(Hinted::wrap(error, "name another file for the answer"));
         }
-        read_trace(path)
+        Ok(())
     }
 
     /// Writes a table where it was asked for.
@@ -75,6 +81,11 @@ impl OutputArgs {
             Some(path) => write_file(table, format, path),
             None => write_to_screen(table, format, out),
         }
+    }
+
+    /// Whether people read the answer.
+    pub fn is_for_people(&self) -> bool {
+        matches!(self.format(), Format::Text | Format::Md)
     }
 
     /// Whether the format has no place for facts about the whole table.
@@ -114,7 +125,7 @@ fn screen_width() -> usize {
 pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
     let trace = laptime_trace::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
     for warning in &trace.warnings {
-        warn(warning);
+        warn(&format!("`{}`: {warning}", path.display()));
     }
     Ok(trace)
 }

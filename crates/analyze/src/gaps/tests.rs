@@ -47,6 +47,19 @@ impl Made {
     }
 }
 
+#[test]
+fn what_the_host_did_is_one_name_whatever_number_it_counts_with() {
+    let mut made = Made::new();
+    for (turn, start) in [(1, 0), (2, 100_000), (3, 200_000)] {
+        made.kernel(start, start + 5_000, start + 20_000);
+        made.host(start + 20_000, start + 99_000, &format!("aten::linear, op_id = {turn}"), category::NVTX);
+    }
+    let host: Vec<_> = made.answer(0).host.into_iter().map(|host| (host.name, host.count)).collect();
+    assert!(host.contains(&(Some("aten::linear, op_id = *".to_owned()), 2)), "{host:?}");
+    let named = host.iter().filter(|(name, _)| name.as_ref().is_some_and(|name| name.contains("op_id")));
+    assert_eq!(named.count(), 1, "{host:?}");
+}
+
 fn times(answer: &DeviceGaps) -> Vec<(&'static str, u64, u64)> {
     answer.parts.iter().map(|part| (part.kind.key(), part.time.0, part.count)).collect()
 }

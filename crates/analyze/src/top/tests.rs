@@ -1,5 +1,5 @@
 use super::*;
-use laptime_trace::{SYNC, TraceBuilder, activity::category};
+use laptime_trace::{LAP, SYNC, TraceBuilder, activity::category};
 use proptest::prelude::*;
 
 fn shown(trace: &Trace) -> Vec<(String, &'static str, u64, u64, u64)> {
@@ -49,6 +49,40 @@ fn host_and_device_work_of_one_name_stay_apart() {
     builder.span(stream, Nanos(3), Nanos(80), "gemm", "");
     let trace = builder.build().unwrap();
     assert_eq!(shown(&trace), [("gemm".into(), "device", 1, 80, 80), ("gemm".into(), "stage", 1, 5, 5)]);
+}
+
+#[test]
+fn names_that_differ_in_what_they_count_with_are_one_row() {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    let stream = builder.stream(1, 7, "stream 7");
+    for step in 0..3 {
+        let start = 1_000 * step;
+        builder.span(main, Nanos(start), Nanos(900), &format!("ProfilerStep#{step}"), category::USER);
+        builder.span(main, Nanos(start), Nanos(500), &format!("aten::mm, op_id = {}", 2 * step), category::NVTX);
+        builder.span(main, Nanos(start), Nanos(100), &format!("aten::mm, op_id = {}", 2 * step + 1), category::NVTX);
+        builder.span(main, Nanos(start + 600), Nanos(20 + step), &format!("layer {step}"), "");
+        builder.span(stream, Nanos(start), Nanos(50), &format!("gemm#{step}"), category::KERNEL);
+    }
+    let rows = shown(&builder.build().unwrap());
+    let row = |name: &str| rows.iter().find(|row| row.0 == name).map(|row| (row.1, row.2, row.3, row.4));
+    assert_eq!(row("aten::mm, op_id = *"), Some(("stage", 6, 1_500, 1_500)), "the inner one lies within its own name");
+    assert_eq!(row("ProfilerStep#*"), Some(("lap", 3, 2_700 - 1_500 - 63, 2_700)));
+    assert_eq!((row("layer 1"), row("gemm#1")), (Some(("stage", 1, 21, 21)), Some(("kernel", 1, 50, 50))));
+    assert_eq!(rows.len(), 2 + 3 + 3);
+}
+
+#[test]
+fn the_span_of_the_profiler_itself_is_no_row_and_no_part_of_shares() {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    let spans = builder.thread(2, 1, "PyTorch Profiler");
+    builder.span(main, Nanos(0), Nanos(50), "aten::mm", category::OPERATION);
+    builder.span(spans, Nanos(0), Nanos(1_000), "PyTorch Profiler (0)", "Trace");
+    let answer = top(&builder.build().unwrap());
+    let shares: Vec<_> = answer.operations.iter().map(|row| (row.name.as_str(), row.own_share)).collect();
+    assert_eq!(shares, [("aten::mm", 1.0)]);
+    assert_eq!(answer.of_profiler, Some(("PyTorch Profiler (0)".to_owned(), 1)));
 }
 
 /// Two operations, one inside the other, with a kernel each; the kernels overlap on two streams.

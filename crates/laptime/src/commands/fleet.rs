@@ -5,13 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::Context;
 use laptime_analyze::{Figure, Fleet, FleetRow};
 use laptime_trace::Trace;
 
 use crate::{
     cli::Status,
     failure::Hinted,
-    output::{OutputArgs, read_trace, warn},
+    output::{OutputArgs, warn},
 };
 
 /// The traces to read
@@ -51,29 +52,72 @@ pub fn run(
     mut rows_of: impl FnMut(&Trace) -> anyhow::Result<Vec<Row>>,
     out: &mut dyn Write,
 ) -> anyhow::Result<Status> {
+    args.traces.iter().try_for_each(|path| output.refuse_to_overwrite(path))?;
     let mut rows: Vec<FleetRow> = Vec::new();
-    let mut failed = 0;
+    let (mut doubts, mut failures) = (Told::default(), Told::default());
     for (path, label) in args.traces.iter().zip(labels(&args.traces)) {
-        let read = read_trace(path).and_then(|trace| Ok((trace.metadata.rank(), rows_of(&trace)?)));
-        match read {
-            Ok((rank, found)) => rows.extend(found.into_iter().map(|row| FleetRow {
-                label: label.clone(),
-                rank,
-                device: row.device,
-                values: row.values,
-            })),
-            Err(error) => {
-                warn(&format!("{error:#}; it is left out"));
-                failed += 1;
-            }
+        let read = laptime_trace::read(path).context("cannot read it");
+        let answered = read.and_then(|trace| {
+            trace.warnings.iter().for_each(|warning| doubts.warn(path, warning));
+            of_trace(&trace, &label, &mut rows_of)
+        });
+        match answered {
+            Ok(found) => rows.extend(found),
+            Err(error) => failures.warn(path, &format!("{error:#}; it is left out")),
         }
     }
+    doubts.end("warnings");
+    failures.end("traces that are left out");
     output.write(&laptime_report::tables::fleet(question, &Fleet::of(figures, rows)), out)?;
+    let failed = failures.count;
     if failed == 0 {
         return Ok(Status::Done);
     }
     let error = anyhow::anyhow!("{failed} of {} traces have no answer", args.traces.len());
     Err(Hinted::wrap(error, "the warnings above say why; the table is of the others"))
+}
+
+/// The rows of one trace.
+fn of_trace(
+    trace: &Trace,
+    label: &str,
+    rows_of: &mut impl FnMut(&Trace) -> anyhow::Result<Vec<Row>>,
+) -> anyhow::Result<Vec<FleetRow>> {
+    let (rank, found) = (trace.metadata.rank(), rows_of(trace)?);
+    let findings = laptime_analyze::findings(trace);
+    let row = |row: Row| FleetRow {
+        label: label.to_owned(),
+        rank,
+        device: row.device,
+        values: row.values,
+        lost: trace.lost,
+        findings: findings.clone(),
+    };
+    Ok(found.into_iter().map(row).collect())
+}
+
+/// Warnings about files that are told one by one; more are counted.
+const MOST_TOLD: usize = 10;
+
+/// What is told of many files: each with its name, and not without end.
+#[derive(Default)]
+struct Told {
+    count: usize,
+}
+
+impl Told {
+    fn warn(&mut self, path: &Path, text: &str) {
+        self.count += 1;
+        if self.count <= MOST_TOLD {
+            warn(&format!("`{}`: {text}", path.display()));
+        }
+    }
+
+    fn end(&self, what: &str) {
+        if let Some(more @ 1..) = self.count.checked_sub(MOST_TOLD) {
+            warn(&format!("{more} more {what} are not told; ask about a file by itself to see its own"));
+        }
+    }
 }
 
 /// What each trace is called: its path less what all paths begin with.

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use laptime_report::tables::StageLimits;
+
 use crate::{
     cli::Status,
     commands::fleet::{self, TracesArgs},
@@ -14,14 +16,32 @@ use crate::{
 /// in one lap; elsewhere of one call. Device time is that of the work a stage led to. Several traces give one row each.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  laptime stages trace.pftrace\n  laptime stages trace.json --format csv --out stages.csv\n  laptime stages rank-*.json.gz"
+    after_help = "Example:\n  laptime stages trace.pftrace\n  laptime stages trace.json.gz --depth 3 --most 20\n  laptime stages trace.json --format csv --out stages.csv\n  laptime stages rank-*.json.gz"
 )]
 pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
 
+    /// Show this many levels of the tree, from the outermost
+    #[arg(long, value_name = "LEVELS", value_parser = clap::value_parser!(u16).range(1..))]
+    depth: Option<u16>,
+
+    /// Show this many stages, those of most time with the ones around them [default: 40 for people, all for machines]
+    #[arg(long, short = 'n', value_name = "COUNT")]
+    most: Option<usize>,
+
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// Stages that people are shown unless they ask for more.
+const MOST: usize = 40;
+
+impl Args {
+    fn limits(&self) -> StageLimits {
+        let most = if self.output.is_for_people() { MOST } else { usize::MAX };
+        StageLimits { depth: self.depth.map_or(usize::MAX, usize::from), most: self.most.unwrap_or(most) }
+    }
 }
 
 /// Runs the command.
@@ -33,6 +53,6 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let trace = args.output.read_trace(path)?;
     warn_of_loss(&trace, &args.output);
     let answer = laptime_analyze::stages(&trace);
-    args.output.write(&laptime_report::tables::stages(&answer), out)?;
+    args.output.write(&laptime_report::tables::stages_within(&answer, args.limits()), out)?;
     Ok(Status::Done)
 }

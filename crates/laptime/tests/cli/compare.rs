@@ -100,6 +100,17 @@ fn a_metric_that_no_run_has_is_told() {
 }
 
 #[test]
+fn a_threshold_of_five_without_its_sign_is_refused() {
+    let place = Place::new();
+    write(&place, "a", 10.0, |_| ());
+    for arguments in [&["compare", "a", "a"][..], &["ab", "--a", "true", "--b", "true"]] {
+        let said = place.laptime(arguments.iter().chain(&["--threshold", "5"]));
+        assert!(said.status == Some(2) && said.err.contains("write `5%` for per cent"), "{}", said.err);
+    }
+    assert_eq!(place.laptime(["compare", "a", "a", "--threshold", "5%"]).status, Some(0));
+}
+
+#[test]
 fn what_is_no_run_is_told_with_a_hint() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());

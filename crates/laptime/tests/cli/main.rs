@@ -12,6 +12,7 @@ mod gaps;
 mod laps;
 mod measuring;
 mod overlap;
+mod several;
 mod stages;
 mod syncs;
 mod top;

@@ -94,6 +94,42 @@ fn top_shows_as_many_names_as_asked_and_tells_of_the_rest() {
     assert!(said.contains("5 more names are not shown"), "{said}");
 }
 
+/// A hundred stages of a microsecond each, and in one more of them a deep one that takes most time.
+fn many_stages() -> laptime_trace::Trace {
+    use laptime_trace::Nanos;
+    let mut builder = laptime_trace::TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    for number in 0..100 {
+        builder.span(main, Nanos(10_000 * number), Nanos(1_000), &format!("stage {number}"), "");
+    }
+    for (level, name) in ["outer", "middle", "inner"].into_iter().enumerate() {
+        builder.span(main, Nanos(2_000_000), Nanos(500_000 - level as u64), name, "");
+    }
+    builder.build().unwrap()
+}
+
+#[test]
+fn people_see_the_stages_of_most_time_and_machines_see_all() {
+    let place = Place::new();
+    laptime_trace::write(&many_stages(), place.path("many.json")).unwrap();
+    let said = place.laptime(["stages", "many.json"]).done();
+    assert!(said.contains("63 stages are not shown, of 1,000 ns or less each; `--most 103` shows all."), "{said}");
+    assert_eq!(said.matches("\nstage ").count(), 37, "{said}");
+    let rows = |arguments: &[&str]| {
+        let said = place.laptime([&["stages", "many.json", "--format", "tsv"], arguments].concat()).done();
+        said.lines().skip(1).map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(&[]).len(), 103);
+    assert_eq!(rows(&["--most", "3"]), ["outer", "outer/middle", "outer/middle/inner"]);
+    assert_eq!(rows(&["--most", "2"]), ["outer", "outer/middle"]);
+    assert_eq!((rows(&["--depth", "1"]).len(), rows(&["--depth", "2"]).len()), (101, 102));
+    let said = place.laptime(["stages", "many.json", "--most", "2", "--depth", "1"]).done();
+    assert!(said.contains("99 stages are not shown, of 1,000 ns or less each; `--most 103` shows all."), "{said}");
+    assert!(said.contains("2 stages are deeper than `--depth 1` and not shown, of 500.0 µs or less each."), "{said}");
+    let said = place.laptime(["stages", "many.json", "--depth", "0"]);
+    assert!(said.status == Some(2) && said.err.contains("--depth"), "{}", said.err);
+}
+
 #[test]
 fn a_closed_pipe_ends_quietly() {
     use std::process::Stdio;

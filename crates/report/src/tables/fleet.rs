@@ -21,12 +21,17 @@ pub fn fleet(question: &'static str, answer: &Fleet) -> Table {
     let figures = answer.figures.iter().zip(0..);
     columns.extend(figures.map(|(figure, order)| Column::new(figure.key, figure.label).drop(order)));
     columns.push(Column::new("odd", "odd"));
+    let has_loss = answer.rows.iter().any(|row| row.lost > 0);
+    columns.push(if_any(Column::new("lost_events", "lost"), has_loss));
+    let has_findings = answer.rows.iter().any(|row| !row.findings.is_empty());
+    columns.push(if_any(Column::new("findings", "findings"), has_findings));
     let mut table = Table::new(question, columns);
     for (at, row) in answer.rows.iter().enumerate() {
         let odd = answer.odd.iter().find(|odd| odd.at == at);
         table.push(cells(answer, row, odd));
     }
     add_odd(&mut table, answer);
+    add_findings(&mut table, answer);
     table
 }
 
@@ -39,6 +44,7 @@ fn cells(answer: &Fleet, row: &FleetRow, odd: Option<&Odd>) -> Vec<Cell> {
     let values = answer.figures.iter().zip(row.values.iter().copied().chain(std::iter::repeat(None)));
     cells.extend(values.map(|(figure, value)| Cell::from(value.map(|value| cell(figure, value)))));
     cells.push(Cell::from(odd.and_then(|odd| answer.figures.get(odd.figure)).map(|figure| Cell::text(figure.label))));
+    cells.extend([row.lost, row.findings.len() as u64].map(Cell::Count));
     cells
 }
 
@@ -77,4 +83,19 @@ fn add_odd(table: &mut Table, answer: &Fleet) {
         table.note(format!("{more} more stand apart; the column `odd` names them."));
     }
     table.note(format!("{}.", super::troubles::capital(&limit)));
+}
+
+/// Tells what traces do not keep to: once a rule, by the first trace that has it.
+fn add_findings(table: &mut Table, answer: &Fleet) {
+    for (finding, traces) in answer.findings() {
+        let first = traces.first().copied().unwrap_or_default();
+        let more = match traces.len().saturating_sub(1) {
+            0 => String::new(),
+            1 => " So it is with 1 more trace.".to_owned(),
+            more => format!(" So it is with {more} more traces."),
+        };
+        let told = format!("`{first}`: {finding}{more}");
+        table.note(format!("Check: {told}"));
+        table.machine_fact(format!("finding_{}", finding.rule), Cell::text(told));
+    }
 }

@@ -31,7 +31,7 @@ pub use self::{
     overhead::add_overhead,
     overlap::overlap,
     peaks::peaks,
-    stages::stages,
+    stages::{StageLimits, stages, stages_within},
     syncs::{syncs, waits},
     timings::timings,
     top::{Ranking, Side, Sort, groups, top},

@@ -4,10 +4,59 @@ use laptime_analyze::{Per, Stage, Stages};
 use laptime_trace::{DEEPEST, Nanos};
 
 use super::overview;
-use crate::{Cell, Column, Table};
+use crate::{Cell, Column, Table, figures, layout::single};
+
+/// Which stages are shown; the rest is told in a note.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StageLimits {
+    /// Levels that are shown, from the outermost.
+    pub depth: usize,
+    /// Rows that are shown: those of most time, with the stages around them.
+    pub most: usize,
+}
+
+impl StageLimits {
+    /// All stages.
+    pub const NONE: Self = Self { depth: usize::MAX, most: usize::MAX };
+
+    /// Whether each stage is shown, by its place.
+    ///
+    /// Stages are taken by their time, of the host or of a device, and what is around a stage is taken before it.
+    fn chosen(self, answer: &Stages) -> Vec<bool> {
+        let mut order: Vec<usize> = (0..answer.stages.len()).filter(|&at| self.is_in_reach(answer, at)).collect();
+        order.sort_by_key(|&at| (std::cmp::Reverse(time(&answer.stages[at])), at));
+        let mut is_chosen = vec![false; answer.stages.len()];
+        let mut left = self.most;
+        for at in order {
+            let missing: Vec<usize> = std::iter::successors(Some(at), |&at| answer.stages[at].parent)
+                .take_while(|&at| !is_chosen[at])
+                .take(left.saturating_add(1))
+                .collect();
+            if missing.len() <= left {
+                left -= missing.len();
+                missing.into_iter().for_each(|at| is_chosen[at] = true);
+            }
+        }
+        is_chosen
+    }
+
+    fn is_in_reach(self, answer: &Stages, at: usize) -> bool {
+        answer.stages[at].depth < self.depth
+    }
+}
+
+/// What a stage is ranked by.
+fn time(stage: &Stage) -> Nanos {
+    stage.host.max(stage.device).unwrap_or(Nanos(0))
+}
 
 /// Lays out the stage tree.
 pub fn stages(answer: &Stages) -> Table {
+    stages_within(answer, StageLimits::NONE)
+}
+
+/// Lays out the stages of most time, and says how many are left out.
+pub fn stages_within(answer: &Stages, limits: StageLimits) -> Table {
     let mut table = Table::new(
         "stages",
         [
@@ -27,10 +76,12 @@ pub fn stages(answer: &Stages) -> Table {
             Column::new("open", "open").machine_only(),
         ],
     );
-    for (at, stage) in answer.stages.iter().enumerate() {
+    let is_chosen = limits.chosen(answer);
+    for (at, stage) in answer.stages.iter().enumerate().filter(|(at, _)| is_chosen[*at]) {
         table.push(row(stage, answer.path(at).join("/")));
     }
     overview::add(&mut table, &answer.overview);
+    add_left_out(&mut table, answer, limits, &is_chosen);
     if answer.too_deep > 0 {
         let told = "spans nested deeper than";
         table.note(format!("{} {told} {DEEPEST} levels count with the stage at that depth.", answer.too_deep));
@@ -39,6 +90,27 @@ pub fn stages(answer: &Stages) -> Table {
         table.note(format!("Times of {} threads are added; shares are of the wall time.", answer.overview.threads));
     }
     table
+}
+
+/// Says how many stages are left out, and how much they are at most.
+fn add_left_out(table: &mut Table, answer: &Stages, limits: StageLimits, is_chosen: &[bool]) {
+    let left_out = |is_deep: bool| {
+        let places = (0..answer.stages.len()).filter(|&at| !is_chosen[at] && limits.is_in_reach(answer, at) != is_deep);
+        let times: Vec<Nanos> = places.map(|at| time(&answer.stages[at])).collect();
+        Some((times.len() as u64, single(&Cell::Nanos(times.into_iter().max()?.0))))
+    };
+    if let Some((count, longest)) = left_out(false) {
+        let (are, all) = (stages_are(count), answer.stages.len());
+        table.note(format!("{are} not shown, of {longest} or less each; `--most {all}` shows all."));
+    }
+    if let Some((count, longest)) = left_out(true) {
+        let (are, depth) = (stages_are(count), limits.depth);
+        table.note(format!("{are} deeper than `--depth {depth}` and not shown, of {longest} or less each."));
+    }
+}
+
+fn stages_are(count: u64) -> String {
+    if count == 1 { "1 stage is".to_owned() } else { format!("{} stages are", figures::count(count)) }
 }
 
 fn row(stage: &Stage, path: String) -> Vec<Cell> {

@@ -58,6 +58,7 @@ pub fn top(answer: &Top, ranking: &Ranking) -> Table {
         table.push(row(operation));
     }
     add_facts(&mut table, answer);
+    add_profiler(&mut table, answer);
     add_overlap(&mut table, answer, chosen.iter().copied());
     if let Some(more @ 1..) = chosen.len().checked_sub(ranking.most) {
         table.note(format!("{more} more names are not shown; `--most {}` shows all.", chosen.len()));
@@ -73,15 +74,15 @@ fn columns() -> [Column; 15] {
     [
         Column::new("name", "name"),
         Column::new("kind", "kind").drop(2),
-        Column::new("group", "group").drop(7),
+        Column::new("group", "group").drop(5),
         Column::new("count", "count"),
         Column::new("self_ms", "self"),
         Column::new("self_share", "share"),
         in_own("total_ms", "total").drop(1),
         in_own("launched_self", "device self").human_only().drop(3),
         in_own("launched", "device total").human_only().drop(4),
-        Column::new("median_ms", "median").drop(5),
-        Column::new("max_ms", "longest").in_unit_of("median_ms").drop(6),
+        Column::new("median_ms", "median").drop(6),
+        Column::new("max_ms", "longest").in_unit_of("median_ms").drop(7),
         Column::new("host_self_ms", "").machine_only(),
         Column::new("host_total_ms", "").machine_only(),
         Column::new("device_self_ms", "").machine_only(),
@@ -145,6 +146,20 @@ fn add_facts(table: &mut Table, answer: &Top) {
     }
 }
 
+/// Says which spans of the host have no row.
+fn add_profiler(table: &mut Table, answer: &Top) {
+    match &answer.of_profiler {
+        Some((name, 1)) => table.note(format!("`{name}` is the span of the profiler itself and has no row.")),
+        Some((name, count)) => {
+            table.note(format!(
+                "`{name}` and {} more are spans of the profiler itself and have no row.",
+                count.saturating_sub(1)
+            ));
+        }
+        None => {}
+    }
+}
+
 /// Says what shares are of, and by how much those of a device are more than one because work overlaps.
 fn add_overlap<'a>(table: &mut Table, answer: &Top, mut shown: impl Iterator<Item = &'a Operation>) {
     if !shown.any(|operation| operation.kind.is_on_device()) {
@@ -177,6 +192,7 @@ pub fn groups(answer: &Top) -> Table {
         table.push(group_row(group));
     }
     add_facts(&mut table, answer);
+    add_profiler(&mut table, answer);
     let all: f64 = answer.groups.iter().filter_map(|group| group.device_share).sum();
     if all > 1.0005 {
         let all = 100.0 * all;

@@ -1,0 +1,115 @@
+//! What all questions about several traces say of them, through the program.
+
+use laptime_trace::{Nanos, Trace, TraceBuilder, activity::category};
+
+use crate::common::{Place, Said, assert_golden, data, small_trace};
+
+/// A step of two kernels a turn, `length` microseconds each; launched `late` microseconds after they began.
+fn steps(length: u64, late: u64) -> Trace {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 10, "main");
+    let stream = builder.stream(0, 7, "stream 7");
+    for turn in 0..5 {
+        let start = 1_000 * turn;
+        let at = |micros: u64| Nanos(1_000 * (start + micros));
+        builder.span(main, at(0), Nanos(900_000), &format!("ProfilerStep#{turn}"), category::USER);
+        for kernel in [100, 500] {
+            let call = builder.span(main, at(kernel + late), Nanos(5_000), "cudaLaunchKernel", category::RUNTIME);
+            let work = builder.span(stream, at(kernel + 10), Nanos(1_000 * length), "gemm", category::KERNEL);
+            builder.flow(call, work);
+        }
+    }
+    builder.build().unwrap()
+}
+
+fn place(traces: &[(&str, Trace)]) -> Place {
+    let place = Place::new();
+    for (name, trace) in traces {
+        laptime_trace::write(trace, place.path(name)).unwrap();
+    }
+    place
+}
+
+#[test]
+fn the_odd_one_out_is_named_and_the_page_shows_it() {
+    let [same, short] = [300, 200].map(|length| steps(length, 0));
+    let place = place(&[
+        ("rank-0.json", same.clone()),
+        ("rank-1.json", same.clone()),
+        ("rank-2.json", short),
+        ("rank-3.json", same),
+    ]);
+    let files = ["top", "rank-0.json", "rank-1.json", "rank-2.json", "rank-3.json"];
+    let said = place.laptime(files).done();
+    assert!(said.contains("The odd one out: `rank-2.json`"), "{said}");
+    assert_golden("several/top.txt", &said);
+    let page = std::fs::read_to_string(data("../../docs/several.md")).unwrap();
+    assert!(page.contains(&said), "docs/several.md does not show it");
+}
+
+#[test]
+fn what_a_trace_does_not_keep_to_is_counted_and_told_with_its_file() {
+    let place = place(&[("a.json", steps(300, 0)), ("b.json", steps(300, 50)), ("c.json", steps(300, 60))]);
+    for command in ["gaps", "top", "stages", "laps", "syncs", "overlap"] {
+        let said = place.laptime([command, "a.json", "b.json", "c.json"]).done();
+        let checks: Vec<&str> = said.lines().filter(|line| line.starts_with("Check: ")).collect();
+        assert!(checks.len() == 1 && checks[0].starts_with("Check: `b.json`: device"), "{said}");
+        let said = said.replace('\n', " ");
+        assert!(said.contains("So it is with 1 more trace."), "{said}");
+    }
+    let said = place.laptime(["top", "a.json", "b.json", "c.json", "--format", "json"]).done();
+    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let counts: Vec<_> = answer["traces"].as_array().unwrap().iter().map(|row| row["findings"].as_u64()).collect();
+    assert_eq!(counts, [Some(0), Some(1), Some(1)]);
+    assert!(answer["finding_before_launch"].as_str().unwrap().starts_with("`b.json`: "), "{said}");
+}
+
+#[test]
+fn every_warning_names_its_file_and_a_flood_is_counted() {
+    let place = Place::new();
+    let names: Vec<String> = (0..14).map(|rank| format!("rank-{rank}.json")).collect();
+    for name in &names {
+        // Without its end.
+        laptime_trace::write(&small_trace(), place.path(name)).unwrap();
+        let bytes = place.read(name);
+        place.write(name, &bytes[..bytes.len() - 3]);
+    }
+    let said = place.laptime(std::iter::once("stages").chain(names.iter().map(String::as_str)));
+    let lines: Vec<&str> = said.err.lines().collect();
+    let (last, told) = lines.split_last().unwrap();
+    assert_eq!((told.len(), said.status), (10, Some(0)), "{}", said.err);
+    assert!(told.iter().all(|line| line.starts_with("warning: `rank-")), "{}", said.err);
+    assert!(last.starts_with("warning: 4 more") && last.contains("more warnings are not told"), "{last}");
+    let said = place.laptime(["stages", "rank-3.json"]);
+    assert!(said.err.starts_with("warning: `rank-3.json`: "), "{}", said.err);
+}
+
+#[test]
+fn what_was_lost_is_told_for_each_trace() {
+    let place = place(&[("a.json", steps(300, 0)), ("b.json", small_trace())]);
+    let said = place.laptime(["stages", "a.json", "b.json", "--format", "csv"]).done();
+    let lost: Vec<&str> = said.lines().map(|line| line.rsplit(',').nth(1).unwrap()).collect();
+    assert_eq!(lost, ["lost_events", "0", "4"]);
+}
+
+#[test]
+fn traces_without_an_answer_are_told_by_name_and_not_without_end() {
+    let place = place(&[("good.json", steps(300, 0))]);
+    let names: Vec<String> = (0..12).map(|rank| format!("none-{rank}.json")).collect();
+    let said = place.laptime(["gaps", "good.json"].into_iter().chain(names.iter().map(String::as_str)));
+    let Said { out, err, status } = said;
+    assert!(out.contains("good.json") && status == Some(2), "{out}");
+    assert_eq!(err.matches("; it is left out\n").count(), 10, "{err}");
+    assert!(err.contains("warning: `none-9.json`: ") && !err.contains("none-10.json"), "{err}");
+    assert!(err.contains("2 more traces that are left out are not told"), "{err}");
+    assert!(err.contains("error: 12 of 13 traces have no answer"), "{err}");
+}
+
+#[test]
+fn an_answer_is_never_written_over_one_of_the_traces() {
+    let place = place(&[("a.json", steps(300, 0)), ("b.json", steps(300, 0))]);
+    let before = place.read("b.json");
+    let told = place.laptime(["top", "a.json", "b.json", "--format", "json", "--out", "b.json"]).failed();
+    assert!(told.contains("`--out` names the trace itself, `b.json`"), "{told}");
+    assert_eq!(place.read("b.json"), before);
+}
