@@ -104,13 +104,18 @@ fn outermost(mut waits: Vec<Found>) -> Vec<Found> {
     waits
 }
 
+/// A device by its place, and the process that gave it work; none where that is not known.
+type Given = (usize, Option<ProcessId>);
+
 /// What the work of devices says about calls: whether they lasted until it was done.
 struct Evidence<'a> {
     trace: &'a Trace,
     /// When the copies and memsets behind a call were done.
     done: HashMap<SpanId, Done>,
-    /// What devices still had to do, by the process that gave it to them.
-    pending: HashMap<(usize, Option<ProcessId>), Pending>,
+    /// How many devices there are.
+    devices: usize,
+    /// What devices still had to do.
+    pending: HashMap<Given, Pending>,
     /// How far the clocks may be apart.
     apart: u64,
 }
@@ -136,7 +141,7 @@ impl<'a> Evidence<'a> {
                 }
             }
         }
-        let mut given: HashMap<(usize, Option<ProcessId>), Vec<(u64, u64)>> = HashMap::new();
+        let mut given: HashMap<Given, Vec<(u64, u64)>> = HashMap::new();
         for (at, device) in devices.devices.iter().enumerate() {
             for work in &device.work {
                 let (process, moment) = giver(trace, work);
@@ -144,7 +149,7 @@ impl<'a> Evidence<'a> {
             }
         }
         let pending = given.into_iter().map(|(key, given)| (key, Pending::of(given))).collect();
-        Self { trace, done, pending, apart: uncertainty(trace) }
+        Self { trace, done, devices: devices.devices.len(), pending, apart: uncertainty(trace) }
     }
 
     /// What kind of wait a span of the host is; none if it is no wait.
@@ -193,8 +198,7 @@ impl<'a> Evidence<'a> {
         let done = |device: usize, process: Option<ProcessId>| {
             self.pending.get(&(device, process)).and_then(|pending| pending.done(call.start.0))
         };
-        let devices = self.pending.keys().map(|(device, _)| *device).max().map_or(0, |last| last + 1);
-        (0..devices)
+        (0..self.devices)
             .filter_map(|device| done(device, Some(process)).max(done(device, None)))
             .any(|done| self.lasted_until(call, done))
     }

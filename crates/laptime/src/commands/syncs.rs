@@ -15,8 +15,8 @@ use crate::{
 
 /// Shows where the host waits for a device, how long, and what the device did meanwhile
 ///
-/// A wait is a call such as `cudaStreamSynchronize`, a span or mark of `sync_point!`, or a copy that held the host up
-/// until it was done. With `--budget` exit status 1 says that the budget is broken.
+/// A wait is a call such as `cudaStreamSynchronize`, a span or mark of `sync_point!`, or a copy or `cudaFree` that held
+/// the host up until a device was done. With `--budget` exit status 1 says that the budget is broken.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime syncs trace.json.gz\n  laptime syncs trace.pftrace --budget 1/lap --allow '*read_token'"
