@@ -16,12 +16,12 @@ pub fn peaks(peaks: &Peaks) -> Table {
     ];
     let mut table = Table::new("peaks", columns);
     for peak in &peaks.flops {
-        let at = format!("size {}, {}", peak.size, threads(peak.threads));
+        let at = format!("size {}{}", peak.size, threads(&peaks.device, peak.threads));
         let rates = [peak.flops_s, peak.low, peak.high].map(|rate| Cell::Number(rate / 1e9));
         push(&mut table, format!("{} arithmetic", peak.dtype), rates, "GFLOP/s", at);
     }
     for peak in &peaks.bandwidth {
-        let at = format!("buffers of {} MiB, {}", peak.bytes >> 20, threads(peak.threads));
+        let at = format!("buffers of {} MiB{}", peak.bytes >> 20, threads(&peaks.device, peak.threads));
         let rates = [peak.bytes_s, peak.low, peak.high].map(|rate| Cell::Number(rate / 1e9));
         push(&mut table, format!("memory, {}", peak.traffic.word()), rates, "GB/s", at);
     }
@@ -39,6 +39,22 @@ fn push(table: &mut Table, what: String, rates: [Cell; 3], unit: &str, at: Strin
     table.push([Cell::text(what), rate, low, high, Cell::text(unit), Cell::text(at)]);
 }
 
-fn threads(count: u32) -> String {
-    if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") }
+/// The threads of the host, which do not matter where a GPU does the work.
+fn threads(device: &str, count: u32) -> String {
+    match count {
+        _ if device.starts_with("cuda") => String::new(),
+        1 => ", 1 thread".to_owned(),
+        _ => format!(", {count} threads"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::threads;
+
+    #[test]
+    fn threads_of_the_host_are_not_told_of_a_gpu() {
+        assert_eq!(["cpu", "cuda:0"].map(|device| threads(device, 2)), [", 2 threads", ""]);
+        assert_eq!(threads("cpu", 1), ", 1 thread");
+    }
 }
