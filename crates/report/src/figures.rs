@@ -120,9 +120,11 @@ fn number(value: f64, decimals: usize) -> String {
     }
     let scientific = format!("{value:.3e}");
     let rounded: f64 = scientific.parse().unwrap_or(value);
-    let exponent = scientific.split_once('e').and_then(|(_, e)| e.parse().ok());
-    let decimals = (3 - exponent.unwrap_or(0_i32)).clamp(0, decimals as i32) as usize;
-    thousands(&format!("{rounded:.decimals$}"))
+    let exponent = scientific.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0_i32);
+    let decimals = (3 - exponent).clamp(0, decimals as i32) as usize;
+    // Rounded once: 54.149 in four figures is 54.15, and that would become 54.2.
+    let shown = if exponent > 3 { rounded } else { value };
+    thousands(&format!("{shown:.decimals$}"))
 }
 
 /// Puts a comma before every third digit from the point.
@@ -152,6 +154,11 @@ pub(crate) fn align_points(numbers: &mut [String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_rounded_once() {
+        assert_eq!([0.541_49, 0.918_51].map(per_cent), ["54.1", "91.9"]);
+    }
 
     fn times<const N: usize>(nanos: [u64; N]) -> (&'static str, [String; N]) {
         let unit = time_unit(nanos.into_iter());

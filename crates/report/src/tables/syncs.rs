@@ -266,14 +266,17 @@ fn add_kept(table: &mut Table, judged: &Judged) {
 }
 
 fn add_over(table: &mut Table, answer: &Syncs, judged: &Judged) {
+    let is_of_device = answer.laps.as_ref().is_some_and(|laps| laps.source == LapSource::Kernels);
     let told = |over: &laptime_analyze::Over| match &over.lap {
+        Some(lap) if is_of_device => format!("lap {lap} has {}", amount(judged, &over.spent)),
         Some(lap) => format!("`{lap}` has {}", amount(judged, &over.spent)),
         None => format!("the trace has {}", amount(judged, &over.spent)),
     };
     let places = listed(judged.over.iter().map(told).collect());
     let laps = answer.laps.as_ref().map_or(0, |laps| laps.laps.len());
     let which = if judged.budget.is_per_lap {
-        format!("{} of {laps} laps are over", judged.over.len())
+        let are = if judged.over.len() == 1 { "is" } else { "are" };
+        format!("{} of {laps} laps {are} over", judged.over.len())
     } else {
         "it is over".to_owned()
     };
