@@ -176,9 +176,9 @@ mod tests {
     #[test]
     fn the_users_choice_of_folder_comes_first() {
         let path = |text: &str| Some(PathBuf::from(text));
-        assert_eq!(folder(path("/mine"), path("/xdg"), path("/home/me")), path("/mine/kernels"));
-        assert_eq!(folder(None, path("/xdg"), path("/home/me")), path("/xdg/laptime/kernels"));
-        assert_eq!(folder(None, path("relative"), path("/home/me")), path("/home/me/.cache/laptime/kernels"));
+        assert_eq!(folder(path("/mine"), path("/xdg"), path("/me")), path("/mine/kernels"));
+        assert_eq!(folder(None, path("/xdg"), path("/me")), path("/xdg/laptime/kernels"));
+        assert_eq!(folder(None, path("relative"), path("/me")), path("/me/.cache/laptime/kernels"));
         assert_eq!(folder(None, None, None), None);
     }
 

@@ -137,6 +137,6 @@ mod tests {
         let called = |paths: &[&str]| labels(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
         assert_eq!(called(&["a/rank-0.json", "a/rank-1.json"]), ["rank-0.json", "rank-1.json"]);
         assert_eq!(called(&["runs/x/trace.json", "runs/y/trace.json"]), ["x/trace.json", "y/trace.json"]);
-        assert_eq!(called(&["one.json", "/tmp/two.json"]), ["one.json", "/tmp/two.json"]);
+        assert_eq!(called(&["one.json", "/elsewhere/two.json"]), ["one.json", "/elsewhere/two.json"]);
     }
 }
