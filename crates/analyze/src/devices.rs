@@ -112,7 +112,7 @@ pub fn devices(trace: &Trace) -> Devices {
             device.work.push(work(&span, kind, launches.get(&span.id).copied()));
         }
         if device.work.is_empty() {
-            device.work = stages_of(trace, &tracks, &activities);
+            device.work = stages_of(trace, &tracks, &activities, &launches);
             device.is_stages = true;
         }
         device.work.sort_by_key(|work| (work.start, work.end, work.id));
@@ -196,8 +196,12 @@ fn graphs_beside_kernels(
 }
 
 /// The outermost stages of a device's streams.
-fn stages_of(trace: &Trace, tracks: &[TrackId], activities: &[Activity]) -> Vec<Work> {
-    let launches = launches(trace, activities);
+fn stages_of(
+    trace: &Trace,
+    tracks: &[TrackId],
+    activities: &[Activity],
+    launches: &HashMap<SpanId, SpanId>,
+) -> Vec<Work> {
     let stages = tracks.iter().flat_map(|&track| trace.spans_on(track));
     let is_stage = |activity| matches!(activity, Activity::Stage | Activity::Other);
     stages

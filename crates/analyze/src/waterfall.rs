@@ -18,8 +18,6 @@ pub struct Waterfall {
     pub totals: [f64; 2],
     /// What changed, the largest change first. Together they are the difference of the totals.
     pub steps: Vec<Step>,
-    /// Steps that were put together in the last one.
-    pub merged: usize,
     /// The same by kind, the largest change first.
     pub kinds: Vec<(EntryKind, f64)>,
     /// Devices of each trace that were not compared.
@@ -40,8 +38,8 @@ pub enum Per {
 /// One thing that both traces have, or one of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What it is.
-    pub kind: EntryKind,
+    /// What it is; none of several put together.
+    pub kind: Option<EntryKind>,
     /// Its name.
     pub name: String,
     /// Its time in each, in nanoseconds; none where it does not occur.
@@ -82,11 +80,10 @@ impl Waterfall {
             return self;
         }
         let rest = self.steps.split_off(most);
-        self.merged = rest.len();
         let sum = |side: usize| rest.iter().filter_map(|step| step.times[side]).sum::<f64>();
         let count = |side: usize| rest.iter().map(|step| step.counts[side]).sum::<f64>();
         self.steps.push(Step {
-            kind: EntryKind::Nothing,
+            kind: None,
             name: format!("all {} others", rest.len()),
             times: [Some(sum(0)), Some(sum(1))],
             counts: [count(0), count(1)],
@@ -115,7 +112,6 @@ pub fn waterfall(a: &Accounts, b: &Accounts) -> Waterfall {
         totals: [sides[0].total as f64 / turns[0], sides[1].total as f64 / turns[1]],
         kinds: kinds(&steps),
         steps,
-        merged: 0,
         other_devices: [a.other_devices, b.other_devices],
         findings: [a.findings.clone(), b.findings.clone()],
     }
@@ -141,7 +137,12 @@ fn steps(sides: [&Account; 2], turns: [f64; 2]) -> Vec<Step> {
         for entry in &account.entries {
             let place = *places.entry((entry.kind, &entry.name)).or_insert(steps.len());
             if place == steps.len() {
-                steps.push(Step { kind: entry.kind, name: entry.name.clone(), times: [None; 2], counts: [0.0; 2] });
+                steps.push(Step {
+                    kind: Some(entry.kind),
+                    name: entry.name.clone(),
+                    times: [None; 2],
+                    counts: [0.0; 2],
+                });
             }
             steps[place].times[side] = Some(entry.time as f64 / turns[side]);
             steps[place].counts[side] = entry.count as f64 / turns[side];
@@ -155,7 +156,9 @@ fn steps(sides: [&Account; 2], turns: [f64; 2]) -> Vec<Step> {
 fn kinds(steps: &[Step]) -> Vec<(EntryKind, f64)> {
     let mut kinds: HashMap<EntryKind, f64> = HashMap::new();
     for step in steps {
-        *kinds.entry(step.kind).or_default() += step.change();
+        if let Some(kind) = step.kind {
+            *kinds.entry(kind).or_default() += step.change();
+        }
     }
     let mut kinds: Vec<(EntryKind, f64)> = kinds.into_iter().collect();
     kinds.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()).then(a.0.cmp(&b.0)));

@@ -5,8 +5,9 @@ use std::{marker::PhantomData, sync::Arc};
 use crate::{
     attach::{Local, make_room},
     clock::now,
-    device::{Lane, LaneState, OnLane},
+    device::{Lane, LaneState},
     field::{Field, FieldTuple},
+    on_lane::OnLane,
     ring::Ring,
     site::Site,
     word,

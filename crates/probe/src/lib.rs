@@ -27,13 +27,14 @@ pub mod tracing;
 mod macros;
 #[cfg(not(feature = "on"))]
 mod off;
+mod on_lane;
 
 #[cfg(feature = "on")]
 pub use self::{
     attach::{Entered, Handle, Paused, handle, pause, recording},
     clock::{Anchor, TickMap, Ticks, clock_name, has_invariant_counter, monotonic_nanos, now},
     decode::{FieldValue, Fields, LaneStamp, RawEvent, RawKind, events},
-    device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, OnLane, Resolved, SimulatedDevice, Stamp, lane},
+    device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, Resolved, SimulatedDevice, Stamp, lane},
     field::{Field, FieldKind},
     guard::{LaneSpan, Span},
     recorder::{Batch, Config, DefaultTaken, Recorder, ThreadIdentity},
@@ -41,7 +42,9 @@ pub use self::{
 };
 
 #[cfg(not(feature = "on"))]
-pub use self::off::{Entered, Field, Handle, Lane, LaneSpan, OnLane, Paused, Span, handle, pause, recording};
+pub use self::off::{Entered, Field, Handle, Lane, LaneSpan, Paused, Span, handle, pause, recording};
+
+pub use self::on_lane::OnLane;
 
 /// What the macros call; not part of the interface.
 #[doc(hidden)]

@@ -28,7 +28,7 @@ impl Field for std::borrow::Cow<'_, str> {}
 pub fn check_field(_: &(impl Field + ?Sized)) {}
 
 #[doc(hidden)]
-pub fn check_lane(_: &impl OnLane) {}
+pub fn check_lane(_: &impl crate::OnLane) {}
 
 /// The guard of a stage; nothing, since recording is compiled out.
 ///
@@ -61,30 +61,6 @@ impl Lane {
     #[inline(always)]
     pub fn host(_name: &str) -> Self {
         Self
-    }
-}
-
-/// What a stage can be put on: a lane, or one that may be missing; without it the stage is the thread's alone.
-pub trait OnLane {
-    /// The lane, if there is one.
-    fn lane(&self) -> Option<&Lane>;
-}
-
-impl OnLane for Lane {
-    fn lane(&self) -> Option<&Lane> {
-        Some(self)
-    }
-}
-
-impl<T: OnLane + ?Sized> OnLane for &T {
-    fn lane(&self) -> Option<&Lane> {
-        (**self).lane()
-    }
-}
-
-impl<T: OnLane> OnLane for Option<T> {
-    fn lane(&self) -> Option<&Lane> {
-        self.as_ref().and_then(OnLane::lane)
     }
 }
 

@@ -43,10 +43,9 @@ pub fn waterfall(answer: &Waterfall) -> Table {
 
 fn row(step: &Step, answer: &Waterfall, change: i64, reached: f64) -> Vec<Cell> {
     let time = |time: Option<f64>| Cell::from(time.map(nanos));
-    let kind = if is_rest(step) { Cell::Empty } else { Cell::text(step.kind.word()) };
     vec![
         Cell::name(step.name.clone()),
-        kind,
+        step.kind.map(|kind| Cell::text(kind.word())).into(),
         time(step.times[0]),
         time(step.times[1]),
         Cell::Shift(change),
@@ -55,10 +54,6 @@ fn row(step: &Step, answer: &Waterfall, change: i64, reached: f64) -> Vec<Cell> 
         count(step.times[0], step.counts[0]),
         count(step.times[1], step.counts[1]),
     ]
-}
-
-fn is_rest(step: &Step) -> bool {
-    step.kind == EntryKind::Nothing && step.name.starts_with("all ")
 }
 
 fn count(time: Option<f64>, count: f64) -> Cell {
