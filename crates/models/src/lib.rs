@@ -1,0 +1,1 @@
+//! Transformer parts: configurations, weights, one decoder on CPU and CUDA, its KV cache, and its work.
