@@ -1,1 +1,16 @@
 //! Transformer parts: configurations, weights, one decoder on CPU and CUDA, its KV cache, and its work.
+//!
+//! A [`Config`] says what a model is; [`Decoder`] is one with its weights on a device. The CPU computes with candle, a
+//! GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
+
+mod config;
+mod decoder;
+mod dtype;
+mod error;
+
+pub use self::{
+    config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
+    decoder::{Decoder, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
+    dtype::Dtype,
+    error::ModelError,
+};

@@ -5,6 +5,7 @@
 //! before. New fields that may be missing do not raise it.
 
 mod case;
+mod depth;
 mod device_state;
 mod environment;
 mod l2;
@@ -18,6 +19,7 @@ mod timing;
 
 pub use self::{
     case::{AxisValue, Case, NoSuchValue},
+    depth::{Depth, NoDepth},
     device_state::DeviceState,
     environment::{Build, Environment, Gpu, Machine},
     l2::{L2, NoL2},

@@ -1,0 +1,119 @@
+//! What a model is: its dimensions and its variants.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Dtype;
+
+/// What a model is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// Its name, as results tell it.
+    pub name: String,
+    /// The family whose checkpoints it reads.
+    pub family: Family,
+    /// Tokens of the vocabulary.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads, which divide the query heads.
+    pub kv_heads: usize,
+    /// Width of a head, which need not be `hidden / heads`.
+    pub head_dim: usize,
+    /// Width inside the feed-forward part.
+    pub ffn: usize,
+    /// Positions at most.
+    pub context: usize,
+    /// How positions enter.
+    pub rope: Rope,
+    /// What is added under the root of a norm.
+    pub norm_eps: f64,
+    /// Whether the head is the embedding.
+    pub tied: bool,
+    /// Whether queries and keys are normed by head before positions enter.
+    pub qk_norm: bool,
+    /// Whether the projections to queries, keys and values have a bias.
+    pub qkv_bias: bool,
+    /// Whether the projections of the feed-forward part have a bias.
+    pub ffn_bias: bool,
+    /// How attention is computed unless asked otherwise.
+    pub attention_type: Attention,
+    /// The pattern of sparse attention, where the model has one.
+    pub pattern: Option<Pattern>,
+    /// The number type of its published weights.
+    pub dtype: Dtype,
+}
+
+/// The family whose checkpoints a model reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// Qwen3.
+    Qwen3,
+    /// Qwen2 and Qwen2.5.
+    Qwen2,
+    /// Llama.
+    Llama,
+    /// The five sizes of the course.
+    Course,
+    /// The decoders of the Nano kit.
+    Nano,
+}
+
+/// How attention is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Attention {
+    /// Scores of all pairs are stored, then weighted: three steps.
+    Naive,
+    /// One fused step that never stores the scores.
+    Dense,
+}
+
+/// A pattern of sparse attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pattern {
+    /// Keys around a query.
+    pub window: usize,
+    /// Tokens at the beginning that see and are seen by all.
+    pub global: usize,
+    /// Random keys a query.
+    pub random: usize,
+}
+
+/// How positions enter.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rope {
+    /// The base of the wavelengths.
+    pub theta: f64,
+    /// Which numbers of a head are turned together.
+    pub layout: RopeLayout,
+    /// How wavelengths are stretched beyond the length that was trained.
+    pub scaling: Option<RopeScaling>,
+}
+
+/// Which numbers of a head are turned together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RopeLayout {
+    /// The i-th of the first half with the i-th of the second.
+    Halves,
+    /// Neighbours.
+    Pairs,
+}
+
+/// How Llama 3 stretches wavelengths.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RopeScaling {
+    /// How much the long ones are stretched.
+    pub factor: f64,
+    /// Wavelengths beyond the trained length over this are stretched whole.
+    pub low: f64,
+    /// Wavelengths under the trained length over this are kept.
+    pub high: f64,
+    /// The length that was trained.
+    pub trained: usize,
+}

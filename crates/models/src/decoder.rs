@@ -1,0 +1,166 @@
+//! A model with its weights on a device: what can be asked of it, whatever the device.
+
+use laptime_probe::Lane;
+use laptime_trace::run::Depth;
+
+use crate::{Attention, Config, Dtype, ModelError};
+
+/// How a decoder is made ready.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Number type of weights, activations and cache.
+    pub dtype: Dtype,
+    /// How attention is computed.
+    pub attention: Attention,
+    /// Sequences that run together.
+    pub batch: usize,
+    /// The cache's room.
+    pub room: Room,
+    /// Whether a decode step is replayed as a graph.
+    pub graph: GraphMode,
+    /// Which stages are marked, and where.
+    pub marks: Marks,
+}
+
+/// The room that a KV cache has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// It grows with what is put in, up to the model's context.
+    Growing,
+    /// It is allocated once for so many positions.
+    Static(usize),
+}
+
+/// Whether a decode step is replayed as a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GraphMode {
+    /// Where that is possible.
+    #[default]
+    Auto,
+    /// Or it is an error.
+    On,
+    /// Never.
+    Off,
+}
+
+/// What came of [`GraphMode`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replay {
+    /// Steps are replays of a graph of so many nodes.
+    Graph {
+        /// Kernels and copies of a step.
+        nodes: usize,
+    },
+    /// Steps are launched kernel by kernel, as asked.
+    Launches,
+    /// Steps are launched one by one, though a graph was wanted, for this reason.
+    FellBack(String),
+}
+
+/// Which stages are marked, and where.
+#[derive(Debug, Clone, Default)]
+pub struct Marks {
+    /// How deep: passes alone, layers, or every operation.
+    pub depth: Depth,
+    /// The lane of the device, if it has one.
+    pub lane: Option<Lane>,
+}
+
+/// Tokens of several sequences of one length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tokens {
+    /// The ids, sequence by sequence.
+    pub ids: Vec<u32>,
+    /// Sequences.
+    pub batch: usize,
+}
+
+impl Tokens {
+    /// Tokens of one sequence.
+    pub fn one(ids: Vec<u32>) -> Self {
+        Self { ids, batch: 1 }
+    }
+
+    /// The length of each sequence.
+    pub fn length(&self) -> usize {
+        self.ids.len() / self.batch.max(1)
+    }
+
+    /// Refuses what no model can run: no tokens, uneven sequences, ids beyond the vocabulary.
+    pub fn check(&self, config: &Config) -> Result<(), ModelError> {
+        let refuse = |reason: String| Err(ModelError::Refused(reason));
+        if self.batch == 0 || self.ids.is_empty() {
+            return refuse("there are no tokens to run".to_owned());
+        }
+        if !self.ids.len().is_multiple_of(self.batch) {
+            return refuse(format!("{} tokens do not make {} sequences of one length", self.ids.len(), self.batch));
+        }
+        match self.ids.iter().find(|id| **id as usize >= config.vocab) {
+            Some(id) => refuse(format!("token {id} is beyond the {} of `{}`", config.vocab, config.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Keys and values of one layer, as numbers: `[batch, kv_heads, length, head_dim]` each, row by row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeysValues {
+    /// Positions that are in it.
+    pub length: usize,
+    /// The keys, after norm and rotation.
+    pub keys: Vec<f32>,
+    /// The values.
+    pub values: Vec<f32>,
+}
+
+/// A model with its weights and its KV cache on a device.
+///
+/// Passes put work on the device and do not wait for it; [`Decoder::logits`], [`Decoder::chosen`] and reading the cache
+/// do.
+pub trait Decoder {
+    /// What the model is.
+    fn config(&self) -> &Config;
+
+    /// How it was made ready.
+    fn options(&self) -> &Options;
+
+    /// Logits of every position, without the cache: what a training step or a course's benchmark calls forward.
+    fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError>;
+
+    /// Runs tokens behind what the cache holds. The logits are those of the last position of each sequence, and the
+    /// most likely token is chosen from them.
+    fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError>;
+
+    /// Runs the tokens that were chosen last behind what the cache holds, and chooses the next ones. Nothing of it
+    /// passes by the host.
+    fn step(&mut self) -> Result<(), ModelError>;
+
+    /// Puts these in place of the tokens that were chosen last: what the next step runs.
+    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError>;
+
+    /// The tokens that were chosen last, one a sequence. Waits for the device.
+    fn chosen(&mut self) -> Result<Vec<u32>, ModelError>;
+
+    /// The logits of the last pass, row by row: every position after [`Decoder::forward`], one a sequence otherwise.
+    /// Waits for the device.
+    fn logits(&mut self) -> Result<Vec<f32>, ModelError>;
+
+    /// How many positions the cache holds.
+    fn length(&self) -> usize;
+
+    /// Lets the cache hold only its first positions, or none.
+    fn truncate(&mut self, length: usize) -> Result<(), ModelError>;
+
+    /// Reads a layer of the cache. Waits for the device.
+    fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError>;
+
+    /// Overwrites positions of a layer of the cache, from `start` on; positions behind its end lengthen it once every
+    /// layer has them, by [`Decoder::set_length`].
+    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError>;
+
+    /// Says how many positions the cache holds, after every layer was written.
+    fn set_length(&mut self, length: usize) -> Result<(), ModelError>;
+
+    /// What came of the wish for a graph.
+    fn replay(&self) -> Replay;
+}

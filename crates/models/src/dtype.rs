@@ -1,0 +1,69 @@
+//! The number types of weights and activations.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ModelError;
+
+/// A number type of weights and activations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// 32 bits.
+    F32,
+    /// 16 bits with the exponent of f32.
+    Bf16,
+    /// 16 bits of IEEE.
+    F16,
+}
+
+impl Dtype {
+    /// Bytes of one number.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+
+    /// Its short name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Dtype {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        match text.to_ascii_lowercase().as_str() {
+            "f32" | "fp32" | "float32" => Ok(Self::F32),
+            "bf16" | "bfloat16" => Ok(Self::Bf16),
+            "f16" | "fp16" | "float16" => Ok(Self::F16),
+            _ => Err(ModelError::NoDtype { name: text.to_owned() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_long_names_of_types_are_read_too() {
+        assert_eq!("bfloat16".parse::<Dtype>().unwrap(), Dtype::Bf16);
+        assert_eq!("Float32".parse::<Dtype>().unwrap(), Dtype::F32);
+        assert_eq!("f8".parse::<Dtype>().unwrap_err().to_string(), "there is no number type `f8`");
+    }
+}

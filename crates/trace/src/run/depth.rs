@@ -1,0 +1,70 @@
+//! How deep the stages of a workload are marked.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// How deep the stages of a workload are marked; deeper ones cost more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Depth {
+    /// Stages and laps.
+    #[default]
+    Pipeline,
+    /// The layers of models too.
+    Layer,
+    /// Every operation too.
+    Ops,
+}
+
+impl Depth {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Pipeline, Self::Layer, Self::Ops];
+
+    /// The word by which users give it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pipeline => "pipeline",
+            Self::Layer => "layer",
+            Self::Ops => "ops",
+        }
+    }
+}
+
+impl fmt::Display for Depth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Why a word is no depth.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{word}` is no depth: it is one of `pipeline`, `layer`, `ops`")]
+pub struct NoDepth {
+    word: String,
+}
+
+impl FromStr for Depth {
+    type Err = NoDepth;
+
+    fn from_str(word: &str) -> Result<Self, NoDepth> {
+        let found = Self::ALL.into_iter().find(|depth| depth.word() == word);
+        found.ok_or_else(|| NoDepth { word: word.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_depth_is_read_by_its_word_and_no_other() {
+        for depth in Depth::ALL {
+            assert_eq!(depth.word().parse(), Ok(depth));
+        }
+        assert!(Depth::Pipeline < Depth::Layer && Depth::Layer < Depth::Ops);
+        let error = "deep".parse::<Depth>().unwrap_err();
+        assert_eq!(error.to_string(), "`deep` is no depth: it is one of `pipeline`, `layer`, `ops`");
+    }
+}
