@@ -1,13 +1,23 @@
 //! Matrix products by cuBLAS, row-major.
 #![allow(unsafe_code)]
 
+mod sizes;
+
 use std::{ffi::c_void, ptr, sync::Arc};
 
 use bytemuck::Pod;
 use cudarc::cublas::sys::{self, cublasStatus_t};
 use half::{bf16, f16};
 
-use crate::{device::Device, error::CudaError, library, memory::Buffer, stream::Stream};
+pub use self::sizes::{Batch, Matrices, Sizes};
+use crate::{
+    device::Device,
+    error::CudaError,
+    library,
+    memory::Buffer,
+    slice::{Slice, SliceMut},
+    stream::Stream,
+};
 
 /// What cuBLAS may use beside its arguments: NVIDIA advises 32 MiB for Hopper. Given once, so that it allocates
 /// nothing while something is measured or captured.
@@ -17,44 +27,46 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 pub trait Element: Pod {
     #[doc(hidden)]
     const TYPE: sys::cudaDataType;
+    /// What kernels are compiled with for numbers of this type: `-DNUMBER_F32`.
+    const OPTION: &'static str;
+
+    /// The nearest number of this type.
+    fn narrowed(value: f32) -> Self;
+    /// The same number in f32.
+    fn widened(self) -> f32;
 }
 
 impl Element for f32 {
     const TYPE: sys::cudaDataType = sys::cudaDataType::CUDA_R_32F;
+    const OPTION: &'static str = "-DNUMBER_F32";
+
+    fn narrowed(value: f32) -> Self {
+        value
+    }
+    fn widened(self) -> f32 {
+        self
+    }
 }
 impl Element for f16 {
     const TYPE: sys::cudaDataType = sys::cudaDataType::CUDA_R_16F;
+    const OPTION: &'static str = "-DNUMBER_F16";
+
+    fn narrowed(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+    fn widened(self) -> f32 {
+        self.to_f32()
+    }
 }
 impl Element for bf16 {
     const TYPE: sys::cudaDataType = sys::cudaDataType::CUDA_R_16BF;
-}
+    const OPTION: &'static str = "-DNUMBER_BF16";
 
-/// The sizes of a product: `a` is m by k, `b` is k by n, `c` is m by n.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sizes {
-    /// Rows of `a` and `c`.
-    pub m: u32,
-    /// Columns of `b` and `c`.
-    pub n: u32,
-    /// Columns of `a`, rows of `b`.
-    pub k: u32,
-    /// Whether `b` lies transposed, n by k, as the weights of linear layers do.
-    pub b_is_transposed: bool,
-}
-
-impl Sizes {
-    /// Floating-point operations of the product.
-    pub fn operations(&self) -> u64 {
-        2 * u64::from(self.m) * u64::from(self.n) * u64::from(self.k)
+    fn narrowed(value: f32) -> Self {
+        Self::from_f32(value)
     }
-
-    fn fits(&self, a: usize, b: usize, c: usize) -> bool {
-        let holds = |length: usize, rows: u32, columns: u32| length as u64 >= u64::from(rows) * u64::from(columns);
-        holds(a, self.m, self.k) && holds(b, self.k, self.n) && holds(c, self.m, self.n)
-    }
-
-    fn is_for_cublas(&self) -> bool {
-        [self.m, self.n, self.k].iter().all(|size| (1..=i32::MAX as u32).contains(size))
+    fn widened(self) -> f32 {
+        self.to_f32()
     }
 }
 
@@ -98,6 +110,14 @@ impl Blas {
         }
     }
 
+    /// Whether products in f32 may be rounded to TF32 on the way. They may not: this is for showing it.
+    pub fn is_tf32_allowed(&self) -> Result<bool, CudaError> {
+        let mut mode = sys::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH;
+        // SAFETY: the handle lives, and the place is valid.
+        check("asking cuBLAS's arithmetic", unsafe { sys::cublasGetMathMode(self.handle, &mut mode) })?;
+        Ok(mode != sys::cublasMath_t::CUBLAS_DEFAULT_MATH)
+    }
+
     /// Puts the product `c = a b` on the stream, added up in f32, and does not wait for it.
     pub fn multiply<T: Element>(
         &self,
@@ -105,14 +125,43 @@ impl Blas {
         c: &mut Buffer<T>,
         sizes: Sizes,
     ) -> Result<(), CudaError> {
-        if !sizes.is_for_cublas() || !sizes.fits(a.length(), b.length(), c.length()) {
+        self.multiply_slices([a.all(), b.all()], c.all_mut(), sizes)
+    }
+
+    /// The same of parts of buffers.
+    pub fn multiply_slices<T: Element>(
+        &self,
+        factors: [Slice<'_, T>; 2],
+        c: SliceMut<'_, T>,
+        sizes: Sizes,
+    ) -> Result<(), CudaError> {
+        self.multiply_batch(factors, c, &Batch::one(sizes, false))
+    }
+
+    /// Puts the product `c += a b` on the stream: what was in `c` is kept and added to.
+    pub fn multiply_add<T: Element>(
+        &self,
+        factors: [Slice<'_, T>; 2],
+        c: SliceMut<'_, T>,
+        sizes: Sizes,
+    ) -> Result<(), CudaError> {
+        self.multiply_batch(factors, c, &Batch::one(sizes, true))
+    }
+
+    /// Puts several products of the same sizes on the stream, in one call.
+    pub fn multiply_batch<T: Element>(
+        &self,
+        [a, b]: [Slice<'_, T>; 2],
+        c: SliceMut<'_, T>,
+        batch: &Batch,
+    ) -> Result<(), CudaError> {
+        if !batch.is_for_cublas() || !batch.fits(a.length(), b.length(), c.length()) {
             return Err(CudaError::refused("multiplying", 0, "the buffers do not fit the sizes"));
         }
         self.stream.context.bind()?;
-        let place = |buffer: &Buffer<T>| buffer.pointer() as *const c_void;
-        // SAFETY: the handle lives, and the buffers hold what the call reads and writes.
-        let status = unsafe { self.multiply_places(T::TYPE, [place(a), place(b)], c.pointer() as *mut c_void, sizes) };
-        check("multiplying", status)
+        let (a, b, c) = (a.pointer() as *const c_void, b.pointer() as *const c_void, c.pointer() as *mut c_void);
+        // SAFETY: the handle lives, and the slices hold what the call reads and writes.
+        check("multiplying", unsafe { self.multiply_places(T::TYPE, [a, b], c, batch) })
     }
 
     /// cuBLAS counts by columns: a row-major matrix is the transpose of what it sees, so `cᵀ = bᵀ aᵀ` is asked for.
@@ -121,33 +170,61 @@ impl Blas {
         of: sys::cudaDataType,
         [a, b]: [*const c_void; 2],
         c: *mut c_void,
-        sizes: Sizes,
+        batch: &Batch,
     ) -> cublasStatus_t {
         use sys::{cublasComputeType_t as Compute, cublasGemmAlgo_t as Algorithm, cublasOperation_t as Operation};
-        let [m, n, k] = [sizes.m, sizes.n, sizes.k].map(|size| size as i32);
-        let (one, zero) = (1_f32, 0_f32);
-        let (b_operation, b_stride) =
-            if sizes.b_is_transposed { (Operation::CUBLAS_OP_T, k) } else { (Operation::CUBLAS_OP_N, n) };
+        let [m, n, k, count] = [batch.m, batch.n, batch.k, batch.count].map(|size| size as i32);
+        let (scale, kept) = (batch.scale, if batch.is_added { 1_f32 } else { 0_f32 });
+        let operation = |of: Matrices| if of.is_transposed { Operation::CUBLAS_OP_T } else { Operation::CUBLAS_OP_N };
+        let row = |of: Matrices| of.row as i32;
+        let stride = |of: Matrices| of.stride as i64;
         // SAFETY: the caller answers for the places.
         unsafe {
-            sys::cublasGemmEx(
+            if count == 1 {
+                return sys::cublasGemmEx(
+                    self.handle,
+                    operation(batch.b),
+                    operation(batch.a),
+                    n,
+                    m,
+                    k,
+                    (&raw const scale).cast(),
+                    b,
+                    of,
+                    row(batch.b),
+                    a,
+                    of,
+                    row(batch.a),
+                    (&raw const kept).cast(),
+                    c,
+                    of,
+                    row(batch.c),
+                    Compute::CUBLAS_COMPUTE_32F,
+                    Algorithm::CUBLAS_GEMM_DFALT,
+                );
+            }
+            sys::cublasGemmStridedBatchedEx(
                 self.handle,
-                b_operation,
-                Operation::CUBLAS_OP_N,
+                operation(batch.b),
+                operation(batch.a),
                 n,
                 m,
                 k,
-                (&raw const one).cast(),
+                (&raw const scale).cast(),
                 b,
                 of,
-                b_stride,
+                row(batch.b),
+                stride(batch.b),
                 a,
                 of,
-                k,
-                (&raw const zero).cast(),
+                row(batch.a),
+                stride(batch.a),
+                (&raw const kept).cast(),
                 c,
                 of,
-                n,
+                row(batch.c),
+                stride(batch.c),
+                count,
                 Compute::CUBLAS_COMPUTE_32F,
                 Algorithm::CUBLAS_GEMM_DFALT,
             )
@@ -177,26 +254,6 @@ fn check(doing: &str, status: cublasStatus_t) -> Result<(), CudaError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SIZES: Sizes = Sizes { m: 2, n: 3, k: 4, b_is_transposed: false };
-
-    #[test]
-    fn buffers_that_are_too_small_do_not_fit() {
-        assert!(SIZES.fits(8, 12, 6));
-        assert!(!SIZES.fits(7, 12, 6) && !SIZES.fits(8, 11, 6) && !SIZES.fits(8, 12, 5));
-    }
-
-    #[test]
-    fn a_product_takes_two_operations_a_step() {
-        assert_eq!(SIZES.operations(), 48);
-    }
-
-    #[test]
-    fn sizes_that_cublas_cannot_count_are_refused() {
-        assert!(SIZES.is_for_cublas());
-        assert!(!Sizes { k: 0, ..SIZES }.is_for_cublas());
-        assert!(!Sizes { m: 1 << 31, ..SIZES }.is_for_cublas());
-    }
 
     #[test]
     fn a_lack_of_memory_in_cublas_is_a_lack_of_memory() {

@@ -11,6 +11,7 @@ use crate::{
     device::Device,
     error::CudaError,
     memory::Buffer,
+    slice::{Slice, SliceMut},
     stream::Stream,
 };
 
@@ -94,6 +95,25 @@ impl<T: Pod> From<&mut Buffer<T>> for Argument {
     }
 }
 
+impl<T: Pod> From<Slice<'_, T>> for Argument {
+    fn from(slice: Slice<'_, T>) -> Self {
+        Self(slice.pointer())
+    }
+}
+
+impl<T: Pod> From<&SliceMut<'_, T>> for Argument {
+    fn from(slice: &SliceMut<'_, T>) -> Self {
+        Self(slice.pointer())
+    }
+}
+
+/// An address of nothing for what is absent.
+impl<T: Pod> From<Option<Slice<'_, T>>> for Argument {
+    fn from(slice: Option<Slice<'_, T>>) -> Self {
+        Self(slice.map_or(0, |slice| slice.pointer()))
+    }
+}
+
 impl Module {
     /// Puts a compiled module (a cubin, or PTX with a zero at its end) on a device.
     pub fn load(device: &Device, image: &[u8]) -> Result<Arc<Self>, CudaError> {
@@ -147,6 +167,13 @@ impl Kernel {
             return Ok(());
         }
         crate::error::check(&format!("launching `{}`", self.name), result)
+    }
+
+    /// Lets a block ask for so many bytes of shared memory: without this, 48 KiB are the most.
+    pub fn allow_shared_bytes(&self, bytes: u32) -> Result<(), CudaError> {
+        self.module.context.bind()?;
+        let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        driver!(&format!("allowing `{}` shared memory", self.name), cuFuncSetAttribute(self.raw, most, bytes as i32))
     }
 
     /// The kernel's name.

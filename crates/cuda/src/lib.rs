@@ -18,15 +18,17 @@ mod kernel;
 mod kernels;
 pub mod library;
 mod memory;
+pub mod nn;
 pub mod nvml;
 pub mod nvrtc;
 pub mod nvtx;
 pub mod reference;
+mod slice;
 mod stamps;
 mod stream;
 
 pub use self::{
-    blas::{Blas, Element, Sizes},
+    blas::{Batch, Blas, Element, Matrices, Sizes},
     cache::{Cache, Key},
     clock::{DRIFT_ONE_IN, EVENT_RESOLUTION_NANOS, EventClock},
     compile_error::{CompileError, Problem},
@@ -36,6 +38,7 @@ pub use self::{
     kernel::{Argument, Kernel, Module, Shape},
     kernels::{Kernels, SOURCES},
     memory::{Buffer, Free, Peak, Pinned},
+    slice::{Rows, Slice, SliceMut},
     stamps::{Replay, Replays, Room, StampedGraph, StampedStage, Stamper, TimerAnchor},
     stream::Stream,
 };

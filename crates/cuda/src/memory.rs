@@ -186,6 +186,10 @@ impl<T: Pod> Buffer<T> {
         self.pointer
     }
 
+    pub(crate) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
     /// Copies values to its beginning, and waits for it.
     pub fn write(&mut self, values: &[T]) -> Result<(), CudaError> {
         let bytes = self.fitting::<T>(values.len())?;

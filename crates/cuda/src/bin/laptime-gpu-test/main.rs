@@ -19,7 +19,7 @@ use std::{
     time::Instant,
 };
 
-use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, nvrtc};
+use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, nn, nvrtc};
 
 /// What a test answers: figures, or why it did not hold.
 type Answer = Result<String, Failed>;
@@ -148,10 +148,12 @@ fn refuse(error: &CudaError) -> io::Result<ExitCode> {
 }
 
 fn compile_all(architecture: &str) -> io::Result<ExitCode> {
-    for source in SOURCES {
-        match nvrtc::compile(source, architecture, &[]) {
+    let plain = SOURCES.map(|source| (source, Vec::new())).into_iter();
+    for (source, options) in plain.chain(nn::variants()) {
+        match nvrtc::compile(source, architecture, &options) {
             Ok(compiled) => {
-                writeln!(io::stdout(), "{:<12} {architecture} {:>7} bytes", source.file, compiled.cubin.len())?;
+                let (file, bytes, options) = (source.file, compiled.cubin.len(), options.join(" "));
+                writeln!(io::stdout(), "{file:<20} {architecture} {bytes:>7} bytes  {options}")?;
             }
             Err(error @ CudaError::Missing { .. }) => return refuse(&error),
             Err(error) => return refuse(&error).map(|_| ExitCode::FAILURE),

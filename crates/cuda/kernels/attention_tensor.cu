@@ -1,0 +1,225 @@
+// Causal attention that never stores the scores, by tensor cores: bf16 and f16, heads of HEAD_DIM numbers, a multiple of
+// 16 up to 128, which is chosen when the text is compiled. Everything must be aligned to 16 bytes.
+//
+// A warp has 16 queries, whose numbers it keeps in registers, and goes over the keys by 64. While it computes with one
+// tile of keys and values, the next one is on its way.
+
+#define KEYS 64
+#define CHUNKS (HEAD_DIM / 8)
+// Rows lie an odd number of chunks of 16 bytes apart, so that eight of them are in different banks.
+#define STRIDE ((CHUNKS + 1) * 16)
+#define TILE (KEYS * STRIDE)
+#define LOWEST (-__int_as_float(0x7f800000))
+
+#if defined(NUMBER_BF16)
+#define TYPE "bf16"
+#else
+#define TYPE "f16"
+#endif
+
+// Starts a copy of 16 bytes to shared memory; of zeros where there is nothing to copy.
+__device__ __forceinline__ void begin_copy(u32 to, const void *from, bool is_there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is_there ? 16 : 0));
+}
+__device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;"); }
+template <int LATER> __device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+}
+
+// Starts copying rows; those after `there` are zero.
+template <int ROWS, int THREADS>
+__device__ __forceinline__ void begin_rows(u32 to, const number *from, u64 there) {
+#pragma unroll
+    for (u32 i = 0; i < (ROWS * CHUNKS + THREADS - 1) / THREADS; i++) {
+        u32 chunk = i * THREADS + threadIdx.x, row = chunk / CHUNKS, column = chunk % CHUNKS;
+        if (ROWS * CHUNKS % THREADS != 0 && row >= ROWS) break;
+        bool is_there = row < there;
+        begin_copy(to + row * STRIDE + column * 16, from + (is_there ? (u64)row * HEAD_DIM + column * 8 : 0), is_there);
+    }
+}
+
+struct Four {
+    u32 at[4];
+};
+
+// Four matrices of 8 by 8, their rows at the addresses that the lanes give, eight each.
+__device__ __forceinline__ Four matrices(u32 address) {
+    Four read;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(read.at[0]), "=r"(read.at[1]), "=r"(read.at[2]), "=r"(read.at[3])
+                 : "r"(address)
+                 : "memory");
+    return read;
+}
+__device__ __forceinline__ Four matrices_transposed(u32 address) {
+    Four read;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(read.at[0]), "=r"(read.at[1]), "=r"(read.at[2]), "=r"(read.at[3])
+                 : "r"(address)
+                 : "memory");
+    return read;
+}
+
+// sum += a b: 16 by 16 times 16 by 8.
+__device__ __forceinline__ void multiply(float *sum, const Four &a, u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ u32 pair(float low, float high) {
+    u32 both;
+    asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+__device__ __forceinline__ float power_of_two(float exponent) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
+    return result;
+}
+
+// Of the 16 rows of a warp a lane has two, eight apart: row `lane / 4` and the one eight further.
+struct Rows {
+    float largest[2];
+    float sum[2];
+    float result[CHUNKS][4];
+};
+
+template <int WARPS> __device__ __forceinline__ void one_tile(Rows &rows, const Four *queries, u32 keys, u32 values,
+                                                              float scale, bool is_masked, const u64 *seen, u32 first_key) {
+    u32 lane = threadIdx.x % 32;
+    float score[KEYS / 8][4] = {};
+    u32 key_address = keys + (lane % 8 + lane / 16 * 8) * STRIDE + lane / 8 % 2 * 16;
+#pragma unroll
+    for (int depth = 0; depth < HEAD_DIM / 16; depth++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 16; n++) {
+            Four b = matrices(key_address + n * 16 * STRIDE + depth * 32);
+            multiply(score[2 * n], queries[depth], b.at[0], b.at[1]);
+            multiply(score[2 * n + 1], queries[depth], b.at[2], b.at[3]);
+        }
+    if (is_masked) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                u64 key = first_key + n * 8 + lane % 4 * 2 + i % 2;
+                if (key >= seen[i / 2]) score[n][i] = LOWEST;
+            }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float most = rows.largest[r];
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) most = fmaxf(most, fmaxf(score[n][2 * r], score[n][2 * r + 1]));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+        float kept = power_of_two((rows.largest[r] - most) * scale), shift = most * scale;
+        rows.largest[r] = most;
+        rows.sum[r] *= kept;
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+            score[n][2 * r] = power_of_two(fmaf(score[n][2 * r], scale, -shift));
+            score[n][2 * r + 1] = power_of_two(fmaf(score[n][2 * r + 1], scale, -shift));
+            rows.sum[r] += score[n][2 * r] + score[n][2 * r + 1];
+        }
+#pragma unroll
+        for (int n = 0; n < CHUNKS; n++) {
+            rows.result[n][2 * r] *= kept;
+            rows.result[n][2 * r + 1] *= kept;
+        }
+    }
+    u32 value_address = values + lane % 16 * STRIDE + lane / 16 * 16;
+#pragma unroll
+    for (int depth = 0; depth < KEYS / 16; depth++) {
+        const float *low = score[2 * depth], *high = score[2 * depth + 1];
+        Four shares = {pair(low[0], low[1]), pair(low[2], low[3]), pair(high[0], high[1]), pair(high[2], high[3])};
+#pragma unroll
+        for (int n = 0; n < CHUNKS; n += 2) {
+            Four b = matrices_transposed(value_address + depth * 16 * STRIDE + n * 16);
+            multiply(rows.result[n], shares, b.at[0], b.at[1]);
+            multiply(rows.result[n + 1], shares, b.at[2], b.at[3]);
+        }
+    }
+}
+
+template <int WARPS> __device__ __forceinline__ void attend(const number *q, const number *k, const number *v, number *out,
+                                                            const u32 *start, u32 tokens, u32 heads, u32 kv_heads,
+                                                            u32 capacity, float scale) {
+    constexpr int ROWS = WARPS * 16, THREADS = WARPS * 32;
+    extern __shared__ uint4 shared[];
+    u32 here = (u32)__cvta_generic_to_shared(shared);
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u32 sequence = blockIdx.x / heads, head = blockIdx.x % heads;
+    // The tiles with the most keys come first.
+    u32 first_query = (gridDim.y - 1 - blockIdx.y) * ROWS;
+    u64 position = *start, length = position + tokens < capacity ? position + tokens : capacity;
+    u64 seen_by_last = position + first_query + ROWS < length ? position + first_query + ROWS : length;
+    u32 tiles = (u32)((seen_by_last + KEYS - 1) / KEYS);
+    u64 kv_row = (u64)(sequence * kv_heads + head / (heads / kv_heads)) * capacity;
+    const number *keys = k + kv_row * HEAD_DIM, *values = v + kv_row * HEAD_DIM;
+
+    // The queries lie for a moment where the second tile will.
+    u32 query_place = here + 2 * TILE;
+    begin_rows<ROWS, THREADS>(query_place, q + ((u64)blockIdx.x * tokens + first_query) * HEAD_DIM, tokens - first_query);
+    end_of_copies();
+    begin_rows<KEYS, THREADS>(here, keys, length);
+    begin_rows<KEYS, THREADS>(here + TILE, values, length);
+    end_of_copies();
+    wait_for_copies<1>();
+    __syncthreads();
+    Four queries[HEAD_DIM / 16];
+#pragma unroll
+    for (int depth = 0; depth < HEAD_DIM / 16; depth++)
+        queries[depth] = matrices(query_place + (warp * 16 + lane % 16) * STRIDE + depth * 32 + lane / 16 * 16);
+    __syncthreads();
+
+    Rows rows = {{LOWEST, LOWEST}, {0, 0}, {}};
+    u64 warp_position = position + first_query + warp * 16;
+    u64 row_position = warp_position + lane / 4;
+    u64 seen[2] = {row_position + 1 < length ? row_position + 1 : length, row_position + 9 < length ? row_position + 9 : length};
+    for (u32 tile = 0; tile < tiles; tile++) {
+        u32 first_key = tile * KEYS, place = here + tile % 2 * 2 * TILE;
+        if (tile + 1 < tiles) {
+            u64 next = first_key + KEYS;
+            u32 next_place = here + (tile + 1) % 2 * 2 * TILE;
+            begin_rows<KEYS, THREADS>(next_place, keys + next * HEAD_DIM, length - next);
+            begin_rows<KEYS, THREADS>(next_place + TILE, values + next * HEAD_DIM, length - next);
+        }
+        end_of_copies();
+        wait_for_copies<1>();
+        __syncthreads();
+        bool is_masked = first_key + KEYS > warp_position + 1 || first_key + KEYS > length;
+        if (first_key <= warp_position + 15)
+            one_tile<WARPS>(rows, queries, place, place + TILE, scale, is_masked, seen, first_key);
+        __syncthreads();
+    }
+
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = rows.sum[r];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        u32 query = first_query + warp * 16 + lane / 4 + r * 8;
+        if (query >= tokens) continue;
+        number *to = out + (((u64)sequence * tokens + query) * heads + head) * HEAD_DIM + lane % 4 * 2;
+        float share = 1 / sum;
+#pragma unroll
+        for (int n = 0; n < CHUNKS; n++)
+            *reinterpret_cast<u32 *>(to + n * 8) = pair(rows.result[n][2 * r] * share, rows.result[n][2 * r + 1] * share);
+    }
+}
+
+#define ATTENTION_PARAMETERS                                                                                           \
+    const number *q, const number *k, const number *v, number *out, const u32 *start, u32 tokens, u32 heads,           \
+        u32 kv_heads, u32 capacity, float scale
+
+// `scale` is that of the scores times the logarithm of e to the base of two.
+extern "C" __global__ void __launch_bounds__(128) attention_of_64(ATTENTION_PARAMETERS) {
+    attend<4>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale);
+}
+extern "C" __global__ void __launch_bounds__(256) attention_of_128(ATTENTION_PARAMETERS) {
+    attend<8>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale);
+}

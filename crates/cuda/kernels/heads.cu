@@ -1,0 +1,168 @@
+// The packed product of queries, keys and values, taken apart: bias, norm of each head of q and k, rotation by position;
+// q goes to [batch, heads, tokens, head_dim], k and v into caches [batch, kv_heads, capacity, head_dim].
+
+struct Split {
+    const number *packed;  // [batch * tokens, (heads + 2 kv_heads) * head_dim]
+    const number *bias;    // [(heads + 2 kv_heads) * head_dim], or absent
+    const number *q_norm;  // [head_dim], or absent
+    const number *k_norm;
+    const float *cosines;  // [positions, head_dim / 2]
+    const float *sines;
+    const u32 *start;
+    number *q;
+    number *k;
+    number *v;
+    u32 tokens, heads, kv_heads, head_dim, capacity, positions;
+    u32 is_by_pairs;       // pairs (2i, 2i + 1) are rotated; else (i, i + head_dim / 2)
+    float epsilon;
+};
+
+#define SPLIT_PARAMETERS                                                                                               \
+    const number *packed, const number *bias, const number *q_norm, const number *k_norm, const float *cosines,        \
+        const float *sines, const u32 *start, number *q, number *k, number *v, u32 tokens, u32 heads, u32 kv_heads,    \
+        u32 head_dim, u32 capacity, u32 positions, u32 is_by_pairs, float epsilon, u32 lanes
+#define SPLIT_ARGUMENTS                                                                                                \
+    {packed, bias, q_norm, k_norm, cosines, sines, start, q, k, v, tokens, heads, kv_heads, head_dim, capacity,        \
+     positions, is_by_pairs, epsilon}
+
+// Where a head of a token goes, or null where the cache has no place for its position.
+__device__ __forceinline__ number *target(const Split &split, u64 sequence, u32 token, u32 head, u64 position) {
+    if (head < split.heads)
+        return split.q + ((sequence * split.heads + head) * split.tokens + token) * split.head_dim;
+    if (position >= split.capacity) return nullptr;
+    bool is_k = head < split.heads + split.kv_heads;
+    u32 kv_head = head - split.heads - (is_k ? 0 : split.kv_heads);
+    return (is_k ? split.k : split.v) + ((sequence * split.kv_heads + kv_head) * split.capacity + position) * split.head_dim;
+}
+
+__device__ __forceinline__ const number *norm_of(const Split &split, u32 head) {
+    if (head < split.heads) return split.q_norm;
+    return head < split.heads + split.kv_heads ? split.k_norm : nullptr;
+}
+
+__device__ __forceinline__ void rotate(float &a, float &b, float cosine, float sine) {
+    float turned = a * cosine - b * sine;
+    b = b * cosine + a * sine;
+    a = turned;
+}
+
+// A lane has V numbers of the lower half of a head, from `at` on, and as many of the upper half.
+template <int V> __device__ __forceinline__ void rotate_lane(const Split &split, u64 position, u32 at, float *low, float *high) {
+    u32 half = split.head_dim / 2;
+    u64 row = position < split.positions ? position : split.positions - 1;
+    const float *cosines = split.cosines + row * half, *sines = split.sines + row * half;
+    if (split.is_by_pairs) {
+#pragma unroll
+        for (int i = 0; i + 1 < V; i += 2) {
+            u32 low_pair = (at + i) / 2, high_pair = (half + at + i) / 2;
+            rotate(low[i], low[i + 1], cosines[low_pair], sines[low_pair]);
+            rotate(high[i], high[i + 1], cosines[high_pair], sines[high_pair]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i += 4) {
+            float4 cosine = *reinterpret_cast<const float4 *>(cosines + at + i);
+            float4 sine = *reinterpret_cast<const float4 *>(sines + at + i);
+            rotate(low[i], high[i], cosine.x, sine.x);
+            rotate(low[i + 1], high[i + 1], cosine.y, sine.y);
+            rotate(low[i + 2], high[i + 2], cosine.z, sine.z);
+            rotate(low[i + 3], high[i + 3], cosine.w, sine.w);
+        }
+    }
+}
+
+// A block a token; `lanes` threads a head, a power of two up to 32. Half a head is groups of 16 bytes.
+extern "C" __global__ void __launch_bounds__(256) split_heads(SPLIT_PARAMETERS) {
+    const Split split = SPLIT_ARGUMENTS;
+    constexpr int V = NUMBERS_IN_16_BYTES;
+    u64 row = blockIdx.x, sequence = row / split.tokens;
+    u32 token = row % split.tokens, all_heads = split.heads + 2 * split.kv_heads, half = split.head_dim / 2;
+    u64 position = (u64)*split.start + token;
+    u32 lane = threadIdx.x % lanes, at = lane * V;
+    bool is_in = at < half;
+    // All threads of a warp go round together, so that they can add up.
+    for (u32 first = 0; first < all_heads; first += blockDim.x / lanes) {
+        u32 head = first + threadIdx.x / lanes;
+        bool is_used = is_in && head < all_heads;
+        float low[V] = {}, high[V] = {};
+        if (is_used) {
+            const number *from = split.packed + (row * all_heads + head) * split.head_dim + at;
+            numbers lows = loaded(from), highs = loaded(from + half);
+            numbers low_bias = {}, high_bias = {};
+            if (split.bias) {
+                low_bias = loaded(split.bias + head * split.head_dim + at);
+                high_bias = loaded(split.bias + head * split.head_dim + half + at);
+            }
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                low[i] = widened(lows.at[i]) + widened(low_bias.at[i]);
+                high[i] = widened(highs.at[i]) + widened(high_bias.at[i]);
+            }
+        }
+        const number *norm = norm_of(split, head);
+        if (split.q_norm || split.k_norm) {
+            float sum = 0;
+#pragma unroll
+            for (int i = 0; i < V; i++) sum += low[i] * low[i] + high[i] * high[i];
+            for (u32 distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+            if (is_used && norm) {
+                float scale = rsqrtf(sum / split.head_dim + split.epsilon);
+                numbers low_weight = loaded(norm + at), high_weight = loaded(norm + half + at);
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    low[i] *= scale * widened(low_weight.at[i]);
+                    high[i] *= scale * widened(high_weight.at[i]);
+                }
+            }
+        }
+        if (!is_used) continue;
+        if (head < split.heads + split.kv_heads) rotate_lane<V>(split, position, at, low, high);
+        number *to = target(split, sequence, token, head, position);
+        if (!to) continue;
+        numbers lows, highs;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            lows.at[i] = narrowed(low[i]);
+            highs.at[i] = narrowed(high[i]);
+        }
+        store(to + at, lows);
+        store(to + half + at, highs);
+    }
+}
+
+// The same for heads of any even size up to 256, at any place; a warp a head.
+extern "C" __global__ void split_heads_any(SPLIT_PARAMETERS) {
+    const Split split = SPLIT_ARGUMENTS;
+    u64 row = blockIdx.x, sequence = row / split.tokens;
+    u32 token = row % split.tokens, all_heads = split.heads + 2 * split.kv_heads, half = split.head_dim / 2;
+    u64 position = (u64)*split.start + token;
+    u64 table_row = position < split.positions ? position : split.positions - 1;
+    for (u32 head = threadIdx.x / 32; head < all_heads; head += blockDim.x / 32) {
+        const number *from = split.packed + (row * all_heads + head) * split.head_dim;
+        const number *norm = norm_of(split, head);
+        number *to = target(split, sequence, token, head, position);
+        float scale = 1;
+        auto value = [&](u32 at) {
+            return widened(from[at]) + (split.bias ? widened(split.bias[head * split.head_dim + at]) : 0);
+        };
+        if (norm) {
+            float sum = 0;
+            for (u32 at = threadIdx.x % 32; at < split.head_dim; at += 32) sum += value(at) * value(at);
+            for (u32 distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+            scale = rsqrtf(sum / split.head_dim + split.epsilon);
+        }
+        if (!to) continue;
+        for (u32 pair = threadIdx.x % 32; pair < half; pair += 32) {
+            u32 a = split.is_by_pairs ? 2 * pair : pair, b = split.is_by_pairs ? 2 * pair + 1 : pair + half;
+            float first = value(a), second = value(b);
+            if (norm) {
+                first *= scale * widened(norm[a]);
+                second *= scale * widened(norm[b]);
+            }
+            if (head < split.heads + split.kv_heads)
+                rotate(first, second, split.cosines[table_row * half + pair], split.sines[table_row * half + pair]);
+            to[a] = narrowed(first);
+            to[b] = narrowed(second);
+        }
+    }
+}

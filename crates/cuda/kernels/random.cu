@@ -1,0 +1,63 @@
+// Weights that look random, constants, and the count of what is no finite number. Blocks go along memory.
+
+__device__ __forceinline__ u32 mixed(u32 bits) {
+    bits ^= bits >> 16;
+    bits *= 0x85ebca6bu;
+    bits ^= bits >> 13;
+    bits *= 0xc2b2ae35u;
+    return bits ^ bits >> 16;
+}
+
+// `random_value` of the CPU is the same formula.
+__device__ __forceinline__ float random_value(u64 key, u64 index, float amplitude) {
+    u32 first = mixed((u32)(index >> 32) ^ (u32)key);
+    u32 second = mixed(first ^ (u32)(key >> 32) ^ 0x9e3779b9u);
+    u32 hash = mixed(mixed((u32)index ^ first) + second);
+    float share = (float)(hash >> 8) * 0x1p-24f;
+    return __fmul_rn(amplitude, 2 * share - 1);
+}
+
+extern "C" __global__ void fill_random(number *out, u64 count, u64 key, float amplitude) {
+    u64 groups = count / NUMBERS_IN_16_BYTES, stride = (u64)gridDim.x * blockDim.x;
+    u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    for (u64 group = thread; group < groups; group += stride) {
+        numbers values;
+#pragma unroll
+        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++)
+            values.at[i] = narrowed(random_value(key, group * NUMBERS_IN_16_BYTES + i, amplitude));
+        store(out + group * NUMBERS_IN_16_BYTES, values);
+    }
+    u64 rest = groups * NUMBERS_IN_16_BYTES + thread;
+    if (rest < count) out[rest] = narrowed(random_value(key, rest, amplitude));
+}
+
+extern "C" __global__ void fill_numbers(number *out, u64 count, float value) {
+    u64 groups = count / NUMBERS_IN_16_BYTES, stride = (u64)gridDim.x * blockDim.x;
+    u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    numbers values;
+#pragma unroll
+    for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) values.at[i] = narrowed(value);
+    for (u64 group = thread; group < groups; group += stride) store(out + group * NUMBERS_IN_16_BYTES, values);
+    u64 rest = groups * NUMBERS_IN_16_BYTES + thread;
+    if (rest < count) out[rest] = narrowed(value);
+}
+
+__device__ __forceinline__ u32 is_not_finite(number value) {
+    return (__float_as_uint(widened(value)) & 0x7f800000u) == 0x7f800000u;
+}
+
+// Adds to `found`.
+extern "C" __global__ void count_not_finite(const number *values, u64 count, u32 *found) {
+    u64 groups = count / NUMBERS_IN_16_BYTES, stride = (u64)gridDim.x * blockDim.x;
+    u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    u32 here = 0;
+    for (u64 group = thread; group < groups; group += stride) {
+        numbers read = loaded(values + group * NUMBERS_IN_16_BYTES);
+#pragma unroll
+        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) here += is_not_finite(read.at[i]);
+    }
+    u64 rest = groups * NUMBERS_IN_16_BYTES + thread;
+    if (rest < count) here += is_not_finite(values[rest]);
+    here = __reduce_add_sync(~0u, here);
+    if (here && threadIdx.x % 32 == 0) atomicAdd(found, here);
+}

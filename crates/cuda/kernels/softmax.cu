@@ -1,0 +1,90 @@
+// Causal softmax of scores, in place. Row r of a matrix is of query r % tokens, which sees the keys up to start + query.
+// What a row does not see becomes zero.
+
+#define KEPT 8
+#define LOWEST (-__int_as_float(0x7f800000))
+
+__device__ __forceinline__ u32 keys_seen(u64 row, u32 tokens, u32 keys, const u32 *start) {
+    u64 seen = (u64)*start + row % tokens + 1;
+    return seen < keys ? (u32)seen : keys;
+}
+
+__device__ __forceinline__ float largest_in_warp(float value) {
+    for (int distance = 16; distance > 0; distance /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, distance));
+    return value;
+}
+
+__device__ __forceinline__ float sum_of_warp(float value) {
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
+    return value;
+}
+
+// The largest or the sum over the warps that share a row; `places` are used once.
+template <bool IS_SUM> __device__ __forceinline__ float over_row(float value, float *places) {
+    value = IS_SUM ? sum_of_warp(value) : largest_in_warp(value);
+    if (blockDim.x == 32) return value;
+    if (threadIdx.x % 32 == 0) places[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = places[0];
+    for (u32 warp = 1; warp < blockDim.x / 32; warp++) value = IS_SUM ? value + places[warp] : fmaxf(value, places[warp]);
+    return value;
+}
+
+// `blockDim.x` threads a row, `blockDim.y` rows a block (one, unless a row is of one warp). Rows are groups of 16 bytes,
+// and a thread has at most KEPT of them.
+extern "C" __global__ void softmax_causal(number *scores, u64 rows, u32 tokens, u32 keys, float scale,
+                                          const u32 *start) {
+    __shared__ float places[2][32];
+    u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
+    if (row >= rows) return;
+    u32 seen = keys_seen(row, tokens, keys, start);
+    number *at_row = scores + row * keys;
+    float kept[KEPT][NUMBERS_IN_16_BYTES];
+    float largest = LOWEST, sum = 0;
+#pragma unroll
+    for (u32 k = 0; k < KEPT; k++) {
+        u32 at = (k * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
+        numbers read = {};
+        if (at < seen) read = loaded(at_row + at);
+#pragma unroll
+        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) kept[k][i] = at + i < seen ? widened(read.at[i]) : LOWEST;
+    }
+#pragma unroll
+    for (u32 k = 0; k < KEPT; k++)
+#pragma unroll
+        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) largest = fmaxf(largest, kept[k][i]);
+    largest = over_row<false>(largest, places[0]);
+#pragma unroll
+    for (u32 k = 0; k < KEPT; k++)
+#pragma unroll
+        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) {
+            kept[k][i] = __expf((kept[k][i] - largest) * scale);
+            sum += kept[k][i];
+        }
+    float share = 1 / over_row<true>(sum, places[1]);
+#pragma unroll
+    for (u32 k = 0; k < KEPT; k++) {
+        u32 at = (k * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
+        if (at >= keys) continue;
+        numbers result;
+#pragma unroll
+        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) result.at[i] = narrowed(kept[k][i] * share);
+        store(at_row + at, result);
+    }
+}
+
+// The same for rows of any length and at any place, which are read three times; a block a row.
+extern "C" __global__ void softmax_causal_any(number *scores, u64 rows, u32 tokens, u32 keys, float scale,
+                                              const u32 *start) {
+    __shared__ float places[2][32];
+    u64 row = blockIdx.x;
+    u32 seen = keys_seen(row, tokens, keys, start);
+    number *at_row = scores + row * keys;
+    float largest = LOWEST, sum = 0;
+    for (u32 at = threadIdx.x; at < seen; at += blockDim.x) largest = fmaxf(largest, widened(at_row[at]));
+    largest = over_row<false>(largest, places[0]);
+    for (u32 at = threadIdx.x; at < seen; at += blockDim.x) sum += __expf((widened(at_row[at]) - largest) * scale);
+    float share = 1 / over_row<true>(sum, places[1]);
+    for (u32 at = threadIdx.x; at < keys; at += blockDim.x)
+        at_row[at] = narrowed(at < seen ? __expf((widened(at_row[at]) - largest) * scale) * share : 0);
+}

@@ -1,0 +1,162 @@
+//! Attention that never stores the scores.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use super::{
+    ATTENTION, ATTENTION_TENSOR, HeadSizes,
+    operations::launch,
+    sizes::{has_room, holds, is_by_16_bytes},
+    with_head,
+};
+use crate::{
+    blas::Element,
+    cache::Cache,
+    device::Device,
+    error::CudaError,
+    kernel::{Argument, Kernel, Shape},
+    kernels::expect,
+    nvrtc,
+    slice::{Slice, SliceMut},
+    stream::Stream,
+};
+
+const DOING: &str = "attending";
+/// The largest head that there are kernels for.
+const LARGEST_HEAD: u32 = 256;
+/// From so many blocks of 128 queries a multiprocessor on, blocks of 128 are taken: below, those of 64 spread better.
+const FULL: u32 = 2;
+
+/// Causal attention with grouped queries over a cache, for heads of one size and numbers of one type.
+#[derive(Debug)]
+pub struct Attention<T> {
+    any: Kernel,
+    tensor: Option<[Kernel; 2]>,
+    head_dim: u32,
+    multiprocessors: u32,
+    of: PhantomData<T>,
+}
+
+/// Whether there is a kernel that uses tensor cores for heads of this size, in bf16 and f16.
+pub(super) fn is_for_tensor_cores(head_dim: u32) -> bool {
+    head_dim > 0 && head_dim <= 128 && head_dim.is_multiple_of(16)
+}
+
+impl<T: Element> Attention<T> {
+    /// Loads the kernels for heads of this size, from the cache where they are there.
+    pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
+        expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "a head has 1 to 256 numbers")?;
+        let options = with_head(T::OPTION, head_dim);
+        let any = nvrtc::load(device, cache, ATTENTION, &options)?.0.kernel("attention")?;
+        any.allow_shared_bytes(any_shared_bytes(head_dim))?;
+        let tensor = if size_of::<T>() == 2 && is_for_tensor_cores(head_dim) && device.facts().capability.0 >= 8 {
+            let module = nvrtc::load(device, cache, ATTENTION_TENSOR, &options)?.0;
+            let kernels = [module.kernel("attention_of_64")?, module.kernel("attention_of_128")?];
+            kernels.iter().try_for_each(|kernel| kernel.allow_shared_bytes(tensor_shared_bytes(head_dim)))?;
+            Some(kernels)
+        } else {
+            None
+        };
+        Ok(Self { any, tensor, head_dim, multiprocessors: device.facts().multiprocessors, of: PhantomData })
+    }
+
+    /// Puts attention of `q`, [batch, heads, tokens, head_dim], over the caches `k` and `v`,
+    /// [batch, kv_heads, capacity, head_dim], into `out`, [batch, tokens, heads * head_dim].
+    ///
+    /// Query i sees the keys up to the position `start[0]` plus i. Scores are multiplied by `scale`.
+    pub fn attend<'a>(
+        &self,
+        stream: &Stream,
+        [q, k, v]: [Slice<'_, T>; 3],
+        start: impl Into<Slice<'a, u32>>,
+        out: impl Into<SliceMut<'a, T>>,
+        sizes: &HeadSizes,
+        scale: f32,
+    ) -> Result<(), CudaError> {
+        let (start, out) = (start.into(), out.into());
+        self.check([q, k, v], start, &out, sizes)?;
+        let places = [q.pointer(), k.pointer(), v.pointer(), out.pointer()];
+        let aligned = is_by_16_bytes::<T>(self.head_dim, &places);
+        let [tokens, heads, kv_heads, capacity] =
+            [sizes.tokens, sizes.heads, sizes.kv_heads, sizes.capacity].map(Argument::from);
+        let common = |scale: f32| {
+            [q.into(), k.into(), v.into(), (&out).into(), start.into(), tokens, heads, kv_heads, capacity, scale.into()]
+        };
+        let blocks = u32::from(!sizes.is_empty());
+        match &self.tensor {
+            Some(kernels) if aligned => {
+                let (kernel, shape) = self.tensor_shape(kernels, sizes);
+                let arguments: [Argument; 10] = common(scale * std::f32::consts::LOG2_E);
+                // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
+                launch(blocks, || unsafe { kernel.launch(stream, shape, &arguments) })
+            }
+            _ => {
+                let mut arguments = common(scale).to_vec();
+                arguments.push(u32::from(aligned).into());
+                let shape = shape(sizes, 64, 256, any_shared_bytes(self.head_dim));
+                // SAFETY: as above.
+                launch(blocks, || unsafe { self.any.launch(stream, shape, &arguments) })
+            }
+        }
+    }
+
+    fn check(
+        &self,
+        [q, k, v]: [Slice<'_, T>; 3],
+        start: Slice<'_, u32>,
+        out: &SliceMut<'_, T>,
+        sizes: &HeadSizes,
+    ) -> Result<(), CudaError> {
+        sizes.check(DOING)?;
+        expect(DOING, sizes.head_dim == self.head_dim, "the kernels are for heads of another size")?;
+        let fits = holds(q, sizes.query_numbers()) && has_room(out, sizes.query_numbers()) && holds(start, 1);
+        let cached = holds(k, sizes.cache_numbers()) && holds(v, sizes.cache_numbers());
+        expect(DOING, fits && cached, "a buffer is too small")?;
+        expect(DOING, sizes.capacity > 0, "the cache has no position")
+    }
+
+    fn tensor_shape<'a>(&self, kernels: &'a [Kernel; 2], sizes: &HeadSizes) -> (&'a Kernel, Shape) {
+        let large = u64::from(sizes.batch) * u64::from(sizes.heads) * u64::from(sizes.tokens.div_ceil(128));
+        let [of_64, of_128] = kernels;
+        let shared = tensor_shared_bytes(self.head_dim);
+        if large >= u64::from(FULL * self.multiprocessors) {
+            (of_128, shape(sizes, 128, 256, shared))
+        } else {
+            (of_64, shape(sizes, 64, 128, shared))
+        }
+    }
+}
+
+fn shape(sizes: &HeadSizes, queries: u32, threads: u32, shared_bytes: u32) -> Shape {
+    let grid = [sizes.batch.saturating_mul(sizes.heads), sizes.tokens.div_ceil(queries), 1];
+    Shape { grid, block: [threads, 1, 1], shared_bytes }
+}
+
+/// Queries, values and keys as f32, in rows of whole groups of four and one group more; the shares lie over the keys.
+fn any_shared_bytes(head_dim: u32) -> u32 {
+    let stride = head_dim.next_multiple_of(4) + 4;
+    4 * 64 * (2 * stride + stride.max(68))
+}
+
+/// Two tiles of 64 keys and values each, in rows of 16 bytes more than they have.
+fn tensor_shared_bytes(head_dim: u32) -> u32 {
+    4 * 64 * (2 * head_dim + 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_memory_is_no_more_than_a_block_can_have() {
+        const MOST: u32 = 227 << 10;
+        assert!((1..=LARGEST_HEAD).all(|head_dim| any_shared_bytes(head_dim) <= MOST));
+        assert_eq!((any_shared_bytes(128), tensor_shared_bytes(128)), (101_376, 69_632));
+    }
+
+    #[test]
+    fn tensor_cores_are_for_heads_of_whole_steps() {
+        let sizes: Vec<u32> = (0..=256).filter(|size| is_for_tensor_cores(*size)).collect();
+        assert_eq!(sizes, [16, 32, 48, 64, 80, 96, 112, 128]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Weights that look random and are the same on every device; constants; and the count of what is no finite number.
+#![allow(unsafe_code)]
+
+use super::{
+    Operations,
+    operations::launch,
+    sizes::{has_room, is_by_16_bytes},
+};
+use crate::{
+    blas::Element,
+    error::CudaError,
+    kernel::Argument,
+    kernels::expect,
+    slice::{Slice, SliceMut},
+    stream::Stream,
+};
+
+/// The number that belongs to an index, between plus and minus `amplitude`: the same on the CPU and on every device.
+pub fn random_value(key: u64, index: u64, amplitude: f32) -> f32 {
+    let [key_low, key_high] = halves(key);
+    let [index_low, index_high] = halves(index);
+    let first = mixed(index_high ^ key_low);
+    let second = mixed(first ^ key_high ^ 0x9e37_79b9);
+    let hash = mixed(mixed(index_low ^ first).wrapping_add(second));
+    let share = (hash >> 8) as f32 / (1 << 24) as f32;
+    amplitude * (2.0 * share - 1.0)
+}
+
+fn halves(value: u64) -> [u32; 2] {
+    [value as u32, (value >> 32) as u32]
+}
+
+/// The last step of MurmurHash3, by which each bit depends on all.
+fn mixed(mut bits: u32) -> u32 {
+    bits ^= bits >> 16;
+    bits = bits.wrapping_mul(0x85eb_ca6b);
+    bits ^= bits >> 13;
+    bits = bits.wrapping_mul(0xc2b2_ae35);
+    bits ^ (bits >> 16)
+}
+
+impl<T: Element> Operations<T> {
+    /// Puts [`random_value`] of each index, counted from the beginning of `out`, into `out`.
+    pub fn fill_random<'a>(
+        &self,
+        stream: &Stream,
+        out: impl Into<SliceMut<'a, T>>,
+        key: u64,
+        amplitude: f32,
+    ) -> Result<(), CudaError> {
+        let out = out.into();
+        let count = aligned_count::<T>("filling", out.pointer(), out.length())?;
+        let arguments: [Argument; 4] = [(&out).into(), count.into(), key.into(), amplitude.into()];
+        // SAFETY: the kernel writes `count` numbers, and there is room for as many.
+        launch(u32::from(count > 0), || unsafe { self.fill_random.launch(stream, self.along_memory, &arguments) })
+    }
+
+    /// Puts one value into all of `out`.
+    pub fn fill<'a>(&self, stream: &Stream, out: impl Into<SliceMut<'a, T>>, value: f32) -> Result<(), CudaError> {
+        let out = out.into();
+        let count = aligned_count::<T>("filling", out.pointer(), out.length())?;
+        let arguments: [Argument; 3] = [(&out).into(), count.into(), value.into()];
+        // SAFETY: as above.
+        launch(u32::from(count > 0), || unsafe { self.fill_numbers.launch(stream, self.along_memory, &arguments) })
+    }
+
+    /// Adds to `found[0]` how many of the values are infinite or no numbers. Several buffers can be counted into one.
+    pub fn count_not_finite<'a>(
+        &self,
+        stream: &Stream,
+        values: impl Into<Slice<'a, T>>,
+        found: impl Into<SliceMut<'a, u32>>,
+    ) -> Result<(), CudaError> {
+        let (values, found) = (values.into(), found.into());
+        expect("counting", has_room(&found, 1), "the count needs a place")?;
+        let count = aligned_count::<T>("counting", values.pointer(), values.length())?;
+        let arguments: [Argument; 3] = [values.into(), count.into(), (&found).into()];
+        // SAFETY: the kernel reads `count` numbers and writes one.
+        launch(u32::from(count > 0), || unsafe { self.count_not_finite.launch(stream, self.along_memory, &arguments) })
+    }
+}
+
+/// So many numbers, if groups of them can be taken from there.
+fn aligned_count<T>(doing: &str, address: u64, length: usize) -> Result<u64, CudaError> {
+    expect(doing, is_by_16_bytes::<T>(0, &[address]), "the slice does not begin at a multiple of 16 bytes")?;
+    Ok(length as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_values_are_known() {
+        // Other values would be other weights: results of old runs could not be compared.
+        let known = [(0, 0), (1, 0), (0, 1), (7 << 40, 3 << 33)].map(|(key, index)| random_value(key, index, 1.0));
+        assert_eq!(known.map(f32::to_bits), [0x3ea8_f96c, 0xbf31_102a, 0x3e09_8608, 0x3f6c_14dc]);
+    }
+
+    #[test]
+    fn random_values_are_within_their_bounds_and_spread_evenly() {
+        let values: Vec<f32> = (0..100_000).map(|index| random_value(42, index, 0.5)).collect();
+        assert!(values.iter().all(|value| value.abs() <= 0.5));
+        let mean = values.iter().sum::<f32>() / values.len() as f32;
+        let square = values.iter().map(|value| value * value).sum::<f32>() / values.len() as f32;
+        assert!(mean.abs() < 0.003 && (square - 0.25 / 3.0).abs() < 0.001, "{mean} {square}");
+    }
+
+    #[test]
+    fn two_keys_give_unrelated_values() {
+        let product = |offset: u64| {
+            let each = (0..50_000).map(|index| random_value(1, index, 1.0) * random_value(2, index ^ offset, 1.0));
+            each.sum::<f32>() / 50_000.0
+        };
+        assert!((0..20).all(|offset| product(offset).abs() < 0.01));
+    }
+}

@@ -1,0 +1,115 @@
+//! The sizes of attention, and whether buffers hold what they say.
+
+use bytemuck::Pod;
+
+use crate::{
+    error::CudaError,
+    kernels::expect,
+    slice::{Slice, SliceMut},
+};
+
+/// Heads of queries, keys and values, and the cache that keys and values are kept in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadSizes {
+    /// Sequences.
+    pub batch: u32,
+    /// New tokens of each sequence: queries.
+    pub tokens: u32,
+    /// Heads of queries.
+    pub heads: u32,
+    /// Heads of keys and values, of which `heads` is a multiple.
+    pub kv_heads: u32,
+    /// Numbers of a head.
+    pub head_dim: u32,
+    /// Positions that the cache has room for.
+    pub capacity: u32,
+}
+
+impl HeadSizes {
+    /// Sequences times tokens.
+    pub fn rows(&self) -> u64 {
+        u64::from(self.batch) * u64::from(self.tokens)
+    }
+
+    /// Numbers of a row of the packed product: all heads of q, k and v.
+    pub fn packed_width(&self) -> u64 {
+        (u64::from(self.heads) + 2 * u64::from(self.kv_heads)) * u64::from(self.head_dim)
+    }
+
+    /// Numbers of all queries.
+    pub fn query_numbers(&self) -> u64 {
+        product([self.batch, self.tokens, self.heads, self.head_dim])
+    }
+
+    /// Numbers of the cache of keys, and of that of values.
+    pub fn cache_numbers(&self) -> u64 {
+        product([self.batch, self.kv_heads, self.capacity, self.head_dim])
+    }
+
+    /// How many heads of queries share a head of keys and values.
+    pub fn group(&self) -> u32 {
+        self.heads.checked_div(self.kv_heads).unwrap_or(0)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.query_numbers() == 0
+    }
+
+    pub(crate) fn check(&self, doing: &str) -> Result<(), CudaError> {
+        let divides = self.kv_heads > 0 && self.heads.is_multiple_of(self.kv_heads);
+        expect(doing, divides, "the heads of queries are no multiple of those of keys")?;
+        expect(doing, self.head_dim <= 256, "heads of more than 256 numbers are not supported")?;
+        // Blocks are numbered in 31 bits, and in 16 along the second side of the grid.
+        let blocks = product([self.batch, self.heads, 1, 1]).max(self.rows());
+        expect(doing, blocks < 1 << 31 && self.tokens < 1 << 21 && self.batch < 1 << 16, "too many tokens")
+    }
+}
+
+fn product(sizes: [u32; 4]) -> u64 {
+    sizes.iter().fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
+}
+
+/// Whether a slice has at least so many numbers.
+pub(super) fn holds<T: Pod>(slice: Slice<'_, T>, numbers: u64) -> bool {
+    slice.length() as u64 >= numbers
+}
+
+pub(super) fn has_room<T: Pod>(slice: &SliceMut<'_, T>, numbers: u64) -> bool {
+    slice.length() as u64 >= numbers
+}
+
+/// Whether rows of this width, at these addresses, can be read and written 16 bytes at a time.
+pub(super) fn is_by_16_bytes<T>(width: u32, addresses: &[u64]) -> bool {
+    let numbers = (16 / size_of::<T>()) as u32;
+    width.is_multiple_of(numbers) && addresses.iter().all(|address| address.is_multiple_of(16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: HeadSizes = HeadSizes { batch: 2, tokens: 3, heads: 14, kv_heads: 2, head_dim: 64, capacity: 10 };
+
+    #[test]
+    fn sizes_are_counted_as_the_layouts_say() {
+        assert_eq!((SIZES.rows(), SIZES.packed_width(), SIZES.group()), (6, 18 * 64, 7));
+        assert_eq!((SIZES.query_numbers(), SIZES.cache_numbers()), (2 * 3 * 14 * 64, 2 * 2 * 10 * 64));
+        assert_eq!(HeadSizes { kv_heads: 0, ..SIZES }.group(), 0);
+    }
+
+    #[test]
+    fn heads_that_do_not_divide_and_sizes_beyond_the_grid_are_refused() {
+        assert!(SIZES.check("x").is_ok());
+        assert!(HeadSizes { kv_heads: 3, ..SIZES }.check("x").is_err());
+        assert!(HeadSizes { kv_heads: 0, ..SIZES }.check("x").is_err());
+        assert!(HeadSizes { head_dim: 257, ..SIZES }.check("x").is_err());
+        assert!(HeadSizes { batch: u32::MAX, tokens: u32::MAX, ..SIZES }.check("x").is_err());
+        assert_eq!(HeadSizes { batch: u32::MAX, tokens: u32::MAX, ..SIZES }.query_numbers(), u64::MAX);
+    }
+
+    #[test]
+    fn sixteen_bytes_are_taken_where_width_and_addresses_allow() {
+        assert!(is_by_16_bytes::<f32>(4, &[16, 32]) && !is_by_16_bytes::<f32>(4, &[16, 20]));
+        assert!(is_by_16_bytes::<u16>(8, &[0]) && !is_by_16_bytes::<u16>(12, &[0]));
+    }
+}

@@ -1,0 +1,249 @@
+//! Parts of buffers: what kernels and products are given.
+#![allow(unsafe_code)]
+
+use std::{marker::PhantomData, mem, ops::Range, sync::Arc};
+
+use bytemuck::Pod;
+use cudarc::driver::sys;
+
+use crate::{context::driver, error::CudaError, memory::Buffer, stream::Stream};
+
+/// A part of a buffer, to be read.
+#[derive(Debug)]
+pub struct Slice<'a, T> {
+    stream: &'a Arc<Stream>,
+    pointer: sys::CUdeviceptr,
+    length: usize,
+    of: PhantomData<&'a [T]>,
+}
+
+impl<T> Clone for Slice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slice<'_, T> {}
+
+/// A part of a buffer, to be written.
+#[derive(Debug)]
+pub struct SliceMut<'a, T> {
+    stream: &'a Arc<Stream>,
+    pointer: sys::CUdeviceptr,
+    length: usize,
+    of: PhantomData<&'a mut [T]>,
+}
+
+/// Rows that are copied, each as long as the others, at distances of their own on either side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows {
+    /// How many.
+    pub count: usize,
+    /// Values of a row.
+    pub length: usize,
+    /// From the beginning of a row to that of the next, where they come from.
+    pub from_stride: usize,
+    /// The same where they go to.
+    pub to_stride: usize,
+}
+
+impl Rows {
+    fn fit(&self, from: usize, to: usize) -> bool {
+        let reach = |stride: usize| {
+            let last = self.count.checked_sub(1).map_or(Some(0), |rows| rows.checked_mul(stride));
+            last.and_then(|last| last.checked_add(self.length))
+        };
+        let fits = |stride: usize, room: usize| stride >= self.length && reach(stride).is_some_and(|end| end <= room);
+        self.count == 0 || (fits(self.from_stride, from) && fits(self.to_stride, to))
+    }
+}
+
+impl<T: Pod> Buffer<T> {
+    /// All of it, to be read.
+    pub fn all(&self) -> Slice<'_, T> {
+        Slice { stream: self.stream(), pointer: self.pointer(), length: self.length(), of: PhantomData }
+    }
+
+    /// All of it, to be written.
+    pub fn all_mut(&mut self) -> SliceMut<'_, T> {
+        SliceMut { pointer: self.pointer(), length: self.length(), stream: self.stream(), of: PhantomData }
+    }
+
+    /// A part of it, to be read.
+    pub fn slice(&self, range: Range<usize>) -> Result<Slice<'_, T>, CudaError> {
+        self.all().slice(range)
+    }
+
+    /// A part of it, to be written.
+    pub fn slice_mut(&mut self, range: Range<usize>) -> Result<SliceMut<'_, T>, CudaError> {
+        self.all_mut().slice(range)
+    }
+}
+
+impl<'a, T: Pod> Slice<'a, T> {
+    /// How many values it holds.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Its address on the device.
+    pub fn pointer(&self) -> sys::CUdeviceptr {
+        self.pointer
+    }
+
+    /// A part of it.
+    pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
+        within::<T>(&range, self.length)?;
+        Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
+    }
+
+    /// Copies all of it to the host, and waits for it.
+    pub fn read(&self) -> Result<Vec<T>, CudaError> {
+        let mut values = vec![T::zeroed(); self.length];
+        self.stream.context.bind()?;
+        let (to, bytes) = (values.as_mut_ptr().cast(), mem::size_of_val(&values[..]));
+        driver!("copying from the device", cuMemcpyDtoHAsync_v2(to, self.pointer, bytes, self.stream.raw()))?;
+        self.stream.synchronise()?;
+        Ok(values)
+    }
+}
+
+impl<'a, T: Pod> SliceMut<'a, T> {
+    /// How many values it holds.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Its address on the device.
+    pub fn pointer(&self) -> sys::CUdeviceptr {
+        self.pointer
+    }
+
+    /// A part of it.
+    pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
+        within::<T>(&range, self.length)?;
+        Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
+    }
+
+    /// The same for a while, so that it can be used again afterwards.
+    pub fn borrowed(&mut self) -> SliceMut<'_, T> {
+        SliceMut { stream: self.stream, pointer: self.pointer, length: self.length, of: PhantomData }
+    }
+
+    /// The same, to be read.
+    pub fn shared(&self) -> Slice<'_, T> {
+        Slice { stream: self.stream, pointer: self.pointer, length: self.length, of: PhantomData }
+    }
+
+    /// Copies values from the host to its beginning, and waits for it.
+    pub fn write(&mut self, values: &[T]) -> Result<(), CudaError> {
+        within::<T>(&(0..values.len()), self.length)?;
+        self.stream.context.bind()?;
+        let (from, bytes) = (values.as_ptr().cast(), mem::size_of_val(values));
+        driver!("copying to the device", cuMemcpyHtoDAsync_v2(self.pointer, from, bytes, self.stream.raw()))?;
+        self.stream.synchronise()
+    }
+
+    /// Puts a copy of all of `source` to its beginning on a stream, and does not wait for it.
+    pub fn copy_from(&mut self, stream: &Stream, source: Slice<'_, T>) -> Result<(), CudaError> {
+        within::<T>(&(0..source.length), self.length)?;
+        stream.context.bind()?;
+        let bytes = source.length * size_of::<T>();
+        driver!("copying on the device", cuMemcpyDtoDAsync_v2(self.pointer, source.pointer, bytes, stream.raw()))
+    }
+
+    /// Puts a copy of rows on a stream, and does not wait for it: a part of every head of a cache, for one.
+    pub fn copy_rows_from(&mut self, stream: &Stream, source: Slice<'_, T>, rows: Rows) -> Result<(), CudaError> {
+        if !rows.fit(source.length, self.length) {
+            return Err(CudaError::refused("copying rows", 0, "the rows do not fit the slices"));
+        }
+        if rows.count == 0 || rows.length == 0 {
+            return Ok(());
+        }
+        stream.context.bind()?;
+        let copy = two_dimensional(source.pointer, self.pointer, rows, size_of::<T>());
+        driver!("copying rows on the device", cuMemcpy2DAsync_v2(&copy, stream.raw()))
+    }
+
+    /// Puts zeros into all of it, on a stream, and does not wait for it.
+    pub fn zero_on(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        stream.context.bind()?;
+        let bytes = self.length * size_of::<T>();
+        driver!("zeroing memory", cuMemsetD8Async(self.pointer, 0, bytes, stream.raw()))
+    }
+}
+
+fn two_dimensional(from: sys::CUdeviceptr, to: sys::CUdeviceptr, rows: Rows, size: usize) -> sys::CUDA_MEMCPY2D {
+    let device = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
+    sys::CUDA_MEMCPY2D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: device,
+        srcHost: std::ptr::null(),
+        srcDevice: from,
+        srcArray: std::ptr::null_mut(),
+        srcPitch: rows.from_stride * size,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: device,
+        dstHost: std::ptr::null_mut(),
+        dstDevice: to,
+        dstArray: std::ptr::null_mut(),
+        dstPitch: rows.to_stride * size,
+        WidthInBytes: rows.length * size,
+        Height: rows.count,
+    }
+}
+
+fn byte_offset<T>(values: usize) -> u64 {
+    (values * size_of::<T>()) as u64
+}
+
+fn within<T>(range: &Range<usize>, length: usize) -> Result<(), CudaError> {
+    if range.start <= range.end && range.end <= length {
+        return Ok(());
+    }
+    let reason = format!("values {} to {} are not within {length}", range.start, range.end);
+    Err(CudaError::refused("taking a part of a buffer", 0, reason))
+}
+
+impl<'a, T: Pod> From<&'a Buffer<T>> for Slice<'a, T> {
+    fn from(buffer: &'a Buffer<T>) -> Self {
+        buffer.all()
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut Buffer<T>> for SliceMut<'a, T> {
+    fn from(buffer: &'a mut Buffer<T>) -> Self {
+        buffer.all_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: Rows = Rows { count: 3, length: 4, from_stride: 10, to_stride: 4 };
+
+    #[test]
+    fn rows_fit_where_the_last_one_ends_within_the_slice() {
+        assert!(ROWS.fit(24, 12));
+        assert!(!ROWS.fit(23, 12) && !ROWS.fit(24, 11));
+        assert!(Rows { count: 0, ..ROWS }.fit(0, 0));
+    }
+
+    #[test]
+    fn rows_that_overlap_or_cannot_be_counted_do_not_fit() {
+        assert!(!Rows { to_stride: 3, ..ROWS }.fit(24, 12));
+        assert!(!Rows { from_stride: usize::MAX, ..ROWS }.fit(24, 12));
+    }
+
+    #[test]
+    fn a_part_must_lie_within_the_whole() {
+        assert!(within::<f32>(&(2..5), 5).is_ok());
+        assert!(within::<f32>(&(2..6), 5).is_err());
+        #[allow(clippy::reversed_empty_ranges)]
+        let backwards = 4..2;
+        assert!(within::<f32>(&backwards, 5).is_err());
+    }
+}
