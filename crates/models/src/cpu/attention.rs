@@ -42,7 +42,7 @@ impl Span {
 
     /// Scores of all pairs.
     pub fn scores(&self) -> usize {
-        self.batch * self.heads * self.queries * self.keys()
+        (self.batch * self.queries).saturating_mul(self.heads.saturating_mul(self.keys()))
     }
 
     /// Blocks of queries that are worked on together. Of one query a head, the heads that share keys are one block.

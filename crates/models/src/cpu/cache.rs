@@ -69,12 +69,12 @@ impl<T: Number> Cache<T> {
 
     /// Gives every layer memory for so many positions, and keeps what is in it.
     fn make_room(&mut self, room: usize) -> Result<(), ModelError> {
-        let heads = self.batch * self.kv_heads;
+        let heads = self.batch.saturating_mul(self.kv_heads);
         let (old, new) = (self.room * self.head_dim, room * self.head_dim);
         for layer in &mut self.layers {
             let kept = layer.written * self.head_dim;
             for numbers in [&mut layer.keys, &mut layer.values] {
-                let mut larger = zeros(heads * new)?;
+                let mut larger = zeros(heads.saturating_mul(new))?;
                 for head in 0..heads {
                     larger[head * new..][..kept].copy_from_slice(&numbers[head * old..][..kept]);
                 }
@@ -173,7 +173,7 @@ pub fn grown_room(positions: usize, most: usize) -> usize {
 /// Zeros, or an error where there is no memory for them.
 pub fn zeros<T: Number>(length: usize) -> Result<Vec<T>, ModelError> {
     let mut numbers = Vec::new();
-    let refuse = |_| ModelError::Refused(format!("there is no memory for {} MiB", (length * size_of::<T>()) >> 20));
+    let refuse = |_| ModelError::Refused(format!("there is no memory for {} MiB", length.saturating_mul(size_of::<T>()) >> 20));
     numbers.try_reserve_exact(length).map_err(refuse)?;
     numbers.resize(length, T::default());
     Ok(numbers)
