@@ -5,10 +5,13 @@
 
 mod check;
 mod config;
+pub mod cpu;
 mod decoder;
 mod dtype;
 mod error;
+mod marks;
 mod presets;
+mod rope;
 mod size;
 pub mod synthetic;
 mod tensors;
@@ -18,6 +21,7 @@ pub use self::{
     decoder::{Decoder, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
     dtype::Dtype,
     error::ModelError,
+    rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
 };
