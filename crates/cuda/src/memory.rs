@@ -199,6 +199,16 @@ impl<T: Pod> Buffer<T> {
         self.stream.synchronise()
     }
 
+    /// Puts a copy of values to its beginning on a stream, and does not wait for it: the driver has taken the values
+    /// when this returns.
+    pub fn put(&mut self, stream: &Stream, values: &[T]) -> Result<(), CudaError> {
+        let bytes = self.fitting::<T>(values.len())?;
+        stream.context.bind()?;
+        // Memory that is not pinned is staged by the driver before the call returns.
+        let (to, from) = (self.pointer, values.as_ptr().cast());
+        driver!("copying to the device", cuMemcpyHtoDAsync_v2(to, from, bytes, stream.raw()))
+    }
+
     /// Copies all of it to the host, and waits for it.
     pub fn read(&self) -> Result<Vec<T>, CudaError> {
         let mut values = vec![T::zeroed(); self.length];
@@ -245,6 +255,14 @@ impl<T: Pod> Buffer<T> {
             return Err(CudaError::refused("copying", 0, reason));
         }
         Ok(values * size_of::<V>())
+    }
+}
+
+impl Buffer<u32> {
+    /// Puts one value into all of it, on a stream, and does not wait for it.
+    pub fn set_all(&mut self, stream: &Stream, value: u32) -> Result<(), CudaError> {
+        stream.context.bind()?;
+        driver!("setting memory", cuMemsetD32Async(self.pointer, value, self.length, stream.raw()))
     }
 }
 

@@ -10,11 +10,19 @@ mod decoder;
 mod dtype;
 mod error;
 mod marks;
+mod config_json;
+mod folder;
+#[cfg(feature = "cuda")]
+pub mod gpu;
+mod map;
+mod misfit;
+mod numbers;
 mod presets;
 mod rope;
 mod size;
 pub mod synthetic;
 mod tensors;
+mod weights;
 
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
@@ -22,6 +30,8 @@ pub use self::{
     dtype::Dtype,
     error::ModelError,
     rope::{RopeTable, rope_frequencies},
+    numbers::{from_f32, to_f32},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
+    weights::{TensorData, Weights},
 };

@@ -50,6 +50,11 @@ impl RopeTable {
         self.positions = self.positions.max(positions);
     }
 
+    /// Cosines and sines of all positions that it reaches, row by row.
+    pub fn all(&self) -> (&[f32], &[f32]) {
+        (&self.cosines, &self.sines)
+    }
+
     /// Cosines and sines of a position that it reaches.
     pub fn at(&self, position: usize) -> (&[f32], &[f32]) {
         let pairs = self.frequencies.len();

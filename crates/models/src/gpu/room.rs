@@ -48,7 +48,7 @@ impl PassSizes {
         Self {
             rows,
             hidden: of(config.hidden),
-            qkv: of(config.qkv_width()),
+            qkv: of(qkv_width(config)),
             queries,
             scores,
             gate_up: of(config.ffn.saturating_mul(2)),
@@ -62,6 +62,11 @@ impl PassSizes {
         let sum = [hidden, hidden, qkv, queries, queries, scores, gate_up, activated, logits];
         sum.into_iter().fold(0_u64, |sum, numbers| sum.saturating_add(numbers as u64))
     }
+}
+
+/// Numbers of a token's queries, keys and values.
+pub(super) fn qkv_width(config: &Config) -> usize {
+    config.heads.saturating_add(config.kv_heads.saturating_mul(2)).saturating_mul(config.head_dim)
 }
 
 /// Bytes of weights, cache and the buffers of a pass over so many tokens a sequence: what a case needs.

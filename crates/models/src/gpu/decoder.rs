@@ -1,0 +1,447 @@
+//! The decoder on a GPU as [`Decoder`] asks for it.
+
+// A graph keeps addresses of buffers; the decoder holds them as long as it.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use laptime_cuda::{
+    Blas, Buffer, Cache, CudaError, Device, Graph,
+    decode::State,
+    nn::{Attention, HeadSizes},
+};
+
+use super::{
+    cache::GpuCache,
+    pass::{Buffers, Pass, Turns},
+    room::{Head, PassSizes},
+    size,
+    step::{Context, Stepper},
+    weights::{GpuWeights, Number},
+};
+use crate::{
+    Attention as Kind, Config, Decoder, GraphMode, KeysValues, ModelError, Options, Replay, Room, Tokens, marks::mark,
+};
+use laptime_trace::run::Depth;
+
+/// Tokens that the device remembers of a generation.
+const CHOSEN_ROOM: u32 = 4096;
+
+/// A decoder on a GPU. The graph comes first: it goes before the buffers that it uses.
+pub struct GpuDecoder<'a, T> {
+    graph: Option<Graph>,
+    replay: Replay,
+    device: &'a Device,
+    config: Arc<Config>,
+    options: Options,
+    weights: Arc<GpuWeights<T>>,
+    blas: Blas,
+    attention: Attention<T>,
+    turns: Turns,
+    cache: GpuCache<T>,
+    /// Keys and values of a layer in a pass without the cache.
+    beside: Option<[Buffer<T>; 2]>,
+    buffers: Option<Buffers<T>>,
+    stepper: Option<Stepper<T>>,
+    /// Whether a step ran, so that everything it needs is loaded.
+    is_warm: bool,
+    state: State,
+    length: usize,
+    logits: Logits,
+}
+
+/// Where the logits of the last pass are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Logits {
+    None,
+    OfPass,
+    OfStep,
+}
+
+impl<'a, T: Number> GpuDecoder<'a, T> {
+    pub fn new(
+        device: &'a Device,
+        config: Arc<Config>,
+        weights: Arc<GpuWeights<T>>,
+        options: Options,
+    ) -> Result<Self, ModelError> {
+        if options.batch == 0 {
+            return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
+        }
+        let capacity = match options.room {
+            Room::Static(positions) if positions > config.context => {
+                return Err(too_long(positions, &config.name, config.context));
+            }
+            Room::Static(positions) => positions,
+            Room::Growing => 0,
+        };
+        let replay = first_replay(&options)?;
+        Ok(Self {
+            graph: None,
+            replay,
+            device,
+            blas: Blas::new(device)?,
+            attention: Attention::load(device, &Cache::of_user(), size(config.head_dim)?)?,
+            turns: Turns::new(device, &config, capacity)?,
+            cache: GpuCache::new(device, &config, options.batch, capacity)?,
+            beside: None,
+            buffers: None,
+            stepper: None,
+            is_warm: false,
+            state: State::new(device, size(options.batch)?, CHOSEN_ROOM)?,
+            length: 0,
+            logits: Logits::None,
+            config,
+            options,
+            weights,
+        })
+    }
+
+    fn check(&self, tokens: &Tokens) -> Result<(), ModelError> {
+        tokens.check(&self.config)?;
+        if tokens.batch == self.options.batch {
+            return Ok(());
+        }
+        let (given, ready) = (tokens.batch, self.options.batch);
+        Err(ModelError::Refused(format!("{given} sequences were given to a decoder of {ready}")))
+    }
+
+    /// Makes room for so many positions.
+    fn reach(&mut self, positions: usize) -> Result<(), ModelError> {
+        if positions > self.config.context {
+            return Err(too_long(positions, &self.config.name, self.config.context));
+        }
+        if positions <= self.cache.capacity {
+            return Ok(());
+        }
+        if let Room::Static(room) = self.options.room {
+            return Err(too_long(positions, "the cache", room));
+        }
+        // What was captured has the old addresses.
+        self.graph = None;
+        self.stepper = None;
+        self.device.stream().synchronise()?;
+        self.cache.grow(self.device, positions, self.length, self.config.context)?;
+        self.turns = Turns::new(self.device, &self.config, self.cache.capacity)?;
+        Ok(())
+    }
+
+    fn set_position(&mut self, position: usize) -> Result<(), CudaError> {
+        self.state.position.set_all(self.device.stream(), size(position)?)
+    }
+
+    /// Buffers for a pass of these sizes: those of the last one if they are the same.
+    fn make_buffers(&mut self, sizes: PassSizes) -> Result<(), CudaError> {
+        if self.buffers.as_ref().is_none_or(|buffers| buffers.sizes != sizes) {
+            // The old ones go first, so that both are never there at once.
+            self.buffers = None;
+            self.buffers = Some(Buffers::new(self.device, sizes)?);
+        }
+        Ok(())
+    }
+
+    fn head_sizes(&self, tokens: usize, capacity: usize) -> Result<HeadSizes, CudaError> {
+        Ok(HeadSizes {
+            batch: size(self.options.batch)?,
+            tokens: size(tokens)?,
+            heads: size(self.config.heads)?,
+            kv_heads: size(self.config.kv_heads)?,
+            head_dim: size(self.config.head_dim)?,
+            capacity: size(capacity)?,
+        })
+    }
+
+    /// A pass from the ids in the buffers to logits; keys and values go to the cache unless every position is wanted.
+    fn pass(&mut self, tokens: usize, start: usize, head: Head) -> Result<(), CudaError> {
+        let capacity = if head == Head::All { tokens } else { self.cache.capacity };
+        let heads = self.head_sizes(tokens, capacity)?;
+        let Some(buffers) = &mut self.buffers else { return Ok(()) };
+        let pass = Pass {
+            stream: self.device.stream(),
+            blas: &self.blas,
+            operations: &self.weights.operations,
+            attention: &self.attention,
+            config: &self.config,
+            options: &self.options,
+            turns: &self.turns,
+            start: &self.state.position,
+            heads,
+            keys: size(start + tokens)?,
+        };
+        {
+            let _stage = mark!(pass.marks(), Layer, "embed");
+            let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
+            let Buffers { ids, x, .. } = &mut *buffers;
+            pass.operations.embed(pass.stream, &*ids, &self.weights.embedding, x, shape)?;
+        }
+        for (index, layer) in self.weights.layers.iter().enumerate() {
+            let kept = match (&mut self.beside, head) {
+                (Some(beside), Head::All) => beside,
+                _ => &mut self.cache.layers[index],
+            };
+            let [keys, values] = kept;
+            pass.layer(index, layer, [keys, values], buffers)?;
+        }
+        let _stage = mark!(pass.marks(), Layer, "head");
+        finish(&pass, &self.weights, buffers, tokens, head)
+    }
+
+    fn upload_ids(&mut self, tokens: &Tokens) -> Result<(), CudaError> {
+        match &mut self.buffers {
+            Some(buffers) => buffers.ids.put(self.device.stream(), &tokens.ids),
+            None => Ok(()),
+        }
+    }
+
+    /// One step without a graph.
+    fn launch_step(&mut self) -> Result<(), CudaError> {
+        if self.options.attention == Kind::Naive {
+            return self.naive_step();
+        }
+        self.make_stepper()?;
+        let Some(stepper) = &mut self.stepper else { return Ok(()) };
+        let context = Context {
+            stream: self.device.stream(),
+            blas: &self.blas,
+            config: &self.config,
+            marks: &self.options.marks,
+            weights: &self.weights,
+            turns: &self.turns,
+        };
+        self.logits = Logits::OfStep;
+        stepper.run(&context, &mut self.state, &mut self.cache)
+    }
+
+    fn make_stepper(&mut self) -> Result<(), CudaError> {
+        if self.stepper.is_none() {
+            let (batch, capacity) = (self.options.batch, self.cache.capacity);
+            self.stepper = Some(Stepper::new(self.device, &self.config, batch, capacity)?);
+            self.is_warm = false;
+        }
+        Ok(())
+    }
+
+    /// A step whose attention stores its scores: a pass over one token.
+    fn naive_step(&mut self) -> Result<(), CudaError> {
+        let sizes = PassSizes::new(&self.config, &self.options, 1, self.cache.capacity, Head::Last);
+        self.make_buffers(sizes)?;
+        let stream = self.device.stream();
+        if let Some(buffers) = &mut self.buffers {
+            buffers.ids.all_mut().copy_from(stream, self.state.token.all())?;
+        }
+        self.set_position(self.length)?;
+        self.pass(1, self.length, Head::Last)?;
+        self.logits = Logits::OfPass;
+        self.choose_most_likely()?;
+        self.set_position(self.length + 1)
+    }
+
+    fn choose_most_likely(&mut self) -> Result<(), CudaError> {
+        let Some(buffers) = &self.buffers else { return Ok(()) };
+        let _stage = mark!(self.options.marks, Layer, "choose");
+        let shape = [size(self.options.batch)?, size(self.config.vocab)?];
+        let operations = &self.weights.operations;
+        operations.argmax(self.device.stream(), &buffers.logits, &mut self.state.token, shape)
+    }
+
+    /// Captures a step where that is wanted and not done.
+    fn capture(&mut self) -> Result<(), ModelError> {
+        let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
+        if self.graph.is_some() || !wanted || !self.is_warm {
+            return Ok(());
+        }
+        let stream = Arc::clone(self.device.stream());
+        let captured = Graph::capture(&stream, || self.launch_step());
+        match captured.and_then(|graph| graph.upload(&stream).map(|()| graph)) {
+            Ok(graph) => {
+                self.replay = Replay::Graph { nodes: graph.nodes() };
+                self.graph = Some(graph);
+                Ok(())
+            }
+            Err(error) if self.options.graph == GraphMode::On => Err(error.into()),
+            Err(error) => {
+                self.replay = Replay::FellBack(error.to_string());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The norm before the head, and the head.
+fn finish<T: Number>(
+    pass: &Pass<'_, T>,
+    weights: &GpuWeights<T>,
+    buffers: &mut Buffers<T>,
+    tokens: usize,
+    head: Head,
+) -> Result<(), CudaError> {
+    let (hidden, epsilon) = (size(pass.config.hidden)?, pass.config.norm_eps as f32);
+    let (batch, operations) = (pass.heads.batch, pass.operations);
+    let Buffers { x, normed, logits, sizes, .. } = buffers;
+    match head {
+        Head::All => {
+            let shape = [size(sizes.rows)?, hidden];
+            operations.rms_norm(pass.stream, &*x, &weights.norm, &mut *normed, shape, epsilon)?;
+            pass.head(normed.all(), weights.head(), logits)
+        }
+        Head::Last => {
+            operations.last_rows(pass.stream, &*x, &mut *normed, [batch, size(tokens)?, hidden])?;
+            operations.rms_norm(pass.stream, &*normed, &weights.norm, &mut *x, [batch, hidden], epsilon)?;
+            let rows = batch as usize * pass.config.hidden;
+            pass.head(x.slice(0..rows)?, weights.head(), logits)
+        }
+    }
+}
+
+/// What is known of graphs before anything ran.
+fn first_replay(options: &Options) -> Result<Replay, ModelError> {
+    let cannot = if options.attention == Kind::Naive {
+        Some("naive attention grows with every token, and a graph does not")
+    } else if options.marks.depth > Depth::Pipeline {
+        Some("the stages inside a step are marked, so its kernels are launched one by one")
+    } else {
+        None
+    };
+    match (options.graph, cannot) {
+        (GraphMode::Off, _) => Ok(Replay::Launches),
+        (GraphMode::On, Some(reason)) => Err(ModelError::Refused(format!("there is no graph: {reason}"))),
+        (GraphMode::Auto, Some(reason)) => Ok(Replay::FellBack(reason.to_owned())),
+        (_, None) => Ok(Replay::Graph { nodes: 0 }),
+    }
+}
+
+fn too_long(tokens: usize, what: &str, room: usize) -> ModelError {
+    ModelError::TooLong { tokens, what: what.to_owned(), room }
+}
+
+impl<T: Number> Decoder for GpuDecoder<'_, T> {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn options(&self) -> &Options {
+        &self.options
+    }
+
+    fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
+        self.check(tokens)?;
+        let length = tokens.length();
+        if length > self.config.context {
+            return Err(too_long(length, &self.config.name, self.config.context));
+        }
+        let sizes = PassSizes::new(&self.config, &self.options, length, length, Head::All);
+        self.make_buffers(sizes)?;
+        self.make_beside(length)?;
+        self.upload_ids(tokens)?;
+        self.set_position(0)?;
+        self.pass(length, 0, Head::All)?;
+        self.logits = Logits::OfPass;
+        Ok(self.set_position(self.length)?)
+    }
+
+    fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
+        self.check(tokens)?;
+        let (length, start) = (tokens.length(), self.length);
+        self.reach(start + length)?;
+        let sizes = PassSizes::new(&self.config, &self.options, length, start + length, Head::Last);
+        self.make_buffers(sizes)?;
+        self.upload_ids(tokens)?;
+        self.set_position(start)?;
+        self.pass(length, start, Head::Last)?;
+        self.logits = Logits::OfPass;
+        self.choose_most_likely()?;
+        self.length = start + length;
+        Ok(self.set_position(self.length)?)
+    }
+
+    fn step(&mut self) -> Result<(), ModelError> {
+        self.reach(self.length + 1)?;
+        self.capture()?;
+        match &self.graph {
+            // SAFETY: the buffers live in this decoder, which waits for the stream before it goes.
+            Some(graph) => unsafe { graph.launch(self.device.stream())? },
+            None => {
+                self.launch_step()?;
+                self.is_warm = true;
+            }
+        }
+        self.logits = if self.options.attention == Kind::Naive { Logits::OfPass } else { Logits::OfStep };
+        self.length += 1;
+        Ok(())
+    }
+
+    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        self.check(&Tokens { ids: ids.to_vec(), batch: ids.len() })?;
+        Ok(self.state.token.write(ids)?)
+    }
+
+    fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
+        Ok(self.state.token.read()?)
+    }
+
+    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
+        let logits = match (self.logits, &self.buffers, &self.stepper) {
+            (Logits::OfPass, Some(buffers), _) => &buffers.logits,
+            (Logits::OfStep, _, Some(stepper)) => &stepper.activations.logits,
+            _ => return Err(ModelError::Refused("no pass has run yet".to_owned())),
+        };
+        Ok(logits.read()?.into_iter().map(T::to_f32).collect())
+    }
+
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn truncate(&mut self, length: usize) -> Result<(), ModelError> {
+        if length > self.length {
+            let held = self.length;
+            return Err(ModelError::Refused(format!("the cache holds {held} positions, not {length}")));
+        }
+        self.set_length(length)
+    }
+
+    fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
+        self.cache.read(self.device, layer, self.length)
+    }
+
+    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {
+        let end = start.saturating_add(values.length);
+        self.reach(end)?;
+        self.cache.write(self.device, layer, start, values)
+    }
+
+    fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
+        self.reach(length)?;
+        self.length = length;
+        Ok(self.set_position(length)?)
+    }
+
+    fn replay(&self) -> Replay {
+        self.replay.clone()
+    }
+}
+
+impl<T: Number> GpuDecoder<'_, T> {
+    /// Keys and values of one layer, and how far positions are turned, for a pass without the cache.
+    fn make_beside(&mut self, length: usize) -> Result<(), CudaError> {
+        let numbers = self.options.batch * self.config.kv_heads * length * self.config.head_dim;
+        if self.beside.as_ref().is_none_or(|[keys, _]| keys.length() != numbers) {
+            self.beside = None;
+            self.beside = Some([self.device.allocate(numbers)?, self.device.allocate(numbers)?]);
+        }
+        let positions = self.turns.cosines.length() / (self.config.head_dim / 2).max(1);
+        if positions < length {
+            // A graph would go on with the old ones.
+            self.graph = None;
+            self.turns = Turns::new(self.device, &self.config, length)?;
+        }
+        Ok(())
+    }
+}
+
+impl<T> Drop for GpuDecoder<'_, T> {
+    fn drop(&mut self) {
+        // What is on the stream uses memory that goes now; a stream that failed does no more.
+        let _ = self.device.stream().synchronise();
+    }
+}

@@ -1,0 +1,240 @@
+//! One token of each sequence: a few fused kernels a layer, or cuBLAS where many sequences run together.
+
+use laptime_cuda::{
+    Blas, Buffer, Cache, CudaError, Device, Sizes, Stream,
+    decode::{Activations, Attention, Linear, Norm, Rotation, State, Step, StepSizes},
+    nn::Operations,
+};
+
+use super::{
+    cache::GpuCache,
+    pass::Turns,
+    size,
+    weights::{GpuWeights, LayerWeights, Number},
+};
+use crate::{Config, Marks, RopeLayout, marks::mark};
+
+/// Sequences up to which the fused kernels read the weights once for all of them.
+const MOST_FUSED: usize = 8;
+
+/// The kernels of a step with what goes between them.
+#[derive(Debug)]
+pub struct Stepper<T> {
+    step: Step<T>,
+    pub activations: Activations<T>,
+    /// What is normed, where products are cuBLAS's.
+    wide: Option<Wide<T>>,
+    sizes: StepSizes,
+}
+
+#[derive(Debug)]
+struct Wide<T> {
+    normed: Buffer<T>,
+    gate_up: Buffer<T>,
+}
+
+/// What a step needs of its decoder.
+pub struct Context<'a, T> {
+    pub stream: &'a Stream,
+    pub blas: &'a Blas,
+    pub config: &'a Config,
+    pub marks: &'a Marks,
+    pub weights: &'a GpuWeights<T>,
+    pub turns: &'a Turns,
+}
+
+impl<T: Number> Stepper<T> {
+    pub fn new(device: &Device, config: &Config, batch: usize, capacity: usize) -> Result<Self, CudaError> {
+        let sizes = StepSizes {
+            batch: size(batch)?,
+            hidden: size(config.hidden)?,
+            heads: size(config.heads)?,
+            kv_heads: size(config.kv_heads)?,
+            head_dim: size(config.head_dim)?,
+            ffn: size(config.ffn)?,
+            vocab: size(config.vocab)?,
+            capacity: size(capacity)?,
+        };
+        let wide = || -> Result<Wide<T>, CudaError> {
+            let normed = device.allocate(batch * config.hidden)?;
+            Ok(Wide { normed, gate_up: device.allocate(batch * 2 * config.ffn)? })
+        };
+        Ok(Self {
+            step: Step::load(device, &Cache::of_user(), sizes)?,
+            activations: Activations::new(device, &sizes)?,
+            wide: if batch > MOST_FUSED { Some(wide()?) } else { None },
+            sizes,
+        })
+    }
+
+    /// Puts one step on the stream: the token of the state in, the next one out, the position advanced.
+    pub fn run(
+        &mut self,
+        context: &Context<'_, T>,
+        state: &mut State,
+        cache: &mut GpuCache<T>,
+    ) -> Result<(), CudaError> {
+        {
+            let _stage = mark!(context.marks, Layer, "embed");
+            self.step.embed(context.stream, state, &context.weights.embedding, &mut self.activations.x)?;
+        }
+        for (index, weights) in context.weights.layers.iter().enumerate() {
+            let _layer = mark!(context.marks, Layer, "layer", layer = index);
+            let [keys, values] = &mut cache.layers[index];
+            {
+                let _part = mark!(context.marks, Layer, "attention");
+                self.attention(context, weights, state, [keys, values])?;
+            }
+            let _part = mark!(context.marks, Layer, "ffn");
+            self.ffn(context, weights)?;
+        }
+        self.finish(context, state)
+    }
+
+    fn attention(
+        &mut self,
+        context: &Context<'_, T>,
+        weights: &LayerWeights<T>,
+        state: &State,
+        cache: [&mut Buffer<T>; 2],
+    ) -> Result<(), CudaError> {
+        let StepSizes { hidden, .. } = self.sizes;
+        let (qkv_rows, attended_width) = (self.sizes.qkv(), self.sizes.attended());
+        let (stream, epsilon) = (context.stream, context.config.norm_eps as f32);
+        {
+            let _op = mark!(context.marks, Ops, "qkv");
+            let Activations { x, qkv, .. } = &mut self.activations;
+            let linear = Linear { weight: &weights.qkv, bias: weights.qkv_bias.as_ref() };
+            let norm = Norm { weight: &weights.attention_norm, epsilon };
+            match &mut self.wide {
+                None => self.step.norm_linear(stream, x, &norm, &linear, qkv, [qkv_rows, hidden])?,
+                Some(wide) => wide.norm_linear(context, x, &norm, &linear, qkv, [qkv_rows, hidden])?,
+            }
+        }
+        {
+            let _op = mark!(context.marks, Ops, "fused");
+            let in_pairs = context.turns.layout == RopeLayout::Pairs;
+            let rotation = Rotation { cosines: &context.turns.cosines, sines: &context.turns.sines, in_pairs };
+            let (query_norm, key_norm) = (weights.query_norm.as_ref(), weights.key_norm.as_ref());
+            let attention = Attention { query_norm, key_norm, epsilon, rotation };
+            let Activations { qkv, attended, .. } = &mut self.activations;
+            self.step.attention(stream, qkv, &attention, state, cache, attended)?;
+        }
+        let _op = mark!(context.marks, Ops, "output");
+        let Activations { x, attended, .. } = &mut self.activations;
+        let linear = Linear { weight: &weights.output, bias: None };
+        match &self.wide {
+            None => self.step.linear_add(stream, attended, &linear, x, [hidden, attended_width]),
+            Some(_) => add_product(context, attended, &linear, x, [hidden, attended_width]),
+        }
+    }
+
+    fn ffn(&mut self, context: &Context<'_, T>, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let StepSizes { hidden, ffn, .. } = self.sizes;
+        let epsilon = context.config.norm_eps as f32;
+        let Activations { x, gated, .. } = &mut self.activations;
+        {
+            let _op = mark!(context.marks, Ops, "gate_up");
+            let norm = Norm { weight: &weights.ffn_norm, epsilon };
+            let linear = Linear { weight: &weights.gate_up, bias: weights.gate_up_bias.as_ref() };
+            match &mut self.wide {
+                None => self.step.norm_gate_up(context.stream, x, &norm, &linear, gated, [ffn, hidden])?,
+                Some(wide) => wide.norm_gate_up(context, x, &norm, &linear, gated, [ffn, hidden])?,
+            }
+        }
+        let _op = mark!(context.marks, Ops, "down");
+        let linear = Linear { weight: &weights.down, bias: weights.down_bias.as_ref() };
+        match &self.wide {
+            None => self.step.linear_add(context.stream, gated, &linear, x, [hidden, ffn]),
+            Some(_) => add_product(context, gated, &linear, x, [hidden, ffn]),
+        }
+    }
+
+    fn finish(&mut self, context: &Context<'_, T>, state: &mut State) -> Result<(), CudaError> {
+        let StepSizes { hidden, vocab, .. } = self.sizes;
+        let Activations { x, logits, .. } = &mut self.activations;
+        {
+            let _stage = mark!(context.marks, Layer, "head");
+            let norm = Norm { weight: &context.weights.norm, epsilon: context.config.norm_eps as f32 };
+            let linear = Linear { weight: context.weights.head(), bias: None };
+            match &mut self.wide {
+                None => self.step.norm_linear(context.stream, x, &norm, &linear, logits, [vocab, hidden])?,
+                Some(wide) => wide.norm_linear(context, x, &norm, &linear, logits, [vocab, hidden])?,
+            }
+        }
+        let _stage = mark!(context.marks, Layer, "choose");
+        self.step.argmax(context.stream, logits, state)
+    }
+}
+
+impl<T: Number> Wide<T> {
+    fn norm_linear(
+        &mut self,
+        context: &Context<'_, T>,
+        x: &Buffer<T>,
+        norm: &Norm<'_, T>,
+        linear: &Linear<'_, T>,
+        out: &mut Buffer<T>,
+        [rows, width]: [u32; 2],
+    ) -> Result<(), CudaError> {
+        self.norm(context, x, norm, width)?;
+        let batch = size(x.length())? / width.max(1);
+        let sizes = Sizes { m: batch, n: rows, k: width, b_is_transposed: true };
+        context.blas.multiply_slices([self.normed.all(), linear.weight.all()], out.all_mut(), sizes)?;
+        add_bias(context, linear, out, [batch, rows])
+    }
+
+    fn norm_gate_up(
+        &mut self,
+        context: &Context<'_, T>,
+        x: &Buffer<T>,
+        norm: &Norm<'_, T>,
+        linear: &Linear<'_, T>,
+        out: &mut Buffer<T>,
+        [ffn, width]: [u32; 2],
+    ) -> Result<(), CudaError> {
+        self.norm(context, x, norm, width)?;
+        let batch = size(x.length())? / width.max(1);
+        let sizes = Sizes { m: batch, n: 2 * ffn, k: width, b_is_transposed: true };
+        context.blas.multiply_slices([self.normed.all(), linear.weight.all()], self.gate_up.all_mut(), sizes)?;
+        let bias = linear.bias.map(Buffer::all);
+        operations(context).swiglu(context.stream, &self.gate_up, bias, out, [batch, ffn])
+    }
+
+    fn norm(
+        &mut self,
+        context: &Context<'_, T>,
+        x: &Buffer<T>,
+        norm: &Norm<'_, T>,
+        width: u32,
+    ) -> Result<(), CudaError> {
+        let shape = [size(x.length())? / width.max(1), width];
+        operations(context).rms_norm(context.stream, x, norm.weight, &mut self.normed, shape, norm.epsilon)
+    }
+}
+
+fn operations<'a, T>(context: &Context<'a, T>) -> &'a Operations<T> {
+    &context.weights.operations
+}
+
+fn add_product<T: Number>(
+    context: &Context<'_, T>,
+    a: &Buffer<T>,
+    linear: &Linear<'_, T>,
+    x: &mut Buffer<T>,
+    [rows, width]: [u32; 2],
+) -> Result<(), CudaError> {
+    let batch = size(a.length())? / width.max(1);
+    let sizes = Sizes { m: batch, n: rows, k: width, b_is_transposed: true };
+    context.blas.multiply_add([a.all(), linear.weight.all()], x.all_mut(), sizes)?;
+    add_bias(context, linear, x, [batch, rows])
+}
+
+fn add_bias<T: Number>(
+    context: &Context<'_, T>,
+    linear: &Linear<'_, T>,
+    out: &mut Buffer<T>,
+    shape: [u32; 2],
+) -> Result<(), CudaError> {
+    linear.bias.map_or(Ok(()), |bias| operations(context).add_bias(context.stream, out, bias, shape))
+}
