@@ -10,9 +10,7 @@ __device__ __forceinline__ u32 mixed(u32 bits) {
 
 // `random_value` of the CPU is the same formula.
 __device__ __forceinline__ float random_value(u64 key, u64 index, float amplitude) {
-    u32 first = mixed((u32)(index >> 32) ^ (u32)key);
-    u32 second = mixed(first ^ (u32)(key >> 32) ^ 0x9e3779b9u);
-    u32 hash = mixed(mixed((u32)index ^ first) + second);
+    u32 hash = mixed((u32)index ^ mixed((u32)(index >> 32) ^ mixed((u32)key) ^ (u32)(key >> 32)));
     float share = (float)(hash >> 8) * 0x1p-24f;
     return __fmul_rn(amplitude, 2 * share - 1);
 }

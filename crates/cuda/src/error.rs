@@ -122,7 +122,8 @@ impl CudaError {
         matches!(self, Self::OutOfMemory { .. })
     }
 
-    pub(crate) fn refused(doing: &str, code: i64, reason: impl Into<String>) -> Self {
+    /// What was refused before the driver was asked.
+    pub fn refused(doing: &str, code: i64, reason: impl Into<String>) -> Self {
         Self::Refused(Failure { doing: doing.to_owned(), code, reason: reason.into() })
     }
 }

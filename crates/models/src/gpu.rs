@@ -14,8 +14,8 @@ use laptime_cuda::{CudaError, Device};
 
 use crate::{Config, Decoder, Dtype, ModelError, Options, Weights};
 
-use self::{decoder::GpuDecoder, weights::GpuWeights};
 pub use self::room::needed_bytes;
+use self::{decoder::GpuDecoder, weights::GpuWeights};
 
 /// A model whose weights are on a GPU. Several decoders may share it, one after the other.
 #[derive(Debug, Clone)]
@@ -47,7 +47,9 @@ impl GpuModel {
     pub fn decoder<'a>(&self, device: &'a Device, options: Options) -> Result<Box<dyn Decoder + 'a>, ModelError> {
         if options.dtype != self.dtype() {
             let (wanted, has) = (options.dtype, self.dtype());
-            return Err(ModelError::Refused(format!("the weights are {has} on the device, and {wanted} was asked for")));
+            return Err(ModelError::Refused(format!(
+                "the weights are {has} on the device, and {wanted} was asked for"
+            )));
         }
         let config = Arc::clone(&self.config);
         Ok(match &self.weights {

@@ -5,16 +5,16 @@
 
 mod check;
 mod config;
+mod config_json;
 pub mod cpu;
 mod decoder;
 mod dtype;
 mod error;
-mod marks;
-mod config_json;
 mod folder;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 mod map;
+mod marks;
 mod misfit;
 mod numbers;
 mod presets;
@@ -29,8 +29,8 @@ pub use self::{
     decoder::{Decoder, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
     dtype::Dtype,
     error::ModelError,
-    rope::{RopeTable, rope_frequencies},
     numbers::{from_f32, to_f32},
+    rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
     weights::{TensorData, Weights},

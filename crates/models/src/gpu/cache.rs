@@ -21,7 +21,8 @@ pub struct GpuCache<T> {
 impl<T: Number> GpuCache<T> {
     pub fn new(device: &Device, config: &Config, batch: usize, capacity: usize) -> Result<Self, CudaError> {
         let (heads, head_dim) = (batch * config.kv_heads, config.head_dim);
-        let layer = |_| Ok([device.allocate(heads * capacity * head_dim)?, device.allocate(heads * capacity * head_dim)?]);
+        let layer =
+            |_| Ok([device.allocate(heads * capacity * head_dim)?, device.allocate(heads * capacity * head_dim)?]);
         let layers = (0..config.layers).map(layer).collect::<Result<_, CudaError>>()?;
         Ok(Self { layers, capacity, heads, head_dim })
     }
@@ -58,7 +59,7 @@ impl<T: Number> GpuCache<T> {
         let (from_stride, to_stride) = (self.capacity * self.head_dim, numbers);
         let rows = Rows { count: self.heads, length: numbers, from_stride, to_stride };
         gathered.all_mut().copy_rows_from(device.stream(), from.all(), rows)?;
-        Ok(gathered.read()?.into_iter().map(T::to_f32).collect())
+        Ok(gathered.read()?.into_iter().map(T::widened).collect())
     }
 
     pub fn write(&mut self, device: &Device, layer: usize, start: usize, from: &KeysValues) -> Result<(), ModelError> {
@@ -70,7 +71,7 @@ impl<T: Number> GpuCache<T> {
         let (from_stride, to_stride) = (numbers, self.capacity * self.head_dim);
         let rows = Rows { count: self.heads, length: numbers, from_stride, to_stride };
         for (buffer, source) in self.layers[layer].iter_mut().zip([&from.keys, &from.values]) {
-            let source: Vec<T> = source.iter().map(|value| T::from_f32(*value)).collect();
+            let source: Vec<T> = source.iter().map(|value| T::narrowed(*value)).collect();
             let source = device.upload(&source)?;
             let end = buffer.length();
             buffer.slice_mut(start * self.head_dim..end)?.copy_rows_from(device.stream(), source.all(), rows)?;

@@ -385,7 +385,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
             (Logits::OfStep, _, Some(stepper)) => &stepper.activations.logits,
             _ => return Err(ModelError::Refused("no pass has run yet".to_owned())),
         };
-        Ok(logits.read()?.into_iter().map(T::to_f32).collect())
+        Ok(logits.read()?.into_iter().map(T::widened).collect())
     }
 
     fn length(&self) -> usize {

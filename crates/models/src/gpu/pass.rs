@@ -179,7 +179,14 @@ impl<T: Number> Pass<'_, T> {
         }
         {
             let _op = mark!(self.marks(), Ops, "softmax");
-            self.operations.softmax_causal(self.stream, &mut *pairs, self.start, &self.heads, self.keys, self.scale())?;
+            self.operations.softmax_causal(
+                self.stream,
+                &mut *pairs,
+                self.start,
+                &self.heads,
+                self.keys,
+                self.scale(),
+            )?;
         }
         let _op = mark!(self.marks(), Ops, "weighted");
         let (b, c) = (Matrices::plain(self.keys, head_dim).every(apart), Matrices::plain(rows, head_dim));
@@ -194,7 +201,11 @@ impl<T: Number> Pass<'_, T> {
         {
             let _op = mark!(self.marks(), Ops, "gate_up");
             let sizes = self.sizes(2 * ffn, hidden)?;
-            self.blas.multiply_slices([buffers.normed.all(), weights.gate_up.all()], buffers.gate_up.all_mut(), sizes)?;
+            self.blas.multiply_slices(
+                [buffers.normed.all(), weights.gate_up.all()],
+                buffers.gate_up.all_mut(),
+                sizes,
+            )?;
         }
         {
             let _op = mark!(self.marks(), Ops, "swiglu");

@@ -8,48 +8,16 @@ use crate::{Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights};
 pub trait Number: Element {
     /// Its name.
     const DTYPE: Dtype;
-
-    /// The number nearest to this one.
-    fn from_f32(value: f32) -> Self;
-
-    /// The same number in f32.
-    fn to_f32(self) -> f32;
 }
 
 impl Number for f32 {
     const DTYPE: Dtype = Dtype::F32;
-
-    fn from_f32(value: f32) -> Self {
-        value
-    }
-
-    fn to_f32(self) -> f32 {
-        self
-    }
 }
-
 impl Number for half::bf16 {
     const DTYPE: Dtype = Dtype::Bf16;
-
-    fn from_f32(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-
-    fn to_f32(self) -> f32 {
-        self.into()
-    }
 }
-
 impl Number for half::f16 {
     const DTYPE: Dtype = Dtype::F16;
-
-    fn from_f32(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-
-    fn to_f32(self) -> f32 {
-        self.into()
-    }
 }
 
 /// The weights of a model on a GPU.

@@ -1,0 +1,92 @@
+//! The decoder on a GPU, against the fixtures and against the CPU, in one program that needs no cargo where it runs.
+//!
+//! `laptime-model-test FIXTURES [WORD…]` runs the tests whose names contain one of the words. It prints one table and
+//! exits with 0 if all held, 1 if something did not, and 2 if there is no GPU to test.
+
+mod fixture;
+mod right;
+mod speed;
+
+use std::{
+    env,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use laptime_cuda::Device;
+use laptime_models::ModelError;
+
+/// What a test answers: figures, or why it did not hold.
+type Answer = Result<String, Failed>;
+
+/// Why a test did not hold, in words.
+#[derive(Debug)]
+struct Failed(String);
+
+impl From<ModelError> for Failed {
+    fn from(error: ModelError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<laptime_cuda::CudaError> for Failed {
+    fn from(error: laptime_cuda::CudaError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Fails the test with these words unless the condition holds.
+fn expect(holds: bool, words: impl FnOnce() -> String) -> Result<(), Failed> {
+    if holds { Ok(()) } else { Err(Failed(words())) }
+}
+
+/// What every test is given.
+struct Bench {
+    device: Device,
+    fixtures: PathBuf,
+}
+
+type Test = (&'static str, fn(&Bench) -> Answer);
+
+const TESTS: &[Test] = &[
+    ("logits of every position are the fixtures'", right::forward),
+    ("greedy tokens are the fixtures', with and without a graph", right::greedy),
+    ("greedy tokens are the fixtures' when many sequences run together", right::many),
+    ("a prompt in two pieces is the prompt", right::pieces),
+    ("a cache that is read and written back goes on alike", right::cache),
+    ("halves come near the fixtures", right::halves),
+    ("synthetic weights give the CPU's logits", right::against_cpu),
+    ("what cannot be done is refused", right::refused),
+    ("speed of Qwen3-0.6B", speed::small),
+    ("speed of Qwen3-4B", speed::large),
+    ("speed of the course's sizes", speed::course),
+];
+
+fn main() -> ExitCode {
+    let mut words = env::args().skip(1);
+    let fixtures = PathBuf::from(words.next().unwrap_or_else(|| "crates/models/tests/fixtures".to_owned()));
+    let words: Vec<String> = words.collect();
+    let mut out = io::stdout().lock();
+    let device = match Device::open(0) {
+        Ok(device) => device,
+        Err(error) => {
+            // If the stream is closed, there is nobody left to tell.
+            let _ = writeln!(out, "there is no GPU to test: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let bench = Bench { device, fixtures };
+    let is_wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
+    let mut failed = 0;
+    for (name, test) in TESTS.iter().filter(|(name, _)| is_wanted(name)) {
+        let (mark, told) = match test(&bench) {
+            Ok(told) => ("ok", told),
+            Err(Failed(why)) => ("FAILED", why),
+        };
+        failed += usize::from(mark == "FAILED");
+        let _ = writeln!(out, "{mark:6}  {name}\n        {}", told.replace('\n', "\n        "));
+        let _ = out.flush();
+    }
+    ExitCode::from(u8::from(failed > 0))
+}

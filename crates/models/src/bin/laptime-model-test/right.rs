@@ -1,0 +1,229 @@
+//! Whether the decoder on a GPU is right.
+
+use laptime_models::{
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Replay, Room, Tokens, Weights, cpu::CpuDecoder,
+    gpu::GpuModel,
+};
+
+use crate::{
+    Answer, Bench, Failed, expect,
+    fixture::{Fixture, distance},
+};
+
+/// How far logits in f32 may be from the fixtures'.
+const F32_NEAR: f32 = 1e-4;
+
+fn options(dtype: Dtype, attention: Attention, batch: usize) -> Options {
+    Options { dtype, attention, batch, room: Room::Static(64), graph: GraphMode::Auto, marks: Marks::default() }
+}
+
+const KINDS: [Attention; 2] = [Attention::Naive, Attention::Dense];
+
+pub fn forward(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    for fixture in Fixture::all(bench)? {
+        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
+        for kind in KINDS {
+            let tokens = fixture.tokens(1);
+            let mut decoder = model.decoder(&bench.device, options(Dtype::F32, kind, tokens.batch))?;
+            decoder.forward(&tokens)?;
+            let apart = distance(&decoder.logits()?, &fixture.logits())?;
+            expect(apart <= F32_NEAR, || format!("{} {kind:?}: {apart:e} apart", fixture.name))?;
+            told.push(format!("{} {apart:.0e}", fixture.name));
+        }
+    }
+    Ok(told.join(", "))
+}
+
+/// The prompt and then as many steps as are expected; the tokens of each step.
+fn generate(decoder: &mut dyn Decoder, fixture: &Fixture, times: usize) -> Result<Vec<Vec<u32>>, Failed> {
+    decoder.prefill(&fixture.tokens(times))?;
+    let steps = fixture.expected.greedy[0].len();
+    let mut chosen = vec![decoder.chosen()?];
+    for _ in 1..steps {
+        decoder.step()?;
+        chosen.push(decoder.chosen()?);
+    }
+    Ok(chosen)
+}
+
+fn check_greedy(chosen: &[Vec<u32>], fixture: &Fixture, times: usize, how: &str) -> Result<(), Failed> {
+    for (step, tokens) in chosen.iter().enumerate() {
+        let expected: Vec<u32> = fixture.expected.greedy.iter().map(|row| row[step]).collect();
+        let expected = expected.repeat(times);
+        expect(*tokens == expected, || {
+            format!("{}, {how}, step {step}: {tokens:?} and not {expected:?}", fixture.name)
+        })?;
+    }
+    Ok(())
+}
+
+pub fn greedy(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    for fixture in Fixture::all(bench)? {
+        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
+        for (kind, graph, room) in [
+            (Attention::Dense, GraphMode::On, Room::Static(64)),
+            (Attention::Dense, GraphMode::Off, Room::Static(64)),
+            (Attention::Dense, GraphMode::Auto, Room::Growing),
+            (Attention::Naive, GraphMode::Auto, Room::Growing),
+        ] {
+            let batch = fixture.expected.ids.len();
+            let options = Options { graph, room, ..options(Dtype::F32, kind, batch) };
+            let mut decoder = model.decoder(&bench.device, options)?;
+            let chosen = generate(&mut *decoder, &fixture, 1)?;
+            check_greedy(&chosen, &fixture, 1, &format!("{kind:?} {graph:?} {room:?}"))?;
+            if graph == GraphMode::On {
+                let Replay::Graph { nodes } = decoder.replay() else {
+                    return Err(Failed(format!("{}: no graph: {:?}", fixture.name, decoder.replay())));
+                };
+                told.push(format!("{} {nodes} nodes", fixture.name));
+            }
+        }
+    }
+    Ok(told.join(", "))
+}
+
+pub fn many(bench: &Bench) -> Answer {
+    for fixture in Fixture::all(bench)? {
+        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
+        for times in [2, 6] {
+            let batch = times * fixture.expected.ids.len();
+            for graph in [GraphMode::On, GraphMode::Off] {
+                let options = Options { graph, ..options(Dtype::F32, Attention::Dense, batch) };
+                let mut decoder = model.decoder(&bench.device, options)?;
+                let chosen = generate(&mut *decoder, &fixture, times)?;
+                check_greedy(&chosen, &fixture, times, &format!("{batch} sequences, {graph:?}"))?;
+            }
+        }
+    }
+    Ok("4 and 12 sequences".to_owned())
+}
+
+pub fn pieces(bench: &Bench) -> Answer {
+    let mut furthest = 0.0_f32;
+    for fixture in Fixture::all(bench)? {
+        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
+        let length = fixture.tokens(1).length();
+        for kind in KINDS {
+            for room in [Room::Static(64), Room::Growing] {
+                let options = Options { room, ..options(Dtype::F32, kind, fixture.expected.ids.len()) };
+                let mut decoder = model.decoder(&bench.device, options)?;
+                decoder.prefill(&fixture.part(0..length / 3))?;
+                decoder.prefill(&fixture.part(length / 3..length))?;
+                furthest = furthest.max(distance(&decoder.logits()?, &fixture.last_logits())?);
+                expect(furthest <= F32_NEAR, || format!("{} {kind:?}: {furthest:e} apart", fixture.name))?;
+            }
+        }
+    }
+    Ok(format!("at most {furthest:.0e} apart"))
+}
+
+pub fn cache(bench: &Bench) -> Answer {
+    let fixture = &Fixture::all(bench)?[0];
+    let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
+    let ready = || model.decoder(&bench.device, options(Dtype::F32, Attention::Dense, fixture.expected.ids.len()));
+    let (mut first, mut second) = (ready()?, ready()?);
+    first.prefill(&fixture.tokens(1))?;
+    for layer in 0..fixture.config.layers {
+        let kept = first.read_cache(layer)?;
+        second.write_cache(layer, 0, &kept)?;
+    }
+    second.set_length(first.length())?;
+    second.choose(&first.chosen()?)?;
+    for step in 0..8 {
+        first.step()?;
+        second.step()?;
+        let (one, other) = (first.chosen()?, second.chosen()?);
+        expect(one == other, || format!("step {step}: {one:?} and {other:?}"))?;
+    }
+    second.truncate(3)?;
+    expect(second.read_cache(0)?.length == 3, || "a truncated cache is longer than asked".to_owned())?;
+    Ok("8 steps alike".to_owned())
+}
+
+pub fn halves(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    for fixture in Fixture::all(bench)? {
+        let largest = fixture.logits().iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+        for (dtype, near) in [(Dtype::Bf16, 0.06), (Dtype::F16, 0.01)] {
+            let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, dtype)?;
+            for kind in KINDS {
+                let tokens = fixture.tokens(1);
+                let mut decoder = model.decoder(&bench.device, options(dtype, kind, tokens.batch))?;
+                decoder.forward(&tokens)?;
+                let all = distance(&decoder.logits()?, &fixture.logits())? / largest;
+                decoder.prefill(&tokens)?;
+                let last = distance(&decoder.logits()?, &fixture.last_logits())? / largest;
+                let apart = all.max(last);
+                expect(apart <= near, || format!("{} {dtype} {kind:?}: {apart:.3} of the largest", fixture.name))?;
+                told.push(format!("{} {dtype} {apart:.3}", fixture.name));
+            }
+        }
+    }
+    Ok(told.join(", "))
+}
+
+pub fn against_cpu(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    for preset in ["tiny", "tiny-qwen2", "tiny-llama", "decoder_tiny", "small"] {
+        let config = Config::from_preset(preset)?;
+        let weights = Weights::synthetic(&config, 3);
+        let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32)?;
+        let ids = (0..2 * 67).map(|at| (at * 7919 + 13) % config.vocab as u32).collect();
+        let tokens = Tokens { ids, batch: 2 };
+        let options = Options { room: Room::Static(128), ..options(Dtype::F32, Attention::Dense, 2) };
+        let mut ours = model.decoder(&bench.device, options.clone())?;
+        let mut theirs = CpuDecoder::new(config.clone(), &weights, options, 8)?;
+        let mut apart = 0.0_f32;
+        let mut compare = |ours: &mut dyn Decoder, theirs: &mut dyn Decoder| -> Result<(), Failed> {
+            let expected = theirs.logits()?;
+            let largest = expected.iter().fold(1e-6_f32, |most, value| most.max(value.abs()));
+            apart = apart.max(distance(&ours.logits()?, &expected)? / largest);
+            Ok(())
+        };
+        ours.forward(&tokens)?;
+        theirs.forward(&tokens)?;
+        compare(&mut *ours, &mut theirs)?;
+        ours.prefill(&tokens)?;
+        theirs.prefill(&tokens)?;
+        compare(&mut *ours, &mut theirs)?;
+        for step in 0..5 {
+            let next = [step * 3 + 1, step * 5 + 2];
+            ours.choose(&next)?;
+            theirs.choose(&next)?;
+            ours.step()?;
+            theirs.step()?;
+            compare(&mut *ours, &mut theirs)?;
+        }
+        expect(apart <= 1e-4, || format!("{preset}: {apart:e} of the largest logit apart"))?;
+        told.push(format!("{preset} {apart:.0e}"));
+    }
+    Ok(told.join(", "))
+}
+
+pub fn refused(bench: &Bench) -> Answer {
+    let config = Config::from_preset("tiny")?;
+    let weights = Weights::synthetic(&config, 1);
+    let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32)?;
+    let mut decoder = model.decoder(&bench.device, options(Dtype::F32, Attention::Dense, 1))?;
+    let mut told = Vec::new();
+    let attempts = [
+        decoder.prefill(&Tokens::one(vec![1; 65])),
+        decoder.prefill(&Tokens::one(vec![config.vocab as u32])),
+        decoder.forward(&Tokens::one(vec![1; config.context + 1])),
+        decoder.prefill(&Tokens { ids: vec![1; 4], batch: 2 }),
+        decoder.truncate(1),
+    ];
+    for attempt in attempts {
+        match attempt {
+            Ok(()) => return Err(Failed("what cannot be done was done".to_owned())),
+            Err(error) => told.push(error.to_string()),
+        }
+    }
+    decoder.prefill(&Tokens::one(vec![1; 64]))?;
+    expect(decoder.step().is_err(), || "a step beyond the cache was done".to_owned())?;
+    let naive = Options { graph: GraphMode::On, ..options(Dtype::F32, Attention::Naive, 1) };
+    expect(model.decoder(&bench.device, naive).is_err(), || "naive attention had a graph".to_owned())?;
+    Ok(told.join("\n"))
+}

@@ -1,0 +1,91 @@
+//! How fast the decoder is on a GPU; times of the host, synchronised at both ends, medians.
+
+use std::time::Instant;
+
+use laptime_models::{Attention, Config, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, gpu::GpuModel};
+
+use crate::{Answer, Bench, Failed};
+
+pub fn small(bench: &Bench) -> Answer {
+    preset(bench, "Qwen3-0.6B")
+}
+
+pub fn large(bench: &Bench) -> Answer {
+    preset(bench, "Qwen3-4B")
+}
+
+fn milliseconds(began: Instant) -> f64 {
+    began.elapsed().as_secs_f64() * 1e3
+}
+
+/// The median time of so many calls, after three that do not count.
+fn median(bench: &Bench, times: usize, mut run: impl FnMut() -> Result<(), Failed>) -> Result<f64, Failed> {
+    let mut taken = Vec::new();
+    for turn in 0..times + 3 {
+        bench.device.synchronise()?;
+        let began = Instant::now();
+        run()?;
+        bench.device.synchronise()?;
+        if turn >= 3 {
+            taken.push(milliseconds(began));
+        }
+    }
+    taken.sort_by(f64::total_cmp);
+    Ok(taken[taken.len() / 2])
+}
+
+fn preset(bench: &Bench, name: &str) -> Answer {
+    let config = Config::from_preset(name)?;
+    let weights = Weights::synthetic(&config, 1);
+    let began = Instant::now();
+    let model = GpuModel::load(&bench.device, &config, &weights, Dtype::Bf16)?;
+    let mut told = vec![format!("weights in {:.0} ms", milliseconds(began))];
+    let prompt = Tokens::one((0..512).collect());
+    for graph in [GraphMode::On, GraphMode::Off] {
+        let options = Options {
+            dtype: Dtype::Bf16,
+            attention: Attention::Dense,
+            batch: 1,
+            room: Room::Static(1024),
+            graph,
+            marks: Marks::default(),
+        };
+        let mut decoder = model.decoder(&bench.device, options)?;
+        let prefill = median(bench, 20, || {
+            decoder.truncate(0)?;
+            Ok(decoder.prefill(&prompt)?)
+        })?;
+        let tokens = median(bench, 10, || {
+            decoder.truncate(512)?;
+            (0..64).try_for_each(|_| decoder.step())?;
+            Ok(())
+        })?;
+        told.push(format!("{graph:?}: prefill 512 {prefill:.3} ms, token at 512 {:.4} ms", tokens / 64.0));
+    }
+    Ok(told.join("\n"))
+}
+
+pub fn course(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        for name in ["small", "large", "2.7B"] {
+            let config = Config::from_preset(name)?;
+            let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), dtype)?;
+            for attention in [Attention::Naive, Attention::Dense] {
+                let options = Options {
+                    dtype,
+                    attention,
+                    batch: 4,
+                    room: Room::Static(1),
+                    graph: GraphMode::Off,
+                    marks: Marks::default(),
+                };
+                let mut decoder = model.decoder(&bench.device, options)?;
+                let tokens = Tokens { ids: (0..4 * 512).map(|at| at % 10_000).collect(), batch: 4 };
+                let forward = median(bench, 10, || Ok(decoder.forward(&tokens)?))?;
+                told.push(format!("{name} {dtype} {attention:?}: forward 4 x 512 {forward:.3} ms"));
+            }
+        }
+    }
+    Ok(told.join("\n"))
+}
