@@ -62,7 +62,7 @@ __device__ __forceinline__ Four matrices_transposed(u32 address) {
 
 // sum += a b: 16 by 16 times 16 by 8.
 __device__ __forceinline__ void multiply(float *sum, const Four &a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                  : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
@@ -217,9 +217,9 @@ template <int WARPS> __device__ __forceinline__ void attend(const number *q, con
         u32 kv_heads, u32 capacity, float scale
 
 // `scale` is that of the scores times the logarithm of e to the base of two.
-extern "C" __global__ void __launch_bounds__(128) attention_of_64(ATTENTION_PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(128, HEAD_DIM > 96 ? 3 : 4) attention_of_64(ATTENTION_PARAMETERS) {
     attend<4>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale);
 }
-extern "C" __global__ void __launch_bounds__(256) attention_of_128(ATTENTION_PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(256, HEAD_DIM > 64 ? 1 : 2) attention_of_128(ATTENTION_PARAMETERS) {
     attend<8>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale);
 }

@@ -2,6 +2,7 @@
 // What a row does not see becomes zero.
 
 #define KEPT 8
+#define MOST_THREADS (4096 / NUMBERS_IN_16_BYTES)
 #define LOWEST (-__int_as_float(0x7f800000))
 
 __device__ __forceinline__ u32 keys_seen(u64 row, u32 tokens, u32 keys, const u32 *start) {
@@ -32,8 +33,8 @@ template <bool IS_SUM> __device__ __forceinline__ float over_row(float value, fl
 
 // `blockDim.x` threads a row, `blockDim.y` rows a block (one, unless a row is of one warp). Rows are groups of 16 bytes,
 // and a thread has at most KEPT of them.
-extern "C" __global__ void softmax_causal(number *scores, u64 rows, u32 tokens, u32 keys, float scale,
-                                          const u32 *start) {
+extern "C" __global__ void __launch_bounds__(MOST_THREADS)
+    softmax_causal(number *scores, u64 rows, u32 tokens, u32 keys, float scale, const u32 *start) {
     __shared__ float places[2][32];
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
@@ -55,12 +56,15 @@ extern "C" __global__ void softmax_causal(number *scores, u64 rows, u32 tokens, 
         for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) largest = fmaxf(largest, kept[k][i]);
     largest = over_row<false>(largest, places[0]);
 #pragma unroll
-    for (u32 k = 0; k < KEPT; k++)
+    for (u32 k = 0; k < KEPT; k++) {
+        // Nobody sees so far: there is nothing to compute.
+        bool is_seen = k * blockDim.x * NUMBERS_IN_16_BYTES < seen;
 #pragma unroll
         for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) {
-            kept[k][i] = __expf((kept[k][i] - largest) * scale);
+            kept[k][i] = is_seen ? __expf((kept[k][i] - largest) * scale) : 0;
             sum += kept[k][i];
         }
+    }
     float share = 1 / over_row<true>(sum, places[1]);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {

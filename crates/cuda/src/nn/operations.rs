@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Groups of 16 bytes that a thread of `rms_norm` keeps; the kernel has the same number.
-const NORM_KEPT: u32 = 4;
+const NORM_KEPT: u32 = 2;
 /// Threads a row of kernels that can have any number of them.
 const THREADS: u32 = 256;
 /// The most blocks along the second side of a grid.
@@ -297,8 +297,8 @@ mod tests {
         assert_eq!(norm_threads(1), Some(32));
         assert_eq!(norm_threads(128), Some(128));
         assert_eq!(norm_threads(320), Some(160));
-        assert_eq!(norm_threads(4096), Some(1024));
-        assert_eq!(norm_threads(4097), None);
+        assert_eq!(norm_threads(2048), Some(1024));
+        assert_eq!(norm_threads(2049), None);
         for groups in 1..5000 {
             assert!(norm_threads(groups).is_none_or(|threads| threads * NORM_KEPT >= groups), "{groups}");
         }

@@ -38,7 +38,7 @@ impl<T: Element> Operations<T> {
         let rows = count_rows(DOING, sizes.rows().saturating_mul(sizes.heads.into()))?;
         let fits = has_room(&scores, u64::from(rows) * u64::from(keys)) && holds(start, 1);
         expect(DOING, fits, "a buffer is too small")?;
-        let (kernel, shape) = match softmax_shape(rows, groups::<T>(keys)) {
+        let (kernel, shape) = match softmax_shape(rows, groups::<T>(keys), 256 * size_of::<T>() as u32) {
             Some(shape) if is_by_16_bytes::<T>(keys, &[scores.pointer()]) => (&self.softmax_causal.by_16_bytes, shape),
             _ => (&self.softmax_causal.any, Shape::line(rows, keys.clamp(32, 1024).next_multiple_of(32))),
         };
@@ -49,12 +49,12 @@ impl<T: Element> Operations<T> {
     }
 }
 
-/// A warp a row where it can keep the row, else a block of as many warps as can; nothing where none can.
-fn softmax_shape(rows: u32, groups: u32) -> Option<Shape> {
+/// A warp a row where it can keep the row, else a block of as many warps as can; nothing where `most_threads` cannot.
+fn softmax_shape(rows: u32, groups: u32, most_threads: u32) -> Option<Shape> {
     let threads = groups.div_ceil(KEPT).next_multiple_of(32).max(32);
     let rows_a_block = if threads == 32 { 4 } else { 1 };
     let (grid, block) = ([rows.div_ceil(rows_a_block), 1, 1], [threads, rows_a_block, 1]);
-    (threads <= 1024).then_some(Shape { grid, block, shared_bytes: 0 })
+    (threads <= most_threads).then_some(Shape { grid, block, shared_bytes: 0 })
 }
 
 #[cfg(test)]
@@ -63,8 +63,9 @@ mod tests {
 
     #[test]
     fn a_row_is_of_a_warp_or_of_a_block() {
-        assert_eq!(softmax_shape(10, 128).map(|shape| (shape.grid[0], shape.block)), Some((3, [32, 4, 1])));
-        assert_eq!(softmax_shape(10, 257).map(|shape| (shape.grid[0], shape.block)), Some((10, [64, 1, 1])));
-        assert_eq!(softmax_shape(10, 8193), None);
+        assert_eq!(softmax_shape(10, 128, 512).map(|shape| (shape.grid[0], shape.block)), Some((3, [32, 4, 1])));
+        assert_eq!(softmax_shape(10, 257, 512).map(|shape| (shape.grid[0], shape.block)), Some((10, [64, 1, 1])));
+        assert!(softmax_shape(10, 4097, 1024).is_some());
+        assert_eq!((softmax_shape(10, 4097, 512), softmax_shape(10, 8193, 1024)), (None, None));
     }
 }
