@@ -9,7 +9,7 @@ use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
 
 /// Sizes and where the first token is: groups of 1, 2, 4 and 7, heads of many sizes, one and several sequences, tokens that
 /// fill no tile, and a cache that is too small for all of them.
-const CASES: [([u32; 6], u32); 14] = [
+const CASES: [([u32; 6], u32); 16] = [
     // batch, tokens, heads, kv_heads, head_dim, capacity; start
     ([1, 1, 2, 2, 64, 8], 0),
     ([3, 37, 2, 1, 16, 80], 37),
@@ -22,7 +22,9 @@ const CASES: [([u32; 6], u32); 14] = [
     ([1, 33, 2, 1, 6, 70], 37),
     ([1, 40, 2, 1, 256, 80], 37),
     ([2, 50, 1, 1, 64, 60], 37),
-    // Enough blocks for tiles of 128 queries.
+    // Enough blocks for tiles of 64 queries that are not split, and for tiles of 128.
+    ([3, 70, 32, 8, 128, 110], 37),
+    ([3, 70, 32, 8, 80, 110], 37),
     ([3, 130, 44, 22, 64, 170], 37),
     ([3, 130, 44, 22, 128, 170], 37),
     ([3, 130, 44, 44, 16, 130], 0),
