@@ -20,7 +20,7 @@ struct Split {
 #define SPLIT_PARAMETERS                                                                                               \
     const number *packed, const number *bias, const number *q_norm, const number *k_norm, const float *cosines,        \
         const float *sines, const u32 *start, number *q, number *k, number *v, u32 tokens, u32 heads, u32 kv_heads,    \
-        u32 head_dim, u32 capacity, u32 positions, u32 is_by_pairs, float epsilon, u32 lanes
+        u32 head_dim, u32 capacity, u32 positions, u32 is_by_pairs, float epsilon, u32 lane_bits
 #define SPLIT_ARGUMENTS                                                                                                \
     {packed, bias, q_norm, k_norm, cosines, sines, start, q, k, v, tokens, heads, kv_heads, head_dim, capacity,        \
      positions, is_by_pairs, epsilon}
@@ -71,73 +71,73 @@ template <int V> __device__ __forceinline__ void rotate_lane(const Split &split,
     }
 }
 
-// A block a token; `lanes` threads a head, a power of two up to 32. Half a head is groups of 16 bytes.
-extern "C" __global__ void __launch_bounds__(256) split_heads(SPLIT_PARAMETERS) {
+// Blocks go over tokens and heads; 2^`lane_bits` threads a head, at most a warp. Half a head is groups of 16 bytes.
+extern "C" __global__ void __launch_bounds__(256, 4) split_heads(SPLIT_PARAMETERS) {
     const Split split = SPLIT_ARGUMENTS;
     constexpr int V = NUMBERS_IN_16_BYTES;
-    u64 row = blockIdx.x, sequence = row / split.tokens;
-    u32 token = row % split.tokens, all_heads = split.heads + 2 * split.kv_heads, half = split.head_dim / 2;
-    u64 position = (u64)*split.start + token;
-    u32 lane = threadIdx.x % lanes, at = lane * V;
-    bool is_in = at < half;
-    // All threads of a warp go round together, so that they can add up.
-    for (u32 first = 0; first < all_heads; first += blockDim.x / lanes) {
-        u32 head = first + threadIdx.x / lanes;
-        bool is_used = is_in && head < all_heads;
-        float low[V] = {}, high[V] = {};
-        if (is_used) {
-            const number *from = split.packed + (row * all_heads + head) * split.head_dim + at;
-            numbers lows = loaded(from), highs = loaded(from + half);
-            numbers low_bias = {}, high_bias = {};
-            if (split.bias) {
-                low_bias = loaded(split.bias + head * split.head_dim + at);
-                high_bias = loaded(split.bias + head * split.head_dim + half + at);
-            }
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                low[i] = widened(lows.at[i]) + widened(low_bias.at[i]);
-                high[i] = widened(highs.at[i]) + widened(high_bias.at[i]);
-            }
-        }
-        const number *norm = norm_of(split, head);
-        if (split.q_norm || split.k_norm) {
-            float sum = 0;
-#pragma unroll
-            for (int i = 0; i < V; i++) sum += low[i] * low[i] + high[i] * high[i];
-            for (u32 distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-            if (is_used && norm) {
-                float scale = rsqrtf(sum / split.head_dim + split.epsilon);
-                numbers low_weight = loaded(norm + at), high_weight = loaded(norm + half + at);
-#pragma unroll
-                for (int i = 0; i < V; i++) {
-                    low[i] *= scale * widened(low_weight.at[i]);
-                    high[i] *= scale * widened(high_weight.at[i]);
-                }
-            }
-        }
-        if (!is_used) continue;
-        if (head < split.heads + split.kv_heads) rotate_lane<V>(split, position, at, low, high);
-        number *to = target(split, sequence, token, head, position);
-        if (!to) continue;
-        numbers lows, highs;
+    u32 row = blockIdx.x, sequence = row / tokens, token = row - sequence * tokens;
+    u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2;
+    u32 at = (threadIdx.x & ((1u << lane_bits) - 1)) * V, head = (blockIdx.y * blockDim.x + threadIdx.x) >> lane_bits;
+    bool is_used = at < half && head < all_heads;
+    float low[V] = {}, high[V] = {};
+    if (is_used) {
+        const number *from = packed + ((u64)row * all_heads + head) * head_dim + at;
+        numbers lows = loaded(from), highs = loaded(from + half);
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            lows.at[i] = narrowed(low[i]);
-            highs.at[i] = narrowed(high[i]);
+            low[i] = widened(lows.at[i]);
+            high[i] = widened(highs.at[i]);
         }
-        store(to + at, lows);
-        store(to + half + at, highs);
+        if (bias) {
+            numbers low_bias = loaded(bias + head * head_dim + at), high_bias = loaded(bias + head * head_dim + half + at);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                low[i] += widened(low_bias.at[i]);
+                high[i] += widened(high_bias.at[i]);
+            }
+        }
     }
+    const number *norm = norm_of(split, head);
+    if (q_norm || k_norm) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < V; i++) sum += low[i] * low[i] + high[i] * high[i];
+        // All threads of a warp add up together, whether they have a head or not.
+        for (u32 distance = 1u << lane_bits >> 1; distance > 0; distance /= 2)
+            sum += __shfl_xor_sync(~0u, sum, distance);
+        if (is_used && norm) {
+            float scale = rsqrtf(sum / head_dim + epsilon);
+            numbers low_weight = loaded(norm + at), high_weight = loaded(norm + half + at);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                low[i] *= scale * widened(low_weight.at[i]);
+                high[i] *= scale * widened(high_weight.at[i]);
+            }
+        }
+    }
+    if (!is_used) return;
+    u64 position = (u64)*start + token;
+    if (head < heads + kv_heads) rotate_lane<V>(split, position, at, low, high);
+    number *to = target(split, sequence, token, head, position);
+    if (!to) return;
+    numbers lows, highs;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        lows.at[i] = narrowed(low[i]);
+        highs.at[i] = narrowed(high[i]);
+    }
+    store(to + at, lows);
+    store(to + half + at, highs);
 }
 
 // The same for heads of any even size up to 256, at any place; a warp a head.
 extern "C" __global__ void split_heads_any(SPLIT_PARAMETERS) {
     const Split split = SPLIT_ARGUMENTS;
-    u64 row = blockIdx.x, sequence = row / split.tokens;
-    u32 token = row % split.tokens, all_heads = split.heads + 2 * split.kv_heads, half = split.head_dim / 2;
+    u64 row = blockIdx.x, sequence = blockIdx.x / split.tokens;
+    u32 token = blockIdx.x % split.tokens, all_heads = split.heads + 2 * split.kv_heads, half = split.head_dim / 2;
     u64 position = (u64)*split.start + token;
     u64 table_row = position < split.positions ? position : split.positions - 1;
-    for (u32 head = threadIdx.x / 32; head < all_heads; head += blockDim.x / 32) {
+    for (u32 head = (blockIdx.y * blockDim.x + threadIdx.x) / 32; head < all_heads; head += gridDim.y * blockDim.x / 32) {
         const number *from = split.packed + (row * all_heads + head) * split.head_dim;
         const number *norm = norm_of(split, head);
         number *to = target(split, sequence, token, head, position);

@@ -1,7 +1,7 @@
 // RMS norm: each row divided by the root of its mean square, times a weight.
 
 // Groups of 16 bytes that a thread keeps in registers between the two steps.
-#define KEPT 4
+#define KEPT 2
 
 __device__ __forceinline__ float added_up_in_block(float value) {
     __shared__ float sums[32];
@@ -29,7 +29,8 @@ __device__ __forceinline__ numbers scaled(const numbers &values, const numbers &
 }
 
 // A block a row, of whole warps. Rows are groups of 16 bytes, and a thread has at most KEPT of them.
-extern "C" __global__ void rms_norm(const number *x, const number *weight, number *out, u32 width, float epsilon) {
+extern "C" __global__ void __launch_bounds__(1024, 1)
+    rms_norm(const number *x, const number *weight, number *out, u32 width, float epsilon) {
     const number *row = x + (u64)blockIdx.x * width;
     numbers kept[KEPT], weights[KEPT];
     float sum = 0;

@@ -1,11 +1,11 @@
 // Causal softmax of scores, in place. Row r of a matrix is of query r % tokens, which sees the keys up to start + query.
 // What a row does not see becomes zero.
 
-#define KEPT 8
 #define LOWEST (-__int_as_float(0x7f800000))
 
 __device__ __forceinline__ u32 keys_seen(u64 row, u32 tokens, u32 keys, const u32 *start) {
-    u64 seen = (u64)*start + row % tokens + 1;
+    // Rows are fewer than 2^31, and a division of 32 bits is a short one.
+    u64 seen = (u64)*start + (u32)row % tokens + 1;
     return seen < keys ? (u32)seen : keys;
 }
 
@@ -32,18 +32,19 @@ template <bool IS_SUM> __device__ __forceinline__ float over_row(float value, fl
 
 // `blockDim.x` threads a row, `blockDim.y` rows a block (one, unless a row is of one warp). Rows are groups of 16 bytes,
 // and a thread has at most KEPT of them.
-extern "C" __global__ void softmax_causal(number *scores, u64 rows, u32 tokens, u32 keys, float scale,
-                                          const u32 *start) {
+template <u32 KEPT> __device__ __forceinline__ void softmax(number *scores, u64 rows, u32 tokens, u32 keys, float scale,
+                                                            const u32 *start) {
     __shared__ float places[2][32];
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
-    u32 seen = keys_seen(row, tokens, keys, start);
+    u32 seen = keys_seen(row, tokens, keys, start), step = blockDim.x * NUMBERS_IN_16_BYTES;
+    u32 first = threadIdx.x * NUMBERS_IN_16_BYTES;
     number *at_row = scores + row * keys;
     float kept[KEPT][NUMBERS_IN_16_BYTES];
     float largest = LOWEST, sum = 0;
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
-        u32 at = (k * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
+        u32 at = k * step + first;
         numbers read = {};
         if (at < seen) read = loaded(at_row + at);
 #pragma unroll
@@ -55,16 +56,19 @@ extern "C" __global__ void softmax_causal(number *scores, u64 rows, u32 tokens, 
         for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) largest = fmaxf(largest, kept[k][i]);
     largest = over_row<false>(largest, places[0]);
 #pragma unroll
-    for (u32 k = 0; k < KEPT; k++)
+    for (u32 k = 0; k < KEPT; k++) {
+        // Nobody sees so far: there is nothing to compute.
+        bool is_seen = k * step < seen;
 #pragma unroll
         for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) {
-            kept[k][i] = __expf((kept[k][i] - largest) * scale);
+            kept[k][i] = is_seen ? __expf((kept[k][i] - largest) * scale) : 0;
             sum += kept[k][i];
         }
+    }
     float share = 1 / over_row<true>(sum, places[1]);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
-        u32 at = (k * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
+        u32 at = k * step + first;
         if (at >= keys) continue;
         numbers result;
 #pragma unroll
@@ -73,9 +77,21 @@ extern "C" __global__ void softmax_causal(number *scores, u64 rows, u32 tokens, 
     }
 }
 
+#define SOFTMAX_PARAMETERS number *scores, u64 rows, u32 tokens, u32 keys, float scale, const u32 *start
+
+// By how many groups a thread keeps; the more it keeps, the fewer threads there can be.
+extern "C" __global__ void __launch_bounds__(128) softmax_causal_2(SOFTMAX_PARAMETERS) {
+    softmax<2>(scores, rows, tokens, keys, scale, start);
+}
+extern "C" __global__ void __launch_bounds__(256) softmax_causal_4(SOFTMAX_PARAMETERS) {
+    softmax<4>(scores, rows, tokens, keys, scale, start);
+}
+extern "C" __global__ void __launch_bounds__(4096 / NUMBERS_IN_16_BYTES) softmax_causal_8(SOFTMAX_PARAMETERS) {
+    softmax<8>(scores, rows, tokens, keys, scale, start);
+}
+
 // The same for rows of any length and at any place, which are read three times; a block a row.
-extern "C" __global__ void softmax_causal_any(number *scores, u64 rows, u32 tokens, u32 keys, float scale,
-                                              const u32 *start) {
+extern "C" __global__ void softmax_causal_any(SOFTMAX_PARAMETERS) {
     __shared__ float places[2][32];
     u64 row = blockIdx.x;
     u32 seen = keys_seen(row, tokens, keys, start);

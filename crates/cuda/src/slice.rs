@@ -93,7 +93,7 @@ impl<'a, T: Pod> Slice<'a, T> {
 
     /// A part of it.
     pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
-        within::<T>(&range, self.length)?;
+        within(&range, self.length)?;
         Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
     }
 
@@ -121,7 +121,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
 
     /// A part of it.
     pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
-        within::<T>(&range, self.length)?;
+        within(&range, self.length)?;
         Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
     }
 
@@ -137,7 +137,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
 
     /// Copies values from the host to its beginning, and waits for it.
     pub fn write(&mut self, values: &[T]) -> Result<(), CudaError> {
-        within::<T>(&(0..values.len()), self.length)?;
+        within(&(0..values.len()), self.length)?;
         self.stream.context.bind()?;
         let (from, bytes) = (values.as_ptr().cast(), mem::size_of_val(values));
         driver!("copying to the device", cuMemcpyHtoDAsync_v2(self.pointer, from, bytes, self.stream.raw()))?;
@@ -146,7 +146,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
 
     /// Puts a copy of all of `source` to its beginning on a stream, and does not wait for it.
     pub fn copy_from(&mut self, stream: &Stream, source: Slice<'_, T>) -> Result<(), CudaError> {
-        within::<T>(&(0..source.length), self.length)?;
+        within(&(0..source.length), self.length)?;
         stream.context.bind()?;
         let bytes = source.length * size_of::<T>();
         driver!("copying on the device", cuMemcpyDtoDAsync_v2(self.pointer, source.pointer, bytes, stream.raw()))
@@ -199,7 +199,7 @@ fn byte_offset<T>(values: usize) -> u64 {
     (values * size_of::<T>()) as u64
 }
 
-fn within<T>(range: &Range<usize>, length: usize) -> Result<(), CudaError> {
+fn within(range: &Range<usize>, length: usize) -> Result<(), CudaError> {
     if range.start <= range.end && range.end <= length {
         return Ok(());
     }
@@ -240,10 +240,10 @@ mod tests {
 
     #[test]
     fn a_part_must_lie_within_the_whole() {
-        assert!(within::<f32>(&(2..5), 5).is_ok());
-        assert!(within::<f32>(&(2..6), 5).is_err());
+        assert!(within(&(2..5), 5).is_ok());
+        assert!(within(&(2..6), 5).is_err());
         #[allow(clippy::reversed_empty_ranges)]
         let backwards = 4..2;
-        assert!(within::<f32>(&backwards, 5).is_err());
+        assert!(within(&backwards, 5).is_err());
     }
 }

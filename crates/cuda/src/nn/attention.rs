@@ -31,7 +31,7 @@ const FULL: u32 = 2;
 #[derive(Debug)]
 pub struct Attention<T> {
     any: Kernel,
-    tensor: Option<[Kernel; 2]>,
+    tensor: Option<[Kernel; 3]>,
     head_dim: u32,
     multiprocessors: u32,
     of: PhantomData<T>,
@@ -51,8 +51,13 @@ impl<T: Element> Attention<T> {
         any.allow_shared_bytes(any_shared_bytes(head_dim))?;
         let tensor = if size_of::<T>() == 2 && is_for_tensor_cores(head_dim) && device.facts().capability.0 >= 8 {
             let module = nvrtc::load(device, cache, ATTENTION_TENSOR, &options)?.0;
-            let kernels = [module.kernel("attention_of_64")?, module.kernel("attention_of_128")?];
-            kernels.iter().try_for_each(|kernel| kernel.allow_shared_bytes(tensor_shared_bytes(head_dim)))?;
+            let kernels = TILES.map(|tile| {
+                let kernel = module.kernel(tile.kernel)?;
+                kernel.allow_shared_bytes(tile.shared_bytes(head_dim))?;
+                Ok::<_, CudaError>(kernel)
+            });
+            let [split, of_64, of_128] = kernels;
+            let kernels = [split?, of_64?, of_128?];
             Some(kernels)
         } else {
             None
@@ -115,15 +120,49 @@ impl<T: Element> Attention<T> {
         expect(DOING, sizes.capacity > 0, "the cache has no position")
     }
 
-    fn tensor_shape<'a>(&self, kernels: &'a [Kernel; 2], sizes: &HeadSizes) -> (&'a Kernel, Shape) {
-        let large = u64::from(sizes.batch) * u64::from(sizes.heads) * u64::from(sizes.tokens.div_ceil(128));
-        let [of_64, of_128] = kernels;
-        let shared = tensor_shared_bytes(self.head_dim);
-        if large >= u64::from(FULL * self.multiprocessors) {
-            (of_128, shape(sizes, 128, 256, shared))
-        } else {
-            (of_64, shape(sizes, 64, 128, shared))
-        }
+    fn tensor_shape<'a>(&self, kernels: &'a [Kernel; 3], sizes: &HeadSizes) -> (&'a Kernel, Shape) {
+        let chosen = chosen_tile(sizes, self.multiprocessors);
+        let tile = TILES[chosen];
+        (&kernels[chosen], shape(sizes, tile.queries, tile.threads, tile.shared_bytes(self.head_dim)))
+    }
+}
+
+/// How a kernel for tensor cores divides its work.
+#[derive(Debug, Clone, Copy)]
+struct Tile {
+    kernel: &'static str,
+    queries: u32,
+    keys: u32,
+    threads: u32,
+}
+
+/// Few blocks share their keys among more warps; many take more queries, for which keys are loaded once.
+const TILES: [Tile; 3] = [
+    Tile { kernel: "attention_of_64_split", queries: 64, keys: 128, threads: 256 },
+    Tile { kernel: "attention_of_64", queries: 64, keys: 64, threads: 128 },
+    Tile { kernel: "attention_of_128", queries: 128, keys: 64, threads: 256 },
+];
+
+impl Tile {
+    /// Two steps of keys and values each, in rows of 16 bytes more than they have.
+    fn shared_bytes(&self, head_dim: u32) -> u32 {
+        4 * self.keys * (2 * head_dim + 16)
+    }
+
+    fn blocks(&self, sizes: &HeadSizes) -> u64 {
+        let heads = u64::from(sizes.batch) * u64::from(sizes.heads);
+        heads.saturating_mul(sizes.tokens.div_ceil(self.queries).into())
+    }
+}
+
+/// Which of the tiles serves these sizes best.
+fn chosen_tile(sizes: &HeadSizes, multiprocessors: u32) -> usize {
+    if TILES[0].blocks(sizes) <= multiprocessors.into() {
+        0
+    } else if TILES[2].blocks(sizes) < u64::from(FULL * multiprocessors) {
+        1
+    } else {
+        2
     }
 }
 
@@ -138,11 +177,6 @@ fn any_shared_bytes(head_dim: u32) -> u32 {
     4 * 64 * (2 * stride + stride.max(68))
 }
 
-/// Two tiles of 64 keys and values each, in rows of 16 bytes more than they have.
-fn tensor_shared_bytes(head_dim: u32) -> u32 {
-    4 * 64 * (2 * head_dim + 16)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +185,16 @@ mod tests {
     fn shared_memory_is_no_more_than_a_block_can_have() {
         const MOST: u32 = 227 << 10;
         assert!((1..=LARGEST_HEAD).all(|head_dim| any_shared_bytes(head_dim) <= MOST));
-        assert_eq!((any_shared_bytes(128), tensor_shared_bytes(128)), (101_376, 69_632));
+        assert!(TILES.iter().all(|tile| tile.shared_bytes(128) <= MOST));
+        assert_eq!((any_shared_bytes(128), TILES[1].shared_bytes(128)), (101_376, 69_632));
+    }
+
+    #[test]
+    fn few_blocks_share_their_keys_and_many_take_more_queries() {
+        let sizes = HeadSizes { batch: 1, tokens: 512, heads: 16, kv_heads: 8, head_dim: 128, capacity: 512 };
+        assert_eq!(chosen_tile(&sizes, 132), 0);
+        assert_eq!(chosen_tile(&HeadSizes { batch: 2, ..sizes }, 132), 1);
+        assert_eq!(chosen_tile(&HeadSizes { tokens: 4096, ..sizes }, 132), 2);
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub struct Packed<'a, T> {
 }
 
 const DOING: &str = "splitting heads";
-/// Threads of a block, which has a token.
+/// The most threads of a block, which has heads of one token.
 const THREADS: u32 = 256;
 
 impl<T: Element> Operations<T> {
@@ -89,14 +89,17 @@ impl<T: Element> Operations<T> {
         let rows = count_rows(DOING, if sizes.is_empty() { 0 } else { sizes.rows() })?;
         let (kernel, lanes) = self.split_kernel(half, &input.addresses(&outputs));
         let all_heads = u64::from(sizes.heads) + 2 * u64::from(sizes.kv_heads);
-        let threads = (all_heads * u64::from(lanes)).min(THREADS.into()) as u32;
-        let shape = Shape::line(rows, threads.next_multiple_of(32));
-        let arguments = input.arguments(&outputs, sizes, lanes);
+        let threads = all_heads.saturating_mul(lanes.into());
+        let block = threads.min(THREADS.into()) as u32;
+        let grid = [rows, u32::try_from(threads.div_ceil(THREADS.into())).unwrap_or(u32::MAX), 1];
+        expect(DOING, grid[1] < 1 << 16, "too many heads")?;
+        let shape = Shape { grid, block: [block.next_multiple_of(32), 1, 1], shared_bytes: 0 };
+        let arguments = input.arguments(&outputs, sizes, lanes.ilog2());
         // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
         launch(rows, || unsafe { kernel.launch(stream, shape, &arguments) })
     }
 
-    /// The kernel for heads of this size at these addresses, and its threads a head.
+    /// The kernel for heads of this size at these addresses, and its threads a head, a power of two.
     fn split_kernel(&self, half: u32, addresses: &[u64]) -> (&Kernel, u32) {
         match groups::<T>(half).next_power_of_two() {
             lanes @ ..=32 if is_by_16_bytes::<T>(half, addresses) => (&self.split_heads.by_16_bytes, lanes),
@@ -131,17 +134,18 @@ impl<T: Pod> Packed<'_, T> {
         [self.packed.pointer(), bias, norm[0], norm[1], cosines, sines, q, k, v]
     }
 
-    fn arguments(&self, outputs: &[SliceMut<'_, T>; 3], sizes: &HeadSizes, lanes: u32) -> [Argument; 19] {
+    fn arguments(&self, outputs: &[SliceMut<'_, T>; 3], sizes: &HeadSizes, lane_bits: u32) -> [Argument; 19] {
         let [packed, bias, q_norm, k_norm, cosines, sines, q, k, v] = self.addresses(outputs).map(Argument::from);
         let HeadSizes { tokens, heads, kv_heads, head_dim, capacity, .. } = *sizes;
         let by_pairs = u32::from(self.rotation.pairing == Pairing::Pairs);
-        let [tokens, heads, kv_heads, head_dim, capacity, positions, by_pairs, lanes] =
-            [tokens, heads, kv_heads, head_dim, capacity, self.positions(sizes), by_pairs, lanes].map(Argument::from);
+        let [tokens, heads, kv_heads, head_dim, capacity, positions, by_pairs, lane_bits] =
+            [tokens, heads, kv_heads, head_dim, capacity, self.positions(sizes), by_pairs, lane_bits]
+                .map(Argument::from);
         let epsilon = Argument::from(self.norm.as_ref().map_or(0.0, |norm| norm.epsilon));
         let start = Argument::from(self.start);
         [
             packed, bias, q_norm, k_norm, cosines, sines, start, q, k, v, tokens, heads, kv_heads, head_dim, capacity,
-            positions, by_pairs, epsilon, lanes,
+            positions, by_pairs, epsilon, lane_bits,
         ]
     }
 }

@@ -6,6 +6,7 @@ use std::{marker::PhantomData, sync::Arc};
 use super::{
     ARGMAX, HEADS, HeadSizes, RANDOM, RMS_NORM, ROWS, SOFTMAX, SWIGLU,
     sizes::{has_room, holds, is_by_16_bytes},
+    softmax::KEPT,
 };
 use crate::{
     blas::Element,
@@ -20,7 +21,7 @@ use crate::{
 };
 
 /// Groups of 16 bytes that a thread of `rms_norm` keeps; the kernel has the same number.
-const NORM_KEPT: u32 = 4;
+const NORM_KEPT: u32 = 2;
 /// Threads a row of kernels that can have any number of them.
 const THREADS: u32 = 256;
 /// The most blocks along the second side of a grid.
@@ -36,7 +37,8 @@ pub struct Operations<T> {
     merge_heads: Kernel,
     rms_norm: Pair,
     pub(super) split_heads: Pair,
-    pub(super) softmax_causal: Pair,
+    pub(super) softmax_causal: [Kernel; 3],
+    pub(super) softmax_causal_any: Kernel,
     swiglu: Pair,
     add_bias: Pair,
     argmax: Kernel,
@@ -66,13 +68,15 @@ impl<T: Element> Operations<T> {
             let any = module.kernel(&format!("{name}_any"))?;
             Ok::<_, CudaError>(Pair { by_16_bytes: module.kernel(name)?, any })
         };
+        let softmax_of = |kept: u32| softmax.kernel(&format!("softmax_causal_{kept}"));
         Ok(Self {
             embed: rows.kernel("embed")?,
             last_rows: rows.kernel("last_rows")?,
             merge_heads: rows.kernel("merge_heads")?,
             rms_norm: pair(&norm, "rms_norm")?,
             split_heads: pair(&heads, "split_heads")?,
-            softmax_causal: pair(&softmax, "softmax_causal")?,
+            softmax_causal: [softmax_of(KEPT[0])?, softmax_of(KEPT[1])?, softmax_of(KEPT[2])?],
+            softmax_causal_any: softmax.kernel("softmax_causal_any")?,
             swiglu: pair(&swiglu, "swiglu")?,
             add_bias: pair(&swiglu, "add_bias")?,
             argmax: module(ARGMAX)?.kernel("argmax")?,
@@ -297,8 +301,8 @@ mod tests {
         assert_eq!(norm_threads(1), Some(32));
         assert_eq!(norm_threads(128), Some(128));
         assert_eq!(norm_threads(320), Some(160));
-        assert_eq!(norm_threads(4096), Some(1024));
-        assert_eq!(norm_threads(4097), None);
+        assert_eq!(norm_threads(2048), Some(1024));
+        assert_eq!(norm_threads(2049), None);
         for groups in 1..5000 {
             assert!(norm_threads(groups).is_none_or(|threads| threads * NORM_KEPT >= groups), "{groups}");
         }

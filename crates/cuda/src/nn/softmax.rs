@@ -15,8 +15,8 @@ use crate::{
     stream::Stream,
 };
 
-/// Groups of 16 bytes that a thread keeps; the kernel has the same number.
-const KEPT: u32 = 8;
+/// Groups of 16 bytes that a thread keeps, in each of the kernels.
+pub(super) const KEPT: [u32; 3] = [2, 4, 8];
 const DOING: &str = "taking a softmax";
 
 impl<T: Element> Operations<T> {
@@ -38,9 +38,11 @@ impl<T: Element> Operations<T> {
         let rows = count_rows(DOING, sizes.rows().saturating_mul(sizes.heads.into()))?;
         let fits = has_room(&scores, u64::from(rows) * u64::from(keys)) && holds(start, 1);
         expect(DOING, fits, "a buffer is too small")?;
-        let (kernel, shape) = match softmax_shape(rows, groups::<T>(keys)) {
-            Some(shape) if is_by_16_bytes::<T>(keys, &[scores.pointer()]) => (&self.softmax_causal.by_16_bytes, shape),
-            _ => (&self.softmax_causal.any, Shape::line(rows, keys.clamp(32, 1024).next_multiple_of(32))),
+        let (kernel, shape) = match softmax_shape(rows, groups::<T>(keys), 256 * size_of::<T>() as u32) {
+            Some((kernel, shape)) if is_by_16_bytes::<T>(keys, &[scores.pointer()]) => {
+                (&self.softmax_causal[kernel], shape)
+            }
+            _ => (&self.softmax_causal_any, Shape::line(rows, keys.clamp(32, 1024).next_multiple_of(32))),
         };
         let arguments: [Argument; 6] =
             [(&scores).into(), u64::from(rows).into(), sizes.tokens.into(), keys.into(), scale.into(), start.into()];
@@ -49,12 +51,18 @@ impl<T: Element> Operations<T> {
     }
 }
 
-/// A warp a row where it can keep the row, else a block of as many warps as can; nothing where none can.
-fn softmax_shape(rows: u32, groups: u32) -> Option<Shape> {
-    let threads = groups.div_ceil(KEPT).next_multiple_of(32).max(32);
+/// Which kernel and how many threads: a warp a row where it can keep the row, else a block a row, of at most
+/// `most_threads`; nothing where that is not enough.
+fn softmax_shape(rows: u32, groups: u32, most_threads: u32) -> Option<(usize, Shape)> {
+    let (kernel, kept) = match groups {
+        ..=64 => (0, KEPT[0]),
+        65..=1024 => (1, KEPT[1]),
+        _ => (2, KEPT[2]),
+    };
+    let threads = groups.div_ceil(kept).next_multiple_of(32).max(32);
     let rows_a_block = if threads == 32 { 4 } else { 1 };
     let (grid, block) = ([rows.div_ceil(rows_a_block), 1, 1], [threads, rows_a_block, 1]);
-    (threads <= 1024).then_some(Shape { grid, block, shared_bytes: 0 })
+    (threads <= most_threads).then_some((kernel, Shape { grid, block, shared_bytes: 0 }))
 }
 
 #[cfg(test)]
@@ -63,8 +71,20 @@ mod tests {
 
     #[test]
     fn a_row_is_of_a_warp_or_of_a_block() {
-        assert_eq!(softmax_shape(10, 128).map(|shape| (shape.grid[0], shape.block)), Some((3, [32, 4, 1])));
-        assert_eq!(softmax_shape(10, 257).map(|shape| (shape.grid[0], shape.block)), Some((10, [64, 1, 1])));
-        assert_eq!(softmax_shape(10, 8193), None);
+        let shape = |groups| softmax_shape(10, groups, 512).map(|(kernel, shape)| (kernel, shape.grid[0], shape.block));
+        assert_eq!(shape(64), Some((0, 3, [32, 4, 1])));
+        assert_eq!(shape(128), Some((1, 3, [32, 4, 1])));
+        assert_eq!(shape(129), Some((1, 10, [64, 1, 1])));
+        assert_eq!(shape(1024), Some((1, 10, [256, 1, 1])));
+        assert_eq!(shape(1025), Some((2, 10, [160, 1, 1])));
+        assert_eq!((shape(4096).is_some(), shape(4097)), (true, None));
+    }
+
+    #[test]
+    fn threads_can_keep_the_row() {
+        for groups in 1..5000 {
+            let kept = softmax_shape(1, groups, 1024).map(|(kernel, shape)| KEPT[kernel] * shape.block[0]);
+            assert!(kept.is_some_and(|kept| kept >= groups), "{groups}");
+        }
     }
 }

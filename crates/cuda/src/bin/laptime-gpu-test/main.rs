@@ -11,6 +11,7 @@ mod graphs;
 mod kernels;
 mod machine;
 mod memory;
+mod nn;
 
 use std::{
     env,
@@ -19,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, nn, nvrtc};
+use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, nvrtc};
 
 /// What a test answers: figures, or why it did not hold.
 type Answer = Result<String, Failed>;
@@ -77,6 +78,20 @@ const TESTS: &[Test] = &[
     ("bf16 products agree with the CPU", blas::bf16_product),
     ("f16 products agree with the CPU", blas::f16_product),
     ("speed of large products", blas::speed),
+    ("nn: norms and biases agree with the CPU", nn::norms),
+    ("nn: SwiGLU agrees with the CPU", nn::gating),
+    ("nn: embedding and last rows agree with the CPU", nn::embedding),
+    ("nn: the largest is found as on the CPU", nn::argmax),
+    ("nn: causal softmax agrees with the CPU", nn::softmax),
+    ("nn: random weights are those of the CPU", nn::random),
+    ("nn: parts of buffers are copied", nn::memory),
+    ("nn: heads are split as on the CPU", nn::heads),
+    ("nn: fused attention agrees with the CPU", nn::fused),
+    ("nn: naive attention agrees with the CPU", nn::naive),
+    ("nn: all of it can be captured into a graph", nn::captured),
+    ("nn: speed of operations on rows", nn::row_speed),
+    ("nn: speed of attention", nn::attention_speed),
+    ("nn: speed of the parts of models", nn::model_speed),
     ("the global timer's resolution", clock::timer_resolution),
     ("what an event costs", clock::event_cost),
     ("the resolution of events", clock::event_resolution),
@@ -149,7 +164,7 @@ fn refuse(error: &CudaError) -> io::Result<ExitCode> {
 
 fn compile_all(architecture: &str) -> io::Result<ExitCode> {
     let plain = SOURCES.map(|source| (source, Vec::new())).into_iter();
-    for (source, options) in plain.chain(nn::variants()) {
+    for (source, options) in plain.chain(laptime_cuda::nn::variants()) {
         match nvrtc::compile(source, architecture, &options) {
             Ok(compiled) => {
                 let (file, bytes, options) = (source.file, compiled.cubin.len(), options.join(" "));

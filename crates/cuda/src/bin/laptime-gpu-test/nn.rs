@@ -1,0 +1,106 @@
+//! The operations of a transformer against the CPU, in three types, and how fast they are.
+
+mod attention;
+mod rows;
+mod speed;
+
+use std::fmt::Write as _;
+
+use half::{bf16, f16};
+use laptime_cuda::{Buffer, Cache, CudaError, Element, nn::Operations, reference};
+
+pub use self::{
+    attention::{captured, fused, heads, naive},
+    rows::{argmax, embedding, gating, memory, norms, random, softmax},
+    speed::{attention as attention_speed, models as model_speed, rows as row_speed},
+};
+use crate::{Answer, Bench, Failed, expect};
+
+/// A type that everything is tested in.
+trait Number: Element {
+    const NAME: &'static str;
+    /// The worst error that is right, as a share of the largest value: what rounding to the type once or twice gives, and
+    /// for f32 the fast exponential.
+    const TOLERANCE: f64;
+}
+
+impl Number for f32 {
+    const NAME: &'static str = "f32";
+    const TOLERANCE: f64 = 1e-5;
+}
+impl Number for bf16 {
+    const NAME: &'static str = "bf16";
+    const TOLERANCE: f64 = 8e-3;
+}
+impl Number for f16 {
+    const NAME: &'static str = "f16";
+    const TOLERANCE: f64 = 1e-3;
+}
+
+/// What a test of one type is given.
+struct Lab<'a, T> {
+    bench: &'a Bench,
+    operations: Operations<T>,
+    /// How many times the tolerance is right: more where results are rounded on the way.
+    roundings: f64,
+    worst: f64,
+    cases: usize,
+}
+
+impl<'a, T: Number> Lab<'a, T> {
+    fn new(bench: &'a Bench) -> Result<Self, CudaError> {
+        let operations = Operations::load(&bench.device, &Cache::of_user())?;
+        Ok(Self { bench, operations, roundings: 1.0, worst: 0.0, cases: 0 })
+    }
+
+    /// Noise that the type can hold, so that only the operation can be wrong.
+    fn noise(&self, length: usize, seed: u64) -> Vec<f32> {
+        reference::noise(length, seed).into_iter().map(|value| T::narrowed(value).widened()).collect()
+    }
+
+    fn upload(&self, values: &[f32]) -> Result<Buffer<T>, CudaError> {
+        let narrowed: Vec<T> = values.iter().map(|value| T::narrowed(*value)).collect();
+        self.bench.device.upload(&narrowed)
+    }
+
+    /// Memory whose content nobody may take for a result.
+    fn spoiled(&self, length: usize) -> Result<Buffer<T>, CudaError> {
+        self.upload(&vec![f32::NAN; length])
+    }
+
+    fn judge(&mut self, what: &str, found: &Buffer<T>, expected: &[f32]) -> Result<(), Failed> {
+        let found: Vec<f32> = found.read()?.into_iter().map(T::widened).collect();
+        self.judge_values(what, &found, expected)
+    }
+
+    fn judge_values(&mut self, what: &str, found: &[f32], expected: &[f32]) -> Result<(), Failed> {
+        let error = reference::worst_error(found, expected);
+        let most = T::TOLERANCE * self.roundings;
+        expect(error <= most, || format!("{} {what}: worst error {error:.1e}, at most {most:.0e}", T::NAME))?;
+        self.worst = self.worst.max(error);
+        self.cases += 1;
+        Ok(())
+    }
+}
+
+/// Runs a test in each type, and tells the worst errors.
+macro_rules! in_each_type {
+    ($bench:expr, $test:ident) => {{
+        let mut words = String::new();
+        in_each_type!($bench, $test, words, f32);
+        in_each_type!($bench, $test, words, half::bf16);
+        in_each_type!($bench, $test, words, half::f16);
+        Ok(words)
+    }};
+    ($bench:expr, $test:ident, $words:ident, $type:ty) => {{
+        let mut lab = crate::nn::Lab::<$type>::new($bench)?;
+        $test(&mut lab)?;
+        crate::nn::tell(&mut $words, &lab);
+    }};
+}
+use in_each_type;
+
+fn tell<T: Number>(words: &mut String, lab: &Lab<'_, T>) {
+    let between = if words.is_empty() { "" } else { ", " };
+    let _ = write!(words, "{between}{} {:.1e} of {} cases", T::NAME, lab.worst, lab.cases);
+}
