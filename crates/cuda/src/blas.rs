@@ -17,16 +17,47 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 pub trait Element: Pod {
     #[doc(hidden)]
     const TYPE: sys::cudaDataType;
+    /// What kernels are compiled with for numbers of this type: `-DNUMBER_F32`.
+    const OPTION: &'static str;
+
+    /// The nearest number of this type.
+    fn narrowed(value: f32) -> Self;
+    /// The same number in f32.
+    fn widened(self) -> f32;
 }
 
 impl Element for f32 {
     const TYPE: sys::cudaDataType = sys::cudaDataType::CUDA_R_32F;
+    const OPTION: &'static str = "-DNUMBER_F32";
+
+    fn narrowed(value: f32) -> Self {
+        value
+    }
+    fn widened(self) -> f32 {
+        self
+    }
 }
 impl Element for f16 {
     const TYPE: sys::cudaDataType = sys::cudaDataType::CUDA_R_16F;
+    const OPTION: &'static str = "-DNUMBER_F16";
+
+    fn narrowed(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+    fn widened(self) -> f32 {
+        self.to_f32()
+    }
 }
 impl Element for bf16 {
     const TYPE: sys::cudaDataType = sys::cudaDataType::CUDA_R_16BF;
+    const OPTION: &'static str = "-DNUMBER_BF16";
+
+    fn narrowed(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+    fn widened(self) -> f32 {
+        self.to_f32()
+    }
 }
 
 /// The sizes of a product: `a` is m by k, `b` is k by n, `c` is m by n.

@@ -14,6 +14,8 @@ use crate::{
     stream::Stream,
 };
 
+mod early;
+
 /// Kernels that were compiled together, on a device.
 #[derive(Debug)]
 pub struct Module {
@@ -147,6 +149,13 @@ impl Kernel {
             return Ok(());
         }
         crate::error::check(&format!("launching `{}`", self.name), result)
+    }
+
+    /// Lets a block ask for so many bytes of shared memory: without this, 48 KiB are the most.
+    pub fn allow_shared_bytes(&self, bytes: u32) -> Result<(), CudaError> {
+        self.module.context.bind()?;
+        let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        driver!(&format!("allowing `{}` shared memory", self.name), cuFuncSetAttribute(self.raw, most, bytes as i32))
     }
 
     /// The kernel's name.

@@ -157,7 +157,7 @@ impl Kernels {
     }
 }
 
-fn expect(doing: &str, holds: bool, otherwise: &str) -> Result<(), CudaError> {
+pub(crate) fn expect(doing: &str, holds: bool, otherwise: &str) -> Result<(), CudaError> {
     if holds { Ok(()) } else { Err(CudaError::refused(doing, 0, otherwise)) }
 }
 
@@ -173,6 +173,7 @@ mod tests {
         let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut there: Vec<String> = names.filter(|name| name.ends_with(".cu")).collect();
         let mut known: Vec<String> = SOURCES.map(|source| source.file.to_owned()).to_vec();
+        known.extend(crate::decode::SOURCES.map(|source| source.file.to_owned()));
         there.sort();
         known.sort();
         assert_eq!(there, known);
