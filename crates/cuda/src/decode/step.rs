@@ -418,7 +418,7 @@ mod tests {
         let tuning = Tuning { warps: 8, depth: 8 };
         assert_eq!([1, 2, 3, 4, 5, 8, 9].map(|batch| vectors(batch, tuning)), [1, 2, 4, 4, 8, 8, 8]);
         assert_eq!(vectors(8, Tuning { depth: 4, ..tuning }), 8);
-        assert_eq!(vectors_that_fit::<f32>(&StepSizes { batch: 8, ..QWEN3_4B }, tuning, H200_LIMIT), 2);
+        assert_eq!(vectors_that_fit::<f32>(&StepSizes { batch: 8, ..QWEN3_4B }, tuning, H200_LIMIT), 4);
     }
 
     #[test]
