@@ -15,6 +15,8 @@ use crate::{
     stream::Stream,
 };
 
+mod early;
+
 /// Kernels that were compiled together, on a device.
 #[derive(Debug)]
 pub struct Module {

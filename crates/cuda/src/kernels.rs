@@ -174,6 +174,7 @@ mod tests {
         let mut there: Vec<String> = names.filter(|name| name.ends_with(".cu")).collect();
         let mut known: Vec<String> = SOURCES.map(|source| source.file.to_owned()).to_vec();
         known.extend(crate::nn::SOURCES.map(|source| source.file.to_owned()));
+        known.extend(crate::decode::SOURCES.map(|source| source.file.to_owned()));
         there.sort();
         known.sort();
         assert_eq!(there, known);

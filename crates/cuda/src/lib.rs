@@ -10,6 +10,7 @@ mod clock;
 mod compile_error;
 mod context;
 pub mod cupti;
+pub mod decode;
 mod device;
 mod error;
 mod events;

@@ -7,6 +7,8 @@
 mod blas;
 mod clock;
 mod cupti;
+mod decode;
+mod decode_speed;
 mod graphs;
 mod kernels;
 mod machine;
@@ -20,7 +22,7 @@ use std::{
     time::Instant,
 };
 
-use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, nvrtc};
+use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, decode as step, nvrtc};
 
 /// What a test answers: figures, or why it did not hold.
 type Answer = Result<String, Failed>;
@@ -103,6 +105,14 @@ const TESTS: &[Test] = &[
     ("a graph replays a step", graphs::replay),
     ("a stamped graph tells its stages", graphs::stamped),
     ("a capture takes no marks and survives an error", graphs::spoiled_capture),
+    ("decode: every kernel compiles", decode::compiles),
+    ("decode: products agree with the CPU", decode::products),
+    ("decode: attention agrees with the CPU", decode::attention),
+    ("decode: the ends of a step agree with the CPU", decode::ends),
+    ("decode: a replayed step chooses the CPU's tokens", decode::greedy),
+    ("decode: sizes that do not fit are refused", decode::refused),
+    ("speed of decode: Qwen3-0.6B", decode_speed::small),
+    ("speed of decode: Qwen3-4B", decode_speed::large),
     ("CUPTI's kernels agree with the event clock", cupti::against_events),
     ("CUPTI tells copies, waits and stages", cupti::records),
     ("CUPTI tells the nodes of a graph", cupti::graph_nodes),
@@ -164,7 +174,8 @@ fn refuse(error: &CudaError) -> io::Result<ExitCode> {
 
 fn compile_all(architecture: &str) -> io::Result<ExitCode> {
     let plain = SOURCES.map(|source| (source, Vec::new())).into_iter();
-    for (source, options) in plain.chain(laptime_cuda::nn::variants()) {
+    let of_steps = step::SOURCES.iter().flat_map(|source| step::options(source).into_iter().map(|all| (*source, all)));
+    for (source, options) in plain.chain(laptime_cuda::nn::variants()).chain(of_steps) {
         match nvrtc::compile(source, architecture, &options) {
             Ok(compiled) => {
                 let (file, bytes, options) = (source.file, compiled.cubin.len(), options.join(" "));

@@ -1,0 +1,471 @@
+//! The kernels of a decode step, against references on the CPU.
+
+use std::{
+    fmt::Debug,
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use half::{bf16, f16};
+use laptime_cuda::{
+    Buffer, Cache, Element, Graph,
+    decode::{self, Activations, Attention, Layer, Linear, Norm, Rotation, State, Step, StepSizes, reference as cpu},
+    nvrtc,
+    reference::{noise, worst_error},
+};
+
+use crate::{Answer, Bench, Failed, expect};
+
+const EPSILON: f32 = 1e-6;
+const BASE: f64 = 10_000.0;
+
+/// A type that steps are tested in, with the largest error that rounding explains.
+pub trait Tested: Element + Debug + PartialEq {
+    const NAME: &'static str;
+    const TOLERANCE: f64;
+}
+
+impl Tested for f32 {
+    const NAME: &'static str = "f32";
+    const TOLERANCE: f64 = 5e-6;
+}
+impl Tested for bf16 {
+    const NAME: &'static str = "bf16";
+    const TOLERANCE: f64 = 8e-3;
+}
+impl Tested for f16 {
+    const NAME: &'static str = "f16";
+    const TOLERANCE: f64 = 1e-3;
+}
+
+/// Values on both sides: numbers of the device's type, and as the CPU computes with them.
+pub struct Both<T> {
+    pub device: Buffer<T>,
+    pub host: Vec<f32>,
+}
+
+pub fn narrow<T: Element>(values: &[f32]) -> Vec<T> {
+    values.iter().map(|value| T::narrowed(*value)).collect()
+}
+
+pub fn widen<T: Element>(values: &[T]) -> Vec<f32> {
+    values.iter().map(|value| value.widened()).collect()
+}
+
+pub fn both<T: Element>(bench: &Bench, values: &[f32]) -> Result<Both<T>, Failed> {
+    let narrow = narrow::<T>(values);
+    Ok(Both { device: bench.device.upload(&narrow)?, host: widen(&narrow) })
+}
+
+/// Noise around a middle.
+fn random<T: Element>(bench: &Bench, length: usize, seed: u64, middle: f32, reach: f32) -> Result<Both<T>, Failed> {
+    let values: Vec<f32> = noise(length, seed).iter().map(|value| middle + value * reach).collect();
+    both(bench, &values)
+}
+
+/// Compiles every variant that the tests need, on all cores, so that the tests themselves find them in the cache.
+pub fn compiles(bench: &Bench) -> Answer {
+    let all: Vec<_> = decode::SOURCES.iter().flat_map(|s| decode::options(s).into_iter().map(|o| (*s, o))).collect();
+    let count = all.len();
+    let (left, errors) = (Mutex::new(all), Mutex::new(Vec::new()));
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some((source, options)) = next() {
+                    if let Err(error) = nvrtc::load(&bench.device, &Cache::of_user(), source, &options) {
+                        errors.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
+                    }
+                }
+            });
+        }
+    });
+    let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+    expect(errors.is_empty(), || errors.join("\n"))?;
+    Ok(format!("{count} variants"))
+}
+
+fn sizes(batch: u32) -> StepSizes {
+    StepSizes { batch, hidden: 1024, heads: 4, kv_heads: 2, head_dim: 64, ffn: 3072, vocab: 1000, capacity: 64 }
+}
+
+fn step<T: Element>(bench: &Bench, sizes: StepSizes) -> Result<Step<T>, Failed> {
+    Ok(Step::load(&bench.device, &Cache::of_user(), sizes)?)
+}
+
+pub fn products(bench: &Bench) -> Answer {
+    let worst = [products_of::<f32>(bench)?, products_of::<bf16>(bench)?, products_of::<f16>(bench)?];
+    Ok(format!(
+        "{} products of each type; worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}",
+        7 * 3 * 3 * 2,
+        worst[0],
+        worst[1],
+        worst[2]
+    ))
+}
+
+fn products_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
+    let mut worst = 0_f64;
+    for batch in [1, 3, 8] {
+        let step = step::<T>(bench, sizes(batch))?;
+        for [rows, width] in [[4096, 1024], [1024, 3072], [1, 8], [7, 264], [1001, 520], [33, 101], [640, 2050]] {
+            for has_bias in [false, true] {
+                let error = product(bench, &step, batch as usize, [rows, width], has_bias)?;
+                expect(error < T::TOLERANCE, || {
+                    format!("{} batch {batch} [{rows}, {width}] bias {has_bias}: worst error {error:.1e}", T::NAME)
+                })?;
+                worst = worst.max(error);
+            }
+        }
+    }
+    Ok(worst)
+}
+
+/// The worst error of the three kinds of product.
+fn product<T: Tested>(
+    bench: &Bench,
+    step: &Step<T>,
+    batch: usize,
+    [rows, width]: [usize; 2],
+    has_bias: bool,
+) -> Result<f64, Failed> {
+    let stream = bench.device.stream();
+    let x = random::<T>(bench, batch * width, 1, 0.1, 1.0)?;
+    let norm = random::<T>(bench, width, 2, 1.0, 0.3)?;
+    let weight = random::<T>(bench, 2 * rows * width, 3, 0.0, 1.0 / (width as f32).sqrt())?;
+    let bias = random::<T>(bench, 2 * rows, 4, 0.0, 0.5)?;
+    let before = random::<T>(bench, batch * rows, 5, 0.0, 1.0)?;
+    let linear = Linear { weight: &weight.device, bias: has_bias.then_some(&bias.device) };
+    let norms = Norm { weight: &norm.device, epsilon: EPSILON };
+    let poison = vec![T::narrowed(f32::NAN); batch * rows];
+    let (mut plain, mut gated) = (bench.device.upload(&poison)?, bench.device.upload(&poison)?);
+    let mut added = bench.device.upload(&narrow::<T>(&before.host))?;
+    let shape = [rows as u32, width as u32];
+    step.norm_linear(stream, &x.device, &norms, &linear, &mut plain, shape)?;
+    step.norm_gate_up(stream, &x.device, &norms, &linear, &mut gated, shape)?;
+    step.linear_add(stream, &x.device, &linear, &mut added, shape)?;
+
+    let mut expected = [Vec::new(), Vec::new(), Vec::new()];
+    let (once, twice) = (&weight.host[..rows * width], &weight.host[..]);
+    for (vector, before) in x.host.chunks_exact(width).zip(before.host.chunks_exact(rows)) {
+        let normed = cpu::norm::<T>(vector, &norm.host, EPSILON);
+        let (one, both) = (has_bias.then_some(&bias.host[..rows]), has_bias.then_some(&bias.host[..]));
+        expected[0].extend(cpu::norm_linear::<T>(&normed, once, one));
+        expected[1].extend(cpu::norm_gate_up::<T>(&normed, twice, both));
+        expected[2].extend(cpu::linear_add::<T>(vector, once, one, before));
+    }
+    let found = [plain.read()?, gated.read()?, added.read()?];
+    Ok(found.iter().zip(&expected).map(|(found, expected)| worst_error(&widen(found), expected)).fold(0.0, f64::max))
+}
+
+/// One case of attention.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    batch: usize,
+    kv_heads: usize,
+    group: usize,
+    head_dim: usize,
+    position: usize,
+    has_norm: bool,
+    in_pairs: bool,
+}
+
+pub fn attention(bench: &Bench) -> Answer {
+    let (mut worst, mut count) = ([0_f64; 3], 0);
+    for (index, group) in [1, 2, 4, 7, 9].into_iter().enumerate() {
+        for head_dim in [16, 64, 80, 128] {
+            for position in [0, 1, 511, 1000] {
+                let batch = [1, 3, 8][(index + position) % 3];
+                let (has_norm, in_pairs) = ((group + head_dim / 16 + position) % 2 == 0, position % 2 == 1);
+                let case = Case { batch, kv_heads: 2, group, head_dim, position, has_norm, in_pairs };
+                worst[0] = worst[0].max(attend::<f32>(bench, case)?);
+                worst[1] = worst[1].max(attend::<bf16>(bench, case)?);
+                worst[2] = worst[2].max(attend::<f16>(bench, case)?);
+                count += 1;
+            }
+        }
+    }
+    let widest =
+        Case { batch: 1, kv_heads: 1, group: 8, head_dim: 256, position: 100, has_norm: true, in_pairs: false };
+    attend::<f32>(bench, widest)?;
+    attend::<bf16>(bench, widest)?;
+    Ok(format!(
+        "{count} cases of each type; worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}",
+        worst[0], worst[1], worst[2]
+    ))
+}
+
+fn attend<T: Tested>(bench: &Bench, case: Case) -> Result<f64, Failed> {
+    let Case { batch, kv_heads, group, head_dim, position, has_norm, in_pairs } = case;
+    let (heads, capacity) = (kv_heads * group, 1024);
+    let sizes = StepSizes {
+        batch: batch as u32,
+        heads: heads as u32,
+        kv_heads: kv_heads as u32,
+        head_dim: head_dim as u32,
+        capacity: capacity as u32,
+        ..sizes(1)
+    };
+    let step = step::<T>(bench, sizes)?;
+    let qkv = random::<T>(bench, batch * (heads + 2 * kv_heads) * head_dim, 1, 0.0, 2.0)?;
+    let norms = [random::<T>(bench, head_dim, 2, 1.0, 0.3)?, random::<T>(bench, head_dim, 3, 1.0, 0.3)?];
+    // What lies behind the position must not be looked at.
+    let cache = |seed| {
+        let mut values = noise(batch * kv_heads * capacity * head_dim, seed);
+        for head in values.chunks_exact_mut(capacity * head_dim) {
+            head[position * head_dim..].fill(f32::NAN);
+        }
+        both::<T>(bench, &values)
+    };
+    let [mut keys, mut values] = [cache(4)?, cache(5)?];
+    let [cosines, sines] = cpu::rotation(capacity, head_dim, BASE);
+    let tables = [bench.device.upload(&cosines)?, bench.device.upload(&sines)?];
+    let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs };
+    let mut state = State::new(&bench.device, batch as u32, 1)?;
+    state.begin(&vec![0; batch], position as u32)?;
+    let mut out = bench.device.upload(&vec![T::narrowed(f32::NAN); batch * heads * head_dim])?;
+    let [query_norm, key_norm] = [0, 1].map(|index| has_norm.then_some(&norms[index].device));
+    let attention = Attention { query_norm, key_norm, epsilon: EPSILON, rotation };
+    let caches = [&mut keys.device, &mut values.device];
+    step.attention(bench.device.stream(), &qkv.device, &attention, &state, caches, &mut out)?;
+
+    let turns = [&cosines, &sines].map(|table| &table[position * head_dim / 2..(position + 1) * head_dim / 2]);
+    let host_norms = [0, 1].map(|index| has_norm.then_some(&norms[index].host[..]));
+    let mut expected = Vec::new();
+    for (sequence, token) in qkv.host.chunks_exact((heads + 2 * kv_heads) * head_dim).enumerate() {
+        let head = |index: usize| &token[index * head_dim..(index + 1) * head_dim];
+        let mut seen = Vec::new();
+        for kv_head in 0..kv_heads {
+            let first = (sequence * kv_heads + kv_head) * capacity * head_dim;
+            let (at, end) = (first + position * head_dim, first + (position + 1) * head_dim);
+            let key = cpu::prepared::<T>(head(heads + kv_head), host_norms[1], EPSILON, turns, in_pairs);
+            keys.host[at..end].copy_from_slice(&key);
+            values.host[at..end].copy_from_slice(head(heads + kv_heads + kv_head));
+            seen.push(first..end);
+        }
+        for index in 0..heads {
+            let query = cpu::prepared::<T>(head(index), host_norms[0], EPSILON, turns, in_pairs);
+            let range = seen[index / group].clone();
+            expected.extend(cpu::attend::<T>(&query, &keys.host[range.clone()], &values.host[range]));
+        }
+    }
+    let error = worst_error(&widen(&out.read()?), &expected);
+    expect(error < T::TOLERANCE, || format!("{} {case:?}: worst error {error:.1e}", T::NAME))?;
+    for (cache, name) in [(&keys, "keys"), (&values, "values")] {
+        let found = widen(&cache.device.read()?);
+        let bare =
+            |values: &[f32]| values.iter().map(|value| if value.is_nan() { 1e9 } else { *value }).collect::<Vec<_>>();
+        // An error is a share of the largest value, which must not be that of what is not there.
+        let differs =
+            bare(&found).iter().zip(bare(&cache.host)).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        expect(differs < T::TOLERANCE * 8.0, || format!("{} {case:?}: {name} differ by {differs:.1e}", T::NAME))?;
+    }
+    Ok(error)
+}
+
+pub fn ends(bench: &Bench) -> Answer {
+    let stream = bench.device.stream();
+    for (batch, hidden, vocab) in [(1, 64, 151_936), (3, 33, 1000), (8, 1024, 4099)] {
+        let sizes = StepSizes { batch, hidden, vocab, ..sizes(1) };
+        let step = step::<bf16>(bench, sizes)?;
+        let table = random::<bf16>(bench, (vocab * hidden) as usize, 1, 0.0, 1.0)?;
+        let mut x = bench.device.upload(&vec![bf16::NAN; (batch * hidden) as usize])?;
+        let mut state = State::new(&bench.device, batch, 2)?;
+        let tokens: Vec<u32> = (0..batch).map(|sequence| (sequence * 331 + 7) % vocab).collect();
+        state.begin(&tokens, 41)?;
+        step.embed(stream, &state, &table.device, &mut x)?;
+        let row = |token: &u32| table.host[(token * hidden) as usize..((token + 1) * hidden) as usize].to_vec();
+        let expected: Vec<f32> = tokens.iter().flat_map(row).collect();
+        expect(widen(&x.read()?) == expected, || format!("{hidden} numbers of {batch} tokens differ"))?;
+
+        let mut all = Vec::new();
+        for round in 0..3 {
+            let mut values = noise((batch * vocab) as usize, 9 + round);
+            for (index, row) in values.chunks_exact_mut(vocab as usize).enumerate() {
+                let place = (index * 97 + 13) % row.len();
+                let filling = if round == 1 { f32::NAN } else { row[place] };
+                row[place..].fill(filling);
+                row[0] = if round == 2 { f32::NAN } else { row[0] };
+            }
+            let logits = both::<bf16>(bench, &values)?;
+            step.argmax(stream, &logits.device, &mut state)?;
+            let expected: Vec<u32> = logits.host.chunks_exact(vocab as usize).map(cpu::argmax).collect();
+            let found = state.token.read()?;
+            expect(found == expected, || format!("round {round}: {found:?} and not {expected:?}"))?;
+            all.extend(expected);
+        }
+        all.truncate(2 * batch as usize);
+        let (position, chosen) = (state.position.read()?, state.chosen()?);
+        expect(position == [44], || format!("position {position:?}"))?;
+        expect(chosen == all, || format!("{chosen:?} were kept and not {all:?}"))?;
+    }
+    Ok("three vocabularies, two tokens kept of three".to_owned())
+}
+
+/// The weights of a layer on both sides.
+struct Weights<T> {
+    norms: [Both<T>; 2],
+    head_norms: [Both<T>; 2],
+    qkv: Both<T>,
+    bias: Both<T>,
+    output: Both<T>,
+    gate_up: Both<T>,
+    down: Both<T>,
+}
+
+impl<T: Element> Weights<T> {
+    fn random(bench: &Bench, sizes: &StepSizes, seed: u64) -> Result<Self, Failed> {
+        let norm = |length: u32, more| random(bench, length as usize, seed + more, 1.0, 0.3);
+        let matrix = |rows: u32, width: u32, more| {
+            random(bench, (rows * width) as usize, seed + more, 0.0, 1.5 / (width as f32).sqrt())
+        };
+        Ok(Self {
+            norms: [norm(sizes.hidden, 0)?, norm(sizes.hidden, 1)?],
+            head_norms: [norm(sizes.head_dim, 2)?, norm(sizes.head_dim, 3)?],
+            qkv: matrix(sizes.qkv(), sizes.hidden, 4)?,
+            bias: random(bench, sizes.qkv() as usize, seed + 5, 0.0, 0.2)?,
+            output: matrix(sizes.hidden, sizes.attended(), 6)?,
+            gate_up: matrix(2 * sizes.ffn, sizes.hidden, 7)?,
+            down: matrix(sizes.hidden, sizes.ffn, 8)?,
+        })
+    }
+
+    fn layer(&self) -> Layer<'_, T> {
+        let plain = |weight| Linear { weight, bias: None };
+        Layer {
+            attention_norm: &self.norms[0].device,
+            qkv: Linear { weight: &self.qkv.device, bias: Some(&self.bias.device) },
+            query_norm: Some(&self.head_norms[0].device),
+            key_norm: Some(&self.head_norms[1].device),
+            output: plain(&self.output.device),
+            ffn_norm: &self.norms[1].device,
+            gate_up: plain(&self.gate_up.device),
+            down: plain(&self.down.device),
+            epsilon: EPSILON,
+        }
+    }
+
+    /// The same layer for one sequence on the CPU; `cache` holds the keys and values of each head so far.
+    fn on_cpu(&self, sizes: &StepSizes, x: &mut Vec<f32>, cache: &mut [[Vec<f32>; 2]], turns: [&[f32]; 2]) {
+        let (heads, kv_heads) = (sizes.heads as usize, sizes.kv_heads as usize);
+        let normed = cpu::norm::<T>(x, &self.norms[0].host, EPSILON);
+        let qkv = cpu::norm_linear::<T>(&normed, &self.qkv.host, Some(&self.bias.host));
+        let all: Vec<&[f32]> = qkv.chunks_exact(sizes.head_dim as usize).collect();
+        let prepared = |head: &[f32], norm: &Both<T>| cpu::prepared::<T>(head, Some(&norm.host), EPSILON, turns, false);
+        for (index, [keys, values]) in cache.iter_mut().enumerate() {
+            keys.extend(prepared(all[heads + index], &self.head_norms[1]));
+            values.extend(all[heads + kv_heads + index]);
+        }
+        let attended = all[..heads].iter().enumerate().flat_map(|(index, head)| {
+            let [keys, values] = &cache[index / (heads / kv_heads)];
+            cpu::attend::<T>(&prepared(head, &self.head_norms[0]), keys, values)
+        });
+        *x = cpu::linear_add::<T>(&attended.collect::<Vec<_>>(), &self.output.host, None, x);
+        let normed = cpu::norm::<T>(x, &self.norms[1].host, EPSILON);
+        let gated = cpu::norm_gate_up::<T>(&normed, &self.gate_up.host, None);
+        *x = cpu::linear_add::<T>(&gated, &self.down.host, None, x);
+    }
+}
+
+const REPLAYS: usize = 20;
+
+/// A decoder of three layers, captured and replayed, overlapping and in order, beside the same on the CPU.
+pub fn greedy(bench: &Bench) -> Answer {
+    let sizes =
+        StepSizes { batch: 3, hidden: 96, heads: 6, kv_heads: 2, head_dim: 16, ffn: 200, vocab: 1000, capacity: 64 };
+    let layers: Vec<Weights<f32>> =
+        (0..3).map(|layer| Weights::random(bench, &sizes, 100 * layer + 1)).collect::<Result<_, _>>()?;
+    let table = random::<f32>(bench, (sizes.vocab * sizes.hidden) as usize, 7, 0.0, 1.0)?;
+    let last = random::<f32>(bench, sizes.hidden as usize, 8, 1.0, 0.3)?;
+    let firsts = [5, 17, 999];
+    let expected = greedily_on_cpu(&sizes, &layers, [&table.host, &last.host], &firsts);
+    for overlaps in [true, false] {
+        let step = step::<f32>(bench, sizes)?;
+        let step = if overlaps { step } else { step.in_order() };
+        let chosen = greedily(bench, &step, &layers, [&table.device, &last.device], &firsts)?;
+        expect(chosen == expected, || format!("overlapping {overlaps}: {chosen:?} and not {expected:?}"))?;
+    }
+    let distinct = expected.iter().collect::<std::collections::BTreeSet<_>>().len();
+    Ok(format!("{REPLAYS} replays of three sequences, {distinct} distinct tokens"))
+}
+
+#[allow(unsafe_code)]
+fn greedily(
+    bench: &Bench,
+    step: &Step<f32>,
+    layers: &[Weights<f32>],
+    [table, last]: [&Buffer<f32>; 2],
+    firsts: &[u32],
+) -> Result<Vec<u32>, Failed> {
+    let (sizes, stream) = (step.sizes(), bench.device.stream());
+    let [cosines, sines] = cpu::rotation(sizes.capacity as usize, sizes.head_dim as usize, BASE);
+    let tables = [bench.device.upload(&cosines)?, bench.device.upload(&sines)?];
+    let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
+    let mut activations = Activations::new(&bench.device, &sizes)?;
+    let mut state = State::new(&bench.device, sizes.batch, REPLAYS as u32)?;
+    let cache = || bench.device.allocate::<f32>(sizes.cache() as usize);
+    let mut caches = layers.iter().map(|_| Ok([cache()?, cache()?])).collect::<Result<Vec<_>, Failed>>()?;
+    let graph = Graph::capture(stream, || {
+        step.embed(stream, &state, table, &mut activations.x)?;
+        for (layer, [keys, values]) in layers.iter().zip(&mut caches) {
+            step.layer(stream, &layer.layer(), rotation, &state, [keys, values], &mut activations)?;
+        }
+        let (norm, head) = (Norm { weight: last, epsilon: EPSILON }, Linear { weight: table, bias: None });
+        step.finish(stream, &norm, &head, &mut activations, &mut state)
+    })?;
+    state.begin(firsts, 0)?;
+    for _ in 0..REPLAYS {
+        // SAFETY: all that was captured lives until the tokens are read, which waits.
+        unsafe { graph.launch(stream)? };
+    }
+    Ok(state.chosen()?)
+}
+
+fn greedily_on_cpu(sizes: &StepSizes, layers: &[Weights<f32>], [table, last]: [&[f32]; 2], firsts: &[u32]) -> Vec<u32> {
+    let (hidden, half) = (sizes.hidden as usize, sizes.head_dim as usize / 2);
+    let [cosines, sines] = cpu::rotation(REPLAYS, sizes.head_dim as usize, BASE);
+    let mut tokens = firsts.to_vec();
+    let empty = || vec![[Vec::new(), Vec::new()]; sizes.kv_heads as usize];
+    let mut caches: Vec<Vec<_>> = firsts.iter().map(|_| layers.iter().map(|_| empty()).collect()).collect();
+    let mut chosen = Vec::new();
+    for position in 0..REPLAYS {
+        let turns = [&cosines, &sines].map(|values| &values[position * half..(position + 1) * half]);
+        for (token, cache) in tokens.iter_mut().zip(&mut caches) {
+            let mut x = table[*token as usize * hidden..(*token as usize + 1) * hidden].to_vec();
+            for (layer, cache) in layers.iter().zip(cache) {
+                layer.on_cpu(sizes, &mut x, cache, turns);
+            }
+            let normed = cpu::norm::<f32>(&x, last, EPSILON);
+            *token = cpu::argmax(&cpu::norm_linear::<f32>(&normed, table, None));
+        }
+        chosen.extend(&tokens);
+    }
+    chosen
+}
+
+pub fn refused(bench: &Bench) -> Answer {
+    let (step, stream) = (step::<f32>(bench, sizes(1))?, bench.device.stream());
+    let small = bench.device.upload(&[0_f32; 8])?;
+    let mut out = bench.device.upload(&[0_f32; 8])?;
+    let (norm, linear) = (Norm { weight: &small, epsilon: EPSILON }, Linear { weight: &small, bias: None });
+    let error = step.norm_linear(stream, &small, &norm, &linear, &mut out, [8, 8]).err();
+    let words = error.ok_or_else(|| Failed::Wrong("weights that are too few were taken".to_owned()))?.to_string();
+    let state = State::new(&bench.device, 2, 1)?;
+    let embedded = step.embed(stream, &state, &small, &mut out);
+    expect(embedded.is_err(), || "a state of two sequences was taken for one".to_owned())?;
+    // A position that the cache has no room for.
+    let sizes = StepSizes { heads: 1, kv_heads: 1, head_dim: 16, capacity: 4, ..sizes(1) };
+    let step = self::step::<f32>(bench, sizes)?;
+    let mut state = State::new(&bench.device, 1, 1)?;
+    state.begin(&[0], 4)?;
+    let qkv = bench.device.upload(&[1_f32; 48])?;
+    let [mut keys, mut values] = [bench.device.upload(&[2_f32; 65])?, bench.device.upload(&[3_f32; 65])?];
+    let tables = bench.device.upload(&[1_f32; 80])?;
+    let mut attended = bench.device.upload(&[0_f32; 16])?;
+    let rotation = Rotation { cosines: &tables, sines: &tables, in_pairs: false };
+    let attention = Attention { query_norm: None, key_norm: None, epsilon: EPSILON, rotation };
+    step.attention(stream, &qkv, &attention, &state, [&mut keys, &mut values], &mut attended)?;
+    expect(attended.read()?.iter().all(|value| value.is_nan()), || "a position without room gave numbers".to_owned())?;
+    expect(keys.read()? == [2.0; 65] && values.read()? == [3.0; 65], || "the cache was written".to_owned())?;
+    Ok(words)
+}

@@ -1,0 +1,294 @@
+//! How long a token of a whole decoder takes, and which kernels take it.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use half::bf16;
+use laptime_cuda::{
+    Buffer, Cache, CudaError, EventClock, Graph, Kernel, Shape,
+    decode::{Activations, Attention, Layer, Linear, Norm, Rotation, State, Step, StepSizes, Tuning, reference},
+    nvrtc,
+};
+
+use crate::{Answer, Bench, Failed, clock::stream_nanos, expect};
+
+const CONTEXT: u32 = 512;
+
+/// The shape of a Qwen3.
+struct Model {
+    layers: usize,
+    sizes: StepSizes,
+    /// The longest that a token may take, in milliseconds.
+    budget: f64,
+}
+
+const QWEN3_0_6B: Model = Model {
+    layers: 28,
+    sizes: StepSizes {
+        batch: 1,
+        hidden: 1024,
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 128,
+        ffn: 3072,
+        vocab: 151_936,
+        capacity: 1024,
+    },
+    budget: 1.4,
+};
+
+const QWEN3_4B: Model =
+    Model { layers: 36, sizes: StepSizes { hidden: 2560, heads: 32, ffn: 9728, ..QWEN3_0_6B.sizes }, budget: 4.0 };
+
+/// Random numbers of a reach, different in every place.
+const RANDOM: nvrtc::Source<'static> = nvrtc::Source {
+    file: "random.cu",
+    text: concat!(
+        include_str!("../../../kernels/number.cuh"),
+        r#"
+extern "C" __global__ void random(number *out, u64 count, float reach, u32 seed) {
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
+        u32 h = (u32)i * 0x9e3779b1u ^ (u32)(i >> 32) ^ seed;
+        h = (h ^ h >> 16) * 0x85ebca6bu;
+        h = (h ^ h >> 13) * 0xc2b2ae35u;
+        h ^= h >> 16;
+        out[i] = narrowed(reach * ((float)h * 4.656613e-10f - 1.0f));
+    }
+}
+"#
+    ),
+};
+
+struct Weights {
+    norms: [Buffer<bf16>; 4],
+    qkv: Buffer<bf16>,
+    output: Buffer<bf16>,
+    gate_up: Buffer<bf16>,
+    down: Buffer<bf16>,
+}
+
+impl Weights {
+    fn layer(&self) -> Layer<'_, bf16> {
+        let plain = |weight| Linear { weight, bias: None };
+        let [attention_norm, ffn_norm, query_norm, key_norm] = &self.norms;
+        Layer {
+            attention_norm,
+            qkv: plain(&self.qkv),
+            query_norm: Some(query_norm),
+            key_norm: Some(key_norm),
+            output: plain(&self.output),
+            ffn_norm,
+            gate_up: plain(&self.gate_up),
+            down: plain(&self.down),
+            epsilon: 1e-6,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        [&self.qkv, &self.output, &self.gate_up, &self.down].iter().map(|buffer| buffer.bytes()).sum()
+    }
+}
+
+/// A model on the device with all that a step needs.
+struct Decoder {
+    sizes: StepSizes,
+    layers: Vec<Weights>,
+    caches: Vec<[Buffer<bf16>; 2]>,
+    table: Buffer<bf16>,
+    last: Buffer<bf16>,
+    tables: [Buffer<f32>; 2],
+    activations: Activations<bf16>,
+    state: State,
+}
+
+struct Maker<'a> {
+    bench: &'a Bench,
+    random: Kernel,
+}
+
+impl<'a> Maker<'a> {
+    fn new(bench: &'a Bench) -> Result<Self, Failed> {
+        let options = ["-DNUMBER_BF16".to_owned()];
+        let (module, _) = nvrtc::load(&bench.device, &Cache::of_user(), RANDOM, &options)?;
+        Ok(Self { bench, random: module.kernel("random")? })
+    }
+
+    #[allow(unsafe_code)]
+    fn random(&self, count: usize, reach: f32) -> Result<Buffer<bf16>, Failed> {
+        let mut out = self.bench.device.allocate(count)?;
+        let seed = out.pointer() as u32;
+        let arguments = [(&mut out).into(), (count as u64).into(), reach.into(), seed.into()];
+        // SAFETY: the kernel writes `count` numbers, and there is room for as many.
+        unsafe { self.random.launch(self.bench.device.stream(), Shape::line(1056, 256), &arguments)? };
+        Ok(out)
+    }
+
+    fn matrix(&self, rows: u32, width: u32) -> Result<Buffer<bf16>, Failed> {
+        self.random(rows as usize * width as usize, 1.7 / (width as f32).sqrt())
+    }
+
+    fn weights(&self, sizes: &StepSizes) -> Result<Weights, Failed> {
+        let norm = |length: u32| self.random(length as usize, 1.0);
+        Ok(Weights {
+            norms: [norm(sizes.hidden)?, norm(sizes.hidden)?, norm(sizes.head_dim)?, norm(sizes.head_dim)?],
+            qkv: self.matrix(sizes.qkv(), sizes.hidden)?,
+            output: self.matrix(sizes.hidden, sizes.attended())?,
+            gate_up: self.matrix(2 * sizes.ffn, sizes.hidden)?,
+            down: self.matrix(sizes.hidden, sizes.ffn)?,
+        })
+    }
+
+    fn decoder(&self, model: &Model) -> Result<Decoder, Failed> {
+        let (sizes, device) = (model.sizes, &self.bench.device);
+        let cache = || self.random(sizes.cache() as usize, 1.0);
+        let [cosines, sines] = reference::rotation(sizes.capacity as usize, sizes.head_dim as usize, 1e6);
+        Ok(Decoder {
+            sizes,
+            layers: (0..model.layers).map(|_| self.weights(&sizes)).collect::<Result<_, _>>()?,
+            caches: (0..model.layers).map(|_| Ok([cache()?, cache()?])).collect::<Result<_, Failed>>()?,
+            table: self.matrix(sizes.vocab, sizes.hidden)?,
+            last: self.random(sizes.hidden as usize, 1.0)?,
+            tables: [device.upload(&cosines)?, device.upload(&sines)?],
+            activations: Activations::new(device, &sizes)?,
+            state: State::new(device, sizes.batch, 256)?,
+        })
+    }
+}
+
+/// A kind of kernel: of each layer, or once a step.
+const KINDS: [(&str, bool); 8] = [
+    ("qkv", true),
+    ("attention", true),
+    ("output", true),
+    ("gate_up", true),
+    ("down", true),
+    ("embed", false),
+    ("head", false),
+    ("argmax", false),
+];
+
+impl Decoder {
+    /// Bytes that a step must read.
+    fn bytes(&self) -> f64 {
+        let cache = self.sizes.cache() / u64::from(self.sizes.capacity) * u64::from(CONTEXT) * 4;
+        let layers: usize = self.layers.iter().map(Weights::bytes).sum();
+        (layers + self.table.bytes()) as f64 + cache as f64 * self.layers.len() as f64
+    }
+
+    fn whole(&mut self, bench: &Bench, step: &Step<bf16>) -> Result<Graph, CudaError> {
+        let stream = bench.device.stream();
+        let Self { layers, caches, table, last, tables, activations, state, .. } = self;
+        let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
+        Graph::capture(stream, || {
+            step.embed(stream, state, table, &mut activations.x)?;
+            for (layer, [keys, values]) in layers.iter().zip(caches) {
+                step.layer(stream, &layer.layer(), rotation, state, [keys, values], activations)?;
+            }
+            let (norm, head) = (Norm { weight: last, epsilon: 1e-6 }, Linear { weight: table, bias: None });
+            step.finish(stream, &norm, &head, activations, state)
+        })
+    }
+
+    /// A graph of one kind of kernel alone, once for each layer.
+    fn kind(&mut self, bench: &Bench, step: &Step<bf16>, kind: &str) -> Result<Graph, CudaError> {
+        let stream = bench.device.stream();
+        let Self { sizes, layers, caches, table, last, tables, activations, state } = self;
+        let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
+        let Activations { x, qkv, attended, gated, logits } = activations;
+        Graph::capture(stream, || {
+            for (layer, [keys, values]) in layers.iter().map(Weights::layer).zip(caches) {
+                let norm = Norm { weight: layer.attention_norm, epsilon: 1e-6 };
+                match kind {
+                    "qkv" => step.norm_linear(stream, x, &norm, &layer.qkv, qkv, [sizes.qkv(), sizes.hidden])?,
+                    "attention" => {
+                        let (query_norm, key_norm) = (layer.query_norm, layer.key_norm);
+                        let attention = Attention { query_norm, key_norm, epsilon: 1e-6, rotation };
+                        step.attention(stream, qkv, &attention, state, [keys, values], attended)?;
+                    }
+                    "output" => {
+                        step.linear_add(stream, attended, &layer.output, x, [sizes.hidden, sizes.attended()])?;
+                    }
+                    "gate_up" => {
+                        step.norm_gate_up(stream, x, &norm, &layer.gate_up, gated, [sizes.ffn, sizes.hidden])?
+                    }
+                    "down" => step.linear_add(stream, gated, &layer.down, x, [sizes.hidden, sizes.ffn])?,
+                    "embed" => step.embed(stream, state, table, x)?,
+                    "argmax" => step.argmax(stream, logits, state)?,
+                    _ => {
+                        let norm = Norm { weight: last, epsilon: 1e-6 };
+                        let head = Linear { weight: table, bias: None };
+                        step.norm_linear(stream, x, &norm, &head, logits, [sizes.vocab, sizes.hidden])?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Microseconds of one replay, at the context.
+    #[allow(unsafe_code)]
+    fn micros(&mut self, bench: &Bench, clock: &EventClock, graph: &Graph) -> Result<f64, Failed> {
+        let stream = bench.device.stream();
+        self.state.begin(&[7], CONTEXT - 1)?;
+        // SAFETY: the decoder lives until the device is synchronised.
+        let replay = || unsafe { graph.launch(stream) };
+        graph.upload(stream)?;
+        replay()?;
+        bench.device.synchronise()?;
+        let nanos = stream_nanos(bench, clock, || Ok(replay()?))?;
+        bench.device.synchronise()?;
+        Ok(nanos / 1e3)
+    }
+}
+
+/// Other ways to build the kernels, to see that ours is the fastest.
+const OTHERS: [Tuning; 7] = [
+    Tuning { warps: 8, depth: 4 },
+    Tuning { warps: 8, depth: 6 },
+    Tuning { warps: 8, depth: 12 },
+    Tuning { warps: 12, depth: 6 },
+    Tuning { warps: 16, depth: 3 },
+    Tuning { warps: 16, depth: 4 },
+    Tuning { warps: 16, depth: 6 },
+];
+
+pub fn small(bench: &Bench) -> Answer {
+    speed(bench, &QWEN3_0_6B)
+}
+
+pub fn large(bench: &Bench) -> Answer {
+    speed(bench, &QWEN3_4B)
+}
+
+fn speed(bench: &Bench, model: &Model) -> Answer {
+    let clock = EventClock::new(Arc::clone(bench.device.stream()))?;
+    let mut decoder = Maker::new(bench)?.decoder(model)?;
+    let load = |tuning| Step::load_tuned(&bench.device, &Cache::of_user(), model.sizes, tuning);
+    let mut words = format!("{:.2} GB a token, context {CONTEXT}", decoder.bytes() / 1e9);
+    let mut best = f64::INFINITY;
+    for step in [load(Tuning::default())?, load(Tuning::default())?.in_order()] {
+        let graph = decoder.whole(bench, &step)?;
+        let micros = decoder.micros(bench, &clock, &graph)?;
+        let rate = decoder.bytes() / micros / 1e3;
+        best = best.min(micros / 1e3);
+        let name = if step.overlaps() { "overlapping" } else { "in order" };
+        let _ = write!(
+            words,
+            "\n{name}: {:.3} ms a token, {rate:.0} GB/s, {} kernels; us each:",
+            micros / 1e3,
+            graph.nodes()
+        );
+        for (kind, _) in KINDS {
+            let graph = decoder.kind(bench, &step, kind)?;
+            let micros = decoder.micros(bench, &clock, &graph)? / model.layers as f64;
+            let _ = write!(words, " {kind} {micros:.2}");
+        }
+    }
+    for tuning in OTHERS {
+        let step = load(tuning)?;
+        let graph = decoder.whole(bench, &step)?;
+        let micros = decoder.micros(bench, &clock, &graph)?;
+        let _ = write!(words, "\n{} warps, {} deep: {:.3} ms", tuning.warps, tuning.depth, micros / 1e3);
+    }
+    expect(best <= model.budget, || format!("{best:.2} ms a token, {} at most\n{words}", model.budget))?;
+    Ok(words)
+}

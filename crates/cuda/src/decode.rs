@@ -1,0 +1,74 @@
+//! One token of a decoder, bound by the reading of its weights: a few kernels a layer, made to be captured into one graph
+//! and replayed without the host.
+//!
+//! Numbers are stored as f32, bf16 or f16 and computed with in f32; all is row-major. A [`Step`] puts work on a stream,
+//! allocates nothing and does not wait. On devices of compute capability 9.0 and above the kernels of a step overlap:
+//! each fetches its weights while the one before it still runs. So a step begins with [`Step::embed`], which waits for
+//! all that is on the stream, and whatever else reads a step's results is launched plainly.
+//!
+//! What each kernel must give is computed plainly in [`reference`].
+
+mod attention;
+mod layer;
+pub mod reference;
+mod state;
+mod step;
+mod tiles;
+
+pub use self::{
+    attention::{Attention, Rotation},
+    layer::{Activations, Layer},
+    state::State,
+    step::{Linear, Norm, Step, StepSizes, Tuning},
+};
+use crate::nvrtc::Source;
+
+/// The text of kernels of a step, behind what they all begin with.
+macro_rules! text {
+    ($file:literal) => {
+        Source {
+            file: $file,
+            text: concat!(
+                include_str!("../kernels/number.cuh"),
+                include_str!("../kernels/decode.cuh"),
+                include_str!(concat!("../kernels/", $file))
+            ),
+        }
+    };
+}
+
+const LINEAR: Source<'static> = text!("decode_linear.cu");
+const ATTENTION: Source<'static> = text!("decode_attention.cu");
+const TOKEN: Source<'static> = text!("decode_token.cu");
+
+/// Every text of kernels of a step, by file; see [`options`] for what each is compiled with.
+pub const SOURCES: [Source<'static>; 3] = [LINEAR, ATTENTION, TOKEN];
+
+/// The options of one variant of each of [`SOURCES`], for checking that they compile.
+pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
+    let types = ["-DNUMBER_F32", "-DNUMBER_BF16", "-DNUMBER_F16"];
+    let tuning = Tuning::default();
+    let further: Vec<Vec<String>> = match source.file {
+        "decode_linear.cu" => [1, 2, 4, 8].map(|vectors| step::linear_options(vectors, tuning)).to_vec(),
+        "decode_attention.cu" => [16, 64, 80, 128, 256].map(attention::options).to_vec(),
+        _ => vec![Vec::new()],
+    };
+    let with = |number: &str, more: &Vec<String>| {
+        std::iter::once(number.to_owned()).chain(more.iter().cloned()).collect::<Vec<String>>()
+    };
+    types.iter().flat_map(|number| further.iter().map(|more| with(number, more))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_is_compiled_for_every_type() {
+        for source in &SOURCES {
+            for number in ["-DNUMBER_F32", "-DNUMBER_BF16", "-DNUMBER_F16"] {
+                assert!(options(source).iter().any(|options| options[0] == number), "{} {number}", source.file);
+            }
+        }
+    }
+}

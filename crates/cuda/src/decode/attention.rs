@@ -1,0 +1,138 @@
+//! Attention of one new token over a layer's cache.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use super::{ATTENTION, State, Step, StepSizes};
+use crate::{
+    blas::Element,
+    cache::Cache,
+    device::Device,
+    error::CudaError,
+    kernel::{Argument, Kernel, Shape},
+    kernels::expect,
+    memory::Buffer,
+    nvrtc,
+    stream::Stream,
+};
+
+/// How queries and keys are turned by their position.
+#[derive(Debug, Clone, Copy)]
+pub struct Rotation<'a> {
+    /// Cosines, `[positions, head_dim / 2]`.
+    pub cosines: &'a Buffer<f32>,
+    /// Sines, likewise.
+    pub sines: &'a Buffer<f32>,
+    /// Whether neighbours are turned together (2i with 2i + 1), and not the two halves (i with i + head_dim / 2).
+    pub in_pairs: bool,
+}
+
+/// What a layer's attention is given beside the token.
+#[derive(Debug)]
+pub struct Attention<'a, T> {
+    /// What the numbers of each query head are multiplied with once normed.
+    pub query_norm: Option<&'a Buffer<T>>,
+    /// The same of each key head.
+    pub key_norm: Option<&'a Buffer<T>>,
+    /// What is added to the mean square of a head.
+    pub epsilon: f32,
+    /// How queries and keys are turned.
+    pub rotation: Rotation<'a>,
+}
+
+/// The kernel, for one size of heads.
+#[derive(Debug)]
+pub(super) struct AttentionKernel<T> {
+    kernel: Kernel,
+    /// Query heads that a block takes together.
+    together: u32,
+    /// Blocks that share the positions of a head.
+    splits: u32,
+    of: PhantomData<T>,
+}
+
+const WARPS: u32 = 8;
+const THREADS: u32 = WARPS * 32;
+
+/// What the text is compiled with, beside the type.
+pub(super) fn options(head_dim: u32) -> Vec<String> {
+    vec![format!("-DHEAD_DIM={head_dim}")]
+}
+
+impl<T: Element> AttentionKernel<T> {
+    pub fn load(device: &Device, cache: &Cache, sizes: &StepSizes) -> Result<Self, CudaError> {
+        let mut all = options(sizes.head_dim);
+        all.insert(0, T::OPTION.to_owned());
+        let (module, _) = nvrtc::load(device, cache, ATTENTION, &all)?;
+        let together = (sizes.heads / sizes.kv_heads.max(1)).clamp(1, 8).next_power_of_two();
+        let kernel = module.kernel(&format!("attention_step_{together}"))?;
+        kernel.allow_shared_bytes(shared_bytes(together, sizes.head_dim))?;
+        // The kernels' text says the same: clusters came with compute capability 9.0.
+        let splits = if device.facts().capability.0 >= 9 { 8 } else { 1 };
+        Ok(Self { kernel, together, splits, of: PhantomData })
+    }
+
+    fn shape(&self, sizes: &StepSizes) -> Shape {
+        let bundles = (sizes.heads / sizes.kv_heads).div_ceil(self.together);
+        let grid = [self.splits, sizes.kv_heads * bundles, sizes.batch];
+        Shape { grid, block: [THREADS, 1, 1], shared_bytes: shared_bytes(self.together, sizes.head_dim) }
+    }
+}
+
+/// The kernel's `Shared`: queries, the new key and value, and the parts of each warp and of the block.
+fn shared_bytes(together: u32, head_dim: u32) -> u32 {
+    4 * (together * head_dim + 2 * head_dim + (WARPS + 1) * together * (head_dim + 2))
+}
+
+impl<T: Element> Step<T> {
+    /// Attention of one token of each sequence. `qkv` `[batch, (heads + 2 kv_heads) * head_dim]` holds its queries, keys
+    /// and values; the keys and values join the cache `[batch, kv_heads, capacity, head_dim]` at the state's position,
+    /// and the queries look at all positions up to it. The result goes to `out` `[batch, heads * head_dim]`.
+    ///
+    /// A position that the cache or the rotation has no room for gives NaN and writes nothing to the cache.
+    pub fn attention(
+        &self,
+        stream: &Stream,
+        qkv: &Buffer<T>,
+        attention: &Attention<'_, T>,
+        state: &State,
+        [keys, values]: [&mut Buffer<T>; 2],
+        out: &mut Buffer<T>,
+    ) -> Result<(), CudaError> {
+        let (sizes, rotation) = (&self.sizes, attention.rotation);
+        let each =
+            |buffer: &Buffer<T>, numbers: u32| buffer.length() as u64 >= u64::from(sizes.batch) * u64::from(numbers);
+        let norms = [attention.query_norm, attention.key_norm];
+        let fits = each(qkv, sizes.qkv())
+            && each(out, sizes.attended())
+            && [&*keys, &*values].iter().all(|cache| cache.length() as u64 >= sizes.cache())
+            && norms.iter().flatten().all(|norm| norm.length() >= sizes.head_dim as usize)
+            && rotation.sines.length() >= rotation.cosines.length();
+        expect("attention", fits, "a buffer is too small")?;
+        expect("attention", state.batch == sizes.batch, "the state is of another number of sequences")?;
+        let shape = self.attention.shape(sizes);
+        expect("attention", shape.grid[1] <= 65_535, "there are too many heads")?;
+        let positions = rotation.cosines.length() / (sizes.head_dim as usize / 2);
+        let optional = |buffer: Option<&Buffer<T>>| buffer.map_or(Argument::from(0_u64), Argument::from);
+        let arguments: [Argument; 16] = [
+            qkv.into(),
+            optional(attention.query_norm),
+            optional(attention.key_norm),
+            attention.epsilon.into(),
+            (1.0 / (sizes.head_dim as f32).sqrt()).into(),
+            rotation.cosines.into(),
+            rotation.sines.into(),
+            u32::try_from(positions).unwrap_or(u32::MAX).into(),
+            u32::from(rotation.in_pairs).into(),
+            (&state.position).into(),
+            keys.into(),
+            values.into(),
+            sizes.capacity.into(),
+            sizes.heads.into(),
+            sizes.kv_heads.into(),
+            out.into(),
+        ];
+        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
+        unsafe { self.launch(&self.attention.kernel, stream, shape, &arguments) }
+    }
+}

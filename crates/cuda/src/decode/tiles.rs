@@ -1,0 +1,73 @@
+//! How the rows of a product are dealt to warps.
+
+/// How the rows of a matrix are cut along their width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tiles {
+    /// Parts of a row.
+    pub segments: u32,
+    /// Chunks a part: a chunk is what a warp takes at once.
+    pub segment: u32,
+}
+
+/// The most parts of a row: each costs a few sums more.
+const MOST_SEGMENTS: u32 = 16;
+
+impl Tiles {
+    /// Rows that are not cut.
+    pub fn whole(chunks: u32) -> Self {
+        Self { segments: 1, segment: chunks.max(1) }
+    }
+
+    /// The cut with which the warp that has most to do has least, for a block with so many pairs of rows.
+    ///
+    /// Rows of a block with many are not cut: the warps come out even.
+    pub fn even(pairs: u32, chunks: u32, warps: u32) -> Self {
+        if pairs >= 4 * warps {
+            return Self::whole(chunks);
+        }
+        let longest = |tiles: &Self| (pairs * tiles.segments).div_ceil(warps) * tiles.segment;
+        let cuts = (1..=MOST_SEGMENTS.min(chunks.max(1))).map(|segments| {
+            let segment = chunks.div_ceil(segments).max(1);
+            Self { segments: chunks.div_ceil(segment).max(1), segment }
+        });
+        cuts.min_by_key(|tiles| (longest(tiles), tiles.segments)).unwrap_or(Self::whole(chunks))
+    }
+
+    /// Numbers of a vector with the zeros behind it.
+    pub fn padded(self, chunk: u32) -> u32 {
+        self.segments.saturating_mul(self.segment).saturating_mul(chunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sixteen_pairs_of_short_rows_are_two_for_each_of_eight_warps() {
+        assert_eq!(Tiles::even(16, 4, 8), Tiles { segments: 1, segment: 4 });
+    }
+
+    #[test]
+    fn four_pairs_of_long_rows_are_cut_until_every_warp_has_some() {
+        assert_eq!(Tiles::even(4, 8, 8), Tiles { segments: 2, segment: 4 });
+        assert_eq!(Tiles::even(4, 12, 8), Tiles { segments: 2, segment: 6 });
+        assert_eq!(Tiles::even(3, 16, 8), Tiles { segments: 8, segment: 2 });
+    }
+
+    #[test]
+    fn many_rows_are_not_cut() {
+        assert_eq!(Tiles::even(32, 100, 8), Tiles::whole(100));
+    }
+
+    proptest! {
+        #[test]
+        fn every_chunk_is_in_a_part_and_no_part_is_empty(pairs in 0_u32..500, chunks in 1_u32..500, warps in 1_u32..33) {
+            let tiles = Tiles::even(pairs, chunks, warps);
+            prop_assert!(tiles.segments * tiles.segment >= chunks);
+            prop_assert!((tiles.segments - 1) * tiles.segment < chunks);
+        }
+    }
+}
