@@ -17,7 +17,9 @@ mod presets;
 mod size;
 pub mod synthetic;
 mod tensors;
+mod tokenizer;
 mod weights;
+mod work;
 
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
@@ -27,5 +29,7 @@ pub use self::{
     numbers::{from_f32, to_f32},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
+    tokenizer::Tokenizer,
     weights::{TensorData, Weights},
+    work::{PassWork, Stage, StageWork},
 };
