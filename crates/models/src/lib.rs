@@ -5,23 +5,31 @@
 
 mod check;
 mod config;
+mod config_json;
 pub mod cpu;
 mod decoder;
 mod dtype;
 mod error;
+mod folder;
+mod map;
 mod marks;
+mod misfit;
+mod numbers;
 mod presets;
 mod rope;
 mod size;
 pub mod synthetic;
 mod tensors;
+mod weights;
 
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
     decoder::{Decoder, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
     dtype::Dtype,
     error::ModelError,
+    numbers::{from_f32, to_f32},
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
+    weights::{TensorData, Weights},
 };
