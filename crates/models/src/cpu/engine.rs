@@ -9,7 +9,7 @@ use super::{
     pass::{Buffers, Pass, Sizes},
     vectors::index_of_largest,
 };
-use crate::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, rope::RopeTable};
+use crate::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, Weights, rope::RopeTable};
 
 /// A decoder whose numbers are all of one type.
 pub struct Engine<T> {
@@ -34,9 +34,9 @@ enum Before {
 
 impl<T: Number> Engine<T> {
     /// Puts the weights into memory.
-    pub fn new(config: Config, options: Options, threads: usize, source: Source<'_>) -> Result<Self, ModelError> {
+    pub fn new(config: Config, options: Options, threads: usize, weights: &Weights) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
-        let model = Model::load(&config, source)?;
+        let model = Model::load(&config, Source { weights, crew: &crew })?;
         let (table, cache) = (RopeTable::new(&config), Cache::new(&config, &options)?);
         let buffers = Buffers::default();
         Ok(Self { config, options, crew, model, table, cache, buffers, logits_rows: 0, chosen: None })

@@ -2,8 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::{cache::zeros, number::Number};
-use crate::{Config, ModelError, TensorSpec};
+use half::{bf16, f16};
+
+use super::{cache::zeros, crew::Crew, number::Number};
+use crate::{Config, Dtype, ModelError, TensorData, TensorSpec, Weights};
+
+/// Numbers that one thread makes or reads at a time.
+const PART: usize = 1 << 15;
 
 /// The weights of a model.
 pub struct Model<T> {
@@ -32,19 +37,22 @@ pub struct Layer<T> {
     pub down_bias: Option<Vec<f32>>,
 }
 
-/// Where the numbers of a tensor come from.
-pub type Source<'a> = &'a mut dyn FnMut(&TensorSpec) -> Result<Vec<f32>, ModelError>;
+/// Where the numbers of tensors come from, and who fetches them.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    pub weights: &'a Weights,
+    pub crew: &'a Crew,
+}
 
 impl<T: Number> Model<T> {
     /// Puts the weights of a model together.
     pub fn load(config: &Config, source: Source<'_>) -> Result<Self, ModelError> {
-        let mut one = |spec: &TensorSpec| stacked(&[spec], source);
-        // The largest come first: beside them their own numbers are in memory once more, in f32.
-        let embedding = one(&config.embedding_tensor())?;
-        let head = config.head_tensor().map(|spec| one(&spec)).transpose()?;
-        let layers = (0..config.layers).map(|at| Layer::load(config, at, source)).collect::<Result<_, _>>()?;
-        let norm = rounded::<T>(&[&config.final_norm_tensor()], source)?;
-        Ok(Self { embedding, head, layers, norm })
+        Ok(Self {
+            embedding: source.stacked(&[&config.embedding_tensor()])?,
+            head: config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?,
+            layers: (0..config.layers).map(|at| Layer::load(config, at, source)).collect::<Result<_, _>>()?,
+            norm: source.rounded::<T>(&[&config.final_norm_tensor()])?,
+        })
     }
 
     /// The matrix that makes logits.
@@ -59,47 +67,69 @@ impl<T: Number> Layer<T> {
         let specs = config.layer_tensors(layer);
         let specs: HashMap<&str, &TensorSpec> =
             specs.iter().filter_map(|spec| Some((spec.name.strip_prefix(&prefix)?, spec))).collect();
-        let find = |names: &[&str]| -> Option<Vec<&TensorSpec>> { names.iter().map(|name| specs.get(name).copied()).collect() };
-        let mut matrix = |names: &[&str]| stacked(&find(names).unwrap_or_default(), source);
-        let qkv = matrix(&["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"])?;
-        let output = matrix(&["self_attn.o_proj.weight"])?;
-        let gate_up = matrix(&["mlp.gate_proj.weight", "mlp.up_proj.weight"])?;
-        let down = matrix(&["mlp.down_proj.weight"])?;
-        let mut maybe = |names: &[&str]| find(names).map(|specs| rounded::<T>(&specs, source)).transpose();
+        let find = |names: &[&str]| -> Option<Vec<&TensorSpec>> {
+            names.iter().map(|name| specs.get(name).copied()).collect()
+        };
+        let matrix = |names: &[&str]| source.stacked(&find(names).unwrap_or_default());
+        let maybe = |names: &[&str]| find(names).map(|specs| source.rounded::<T>(&specs)).transpose();
         Ok(Self {
             attention_norm: maybe(&["input_layernorm.weight"])?.unwrap_or_default(),
-            qkv,
+            qkv: matrix(&["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"])?,
             qkv_bias: maybe(&["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"])?,
             query_norm: maybe(&["self_attn.q_norm.weight"])?,
             key_norm: maybe(&["self_attn.k_norm.weight"])?,
-            output,
+            output: matrix(&["self_attn.o_proj.weight"])?,
             ffn_norm: maybe(&["post_attention_layernorm.weight"])?.unwrap_or_default(),
-            gate_up,
+            gate_up: matrix(&["mlp.gate_proj.weight", "mlp.up_proj.weight"])?,
             gate_up_bias: maybe(&["mlp.gate_proj.bias", "mlp.up_proj.bias"])?,
-            down,
+            down: matrix(&["mlp.down_proj.weight"])?,
             down_bias: maybe(&["mlp.down_proj.bias"])?,
         })
     }
 }
 
-/// The numbers of several tensors, one after another.
-fn stacked<T: Number>(specs: &[&TensorSpec], source: Source<'_>) -> Result<Vec<T>, ModelError> {
-    let mut numbers = zeros(specs.iter().map(|spec| spec.count()).sum())?;
-    let mut rest = numbers.as_mut_slice();
-    for spec in specs {
-        let (these, others) = rest.split_at_mut(spec.count());
-        rest = others;
-        let from = source(spec)?;
-        if from.len() != these.len() {
-            let reason = format!("`{}` has {} numbers and not {}", spec.name, from.len(), these.len());
-            return Err(ModelError::Refused(reason));
+impl Source<'_> {
+    /// The numbers of several tensors, one after another.
+    fn stacked<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<T>, ModelError> {
+        let mut numbers = zeros(specs.iter().map(|spec| spec.count()).sum())?;
+        let mut rest = numbers.as_mut_slice();
+        for spec in specs {
+            let (these, others) = rest.split_at_mut(spec.count());
+            rest = others;
+            let data = self.weights.tensor(spec)?;
+            if data.count() != these.len() {
+                let (name, has, wants) = (&spec.name, data.count(), these.len());
+                return Err(ModelError::Refused(format!("`{name}` has {has} numbers and not {wants}")));
+            }
+            self.crew.each(these.len(), these.chunks_mut(PART).enumerate(), |(at, part)| fetch(&data, at * PART, part));
         }
-        these.iter_mut().zip(from).for_each(|(to, from)| *to = T::narrow(from));
+        Ok(numbers)
     }
-    Ok(numbers)
+
+    /// The numbers of several tensors in f32, as the type rounds them.
+    fn rounded<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<f32>, ModelError> {
+        Ok(self.stacked::<T>(specs)?.into_iter().map(T::wide).collect())
+    }
 }
 
-/// The numbers of several tensors in f32, as the type rounds them.
-fn rounded<T: Number>(specs: &[&TensorSpec], source: Source<'_>) -> Result<Vec<f32>, ModelError> {
-    Ok(stacked::<T>(specs, source)?.into_iter().map(T::wide).collect())
+/// Makes or reads the numbers of a tensor from an index on.
+fn fetch<T: Number>(data: &TensorData<'_>, from: usize, to: &mut [T]) {
+    match data {
+        TensorData::Filled { fill, .. } => {
+            to.iter_mut().zip(from as u64..).for_each(|(to, index)| *to = T::narrow(fill.at(index)));
+        }
+        TensorData::Stored { dtype, bytes } => {
+            let bytes = &bytes[from * dtype.bytes() as usize..];
+            match dtype {
+                Dtype::F32 => read(bytes, to, f32::from_le_bytes),
+                Dtype::Bf16 => read(bytes, to, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+                Dtype::F16 => read(bytes, to, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            }
+        }
+    }
+}
+
+fn read<T: Number, const WIDTH: usize>(bytes: &[u8], to: &mut [T], number: impl Fn([u8; WIDTH]) -> f32) {
+    let (bytes, _) = bytes.as_chunks();
+    to.iter_mut().zip(bytes).for_each(|(to, bytes)| *to = T::narrow(number(*bytes)));
 }
