@@ -116,7 +116,9 @@ __device__ __forceinline__ void one_tile(Rows &rows, const Four *queries, u32 ke
         for (int n = 0; n < KEYS / 8; n++) most = fmaxf(most, fmaxf(score[n][2 * r], score[n][2 * r + 1]));
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-        float kept = power_of_two((rows.largest[r] - most) * scale), shift = most * scale;
+        // A row that has seen no key yet has no largest score, and the difference of two infinities is no number.
+        float base = most == LOWEST ? 0 : most;
+        float kept = power_of_two((rows.largest[r] - base) * scale), shift = base * scale;
         rows.largest[r] = most;
         rows.sum[r] *= kept;
 #pragma unroll

@@ -24,7 +24,8 @@ use crate::{
 const DOING: &str = "attending";
 /// The largest head that there are kernels for.
 const LARGEST_HEAD: u32 = 256;
-/// From so many blocks of 128 queries a multiprocessor on, blocks of 128 are taken: below, those of 64 spread better.
+/// Up to so many blocks of 64 queries a multiprocessor, warps share the queries of a block; from so many of 128 on, those
+/// are taken. Tried on an H200.
 const FULL: u32 = 2;
 
 /// Causal attention with grouped queries over a cache, for heads of one size and numbers of one type.
@@ -157,7 +158,7 @@ impl Tile {
 
 /// Which of the tiles serves these sizes best.
 fn chosen_tile(sizes: &HeadSizes, multiprocessors: u32) -> usize {
-    if TILES[0].blocks(sizes) <= multiprocessors.into() {
+    if TILES[0].blocks(sizes) <= u64::from(FULL * multiprocessors) {
         0
     } else if TILES[2].blocks(sizes) < u64::from(FULL * multiprocessors) {
         1
@@ -193,7 +194,7 @@ mod tests {
     fn few_blocks_share_their_keys_and_many_take_more_queries() {
         let sizes = HeadSizes { batch: 1, tokens: 512, heads: 16, kv_heads: 8, head_dim: 128, capacity: 512 };
         assert_eq!(chosen_tile(&sizes, 132), 0);
-        assert_eq!(chosen_tile(&HeadSizes { batch: 2, ..sizes }, 132), 1);
+        assert_eq!(chosen_tile(&HeadSizes { batch: 3, ..sizes }, 132), 1);
         assert_eq!(chosen_tile(&HeadSizes { tokens: 4096, ..sizes }, 132), 2);
     }
 

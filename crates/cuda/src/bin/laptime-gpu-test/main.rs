@@ -90,7 +90,7 @@ const TESTS: &[Test] = &[
     ("nn: heads are split as on the CPU", nn::heads),
     ("nn: fused attention agrees with the CPU", nn::fused),
     ("nn: naive attention agrees with the CPU", nn::naive),
-    ("nn: all of it can be captured into a graph", nn::captured),
+    ("nn: a layer in a graph agrees with the CPU", nn::captured),
     ("nn: speed of operations on rows", nn::row_speed),
     ("nn: speed of attention", nn::attention_speed),
     ("nn: speed of the parts of models", nn::model_speed),

@@ -1,6 +1,7 @@
 //! The operations of a transformer against the CPU, in three types, and how fast they are.
 
 mod attention;
+mod layer;
 mod rows;
 mod speed;
 
@@ -10,7 +11,8 @@ use half::{bf16, f16};
 use laptime_cuda::{Buffer, Cache, CudaError, Element, nn::Operations, reference};
 
 pub use self::{
-    attention::{captured, fused, heads, naive},
+    attention::{fused, heads, naive},
+    layer::captured,
     rows::{argmax, embedding, gating, memory, norms, random, softmax},
     speed::{attention as attention_speed, models as model_speed, rows as row_speed},
 };

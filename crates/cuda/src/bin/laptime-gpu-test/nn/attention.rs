@@ -23,8 +23,8 @@ const CASES: [([u32; 6], u32); 16] = [
     ([1, 40, 2, 1, 256, 80], 37),
     ([2, 50, 1, 1, 64, 60], 37),
     // Enough blocks for tiles of 64 queries that are not split, and for tiles of 128.
-    ([3, 70, 32, 8, 128, 110], 37),
-    ([3, 70, 32, 8, 80, 110], 37),
+    ([3, 70, 48, 8, 128, 110], 37),
+    ([3, 70, 48, 8, 80, 110], 37),
     ([3, 130, 44, 22, 64, 170], 37),
     ([3, 130, 44, 22, 128, 170], 37),
     ([3, 130, 44, 44, 16, 130], 0),
@@ -246,30 +246,4 @@ fn added_product<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas) -> Result<(), Fai
     lab.judge("a product that is added", &sum, &expected)?;
     let short = blas.multiply_slices([factors[0], factors[0]], sum.all_mut(), sizes);
     expect(short.is_err(), || "a factor that is too small was taken".to_owned())
-}
-
-/// The position is read by the replay, not by the capture.
-pub fn captured(bench: &Bench) -> Answer {
-    let mut lab = Lab::<half::bf16>::new(bench)?;
-    let (device, stream) = (&bench.device, bench.device.stream());
-    let sizes = sizes([1, 20, 4, 2, 64, 128]);
-    let attention = Attention::<half::bf16>::load(device, &Cache::of_user(), 64)?;
-    let mut out = lab.spoiled(sizes.query_numbers() as usize)?;
-    let mut made = Inputs::new(&lab, &sizes, 100)?;
-    let scale = 0.125;
-    let graph = {
-        let (there, start) = (made.there(), made.start.all());
-        laptime_cuda::Graph::capture(stream, || attention.attend(stream, there, start, &mut out, &sizes, scale))?
-    };
-    for start in [0_u32, 37, 100] {
-        made.start.write(&[start])?;
-        super::speed::replay(&graph, bench)?;
-        let [q, k, v] = &made.host;
-        lab.judge(
-            &format!("a replay from {start}"),
-            &out,
-            &reference::attention([q, k, v], &sizes, start as usize, scale),
-        )?;
-    }
-    Ok(format!("attention replayed at {} positions", lab.cases))
 }
