@@ -2,7 +2,7 @@
 //!
 //! Everything is row-major. Each operation puts its work on a stream, allocates nothing and does not wait, so that all of
 //! it can be captured into a graph; sizes are checked before. What the results must be is computed plainly in
-//! [`reference`].
+//! [`mod@reference`].
 
 mod attention;
 mod heads;

@@ -114,7 +114,7 @@ impl<T: Element> Operations<T> {
     }
 
     /// Puts each row of `x` (rows by `width`), divided by the root of its mean square plus `epsilon` and multiplied by
-    /// `weight`, into `out`. The number of rows is that of `x`.
+    /// `weight`, into `out`.
     pub fn rms_norm<'a>(
         &self,
         stream: &Stream,

@@ -237,7 +237,7 @@ fn added_product<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas) -> Result<(), Fai
     let b_plain = laptime_cuda::reference::transpose(&b, [n, k]);
     let product = laptime_cuda::reference::matmul(&a, &b_plain, [m, n, k]);
     let expected: Vec<f32> = product.iter().zip(&c).map(|(product, c)| product + c).collect();
-    // All three lie in one buffer after another, which is how a model may keep its weights.
+    // Both factors lie in one buffer, as the weights of a model may.
     let all = lab.upload(&[&a[..], &b[..]].concat())?;
     let mut sum = lab.upload(&c)?;
     let sizes = Sizes { m: m as u32, n: n as u32, k: k as u32, b_is_transposed: true };
