@@ -53,6 +53,18 @@ impl From<i64> for AxisValue {
     }
 }
 
+impl From<bool> for AxisValue {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<String> for AxisValue {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+
 impl From<&str> for AxisValue {
     fn from(value: &str) -> Self {
         Self::Text(value.to_owned())
