@@ -1,5 +1,7 @@
 //! What can be wrong with a model, in the words of its users.
 
+use crate::Config;
+
 /// What is wrong with a model, its weights or what is asked of it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,6 +19,22 @@ pub enum ModelError {
         config: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// There is no model of this name.
+    #[error("there is no model `{name}`")]
+    NoModel {
+        /// What was asked for.
+        name: String,
+        /// The name that may have been meant.
+        near: Option<String>,
+    },
+    /// A model that is no decoder alone.
+    #[error("`{name}` is an encoder-decoder; laptime has decoders: {}", decoders.join(", "))]
+    EncoderDecoder {
+        /// Its name.
+        name: String,
+        /// What there is of its kit.
+        decoders: Vec<String>,
     },
     /// More tokens than the model or the cache has positions for.
     #[error("{tokens} tokens do not fit: `{what}` has {room}")]
@@ -38,4 +56,21 @@ pub enum ModelError {
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Cuda(#[from] laptime_cuda::CudaError),
+}
+
+impl ModelError {
+    /// What can be done about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoModel { near, .. } => {
+                let near = near.as_ref().map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+                let names: Vec<String> = Config::presets().into_iter().map(|config| config.name).collect();
+                Some(format!("{near}`laptime list models` shows them: {}", names.join(", ")))
+            }
+            Self::NoDtype { .. } => Some("there are `f32`, `bf16` and `f16`".to_owned()),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(error) => error.hint(),
+            _ => None,
+        }
+    }
 }

@@ -3,14 +3,21 @@
 //! A [`Config`] says what a model is; [`Decoder`] is one with its weights on a device. The CPU computes with candle, a
 //! GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
 
+mod check;
 mod config;
 mod decoder;
 mod dtype;
 mod error;
+mod presets;
+mod size;
+pub mod synthetic;
+mod tensors;
 
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
     decoder::{Decoder, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
     dtype::Dtype,
     error::ModelError,
+    synthetic::Fill,
+    tensors::{Role, TensorSpec},
 };

@@ -1,0 +1,264 @@
+//! The models that are known by name.
+
+use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling};
+
+/// Positions at most of the course's models. The course runs them at 512; rotation sets no end, so this is ours.
+const COURSE_CONTEXT: usize = 16_384;
+
+/// What the Nano kit has that is no decoder.
+const ENCODER_DECODERS: [&str; 2] = ["encoder_decoder_tiny", "encoder_decoder_small"];
+
+impl Config {
+    /// The model of this name: in any case, with `_` for `-`, and with or without the publisher before it.
+    pub fn from_preset(name: &str) -> Result<Self, ModelError> {
+        let asked = plain(name);
+        if let Some(found) = Self::presets().into_iter().find(|config| plain(&config.name) == asked) {
+            return Ok(found);
+        }
+        match ENCODER_DECODERS.into_iter().find(|known| plain(known) == asked) {
+            Some(known) => Err(ModelError::EncoderDecoder { name: known.to_owned(), decoders: names_of(Family::Nano) }),
+            None => Err(ModelError::NoModel { name: name.to_owned(), near: nearest(&asked) }),
+        }
+    }
+
+    /// Every model that is known by name, families together, small ones first.
+    pub fn presets() -> Vec<Self> {
+        let families = [qwen3(), qwen2(), llama(), course(), nano(), tiny()];
+        families.into_iter().flatten().collect()
+    }
+}
+
+/// A name as it is compared: without publisher, case and separators.
+fn plain(name: &str) -> String {
+    let behind_publisher = name.trim().rsplit('/').next().unwrap_or_default();
+    behind_publisher.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+fn names_of(family: Family) -> Vec<String> {
+    Config::presets().into_iter().filter(|config| config.family == family).map(|config| config.name).collect()
+}
+
+/// The known name that differs least, if it differs by little.
+fn nearest(asked: &str) -> Option<String> {
+    let distance = |config: Config| (strsim::damerau_levenshtein(asked, &plain(&config.name)), config.name);
+    let (distance, name) = Config::presets().into_iter().map(distance).min()?;
+    (distance <= (asked.chars().count() / 3).max(1)).then_some(name)
+}
+
+/// Widths and counts, as tables list them.
+struct Shape {
+    hidden: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    ffn: usize,
+}
+
+fn shape([hidden, layers, heads, kv_heads, head_dim, ffn]: [usize; 6]) -> Shape {
+    Shape { hidden, layers, heads, kv_heads, head_dim, ffn }
+}
+
+/// What Qwen3 is but for its sizes, on which the other families are told by what differs.
+fn base(name: &str, shape: Shape) -> Config {
+    Config {
+        name: name.to_owned(),
+        family: Family::Qwen3,
+        vocab: 151_936,
+        hidden: shape.hidden,
+        layers: shape.layers,
+        heads: shape.heads,
+        kv_heads: shape.kv_heads,
+        head_dim: shape.head_dim,
+        ffn: shape.ffn,
+        context: 40_960,
+        rope: Rope { theta: 1e6, layout: RopeLayout::Halves, scaling: None },
+        norm_eps: 1e-6,
+        tied: true,
+        qk_norm: true,
+        qkv_bias: false,
+        ffn_bias: false,
+        attention_type: Attention::Dense,
+        pattern: None,
+        dtype: Dtype::Bf16,
+    }
+}
+
+fn qwen3() -> Vec<Config> {
+    vec![
+        base("Qwen3-0.6B", shape([1024, 28, 16, 8, 128, 3072])),
+        base("Qwen3-1.7B", shape([2048, 28, 16, 8, 128, 6144])),
+        base("Qwen3-4B", shape([2560, 36, 32, 8, 128, 9728])),
+        Config { context: 32_768, ..base("Qwen3-4B-Base", shape([2560, 36, 32, 8, 128, 9728])) },
+        Config { tied: false, ..base("Qwen3-8B", shape([4096, 36, 32, 8, 128, 12_288])) },
+    ]
+}
+
+fn one_qwen2(name: &str, shape: Shape) -> Config {
+    Config { family: Family::Qwen2, context: 32_768, qk_norm: false, qkv_bias: true, ..base(name, shape) }
+}
+
+fn qwen2() -> Vec<Config> {
+    let largest = one_qwen2("Qwen2.5-7B", shape([3584, 28, 28, 4, 128, 18_944]));
+    vec![
+        one_qwen2("Qwen2.5-0.5B", shape([896, 24, 14, 2, 64, 4864])),
+        one_qwen2("Qwen2.5-1.5B", shape([1536, 28, 12, 2, 128, 8960])),
+        Config { vocab: 152_064, tied: false, ..largest },
+    ]
+}
+
+fn one_llama(name: &str, shape: Shape) -> Config {
+    let scaling = RopeScaling { factor: 32.0, low: 1.0, high: 4.0, trained: 8192 };
+    let rope = Rope { theta: 5e5, layout: RopeLayout::Halves, scaling: Some(scaling) };
+    let base = base(name, shape);
+    Config { family: Family::Llama, vocab: 128_256, context: 131_072, rope, norm_eps: 1e-5, qk_norm: false, ..base }
+}
+
+fn llama() -> Vec<Config> {
+    vec![one_llama("Llama-3.2-1B", shape([2048, 16, 32, 8, 64, 8192]))]
+}
+
+fn one_course(name: &str, [hidden, ffn, layers, heads]: [usize; 4]) -> Config {
+    Config {
+        family: Family::Course,
+        vocab: 10_000,
+        context: COURSE_CONTEXT,
+        rope: Rope { theta: 1e4, layout: RopeLayout::Pairs, scaling: None },
+        norm_eps: 1e-5,
+        tied: false,
+        qk_norm: false,
+        attention_type: Attention::Naive,
+        dtype: Dtype::F32,
+        ..base(name, shape([hidden, layers, heads, heads, hidden / heads, ffn]))
+    }
+}
+
+fn course() -> Vec<Config> {
+    vec![
+        one_course("small", [768, 3072, 12, 12]),
+        one_course("medium", [1024, 4096, 24, 16]),
+        one_course("large", [1280, 5120, 36, 20]),
+        one_course("xl", [1600, 6400, 48, 25]),
+        one_course("2.7B", [2560, 10_240, 32, 32]),
+    ]
+}
+
+fn one_nano(name: &str, [layers, heads, hidden, context]: [usize; 4], pattern: Pattern) -> Config {
+    Config {
+        family: Family::Nano,
+        vocab: 50_257,
+        context,
+        rope: Rope { theta: 1e4, layout: RopeLayout::Halves, scaling: None },
+        norm_eps: 1e-5,
+        qk_norm: false,
+        ffn_bias: true,
+        pattern: Some(pattern),
+        dtype: Dtype::F32,
+        ..base(name, shape([hidden, layers, heads, heads, hidden / heads, 4 * hidden]))
+    }
+}
+
+fn nano() -> Vec<Config> {
+    let pattern = |window, global, random| Pattern { window, global, random };
+    vec![
+        one_nano("decoder_tiny", [6, 8, 512, 1024], pattern(256, 32, 16)),
+        one_nano("decoder_small", [12, 12, 768, 2048], pattern(512, 64, 32)),
+        one_nano("decoder_medium", [24, 16, 1024, 4096], pattern(1024, 128, 64)),
+    ]
+}
+
+/// Models of no use but to try things: milliseconds on two cores.
+fn tiny() -> Vec<Config> {
+    let sizes = || shape([64, 2, 4, 2, 16, 192]);
+    let small = |config: Config| Config { vocab: 512, context: 512, dtype: Dtype::F32, ..config };
+    vec![
+        small(base("tiny", sizes())),
+        small(one_qwen2("tiny-qwen2", sizes())),
+        Config { rope: tiny_llama_rope(), ..small(one_llama("tiny-llama", sizes())) },
+    ]
+}
+
+/// Llama's stretching with a trained length that a short context goes beyond.
+fn tiny_llama_rope() -> Rope {
+    let scaling = RopeScaling { factor: 8.0, low: 1.0, high: 4.0, trained: 64 };
+    Rope { theta: 1e4, layout: RopeLayout::Halves, scaling: Some(scaling) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every row of the tables that the presets are made from: parameters, and bytes of keys and values a token in the
+    /// published number type.
+    const TABLES: [(&str, u64, u64); 17] = [
+        ("Qwen3-0.6B", 596_049_920, 114_688),
+        ("Qwen3-1.7B", 1_720_574_976, 114_688),
+        ("Qwen3-4B", 4_022_468_096, 147_456),
+        ("Qwen3-4B-Base", 4_022_468_096, 147_456),
+        ("Qwen3-8B", 8_190_735_360, 147_456),
+        ("Qwen2.5-0.5B", 494_032_768, 12_288),
+        ("Qwen2.5-1.5B", 1_543_714_304, 28_672),
+        ("Qwen2.5-7B", 7_615_616_512, 57_344),
+        ("Llama-3.2-1B", 1_235_814_400, 32_768),
+        ("small", 128_625_408, 73_728),
+        ("medium", 423_183_360, 196_608),
+        ("large", 969_411_840, 368_640),
+        ("xl", 1_998_235_200, 614_400),
+        ("2.7B", 3_406_809_600, 655_360),
+        ("decoder_tiny", 50_931_712, 24_576),
+        ("decoder_small", 151_945_728, 73_728),
+        ("decoder_medium", 454_387_712, 196_608),
+    ];
+
+    #[test]
+    fn parameters_and_cache_bytes_are_those_of_the_tables() {
+        for (name, parameters, kv_bytes) in TABLES {
+            let config = Config::from_preset(name).unwrap();
+            assert_eq!(config.parameters(), parameters, "parameters of {name}");
+            assert_eq!(config.kv_bytes_per_token(config.dtype), kv_bytes, "cache bytes of {name}");
+            assert_eq!(config.weight_bytes(config.dtype), parameters * config.dtype.bytes(), "weights of {name}");
+        }
+    }
+
+    #[test]
+    fn every_preset_holds_the_rules() {
+        let presets = Config::presets();
+        assert_eq!(presets.len(), TABLES.len() + 3);
+        for config in presets {
+            config.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn names_are_found_in_any_case_and_spelling() {
+        for name in ["Qwen/Qwen3-0.6B", "qwen3_0.6b", "QWEN3-0.6B", " Qwen3-0.6B"] {
+            assert_eq!(Config::from_preset(name).unwrap().name, "Qwen3-0.6B");
+        }
+        assert_eq!(Config::from_preset("Decoder-Small").unwrap().name, "decoder_small");
+        assert_eq!(Config::from_preset("2.7b").unwrap().hidden, 2560);
+        assert_eq!(Config::from_preset("meta-llama/Llama-3.2-1B").unwrap().family, Family::Llama);
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_the_near_one_and_the_list() {
+        let error = Config::from_preset("qwen3-0.6").unwrap_err();
+        assert_eq!(error.to_string(), "there is no model `qwen3-0.6`");
+        let hint = error.hint().unwrap();
+        assert!(
+            hint.starts_with("did you mean `Qwen3-0.6B`? `laptime list models` shows them: Qwen3-0.6B, "),
+            "{hint}"
+        );
+        let far = Config::from_preset("gigantic-transformer").unwrap_err().hint().unwrap();
+        assert!(far.starts_with("`laptime list models`"), "{far}");
+    }
+
+    #[test]
+    fn encoder_decoders_are_refused_by_name() {
+        let error = Config::from_preset("Encoder_Decoder_Tiny").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`encoder_decoder_tiny` is an encoder-decoder; laptime has decoders: decoder_tiny, decoder_small, \
+             decoder_medium"
+        );
+    }
+}

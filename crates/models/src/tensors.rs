@@ -1,0 +1,150 @@
+//! The tensors of a model's checkpoint, under the names that the `transformers` library gives them.
+
+use crate::Config;
+
+/// A tensor of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TensorSpec {
+    /// Its name, such as `model.layers.0.self_attn.q_proj.weight`.
+    pub name: String,
+    /// Its shape, row by row. A linear part is `[out, in]`.
+    pub shape: Vec<usize>,
+    /// What it is to the model.
+    pub role: Role,
+}
+
+/// What a tensor is to its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A row of numbers for each token.
+    Embedding,
+    /// What a norm multiplies with.
+    Norm,
+    /// The matrix of a linear part.
+    Linear,
+    /// What a linear part adds.
+    Bias,
+    /// The matrix that makes logits.
+    Head,
+}
+
+impl TensorSpec {
+    /// How many numbers it has.
+    pub fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+impl Config {
+    /// Every tensor of its checkpoint, in the order in which a pass needs them. A tied head is none.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        let mut tensors = vec![self.embedding_tensor()];
+        for layer in 0..self.layers {
+            tensors.extend(self.layer_tensors(layer));
+        }
+        tensors.push(self.final_norm_tensor());
+        tensors.extend(self.head_tensor());
+        tensors
+    }
+
+    /// The embedding, which is the head too where they are tied.
+    pub fn embedding_tensor(&self) -> TensorSpec {
+        tensor("model.embed_tokens.weight".to_owned(), [self.vocab, self.hidden], Role::Embedding)
+    }
+
+    /// The norm before the head.
+    pub fn final_norm_tensor(&self) -> TensorSpec {
+        tensor("model.norm.weight".to_owned(), [self.hidden], Role::Norm)
+    }
+
+    /// The head, unless it is the embedding.
+    pub fn head_tensor(&self) -> Option<TensorSpec> {
+        (!self.tied).then(|| tensor("lm_head.weight".to_owned(), [self.vocab, self.hidden], Role::Head))
+    }
+
+    /// The tensors of one layer, in the order in which a pass needs them.
+    pub fn layer_tensors(&self, layer: usize) -> Vec<TensorSpec> {
+        let mut list = LayerList { prefix: format!("model.layers.{layer}."), tensors: Vec::with_capacity(14) };
+        let (hidden, ffn) = (self.hidden, self.ffn);
+        let (q, kv) = (self.heads.saturating_mul(self.head_dim), self.kv_heads.saturating_mul(self.head_dim));
+        list.norm("input_layernorm", hidden);
+        list.linear("self_attn.q_proj", [q, hidden], self.qkv_bias);
+        list.linear("self_attn.k_proj", [kv, hidden], self.qkv_bias);
+        list.linear("self_attn.v_proj", [kv, hidden], self.qkv_bias);
+        if self.qk_norm {
+            list.norm("self_attn.q_norm", self.head_dim);
+            list.norm("self_attn.k_norm", self.head_dim);
+        }
+        list.linear("self_attn.o_proj", [hidden, q], false);
+        list.norm("post_attention_layernorm", hidden);
+        list.linear("mlp.gate_proj", [ffn, hidden], self.ffn_bias);
+        list.linear("mlp.up_proj", [ffn, hidden], self.ffn_bias);
+        list.linear("mlp.down_proj", [hidden, ffn], self.ffn_bias);
+        list.tensors
+    }
+}
+
+struct LayerList {
+    prefix: String,
+    tensors: Vec<TensorSpec>,
+}
+
+impl LayerList {
+    fn norm(&mut self, part: &str, width: usize) {
+        self.tensors.push(tensor(format!("{}{part}.weight", self.prefix), [width], Role::Norm));
+    }
+
+    fn linear(&mut self, part: &str, shape: [usize; 2], bias: bool) {
+        self.tensors.push(tensor(format!("{}{part}.weight", self.prefix), shape, Role::Linear));
+        if bias {
+            self.tensors.push(tensor(format!("{}{part}.bias", self.prefix), [shape[0]], Role::Bias));
+        }
+    }
+}
+
+fn tensor<const N: usize>(name: String, shape: [usize; N], role: Role) -> TensorSpec {
+    TensorSpec { name, shape: shape.to_vec(), role }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_tensors_of_every_preset_have_as_many_numbers_as_it_has_parameters() {
+        for config in Config::presets() {
+            let tensors = config.tensors();
+            let numbers: u64 = tensors.iter().map(|tensor| tensor.count() as u64).sum();
+            assert_eq!(numbers, config.parameters(), "{}", config.name);
+            let names: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+            assert_eq!(names.len(), tensors.len(), "{}", config.name);
+        }
+    }
+
+    #[test]
+    fn a_layer_has_the_names_that_checkpoints_have() {
+        let names = |preset: &str| -> Vec<String> {
+            let tensors = Config::from_preset(preset).unwrap().layer_tensors(1);
+            tensors.iter().map(|tensor| tensor.name.trim_start_matches("model.layers.1.").to_owned()).collect()
+        };
+        assert_eq!(
+            names("tiny").join(" "),
+            "input_layernorm.weight self_attn.q_proj.weight self_attn.k_proj.weight \
+            self_attn.v_proj.weight self_attn.q_norm.weight self_attn.k_norm.weight self_attn.o_proj.weight \
+            post_attention_layernorm.weight mlp.gate_proj.weight mlp.up_proj.weight mlp.down_proj.weight"
+        );
+        assert!(names("tiny-qwen2").contains(&"self_attn.v_proj.bias".to_owned()));
+        assert!(!names("tiny-qwen2").contains(&"self_attn.o_proj.bias".to_owned()));
+        assert!(names("decoder_tiny").contains(&"mlp.down_proj.bias".to_owned()));
+        assert_eq!(names("tiny-llama").len(), 9);
+    }
+
+    #[test]
+    fn a_tied_head_is_no_tensor() {
+        assert!(Config::from_preset("tiny").unwrap().head_tensor().is_none());
+        let head = Config::from_preset("small").unwrap().head_tensor().unwrap();
+        assert_eq!((head.name.as_str(), head.shape.as_slice()), ("lm_head.weight", [10_000, 768].as_slice()));
+    }
+}
