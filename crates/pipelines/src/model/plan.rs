@@ -55,8 +55,10 @@ pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
     refuse_two_ways(given)?;
     let resolved = resolve(ALIASES, given)?;
     refuse_training(&resolved)?;
-    // What no model could take is told before a model is looked for.
-    Plan::settle(NAME, axes(), &without(&resolved, &["model", "test"]))?;
+    // What no model could take is told before a model is looked for, and too many cases before they are made.
+    let mut of_any = without(&resolved, &["model", "test"]);
+    of_any.push(("test".to_owned(), vec!["any".to_owned()]));
+    Plan::settle(NAME, axes(), &of_any)?;
     let mut cases = Vec::new();
     for model in models(given, find)? {
         cases.extend(model.cases(&resolved)?);
