@@ -1,5 +1,7 @@
 //! What can be wrong with a model, in the words of its users.
 
+use std::{io, path::PathBuf};
+
 use crate::Config;
 
 /// What is wrong with a model, its weights or what is asked of it.
@@ -36,6 +38,58 @@ pub enum ModelError {
         /// What there is of its kit.
         decoders: Vec<String>,
     },
+    /// A file cannot be opened.
+    #[error("cannot open `{}`", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A folder without `config.json`.
+    #[error("`{}` has no `config.json`", folder.display())]
+    NoConfig {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A folder without weights that are read.
+    #[error("`{}` has no weights: neither `model.safetensors` nor `model.safetensors.index.json`", folder.display())]
+    NoWeights {
+        /// The folder.
+        folder: PathBuf,
+        /// Weights in another format that it has.
+        other: Option<String>,
+    },
+    /// A file that is not what its name says.
+    #[error("`{}`: {reason}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Weights that are not those of the model.
+    #[error("the weights in `{}` do not fit `{model}`: {reasons}", folder.display())]
+    Unfit {
+        /// The folder.
+        folder: PathBuf,
+        /// The model's name.
+        model: String,
+        /// The tensors that are missing, too many, misshapen or of an unknown type.
+        reasons: String,
+        /// Whether only types are wrong.
+        types_alone: bool,
+    },
+    /// A weight that is no finite number.
+    #[error("`{tensor}` has {value} at {index}: the weights are not finite")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// The first such number of it.
+        index: usize,
+        /// What stands there.
+        value: String,
+    },
     /// More tokens than the model or the cache has positions for.
     #[error("{tokens} tokens do not fit: `{what}` has {room}")]
     TooLong {
@@ -68,9 +122,30 @@ impl ModelError {
                 Some(format!("{near}`laptime list models` shows them: {}", names.join(", ")))
             }
             Self::NoDtype { .. } => Some("there are `f32`, `bf16` and `f16`".to_owned()),
+            Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("check the name; a folder is as Hugging Face lays it out".to_owned())
+            }
+            Self::NoConfig { .. } => {
+                Some("name the folder that has `config.json` and `model.safetensors` in it".to_owned())
+            }
+            Self::NoWeights { other, .. } => Some(weights_hint(other.as_deref())),
+            Self::Damaged { .. } => Some("fetch the file again; its copying may have been stopped".to_owned()),
+            Self::Unfit { types_alone: true, .. } => {
+                Some("f32, bf16 and f16 are read; save the model in one of them".to_owned())
+            }
+            Self::Unfit { .. } => Some("the folder's `config.json` and its weights must be of one model".to_owned()),
             #[cfg(feature = "cuda")]
             Self::Cuda(error) => error.hint(),
             _ => None,
+        }
+    }
+}
+
+fn weights_hint(other: Option<&str>) -> String {
+    match other {
+        None => "fetch the weights too, or leave the folder out for synthetic ones".to_owned(),
+        Some(other) => {
+            format!("`{other}` is not read; `save_pretrained` of `transformers` writes the model as safetensors")
         }
     }
 }

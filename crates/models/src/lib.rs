@@ -5,19 +5,27 @@
 
 mod check;
 mod config;
+mod config_json;
 mod decoder;
 mod dtype;
 mod error;
+mod folder;
+mod map;
+mod misfit;
+mod numbers;
 mod presets;
 mod size;
 pub mod synthetic;
 mod tensors;
+mod weights;
 
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
     decoder::{Decoder, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
     dtype::Dtype,
     error::ModelError,
+    numbers::{from_f32, to_f32},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
+    weights::{TensorData, Weights},
 };

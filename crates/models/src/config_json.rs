@@ -1,0 +1,265 @@
+//! Models by the `config.json` of the `transformers` library.
+
+use std::{fs, path::Path};
+
+use serde_json::{Map, Value};
+
+use crate::{Attention, Config, Dtype, Family, ModelError, Rope, RopeLayout, RopeScaling};
+
+/// The architectures that are known, as `model_type` names them.
+const KNOWN: [(&str, Family); 3] = [("qwen3", Family::Qwen3), ("qwen2", Family::Qwen2), ("llama", Family::Llama)];
+
+/// The base of wavelengths where a file says none, as in `transformers`.
+const USUAL_THETA: f64 = 10_000.0;
+
+/// What is added under the root of a norm where a file says nothing, as in `transformers`.
+const USUAL_EPS: f64 = 1e-6;
+
+impl Config {
+    /// The model of a folder with a `config.json`, by the name of the folder.
+    pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
+        let path = folder.join("config.json");
+        if folder.is_dir() && !path.exists() {
+            return Err(ModelError::NoConfig { folder: folder.to_owned() });
+        }
+        Self::from_json_file(&path)
+    }
+
+    /// The model of a `config.json`, by the name of its folder.
+    pub fn from_json_file(path: &Path) -> Result<Self, ModelError> {
+        let text = fs::read_to_string(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
+        let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let folder = whole.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        Self::from_json(&text, &folder.unwrap_or_else(|| "model".to_owned()))
+    }
+
+    /// The model that the text of a `config.json` tells of.
+    pub fn from_json(text: &str, name: &str) -> Result<Self, ModelError> {
+        let refuse = |reason: String| ModelError::BadConfig { config: format!("config.json of `{name}`"), reason };
+        let config = match serde_json::from_str(text) {
+            Ok(Value::Object(fields)) => Fields(&fields).config(name).map_err(refuse)?,
+            Ok(_) => return Err(refuse("it is JSON and no object".to_owned())),
+            Err(error) => return Err(refuse(format!("it is no JSON: {error}"))),
+        };
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// The fields of a file, read by name so that what is wrong can be named.
+struct Fields<'a>(&'a Map<String, Value>);
+
+impl Fields<'_> {
+    fn config(&self, name: &str) -> Result<Config, String> {
+        let family = self.family()?;
+        self.refuse_variants(family)?;
+        let (hidden, heads) = (self.needed("hidden_size")?, self.needed("num_attention_heads")?);
+        Ok(Config {
+            name: name.to_owned(),
+            family,
+            vocab: self.needed("vocab_size")?,
+            hidden,
+            layers: self.needed("num_hidden_layers")?,
+            heads,
+            kv_heads: self.count("num_key_value_heads")?.unwrap_or(heads),
+            head_dim: self.count("head_dim")?.unwrap_or_else(|| hidden.checked_div(heads).unwrap_or_default()),
+            ffn: self.needed("intermediate_size")?,
+            context: self.needed("max_position_embeddings")?,
+            rope: self.rope()?,
+            norm_eps: self.number("rms_norm_eps")?.unwrap_or(USUAL_EPS),
+            tied: self.is_true("tie_word_embeddings")?,
+            qk_norm: family == Family::Qwen3,
+            qkv_bias: family == Family::Qwen2,
+            ffn_bias: self.is_true("mlp_bias")?,
+            attention_type: Attention::Dense,
+            pattern: None,
+            dtype: self.dtype()?,
+        })
+    }
+
+    fn family(&self) -> Result<Family, String> {
+        let known = KNOWN.map(|(name, _)| name).join(", ");
+        let Some(asked) = self.text("model_type")? else {
+            return Err(format!("it has no `model_type`; known ones are {known}"));
+        };
+        let found = KNOWN.into_iter().find(|(name, _)| *name == asked).map(|(_, family)| family);
+        found.ok_or_else(|| format!("`model_type` is `{asked}`; known ones are {known}"))
+    }
+
+    /// Refuses what the decoder does not compute.
+    fn refuse_variants(&self, family: Family) -> Result<(), String> {
+        if family != Family::Qwen2 && self.is_true("attention_bias")? {
+            return Err("`attention_bias` is true, and a bias behind attention is not computed here".to_owned());
+        }
+        let slides = |value: &Value| value.as_str() == Some("sliding_attention");
+        let types = self.value("layer_types").and_then(Value::as_array);
+        if self.is_true("use_sliding_window")? || types.is_some_and(|types| types.iter().any(slides)) {
+            return Err("it attends through a sliding window, which is not computed here".to_owned());
+        }
+        if self.value("quantization_config").is_some() {
+            return Err("its weights are quantised, which is not read here".to_owned());
+        }
+        match self.text("hidden_act")? {
+            None | Some("silu" | "swish") => Ok(()),
+            Some(other) => Err(format!("`hidden_act` is `{other}`; `silu` alone is computed here")),
+        }
+    }
+
+    fn rope(&self) -> Result<Rope, String> {
+        let inner = self.object("rope_parameters")?.or(self.object("rope_scaling")?);
+        let outer = self.number("rope_theta")?;
+        let layout = RopeLayout::Halves;
+        let Some(inner) = inner.map(Fields) else {
+            return Ok(Rope { theta: outer.unwrap_or(USUAL_THETA), layout, scaling: None });
+        };
+        let theta = inner.number("rope_theta")?.or(outer).unwrap_or(USUAL_THETA);
+        if inner.number("partial_rotary_factor")?.is_some_and(|part| part != 1.0) {
+            return Err("`partial_rotary_factor` is not 1; positions turn whole heads here".to_owned());
+        }
+        let scaling = match inner.text("rope_type")?.or(inner.text("type")?) {
+            None | Some("default") => None,
+            Some("llama3") => Some(self.llama3(&inner)?),
+            Some(other) => return Err(format!("positions are scaled by `{other}`; `default` and `llama3` are known")),
+        };
+        Ok(Rope { theta, layout, scaling })
+    }
+
+    fn llama3(&self, inner: &Fields<'_>) -> Result<RopeScaling, String> {
+        let number = |field: &str| inner.number(field)?.ok_or_else(|| format!("`{field}` is missing"));
+        let trained = "original_max_position_embeddings";
+        Ok(RopeScaling {
+            factor: number("factor")?,
+            low: number("low_freq_factor")?,
+            high: number("high_freq_factor")?,
+            trained: match inner.count(trained)? {
+                Some(trained) => trained,
+                None => self.needed(trained)?,
+            },
+        })
+    }
+
+    fn dtype(&self) -> Result<Dtype, String> {
+        match self.text("dtype")?.or(self.text("torch_dtype")?) {
+            None => Ok(Dtype::F32),
+            Some(name) => name.parse().map_err(|error: ModelError| error.to_string()),
+        }
+    }
+
+    /// A field that is there and not null.
+    fn value(&self, field: &str) -> Option<&Value> {
+        self.0.get(field).filter(|value| !value.is_null())
+    }
+
+    fn needed(&self, field: &str) -> Result<usize, String> {
+        self.count(field)?.ok_or_else(|| format!("`{field}` is missing"))
+    }
+
+    fn count(&self, field: &str) -> Result<Option<usize>, String> {
+        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
+        self.read(field, "count", count)
+    }
+
+    fn number(&self, field: &str) -> Result<Option<f64>, String> {
+        self.read(field, "number", Value::as_f64)
+    }
+
+    fn is_true(&self, field: &str) -> Result<bool, String> {
+        Ok(self.read(field, "true or false", Value::as_bool)?.unwrap_or_default())
+    }
+
+    fn text(&self, field: &str) -> Result<Option<&str>, String> {
+        match self.value(field) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(format!("`{field}` is {other}, which is no text")),
+        }
+    }
+
+    fn object(&self, field: &str) -> Result<Option<&Map<String, Value>>, String> {
+        match self.value(field) {
+            None => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(object)),
+            Some(other) => Err(format!("`{field}` is {other}, which is no object")),
+        }
+    }
+
+    fn read<T>(&self, field: &str, what: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, String> {
+        let Some(value) = self.value(field) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| format!("`{field}` is {value}, which is no {what}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QWEN3: &str = r#"{"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "head_dim": 128,
+        "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 3072, "max_position_embeddings": 40960,
+        "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+        "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_sliding_window": false, "vocab_size": 151936}"#;
+
+    const LLAMA: &str = r#"{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "vocab_size": 128256,
+        "max_position_embeddings": 131072, "num_attention_heads": 32, "num_hidden_layers": 16,
+        "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "tie_word_embeddings": true, ROPE, "torch_dtype": "bfloat16"}"#;
+
+    const SCALING: &str = r#""factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192, "rope_type": "llama3""#;
+
+    fn refused(change: &str, to: &str) -> String {
+        assert!(QWEN3.contains(change));
+        Config::from_json(&QWEN3.replace(change, to), "it").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_published_files_give_the_presets() {
+        let qwen3 = Config::from_preset("Qwen3-0.6B").unwrap();
+        assert_eq!(Config::from_json(QWEN3, "Qwen3-0.6B").unwrap(), qwen3);
+        let llama = Config::from_preset("Llama-3.2-1B").unwrap();
+        let old = format!(r#""rope_theta": 500000.0, "rope_scaling": {{{SCALING}}}"#);
+        let new = format!(r#""rope_parameters": {{"rope_theta": 500000.0, {SCALING}}}"#);
+        for rope in [old, new] {
+            assert_eq!(Config::from_json(&LLAMA.replace("ROPE", &rope), "Llama-3.2-1B").unwrap(), llama);
+        }
+    }
+
+    #[test]
+    fn the_new_spelling_of_plain_positions_and_types_is_read() {
+        let new = QWEN3
+            .replace(
+                r#""rope_theta": 1000000"#,
+                r#""rope_parameters": {"rope_theta": 1000000, "rope_type": "default"}"#,
+            )
+            .replace("torch_dtype", "dtype");
+        assert_eq!(Config::from_json(&new, "Qwen3-0.6B").unwrap(), Config::from_preset("Qwen3-0.6B").unwrap());
+    }
+
+    #[test]
+    fn a_missing_head_width_is_the_hidden_one_over_the_heads() {
+        let config = Config::from_json(&QWEN3.replace(r#""head_dim": 128,"#, ""), "it").unwrap();
+        assert_eq!(config.head_dim, 64);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_field() {
+        assert_eq!(
+            refused(r#""vocab_size": 151936"#, r#""vocab_size": -3"#),
+            "config.json of `it`: `vocab_size` is -3, which is no count"
+        );
+        assert_eq!(refused(r#""hidden_size": 1024, "#, ""), "config.json of `it`: `hidden_size` is missing");
+        assert_eq!(
+            refused(r#""qwen3""#, r#""mamba""#),
+            "config.json of `it`: `model_type` is `mamba`; known ones are qwen3, qwen2, llama"
+        );
+        assert!(refused(r#""use_sliding_window": false"#, r#""use_sliding_window": true"#).contains("sliding window"));
+        assert!(
+            refused(r#""attention_bias": false"#, r#""attention_bias": true"#).contains("`attention_bias` is true")
+        );
+        assert!(refused("silu", "gelu").contains("`hidden_act` is `gelu`"));
+        assert!(refused(r#""rope_scaling": null"#, r#""rope_scaling": {"type": "yarn"}"#).contains("scaled by `yarn`"));
+        assert!(refused("bfloat16", "float8").contains("there is no number type `float8`"));
+        assert_eq!(refused(r#""num_attention_heads": 16"#, r#""num_attention_heads": 0"#), "`it`: `heads` is 0");
+        assert!(Config::from_json("[]", "it").unwrap_err().to_string().ends_with("it is JSON and no object"));
+        assert!(Config::from_json("{", "it").unwrap_err().to_string().contains("it is no JSON"));
+    }
+}

@@ -1,0 +1,159 @@
+//! Weights in a folder, as safetensors: one file, or several with an index.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use safetensors::{SafeTensorError, SafeTensors, tensor::Dtype as StoredType};
+
+use crate::{Config, Dtype, ModelError, map::Map, misfit::Misfit, tensors::TensorSpec};
+
+/// The index of weights that are in several files.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The name of weights that are in one file.
+const SINGLE: &str = "model.safetensors";
+
+/// Weights in a folder.
+#[derive(Debug)]
+pub struct Folder {
+    files: Vec<Map>,
+    tensors: HashMap<String, Stored>,
+}
+
+/// Where a tensor lies.
+#[derive(Debug)]
+pub struct Stored {
+    /// Which of the files.
+    file: usize,
+    /// Its bytes there.
+    bytes: Range<usize>,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// The number type, as the file names it.
+    pub stored_as: StoredType,
+}
+
+impl Stored {
+    /// The number type, if it is one that is read.
+    pub fn dtype(&self) -> Option<Dtype> {
+        match self.stored_as {
+            StoredType::F32 => Some(Dtype::F32),
+            StoredType::BF16 => Some(Dtype::Bf16),
+            StoredType::F16 => Some(Dtype::F16),
+            _ => None,
+        }
+    }
+}
+
+impl Folder {
+    /// Maps the files of a folder and checks that they hold the model.
+    pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
+        let mut opened = Self { files: Vec::new(), tensors: HashMap::new() };
+        for path in weight_files(folder)? {
+            opened.add(&path)?;
+        }
+        Misfit::of(config, &opened.tensors).refuse(folder, config)?;
+        Ok(opened)
+    }
+
+    fn add(&mut self, path: &Path) -> Result<(), ModelError> {
+        let map = open_file(path, Map::open)?;
+        let damaged = |error| damage(path, map.bytes(), &error);
+        let (header, metadata) = SafeTensors::read_metadata(map.bytes()).map_err(damaged)?;
+        let file = self.files.len();
+        for (name, info) in metadata.tensors() {
+            let place = |offset: usize| offset.saturating_add(header).saturating_add(LENGTH_BYTES);
+            let bytes = place(info.data_offsets.0)..place(info.data_offsets.1);
+            self.tensors.insert(name, Stored { file, bytes, shape: info.shape.clone(), stored_as: info.dtype });
+        }
+        self.files.push(map);
+        Ok(())
+    }
+
+    /// The type and bytes of a tensor.
+    pub fn tensor(&self, spec: &TensorSpec) -> Result<(Dtype, &[u8]), ModelError> {
+        let found = self.tensors.get(&spec.name).filter(|stored| stored.shape == spec.shape);
+        let bytes = |stored: &Stored| {
+            let map = self.files.get(stored.file)?;
+            Some((stored.dtype()?, map.bytes().get(stored.bytes.clone())?))
+        };
+        let missing = || ModelError::Refused(format!("the weights have no tensor `{}` of this shape", spec.name));
+        found.and_then(bytes).ok_or_else(missing)
+    }
+}
+
+/// Bytes at the beginning of a file that say how long its header is.
+const LENGTH_BYTES: usize = 8;
+
+fn open_file<T>(path: &Path, open: impl Fn(&Path) -> std::io::Result<T>) -> Result<T, ModelError> {
+    open(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })
+}
+
+/// The files that hold the weights.
+fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
+    let (index, single) = (folder.join(INDEX), folder.join(SINGLE));
+    if single.exists() {
+        return Ok(vec![single]);
+    }
+    if !index.exists() {
+        return Err(ModelError::NoWeights { folder: folder.to_owned(), other: other_weights(folder) });
+    }
+    let text = open_file(&index, |path| fs::read_to_string(path))?;
+    let files = indexed_files(&text).map_err(|reason| ModelError::Damaged { path: index, reason })?;
+    Ok(files.into_iter().map(|file| folder.join(file)).collect())
+}
+
+/// The file names that an index lists.
+fn indexed_files(text: &str) -> Result<BTreeSet<String>, String> {
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: HashMap<String, String>,
+    }
+    let index: Index = serde_json::from_str(text).map_err(|error| format!("it is no index: {error}"))?;
+    let files: BTreeSet<String> = index.weight_map.into_values().collect();
+    match files.iter().find(|file| Path::new(file).file_name().is_none_or(|name| name != file.as_str())) {
+        Some(outside) => Err(format!("it names `{outside}`, which is no file of its folder")),
+        None if files.is_empty() => Err("it names no files".to_owned()),
+        None => Ok(files),
+    }
+}
+
+/// Weights in another format, which cannot be read.
+fn other_weights(folder: &Path) -> Option<String> {
+    let names = ["pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.gguf"];
+    names.into_iter().find(|name| folder.join(name).exists()).map(str::to_owned)
+}
+
+/// What is wrong with a file that cannot be read as safetensors.
+fn damage(path: &Path, bytes: &[u8], error: &SafeTensorError) -> ModelError {
+    let has = bytes.len();
+    let reason = match (error, expected_length(bytes)) {
+        (SafeTensorError::HeaderTooSmall, _) => format!("it is cut off after {has} bytes"),
+        (_, Some(expected)) if expected > has as u64 => {
+            format!("it is cut off: it has {has} bytes of {expected}")
+        }
+        (SafeTensorError::MetadataIncompleteBuffer, Some(expected)) => {
+            format!("it has {has} bytes, and its header tells of {expected}")
+        }
+        (error, _) => format!("it is no safetensors file: {error}"),
+    };
+    ModelError::Damaged { path: path.to_owned(), reason }
+}
+
+/// How long a file must be by its header; at least as long as the header, if that is cut off itself.
+fn expected_length(bytes: &[u8]) -> Option<u64> {
+    const LARGEST_HEADER: u64 = 100_000_000;
+    let header = u64::from_le_bytes(*bytes.first_chunk()?);
+    if header > LARGEST_HEADER {
+        return None;
+    }
+    let data_begins = header.saturating_add(LENGTH_BYTES as u64);
+    let Some(text) = bytes.get(LENGTH_BYTES..data_begins as usize) else { return Some(data_begins) };
+    let header: HashMap<String, serde_json::Value> = serde_json::from_slice(text).ok()?;
+    let ends = header.values().filter_map(|tensor| tensor.get("data_offsets")?.get(1)?.as_u64());
+    Some(data_begins.saturating_add(ends.max()?))
+}

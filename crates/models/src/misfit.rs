@@ -1,0 +1,74 @@
+//! How the tensors of a folder differ from those that a model needs.
+
+use std::{collections::HashMap, path::Path};
+
+use crate::{Config, ModelError, folder::Stored};
+
+/// Names of each kind that are told.
+const TOLD: usize = 5;
+
+/// What of a folder does not fit a model, by name.
+#[derive(Debug, Default)]
+pub struct Misfit {
+    missing: Vec<String>,
+    extra: Vec<String>,
+    misshapen: Vec<String>,
+    unread: Vec<String>,
+}
+
+impl Misfit {
+    /// Compares what is stored with what a model needs.
+    pub fn of(config: &Config, stored: &HashMap<String, Stored>) -> Self {
+        let mut misfit = Self::default();
+        let mut needed = std::collections::HashSet::new();
+        for spec in config.tensors() {
+            match stored.get(&spec.name) {
+                None => misfit.missing.push(format!("`{}`", spec.name)),
+                Some(found) if found.shape != spec.shape => {
+                    misfit.misshapen.push(format!("`{}` is {:?} and not {:?}", spec.name, found.shape, spec.shape));
+                }
+                Some(found) if found.dtype().is_none() => {
+                    misfit.unread.push(format!("`{}` is {}", spec.name, found.stored_as));
+                }
+                Some(_) => {}
+            }
+            needed.insert(spec.name);
+        }
+        let extra = stored.keys().filter(|name| !needed.contains(*name) && !is_harmless(config, name));
+        misfit.extra = extra.map(|name| format!("`{name}`")).collect();
+        misfit.extra.sort();
+        misfit
+    }
+
+    /// Refuses the folder, unless everything fits.
+    pub fn refuse(self, folder: &Path, config: &Config) -> Result<(), ModelError> {
+        let kinds = [
+            told(&self.missing, "missing"),
+            told(&self.extra, "not of the model"),
+            told(&self.misshapen, "misshapen"),
+            told(&self.unread, "of a type that is not read"),
+        ];
+        let reasons: Vec<String> = kinds.into_iter().flatten().collect();
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        let types_alone = self.missing.is_empty() && self.extra.is_empty() && self.misshapen.is_empty();
+        let (folder, model) = (folder.to_owned(), config.name.clone());
+        Err(ModelError::Unfit { folder, model, reasons: reasons.join("; "), types_alone })
+    }
+}
+
+/// What older checkpoints carry along: the wavelengths of positions, and a head that is the embedding.
+fn is_harmless(config: &Config, name: &str) -> bool {
+    name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight")
+}
+
+fn told(names: &[String], what: &str) -> Option<String> {
+    let verb = if names.len() == 1 { "tensor is" } else { "tensors are" };
+    let more = match names.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown = names.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+    (!names.is_empty()).then(|| format!("{} {verb} {what} ({shown}{more})", names.len()))
+}

@@ -1,0 +1,147 @@
+//! Where the weights of a model come from: a seed, or a folder.
+
+use std::{borrow::Cow, path::Path};
+
+use rayon::prelude::*;
+
+use crate::{
+    Config, Dtype, Family, ModelError,
+    folder::Folder,
+    numbers::{first_unusual, from_f32, to_f32},
+    synthetic::{Fill, fill},
+    tensors::TensorSpec,
+};
+
+/// The weights of a model, before they are on a device.
+#[derive(Debug)]
+pub struct Weights {
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Synthetic { family: Family, seed: u64 },
+    Folder(Folder),
+}
+
+impl Weights {
+    /// Weights by formula, from a seed.
+    pub fn synthetic(config: &Config, seed: u64) -> Self {
+        Self { source: Source::Synthetic { family: config.family, seed } }
+    }
+
+    /// The weights of a folder, once they are seen to fit the model: every tensor is there, in shape, and of a type
+    /// that is known. Nothing is read but headers.
+    pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
+        config.check()?;
+        Ok(Self { source: Source::Folder(Folder::open(folder, config)?) })
+    }
+
+    /// Whether they are made by formula.
+    pub fn is_synthetic(&self) -> bool {
+        matches!(self.source, Source::Synthetic { .. })
+    }
+
+    /// The numbers of a tensor.
+    pub fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
+        match &self.source {
+            Source::Synthetic { family, seed } => {
+                Ok(TensorData::Filled { fill: fill(*family, spec, *seed), count: spec.count() })
+            }
+            Source::Folder(folder) => {
+                let (dtype, bytes) = folder.tensor(spec)?;
+                Ok(TensorData::Stored { dtype, bytes })
+            }
+        }
+    }
+
+    /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.
+    pub fn check_finite(&self, config: &Config) -> Result<(), ModelError> {
+        if self.is_synthetic() {
+            return Ok(());
+        }
+        let unusual = |spec: &TensorSpec| -> Result<(), ModelError> {
+            let TensorData::Stored { dtype, bytes } = self.tensor(spec)? else { return Ok(()) };
+            match first_unusual(dtype, bytes) {
+                None => Ok(()),
+                Some((index, value)) => {
+                    Err(ModelError::NotFinite { tensor: spec.name.clone(), index, value: value.to_string() })
+                }
+            }
+        };
+        let tensors = config.tensors();
+        match tensors.par_iter().map(unusual).find_first(Result::is_err) {
+            Some(error) => error,
+            None => Ok(()),
+        }
+    }
+}
+
+/// The numbers of a tensor, row by row.
+#[derive(Debug, Clone, Copy)]
+pub enum TensorData<'a> {
+    /// They are made by formula, where they are needed.
+    Filled {
+        /// The formula.
+        fill: Fill,
+        /// How many there are.
+        count: usize,
+    },
+    /// They lie in a file, low byte first. The bytes may lie at any address.
+    Stored {
+        /// Their type.
+        dtype: Dtype,
+        /// The numbers.
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> TensorData<'a> {
+    /// How many numbers there are.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Filled { count, .. } => *count,
+            Self::Stored { dtype, bytes } => bytes.len() / dtype.bytes() as usize,
+        }
+    }
+
+    /// The numbers in 32 bits.
+    pub fn to_f32(&self) -> Vec<f32> {
+        match self {
+            Self::Filled { fill, count } => fill.numbers(*count),
+            Self::Stored { dtype, bytes } => to_f32(*dtype, bytes),
+        }
+    }
+
+    /// The numbers in a type, as bytes, low byte first; those of a file as they are where the type is the same.
+    pub fn to_bytes(&self, dtype: Dtype) -> Cow<'a, [u8]> {
+        match self {
+            Self::Stored { dtype: stored, bytes } if *stored == dtype => Cow::Borrowed(bytes),
+            _ => Cow::Owned(from_f32(dtype, &self.to_f32())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn synthetic_numbers_in_fewer_bits_are_the_nearest_to_those_of_32() {
+        let config = Config::from_preset("tiny").unwrap();
+        let weights = Weights::synthetic(&config, 1);
+        let spec = &config.layer_tensors(0)[1];
+        let data = weights.tensor(spec).unwrap();
+        let (exact, bytes) = (data.to_f32(), data.to_bytes(Dtype::Bf16));
+        assert_eq!((exact.len(), data.count(), bytes.len()), (spec.count(), spec.count(), 2 * spec.count()));
+        let read_back = to_f32(Dtype::Bf16, &bytes);
+        assert!(exact.iter().zip(&read_back).all(|(a, b)| half::bf16::from_f32(*a).to_f32() == *b));
+    }
+
+    #[test]
+    fn norms_of_synthetic_weights_are_one() {
+        let config = Config::from_preset("tiny").unwrap();
+        let data = Weights::synthetic(&config, 1).tensor(&config.final_norm_tensor()).unwrap().to_f32();
+        assert_eq!(data, vec![1.0; 64]);
+    }
+}
