@@ -6,14 +6,17 @@
 mod check;
 mod config;
 mod config_json;
+pub mod cpu;
 mod decoder;
 mod dtype;
 mod error;
 mod folder;
 mod map;
+mod marks;
 mod misfit;
 mod numbers;
 mod presets;
+mod rope;
 mod size;
 pub mod synthetic;
 mod tensors;
@@ -25,6 +28,7 @@ pub use self::{
     dtype::Dtype,
     error::ModelError,
     numbers::{from_f32, to_f32},
+    rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
     weights::{TensorData, Weights},

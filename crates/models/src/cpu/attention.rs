@@ -1,0 +1,288 @@
+//! Attention over keys and values where they lie: nothing is copied for the query heads that share them.
+
+use super::{
+    crew::Crew,
+    number::Number,
+    product::{Blocks, Put, Right, multiply},
+    rows::{Rows, RowsMut, Shared},
+    vectors::{exp, largest, powers_from, softmax, vectorized},
+};
+use crate::{Config, Marks, marks::mark};
+
+/// Queries of one head that are worked on together.
+const QUERIES: usize = 128;
+
+/// Queries and keys of a tile of the fused step.
+const TILE: (usize, usize) = (64, 256);
+
+/// What attends to what.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    pub batch: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// Queries of each head.
+    pub queries: usize,
+    /// The position of the first query; keys begin at 0 and end with the last query.
+    pub start: usize,
+}
+
+impl Span {
+    /// Queries of a model behind what a cache holds.
+    pub fn new(config: &Config, batch: usize, queries: usize, start: usize) -> Self {
+        let Config { heads, kv_heads, head_dim, .. } = *config;
+        Self { batch, heads, kv_heads, head_dim, queries, start }
+    }
+
+    /// Keys of each head.
+    pub fn keys(&self) -> usize {
+        self.start + self.queries
+    }
+
+    /// Scores of all pairs.
+    pub fn scores(&self) -> usize {
+        (self.batch * self.queries).saturating_mul(self.heads.saturating_mul(self.keys()))
+    }
+
+    /// Blocks of queries that are worked on together. Of one query a head, the heads that share keys are one block.
+    fn blocks(&self, queries: usize) -> usize {
+        match self.queries {
+            1 => self.batch * self.kv_heads,
+            _ => self.batch * self.heads * self.queries.div_ceil(queries),
+        }
+    }
+
+    fn block(&self, queries: usize, at: usize) -> Block {
+        if self.queries == 1 {
+            let (batch, kv_head) = (at / self.kv_heads, at % self.kv_heads);
+            let count = self.heads / self.kv_heads;
+            return Block { batch, head: kv_head * count, kv_head, first: 0, count };
+        }
+        let along = self.queries.div_ceil(queries);
+        let (batch, head, first) = (at / along / self.heads, at / along % self.heads, at % along * queries);
+        let kv_head = head / (self.heads / self.kv_heads);
+        Block { batch, head, kv_head, first, count: queries.min(self.queries - first) }
+    }
+
+    /// Keys that a row of a block sees.
+    fn seen(&self, block: Block, row: usize) -> usize {
+        self.start + 1 + if self.queries == 1 { 0 } else { block.first + row }
+    }
+}
+
+/// Queries that are worked on together: some of one head, or one of each head that shares keys.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    batch: usize,
+    head: usize,
+    kv_head: usize,
+    first: usize,
+    count: usize,
+}
+
+/// Where heads lie in something larger: numbers from one to the next.
+#[derive(Debug, Clone, Copy)]
+pub struct Strides {
+    pub batch: usize,
+    pub head: usize,
+    pub row: usize,
+}
+
+impl Strides {
+    /// Where a block's rows begin, and how far they are apart.
+    fn block(&self, span: &Span, block: Block) -> (usize, usize) {
+        let first = block.batch * self.batch + block.head * self.head + block.first * self.row;
+        (first, if span.queries == 1 { self.head } else { self.row })
+    }
+}
+
+/// Numbers with where their heads lie.
+#[derive(Debug, Clone, Copy)]
+pub struct Heads<'a, T> {
+    pub numbers: &'a [T],
+    pub strides: Strides,
+}
+
+impl<'a, T> Heads<'a, T> {
+    /// The queries of a block.
+    fn queries(&self, span: &Span, block: Block) -> Rows<'a, T> {
+        let (first, stride) = self.strides.block(span, block);
+        Rows::new(&self.numbers[first..], block.count, span.head_dim, stride)
+    }
+
+    /// All keys or values of the head that a block shares.
+    fn keys(&self, span: &Span, block: Block) -> Rows<'a, T> {
+        let first = block.batch * self.strides.batch + block.kv_head * self.strides.head;
+        Rows::new(&self.numbers[first..], span.keys(), span.head_dim, self.strides.row)
+    }
+}
+
+/// Queries, keys and values.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a, T> {
+    pub queries: Heads<'a, T>,
+    pub keys: Heads<'a, T>,
+    pub values: Heads<'a, T>,
+}
+
+/// Three steps: the scores of all pairs are stored, made weights, and the values weighted.
+pub fn naive<T: Number>(
+    crew: &Crew,
+    marks: &Marks,
+    span: &Span,
+    inputs: &Inputs<'_, T>,
+    scores: &mut [T],
+    out: (&mut [T], Strides),
+) {
+    let scores = &mut scores[..span.scores()];
+    {
+        let _stage = mark!(marks, Ops, "scores");
+        store_scores(crew, span, inputs, scores);
+    }
+    {
+        let _stage = mark!(marks, Ops, "softmax");
+        let (keys, queries) = (span.keys(), span.queries);
+        let rows = (TILE.0 * TILE.1).div_ceil(keys);
+        let touched = scores.len();
+        crew.each(touched, scores.chunks_mut(rows * keys).enumerate(), |(at, scores)| {
+            vectorized(|| {
+                for (row, scores) in scores.chunks_mut(keys).enumerate() {
+                    let seen = span.start + (at * rows + row) % queries + 1;
+                    softmax(&mut scores[..seen]);
+                    scores[seen..].fill(T::default());
+                }
+            });
+        });
+    }
+    let _stage = mark!(marks, Ops, "weighted");
+    weigh_values(crew, span, inputs, scores, out);
+}
+
+fn store_scores<T: Number>(crew: &Crew, span: &Span, inputs: &Inputs<'_, T>, scores: &mut [T]) {
+    let put = Put { scale: (span.head_dim as f32).sqrt().recip(), add: false };
+    let touched = scores.len().saturating_mul(span.head_dim) / 16;
+    let scores = Shared::new(scores);
+    crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
+        let block = span.block(QUERIES, at);
+        let (queries, keys) = (inputs.queries.queries(span, block), inputs.keys.keys(span, block));
+        let mut scores = score_rows(&scores, span, block);
+        multiply(blocks, queries, Right::Transposed(keys), &mut scores, put);
+    });
+}
+
+/// The rows of a block among all scores.
+#[allow(unsafe_code)]
+fn score_rows<'a, T>(scores: &'a Shared<'_, T>, span: &Span, block: Block) -> RowsMut<'a, T> {
+    let keys = span.keys();
+    let first = ((block.batch * span.heads + block.head) * span.queries + block.first) * keys;
+    // SAFETY: blocks have no row in common, and each is asked for once.
+    unsafe { scores.rows(first, block.count, keys, keys) }
+}
+
+/// The rows of a block among what attention gives.
+#[allow(unsafe_code)]
+fn out_rows<'a, T>(out: &'a Shared<'_, T>, strides: Strides, span: &Span, block: Block) -> RowsMut<'a, T> {
+    let (first, stride) = strides.block(span, block);
+    // SAFETY: blocks have no row in common, and each is asked for once.
+    unsafe { out.rows(first, block.count, span.head_dim, stride) }
+}
+
+fn weigh_values<T: Number>(
+    crew: &Crew,
+    span: &Span,
+    inputs: &Inputs<'_, T>,
+    scores: &[T],
+    (out, strides): (&mut [T], Strides),
+) {
+    let touched = scores.len().saturating_mul(span.head_dim) / 16;
+    let (out, keys) = (Shared::new(out), span.keys());
+    crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
+        let block = span.block(QUERIES, at);
+        let first = ((block.batch * span.heads + block.head) * span.queries + block.first) * keys;
+        let weights = Rows::dense(&scores[first..], block.count, keys);
+        let values = Right::Plain(inputs.values.keys(span, block));
+        multiply(blocks, weights, values, &mut out_rows(&out, strides, span, block), Put::OVER);
+    });
+}
+
+/// What a thread keeps of a tile of the fused step.
+#[derive(Default)]
+struct Tile {
+    blocks: Blocks,
+    scores: Vec<f32>,
+    /// Values weighted so far, not yet divided by the sum of the weights.
+    mixed: Vec<f32>,
+    /// The largest score and the sum of the weights so far, of each row.
+    tops: Vec<(f32, f32)>,
+}
+
+/// One step that never stores the scores: tiles of queries and keys, with the weights put right as larger scores come.
+pub fn fused<T: Number>(
+    crew: &Crew,
+    marks: &Marks,
+    span: &Span,
+    inputs: &Inputs<'_, T>,
+    (out, strides): (&mut [T], Strides),
+) {
+    let _stage = mark!(marks, Ops, "fused");
+    let touched = span.scores().saturating_mul(span.head_dim) / 16;
+    let out = Shared::new(out);
+    crew.each_with(touched, 0..span.blocks(TILE.0), Tile::default, |tile, at| {
+        let block = span.block(TILE.0, at);
+        tile.attend(span, inputs, block);
+        let mut out = out_rows(&out, strides, span, block);
+        for (row, (mixed, (_, sum))) in tile.mixed.chunks(span.head_dim).zip(&tile.tops).enumerate() {
+            let out = out.row(row).iter_mut().zip(mixed);
+            out.for_each(|(out, mixed)| *out = T::narrow(mixed / sum));
+        }
+    });
+}
+
+impl Tile {
+    /// Weighs the values for a block of queries.
+    fn attend<T: Number>(&mut self, span: &Span, inputs: &Inputs<'_, T>, block: Block) {
+        let width = span.head_dim;
+        let queries = inputs.queries.queries(span, block);
+        let (keys, values) = (inputs.keys.keys(span, block), inputs.values.keys(span, block));
+        let put = Put { scale: (width as f32).sqrt().recip(), add: false };
+        self.mixed.clear();
+        self.mixed.resize(block.count * width, 0.0);
+        self.tops.clear();
+        self.tops.resize(block.count, (f32::NEG_INFINITY, 0.0));
+        // Keys that the last row does not see are seen by none.
+        let seen = span.seen(block, block.count - 1);
+        for from in (0..seen).step_by(TILE.1) {
+            let count = TILE.1.min(seen - from);
+            self.scores.resize(block.count * count, 0.0);
+            let mut scores = RowsMut::dense(&mut self.scores, block.count, count);
+            multiply(&mut self.blocks, queries, Right::Transposed(keys.part(from, count, 0, width)), &mut scores, put);
+            self.weigh(span, block, from, count);
+            let weights = Rows::dense(&self.scores, block.count, count);
+            let mut mixed = RowsMut::dense(&mut self.mixed, block.count, width);
+            let values = Right::Plain(values.part(from, count, 0, width));
+            multiply(&mut self.blocks, weights, values, &mut mixed, Put::ONTO);
+        }
+    }
+
+    /// Makes the scores of a tile weights, and what was weighted before comparable with them.
+    fn weigh(&mut self, span: &Span, block: Block, from: usize, count: usize) {
+        let Self { scores, mixed, tops, .. } = self;
+        let rows = scores.chunks_mut(count).zip(mixed.chunks_mut(span.head_dim)).zip(tops);
+        vectorized(|| {
+            for (row, ((scores, mixed), (top, sum))) in rows.enumerate() {
+                let seen = span.seen(block, row).saturating_sub(from).min(count);
+                let (scores, unseen) = scores.split_at_mut(seen);
+                unseen.fill(0.0);
+                if scores.is_empty() {
+                    continue;
+                }
+                let higher = top.max(largest(scores));
+                let shrink = exp(*top - higher);
+                *sum = *sum * shrink + powers_from(scores, higher);
+                *top = higher;
+                mixed.iter_mut().for_each(|number| *number *= shrink);
+            }
+        });
+    }
+}

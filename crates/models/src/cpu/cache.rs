@@ -1,0 +1,180 @@
+//! Keys and values of the positions that were run, layer by layer.
+
+use super::number::Number;
+use crate::{Config, KeysValues, ModelError, Options, Room};
+
+/// Positions that a growing cache begins with.
+const FIRST_ROOM: usize = 64;
+
+/// Keys and values of every layer, `[batch, kv_heads, room, head_dim]` each.
+pub struct Cache<T> {
+    layers: Vec<Layer<T>>,
+    batch: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    /// Positions that there is memory for.
+    room: usize,
+    /// Positions that there can be.
+    most: usize,
+    /// What is too short if there are more.
+    limit: String,
+    /// Positions that are in it.
+    length: usize,
+}
+
+/// Keys and values of one layer.
+struct Layer<T> {
+    keys: Vec<T>,
+    values: Vec<T>,
+    /// Positions that were written.
+    written: usize,
+}
+
+impl<T: Number> Cache<T> {
+    /// A cache that holds nothing.
+    pub fn new(config: &Config, options: &Options) -> Result<Self, ModelError> {
+        let layers = (0..config.layers).map(|_| Layer { keys: Vec::new(), values: Vec::new(), written: 0 }).collect();
+        let (most, limit) = match options.room {
+            Room::Static(room) if room < config.context => (room, "the cache".to_owned()),
+            _ => (config.context, config.name.clone()),
+        };
+        let (kv_heads, head_dim, batch) = (config.kv_heads, config.head_dim, options.batch);
+        let mut cache = Self { layers, batch, kv_heads, head_dim, room: 0, most, limit, length: 0 };
+        if options.room != Room::Growing {
+            cache.make_room(most)?;
+        }
+        Ok(cache)
+    }
+
+    /// Positions that are in it.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Positions that there is memory for.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Makes sure that there is memory for so many positions.
+    pub fn reserve(&mut self, positions: usize) -> Result<(), ModelError> {
+        if positions > self.most {
+            return Err(ModelError::TooLong { tokens: positions, what: self.limit.clone(), room: self.most });
+        }
+        match positions > self.room {
+            true => self.make_room(grown_room(positions, self.most)),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives every layer memory for so many positions, and keeps what is in it.
+    fn make_room(&mut self, room: usize) -> Result<(), ModelError> {
+        let heads = self.batch.saturating_mul(self.kv_heads);
+        let (old, new) = (self.room * self.head_dim, room * self.head_dim);
+        for layer in &mut self.layers {
+            let kept = layer.written * self.head_dim;
+            for numbers in [&mut layer.keys, &mut layer.values] {
+                let mut larger = zeros(heads.saturating_mul(new))?;
+                for head in 0..heads {
+                    larger[head * new..][..kept].copy_from_slice(&numbers[head * old..][..kept]);
+                }
+                *numbers = larger;
+            }
+        }
+        self.room = room;
+        Ok(())
+    }
+
+    /// Keys and values of a layer.
+    pub fn layer(&self, layer: usize) -> (&[T], &[T]) {
+        (&self.layers[layer].keys, &self.layers[layer].values)
+    }
+
+    /// Keys and values of a layer to write, and how many positions are written when that is done.
+    pub fn layer_mut(&mut self, layer: usize, written: usize) -> (&mut [T], &mut [T]) {
+        let layer = &mut self.layers[layer];
+        layer.written = layer.written.max(written);
+        (&mut layer.keys, &mut layer.values)
+    }
+
+    /// Says how many positions it holds: no more than every layer has.
+    pub fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
+        match self.layers.iter().position(|layer| layer.written < length) {
+            Some(at) => {
+                let written = self.layers[at].written;
+                Err(ModelError::Refused(format!("layer {at} of the cache has {written} positions and not {length}")))
+            }
+            None => {
+                self.length = length;
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets it hold only its first positions.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+        self.layers.iter_mut().for_each(|layer| layer.written = layer.written.min(self.length));
+    }
+
+    /// What a layer holds, as numbers.
+    pub fn read(&self, layer: usize) -> Result<KeysValues, ModelError> {
+        self.check_layer(layer)?;
+        let read = |numbers: &[T]| {
+            let heads = (0..self.batch * self.kv_heads).map(|head| head * self.room * self.head_dim);
+            let heads = heads.flat_map(|first| &numbers[first..][..self.length * self.head_dim]);
+            heads.map(|number| number.wide()).collect()
+        };
+        let (keys, values) = self.layer(layer);
+        Ok(KeysValues { length: self.length, keys: read(keys), values: read(values) })
+    }
+
+    /// Overwrites positions of a layer.
+    pub fn write(&mut self, layer: usize, start: usize, from: &KeysValues) -> Result<(), ModelError> {
+        self.check_layer(layer)?;
+        let expected = (self.batch * self.kv_heads * self.head_dim).saturating_mul(from.length);
+        if from.keys.len() != expected || from.values.len() != expected {
+            let (keys, values, length) = (from.keys.len(), from.values.len(), from.length);
+            let reason = format!("{keys} keys and {values} values are not the {expected} of {length} positions");
+            return Err(ModelError::Refused(reason));
+        }
+        let written = self.layers[layer].written;
+        if start > written {
+            return Err(ModelError::Refused(format!("position {start} is beyond the {written} of layer {layer}")));
+        }
+        self.reserve(start.saturating_add(from.length))?;
+        let (room, width, length) = (self.room, self.head_dim, from.length);
+        let (keys, values) = self.layer_mut(layer, start + length);
+        for (to, from) in [(keys, &from.keys), (values, &from.values)] {
+            if length == 0 {
+                continue;
+            }
+            for (to, from) in to.chunks_mut(room * width).zip(from.chunks(length * width)) {
+                let to = &mut to[start * width..][..length * width];
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = T::narrow(*from));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_layer(&self, layer: usize) -> Result<(), ModelError> {
+        match layer < self.layers.len() {
+            true => Ok(()),
+            false => Err(ModelError::Refused(format!("there is no layer {layer}: there are {}", self.layers.len()))),
+        }
+    }
+}
+
+/// The room of a growing cache that has to hold so many positions: twice as much each time.
+pub fn grown_room(positions: usize, most: usize) -> usize {
+    positions.max(FIRST_ROOM).checked_next_power_of_two().unwrap_or(positions).min(most)
+}
+
+/// Zeros, or an error where there is no memory for them.
+pub fn zeros<T: Number>(length: usize) -> Result<Vec<T>, ModelError> {
+    let mut numbers = Vec::new();
+    let refuse = |_| ModelError::Refused(format!("there is no memory for {} MiB", length.saturating_mul(size_of::<T>()) >> 20));
+    numbers.try_reserve_exact(length).map_err(refuse)?;
+    numbers.resize(length, T::default());
+    Ok(numbers)
+}

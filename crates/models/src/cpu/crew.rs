@@ -1,0 +1,137 @@
+//! The threads that a decoder runs on: exactly as many as it was given, the caller among them.
+
+use std::sync::{Mutex, PoisonError};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::ModelError;
+
+/// Numbers that are touched in less time than it takes to wake a thread.
+const TOO_LITTLE: usize = 1 << 15;
+
+/// The threads of a decoder. The caller is one of them, so that stages stay on its track, and one thread is the caller
+/// alone.
+///
+/// The others are each kept on a processor of their own, as long as there are enough: a kernel may wake two threads on
+/// one processor and leave them there.
+pub struct Crew {
+    others: Option<ThreadPool>,
+}
+
+impl Crew {
+    /// Starts the threads.
+    pub fn new(threads: usize) -> Result<Self, ModelError> {
+        if threads <= 1 {
+            return Ok(Self { others: None });
+        }
+        let processors = processors();
+        let has_enough = threads <= processors.len();
+        let builder = ThreadPoolBuilder::new().num_threads(threads - 1).thread_name(|at| format!("decoder {}", at + 1));
+        let builder = builder.start_handler(move |at| {
+            if has_enough {
+                stay_on(processors[at + 1]);
+            }
+        });
+        let refuse = |error| ModelError::Refused(format!("cannot start {threads} threads: {error}"));
+        Ok(Self { others: Some(builder.build().map_err(refuse)?) })
+    }
+
+    /// How many there are.
+    pub fn threads(&self) -> usize {
+        self.others.as_ref().map_or(0, ThreadPool::current_num_threads) + 1
+    }
+
+    /// Does something with each part; a thread that is done takes the next one. `touched` says how many numbers all
+    /// parts touch: little work is done by the caller alone.
+    pub fn each<P: Send>(
+        &self,
+        touched: usize,
+        parts: impl ExactSizeIterator<Item = P> + Send,
+        work: impl Fn(P) + Sync,
+    ) {
+        self.each_with(touched, parts, || (), |(), part| work(part));
+    }
+
+    /// As [`Crew::each`], with something that each thread makes for itself.
+    pub fn each_with<P: Send, S>(
+        &self,
+        touched: usize,
+        parts: impl ExactSizeIterator<Item = P> + Send,
+        make: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, P) + Sync,
+    ) {
+        let wanted = self.threads().min(parts.len());
+        let Some(others) = self.others.as_ref().filter(|_| wanted > 1 && touched > TOO_LITTLE) else {
+            let mut own = make();
+            return parts.for_each(|part| work(&mut own, part));
+        };
+        let parts = Mutex::new(parts);
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let turn = || {
+            let mut own = make();
+            while let Some(part) = next() {
+                work(&mut own, part);
+            }
+        };
+        others.in_place_scope(|scope| {
+            (1..wanted).for_each(|_| scope.spawn(|_| turn()));
+            turn();
+        });
+    }
+}
+
+/// The processors that this thread may run on; none if that is not known.
+fn processors() -> Vec<usize> {
+    #[cfg(target_os = "linux")]
+    if let Ok(allowed) = rustix::thread::sched_getaffinity(None) {
+        return (0..rustix::thread::CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor)).collect();
+    }
+    Vec::new()
+}
+
+/// Keeps this thread on one processor. Where that is refused it goes where the kernel puts it.
+fn stay_on(processor: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        let mut only = rustix::thread::CpuSet::new();
+        only.set(processor);
+        let _ = rustix::thread::sched_setaffinity(None, &only);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = processor;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::HashSet, thread};
+
+    #[test]
+    fn a_crew_of_one_is_the_caller_alone() {
+        let crew = Crew::new(1).unwrap();
+        assert_eq!(crew.threads(), 1);
+        let caller = thread::current().id();
+        crew.each(usize::MAX, 0..9, |_| assert_eq!(thread::current().id(), caller));
+    }
+
+    #[test]
+    fn every_part_is_done_once_by_no_more_threads_than_there_are() {
+        let crew = Crew::new(3).unwrap();
+        assert_eq!(crew.threads(), 3);
+        let (done, threads) = (Mutex::new(Vec::new()), Mutex::new(HashSet::new()));
+        crew.each(usize::MAX, 0..100, |part| {
+            done.lock().unwrap().push(part);
+            threads.lock().unwrap().insert(thread::current().id());
+        });
+        let mut done = done.into_inner().unwrap();
+        done.sort_unstable();
+        assert_eq!(done, (0..100).collect::<Vec<_>>());
+        assert!(threads.into_inner().unwrap().len() <= 3);
+    }
+
+    #[test]
+    fn little_work_wakes_nobody() {
+        let caller = thread::current().id();
+        Crew::new(2).unwrap().each(TOO_LITTLE, 0..9, |_| assert_eq!(thread::current().id(), caller));
+    }
+}

@@ -1,0 +1,59 @@
+//! What a decoder on the CPU needs, before it allocates anything.
+
+use super::{
+    attention::Span,
+    cache::grown_room,
+    pass::Sizes,
+    product::BLOCKS_BYTES,
+};
+use crate::{Config, Dtype, Options, Room};
+
+/// What `gemm` keeps for each thread: as much as a second-level cache.
+const SLAB_BYTES: u64 = 2 << 20;
+
+/// Which passes are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Logits of every position, without the cache.
+    Forward,
+    /// Prefill and steps behind the cache: logits of the last position alone.
+    Cached,
+}
+
+/// Bytes of the heap that a decoder needs at most to run passes of so many tokens a sequence, those that are in the
+/// cache already included.
+pub fn needed_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize, threads: usize) -> u64 {
+    let bytes = options.dtype.bytes();
+    let span = Span::new(config, options.batch, tokens, 0);
+    let rows = match pass {
+        Pass::Forward => options.batch.saturating_mul(tokens),
+        Pass::Cached => options.batch,
+    };
+    let buffers = Sizes::new(config, options.attention, &span, rows).numbers() as u64;
+    let parts = [
+        config.weight_bytes(options.dtype),
+        cache_bytes(config, options, pass, tokens),
+        buffers.saturating_mul(bytes),
+        (config.head_dim as u64).saturating_mul(tokens as u64).saturating_mul(4),
+        thread_bytes(options).saturating_mul(threads.max(1) as u64),
+    ];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Bytes of the cache: of a growing one the last room, and beside it what one layer had before.
+fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) -> u64 {
+    let room = match (options.room, pass) {
+        (Room::Static(room), _) => room.min(config.context),
+        (Room::Growing, Pass::Forward) => 0,
+        (Room::Growing, Pass::Cached) => grown_room(tokens, config.context),
+    };
+    let positions = (options.batch as u64).saturating_mul(room as u64);
+    config.kv_bytes_per_token(options.dtype).saturating_mul(positions)
+}
+
+fn thread_bytes(options: &Options) -> u64 {
+    match options.dtype {
+        Dtype::F32 => SLAB_BYTES,
+        Dtype::Bf16 | Dtype::F16 => SLAB_BYTES + BLOCKS_BYTES,
+    }
+}

@@ -1,0 +1,135 @@
+//! The weights of a model as passes want them: what is multiplied with the same input is one matrix.
+
+use std::collections::HashMap;
+
+use half::{bf16, f16};
+
+use super::{cache::zeros, crew::Crew, number::Number};
+use crate::{Config, Dtype, ModelError, TensorData, TensorSpec, Weights};
+
+/// Numbers that one thread makes or reads at a time.
+const PART: usize = 1 << 15;
+
+/// The weights of a model.
+pub struct Model<T> {
+    pub embedding: Vec<T>,
+    /// The head, unless it is the embedding.
+    head: Option<Vec<T>>,
+    pub layers: Vec<Layer<T>>,
+    pub norm: Vec<f32>,
+}
+
+/// The weights of a layer. What is added or multiplied number by number is kept in f32, after it was rounded to the
+/// type of the others.
+pub struct Layer<T> {
+    pub attention_norm: Vec<f32>,
+    /// Queries, keys and values, a row for each number.
+    pub qkv: Vec<T>,
+    pub qkv_bias: Option<Vec<f32>>,
+    pub query_norm: Option<Vec<f32>>,
+    pub key_norm: Option<Vec<f32>>,
+    pub output: Vec<T>,
+    pub ffn_norm: Vec<f32>,
+    /// Gate, then up.
+    pub gate_up: Vec<T>,
+    pub gate_up_bias: Option<Vec<f32>>,
+    pub down: Vec<T>,
+    pub down_bias: Option<Vec<f32>>,
+}
+
+/// Where the numbers of tensors come from, and who fetches them.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    pub weights: &'a Weights,
+    pub crew: &'a Crew,
+}
+
+impl<T: Number> Model<T> {
+    /// Puts the weights of a model together.
+    pub fn load(config: &Config, source: Source<'_>) -> Result<Self, ModelError> {
+        Ok(Self {
+            embedding: source.stacked(&[&config.embedding_tensor()])?,
+            head: config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?,
+            layers: (0..config.layers).map(|at| Layer::load(config, at, source)).collect::<Result<_, _>>()?,
+            norm: source.rounded::<T>(&[&config.final_norm_tensor()])?,
+        })
+    }
+
+    /// The matrix that makes logits.
+    pub fn head(&self) -> &[T] {
+        self.head.as_deref().unwrap_or(&self.embedding)
+    }
+}
+
+impl<T: Number> Layer<T> {
+    fn load(config: &Config, layer: usize, source: Source<'_>) -> Result<Self, ModelError> {
+        let prefix = format!("model.layers.{layer}.");
+        let specs = config.layer_tensors(layer);
+        let specs: HashMap<&str, &TensorSpec> =
+            specs.iter().filter_map(|spec| Some((spec.name.strip_prefix(&prefix)?, spec))).collect();
+        let find = |names: &[&str]| -> Option<Vec<&TensorSpec>> {
+            names.iter().map(|name| specs.get(name).copied()).collect()
+        };
+        let matrix = |names: &[&str]| source.stacked(&find(names).unwrap_or_default());
+        let maybe = |names: &[&str]| find(names).map(|specs| source.rounded::<T>(&specs)).transpose();
+        Ok(Self {
+            attention_norm: maybe(&["input_layernorm.weight"])?.unwrap_or_default(),
+            qkv: matrix(&["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"])?,
+            qkv_bias: maybe(&["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"])?,
+            query_norm: maybe(&["self_attn.q_norm.weight"])?,
+            key_norm: maybe(&["self_attn.k_norm.weight"])?,
+            output: matrix(&["self_attn.o_proj.weight"])?,
+            ffn_norm: maybe(&["post_attention_layernorm.weight"])?.unwrap_or_default(),
+            gate_up: matrix(&["mlp.gate_proj.weight", "mlp.up_proj.weight"])?,
+            gate_up_bias: maybe(&["mlp.gate_proj.bias", "mlp.up_proj.bias"])?,
+            down: matrix(&["mlp.down_proj.weight"])?,
+            down_bias: maybe(&["mlp.down_proj.bias"])?,
+        })
+    }
+}
+
+impl Source<'_> {
+    /// The numbers of several tensors, one after another.
+    fn stacked<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<T>, ModelError> {
+        let mut numbers = zeros(specs.iter().map(|spec| spec.count()).sum())?;
+        let mut rest = numbers.as_mut_slice();
+        for spec in specs {
+            let (these, others) = rest.split_at_mut(spec.count());
+            rest = others;
+            let data = self.weights.tensor(spec)?;
+            if data.count() != these.len() {
+                let (name, has, wants) = (&spec.name, data.count(), these.len());
+                return Err(ModelError::Refused(format!("`{name}` has {has} numbers and not {wants}")));
+            }
+            self.crew.each(these.len(), these.chunks_mut(PART).enumerate(), |(at, part)| fetch(&data, at * PART, part));
+        }
+        Ok(numbers)
+    }
+
+    /// The numbers of several tensors in f32, as the type rounds them.
+    fn rounded<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<f32>, ModelError> {
+        Ok(self.stacked::<T>(specs)?.into_iter().map(T::wide).collect())
+    }
+}
+
+/// Makes or reads the numbers of a tensor from an index on.
+fn fetch<T: Number>(data: &TensorData<'_>, from: usize, to: &mut [T]) {
+    match data {
+        TensorData::Filled { fill, .. } => {
+            to.iter_mut().zip(from as u64..).for_each(|(to, index)| *to = T::narrow(fill.at(index)));
+        }
+        TensorData::Stored { dtype, bytes } => {
+            let bytes = &bytes[from * dtype.bytes() as usize..];
+            match dtype {
+                Dtype::F32 => read(bytes, to, f32::from_le_bytes),
+                Dtype::Bf16 => read(bytes, to, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+                Dtype::F16 => read(bytes, to, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            }
+        }
+    }
+}
+
+fn read<T: Number, const WIDTH: usize>(bytes: &[u8], to: &mut [T], number: impl Fn([u8; WIDTH]) -> f32) {
+    let (bytes, _) = bytes.as_chunks();
+    to.iter_mut().zip(bytes).for_each(|(to, bytes)| *to = T::narrow(number(*bytes)));
+}

@@ -1,0 +1,232 @@
+//! One pass of tokens through the layers.
+
+use super::{
+    attention::{Heads, Inputs, Span, Strides, fused, naive},
+    cache::{Cache, zeros},
+    crew::Crew,
+    model::{Layer, Model},
+    number::Number,
+    product::{Put, project},
+    rows::Rows,
+    steps::{Norm, Positions, add_bias, embed, store, swiglu},
+};
+use crate::{Attention, Config, ModelError, Options, marks::mark, rope::RopeTable};
+
+/// What passes compute in, kept from one to the next.
+#[derive(Default)]
+pub struct Buffers<T> {
+    /// What layers add to: a row for each token.
+    stream: Vec<T>,
+    normed: Vec<T>,
+    qkv: Vec<T>,
+    /// Values, weighted.
+    mixed: Vec<T>,
+    scores: Vec<T>,
+    gate_up: Vec<T>,
+    pub logits: Vec<T>,
+}
+
+/// How many numbers the buffers of a pass have.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    pub stream: usize,
+    pub qkv: usize,
+    pub mixed: usize,
+    pub scores: usize,
+    pub gate_up: usize,
+    pub logits: usize,
+}
+
+impl Sizes {
+    /// Those of a pass that gives logits of so many rows.
+    pub fn new(config: &Config, attention: Attention, span: &Span, logits_rows: usize) -> Self {
+        let rows = span.batch.saturating_mul(span.queries);
+        let by_rows = |width: usize| rows.saturating_mul(width);
+        Self {
+            stream: by_rows(config.hidden),
+            qkv: by_rows((config.heads + 2 * config.kv_heads) * config.head_dim),
+            mixed: by_rows(config.heads * config.head_dim),
+            scores: if attention == Attention::Naive { span.scores() } else { 0 },
+            gate_up: by_rows(2 * config.ffn),
+            logits: logits_rows.saturating_mul(config.vocab),
+        }
+    }
+
+    /// All of them; what is normed is as large as the stream.
+    pub fn numbers(&self) -> usize {
+        let all = [self.stream, self.stream, self.qkv, self.mixed, self.scores, self.gate_up, self.logits];
+        all.into_iter().fold(0, usize::saturating_add)
+    }
+}
+
+impl<T: Number> Buffers<T> {
+    /// Makes every buffer at least as large as a pass needs.
+    pub fn fit(&mut self, sizes: &Sizes) -> Result<(), ModelError> {
+        let all = [
+            (&mut self.stream, sizes.stream),
+            (&mut self.normed, sizes.stream),
+            (&mut self.qkv, sizes.qkv),
+            (&mut self.mixed, sizes.mixed),
+            (&mut self.scores, sizes.scores),
+            (&mut self.gate_up, sizes.gate_up),
+            (&mut self.logits, sizes.logits),
+        ];
+        for (buffer, size) in all {
+            if buffer.len() < size {
+                // The old one is not needed, and not both at once.
+                *buffer = Vec::new();
+                *buffer = zeros(size)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A pass of tokens through a model.
+pub struct Pass<'a, T> {
+    pub config: &'a Config,
+    pub options: &'a Options,
+    pub crew: &'a Crew,
+    pub model: &'a Model<T>,
+    pub table: &'a RopeTable,
+    pub span: Span,
+    /// Whether only the last token of each sequence gets logits.
+    pub is_last_only: bool,
+}
+
+impl<T: Number> Pass<'_, T> {
+    /// Runs tokens, with keys and values in a cache if there is one, and leaves their logits in the buffers.
+    pub fn run(&self, ids: &[u32], buffers: &mut Buffers<T>, mut cache: Option<&mut Cache<T>>) {
+        let marks = &self.options.marks;
+        {
+            let _stage = mark!(marks, Layer, "embed");
+            embed(self.crew, ids, &self.model.embedding, self.config.hidden, &mut buffers.stream);
+        }
+        for (at, layer) in self.model.layers.iter().enumerate() {
+            let _stage = mark!(marks, Layer, "layer", layer = at);
+            self.attention(at, layer, buffers, cache.as_deref_mut());
+            self.ffn(layer, buffers);
+        }
+        let _stage = mark!(marks, Layer, "head");
+        self.head(buffers);
+    }
+
+    fn rows(&self) -> usize {
+        self.span.batch * self.span.queries
+    }
+
+    fn norm<'n>(&self, weight: &'n [f32]) -> Norm<'n> {
+        Norm { weight, eps: self.config.norm_eps as f32 }
+    }
+
+    /// Norms the stream.
+    fn norm_stream(&self, weight: &[f32], every: usize, buffers: &mut Buffers<T>) {
+        let _stage = mark!(self.options.marks, Ops, "norm");
+        let stream = &buffers.stream[..self.rows() * self.config.hidden];
+        self.norm(weight).rows(self.crew, every, stream, &mut buffers.normed);
+    }
+
+    /// Multiplies rows with weights.
+    fn project(&self, x: Rows<'_, T>, weights: &[T], out: &mut [T], put: Put) {
+        let outputs = weights.len() / x.width;
+        project(self.crew, x, Rows::dense(weights, outputs, x.width), out, put);
+    }
+
+    fn attention(&self, at: usize, layer: &Layer<T>, buffers: &mut Buffers<T>, mut cache: Option<&mut Cache<T>>) {
+        let marks = &self.options.marks;
+        let _stage = mark!(marks, Layer, "attention");
+        self.norm_stream(&layer.attention_norm, 1, buffers);
+        {
+            let _stage = mark!(marks, Ops, "qkv");
+            let normed = Rows::dense(&buffers.normed, self.rows(), self.config.hidden);
+            self.project(normed, &layer.qkv, &mut buffers.qkv, Put::OVER);
+        }
+        {
+            let _stage = mark!(marks, Ops, "rope");
+            self.enter_positions(at, layer, &mut buffers.qkv, cache.as_deref_mut());
+        }
+        self.attend(at, buffers, cache.as_deref());
+        let _stage = mark!(marks, Ops, "output");
+        let mixed = Rows::dense(&buffers.mixed, self.rows(), self.config.heads * self.config.head_dim);
+        self.project(mixed, &layer.output, &mut buffers.stream, Put::ONTO);
+    }
+
+    /// Numbers of a row of queries, keys and values.
+    fn qkv_width(&self) -> usize {
+        (self.config.heads + 2 * self.config.kv_heads) * self.config.head_dim
+    }
+
+    fn enter_positions(&self, at: usize, layer: &Layer<T>, qkv: &mut [T], cache: Option<&mut Cache<T>>) {
+        let positions = Positions {
+            config: self.config,
+            table: self.table,
+            bias: layer.qkv_bias.as_deref(),
+            query_norm: layer.query_norm.as_deref().map(|weight| self.norm(weight)),
+            key_norm: layer.key_norm.as_deref().map(|weight| self.norm(weight)),
+            tokens: self.span.queries,
+            start: self.span.start,
+        };
+        let qkv = &mut qkv[..self.rows() * self.qkv_width()];
+        positions.enter(self.crew, qkv);
+        if let Some(cache) = cache {
+            let room = cache.room();
+            store(self.crew, &self.span, qkv, room, cache.layer_mut(at, self.span.keys()));
+        }
+    }
+
+    /// Attends to the cache, or to the keys and values beside the queries.
+    fn attend(&self, at: usize, buffers: &mut Buffers<T>, cache: Option<&Cache<T>>) {
+        let Span { heads, kv_heads, head_dim, queries, .. } = self.span;
+        let Buffers { qkv, mixed, scores, .. } = buffers;
+        let row = self.qkv_width();
+        let beside = |first: usize| {
+            let strides = Strides { batch: queries * row, head: head_dim, row };
+            Heads { numbers: &qkv[first * head_dim..], strides }
+        };
+        let (keys, values) = match cache {
+            None => (beside(heads), beside(heads + kv_heads)),
+            Some(cache) => {
+                let head = cache.room() * head_dim;
+                let strides = Strides { batch: kv_heads * head, head, row: head_dim };
+                let (keys, values) = cache.layer(at);
+                (Heads { numbers: keys, strides }, Heads { numbers: values, strides })
+            }
+        };
+        let inputs = Inputs { queries: beside(0), keys, values };
+        let width = heads * head_dim;
+        let out = (mixed.as_mut_slice(), Strides { batch: queries * width, head: head_dim, row: width });
+        match self.options.attention {
+            Attention::Naive => naive(self.crew, &self.options.marks, &self.span, &inputs, scores, out),
+            Attention::Dense => fused(self.crew, &self.options.marks, &self.span, &inputs, out),
+        }
+    }
+
+    fn ffn(&self, layer: &Layer<T>, buffers: &mut Buffers<T>) {
+        let marks = &self.options.marks;
+        let _stage = mark!(marks, Layer, "ffn");
+        self.norm_stream(&layer.ffn_norm, 1, buffers);
+        let (rows, ffn) = (self.rows(), self.config.ffn);
+        {
+            let _stage = mark!(marks, Ops, "gate_up");
+            let normed = Rows::dense(&buffers.normed, rows, self.config.hidden);
+            self.project(normed, &layer.gate_up, &mut buffers.gate_up, Put::OVER);
+        }
+        {
+            let _stage = mark!(marks, Ops, "swiglu");
+            swiglu(self.crew, ffn, layer.gate_up_bias.as_deref(), &mut buffers.gate_up[..rows * 2 * ffn]);
+        }
+        let _stage = mark!(marks, Ops, "down");
+        let gated = Rows::new(&buffers.gate_up, rows, ffn, 2 * ffn);
+        self.project(gated, &layer.down, &mut buffers.stream, Put::ONTO);
+        if let Some(bias) = &layer.down_bias {
+            add_bias(self.crew, bias, &mut buffers.stream[..rows * self.config.hidden]);
+        }
+    }
+
+    fn head(&self, buffers: &mut Buffers<T>) {
+        let every = if self.is_last_only { self.span.queries } else { 1 };
+        self.norm_stream(&self.model.norm, every, buffers);
+        let normed = Rows::dense(&buffers.normed, self.rows() / every, self.config.hidden);
+        self.project(normed, self.model.head(), &mut buffers.logits, Put::OVER);
+    }
+}

@@ -1,0 +1,305 @@
+//! Products of matrices, in parts that threads share: by `gemm`, the kernels that candle computes with too, and for few
+//! rows, where memory is what takes time, by a loop over the weights as they are stored.
+//!
+//! Everything is added in f32. Halves are widened block by block, so that no widened copy of a matrix is ever there.
+
+// The kernels take pointers; this file wraps them in rows.
+#![allow(unsafe_code)]
+
+use gemm::Parallelism;
+
+use super::{
+    crew::Crew,
+    number::Number,
+    rows::{Rows, RowsMut, Shared},
+    vectors::{dot, vectorized},
+};
+
+/// Rows of a part of a product, and its columns.
+const PART: usize = 256;
+
+/// Columns that a part has at least, so that a kernel is worth its start.
+const LEAST_COLUMNS: usize = 32;
+
+/// How many numbers of a row are widened at a time.
+const DEPTH: usize = 1024;
+
+/// Up to so many rows the weights are read once and multiplied as they come.
+const FEW: usize = 4;
+
+/// What a thread needs beside the matrices: blocks that are widened.
+#[derive(Default)]
+pub struct Blocks {
+    left: Vec<f32>,
+    right: Vec<f32>,
+    sum: Vec<f32>,
+}
+
+/// Bytes of [`Blocks`] at most, if there are halves.
+pub const BLOCKS_BYTES: u64 = (4 * (2 * PART * DEPTH + PART * PART)) as u64;
+
+/// The right factor of a product.
+#[derive(Clone, Copy)]
+pub enum Right<'a, T> {
+    /// It has a row for each column of the product.
+    Transposed(Rows<'a, T>),
+    /// It has a row for each column of the left factor.
+    Plain(Rows<'a, T>),
+}
+
+impl<'a, T: Number> Right<'a, T> {
+    /// As deep as the left factor is wide.
+    fn depth(&self) -> usize {
+        match self {
+            Self::Transposed(rows) => rows.width,
+            Self::Plain(rows) => rows.count,
+        }
+    }
+
+    fn columns(&self) -> usize {
+        match self {
+            Self::Transposed(rows) => rows.count,
+            Self::Plain(rows) => rows.width,
+        }
+    }
+
+    /// The same factor, if it is of f32.
+    fn as_f32(&self) -> Option<Right<'a, f32>> {
+        match self {
+            Self::Transposed(rows) => rows.as_f32().map(Right::Transposed),
+            Self::Plain(rows) => rows.as_f32().map(Right::Plain),
+        }
+    }
+
+    /// A stretch of its depth.
+    fn part(&self, from: usize, depth: usize) -> Self {
+        match self {
+            Self::Transposed(rows) => Self::Transposed(rows.part(0, rows.count, from, depth)),
+            Self::Plain(rows) => Self::Plain(rows.part(from, depth, 0, rows.width)),
+        }
+    }
+}
+
+/// What becomes of a product.
+#[derive(Clone, Copy)]
+pub struct Put {
+    /// What it is multiplied by.
+    pub scale: f32,
+    /// Whether it is added to what is there.
+    pub add: bool,
+}
+
+impl Put {
+    /// It overwrites what is there.
+    pub const OVER: Self = Self { scale: 1.0, add: false };
+    /// It is added to what is there.
+    pub const ONTO: Self = Self { scale: 1.0, add: true };
+}
+
+/// Multiplies rows with a transposed matrix of weights, shared out over the crew: what a linear layer does.
+pub fn project<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out: &mut [T], put: Put) {
+    let (rows, columns) = (x.count, weights.count);
+    let part_columns = part_columns(crew, rows, columns);
+    let across = columns.div_ceil(part_columns);
+    let parts = rows.div_ceil(PART) * across;
+    let touched = (rows * columns).saturating_mul(x.width) / 16;
+    let out = Shared::new(&mut out[..rows * columns]);
+    crew.each_with(touched, 0..parts, Blocks::default, |blocks, part| {
+        let (row, column) = (part / across * PART, part % across * part_columns);
+        let (height, width) = (PART.min(rows - row), part_columns.min(columns - column));
+        let weights = Right::Transposed(weights.part(column, width, 0, x.width));
+        // SAFETY: parts have no number in common, and each is done once.
+        let mut out = unsafe { out.rows(row * columns + column, height, width, columns) };
+        multiply(blocks, x.part(row, height, 0, x.width), weights, &mut out, put);
+    });
+}
+
+/// How many columns a part has: fewer than usual where threads would be left without one.
+fn part_columns(crew: &Crew, rows: usize, columns: usize) -> usize {
+    let wanted = (4 * crew.threads()).div_ceil(rows.div_ceil(PART));
+    columns.div_ceil(wanted).next_multiple_of(LEAST_COLUMNS).clamp(LEAST_COLUMNS, PART)
+}
+
+/// Multiplies two matrices on this thread. Panics where they do not fit.
+pub fn multiply<X: Number, W: Number, O: Number>(
+    blocks: &mut Blocks,
+    x: Rows<'_, X>,
+    right: Right<'_, W>,
+    out: &mut RowsMut<'_, O>,
+    put: Put,
+) {
+    assert!(x.width == right.depth() && x.count == out.count && right.columns() == out.width, "the matrices fit");
+    if x.count <= FEW {
+        return multiply_few(blocks, x, right, out, put);
+    }
+    if let (Some(x), Some(right), true) = (x.as_f32(), right.as_f32(), O::IS_F32) {
+        return kernel(x, right, out.pointer().cast(), out.stride, put);
+    }
+    blocks.sum.clear();
+    blocks.sum.resize(out.count * out.width, 0.0);
+    for from in (0..x.width).step_by(DEPTH) {
+        let depth = DEPTH.min(x.width - from);
+        let x = widened(x.part(0, x.count, from, depth), &mut blocks.left);
+        let right = match right.part(from, depth) {
+            Right::Transposed(rows) => Right::Transposed(widened(rows, &mut blocks.right)),
+            Right::Plain(rows) => Right::Plain(widened(rows, &mut blocks.right)),
+        };
+        kernel(x, right, blocks.sum.as_mut_ptr(), out.width, Put { scale: put.scale, add: from > 0 });
+    }
+    for at in 0..out.count {
+        let width = out.width;
+        put_row(&blocks.sum[at * width..][..width], out.row(at), Put { scale: 1.0, add: put.add });
+    }
+}
+
+/// Multiplies few rows: each number of the right factor is read once.
+fn multiply_few<X: Number, W: Number, O: Number>(
+    blocks: &mut Blocks,
+    x: Rows<'_, X>,
+    right: Right<'_, W>,
+    out: &mut RowsMut<'_, O>,
+    put: Put,
+) {
+    let Blocks { left, sum, .. } = blocks;
+    let x = widened(x, left);
+    let width = out.width;
+    sum.clear();
+    sum.resize(x.count * width, 0.0);
+    vectorized(|| match right {
+        Right::Transposed(rows) => {
+            for column in 0..width {
+                for at in 0..x.count {
+                    sum[at * width + column] = dot(x.row(at), rows.row(column));
+                }
+            }
+        }
+        Right::Plain(rows) => {
+            for depth in 0..rows.count {
+                for at in 0..x.count {
+                    let factor = x.row(at)[depth];
+                    let sums = &mut sum[at * width..][..width];
+                    sums.iter_mut().zip(rows.row(depth)).for_each(|(sum, number)| *sum += factor * number.wide());
+                }
+            }
+        }
+    });
+    for at in 0..x.count {
+        put_row(&sum[at * width..][..width], out.row(at), put);
+    }
+}
+
+/// Puts a row of sums where it belongs.
+fn put_row<O: Number>(sums: &[f32], out: &mut [O], put: Put) {
+    vectorized(|| {
+        for (out, sum) in out.iter_mut().zip(sums) {
+            let before = if put.add { out.wide() } else { 0.0 };
+            *out = O::narrow(before + sum * put.scale);
+        }
+    });
+}
+
+/// Rows in f32: themselves, or widened into a block.
+fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Rows<'a, f32> {
+    if let Some(wide) = rows.as_f32() {
+        return wide;
+    }
+    block.clear();
+    block.reserve_exact(rows.count * rows.width);
+    vectorized(|| (0..rows.count).for_each(|at| block.extend(rows.row(at).iter().map(|number| number.wide()))));
+    Rows::dense(block, rows.count, rows.width)
+}
+
+/// Multiplies matrices of f32 with the kernel, on this thread, and puts the result where it belongs.
+fn kernel(x: Rows<'_, f32>, right: Right<'_, f32>, out: *mut f32, out_stride: usize, put: Put) {
+    let columns = right.columns();
+    let (right, next_column, next_row) = match right {
+        Right::Transposed(rows) => (rows, rows.stride as isize, 1),
+        Right::Plain(rows) => (rows, 1, rows.stride as isize),
+    };
+    // SAFETY: all three are rows inside slices, with these strides; `out` is nobody else's while it is written.
+    unsafe {
+        gemm::gemm(
+            x.count,
+            columns,
+            x.width,
+            out,
+            1,
+            out_stride as isize,
+            put.add,
+            x.pointer(),
+            1,
+            x.stride as isize,
+            right.pointer(),
+            next_column,
+            next_row,
+            1.0,
+            put.scale,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    fn numbers<T: Number>(length: usize) -> Vec<T> {
+        (0..length).map(|at| T::narrow(((at * 7919 + 13) % 31) as f32 / 8.0 - 2.0)).collect()
+    }
+
+    /// The product as it is defined, in f64.
+    fn expected<T: Number>(x: Rows<'_, T>, right: Right<'_, T>, row: usize, column: usize) -> f64 {
+        let right = |depth: usize| match right {
+            Right::Transposed(rows) => rows.row(column)[depth],
+            Right::Plain(rows) => rows.row(depth)[column],
+        };
+        (0..x.width).map(|depth| f64::from(x.row(row)[depth].wide()) * f64::from(right(depth).wide())).sum()
+    }
+
+    fn products_are_right<T: Number>(rounding: f64) {
+        for (rows, columns, depth) in [(1, 5, 3), (3, 70, 65), (9, 33, 17), (300, 40, 64), (5, 300, 1500)] {
+            let (x, w) = (numbers(rows * depth), numbers(columns * depth));
+            let x = Rows::<T>::dense(&x, rows, depth);
+            for right in [Right::Transposed(Rows::dense(&w, columns, depth)), Right::Plain(Rows::dense(&w, depth, columns))] {
+                let mut out = vec![T::narrow(1.0); rows * columns];
+                let put = Put { scale: 0.5, add: true };
+                multiply(&mut Blocks::default(), x, right, &mut RowsMut::dense(&mut out, rows, columns), put);
+                for (at, out) in out.iter().enumerate() {
+                    let expected = 1.0 + 0.5 * expected(x, right, at / columns, at % columns);
+                    let off = (f64::from(out.wide()) - expected).abs();
+                    assert!(off <= rounding * (expected.abs() + 1.0), "{rows} {columns} {depth}: {} {expected}", out.wide());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_those_of_the_definition_in_every_type() {
+        products_are_right::<f32>(1e-5);
+        products_are_right::<f16>(1e-3);
+        products_are_right::<bf16>(8e-3);
+    }
+
+    #[test]
+    fn a_shared_product_is_the_same_as_one_alone() {
+        for (rows, columns, depth) in [(1, 1000, 70), (2, 300, 300), (600, 530, 40)] {
+            let (x, w) = (numbers::<f32>(rows * depth), numbers::<f32>(columns * depth));
+            let (x, w) = (Rows::dense(&x, rows, depth), Rows::dense(&w, columns, depth));
+            let mut outs = [1, 3].map(|threads| {
+                let mut out = vec![0.0; rows * columns];
+                project(&Crew::new(threads).unwrap(), x, w, &mut out, Put::OVER);
+                out
+            });
+            let [alone, shared] = &mut outs;
+            for (at, (alone, shared)) in alone.iter().zip(shared).enumerate() {
+                assert!((*alone - *shared).abs() < 1e-3, "{at}");
+                let expected = expected(x, Right::Transposed(w), at / columns, at % columns);
+                assert!((f64::from(*alone) - expected).abs() < 1e-3, "{at}");
+            }
+        }
+    }
+}

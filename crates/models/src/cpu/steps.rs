@@ -1,0 +1,176 @@
+//! The steps of a pass between its products, row by row.
+
+use super::{
+    attention::Span,
+    crew::Crew,
+    number::Number,
+    vectors::{silu, sum_of_squares, vectorized},
+};
+use crate::{Config, RopeLayout, rope::RopeTable};
+
+/// Numbers that one part of a step has, about.
+const PART: usize = 1 << 14;
+
+/// Rows of a part.
+fn rows_of_part(width: usize) -> usize {
+    (PART / width.max(1)).max(1)
+}
+
+/// Looks the rows of tokens up.
+pub fn embed<T: Number>(crew: &Crew, ids: &[u32], embedding: &[T], width: usize, out: &mut [T]) {
+    let rows = rows_of_part(width);
+    let parts = ids.chunks(rows).zip(out[..ids.len() * width].chunks_mut(rows * width));
+    crew.each(ids.len() * width, parts, |(ids, out)| {
+        for (id, out) in ids.iter().zip(out.chunks_mut(width)) {
+            out.copy_from_slice(&embedding[*id as usize * width..][..width]);
+        }
+    });
+}
+
+/// What a norm does to a row: it multiplies with `weight` over the root of the mean square.
+#[derive(Clone, Copy)]
+pub struct Norm<'a> {
+    pub weight: &'a [f32],
+    pub eps: f32,
+}
+
+impl Norm<'_> {
+    /// Norms rows of one matrix into another. Of `every` rows the last one is taken.
+    pub fn rows<T: Number>(self, crew: &Crew, every: usize, from: &[T], out: &mut [T]) {
+        let width = self.weight.len();
+        let rows = rows_of_part(width * every);
+        let out = &mut out[..from.len() / every];
+        let parts = from.chunks(rows * every * width).zip(out.chunks_mut(rows * width));
+        crew.each(from.len() / every, parts, |(from, out)| {
+            vectorized(|| {
+                for (from, out) in from.chunks(every * width).zip(out.chunks_mut(width)) {
+                    let from = &from[(every - 1) * width..];
+                    let factor = self.factor(from);
+                    for ((out, from), weight) in out.iter_mut().zip(from).zip(self.weight) {
+                        *out = T::narrow(from.wide() * factor * weight);
+                    }
+                }
+            });
+        });
+    }
+
+    /// Norms a row where it is.
+    #[inline(always)]
+    fn in_place<T: Number>(self, row: &mut [T]) {
+        let factor = self.factor(row);
+        row.iter_mut().zip(self.weight).for_each(|(number, weight)| *number = T::narrow(number.wide() * factor * weight));
+    }
+
+    #[inline(always)]
+    fn factor<T: Number>(self, row: &[T]) -> f32 {
+        1.0 / (sum_of_squares(row) / row.len() as f32 + self.eps).sqrt()
+    }
+}
+
+/// What is done to queries, keys and values after they were projected: bias, norm by head, rotation.
+pub struct Positions<'a> {
+    pub config: &'a Config,
+    pub table: &'a RopeTable,
+    pub bias: Option<&'a [f32]>,
+    pub query_norm: Option<Norm<'a>>,
+    pub key_norm: Option<Norm<'a>>,
+    /// Tokens of each sequence, and the position of the first.
+    pub tokens: usize,
+    pub start: usize,
+}
+
+impl Positions<'_> {
+    /// Does it to all rows, where they are.
+    pub fn enter<T: Number>(&self, crew: &Crew, qkv: &mut [T]) {
+        let Config { heads, kv_heads, head_dim, .. } = *self.config;
+        let width = (heads + 2 * kv_heads) * head_dim;
+        let rows = rows_of_part(width);
+        crew.each(qkv.len(), qkv.chunks_mut(rows * width).enumerate(), |(part, qkv)| {
+            vectorized(|| {
+                for (at, row) in qkv.chunks_mut(width).enumerate() {
+                    self.enter_row(row, self.start + (part * rows + at) % self.tokens);
+                }
+            });
+        });
+    }
+
+    #[inline(always)]
+    fn enter_row<T: Number>(&self, row: &mut [T], position: usize) {
+        if let Some(bias) = self.bias {
+            row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
+        }
+        let Config { heads, kv_heads, head_dim, .. } = *self.config;
+        let (cosines, sines) = self.table.at(position);
+        for (head, row) in row.chunks_mut(head_dim).take(heads + kv_heads).enumerate() {
+            if let Some(norm) = if head < heads { self.query_norm } else { self.key_norm } {
+                norm.in_place(row);
+            }
+            turn(self.config.rope.layout, row, cosines, sines);
+        }
+    }
+}
+
+/// Turns the pairs of a head.
+#[inline(always)]
+fn turn<T: Number>(layout: RopeLayout, row: &mut [T], cosines: &[f32], sines: &[f32]) {
+    let angles = cosines.iter().zip(sines);
+    let one = |a: &mut T, b: &mut T, cosine: f32, sine: f32| {
+        let (x, y) = (a.wide(), b.wide());
+        (*a, *b) = (T::narrow(x * cosine - y * sine), T::narrow(y * cosine + x * sine));
+    };
+    match layout {
+        RopeLayout::Halves => {
+            let (first, second) = row.split_at_mut(cosines.len());
+            first.iter_mut().zip(second).zip(angles).for_each(|((a, b), (cosine, sine))| one(a, b, *cosine, *sine));
+        }
+        RopeLayout::Pairs => {
+            let (pairs, _) = row.as_chunks_mut::<2>();
+            pairs.iter_mut().zip(angles).for_each(|([a, b], (cosine, sine))| one(a, b, *cosine, *sine));
+        }
+    }
+}
+
+/// Copies keys and values, which lie in rows with queries, to the positions of a cache from `start` on. The cache has a
+/// stretch of `room` positions for each head of each sequence.
+pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], room: usize, (keys, values): (&mut [T], &mut [T])) {
+    let Span { heads, kv_heads, head_dim, queries, start, .. } = *span;
+    let width = (heads + 2 * kv_heads) * head_dim;
+    let parts = keys.chunks_mut(room * head_dim).zip(values.chunks_mut(room * head_dim)).enumerate();
+    crew.each(qkv.len() / 2, parts, |(at, (keys, values))| {
+        let (batch, kv_head) = (at / kv_heads, at % kv_heads);
+        let rows = qkv[batch * queries * width..].chunks(width).take(queries);
+        for (at, row) in rows.enumerate() {
+            let to = (start + at) * head_dim..(start + at + 1) * head_dim;
+            keys[to.clone()].copy_from_slice(&row[(heads + kv_head) * head_dim..][..head_dim]);
+            values[to].copy_from_slice(&row[(heads + kv_heads + kv_head) * head_dim..][..head_dim]);
+        }
+    });
+}
+
+/// Makes the first half of each row `silu(first) * second`, after a bias was added to both.
+pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_up: &mut [T]) {
+    let rows = rows_of_part(2 * width);
+    crew.each(gate_up.len() * 4, gate_up.chunks_mut(rows * 2 * width), |part| {
+        vectorized(|| {
+            for row in part.chunks_mut(2 * width) {
+                if let Some(bias) = bias {
+                    row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
+                }
+                let (gate, up) = row.split_at_mut(width);
+                gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = T::narrow(silu(gate.wide()) * up.wide()));
+            }
+        });
+    });
+}
+
+/// Adds a bias to every row.
+pub fn add_bias<T: Number>(crew: &Crew, bias: &[f32], numbers: &mut [T]) {
+    let rows = rows_of_part(bias.len());
+    crew.each(numbers.len(), numbers.chunks_mut(rows * bias.len()), |part| {
+        vectorized(|| {
+            for row in part.chunks_mut(bias.len()) {
+                row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
+            }
+        });
+    });
+}

@@ -1,0 +1,192 @@
+//! Loops over rows of numbers, with the widest vectors that the processor has.
+//!
+//! Sums are kept in lanes side by side: written so, a compiler may use vectors without changing the result.
+
+use pulp::Arch;
+
+use super::number::Number;
+
+/// Sums that are kept side by side.
+const LANES: usize = 64;
+
+/// Runs a loop compiled for the widest vectors that the processor has.
+#[inline(always)]
+pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
+    Arch::new().dispatch(work)
+}
+
+/// The sum of what a function makes of pairs of numbers.
+#[inline(always)]
+fn sum_pairs<A: Copy, B: Copy>(a: &[A], b: &[B], one: impl Fn(A, B) -> f32) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (a_blocks, a_rest) = a.as_chunks::<LANES>();
+    let (b_blocks, b_rest) = b.as_chunks::<LANES>();
+    for (a, b) in a_blocks.iter().zip(b_blocks) {
+        for lane in 0..LANES {
+            sums[lane] += one(a[lane], b[lane]);
+        }
+    }
+    for (lane, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
+        sums[lane] += one(*a, *b);
+    }
+    add_lanes(sums)
+}
+
+/// Adds the lanes up, halves onto halves.
+#[inline(always)]
+fn add_lanes(mut sums: [f32; LANES]) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            sums[lane] += sums[lane + half];
+        }
+        half /= 2;
+    }
+    sums[0]
+}
+
+/// The sum of products.
+#[inline(always)]
+pub fn dot<T: Number>(a: &[f32], b: &[T]) -> f32 {
+    sum_pairs(a, b, |a, b| a * b.wide())
+}
+
+/// The sum of squares.
+#[inline(always)]
+pub fn sum_of_squares<T: Number>(numbers: &[T]) -> f32 {
+    sum_pairs(numbers, numbers, |a, b| a.wide() * b.wide())
+}
+
+/// The largest number; what is no number is passed over.
+#[inline(always)]
+pub fn largest<T: Number>(numbers: &[T]) -> f32 {
+    let mut best = [f32::NEG_INFINITY; LANES];
+    let (blocks, rest) = numbers.as_chunks::<LANES>();
+    let larger = |best: f32, number: T| if number.wide() > best { number.wide() } else { best };
+    for block in blocks {
+        for lane in 0..LANES {
+            best[lane] = larger(best[lane], block[lane]);
+        }
+    }
+    for (best, number) in best.iter_mut().zip(rest) {
+        *best = larger(*best, *number);
+    }
+    best.into_iter().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// Makes every number a power of e, counted from `top`, and gives their sum.
+#[inline(always)]
+pub fn powers_from<T: Number>(numbers: &mut [T], top: f32) -> f32 {
+    let mut sums = [0.0; LANES];
+    let mut one = |number: &mut T, sum: &mut f32| {
+        let power = exp(number.wide() - top);
+        *number = T::narrow(power);
+        *sum += power;
+    };
+    let (blocks, rest) = numbers.as_chunks_mut::<LANES>();
+    for block in blocks {
+        for lane in 0..LANES {
+            one(&mut block[lane], &mut sums[lane]);
+        }
+    }
+    for (number, sum) in rest.iter_mut().zip(&mut sums) {
+        one(number, sum);
+    }
+    add_lanes(sums)
+}
+
+/// Makes scores weights that add up to one.
+#[inline(always)]
+pub fn softmax<T: Number>(scores: &mut [T]) {
+    let top = largest(scores);
+    let share = 1.0 / powers_from(scores, top);
+    for score in scores {
+        *score = T::narrow(score.wide() * share);
+    }
+}
+
+/// The power of e, to the last bit or two. The library's has no vectors.
+///
+/// A number is split into whole powers of two, which go into the exponent, and a rest under ln 2 / 2, for which the first
+/// terms of the series are enough.
+#[inline(always)]
+pub fn exp(number: f32) -> f32 {
+    /// Adding this rounds to a whole number and leaves it in the lowest bits.
+    const ROUND: f32 = 12_582_912.0;
+    /// ln 2 in two parts: the product of the first with a small whole number is exact.
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    let number = if number < -87.3 { -87.3 } else { number };
+    let number = if number > 88.3 { 88.3 } else { number };
+    let rounded = number * std::f32::consts::LOG2_E + ROUND;
+    let whole = rounded - ROUND;
+    let rest = number - whole * LN_2_HIGH - whole * LN_2_LOW;
+    let terms = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0];
+    let series = terms.into_iter().fold(1.0 / 5040.0, |sum, term| sum * rest + term);
+    let power = series * rest + 1.0;
+    f32::from_bits(power.to_bits().wrapping_add(rounded.to_bits() << 23))
+}
+
+/// `number / (1 + e^-number)`.
+#[inline(always)]
+pub fn silu(number: f32) -> f32 {
+    number / (1.0 + exp(-number))
+}
+
+/// The index of the largest number: the lowest of equal ones, and never what is no number.
+pub fn index_of_largest<T: Number>(numbers: &[T]) -> usize {
+    vectorized(|| {
+        let top = largest(numbers);
+        numbers.iter().position(|number| number.wide() == top).unwrap_or(0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_e_are_those_of_the_library() {
+        for step in -8700..=8800 {
+            let number = step as f32 / 100.0;
+            let (ours, theirs) = (exp(number), f64::from(number).exp());
+            assert!((f64::from(ours) / theirs - 1.0).abs() < 3e-7, "e^{number}: {ours} is not {theirs}");
+        }
+        assert!(exp(f32::NEG_INFINITY) < 2e-38);
+        assert!(exp(f32::NAN).is_nan());
+        assert_eq!(exp(0.0), 1.0);
+    }
+
+    #[test]
+    fn sums_are_those_of_one_number_after_another() {
+        for length in [0, 1, 63, 64, 65, 200] {
+            let numbers: Vec<f32> = (0..length).map(|at| (at % 7) as f32).collect();
+            let expected: f32 = numbers.iter().map(|number| number * number).sum();
+            assert_eq!((dot(&numbers, &numbers), sum_of_squares(&numbers)), (expected, expected));
+        }
+    }
+
+    #[test]
+    fn the_lowest_of_equal_numbers_wins_and_what_is_none_never_does() {
+        let mut numbers = vec![0.0; 100];
+        numbers[[70, 71, 3][0]] = 5.0;
+        numbers[71] = 5.0;
+        numbers[2] = f32::NAN;
+        assert_eq!(index_of_largest(&numbers), 70);
+        assert_eq!(index_of_largest(&[f32::NAN, f32::NEG_INFINITY, -1.0]), 2);
+        assert_eq!(index_of_largest(&[f32::NAN, f32::NAN]), 0);
+        assert_eq!(index_of_largest(&[f32::NAN, f32::NEG_INFINITY]), 1);
+        assert_eq!(index_of_largest::<f32>(&[]), 0);
+    }
+
+    #[test]
+    fn weights_add_up_to_one() {
+        let mut scores: Vec<f32> = (0..100).map(|at| (at as f32 * 0.37).sin() * 20.0).collect();
+        let expected: Vec<f64> = scores.iter().map(|score| f64::from(*score).exp()).collect();
+        let sum: f64 = expected.iter().sum();
+        softmax(&mut scores);
+        for (score, expected) in scores.iter().zip(expected) {
+            assert!((f64::from(*score) - expected / sum).abs() < 1e-6);
+        }
+    }
+}

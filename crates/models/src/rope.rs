@@ -1,0 +1,59 @@
+//! How far positions turn the numbers of a head.
+
+use std::f64::consts::TAU;
+
+use crate::{Config, RopeScaling};
+
+/// The angle that one position turns each pair of numbers of a head by.
+pub fn rope_frequencies(config: &Config) -> Vec<f64> {
+    let pairs = config.head_dim / 2;
+    let plain = (0..pairs).map(|pair| config.rope.theta.powf(-(pair as f64) / pairs as f64));
+    match &config.rope.scaling {
+        None => plain.collect(),
+        Some(scaling) => plain.map(|frequency| stretched(frequency, scaling)).collect(),
+    }
+}
+
+/// Short wavelengths are kept, long ones stretched whole, those between in part.
+fn stretched(frequency: f64, scaling: &RopeScaling) -> f64 {
+    let turns = scaling.trained as f64 * frequency / TAU;
+    let kept = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0.0, 1.0);
+    frequency * (kept + (1.0 - kept) / scaling.factor)
+}
+
+/// Cosines and sines of the first positions, a row of half a head's width each, made as far as they are asked for.
+pub struct RopeTable {
+    frequencies: Vec<f64>,
+    positions: usize,
+    cosines: Vec<f32>,
+    sines: Vec<f32>,
+}
+
+impl RopeTable {
+    /// A table that has no positions yet.
+    pub fn new(config: &Config) -> Self {
+        Self { frequencies: rope_frequencies(config), positions: 0, cosines: Vec::new(), sines: Vec::new() }
+    }
+
+    /// Makes it reach so many positions.
+    pub fn reach(&mut self, positions: usize) {
+        let more = positions.saturating_sub(self.positions) * self.frequencies.len();
+        self.cosines.reserve(more);
+        self.sines.reserve(more);
+        for position in self.positions..positions {
+            for frequency in &self.frequencies {
+                let (sine, cosine) = (position as f64 * frequency).sin_cos();
+                self.cosines.push(cosine as f32);
+                self.sines.push(sine as f32);
+            }
+        }
+        self.positions = self.positions.max(positions);
+    }
+
+    /// Cosines and sines of a position that it reaches.
+    pub fn at(&self, position: usize) -> (&[f32], &[f32]) {
+        let pairs = self.frequencies.len();
+        let row = position * pairs..(position + 1) * pairs;
+        (&self.cosines[row.clone()], &self.sines[row])
+    }
+}
