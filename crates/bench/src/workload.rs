@@ -35,7 +35,13 @@ pub trait Workload: Send + Sync {
         Plan::settle(self.name(), self.axes(), &resolve(&self.aliases(), given)?)
     }
 
-    /// The bytes that a case needs on a device, by what its shapes say; none if the workload does not predict it.
+    /// The same case with another whole number on an axis, and with whatever else follows from it.
+    fn with(&self, case: &Case, axis: &str, value: i64) -> Case {
+        case.with(axis, value)
+    }
+
+    /// The bytes that a case needs on a device, by what its shapes say; none if the workload does not predict it or the
+    /// case makes no sense.
     fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
         let _ = (case, device);
         Ok(None)

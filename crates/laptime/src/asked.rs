@@ -120,6 +120,8 @@ pub struct Asked {
     pub place: PlaceArgs,
     /// The folder of a run to go on with.
     pub resume: Option<PathBuf>,
+    /// The axis whose largest value is looked for.
+    pub fit: Option<String>,
 }
 
 impl Asked {
@@ -134,7 +136,13 @@ impl Asked {
         let axes = known.map(flags).unwrap_or_default().into_iter().filter_map(given).collect();
         let (run, place) = (RunArgs::from_arg_matches(matches)?, PlaceArgs::from_arg_matches(matches)?);
         let resume = matches.try_get_one::<PathBuf>("resume").ok().flatten().cloned();
-        Ok(Self { workload, axes, run, place, resume })
+        let fit = matches.try_get_one::<String>("fit").ok().flatten().cloned();
+        Ok(Self { workload, axes, run, place, resume, fit })
+    }
+
+    /// Whether a flag of this name was written.
+    pub fn has_flag(&self, name: &str) -> bool {
+        self.axes.iter().any(|(written, _)| written == name)
     }
 
     /// Whether anything but how to show the run was asked for.

@@ -146,7 +146,7 @@ impl Measuring {
             .subcommand_help_heading("Workloads")
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
-        let command = if self.name == "bench" { command.arg(resume()) } else { command };
+        let command = if self.name == "bench" { command.arg(resume()).arg(fit()) } else { command };
         let workloads = app.registry.workloads.iter().enumerate();
         workloads.fold(command, |command, (at, workload)| {
             command.subcommand(self.of_workload(&**workload).display_order(at))
@@ -171,6 +171,15 @@ fn resume() -> Arg {
         .global(true)
         .help("Go on with the run in this folder: same program, same plan")
         .help_heading("Where it goes")
+}
+
+fn fit() -> Arg {
+    Arg::new("fit")
+        .long("fit")
+        .value_name("AXIS")
+        .global(true)
+        .help("Find the largest value on this axis that fits into memory, and measure it: `batch` or `context` of a model")
+        .help_heading("How to measure")
 }
 
 fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
@@ -331,7 +340,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            ["help", "resume"].contains(&name.as_str())
+            ["help", "resume", "fit"].contains(&name.as_str())
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
         if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {

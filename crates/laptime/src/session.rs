@@ -78,6 +78,11 @@ impl Session {
         Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before })
     }
 
+    /// The same run with one case to measure behind what was measured already.
+    pub fn turned_to(&self, case: Case, before: Vec<CaseResult>) -> Self {
+        Self { folder: self.folder.clone(), run: self.run.clone(), cases: vec![case], before }
+    }
+
     /// The cases that are left to measure in some process.
     pub fn left(&self) -> Vec<Case> {
         let runs = self.run.settings.runs.max(1);

@@ -78,8 +78,19 @@ impl Workload for Model {
         settle(given, &|named| self.maker.find(named))
     }
 
+    fn with(&self, case: &Case, axis: &str, value: i64) -> Case {
+        let case = case.with(axis, value);
+        match Wanted::of(&case) {
+            Ok(wanted) => case.with("test", wanted.test.to_string()),
+            Err(_) => case,
+        }
+    }
+
     fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
         let (found, wanted, options) = self.read(case, device)?;
+        if wanted.refusal(found.config.context).is_some() {
+            return Ok(None);
+        }
         Ok(Some(self.maker.needed_bytes(&found.config, &wanted, &options, device)))
     }
 

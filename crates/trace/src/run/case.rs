@@ -96,6 +96,15 @@ impl Case {
         self.values.iter().map(|(axis, value)| (axis.as_str(), value))
     }
 
+    /// The same case with another value on an axis; an axis that it has not is left out.
+    pub fn with(&self, axis: &str, value: impl Into<AxisValue>) -> Self {
+        let mut values = self.values.clone();
+        if let Some((_, known)) = values.iter_mut().find(|(known, _)| known == axis) {
+            *known = value.into();
+        }
+        Self { values }
+    }
+
     /// The value on an axis.
     pub fn get(&self, axis: &str) -> Option<&AxisValue> {
         self.values.iter().find(|(known, _)| known == axis).map(|(_, value)| value)
