@@ -63,6 +63,19 @@ pub enum Family {
     Nano,
 }
 
+impl Family {
+    /// The word by which tables tell it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Qwen3 => "qwen3",
+            Self::Qwen2 => "qwen2",
+            Self::Llama => "llama",
+            Self::Course => "course",
+            Self::Nano => "nano",
+        }
+    }
+}
+
 /// How attention is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -20,7 +20,9 @@ mod rope;
 mod size;
 pub mod synthetic;
 mod tensors;
+mod tokenizer;
 mod weights;
+mod work;
 
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
@@ -31,5 +33,7 @@ pub use self::{
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
+    tokenizer::Tokenizer,
     weights::{TensorData, Weights},
+    work::{PassWork, Stage, StageWork},
 };

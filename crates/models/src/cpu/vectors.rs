@@ -78,7 +78,7 @@ pub fn largest<T: Number>(numbers: &[T]) -> f32 {
 #[inline(always)]
 pub fn powers_from<T: Number>(numbers: &mut [T], top: f32) -> f32 {
     let mut sums = [0.0; LANES];
-    let mut one = |number: &mut T, sum: &mut f32| {
+    let one = |number: &mut T, sum: &mut f32| {
         let power = exp(number.wide() - top);
         *number = T::narrow(power);
         *sum += power;

@@ -1,0 +1,122 @@
+//! Text as tokens: by the tokenizer of a model's folder, else byte by byte.
+
+use std::path::Path;
+
+use crate::{Config, ModelError};
+
+/// Turns text into tokens and back.
+#[derive(Debug)]
+pub struct Tokenizer(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    File(Box<tokenizers::Tokenizer>),
+    Bytes,
+}
+
+/// The different bytes.
+const BYTES: usize = 256;
+
+impl Tokenizer {
+    /// The tokenizer of a folder by its `tokenizer.json`, or bytes if it has none.
+    pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
+        let path = folder.join("tokenizer.json");
+        if !path.exists() {
+            return Self::bytes(config);
+        }
+        let text = std::fs::read(&path).map_err(|source| ModelError::Open { path: path.clone(), source })?;
+        match tokenizers::Tokenizer::from_bytes(text) {
+            Ok(tokenizer) => Ok(Self(Kind::File(Box::new(tokenizer)))),
+            Err(error) => Err(ModelError::Damaged { path, reason: format!("it is no tokenizer: {error}") }),
+        }
+    }
+
+    /// Tokens are bytes. A vocabulary that has no room for them is refused.
+    pub fn bytes(config: &Config) -> Result<Self, ModelError> {
+        if config.vocab < BYTES {
+            let (name, vocab) = (&config.name, config.vocab);
+            return Err(ModelError::Refused(format!("`{name}` has {vocab} tokens, too few to be the {BYTES} bytes")));
+        }
+        Ok(Self(Kind::Bytes))
+    }
+
+    /// Whether tokens are bytes.
+    pub fn is_bytes(&self) -> bool {
+        matches!(self.0, Kind::Bytes)
+    }
+
+    /// The tokens of a text, with those that the tokenizer puts around every text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
+        match &self.0 {
+            Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Kind::File(tokenizer) => {
+                let encoded = tokenizer.encode_fast(text, true);
+                let refused = |error| ModelError::Refused(format!("the text cannot be made tokens: {error}"));
+                Ok(encoded.map_err(refused)?.get_ids().to_vec())
+            }
+        }
+    }
+
+    /// The text of tokens. Of bytes, what is no text is shown as a mark, and a token that is no byte by its number.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, ModelError> {
+        match &self.0 {
+            Kind::Bytes => Ok(bytes_as_text(ids)),
+            Kind::File(tokenizer) => {
+                let refused = |error| ModelError::Refused(format!("the tokens cannot be made text: {error}"));
+                tokenizer.decode(ids, true).map_err(refused)
+            }
+        }
+    }
+}
+
+fn bytes_as_text(ids: &[u32]) -> String {
+    let mut bytes = Vec::with_capacity(ids.len());
+    for id in ids {
+        match u8::try_from(*id) {
+            Ok(byte) => bytes.push(byte),
+            Err(_) => bytes.extend(format!("<{id}>").bytes()),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORDS: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "say": 1, "hello": 2}, "unk_token": "[UNK]"}}"#;
+
+    fn tiny() -> Config {
+        Config::from_preset("tiny").unwrap()
+    }
+
+    #[test]
+    fn without_a_file_tokens_are_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = Tokenizer::open(folder.path(), &tiny()).unwrap();
+        assert!(tokenizer.is_bytes());
+        assert_eq!(tokenizer.encode("aé").unwrap(), [97, 195, 169]);
+        assert_eq!(tokenizer.decode(&[97, 195, 169, 300, 255]).unwrap(), "aé<300>\u{fffd}");
+    }
+
+    #[test]
+    fn the_file_of_a_folder_is_obeyed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), WORDS).unwrap();
+        let tokenizer = Tokenizer::open(folder.path(), &tiny()).unwrap();
+        assert_eq!(tokenizer.encode("say hello world").unwrap(), [1, 2, 0]);
+        assert_eq!(tokenizer.decode(&[1, 2]).unwrap(), "say hello");
+    }
+
+    #[test]
+    fn a_damaged_file_and_too_few_tokens_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), "{").unwrap();
+        let error = Tokenizer::open(folder.path(), &tiny()).unwrap_err().to_string();
+        assert!(error.contains("it is no tokenizer"), "{error}");
+        let error = Tokenizer::bytes(&Config { vocab: 199, ..tiny() }).unwrap_err().to_string();
+        assert_eq!(error, "`tiny` has 199 tokens, too few to be the 256 bytes");
+    }
+}

@@ -1,0 +1,336 @@
+//! What a pass has to do, counted from the model's sizes: operations, and bytes that cannot be left out.
+//!
+//! A multiplication and an addition are two operations; norms, rotation, softmax and activations are not counted, as is
+//! usual. Weights are read once a pass; of the embedding only the rows of the tokens. Keys and values of earlier passes
+//! are read and those of this pass are written. Activations are not counted: a perfect pass would keep them on the chip.
+
+use laptime_trace::run::{Traffic, Work};
+
+use crate::{Attention, Config, Dtype};
+
+/// A stage of a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Rows of the embedding.
+    Embed,
+    /// The projections to queries, keys and values of all layers, with their norms.
+    Qkv,
+    /// Scores and what is mixed by them.
+    Attention,
+    /// The projection behind attention.
+    OProj,
+    /// The feed-forward parts, with their norms.
+    Ffn,
+    /// The last norm and the logits.
+    Head,
+}
+
+impl Stage {
+    /// All of them, in the order of a pass.
+    pub const ALL: [Self; 6] = [Self::Embed, Self::Qkv, Self::Attention, Self::OProj, Self::Ffn, Self::Head];
+
+    /// The name by which a stage is marked.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Embed => "embed",
+            Self::Qkv => "qkv",
+            Self::Attention => "attention",
+            Self::OProj => "o_proj",
+            Self::Ffn => "ffn",
+            Self::Head => "head",
+        }
+    }
+}
+
+/// What a stage has to do, all layers together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StageWork {
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes of weights that are read.
+    pub weight_bytes: u64,
+    /// Bytes of keys and values that are read.
+    pub kv_read: u64,
+    /// Bytes of keys and values that are written.
+    pub kv_written: u64,
+}
+
+impl StageWork {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            flops: self.flops.saturating_add(other.flops),
+            weight_bytes: self.weight_bytes.saturating_add(other.weight_bytes),
+            kv_read: self.kv_read.saturating_add(other.kv_read),
+            kv_written: self.kv_written.saturating_add(other.kv_written),
+        }
+    }
+
+    /// Bytes that are read: weights, keys and values.
+    pub fn bytes_read(self) -> u64 {
+        self.weight_bytes.saturating_add(self.kv_read)
+    }
+
+    /// The least seconds it can take: operations over their peak or bytes over the bandwidth, whichever is longer.
+    /// Nothing where a rate is not above 0.
+    pub fn limit_seconds(self, peak_flops: f64, read_bandwidth: f64) -> Option<f64> {
+        let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
+        let longer = || (self.flops as f64 / peak_flops).max(self.bytes_read() as f64 / read_bandwidth);
+        (is_rate(peak_flops) && is_rate(read_bandwidth)).then(longer)
+    }
+}
+
+/// What a pass has to do, by stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PassWork {
+    dtype: Dtype,
+    stages: [StageWork; 6],
+}
+
+impl PassWork {
+    /// What one stage has to do.
+    pub fn stage(&self, stage: Stage) -> StageWork {
+        self.stages[stage as usize]
+    }
+
+    /// What all of them have to do.
+    pub fn total(&self) -> StageWork {
+        self.stages.into_iter().fold(StageWork::default(), StageWork::plus)
+    }
+
+    /// The work of a stage, as results keep it.
+    pub fn work_of(&self, stage: Stage) -> Work {
+        work(self.stage(stage), self.dtype)
+    }
+
+    /// The work of the pass, as results keep it.
+    pub fn work(&self) -> Work {
+        work(self.total(), self.dtype)
+    }
+
+    /// The least seconds the pass can take.
+    pub fn limit_seconds(&self, peak_flops: f64, read_bandwidth: f64) -> Option<f64> {
+        self.total().limit_seconds(peak_flops, read_bandwidth)
+    }
+
+    /// What several passes have to do together.
+    pub fn plus(&self, other: &Self) -> Self {
+        let stages = std::array::from_fn(|stage| self.stages[stage].plus(other.stages[stage]));
+        Self { dtype: self.dtype, stages }
+    }
+}
+
+fn work(stage: StageWork, dtype: Dtype) -> Work {
+    Work { flops: stage.flops, dtype: dtype.word().to_owned(), bytes: stage.bytes_read(), traffic: Traffic::Read }
+}
+
+/// One pass: what is asked of the model.
+struct Pass {
+    batch: usize,
+    /// Tokens of each sequence.
+    tokens: usize,
+    /// Positions in the cache before it.
+    start: usize,
+    /// Positions of each sequence whose logits are made.
+    logits: usize,
+    /// Whether keys and values go to a cache.
+    cached: bool,
+    attention: Attention,
+}
+
+impl Config {
+    /// The work of [`forward`](crate::Decoder::forward): logits of every position, without a cache.
+    pub fn forward_work(&self, batch: usize, tokens: usize, attention: Attention, dtype: Dtype) -> PassWork {
+        self.pass_work(&Pass { batch, tokens, start: 0, logits: tokens, cached: false, attention }, dtype)
+    }
+
+    /// The work of [`prefill`](crate::Decoder::prefill) behind `start` positions: logits of the last position alone.
+    pub fn prefill_work(
+        &self,
+        batch: usize,
+        tokens: usize,
+        start: usize,
+        attention: Attention,
+        dtype: Dtype,
+    ) -> PassWork {
+        self.pass_work(&Pass { batch, tokens, start, logits: 1, cached: true, attention }, dtype)
+    }
+
+    /// The work of [`step`](crate::Decoder::step) behind `position` positions. One query sees every key, however
+    /// attention is computed.
+    pub fn step_work(&self, batch: usize, position: usize, dtype: Dtype) -> PassWork {
+        self.prefill_work(batch, 1, position, Attention::Dense, dtype)
+    }
+
+    fn pass_work(&self, pass: &Pass, dtype: Dtype) -> PassWork {
+        let stages = Stage::ALL.map(|stage| {
+            let weight_bytes = saturate(self.weights_read(stage, pass)).saturating_mul(dtype.bytes());
+            StageWork {
+                flops: saturate(self.flops(stage, pass)),
+                weight_bytes,
+                ..self.cache_traffic(stage, pass, dtype)
+            }
+        });
+        PassWork { dtype, stages }
+    }
+
+    /// Operations of a stage.
+    fn flops(&self, stage: Stage, pass: &Pass) -> u128 {
+        let rows = product([pass.batch, pass.tokens]);
+        let a_layer = product([2, self.layers, self.hidden]).saturating_mul(rows);
+        let (q, kv) = (product([self.heads, self.head_dim]), product([self.kv_heads, self.head_dim]));
+        match stage {
+            Stage::Embed => 0,
+            Stage::Qkv => a_layer.saturating_mul(q.saturating_add(2 * kv)),
+            Stage::Attention => product([4, self.layers, pass.batch]).saturating_mul(q).saturating_mul(pass.pairs()),
+            Stage::OProj => a_layer.saturating_mul(q),
+            Stage::Ffn => a_layer.saturating_mul(3 * self.ffn as u128),
+            Stage::Head => product([2, pass.batch, pass.logits]).saturating_mul(product([self.hidden, self.vocab])),
+        }
+    }
+
+    /// Numbers of the weights that a stage reads.
+    fn weights_read(&self, stage: Stage, pass: &Pass) -> u128 {
+        let head = || product([self.vocab, self.hidden]).saturating_add(self.hidden as u128);
+        match stage {
+            // Tokens that come twice are not known of; there are no more rows than tokens in the vocabulary.
+            Stage::Embed => {
+                product([pass.batch, pass.tokens]).min(self.vocab as u128).saturating_mul(self.hidden as u128)
+            }
+            Stage::Attention => 0,
+            Stage::Head => head(),
+            Stage::Qkv | Stage::OProj | Stage::Ffn => {
+                let parts = self.layer_tensors(0).into_iter().filter(|tensor| stage_of(&tensor.name) == stage);
+                let a_layer = parts.map(|tensor| product_of(&tensor.shape)).fold(0, u128::saturating_add);
+                a_layer.saturating_mul(self.layers as u128)
+            }
+        }
+    }
+
+    fn cache_traffic(&self, stage: Stage, pass: &Pass, dtype: Dtype) -> StageWork {
+        if stage != Stage::Attention || !pass.cached {
+            return StageWork::default();
+        }
+        let bytes = |positions: usize| {
+            saturate(product([pass.batch, positions])).saturating_mul(self.kv_bytes_per_token(dtype))
+        };
+        StageWork { kv_read: bytes(pass.start), kv_written: bytes(pass.tokens), ..StageWork::default() }
+    }
+}
+
+impl Pass {
+    /// Pairs of a query and a key that are computed in a head: all by naive attention, as the course counts them, and
+    /// only those that a query may see by a fused one.
+    fn pairs(&self) -> u128 {
+        let (tokens, start) = (self.tokens as u128, self.start as u128);
+        match self.attention {
+            Attention::Naive => tokens.saturating_mul(start.saturating_add(tokens)),
+            Attention::Dense => {
+                let among_themselves = tokens.saturating_mul(tokens.saturating_add(1)) / 2;
+                tokens.saturating_mul(start).saturating_add(among_themselves)
+            }
+        }
+    }
+}
+
+/// The stage that reads a tensor of a layer.
+fn stage_of(tensor: &str) -> Stage {
+    if tensor.contains(".mlp.") || tensor.contains(".post_attention_layernorm.") {
+        Stage::Ffn
+    } else if tensor.contains(".o_proj.") {
+        Stage::OProj
+    } else {
+        Stage::Qkv
+    }
+}
+
+fn product<const N: usize>(factors: [usize; N]) -> u128 {
+    product_of(&factors)
+}
+
+fn product_of(factors: &[usize]) -> u128 {
+    factors.iter().fold(1, |product, &factor| product.saturating_mul(factor as u128))
+}
+
+fn saturate(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_forward_pass_of_the_course_has_the_operations_of_its_formula() {
+        for config in Config::presets().into_iter().filter(|config| config.family == crate::Family::Course) {
+            let (b, n) = (4_u64, 512_u64);
+            let [d, ffn, layers, vocab] =
+                [config.hidden, config.ffn, config.layers, config.vocab].map(|size| size as u64);
+            let formula = 2 * b * n * (layers * (4 * d * d + 3 * d * ffn) + d * vocab) + 4 * b * layers * n * n * d;
+            let work = config.forward_work(4, 512, Attention::Naive, Dtype::F32);
+            assert_eq!(work.total().flops, formula, "{}", config.name);
+            assert_eq!(work.total().kv_read + work.total().kv_written, 0);
+        }
+    }
+
+    #[test]
+    fn a_step_reads_every_weight_once_and_the_cache() {
+        let config = Config::from_preset("Qwen3-0.6B").unwrap();
+        let total = config.step_work(1, 512, Dtype::Bf16).total();
+        // The head is the embedding, so one row of it is read twice.
+        assert_eq!(total.weight_bytes, 2 * (596_049_920 + 1024));
+        assert_eq!((total.kv_read, total.kv_written), (512 * 114_688, 114_688));
+        let untied = Config::from_preset("Qwen3-8B").unwrap();
+        let unread = 151_936 * 4096 - 4096;
+        assert_eq!(untied.step_work(1, 0, Dtype::Bf16).total().weight_bytes, 2 * (8_190_735_360 - unread));
+    }
+
+    #[test]
+    fn a_step_of_a_small_model_is_limited_by_memory() {
+        let step = Config::from_preset("Qwen3-0.6B").unwrap().step_work(1, 512, Dtype::Bf16);
+        let limit = step.limit_seconds(8e14, 4.5e12).unwrap();
+        let by_memory = (2.0 * 596_050_944.0 + 512.0 * 114_688.0) / 4.5e12;
+        assert!((limit - by_memory).abs() < 1e-12);
+        assert_eq!(step.limit_seconds(0.0, 1.0), None);
+        assert_eq!(step.work().bytes, step.total().bytes_read());
+    }
+
+    #[test]
+    fn fused_attention_computes_half_of_the_pairs_and_the_diagonal() {
+        let config = Config::from_preset("tiny").unwrap();
+        let flops = |attention| config.prefill_work(1, 8, 4, attention, Dtype::F32).stage(Stage::Attention).flops;
+        let a_pair = 4 * 2 * 4 * 16;
+        assert_eq!(flops(Attention::Naive), a_pair * 8 * 12);
+        assert_eq!(flops(Attention::Dense), a_pair * (8 * 4 + 36));
+    }
+
+    #[test]
+    fn a_prefill_makes_the_logits_of_one_position() {
+        let config = Config::from_preset("tiny").unwrap();
+        let head = |work: PassWork| work.stage(Stage::Head).flops;
+        assert_eq!(head(config.prefill_work(3, 10, 0, Attention::Dense, Dtype::F32)), 2 * 3 * 64 * 512);
+        assert_eq!(head(config.forward_work(3, 10, Attention::Dense, Dtype::F32)), 2 * 30 * 64 * 512);
+    }
+
+    proptest! {
+        #[test]
+        fn a_prompt_in_two_parts_has_the_operations_of_one_but_for_the_extra_logits(
+            first in 1_usize..600, second in 1_usize..600, batch in 1_usize..5,
+        ) {
+            let config = Config::from_preset("Qwen2.5-0.5B").unwrap();
+            let prefill = |tokens, start| config.prefill_work(batch, tokens, start, Attention::Dense, Dtype::Bf16);
+            let (whole, head) = (prefill(first + second, 0), prefill(1, 0).stage(Stage::Head).flops);
+            let parts = prefill(first, 0).plus(&prefill(second, first));
+            prop_assert_eq!(whole.total().flops + head, parts.total().flops);
+            prop_assert_eq!(whole.total().kv_written, parts.total().kv_written);
+        }
+
+        #[test]
+        fn sizes_beyond_all_measure_saturate(batch in any::<usize>(), tokens in any::<usize>(), start in any::<usize>()) {
+            let config = Config::from_preset("Qwen3-8B").unwrap();
+            let total = config.prefill_work(batch, tokens, start, Attention::Naive, Dtype::F32).total();
+            prop_assert!(total.weight_bytes > 0);
+        }
+    }
+}
