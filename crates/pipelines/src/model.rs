@@ -105,7 +105,8 @@ impl Workload for Model {
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
         let (found, wanted, options) = self.read(case, device)?;
-        if let Some(reason) = wanted.refusal(found.config.context) {
+        let refusal = wanted.refusal(found.config.context).or_else(|| self.maker.refusal(&wanted, device));
+        if let Some(reason) = refusal {
             return Ok(Prepared::DoesNotApply(reason));
         }
         let needed = self.maker.needed_bytes(&found.config, &wanted, &options, device);

@@ -29,13 +29,7 @@ pub fn axes(workload: &dyn Workload) -> Vec<&'static str> {
 }
 
 /// Runs the command.
-pub fn run(
-    app: &App,
-    asked: &Asked,
-    mut order: Order<'_>,
-    word: &str,
-    out: &mut dyn Write,
-) -> anyhow::Result<Status> {
+pub fn run(app: &App, asked: &Asked, mut order: Order<'_>, word: &str, out: &mut dyn Write) -> anyhow::Result<Status> {
     let axis = named(order.workload, word)?;
     // A try that the system kills is an outcome in a process of its own.
     order.settings.isolate = true;
@@ -44,7 +38,8 @@ pub fn run(
     let mut finished = Vec::new();
     let mut told = Vec::new();
     for base in without_axis(order.plan.cases(), &axis.0) {
-        let mut search = Search { app, session: &session, asked, workload: order.workload, device: &*device, axis: &axis };
+        let mut search =
+            Search { app, session: &session, asked, workload: order.workload, device: &*device, axis: &axis };
         let (result, sentence) = search.run(&base, &mut finished)?;
         told.push((result, sentence));
     }
@@ -78,8 +73,13 @@ fn named(workload: &dyn Workload, word: &str) -> anyhow::Result<(String, i64)> {
         _ => {
             let words = axes(workload);
             let near = nearest(word, words.iter().copied()).map(|near| format!("did you mean `{near}`? "));
-            let known = if words.is_empty() { "it has none that counts".to_owned() } else { format!("it has {}", words.join(", ")) };
-            let error = anyhow::anyhow!("workload `{}` has no axis `{word}` on which something could fit", workload.name());
+            let known = if words.is_empty() {
+                "it has none that counts".to_owned()
+            } else {
+                format!("it has {}", words.join(", "))
+            };
+            let error =
+                anyhow::anyhow!("workload `{}` has no axis `{word}` on which something could fit", workload.name());
             Err(Hinted::wrap(error, format!("{}{known}", near.unwrap_or_default())))
         }
     }
@@ -112,7 +112,9 @@ impl Search<'_> {
     /// Bisects over what is predicted, then tries; gives the result and what is to be said of it.
     fn run(&mut self, base: &Case, before: &mut Vec<CaseResult>) -> anyhow::Result<(Option<CaseResult>, String)> {
         let available = self.device.available_bytes();
-        let mut fits = |value: i64| Ok(self.needed(base, value)?.is_some_and(|needed| available.is_none_or(|most| needed <= most)));
+        let mut fits = |value: i64| {
+            Ok(self.needed(base, value)?.is_some_and(|needed| available.is_none_or(|most| needed <= most)))
+        };
         let predicted = largest(self.axis.1, &mut fits)?;
         let Some(mut value) = predicted else { return Ok((None, self.nothing_fits(base, available)?)) };
         let (mut most, mut least) = (value.saturating_add(1), 0);
@@ -126,7 +128,12 @@ impl Search<'_> {
                 }
                 Outcome::OutOfMemory { .. } => most = value,
                 // What fails otherwise fails at any size.
-                _ => return Ok((Some(result), format!("`{}` {value} was not measured, so nothing is known of more", self.axis.0))),
+                _ => {
+                    return Ok((
+                        Some(result),
+                        format!("`{}` {value} was not measured, so nothing is known of more", self.axis.0),
+                    ));
+                }
             }
             value = least + (most - least) / 2;
             if value == least || self.app.interrupt.is_asked() {
@@ -154,7 +161,9 @@ impl Search<'_> {
         let axis = &self.axis.0;
         let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
         let needs = match (self.needed(base, most)?, available) {
-            (Some(needed), Some(available)) => format!("{most} needs {}, and there are {}", gib(needed), gib(available)),
+            (Some(needed), Some(available)) => {
+                format!("{most} needs {}, and there are {}", gib(needed), gib(available))
+            }
             (Some(needed), None) => format!("{most} needs {}", gib(needed)),
             (None, _) => format!("{most} is more than the model has"),
         };
@@ -167,7 +176,9 @@ impl Search<'_> {
 
     fn nothing_fits(&self, base: &Case, available: Option<u64>) -> anyhow::Result<String> {
         let needed = self.needed(base, 1)?;
-        let gib = |bytes: Option<u64>| bytes.map_or_else(|| "more".to_owned(), |bytes| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)));
+        let gib = |bytes: Option<u64>| {
+            bytes.map_or_else(|| "more".to_owned(), |bytes| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)))
+        };
         Ok(format!("Not even `{}` 1 fits: it needs {}, and there are {}.", self.axis.0, gib(needed), gib(available)))
     }
 }

@@ -79,7 +79,9 @@ fn a_model_is_measured_with_the_names_of_the_contract() {
     assert_eq!(said.status, Some(0), "{}", said.err);
     let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let [prefill, decode] = rows.as_slice() else { panic!("{}", said.out) };
-    for key in ["model", "attention", "seq_len", "batch_size", "dtype", "pass_type", "device", "outcome", "n", "median_ms"] {
+    for key in
+        ["model", "attention", "seq_len", "batch_size", "dtype", "pass_type", "device", "outcome", "n", "median_ms"]
+    {
         assert!(!prefill[key].is_null(), "{key}");
     }
     assert_eq!((prefill["test"].as_str(), decode["test"].as_str()), (Some("pp16"), Some("tg8@d4")));
@@ -109,7 +111,14 @@ fn a_size_of_the_course_ends_with_the_lines_of_the_course() {
     let line = "bench model --model-size tiny --context-length 16 --measure-steps 4 --warmup-steps 1 --threads 1";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    for part in ["Batch size: 4, context length: 16", "Parameters: ", "Mean time: ", " ms (", "Std dev: ", "Coefficient of variation: "] {
+    for part in [
+        "Batch size: 4, context length: 16",
+        "Parameters: ",
+        "Mean time: ",
+        " ms (",
+        "Std dev: ",
+        "Coefficient of variation: ",
+    ] {
         assert!(said.out.contains(part), "{part} is not in {}", said.out);
     }
 }
@@ -155,12 +164,20 @@ fn what_no_model_can_run_is_told_with_a_hint() {
         ("bench model --model-dir nowhere", "cannot open", "check the name"),
         ("bench model --test 512", "`512` is no test of a model", "ppN"),
         ("bench model --test pp512 --seq-len 3", "both say what runs", "leave the other out"),
-        ("bench model --pass-type forward_backward", "`forward_backward` is not there yet", "forward, prefill and decode"),
+        (
+            "bench model --pass-type forward_backward",
+            "`forward_backward` is not there yet",
+            "forward, prefill and decode",
+        ),
         ("bench model --dtype f8", "takes one of f32, bf16, f16, not `f8`", "laptime list"),
         ("bench model --contxt 5", "has no axis `contxt`", "its axes are model, test"),
         ("bench model --fit layers", "has no axis `layers` on which something could fit", "batch, context"),
         ("bench matmul --fit batch", "has no axis `batch`", "none that counts"),
-        ("profile model --preset tiny --test pp8 --device cpu --timing host,events", "cannot be timed by `events`", "`--timing host`"),
+        (
+            "profile model --preset tiny --test pp8 --device cpu --timing host,events",
+            "cannot be timed by `events`",
+            "`--timing host`",
+        ),
         ("profile model", "a profile is of one case", "several on: test"),
     ] {
         let told = place.laptime(words(line)).failed();
@@ -212,7 +229,11 @@ fn the_largest_context_that_fits_is_found() {
     let place = Place::new();
     let said = place.laptime(words(&format!("{TINY} --pass-type prefill --fit context --out run")));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("The largest `seq_len` that fits is 512: 513 is more than the model has."), "{}", said.out);
+    assert!(
+        said.out.contains("The largest `seq_len` that fits is 512: 513 is more than the model has."),
+        "{}",
+        said.out
+    );
     let read = read_results(&place.path("run/results.jsonl")).unwrap();
     assert_eq!(read.results.last().unwrap().case.get("test").unwrap().to_string(), "pp512");
 }

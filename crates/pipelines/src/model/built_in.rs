@@ -4,7 +4,7 @@ use std::path::Path;
 
 use laptime_bench::{Device, PlanError};
 use laptime_models::{
-    Config, ModelError, Options, Weights,
+    Config, GraphMode, ModelError, Options, Weights,
     cpu::{self, CpuDecoder},
 };
 use laptime_probe::stage;
@@ -27,6 +27,10 @@ impl Maker for BuiltIn {
             reason: with_causes(&error),
             hint: error.hint().unwrap_or_else(|| "`laptime list models` shows the models that are known".to_owned()),
         })
+    }
+
+    fn refusal(&self, wanted: &Wanted, device: &dyn Device) -> Option<String> {
+        (wanted.graph == GraphMode::On).then(|| format!("device `{}` has no graphs", device.name()))
     }
 
     fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, _: &dyn Device) -> u64 {

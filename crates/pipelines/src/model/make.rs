@@ -13,6 +13,9 @@ pub trait Maker: Send + Sync {
     /// Finds the model of a name.
     fn find(&self, named: Named<'_>) -> Result<Found, PlanError>;
 
+    /// Why a device cannot run a case, if it cannot.
+    fn refusal(&self, wanted: &Wanted, device: &dyn Device) -> Option<String>;
+
     /// The bytes that a case needs on a device.
     fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, device: &dyn Device) -> u64;
 

@@ -166,7 +166,9 @@ impl Model {
         };
         let default = |axis: &str| -> Option<AxisValue> {
             match axis {
-                "batch_size" => Some(reduced.map_or(if self.is_course { COURSE_BATCH } else { 1 }, |(_, batch)| batch).into()),
+                "batch_size" => {
+                    Some(reduced.map_or(if self.is_course { COURSE_BATCH } else { 1 }, |(_, batch)| batch).into())
+                }
                 "dtype" => Some(if self.is_course { "f32" } else { dtype.word() }.into()),
                 "attention" => Some(word.into()),
                 _ => None,
@@ -207,7 +209,8 @@ impl Model {
         let mut tests = Vec::new();
         for pass in passes {
             for &cached in &cached {
-                let lengths = if lengths.is_empty() { vec![self.length(pass, cached, reduced)] } else { lengths.clone() };
+                let lengths =
+                    if lengths.is_empty() { vec![self.length(pass, cached, reduced)] } else { lengths.clone() };
                 tests.extend(lengths.into_iter().map(|tokens| Test { pass, tokens, cached }));
             }
         }

@@ -51,6 +51,10 @@ impl Maker for ScriptedMaker {
         Ok(Found { name: config.name.clone(), config })
     }
 
+    fn refusal(&self, _: &Wanted, _: &dyn Device) -> Option<String> {
+        None
+    }
+
     fn needed_bytes(&self, config: &Config, wanted: &Wanted, _: &Options, _: &dyn Device) -> u64 {
         let cache = config.kv_bytes_per_token(wanted.dtype).saturating_mul(wanted.positions() as u64);
         config.weight_bytes(wanted.dtype).saturating_add(cache.saturating_mul(wanted.batch as u64))

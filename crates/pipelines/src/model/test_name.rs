@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn what_is_no_test_is_told_with_examples() {
-        for text in ["", "pp", "pp0", "pp-1", "tg128@", "tg128@4096", "xx512", "512", "pp512@d", "pp99999999999999999999"]
+        for text in
+            ["", "pp", "pp0", "pp-1", "tg128@", "tg128@4096", "xx512", "512", "pp512@d", "pp99999999999999999999"]
         {
             let error = text.parse::<Test>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("`{text}` is no test of a model, such as `pp512`")), "{error}");

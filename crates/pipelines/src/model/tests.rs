@@ -75,10 +75,8 @@ fn a_kit_of_presets_and_lengths_runs_forward_passes() {
 fn cases_run_from_short_to_long_and_number_types_stay_together() {
     let line = "--seq-lens 256 64 128 --batch-size 2,1 --dtype bfloat16,float32";
     let each = ["1 64", "2 64", "1 128", "2 128", "1 256", "2 256"];
-    let mut expected: Vec<String> = ["bf16", "f32"]
-        .iter()
-        .flat_map(|dtype| each.iter().map(move |shape| format!("{dtype} {shape}")))
-        .collect();
+    let mut expected: Vec<String> =
+        ["bf16", "f32"].iter().flat_map(|dtype| each.iter().map(move |shape| format!("{dtype} {shape}"))).collect();
     // As many tokens are as long: 2 x 64 and 1 x 128.
     assert_eq!(cases(line, "dtype batch_size seq_len").len(), expected.len());
     let tokens: Vec<i64> = settled(line)
@@ -217,7 +215,10 @@ fn what_is_longer_than_the_model_does_not_apply() {
         ("--test pp513", "`tiny` has 512 positions, and 513 tokens are longer"),
         ("--test tg12@d501", "`tiny` has 512 positions, and 12 tokens behind 501 are longer"),
         ("--test tg512", "`tiny` has 512 positions, and 512 tokens behind 1 are longer"),
-        ("--pass-type forward --cache-tokens 3 --seq-len 4", "`forward` runs without a cache; `prefill` runs behind cached tokens"),
+        (
+            "--pass-type forward --cache-tokens 3 --seq-len 4",
+            "`forward` runs without a cache; `prefill` runs behind cached tokens",
+        ),
     ] {
         let case = settled(line).unwrap().remove(0);
         match model(Fault::None).0.prepare(&case, &Simulated::new()).unwrap() {
@@ -251,5 +252,22 @@ fn what_is_known_of_the_model_stands_beside_the_axes() {
         let fact = |name: &str| facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());
         assert_eq!(fact("parameters"), Some(128_625_408.into()));
         assert_eq!((fact("hidden"), fact("weights")), (Some(768.into()), Some("synthetic".into())));
+    });
+}
+
+#[test]
+fn the_work_of_a_take_is_that_of_its_passes() {
+    let config = laptime_models::Config::from_preset("small").unwrap();
+    let (tokens, layers, width, ffn) = (4 * 512_u64, 12, 768, 3072);
+    let products = 2 * tokens * (layers * (4 * width * width + 3 * width * ffn) + width * 10_000);
+    let attention = 4 * 4 * layers * 512 * 512 * width;
+    with_take("--model-size small", Fault::None, |take, _| {
+        assert_eq!(take.work().unwrap().flops, products + attention, "the course's formula");
+    });
+    with_take("--preset small --test tg3@d10 --batch-size 2", Fault::None, |take, _| {
+        let steps = [10, 11, 12].map(|position| config.step_work(2, position, laptime_models::Dtype::F32).work());
+        let work = take.work().unwrap();
+        assert_eq!(work.flops, steps.iter().map(|step| step.flops).sum::<u64>());
+        assert_eq!(work.bytes, steps.iter().map(|step| step.bytes).sum::<u64>());
     });
 }

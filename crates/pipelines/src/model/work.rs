@@ -1,16 +1,23 @@
 //! What a take of a model has to do, and what is known of the model.
 
-use laptime_bench::{AxisValue, Fact, Traffic, Work};
+use laptime_bench::{AxisValue, Fact, Work};
 use laptime_models::Config;
 
-use super::wanted::Wanted;
+use super::{test_name::Pass, wanted::Wanted};
 
-/// The work of a take.
+/// The work of a take: of one pass, or of all steps.
 pub fn work(config: &Config, wanted: &Wanted) -> Work {
-    let tokens = (wanted.batch * wanted.test.tokens) as u64;
-    let flops = config.parameters().saturating_mul(2).saturating_mul(tokens);
-    let bytes = config.weight_bytes(wanted.dtype);
-    Work { flops, dtype: wanted.dtype.word().to_owned(), bytes, traffic: Traffic::Read }
+    let Wanted { batch, dtype, attention, test, .. } = wanted;
+    match test.pass {
+        Pass::Forward => config.forward_work(*batch, test.tokens, *attention, *dtype).work(),
+        Pass::Prefill => config.prefill_work(*batch, test.tokens, test.cached, *attention, *dtype).work(),
+        Pass::Decode => {
+            let positions = wanted.prompt()..wanted.positions();
+            let steps = positions.map(|position| config.step_work(*batch, position, *dtype));
+            let all = steps.reduce(|all, step| all.plus(&step));
+            all.map_or_else(|| config.step_work(*batch, 0, *dtype).work(), |all| all.work())
+        }
+    }
 }
 
 /// What is known of the model of a case.

@@ -248,7 +248,8 @@ fn steady(steady: Steady) -> &'static str {
 fn numerators(answer: &Cases) -> String {
     let [only] = answer.cases.as_slice() else { return String::new() };
     let limits = only.measured.as_ref().and_then(|figures| figures.limits).unwrap_or_default();
-    let told = |amount: Option<f64>, unit: &str| amount.map(|amount| format!("{} {unit}", single(&Cell::Number(amount))));
+    let told =
+        |amount: Option<f64>, unit: &str| amount.map(|amount| format!("{} {unit}", single(&Cell::Number(amount))));
     let told: Vec<String> = [told(limits.gflop, "GFLOP"), told(limits.gb, "GB")].into_iter().flatten().collect();
     if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
 }

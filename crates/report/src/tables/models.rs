@@ -23,7 +23,8 @@ pub fn models(answer: &Cases, doubts: &[Told]) -> Option<Table> {
         return None;
     }
     let varying: Vec<&str> = VARYING.into_iter().filter(|axis| varies(answer, axis)).collect();
-    let names = ["model", "size", "params", "backend", "threads"].into_iter().chain(varying.clone()).chain([TEST, "t/s"]);
+    let names =
+        ["model", "size", "params", "backend", "threads"].into_iter().chain(varying.clone()).chain([TEST, "t/s"]);
     let mut table = Table::new("models", names.map(|name| Column::new(name, name)).collect::<Vec<_>>());
     for case in &answer.cases {
         table.push(row(case, &varying));
