@@ -1,7 +1,7 @@
 //! What a benchmark found: each case in figures, over all its processes.
 
 use laptime_stats::{Mark, SlowStart, Sorted, Steadiness, marks, slow_start, spread::median, steadiness};
-use laptime_trace::run::{Better, CaseResult, DeviceState, Measured, Peaks, Steady, StopReason};
+use laptime_trace::run::{AxisValue, Better, CaseResult, DeviceState, Fact, Measured, Peaks, Steady, StopReason};
 
 use crate::{
     by_case::{CaseId, Processes, Trouble, by_case},
@@ -62,6 +62,8 @@ pub struct MeasuredFigures {
     pub metrics: Vec<MetricFigures>,
     /// The work of a take against the machine's peaks; none if the workload does not tell its work.
     pub limits: Option<Limits>,
+    /// What is known of the case beside its axes, of the first process that knows it.
+    pub facts: Vec<Fact>,
     /// The highest use of the device's memory in any process.
     pub peak_bytes: Option<u64>,
     /// The highest resident memory of any process.
@@ -80,6 +82,18 @@ pub struct MeasuredFigures {
     pub steady: Steady,
     /// What the takes look like one after the other.
     pub course: Course,
+}
+
+impl MeasuredFigures {
+    /// What is known under this name.
+    pub fn fact(&self, name: &str) -> Option<&AxisValue> {
+        self.facts.iter().find(|fact| fact.name == name).map(|fact| &fact.value)
+    }
+
+    /// The figures of a metric.
+    pub fn metric(&self, name: &str) -> Option<&Figures> {
+        self.metrics.iter().find(|metric| metric.name == name).map(|metric| &metric.figures)
+    }
 }
 
 /// How the device was doing at the end of the takes: medians of those that know it.
@@ -148,6 +162,7 @@ fn measured(processes: &Processes<'_>, peaks: Option<&Peaks>) -> Option<Measured
         state: state(&all),
         metrics: metrics(&all),
         limits: work.map(|work| limits(work, wall.median, peaks)),
+        facts: all.iter().map(|measured| &measured.facts).find(|facts| !facts.is_empty()).cloned().unwrap_or_default(),
         peak_bytes: all.iter().filter_map(|measured| measured.peak_bytes).max(),
         peak_rss_bytes: all.iter().filter_map(|measured| measured.peak_rss_bytes).max(),
         prepare_ns: middle(&all, |measured| measured.prepare_ns),

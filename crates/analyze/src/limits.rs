@@ -5,6 +5,10 @@ use laptime_trace::run::{Peaks, Work};
 /// How much of the machine a case uses. What cannot be known is none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
+    /// Billions of floating-point operations of a take: what `mfu` divides.
+    pub gflop: Option<f64>,
+    /// Billions of bytes of a take: what `mbu` divides.
+    pub gb: Option<f64>,
     /// Billions of floating-point operations a second at the median.
     pub gflop_s: Option<f64>,
     /// Billions of bytes a second at the median.
@@ -50,6 +54,8 @@ pub(crate) fn limits(work: &Work, median_ns: f64, peaks: Option<&Peaks>) -> Limi
     // Below a nanosecond no clock could tell.
     let limit = limit(&operations, &bytes).filter(|(nanos, _)| *nanos >= 1.0);
     Limits {
+        gflop: operations.billions(),
+        gb: bytes.billions(),
         gflop_s: operations.rate(median_ns),
         gb_s: bytes.rate(median_ns),
         limit_ns: limit.map(|(nanos, _)| nanos),
@@ -76,6 +82,10 @@ struct Part {
 impl Part {
     fn of(amount: u64, peak_s: Option<f64>) -> Self {
         Self { amount: amount as f64, peak: peak_s.filter(|&peak| peak > 0.0).map(|peak| peak / 1e9) }
+    }
+
+    fn billions(&self) -> Option<f64> {
+        (self.amount > 0.0).then(|| self.amount / 1e9)
     }
 
     /// Billions a second are as many a nanosecond.
@@ -128,7 +138,8 @@ mod tests {
     #[test]
     fn without_peaks_there_are_rates_only() {
         let rates = limits(&work(1000, 500), 10.0, None);
-        assert_eq!(rates, Limits { gflop_s: Some(100.0), gb_s: Some(50.0), ..Limits::default() });
+        let (gflop, gb) = (Some(1e-6), Some(5e-7));
+        assert_eq!(rates, Limits { gflop, gb, gflop_s: Some(100.0), gb_s: Some(50.0), ..Limits::default() });
     }
 
     #[test]

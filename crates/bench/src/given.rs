@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use laptime_trace::run::{L2, Settings, Stop, Timing, WarmUp};
+use laptime_trace::run::{Depth, L2, Settings, Stop, Timing, WarmUp};
 
 /// What was asked for; what is missing takes its default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -27,6 +27,8 @@ pub struct GivenSettings {
     pub timing: Option<Timing>,
     /// What the device's second-level cache holds when a take begins; cold unless asked otherwise.
     pub l2: Option<L2>,
+    /// How deep stages are marked.
+    pub depth: Option<Depth>,
 }
 
 /// Why settings make no sense together.
@@ -67,6 +69,7 @@ impl GivenSettings {
             timeout: self.timeout.or(other.timeout),
             timing: self.timing.or(other.timing),
             l2: self.l2.or(other.l2),
+            depth: self.depth.or(other.depth),
         }
     }
 
@@ -87,6 +90,7 @@ impl GivenSettings {
             cold: false,
             timing: self.timing.unwrap_or_default(),
             l2: self.l2,
+            depth: self.depth.unwrap_or_default(),
         })
     }
 

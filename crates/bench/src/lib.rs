@@ -4,8 +4,10 @@
 //! checks, warms up and takes samples until its [`Stop`] rule is content. A device owns the clock, so everything here
 //! is tested with exact times on the [`Simulated`] one. Nothing here prints: a [`Sink`] is told what happens.
 
+mod alias;
 mod axis;
 mod children;
+mod depth;
 pub mod environment;
 mod given;
 mod interrupt;
@@ -27,8 +29,10 @@ mod worker;
 mod workload;
 
 pub use self::{
+    alias::{Alias, Given, StandsFor, axis_of, resolve},
     axis::{AxisError, MOST_VALUES, parse_values},
     children::Children,
+    depth::AtomicDepth,
     given::{GivenSettings, NoQuantity, Seconds, SettingsError, Share, parse_warm_up},
     interrupt::Interrupt,
     job::{Job, Registry},
@@ -48,6 +52,7 @@ pub use self::{
 pub use laptime_trace::{
     KernelRecords, Nanos,
     run::{
-        AxisValue, Better, Case, CaseResult, DeviceState, L2, Outcome, Settings, Stop, Timing, Traffic, WarmUp, Work,
+        AxisValue, Better, Case, CaseResult, Depth, DeviceState, Fact, L2, Outcome, Settings, Stop, Timing, Traffic,
+        WarmUp, Work,
     },
 };

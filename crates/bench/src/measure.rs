@@ -33,6 +33,7 @@ pub fn measure(
     let mut taken = Taken::new(workload.metrics());
     device.set_timing(settings.timing);
     device.set_l2(settings.l2);
+    device.set_depth(settings.depth);
     device.reset_peak();
     let ended = guarded(|| prepare_and_take(workload, case, device, settings, sink, &mut taken));
     taken.outcome(ended, device)
@@ -61,6 +62,7 @@ fn prepare_and_take(
     if settings.cold {
         check(&mut *take, device, taken)?;
     }
+    taken.ask(&*take);
     Ok(Ok(stopped))
 }
 
@@ -185,13 +187,20 @@ pub(crate) struct Taken {
     stretches: Vec<Stretch>,
     /// The time of all takes that counted when they were taken.
     elapsed_ns: u64,
+    /// Bytes that were there before the case and that it uses.
+    kept_bytes: u64,
 }
 
 impl Taken {
     pub(crate) fn new(metrics: Vec<MetricSpec>) -> Self {
         let metric = |spec: MetricSpec| Metric { name: spec.name.to_owned(), better: spec.better, values: Vec::new() };
         let metrics = metrics.into_iter().map(metric).collect();
-        Self { measured: Measured { metrics, ..Measured::default() }, stretches: Vec::new(), elapsed_ns: 0 }
+        Self {
+            measured: Measured { metrics, ..Measured::default() },
+            stretches: Vec::new(),
+            elapsed_ns: 0,
+            kept_bytes: 0,
+        }
     }
 
     /// What becomes of the case: takes ended by a stop rule, none at all, or a failure that keeps those before it.
@@ -204,7 +213,7 @@ impl Taken {
         match ended {
             Ok(Ok(stopped)) => Outcome::Measured(Measured {
                 stopped,
-                peak_bytes: device.peak_bytes(),
+                peak_bytes: device.peak_bytes().map(|bytes| bytes.saturating_add(self.kept_bytes)),
                 peak_rss_bytes: device.peak_rss_bytes(),
                 ..self.measured
             }),
@@ -230,6 +239,12 @@ impl Taken {
         if states.iter().all(DeviceState::is_unknown) {
             states.clear();
         }
+    }
+
+    /// Asks what is known of the case after its takes.
+    pub(crate) fn ask(&mut self, take: &dyn Take) {
+        self.measured.facts = take.facts();
+        self.kept_bytes = take.kept_bytes();
     }
 
     pub(crate) fn keep(&mut self, one: One, readings: Vec<Option<f64>>) {
@@ -309,7 +324,7 @@ mod tests {
     };
     use laptime_trace::{
         Nanos,
-        run::{L2, Stop},
+        run::{Depth, L2, Stop},
     };
 
     fn settings(warmup: WarmUp, takes: usize) -> Settings {
@@ -322,6 +337,7 @@ mod tests {
             cold: false,
             timing: Timing::Host,
             l2: None,
+            depth: Depth::Pipeline,
         }
     }
 
@@ -501,12 +517,14 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_is_that_of_this_case() {
+    fn the_peak_is_that_of_this_case_and_of_what_was_kept_for_it() {
         let device = Simulated::new();
         device.use_bytes(1 << 30);
         let case = Case::new(vec![("bytes".to_owned(), 4096.into())]);
         let workload = Scripted::steps(&device, [1]);
         let outcome = measure(&workload, &case, &device, &settings(WarmUp::Takes(0), 1), &mut Told::default());
-        assert_eq!(measured(outcome).peak_bytes, Some(4096));
+        let measured = measured(outcome);
+        assert_eq!(measured.peak_bytes, Some(2 * 4096), "what was kept for it counts");
+        assert_eq!(measured.fact("needed_bytes"), Some(&4096.into()));
     }
 }

@@ -1,5 +1,7 @@
 //! A plan: axes with their values, and the cases they make.
 
+use std::collections::HashSet;
+
 use laptime_trace::run::{AxisValue, AxisValues, Case};
 
 use crate::axis::{AxisError, parse_values};
@@ -35,6 +37,8 @@ pub enum Takes {
     OneOf(&'static [&'static str]),
     /// Any name.
     Name,
+    /// Yes or no; its flag alone says yes.
+    Switch,
 }
 
 impl Takes {
@@ -43,7 +47,7 @@ impl Takes {
             (Self::Int { least, most }, AxisValue::Int(value)) => (least..=most).contains(value),
             (Self::Number, AxisValue::Int(_) | AxisValue::Float(_)) => true,
             (Self::OneOf(names), AxisValue::Text(name)) => names.contains(&name.as_str()),
-            (Self::Name, AxisValue::Text(_)) => true,
+            (Self::Name, AxisValue::Text(_)) | (Self::Switch, AxisValue::Bool(_)) => true,
             _ => false,
         }
     }
@@ -56,6 +60,7 @@ impl Takes {
             Self::Number => "numbers".to_owned(),
             Self::OneOf(names) => format!("one of {}", names.join(", ")),
             Self::Name => "names".to_owned(),
+            Self::Switch => "true or false".to_owned(),
         }
     }
 }
@@ -105,6 +110,15 @@ pub enum PlanError {
         value: String,
     },
 
+    /// What was given makes no sense together, or names what is not there.
+    #[error("{reason}")]
+    Refused {
+        /// What is wrong.
+        reason: String,
+        /// What to do.
+        hint: String,
+    },
+
     /// There are too many cases.
     #[error("the plan has {cases} cases, and at most {MOST_CASES} are run")]
     TooManyCases {
@@ -120,6 +134,8 @@ pub const MOST_CASES: usize = 100_000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     axes: Vec<(AxisSpec, Vec<AxisValue>)>,
+    /// The cases, where they are not every combination of values.
+    chosen: Vec<Case>,
 }
 
 impl Plan {
@@ -140,9 +156,29 @@ impl Plan {
                 Ok((axis, values))
             })
             .collect();
-        let plan = Self { axes: axes? };
+        let plan = Self { axes: axes?, chosen: Vec::new() };
         plan.check_size()?;
         Ok(plan)
+    }
+
+    /// A plan of these cases alone, in this order; the axes have the values that occur.
+    pub fn of_cases(axes: Vec<AxisSpec>, cases: Vec<Case>) -> Result<Self, PlanError> {
+        if cases.len() > MOST_CASES {
+            return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
+        }
+        let occurring = |axis: AxisSpec| {
+            let mut seen = HashSet::new();
+            let all = cases.iter().filter_map(|case| case.get(axis.name));
+            let values = all.filter(|value| seen.insert(value.to_string())).cloned().collect();
+            (axis, values)
+        };
+        let axes = axes.into_iter().map(occurring).collect();
+        Ok(Self { axes, chosen: cases })
+    }
+
+    /// The cases that were chosen, if they are not every combination of values.
+    pub fn chosen(&self) -> &[Case] {
+        &self.chosen
     }
 
     fn check_size(&self) -> Result<(), PlanError> {
@@ -160,8 +196,12 @@ impl Plan {
         self.axes().map(|(axis, values)| AxisValues { axis: axis.name.to_owned(), values: values.to_vec() }).collect()
     }
 
-    /// The cases: every combination of values, costly axes changing least often, values in the order given.
+    /// The cases: those that were chosen, or every combination of values, costly axes changing least often, values in
+    /// the order given.
     pub fn cases(&self) -> Vec<Case> {
+        if !self.chosen.is_empty() {
+            return self.chosen.clone();
+        }
         let mut by_cost: Vec<usize> = (0..self.axes.len()).collect();
         by_cost.sort_by_key(|&at| self.axes[at].0.cost);
         let mut points: Vec<Vec<usize>> = vec![vec![0; self.axes.len()]];
@@ -189,7 +229,11 @@ impl Plan {
 }
 
 fn read(axis: &AxisSpec, words: Vec<&str>) -> Result<Vec<AxisValue>, PlanError> {
-    let values = parse_values(words).map_err(|source| PlanError::Values { axis: axis.name, source })?;
+    let mut values = parse_values(words).map_err(|source| PlanError::Values { axis: axis.name, source })?;
+    if axis.takes == Takes::Name {
+        // A name may look like a number.
+        values.iter_mut().for_each(|value| *value = AxisValue::Text(value.to_string()));
+    }
     match values.iter().find(|value| !axis.takes.accepts(value)) {
         None => Ok(values),
         Some(value) => Err(PlanError::Value { axis: axis.name, takes: axis.takes.words(), value: value.to_string() }),
@@ -259,6 +303,24 @@ mod tests {
         assert_eq!(wrong.to_string(), "axis `dtype` takes one of f32, bf16, not `f8`");
         let least = cases(&[("batch", &["0"])]).unwrap_err();
         assert_eq!(least.to_string(), "axis `batch` takes whole numbers from 1 on, not `0`");
+    }
+
+    #[test]
+    fn a_name_may_look_like_a_number() {
+        assert_eq!(cases(&[("model", &["7", "true"])]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn chosen_cases_are_kept_in_their_order_and_axes_have_the_values_that_occur() {
+        let point = |batch: i64, dtype: &str| {
+            let values = [("batch", batch.into()), ("model", "tiny".into()), ("dtype", dtype.into())];
+            Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec())
+        };
+        let chosen = vec![point(2, "f32"), point(1, "bf16"), point(2, "bf16")];
+        let plan = Plan::of_cases(axes(), chosen.clone()).unwrap();
+        assert_eq!((plan.cases(), plan.chosen()), (chosen.clone(), &chosen[..]));
+        let values: Vec<Vec<AxisValue>> = plan.axes().map(|(_, values)| values.to_vec()).collect();
+        assert_eq!(values, [vec![2.into(), 1.into()], vec!["tiny".into()], vec!["f32".into(), "bf16".into()]]);
     }
 
     #[test]

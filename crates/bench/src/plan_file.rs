@@ -53,7 +53,9 @@ struct Content {
     device: Option<String>,
     #[serde(default)]
     axes: toml::map::Map<String, toml::Value>,
+    #[serde(alias = "warmup-steps", alias = "warmup_steps")]
     warmup: Option<Spanned<Written>>,
+    #[serde(alias = "measure-steps", alias = "measure_steps")]
     takes: Option<usize>,
     within: Option<Spanned<Written>>,
     #[serde(alias = "min_time")]
@@ -65,6 +67,7 @@ struct Content {
     timeout: Option<Spanned<Written>>,
     timing: Option<Spanned<Written>>,
     l2: Option<Spanned<Written>>,
+    depth: Option<Spanned<Written>>,
 }
 
 /// A number or a text, as text.
@@ -113,6 +116,7 @@ impl PlanFile {
             timeout: read(content.timeout, str::parse)?,
             timing: read(content.timing, str::parse)?,
             l2: read(content.l2, str::parse)?,
+            depth: read(content.depth, str::parse)?,
         };
         let axes = content.axes.into_iter().map(|(axis, value)| {
             let words = words(&value).ok_or_else(|| wrong_axis(text, &axis))?;

@@ -5,7 +5,7 @@ use laptime_stats::{Rng, cost_of_first};
 use laptime_trace::{
     KernelRecords, Nanos,
     kernels::Stretch,
-    run::{Case, L2, Outcome, StopReason, Timing},
+    run::{Case, Depth, L2, Outcome, StopReason, Timing},
 };
 
 use crate::{
@@ -29,6 +29,8 @@ pub struct ProfileSettings {
     pub at_most_ns: u64,
     /// What the device's second-level cache holds when a take begins.
     pub l2: Option<L2>,
+    /// How deep stages are marked.
+    pub depth: Depth,
     /// The timings: each round has a recorded take of each, and one that is not recorded.
     pub timings: Vec<Timing>,
 }
@@ -71,6 +73,7 @@ pub fn profile(
     let mut rounds = Rounds::new(settings, device);
     device.set_timing(settings.timings.first().copied().unwrap_or_default());
     device.set_l2(settings.l2);
+    device.set_depth(settings.depth);
     device.reset_peak();
     let ended = guarded(|| {
         let mut take = match prepare(workload, case, device, &mut taken)? {
@@ -82,6 +85,7 @@ pub fn profile(
         rounds.listen()?;
         let stopped = rounds.take_all(&mut *take, settings, sink, &mut taken)?;
         rounds.stop_listening()?;
+        taken.ask(&*take);
         Ok(Ok(stopped))
     });
     Profiled { outcome: taken.outcome(ended, device), costs: rounds.costs, kernels: rounds.kernels }
@@ -243,7 +247,8 @@ mod tests {
 
     fn settings(timings: &[Timing]) -> ProfileSettings {
         let timings = timings.to_vec();
-        ProfileSettings { warmup: 1, at_least: 5, within: 0.001, at_most_ns: 1_000_000, l2: None, timings }
+        let depth = Depth::Pipeline;
+        ProfileSettings { warmup: 1, at_least: 5, within: 0.001, at_most_ns: 1_000_000, l2: None, depth, timings }
     }
 
     fn profiled(device: &Simulated, steps: Vec<Step>, timings: &[Timing]) -> Profiled {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use laptime_trace::{
     Nanos,
-    run::{Better, Case, CaseResult},
+    run::{Better, Case, CaseResult, Fact},
 };
 
 use crate::{
@@ -104,6 +104,15 @@ impl Take for ScriptedTake<'_> {
             }
         }
         Ok(())
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        vec![Fact::new("needed_bytes", self.needed as i64)]
+    }
+
+    /// Of memory that a case uses, as much again is there before it.
+    fn kept_bytes(&self) -> u64 {
+        self.needed
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {

@@ -9,10 +9,11 @@ use laptime_probe::{DeviceClock, Lane, SimulatedDevice, Stamp};
 use laptime_trace::{
     KernelRecords, Nanos,
     kernels::{DeviceWork, Stretch, WorkKind},
-    run::{DeviceState, L2, Timing},
+    run::{Depth, DeviceState, L2, Timing},
 };
 
 use crate::{
+    depth::AtomicDepth,
     timing::{TurningClock, nanos_between},
     workload::{Device, KernelRecording, TakeState},
 };
@@ -23,6 +24,7 @@ pub struct Simulated {
     clock: Arc<AtomicU64>,
     memory: Mutex<Memory>,
     is_lost: AtomicBool,
+    depth: AtomicDepth,
     stream: Option<Stream>,
 }
 
@@ -178,6 +180,14 @@ impl Device for Simulated {
         if let Some(stream) = &self.stream {
             stream.clock.set(timing);
         }
+    }
+
+    fn set_depth(&self, depth: Depth) {
+        self.depth.set(depth);
+    }
+
+    fn depth(&self) -> Depth {
+        self.depth.get()
     }
 
     fn lane(&self) -> Option<&Lane> {

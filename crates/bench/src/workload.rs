@@ -5,10 +5,13 @@ use std::any::Any;
 use laptime_probe::Lane;
 use laptime_trace::{
     KernelRecords, Nanos,
-    run::{Better, Case, DeviceState, L2, Outcome, Timing, Work},
+    run::{Better, Case, Depth, DeviceState, Fact, L2, Outcome, Timing, Work},
 };
 
-use crate::plan::AxisSpec;
+use crate::{
+    alias::{Alias, Given, resolve},
+    plan::{AxisSpec, Plan, PlanError},
+};
 
 /// Something that can be measured, with axes along which it varies.
 pub trait Workload: Send + Sync {
@@ -20,6 +23,29 @@ pub trait Workload: Send + Sync {
 
     /// Its axes, in the order in which they are shown.
     fn axes(&self) -> Vec<AxisSpec>;
+
+    /// Other names of its axes and of values on them.
+    fn aliases(&self) -> Vec<Alias> {
+        Vec::new()
+    }
+
+    /// Settles what was asked for, by the names that were written. Every combination of values is a case, unless the
+    /// workload says otherwise: where one axis decides what another takes, or a name decides on defaults.
+    fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
+        Plan::settle(self.name(), self.axes(), &resolve(&self.aliases(), given)?)
+    }
+
+    /// The same case with another whole number on an axis, and with whatever else follows from it.
+    fn with(&self, case: &Case, axis: &str, value: i64) -> Case {
+        case.with(axis, value)
+    }
+
+    /// The bytes that a case needs on a device, by what its shapes say; none if the workload does not predict it or the
+    /// case makes no sense.
+    fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
+        let _ = (case, device);
+        Ok(None)
+    }
 
     /// The quantities that its takes report beside their time.
     fn metrics(&self) -> Vec<MetricSpec> {
@@ -94,6 +120,17 @@ pub trait Take {
     fn work(&self) -> Option<Work> {
         None
     }
+
+    /// What is known of the case beside its axes, such as the parameters of a model; asked for after the takes.
+    fn facts(&self) -> Vec<Fact> {
+        Vec::new()
+    }
+
+    /// Bytes of the device's memory that were there before the case and that it uses, such as weights that an earlier
+    /// case made; they are added to its peak.
+    fn kept_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// A quantity that a workload reports.
@@ -140,6 +177,16 @@ pub trait Device: Send + Sync {
     /// Says how takes and stages are timed from here on: one of [`Device::timings`].
     fn set_timing(&self, timing: Timing) {
         let _ = timing;
+    }
+
+    /// Says how deep workloads mark their stages from here on; what is prepared before keeps its depth.
+    fn set_depth(&self, depth: Depth) {
+        let _ = depth;
+    }
+
+    /// How deep workloads mark their stages.
+    fn depth(&self) -> Depth {
+        Depth::default()
     }
 
     /// Where workloads put the stages of its work, as in `stage!("decode", on = device.lane())`; none if its work is

@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use laptime_bench::{
-    AxisSpec, Case, CaseResult, Device, Devices, Interrupt, Job, Nanos, Outcome, Prepared, Registry, Settings,
+    AxisSpec, Case, CaseResult, Depth, Device, Devices, Interrupt, Job, Nanos, Outcome, Prepared, Registry, Settings,
     Simulated, Sink, Stop, Swept, Take, Timing, WarmUp, Workload, serve_if_asked, sweep,
 };
 
@@ -119,12 +119,13 @@ fn job(runs: u32) -> Job {
     let case = |number: i64| Case::new(vec![("number".to_owned(), number.into())]);
     let (warmup, stop) = (WarmUp::Takes(0), Stop::Takes(2));
     let (isolate, timeout_ns, cold, timing, l2) = (false, None, false, Timing::Host, None);
+    let depth = Depth::Pipeline;
     Job {
         workload: "loses".to_owned(),
         device: "auto".to_owned(),
         cases: (0..6).map(case).collect(),
         run: 0,
-        settings: Settings { warmup, stop, runs, isolate, timeout_ns, cold, timing, l2 },
+        settings: Settings { warmup, stop, runs, isolate, timeout_ns, cold, timing, l2, depth },
         environment: String::new(),
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, FromArgMatches, builder::TypedValueParser};
 use laptime_bench::{
-    Device, GivenSettings, L2, NoQuantity, Plan, PlanFile, Registry, Seconds, Settings, Share, Timing, WarmUp,
-    Workload, parse_warm_up, settle_l2, settle_timing,
+    Depth, Device, Given, GivenSettings, L2, NoQuantity, Plan, PlanFile, Registry, Seconds, Settings, Share, Timing,
+    WarmUp, Workload, axis_of, parse_warm_up, settle_l2, settle_timing,
 };
 
 use crate::{app::App, failure::Hinted, output::FormatArgs};
@@ -15,11 +15,11 @@ use crate::{app::App, failure::Hinted, output::FormatArgs};
 #[command(next_help_heading = "How to measure")]
 pub struct RunArgs {
     /// Takes that do not count: a number, or `auto` to find where the takes become steady [default: auto]
-    #[arg(long, global = true, value_name = "TAKES", value_parser = warm_up())]
+    #[arg(long, global = true, value_name = "TAKES", alias = "warmup-steps", value_parser = warm_up())]
     pub warmup: Option<WarmUp>,
 
     /// Stop after this many takes
-    #[arg(long, global = true, value_name = "COUNT")]
+    #[arg(long, global = true, value_name = "COUNT", alias = "measure-steps")]
     pub takes: Option<usize>,
 
     /// Stop when the 95 % interval of the median lies within this share of it [default: 2%]
@@ -55,6 +55,10 @@ pub struct RunArgs {
     #[arg(long, global = true, value_name = "STATE", value_parser = str::parse::<L2>)]
     pub l2: Option<L2>,
 
+    /// How deep to mark stages: `pipeline`, `layer` or `ops`; deeper ones cost more [default: pipeline]
+    #[arg(long, global = true, value_name = "DEPTH", value_parser = str::parse::<Depth>)]
+    pub depth: Option<Depth>,
+
     /// Device to run on: `auto`, `cpu`, `cuda`, `cuda:N` [default: auto]
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,
@@ -89,6 +93,7 @@ impl RunArgs {
             timeout: self.timeout,
             timing: self.timing.first().copied(),
             l2: self.l2,
+            depth: self.depth,
         }
     }
 }
@@ -109,11 +114,14 @@ pub struct PlaceArgs {
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub workload: Option<String>,
-    axes: Vec<(String, Vec<String>)>,
+    /// By the names that were written.
+    axes: Vec<Given>,
     pub run: RunArgs,
     pub place: PlaceArgs,
     /// The folder of a run to go on with.
     pub resume: Option<PathBuf>,
+    /// The axis whose largest value is looked for.
+    pub fit: Option<String>,
 }
 
 impl Asked {
@@ -124,14 +132,17 @@ impl Asked {
             None => (None, matches),
         };
         let known = workload.as_deref().and_then(|name| registry.workload(name));
-        let axes = known.map(Workload::axes).unwrap_or_default().into_iter().filter_map(|axis| {
-            let words = matches.get_many::<String>(axis.name)?.cloned().collect();
-            Some((axis.name.to_owned(), words))
-        });
-        let axes = axes.collect();
+        let given = |name: &str| Some((name.to_owned(), matches.get_many::<String>(name)?.cloned().collect()));
+        let axes = known.map(flags).unwrap_or_default().into_iter().filter_map(given).collect();
         let (run, place) = (RunArgs::from_arg_matches(matches)?, PlaceArgs::from_arg_matches(matches)?);
         let resume = matches.try_get_one::<PathBuf>("resume").ok().flatten().cloned();
-        Ok(Self { workload, axes, run, place, resume })
+        let fit = matches.try_get_one::<String>("fit").ok().flatten().cloned();
+        Ok(Self { workload, axes, run, place, resume, fit })
+    }
+
+    /// Whether a flag of this name was written.
+    pub fn has_flag(&self, name: &str) -> bool {
+        self.axes.iter().any(|(written, _)| written == name)
     }
 
     /// Whether anything but how to show the run was asked for.
@@ -168,10 +179,11 @@ impl Asked {
             (None, None) => return Err(no_workload(app, self.run.plan.is_some())),
         };
         let workload = app.workload(name)?;
-        let is_flagged = |axis: &str| self.axes.iter().any(|(flagged, _)| flagged == axis);
+        let aliases = workload.aliases();
+        let is_flagged = |axis: &str| self.axes.iter().any(|(flagged, _)| axis_of(&aliases, flagged) == axis);
         let planned = file.axes.into_iter().map(|(axis, words)| (axis.replace('-', "_"), words));
-        let axes = planned.filter(|(axis, _)| !is_flagged(axis)).chain(self.axes.clone());
-        let plan = Plan::settle(name, workload.axes(), &axes.collect::<Vec<_>>())?;
+        let axes = planned.filter(|(axis, _)| !is_flagged(axis_of(&aliases, axis))).chain(self.axes.clone());
+        let plan = workload.plan(&axes.collect::<Vec<_>>())?;
         let given = self.run.settings().or(file.settings).or(defaults);
         let settings = given.settle()?;
         let timings =
@@ -179,6 +191,12 @@ impl Asked {
         let device = self.run.device.clone().or(file.device).unwrap_or_else(|| "auto".to_owned());
         Ok(Order { workload, plan, settings, timings, device })
     }
+}
+
+/// The names of a workload's flags: its axes, and other names of them.
+pub fn flags(workload: &dyn Workload) -> Vec<&'static str> {
+    let aliases = workload.aliases().into_iter().filter(|alias| alias.is_flag()).map(|alias| alias.name);
+    workload.axes().iter().map(|axis| axis.name).chain(aliases).collect()
 }
 
 fn no_workload(app: &App, has_plan: bool) -> anyhow::Error {

@@ -6,7 +6,7 @@ use clap::{
     Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use laptime_bench::{AxisSpec, Workload};
+use laptime_bench::{Alias, AxisSpec, StandsFor, Takes, Workload};
 
 use crate::{
     app::App,
@@ -146,7 +146,7 @@ impl Measuring {
             .subcommand_help_heading("Workloads")
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
-        let command = if self.name == "bench" { command.arg(resume()) } else { command };
+        let command = if self.name == "bench" { command.arg(resume()).arg(fit()) } else { command };
         let workloads = app.registry.workloads.iter().enumerate();
         workloads.fold(command, |command, (at, workload)| {
             command.subcommand(self.of_workload(&**workload).display_order(at))
@@ -154,10 +154,12 @@ impl Measuring {
     }
 
     fn of_workload(&self, workload: &dyn Workload) -> clap::Command {
-        let axes = workload.axes();
+        let (axes, aliases) = (workload.axes(), workload.aliases());
         let example = example(self.name, workload.name(), &axes);
         let command = clap::Command::new(workload.name()).about(workload.about()).after_help(example);
-        axes.iter().enumerate().fold(command, |command, (at, axis)| command.arg(flag(axis).display_order(at)))
+        let flags = axes.iter().enumerate().map(|(at, axis)| flag(axis, &aliases).display_order(at));
+        let others = aliases.iter().filter(|alias| alias.is_flag()).map(other_flag);
+        flags.chain(others).fold(command, clap::Command::arg)
     }
 }
 
@@ -171,16 +173,41 @@ fn resume() -> Arg {
         .help_heading("Where it goes")
 }
 
-fn flag(axis: &AxisSpec) -> Arg {
+fn fit() -> Arg {
+    Arg::new("fit")
+        .long("fit")
+        .value_name("AXIS")
+        .global(true)
+        .help("Find the largest value on this axis that fits into memory, and measure it: `batch` or `context` of a model")
+        .help_heading("How to measure")
+}
+
+fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
     let default: Vec<String> = axis.default.iter().map(ToString::to_string).collect();
-    Arg::new(axis.name)
-        .long(axis.name.replace('_', "-"))
-        .value_name("VALUES")
-        .num_args(1..)
-        .action(ArgAction::Append)
-        .allow_negative_numbers(true)
-        .help_heading("Axes")
-        .help(format!("{}: {} [default: {}]", axis.about, axis.takes.words(), default.join(",")))
+    let others = aliases.iter().filter(|alias| alias.stands_for == StandsFor::Axis(axis.name));
+    let others: Vec<String> = others.map(|alias| format!("--{}", alias.name.replace('_', "-"))).collect();
+    let also = if others.is_empty() { String::new() } else { format!(" [also: {}]", others.join(", ")) };
+    let default = if default.is_empty() { String::new() } else { format!(" [default: {}]", default.join(",")) };
+    valued(axis.name, axis.takes).help_heading("Axes").help(format!(
+        "{}: {}{default}{also}",
+        axis.about,
+        axis.takes.words()
+    ))
+}
+
+/// Another name of an axis, which the help tells with the axis.
+fn other_flag(alias: &Alias) -> Arg {
+    let takes = if matches!(alias.stands_for, StandsFor::Switch { .. }) { Takes::Switch } else { Takes::Name };
+    valued(alias.name, takes).hide(true)
+}
+
+fn valued(name: &'static str, takes: Takes) -> Arg {
+    let flag = Arg::new(name).long(name.replace('_', "-")).value_name("VALUES").action(ArgAction::Append);
+    match takes {
+        // Without an equals sign the next word is no value of it.
+        Takes::Switch => flag.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        _ => flag.num_args(1..).allow_negative_numbers(true),
+    }
 }
 
 fn example(command: &str, workload: &str, axes: &[AxisSpec]) -> String {
@@ -311,14 +338,14 @@ fn clash(app: &App) -> Option<anyhow::Error> {
             return Some(anyhow::anyhow!("two workloads are named `{}`", workload.name()));
         }
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
-        let taken = |axis: &AxisSpec| {
-            let name = axis.name.replace('_', "-");
-            ["help", "resume"].contains(&name.as_str())
+        let taken = |axis: &&str| {
+            let name = axis.replace('_', "-");
+            ["help", "resume", "fit"].contains(&name.as_str())
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
-        if let Some(axis) = workload.axes().iter().find(|axis| taken(axis)) {
+        if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {
             let workload = workload.name();
-            return Some(anyhow::anyhow!("axis `{}` of workload `{workload}` has the name of a flag", axis.name));
+            return Some(anyhow::anyhow!("axis `{axis}` of workload `{workload}` has the name of a flag"));
         }
     }
     None

@@ -24,6 +24,7 @@ mod aside;
 mod asked;
 mod cli;
 mod commands;
+mod course;
 mod failure;
 mod keeper;
 mod kept_peaks;

@@ -78,6 +78,11 @@ impl Session {
         Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before })
     }
 
+    /// The same run with one case to measure behind what was measured already.
+    pub fn turned_to(&self, case: Case, before: Vec<CaseResult>) -> Self {
+        Self { folder: self.folder.clone(), run: self.run.clone(), cases: vec![case], before }
+    }
+
     /// The cases that are left to measure in some process.
     pub fn left(&self) -> Vec<Case> {
         let runs = self.run.settings.runs.max(1);
@@ -135,6 +140,7 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
         peaks: kept_peaks::read(&environment.machine, &device),
         device,
         axes: order.plan.record(),
+        cases: order.plan.chosen().to_vec(),
         settings,
         environment_fingerprint: environment.fingerprint(),
         environment,
@@ -145,7 +151,11 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
 fn recorded<'a>(app: &'a App, run: &Run) -> anyhow::Result<Order<'a>> {
     let workload = app.workload(&run.workload)?;
     let words = |axis: &AxisValues| (axis.axis.clone(), axis.values.iter().map(ToString::to_string).collect());
-    let plan = Plan::settle(&run.workload, workload.axes(), &run.axes.iter().map(words).collect::<Vec<_>>())?;
+    let plan = if run.cases.is_empty() {
+        Plan::settle(&run.workload, workload.axes(), &run.axes.iter().map(words).collect::<Vec<_>>())?
+    } else {
+        Plan::of_cases(workload.axes(), run.cases.clone())?
+    };
     let (settings, timings) = (run.settings, vec![run.settings.timing]);
     Ok(Order { workload, plan, settings, timings, device: run.device.clone() })
 }
@@ -153,7 +163,7 @@ fn recorded<'a>(app: &'a App, run: &Run) -> anyhow::Result<Order<'a>> {
 fn refuse_other_plan(run: &Run, asked: &Order<'_>, given: &Asked, folder: &Path) -> anyhow::Result<()> {
     let differs = if asked.workload.name() != run.workload {
         format!("it is of workload `{}`, not of `{}`", run.workload, asked.workload.name())
-    } else if given.has_axes() && asked.plan.record() != run.axes {
+    } else if given.has_axes() && !is_same_plan(&asked.plan, run) {
         "its axes have other values".to_owned()
     } else if !["auto", run.device.as_str()].contains(&asked.device.as_str()) {
         format!("it is of device `{}`, not of `{}`", run.device, asked.device)
@@ -165,6 +175,10 @@ fn refuse_other_plan(run: &Run, asked: &Order<'_>, given: &Asked, folder: &Path)
     let error = anyhow::anyhow!("the run in `{}` has another plan: {differs}", folder.display());
     let hint = format!("`laptime bench --resume {}` goes on with the plan that it has", folder.display());
     Err(Hinted::wrap(error, hint))
+}
+
+fn is_same_plan(plan: &Plan, run: &Run) -> bool {
+    plan.record() == run.axes && plan.chosen() == run.cases
 }
 
 fn refuse_other_place(run: &Run, now: &Run) -> anyhow::Result<()> {

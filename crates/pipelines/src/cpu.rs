@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use laptime_bench::{Device, Nanos};
+use laptime_bench::{AtomicDepth, Depth, Device, Nanos};
 
 use crate::{
     heap,
@@ -22,12 +22,13 @@ pub struct CpuDevice {
     origin: Instant,
     /// A peak that was never reset is the process's, not the case's.
     resident_was_reset: AtomicBool,
+    depth: AtomicDepth,
 }
 
 impl CpuDevice {
     /// A device whose time starts now.
     pub fn new() -> Self {
-        Self { origin: Instant::now(), resident_was_reset: AtomicBool::new(false) }
+        Self { origin: Instant::now(), resident_was_reset: AtomicBool::new(false), depth: AtomicDepth::default() }
     }
 }
 
@@ -70,6 +71,14 @@ impl Device for CpuDevice {
 
     fn available_bytes(&self) -> Option<u64> {
         available_bytes()
+    }
+
+    fn set_depth(&self, depth: Depth) {
+        self.depth.set(depth);
+    }
+
+    fn depth(&self) -> Depth {
+        self.depth.get()
     }
 }
 

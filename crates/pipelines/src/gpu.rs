@@ -15,8 +15,8 @@ use std::{
 
 use crate::gpus::GpuFound;
 use laptime_bench::{
-    Device, DeviceState, KernelRecording, L2, Nanos, NoDevice, OutOfMemory, TakeState, Timing, TurningClock,
-    nanos_between,
+    AtomicDepth, Depth, Device, DeviceState, KernelRecording, L2, Nanos, NoDevice, OutOfMemory, TakeState, Timing,
+    TurningClock, nanos_between,
 };
 use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, nvml::Card};
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
@@ -44,6 +44,7 @@ pub struct CudaDevice {
     flushed: Mutex<Option<Buffer<u8>>>,
     /// What was in use when the peak was forgotten.
     used_before: AtomicU64,
+    depth: AtomicDepth,
 }
 
 impl CudaDevice {
@@ -74,6 +75,7 @@ impl CudaDevice {
             is_cold: AtomicBool::new(false),
             flushed: Mutex::default(),
             used_before: AtomicU64::new(0),
+            depth: AtomicDepth::default(),
         })
     }
 
@@ -208,6 +210,14 @@ impl Device for CudaDevice {
 
     fn set_timing(&self, timing: Timing) {
         self.clock.set(timing);
+    }
+
+    fn set_depth(&self, depth: Depth) {
+        self.depth.set(depth);
+    }
+
+    fn depth(&self) -> Depth {
+        self.depth.get()
     }
 
     fn lane(&self) -> Option<&Lane> {

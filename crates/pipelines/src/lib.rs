@@ -16,6 +16,7 @@ mod gpus;
 pub mod heap;
 mod matmul;
 mod memory;
+mod model;
 mod peaks;
 mod product;
 mod reference;
@@ -29,12 +30,13 @@ pub use self::{
     gpus::{GpuFound, gpus},
     heap::CountingHeap,
     matmul::{MATMUL_DTYPES, Matmul},
+    model::Model,
     peaks::{PeakProgress, PeakSearch, measure_peaks},
 };
 
 /// The built-in workloads, in the order in which they are listed.
 pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
-    vec![Box::new(Matmul), Box::new(MemoryCopy), Box::new(Chain)]
+    vec![Box::new(Matmul), Box::new(MemoryCopy), Box::new(Chain), Box::new(Model::new())]
 }
 
 /// Whether this build has the CUDA device.

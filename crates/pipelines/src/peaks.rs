@@ -5,7 +5,7 @@
 
 use anyhow::{Context, anyhow, bail};
 use laptime_bench::{
-    Case, Device, Outcome, Settings, Sink, Stop, Traffic, WarmUp, Workload, measure, settle_l2, settle_timing,
+    Case, Depth, Device, Outcome, Settings, Sink, Stop, Traffic, WarmUp, Workload, measure, settle_l2, settle_timing,
 };
 use laptime_stats::{Sorted, median_interval};
 use laptime_trace::run::{Bandwidth, CaseResult, Measured, PeakFlops, Peaks, SCHEMA};
@@ -242,8 +242,8 @@ impl Hunt<'_> {
             bail!(ToldToStop);
         }
         let (timing, l2) = (settle_timing(self.device, None)?, settle_l2(self.device, None)?);
-        let (runs, isolate, timeout_ns, cold) = (1, false, None, false);
-        let settings = Settings { warmup: WarmUp::Takes(1), stop, runs, isolate, timeout_ns, cold, timing, l2 };
+        let (runs, isolate, timeout_ns, cold, depth) = (1, false, None, false, Depth::Pipeline);
+        let settings = Settings { warmup: WarmUp::Takes(1), stop, runs, isolate, timeout_ns, cold, timing, l2, depth };
         let failed = || format!("`{}` failed at {case}", workload.name());
         match measure(workload, &case, self.device, &settings, &mut Unseen) {
             Outcome::Measured(measured) => summed_up(&measured, size, threads).with_context(failed).map(Some),

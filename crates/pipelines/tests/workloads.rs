@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
-use laptime_bench::{Case, Outcome, Plan, Settings, Sink, Stop, Timing, WarmUp, measure};
+use laptime_bench::{Case, Depth, Outcome, Plan, Settings, Sink, Stop, Timing, WarmUp, measure};
 use laptime_pipelines::{CpuDevice, MATMUL_DTYPES, Matmul, workloads};
 use laptime_trace::run::{CaseResult, Measured};
 use proptest::prelude::*;
@@ -28,6 +28,7 @@ const SETTINGS: Settings = Settings {
     cold: false,
     timing: Timing::Host,
     l2: None,
+    depth: Depth::Pipeline,
 };
 
 /// Runs the cases of a workload with these values on its axes.

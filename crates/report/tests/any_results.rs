@@ -6,8 +6,8 @@ use laptime_analyze::{Cases, Comparing, RunResults, cases, compare, doubts, warm
 use laptime_report::{Format, Table, TextStyle, tables, write};
 use laptime_stats::Verdict;
 use laptime_trace::run::{
-    AxisValue, Better, Case, CaseResult, DeviceState, Environment, Measured, Metric, Outcome, PeakFlops, Peaks, SCHEMA,
-    Settings, Steady, Stop, StopReason, Timing, Traffic, WarmUp, Work,
+    AxisValue, Better, Case, CaseResult, Depth, DeviceState, Environment, Measured, Metric, Outcome, PeakFlops, Peaks,
+    SCHEMA, Settings, Steady, Stop, StopReason, Timing, Traffic, WarmUp, Work,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -145,6 +145,7 @@ fn all_doubts(found: &Cases) -> Vec<laptime_analyze::Told> {
         cold: false,
         timing: Timing::Host,
         l2: None,
+        depth: Depth::Pipeline,
     };
     doubts(found, &settings, &Environment { load: Some(9.0), ..Environment::default() })
 }

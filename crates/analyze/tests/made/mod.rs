@@ -4,8 +4,8 @@
 #![allow(dead_code)]
 
 use laptime_trace::run::{
-    Better, Build, Case, CaseResult, Environment, Machine, Measured, Metric, Outcome, Run, SCHEMA, Settings, Stop,
-    StopReason, Timing, WarmUp,
+    Better, Build, Case, CaseResult, Depth, Environment, Machine, Measured, Metric, Outcome, Run, SCHEMA, Settings,
+    Stop, StopReason, Timing, WarmUp,
 };
 
 pub fn case(size: i64) -> Case {
@@ -60,6 +60,7 @@ pub fn settings() -> Settings {
         cold: false,
         timing: Timing::Host,
         l2: None,
+        depth: Depth::Pipeline,
     }
 }
 
@@ -80,6 +81,7 @@ pub fn run() -> Run {
         workload: "matmul".into(),
         device: "cpu".into(),
         axes: Vec::new(),
+        cases: Vec::new(),
         settings: settings(),
         environment_fingerprint: String::new(),
         environment: environment(),

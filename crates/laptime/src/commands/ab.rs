@@ -173,6 +173,7 @@ fn describe(app: &App, variants: &[Variant; 2], runs: u32) -> Run {
         workload: "ab".to_owned(),
         device,
         axes: vec![AxisValues { axis: "variant".to_owned(), values }],
+        cases: Vec::new(),
         settings: laptime_bench::Settings { runs, ..settings },
         environment_fingerprint: environment.fingerprint(),
         environment,

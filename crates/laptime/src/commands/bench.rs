@@ -2,13 +2,15 @@
 
 use std::io::Write;
 
-use laptime_bench::{AxisValue, Case, GivenSettings, Outcome, Settings, Timing};
+use laptime_bench::{AxisValue, Case, CaseResult, GivenSettings, Outcome, Settings, Timing};
 use laptime_report::{Cell, Column, Format, Table};
 
 use crate::{
     app::App,
     asked::{Asked, Order},
     cli::Status,
+    commands::fit,
+    course,
     failure::Hinted,
     output::{FormatArgs, say, write_to_screen},
     session::{Finished, Session},
@@ -30,12 +32,32 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
             if asked.run.dry_run {
                 return show_cases(&order, &asked.place.format, out);
             }
+            if let Some(axis) = &asked.fit {
+                return fit::run(app, asked, order, axis, out);
+            }
             Session::begin(app, &order, order.workload.name(), asked.place.out.as_deref())?
         }
     };
     let finished = session.sweep(app, asked.run.quiet)?;
     show(&finished, asked.place.format.format(), out)?;
+    if asked.place.format.format() == Format::Text && COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
+        course::write(&finished, out)?;
+    }
+    tell_of_fit(app, &finished);
     end(&finished)
+}
+
+/// The flags by which the course names models.
+const COURSE_FLAGS: [&str; 2] = ["model_size", "model_sizes"];
+
+/// What did not fit may fit smaller, where the workload can tell.
+fn tell_of_fit(app: &App, finished: &Finished) {
+    let lacks_memory = |result: &&CaseResult| matches!(result.outcome, Outcome::OutOfMemory { .. });
+    let has_lack = finished.results.iter().find(lacks_memory).is_some();
+    let axes = app.registry.workload(&finished.run.workload).map(fit::axes).unwrap_or_default();
+    if let (true, Some(axis)) = (has_lack, axes.first()) {
+        say(&format!("\nhint: `--fit {axis}` finds the largest that fits"));
+    }
 }
 
 /// Shows the settled cases; touches no device.
@@ -87,7 +109,9 @@ pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow:
     let Finished { run, results, .. } = finished;
     let answer = laptime_analyze::cases(results, run.peaks.as_ref());
     let doubts = laptime_analyze::doubts(&answer, &run.settings, &run.environment);
-    let mut table = laptime_report::tables::cases(&answer, &doubts);
+    let of_models = Some(format).filter(|format| *format == Format::Md);
+    let of_models = of_models.and_then(|_| laptime_report::tables::models(&answer, &doubts));
+    let mut table = of_models.unwrap_or_else(|| laptime_report::tables::cases(&answer, &doubts));
     add_settings(&mut table, &run.settings);
     write_to_screen(&table, format, out)
 }

@@ -109,17 +109,17 @@ fn only_case(order: &Order<'_>) -> anyhow::Result<Case> {
 }
 
 fn settings(run: &Run, timings: &[Timing]) -> ProfileSettings {
-    let (timings, l2) = (timings.to_vec(), run.settings.l2);
+    let (timings, l2, depth) = (timings.to_vec(), run.settings.l2, run.settings.depth);
     let warmup = match run.settings.warmup {
         WarmUp::Takes(takes) => takes,
         WarmUp::Found => WARM_UP,
     };
     match run.settings.stop {
         Stop::Takes(pairs) => {
-            ProfileSettings { warmup, at_least: pairs, within: f64::INFINITY, at_most_ns: u64::MAX, l2, timings }
+            ProfileSettings { warmup, at_least: pairs, within: f64::INFINITY, at_most_ns: u64::MAX, l2, depth, timings }
         }
         Stop::Interval { within, at_most_ns, .. } => {
-            ProfileSettings { warmup, at_least: LEAST_PAIRS, within, at_most_ns, l2, timings }
+            ProfileSettings { warmup, at_least: LEAST_PAIRS, within, at_most_ns, l2, depth, timings }
         }
     }
 }

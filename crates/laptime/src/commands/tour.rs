@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use laptime_bench::{GivenSettings, Plan, Seconds, Share};
+use laptime_bench::{GivenSettings, Seconds, Share};
 use laptime_report::Format;
 use laptime_trace::{Recorded, format::folded::By};
 
@@ -76,7 +76,7 @@ fn benchmark(app: &App) -> anyhow::Result<Order<'_>> {
     let workload = app.workload("matmul")?;
     let axes = [("size".to_owned(), vec!["128-512*2".to_owned()]), ("dtype".to_owned(), vec!["f32,f64".to_owned()])];
     let given = GivenSettings { within: Some(Share(0.05)), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
-    let plan = Plan::settle(workload.name(), workload.axes(), &axes)?;
+    let plan = workload.plan(&axes)?;
     Ok(Order { workload, plan, settings: given.settle()?, timings: Vec::new(), device: "auto".to_owned() })
 }
 

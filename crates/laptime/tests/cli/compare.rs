@@ -1,8 +1,8 @@
 //! `laptime compare`, through the program, on results with known answers.
 
 use laptime_trace::run::{
-    Case, CaseResult, Environment, Machine, Measured, Outcome, ResultsWriter, Run, SCHEMA, Settings, Stop, StopReason,
-    Timing, WarmUp,
+    Case, CaseResult, Depth, Environment, Machine, Measured, Outcome, ResultsWriter, Run, SCHEMA, Settings, Stop,
+    StopReason, Timing, WarmUp,
 };
 
 use crate::common::{Place, assert_golden};
@@ -22,6 +22,7 @@ fn write(place: &Place, name: &str, second_ms: f64, change: impl FnOnce(&mut Run
         cold: false,
         timing: Timing::Host,
         l2: None,
+        depth: Depth::Pipeline,
     };
     let mut run = Run {
         schema: SCHEMA,
@@ -30,6 +31,7 @@ fn write(place: &Place, name: &str, second_ms: f64, change: impl FnOnce(&mut Run
         workload: "matmul".into(),
         device: "cpu".into(),
         axes: Vec::new(),
+        cases: Vec::new(),
         settings,
         environment_fingerprint: environment.fingerprint(),
         environment,

@@ -11,6 +11,7 @@ mod convert;
 mod gaps;
 mod laps;
 mod measuring;
+mod model;
 mod overlap;
 mod several;
 mod stages;

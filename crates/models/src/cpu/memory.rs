@@ -1,11 +1,6 @@
 //! What a decoder on the CPU needs, before it allocates anything.
 
-use super::{
-    attention::Span,
-    cache::grown_room,
-    pass::Sizes,
-    product::BLOCKS_BYTES,
-};
+use super::{attention::Span, cache::grown_room, pass::Sizes, product::BLOCKS_BYTES};
 use crate::{Config, Dtype, Options, Room};
 
 /// What `gemm` keeps for each thread: as much as a second-level cache.

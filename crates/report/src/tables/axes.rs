@@ -36,7 +36,12 @@ pub(super) struct Axes {
 struct Axis {
     source: Source,
     varies: bool,
+    /// Whether another axis tells its value.
+    is_told: bool,
 }
+
+/// The short name of what a model runs, such as `tg128@d4096`, and what it tells.
+const TELLING: (&str, [&str; 3]) = ("test", ["pass_type", "seq_len", "cache_tokens"]);
 
 enum Source {
     Workload,
@@ -62,7 +67,8 @@ impl Source {
     }
 }
 
-fn value(value: &AxisValue) -> Cell {
+/// The cell of a value on an axis.
+pub(super) fn value(value: &AxisValue) -> Cell {
     match value {
         AxisValue::Int(whole) => Cell::Whole(*whole),
         AxisValue::Float(number) => Cell::Number(*number),
@@ -72,7 +78,8 @@ fn value(value: &AxisValue) -> Cell {
 }
 
 impl Axes {
-    /// Gathers the axes of cases, in the order of the workloads.
+    /// Gathers the axes of cases, in the order of the workloads. An axis whose value another one's name tells is for
+    /// machines alone.
     pub(super) fn of<'a>(ids: impl Iterator<Item = &'a CaseId> + Clone) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (axis, _) in ids.clone().flat_map(|id| id.case.values()) {
@@ -86,9 +93,13 @@ impl Axes {
             let mut cells = ids.clone().map(|id| source.cell(id));
             let first = cells.next();
             let varies = cells.any(|cell| Some(cell) != first);
-            Axis { source, varies }
+            Axis { source, varies, is_told: false }
         };
-        Self { marks: sources.map(axis).collect() }
+        let mut marks: Vec<Axis> = sources.map(axis).collect();
+        if marks.iter().any(|axis| axis.source.name() == TELLING.0) {
+            marks.iter_mut().for_each(|axis| axis.is_told = TELLING.1.contains(&axis.source.name()));
+        }
+        Self { marks }
     }
 
     /// The columns: for people those that vary.
@@ -102,7 +113,7 @@ impl Axes {
                 Source::Axis(name) => taken.take(name),
             };
             let column = Column::new(key, axis.source.name().to_owned());
-            if axis.varies { column } else { column.machine_only() }
+            if axis.varies && !axis.is_told { column } else { column.machine_only() }
         };
         self.marks.iter().map(&mut column).collect()
     }
@@ -114,14 +125,14 @@ impl Axes {
 
     /// Tells people what all cases have in common.
     pub(super) fn add_common(&self, table: &mut Table, id: &CaseId) {
-        for axis in self.marks.iter().filter(|axis| !axis.varies) {
+        for axis in self.marks.iter().filter(|axis| !axis.varies && !axis.is_told) {
             table.human_fact(axis.source.name().to_owned(), axis.source.cell(id));
         }
     }
 
     /// A case in a sentence, by what tells it from the others; none if there is nothing to tell apart.
     pub(super) fn name(&self, id: &CaseId) -> Option<String> {
-        let varying = self.marks.iter().filter(|axis| axis.varies);
+        let varying = self.marks.iter().filter(|axis| axis.varies && !axis.is_told);
         let parts = varying.filter_map(|axis| match &axis.source {
             Source::Workload => Some(id.workload.clone()),
             Source::Axis(axis) => Some(format!("{axis}={}", id.case.get(axis)?)),

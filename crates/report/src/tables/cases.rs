@@ -4,18 +4,18 @@ use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, MetricFigure
 use laptime_trace::run::{Steady, StopReason};
 
 use super::{
-    axes::{Axes, Taken},
+    axes::{self, Axes, Taken},
     troubles,
 };
-use crate::{Cell, Column, Table};
+use crate::{Cell, Column, Table, layout::single};
 
 /// Lays out the cases of a run, with the doubts about them as notes.
 pub fn cases(answer: &Cases, doubts: &[Told]) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
-    let metrics = metric_names(answer);
-    let mut table = Table::new("cases", columns(answer, &axes, &metrics));
+    let (metrics, facts) = (metric_names(answer), fact_names(answer));
+    let mut table = Table::new("cases", columns(answer, &axes, &metrics, &facts));
     for case in &answer.cases {
-        table.push(row(case, &axes, &metrics));
+        table.push(row(case, &axes, &metrics, &facts));
     }
     if let Some(first) = answer.cases.first() {
         axes.add_common(&mut table, &first.id);
@@ -42,7 +42,18 @@ fn metric_names(answer: &Cases) -> Vec<String> {
     names
 }
 
-fn columns(answer: &Cases, axes: &Axes, metrics: &[String]) -> Vec<Column> {
+/// What workloads know of their cases, each name once.
+fn fact_names(answer: &Cases) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for fact in answer.cases.iter().filter_map(|case| case.measured.as_ref()).flat_map(|case| &case.facts) {
+        if !names.contains(&fact.name) {
+            names.push(fact.name.clone());
+        }
+    }
+    names
+}
+
+fn columns(answer: &Cases, axes: &Axes, metrics: &[String], facts: &[String]) -> Vec<Column> {
     let (before, after) = (figure_columns(answer), other_columns());
     let mut taken = Taken::by(&before);
     after.iter().for_each(|column| drop(taken.take(&column.key)));
@@ -54,6 +65,7 @@ fn columns(answer: &Cases, axes: &Axes, metrics: &[String]) -> Vec<Column> {
         columns.push(Column::new(taken.take(&format!("{name}_hi")), "").machine_only());
     }
     columns.extend(after);
+    columns.extend(facts.iter().map(|name| Column::new(taken.take(name), "").machine_only()));
     columns
 }
 
@@ -92,6 +104,8 @@ fn figure_columns(answer: &Cases) -> Vec<Column> {
 fn other_columns() -> Vec<Column> {
     let machine = |key: &'static str| Column::new(key, "").machine_only();
     vec![
+        machine("gflop"),
+        machine("gb"),
         Column::new("gflop_s", "GFLOP/s").drop(5),
         Column::new("gb_s", "GB/s").drop(6),
         machine("limit_ms"),
@@ -118,7 +132,7 @@ fn other_columns() -> Vec<Column> {
     ]
 }
 
-fn row(case: &CaseFigures, axes: &Axes, metrics: &[String]) -> Vec<Cell> {
+fn row(case: &CaseFigures, axes: &Axes, metrics: &[String], facts: &[String]) -> Vec<Cell> {
     let measured = case.measured.as_ref();
     let mut cells = axes.cells(&case.id);
     cells.push(Cell::text(case.outcome()));
@@ -131,6 +145,7 @@ fn row(case: &CaseFigures, axes: &Axes, metrics: &[String]) -> Vec<Cell> {
     cells.extend(course_cells(measured));
     cells.push(Cell::Count(case.troubles.len() as u64));
     cells.push(Cell::from(case.troubles.first().map(|trouble| Cell::text(troubles::reason(&trouble.kind)))));
+    cells.extend(facts.iter().map(|name| Cell::from(measured.and_then(|figures| figures.fact(name)).map(axes::value))));
     cells
 }
 
@@ -171,9 +186,11 @@ fn metric_cells(metric: Option<&MetricFigures>) -> [Cell; 3] {
     values.map(|value| Cell::from(value.map(Cell::Number)))
 }
 
-fn limit_cells(measured: Option<&MeasuredFigures>) -> [Cell; 7] {
+fn limit_cells(measured: Option<&MeasuredFigures>) -> [Cell; 9] {
     let limits = measured.and_then(|figures| figures.limits).unwrap_or_default();
     [
+        Cell::from(limits.gflop.map(Cell::Number)),
+        Cell::from(limits.gb.map(Cell::Number)),
         Cell::from(limits.gflop_s.map(Cell::Number)),
         Cell::from(limits.gb_s.map(Cell::Number)),
         nanos(limits.limit_ns),
@@ -227,6 +244,16 @@ fn steady(steady: Steady) -> &'static str {
     }
 }
 
+/// What a take of the only case needs; of several cases the columns `gflop` and `gb` tell it.
+fn numerators(answer: &Cases) -> String {
+    let [only] = answer.cases.as_slice() else { return String::new() };
+    let limits = only.measured.as_ref().and_then(|figures| figures.limits).unwrap_or_default();
+    let told =
+        |amount: Option<f64>, unit: &str| amount.map(|amount| format!("{} {unit}", single(&Cell::Number(amount))));
+    let told: Vec<String> = [told(limits.gflop, "GFLOP"), told(limits.gb, "GB")].into_iter().flatten().collect();
+    if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
+}
+
 /// Says what limits are held against, if some are.
 fn add_peaks(table: &mut Table, answer: &Cases) {
     let has_limits = |case: &CaseFigures| {
@@ -245,8 +272,9 @@ fn add_peaks(table: &mut Table, answer: &Cases) {
     }
     table.machine_fact("peaks_measured", Cell::text(&peaks.measured));
     table.note(format!(
-        "Operations (`mfu`) and bytes (`mbu`) that a take needs at least, counted from its shapes, are held against \
+        "Operations (`mfu`) and bytes (`mbu`) that a take needs at least, counted from its shapes{}, are held against \
          the peaks that `laptime peaks` measured on `{}` at {}: {}.",
+        numerators(answer),
         peaks.device,
         peaks.measured,
         told.join(", ")

@@ -8,6 +8,7 @@ mod doctor;
 mod fleet;
 mod gaps;
 mod laps;
+mod models;
 mod overhead;
 mod overlap;
 mod overview;
@@ -28,6 +29,7 @@ pub use self::{
     fleet::fleet,
     gaps::{gap_list, gaps},
     laps::{each_lap, laps},
+    models::models,
     overhead::add_overhead,
     overlap::overlap,
     peaks::peaks,

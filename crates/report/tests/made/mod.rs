@@ -1,7 +1,7 @@
 //! Made-up results of realistic size, the same at every call.
 
 use laptime_trace::run::{
-    AxisValue, Bandwidth, Better, Build, Case, CaseResult, DeviceState, Environment, Machine, Measured, Metric,
+    AxisValue, Bandwidth, Better, Build, Case, CaseResult, Depth, DeviceState, Environment, Machine, Measured, Metric,
     Outcome, PeakFlops, Peaks, Run, SCHEMA, Settings, Stop, StopReason, Timing, Traffic, WarmUp, Work,
 };
 
@@ -173,6 +173,7 @@ pub fn settings(runs: u32, warmup: usize) -> Settings {
         cold: false,
         timing: Timing::Host,
         l2: None,
+        depth: Depth::Pipeline,
     }
 }
 
@@ -195,6 +196,7 @@ pub fn run(commit: &str, governor: &str) -> Run {
         workload: "model".into(),
         device: "cpu".into(),
         axes: Vec::new(),
+        cases: Vec::new(),
         settings: settings(5, 2),
         environment_fingerprint: "8d3f0c".into(),
         environment,

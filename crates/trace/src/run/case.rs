@@ -53,6 +53,18 @@ impl From<i64> for AxisValue {
     }
 }
 
+impl From<bool> for AxisValue {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<String> for AxisValue {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+
 impl From<&str> for AxisValue {
     fn from(value: &str) -> Self {
         Self::Text(value.to_owned())
@@ -82,6 +94,15 @@ impl Case {
     /// The axes and their values.
     pub fn values(&self) -> impl Iterator<Item = (&str, &AxisValue)> {
         self.values.iter().map(|(axis, value)| (axis.as_str(), value))
+    }
+
+    /// The same case with another value on an axis; an axis that it has not is left out.
+    pub fn with(&self, axis: &str, value: impl Into<AxisValue>) -> Self {
+        let mut values = self.values.clone();
+        if let Some((_, known)) = values.iter_mut().find(|(known, _)| known == axis) {
+            *known = value.into();
+        }
+        Self { values }
     }
 
     /// The value on an axis.

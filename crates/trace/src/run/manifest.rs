@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AxisValue, Environment, Peaks, Settings, results::RunFileError};
+use super::{AxisValue, Case, Environment, Peaks, Settings, results::RunFileError};
 use crate::format::write_whole;
 
 /// The name of the file in a run's folder.
@@ -26,6 +26,9 @@ pub struct Run {
     pub device: String,
     /// The axes with their values, in the workload's order.
     pub axes: Vec<AxisValues>,
+    /// The cases, where they are not every combination of these values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cases: Vec<Case>,
     /// How cases are measured.
     pub settings: Settings,
     /// The name of the environment, as results carry it.

@@ -26,7 +26,7 @@ pub use self::{
     manifest::{AxisValues, RUN_FILE, Run},
     noise::{HostClock, Noise, Steal, Watch},
     peaks::{Bandwidth, PeakFlops, Peaks},
-    result::{Better, CaseResult, Measured, Metric, Outcome, Steady, StopReason, Traffic, Work},
+    result::{Better, CaseResult, Fact, Measured, Metric, Outcome, Steady, StopReason, Traffic, Work},
     results::{RESULTS_FILE, Results, ResultsFile, ResultsWriter, RunFileError, read_results},
     settings::{Settings, Stop, WarmUp},
     timing::{NoTiming, Timing},

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Case, DeviceState, SCHEMA};
+use super::{AxisValue, Case, DeviceState, SCHEMA};
 
 /// All that is known of a case after one process measured it: a line of `results.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -130,12 +130,37 @@ pub struct Measured {
     /// What one take has to do; none if the workload does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
+    /// What is known of the case beside its axes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<Fact>,
 }
 
 impl Measured {
+    /// What is known under this name.
+    pub fn fact(&self, name: &str) -> Option<&AxisValue> {
+        self.facts.iter().find(|fact| fact.name == name).map(|fact| &fact.value)
+    }
+
     /// The metric of this name.
     pub fn metric(&self, name: &str) -> Option<&Metric> {
         self.metrics.iter().find(|metric| metric.name == name)
+    }
+}
+
+/// What a workload knows of a case beside its axes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Fact {
+    /// Its name, such as `parameters`; a unit ends the name.
+    pub name: String,
+    /// What is known.
+    pub value: AxisValue,
+}
+
+impl Fact {
+    /// What is known under a name.
+    pub fn new(name: &str, value: impl Into<AxisValue>) -> Self {
+        Self { name: name.to_owned(), value: value.into() }
     }
 }
 
@@ -276,6 +301,7 @@ mod tests {
             metrics: vec![Metric { name: "tok_s".into(), better: Better::Higher, values: vec![Some(0.1), None] }],
             stopped: StopReason::Narrow { reach: 0.01 },
             work: Some(Work { flops: 2, dtype: "f32".into(), bytes: 3, traffic: Traffic::Copy }),
+            facts: vec![Fact::new("parameters", 7), Fact::new("replay", "graph")],
             ..Measured::default()
         };
         for outcome in [

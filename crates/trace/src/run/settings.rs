@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{L2, Timing};
+use super::{Depth, L2, Timing};
 
 /// How the cases of a run are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Settings {
     /// What the second-level cache of the device holds when a take begins; none if the device has none to empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2: Option<L2>,
+    /// How deep stages are marked.
+    #[serde(default)]
+    pub depth: Depth,
 }
 
 /// How takes that do not count are told from those that do.

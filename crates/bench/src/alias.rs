@@ -1,0 +1,150 @@
+//! Other names by which users know the flags and the values of a workload.
+
+use crate::plan::PlanError;
+
+/// Words behind a flag, or in a key of a plan file: the name as it was written, and the words.
+pub type Given = (String, Vec<String>);
+
+/// Another name of something that a workload takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alias {
+    /// The name, in the form of axes: `model_sizes`.
+    pub name: &'static str,
+    /// What it stands for.
+    pub stands_for: StandsFor,
+}
+
+/// What another name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StandsFor {
+    /// An axis: what follows the flag are its values.
+    Axis(&'static str),
+    /// Values on an axis: a flag that nothing follows.
+    Switch {
+        /// The axis.
+        axis: &'static str,
+        /// The values, as a user would write them.
+        values: &'static str,
+    },
+    /// Values on an axis, where one of its own values could stand.
+    Values {
+        /// The axis.
+        axis: &'static str,
+        /// The values, as a user would write them.
+        values: &'static str,
+    },
+}
+
+impl Alias {
+    /// Another name of an axis.
+    pub const fn of_axis(name: &'static str, axis: &'static str) -> Self {
+        Self { name, stands_for: StandsFor::Axis(axis) }
+    }
+
+    /// A flag that stands for values on an axis.
+    pub const fn switch(name: &'static str, axis: &'static str, values: &'static str) -> Self {
+        Self { name, stands_for: StandsFor::Switch { axis, values } }
+    }
+
+    /// A word that stands for values on an axis.
+    pub const fn of_values(name: &'static str, axis: &'static str, values: &'static str) -> Self {
+        Self { name, stands_for: StandsFor::Values { axis, values } }
+    }
+
+    /// Whether it is the name of a flag.
+    pub fn is_flag(&self) -> bool {
+        !matches!(self.stands_for, StandsFor::Values { .. })
+    }
+
+    /// The axis that it has to do with.
+    pub fn axis(&self) -> &'static str {
+        match self.stands_for {
+            StandsFor::Axis(axis) | StandsFor::Switch { axis, .. } | StandsFor::Values { axis, .. } => axis,
+        }
+    }
+}
+
+/// The axis that a name stands for; a name that is no alias is that of an axis itself.
+pub fn axis_of<'a>(aliases: &[Alias], name: &'a str) -> &'a str {
+    let found = aliases.iter().find(|alias| alias.is_flag() && alias.name == name);
+    found.map_or(name, |alias| alias.axis())
+}
+
+/// What was given, by axis and in its own values: aliases of flags and of values are replaced.
+pub fn resolve(aliases: &[Alias], given: &[Given]) -> Result<Vec<Given>, PlanError> {
+    given.iter().map(|(name, words)| resolve_one(aliases, name, words)).collect()
+}
+
+fn resolve_one(aliases: &[Alias], name: &str, words: &[String]) -> Result<Given, PlanError> {
+    let flag = aliases.iter().find(|alias| alias.is_flag() && alias.name == name);
+    let axis = flag.map_or(name, |flag| flag.axis());
+    if let Some(StandsFor::Switch { values, .. }) = flag.map(|flag| flag.stands_for) {
+        return match words {
+            [] => Ok((axis.to_owned(), vec![values.to_owned()])),
+            [word] if word == "true" => Ok((axis.to_owned(), vec![values.to_owned()])),
+            _ => Err(PlanError::Refused {
+                reason: format!("`{name}` takes no values"),
+                hint: format!("it stands for `{axis}` {values}; write `--{}` alone", name.replace('_', "-")),
+            }),
+        };
+    }
+    let part = |part: &str| {
+        let stands_for = |alias: &Alias| match alias.stands_for {
+            StandsFor::Values { axis: of, values } if of == axis && alias.name.eq_ignore_ascii_case(part) => {
+                Some(values)
+            }
+            _ => None,
+        };
+        aliases.iter().find_map(stands_for).map_or_else(|| part.to_owned(), str::to_owned)
+    };
+    let word = |word: &String| word.split(',').map(|text| part(text.trim())).collect::<Vec<_>>().join(",");
+    Ok((axis.to_owned(), words.iter().map(word).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALIASES: &[Alias] = &[
+        Alias::of_axis("model_sizes", "model"),
+        Alias::of_axis("context_length", "seq_len"),
+        Alias::switch("no_training", "pass_type", "forward"),
+        Alias::of_values("small", "seq_len", "256,512"),
+        Alias::of_values("float32", "dtype", "f32"),
+    ];
+
+    fn given(name: &str, words: &[&str]) -> Given {
+        (name.to_owned(), words.iter().map(|&word| word.to_owned()).collect())
+    }
+
+    #[test]
+    fn names_of_flags_and_words_for_values_are_replaced() {
+        let asked = [
+            given("model_sizes", &["small", "large"]),
+            given("context_length", &["small,1024", "Small"]),
+            given("dtype", &["Float32"]),
+            given("no_training", &["true"]),
+            given("other", &["small"]),
+        ];
+        let expected = [
+            given("model", &["small", "large"]),
+            given("seq_len", &["256,512,1024", "256,512"]),
+            given("dtype", &["f32"]),
+            given("pass_type", &["forward"]),
+            given("other", &["small"]),
+        ];
+        assert_eq!(resolve(ALIASES, &asked), Ok(expected.to_vec()), "`small` is a word of `seq_len` alone");
+    }
+
+    #[test]
+    fn a_switch_takes_no_values() {
+        let error = resolve(ALIASES, &[given("no_training", &["3"])]).unwrap_err();
+        assert_eq!(error.to_string(), "`no_training` takes no values");
+    }
+
+    #[test]
+    fn the_axis_of_a_name_is_told_and_words_for_values_are_no_flags() {
+        let names = ["model_sizes", "no_training", "seq_len", "small"];
+        assert_eq!(names.map(|name| axis_of(ALIASES, name)), ["model", "pass_type", "seq_len", "small"]);
+    }
+}

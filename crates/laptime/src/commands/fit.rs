@@ -1,0 +1,227 @@
+//! `laptime bench … --fit AXIS`: the largest value on an axis that fits into memory.
+
+use std::io::Write;
+
+use laptime_bench::{Case, CaseResult, Device, Outcome, Takes, Workload};
+use laptime_report::Format;
+
+use crate::{
+    app::App,
+    asked::{Asked, Order},
+    cli::Status,
+    commands::bench,
+    failure::Hinted,
+    near::nearest,
+    output::say,
+    session::{Finished, Session},
+};
+
+/// Tries of a case that was predicted to fit and did not, at most.
+const MOST_TRIES: usize = 12;
+
+/// The short words for axes on which something can fit, as `--fit` takes them: `batch`, `context`.
+const WORDS: [(&str, &str); 2] = [("batch", "batch_size"), ("context", "seq_len")];
+
+/// The words for those axes that a workload has.
+pub fn axes(workload: &dyn Workload) -> Vec<&'static str> {
+    let has = |axis: &str| workload.axes().iter().any(|known| known.name == axis);
+    WORDS.into_iter().filter(|(_, axis)| has(axis)).map(|(word, _)| word).collect()
+}
+
+/// Runs the command.
+pub fn run(app: &App, asked: &Asked, mut order: Order<'_>, word: &str, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let axis = named(order.workload, word)?;
+    // A try that the system kills is an outcome in a process of its own.
+    order.settings.isolate = true;
+    let session = Session::begin(app, &order, order.workload.name(), asked.place.out.as_deref())?;
+    let device = app.device(&session.run.device)?;
+    let mut finished = Vec::new();
+    let mut told = Vec::new();
+    for base in without_axis(order.plan.cases(), &axis.0) {
+        let mut search =
+            Search { app, session: &session, asked, workload: order.workload, device: &*device, axis: &axis };
+        let (result, sentence) = search.run(&base, &mut finished)?;
+        told.push((result, sentence));
+    }
+    let results = told.iter().filter_map(|(result, _)| result.clone()).collect();
+    let Session { folder, run, .. } = session;
+    let expected = told.len();
+    let whole = Finished { folder, run, results, expected, was_interrupted: app.interrupt.is_asked() };
+    bench::show(&whole, asked.place.format.format(), out)?;
+    for (_, sentence) in &told {
+        tell(sentence, asked.place.format.format(), out)?;
+    }
+    bench::end(&whole)
+}
+
+/// What was found belongs to the answer where people read it.
+fn tell(sentence: &str, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+    match format {
+        Format::Text | Format::Md => writeln!(out, "\n{sentence}")?,
+        _ => say(sentence),
+    }
+    Ok(())
+}
+
+/// The axis that a word stands for, and the most that it takes.
+fn named(workload: &dyn Workload, word: &str) -> anyhow::Result<(String, i64)> {
+    let axis = WORDS.iter().find(|(known, _)| *known == word).map_or(word, |(_, axis)| axis);
+    let axis = axis.replace('-', "_");
+    let found = workload.axes().into_iter().find(|known| known.name == axis);
+    match found.map(|axis| axis.takes) {
+        Some(Takes::Int { most, .. }) => Ok((axis, most)),
+        _ => {
+            let words = axes(workload);
+            let near = nearest(word, words.iter().copied()).map(|near| format!("did you mean `{near}`? "));
+            let known = if words.is_empty() {
+                "it has none that counts".to_owned()
+            } else {
+                format!("it has {}", words.join(", "))
+            };
+            let error =
+                anyhow::anyhow!("workload `{}` has no axis `{word}` on which something could fit", workload.name());
+            Err(Hinted::wrap(error, format!("{}{known}", near.unwrap_or_default())))
+        }
+    }
+}
+
+/// The cases that differ in more than the axis, each once.
+fn without_axis(cases: Vec<Case>, axis: &str) -> Vec<Case> {
+    let mut found: Vec<(Case, String)> = Vec::new();
+    for case in cases {
+        // The short name of a test follows from the length.
+        let rest = case.with(axis, 1).with("test", "").to_string();
+        if !found.iter().any(|(_, known)| *known == rest) {
+            found.push((case, rest));
+        }
+    }
+    found.into_iter().map(|(case, _)| case).collect()
+}
+
+/// The search for the largest value of one case.
+struct Search<'a> {
+    app: &'a App,
+    session: &'a Session,
+    asked: &'a Asked,
+    workload: &'a dyn Workload,
+    device: &'a dyn Device,
+    axis: &'a (String, i64),
+}
+
+impl Search<'_> {
+    /// Bisects over what is predicted, then tries; gives the result and what is to be said of it.
+    fn run(&mut self, base: &Case, before: &mut Vec<CaseResult>) -> anyhow::Result<(Option<CaseResult>, String)> {
+        let available = self.device.available_bytes();
+        let mut fits = |value: i64| {
+            Ok(self.needed(base, value)?.is_some_and(|needed| available.is_none_or(|most| needed <= most)))
+        };
+        let predicted = largest(self.axis.1, &mut fits)?;
+        let Some(mut value) = predicted else { return Ok((None, self.nothing_fits(base, available)?)) };
+        let (mut most, mut least) = (value.saturating_add(1), 0);
+        let mut found = None;
+        for _ in 0..MOST_TRIES {
+            let result = self.attempt(self.workload.with(base, &self.axis.0, value), before)?;
+            match result.outcome {
+                Outcome::Measured(_) => {
+                    least = value;
+                    found = Some(result);
+                }
+                Outcome::OutOfMemory { .. } => most = value,
+                // What fails otherwise fails at any size.
+                _ => {
+                    return Ok((
+                        Some(result),
+                        format!("`{}` {value} was not measured, so nothing is known of more", self.axis.0),
+                    ));
+                }
+            }
+            value = least + (most - least) / 2;
+            if value == least || self.app.interrupt.is_asked() {
+                break;
+            }
+        }
+        let sentence = self.sentence(base, least, most, available)?;
+        Ok((found, sentence))
+    }
+
+    fn needed(&self, base: &Case, value: i64) -> anyhow::Result<Option<u64>> {
+        self.workload.predicted_bytes(&self.workload.with(base, &self.axis.0, value), self.device)
+    }
+
+    /// Measures a case in a process of its own.
+    fn attempt(&self, case: Case, before: &mut Vec<CaseResult>) -> anyhow::Result<CaseResult> {
+        let session = self.session.turned_to(case.clone(), before.clone());
+        let finished = session.sweep(self.app, self.asked.run.quiet)?;
+        *before = finished.results;
+        let of_case = before.iter().rev().find(|result| result.case == case).cloned();
+        of_case.ok_or_else(|| Hinted::wrap(anyhow::anyhow!("interrupted before {case} was tried"), "run it again"))
+    }
+
+    fn sentence(&self, base: &Case, least: i64, most: i64, available: Option<u64>) -> anyhow::Result<String> {
+        let axis = &self.axis.0;
+        let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
+        let needs = match (self.needed(base, most)?, available) {
+            (Some(needed), Some(available)) => {
+                format!("{most} needs {}, and there are {}", gib(needed), gib(available))
+            }
+            (Some(needed), None) => format!("{most} needs {}", gib(needed)),
+            (None, _) => format!("{most} is more than the model has"),
+        };
+        Ok(if least == 0 {
+            format!("`{axis}` {most} did not fit though it was predicted to, and nothing smaller was found to fit.")
+        } else {
+            format!("The largest `{axis}` that fits is {least}: {needs}.")
+        })
+    }
+
+    fn nothing_fits(&self, base: &Case, available: Option<u64>) -> anyhow::Result<String> {
+        let needed = self.needed(base, 1)?;
+        let gib = |bytes: Option<u64>| {
+            bytes.map_or_else(|| "more".to_owned(), |bytes| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)))
+        };
+        Ok(format!("Not even `{}` 1 fits: it needs {}, and there are {}.", self.axis.0, gib(needed), gib(available)))
+    }
+}
+
+/// The largest value from 1 to `most` that fits, if whatever is smaller than one that fits does so too.
+fn largest(most: i64, fits: &mut dyn FnMut(i64) -> anyhow::Result<bool>) -> anyhow::Result<Option<i64>> {
+    if !fits(1)? {
+        return Ok(None);
+    }
+    let (mut least, mut beyond) = (1, 2);
+    while beyond <= most && fits(beyond)? {
+        (least, beyond) = (beyond, beyond.saturating_mul(2));
+    }
+    beyond = beyond.min(most.saturating_add(1));
+    while beyond - least > 1 {
+        let middle = least + (beyond - least) / 2;
+        if fits(middle)? { least = middle } else { beyond = middle }
+    }
+    Ok(Some(least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_that_fits_is_found_whatever_it_is() {
+        for edge in [1, 2, 3, 7, 8, 9, 100, 4095, 4096] {
+            let found = largest(4096, &mut |value| Ok(value <= edge)).unwrap();
+            assert_eq!(found, Some(edge));
+        }
+        assert_eq!(largest(10, &mut |_| Ok(true)).unwrap(), Some(10));
+        assert_eq!(largest(1, &mut |_| Ok(true)).unwrap(), Some(1));
+        assert_eq!(largest(10, &mut |_| Ok(false)).unwrap(), None);
+    }
+
+    #[test]
+    fn cases_that_differ_in_the_axis_alone_are_one() {
+        let case = |model: &str, batch: i64, test: &str| {
+            let values = [("model", model.into()), ("test", test.into()), ("batch_size", batch.into())];
+            Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec())
+        };
+        let cases = vec![case("a", 1, "pp8"), case("a", 2, "pp8"), case("b", 1, "pp8")];
+        assert_eq!(without_axis(cases, "batch_size"), [case("a", 1, "pp8"), case("b", 1, "pp8")]);
+    }
+}

@@ -1,0 +1,98 @@
+//! What the course's benchmark prints of a single model, in its words.
+
+use std::io::Write;
+
+use laptime_analyze::{CaseFigures, MeasuredFigures};
+use laptime_trace::run::AxisValue;
+
+use crate::session::Finished;
+
+/// Writes mean, standard deviation and coefficient of variation of the only case, if there is one of a model.
+pub fn write(finished: &Finished, out: &mut dyn Write) -> anyhow::Result<()> {
+    let answer = laptime_analyze::cases(&finished.results, None);
+    let [case] = answer.cases.as_slice() else { return Ok(()) };
+    let Some(measured) = case.measured.as_ref().filter(|measured| measured.fact("parameters").is_some()) else {
+        return Ok(());
+    };
+    writeln!(out)?;
+    for line in lines(case, measured) {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn lines(case: &CaseFigures, measured: &MeasuredFigures) -> Vec<String> {
+    let fact = |name: &str| measured.fact(name).map_or_else(String::new, AxisValue::to_string);
+    let axis = |name: &str| case.id.case.get(name).map_or_else(String::new, AxisValue::to_string);
+    let mut lines = vec![
+        format!(
+            "Model: {} (d_model {}, d_ff {}, num_layers {}, num_heads {}, vocab_size {})",
+            axis("model"),
+            fact("hidden"),
+            fact("ffn"),
+            fact("layers"),
+            fact("heads"),
+            fact("vocab"),
+        ),
+        format!(
+            "Batch size: {}, context length: {}, pass type: {}, dtype: {}, attention: {}",
+            axis("batch_size"),
+            axis("seq_len"),
+            axis("pass_type"),
+            axis("dtype"),
+            axis("attention"),
+        ),
+        format!("Parameters: {}", thousands(&fact("parameters"))),
+    ];
+    lines.extend(times(measured.wall.mean, measured.wall.std, measured.wall.n));
+    lines
+}
+
+/// The times in the course's lines. Its standard deviation is of the population; ours is of the sample, and says so.
+fn times(mean_ns: f64, std_ns: Option<f64>, takes: usize) -> Vec<String> {
+    let both = |nanos: f64| format!("{:.2} ms ({:.4} s)", nanos / 1e6, nanos / 1e9);
+    let mut lines = vec![format!("Mean time: {}", both(mean_ns))];
+    if let Some(std) = std_ns {
+        let population = std * ((takes.saturating_sub(1)) as f64 / takes.max(1) as f64).sqrt();
+        let beside = format!("of the sample (n - 1); of the population {:.2} ms", population / 1e6);
+        lines.push(format!("Std dev: {}, {beside}", both(std)));
+        lines.push(format!("Coefficient of variation: {:.2}%", 100.0 * std / mean_ns));
+    }
+    lines
+}
+
+fn thousands(digits: &str) -> String {
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_in_the_words_of_the_course() {
+        let lines = times(308_120_000.0, Some(17_900_000.0), 10);
+        assert_eq!(
+            lines,
+            [
+                "Mean time: 308.12 ms (0.3081 s)",
+                "Std dev: 17.90 ms (0.0179 s), of the sample (n - 1); of the population 16.98 ms",
+                "Coefficient of variation: 5.81%",
+            ]
+        );
+        assert_eq!(times(1e6, None, 1), ["Mean time: 1.00 ms (0.0010 s)"], "one take has no spread");
+    }
+
+    #[test]
+    fn parameters_are_told_in_groups_of_three() {
+        assert_eq!(["7", "128625408", "1000"].map(thousands), ["7", "128,625,408", "1,000"]);
+    }
+}

@@ -1,0 +1,109 @@
+//! The axes of `model`, and the other names by which people know them.
+
+use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
+
+use super::test_name::PASSES;
+use crate::crew::threads_axis;
+
+/// The number types that a model computes with.
+const DTYPES: &[&str] = &["f32", "bf16", "f16"];
+
+/// How attention is computed.
+const ATTENTION: &[&str] = &["naive", "dense"];
+
+/// Whether decode steps are replayed as a graph.
+const GRAPH: &[&str] = &["auto", "on", "off"];
+
+/// The axes, with the defaults of a model that nobody named.
+pub fn axes() -> Vec<AxisSpec> {
+    let axis = |name, about, takes, default: Vec<AxisValue>, cost| AxisSpec { name, about, takes, default, cost };
+    let from = |least| Takes::Int { least, most: i64::from(u32::MAX) };
+    let names = |names| Takes::OneOf(names);
+    vec![
+        axis(
+            "model",
+            "preset in any case, or folder with a config.json; `laptime list models` shows presets",
+            Takes::Name,
+            vec!["tiny".into()],
+            Cost::High,
+        ),
+        axis(
+            "test",
+            "what runs, in short: ppN runs N tokens at once, tgN one after the other, forwardN without a cache; @dD behind D tokens",
+            Takes::Name,
+            vec!["pp512".into(), "tg128".into()],
+            Cost::Low,
+        ),
+        axis("pass_type", "what runs", names(PASSES), vec!["forward".into()], Cost::Low),
+        axis(
+            "seq_len",
+            "tokens of each sequence; a length without a pass means forward; also small (256,512), medium (1024,2048), large (4096,8192)",
+            from(1),
+            vec![512.into()],
+            Cost::Low,
+        ),
+        axis(
+            "cache_tokens",
+            "tokens of each sequence that are in the cache before",
+            from(0),
+            vec![0.into()],
+            Cost::Low,
+        ),
+        axis("batch_size", "sequences that run together", from(1), vec![1.into()], Cost::Low),
+        axis("dtype", "number type of weights, activations and cache", names(DTYPES), vec!["f32".into()], Cost::Middle),
+        axis("attention", "how attention is computed", names(ATTENTION), vec!["dense".into()], Cost::Low),
+        axis(
+            "graph",
+            "whether decode steps are replayed as a CUDA graph; auto where that is possible",
+            names(GRAPH),
+            vec!["auto".into()],
+            Cost::Low,
+        ),
+        threads_axis(),
+        axis(
+            "seed",
+            "what random tokens and synthetic weights start from",
+            Takes::Int { least: 0, most: i64::MAX },
+            vec![0.into()],
+            Cost::High,
+        ),
+        axis(
+            "reduced",
+            "whether `xl` runs 2 sequences of 256 tokens and `2.7B` one of 128, for small cards",
+            Takes::Switch,
+            vec![false.into()],
+            Cost::Low,
+        ),
+    ]
+}
+
+/// Names of the course, of the Nano kit and of others.
+pub const ALIASES: &[Alias] = &[
+    Alias::of_axis("model_size", "model"),
+    Alias::of_axis("model_sizes", "model"),
+    Alias::of_axis("preset", "model"),
+    Alias::of_axis("presets", "model"),
+    Alias::of_axis("model_dir", "model"),
+    Alias::of_axis("tests", "test"),
+    Alias::of_axis("context_length", "seq_len"),
+    Alias::of_axis("context_lengths", "seq_len"),
+    Alias::of_axis("seq_lens", "seq_len"),
+    Alias::of_axis("batch_sizes", "batch_size"),
+    Alias::of_axis("attention_type", "attention"),
+    Alias::of_axis("attention_types", "attention"),
+    Alias::switch("no_training", "pass_type", "forward"),
+    Alias::of_values("small", "seq_len", "256,512"),
+    Alias::of_values("medium", "seq_len", "1024,2048"),
+    Alias::of_values("large", "seq_len", "4096,8192"),
+    Alias::of_values("float32", "dtype", "f32"),
+    Alias::of_values("fp32", "dtype", "f32"),
+    Alias::of_values("bfloat16", "dtype", "bf16"),
+    Alias::of_values("float16", "dtype", "f16"),
+    Alias::of_values("fp16", "dtype", "f16"),
+];
+
+/// The flags whose models have the defaults of the course.
+pub const COURSE_FLAGS: &[&str] = &["model_size", "model_sizes"];
+
+/// The flag whose value is a folder whatever it is called.
+pub const FOLDER_FLAG: &str = "model_dir";

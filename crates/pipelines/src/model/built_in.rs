@@ -1,0 +1,131 @@
+//! The models that this program has, on the devices that it has.
+
+use std::path::Path;
+
+use laptime_bench::{Device, PlanError};
+use laptime_models::{
+    Config, GraphMode, ModelError, Options, Weights,
+    cpu::{self, CpuDecoder},
+};
+use laptime_probe::stage;
+
+use super::{
+    make::{Made, Maker},
+    plan::{Found, Named},
+    take::told,
+    test_name::Pass,
+    wanted::Wanted,
+};
+
+/// Presets, and folders with a `config.json`.
+#[derive(Debug, Default)]
+pub struct BuiltIn;
+
+impl Maker for BuiltIn {
+    fn find(&self, named: Named<'_>) -> Result<Found, PlanError> {
+        find(named).map_err(|error| PlanError::Refused {
+            reason: with_causes(&error),
+            hint: error.hint().unwrap_or_else(|| "`laptime list models` shows the models that are known".to_owned()),
+        })
+    }
+
+    fn refusal(&self, wanted: &Wanted, device: &dyn Device) -> Option<String> {
+        (wanted.graph == GraphMode::On).then(|| format!("device `{}` has no graphs", device.name()))
+    }
+
+    fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, _: &dyn Device) -> u64 {
+        let (pass, rows) = match wanted.test.pass {
+            Pass::Forward => (cpu::Pass::Forward, wanted.test.tokens),
+            Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, 2),
+        };
+        // The check reads the logits as f32; of a decode step and of the prefill that it is held against.
+        let logits = [wanted.batch, rows, config.vocab, 4].into_iter().fold(1, u64_times);
+        cpu::needed_bytes(config, options, pass, wanted.positions(), wanted.threads).saturating_add(logits)
+    }
+
+    fn make<'a>(
+        &'a self,
+        found: &Found,
+        wanted: &Wanted,
+        options: Options,
+        _: &'a dyn Device,
+    ) -> anyhow::Result<Made<'a>> {
+        let _stage = stage!("load_weights", model = found.name);
+        let weights = weights(found, wanted.seed).map_err(hinted)?;
+        weights.check_finite(&found.config).map_err(hinted)?;
+        let decoder = CpuDecoder::new(found.config.clone(), &weights, options, wanted.threads).map_err(told)?;
+        let kind = if weights.is_synthetic() { "synthetic" } else { "folder" };
+        Ok(Made { decoder: Box::new(decoder), weights: kind, kept_bytes: 0 })
+    }
+}
+
+fn u64_times(product: u64, factor: usize) -> u64 {
+    product.saturating_mul(factor as u64)
+}
+
+fn find(named: Named<'_>) -> Result<Found, ModelError> {
+    let name = match named {
+        Named::Any(name) if !looks_like_a_folder(name) => {
+            let config = Config::from_preset(name)?;
+            return Ok(Found { name: config.name.clone(), config });
+        }
+        Named::Any(name) => name.to_owned(),
+        // A folder that is called like a preset is still one when the case is read.
+        Named::Folder(name) if looks_like_a_folder(name) => name.to_owned(),
+        Named::Folder(name) => format!("./{name}"),
+    };
+    let config = Config::from_folder(Path::new(&name))?;
+    Ok(Found { name, config })
+}
+
+/// Whether a name is meant as a path: it begins like one, or there is a model in a folder of it that is no preset.
+fn looks_like_a_folder(name: &str) -> bool {
+    let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
+    let is_preset = || !name.contains('/') && Config::from_preset(name).is_ok();
+    is_path || Path::new(name).is_dir() && !is_preset()
+}
+
+fn weights(found: &Found, seed: u64) -> Result<Weights, ModelError> {
+    if looks_like_a_folder(&found.name) {
+        Weights::open(Path::new(&found.name), &found.config)
+    } else {
+        Ok(Weights::synthetic(&found.config, seed))
+    }
+}
+
+/// An error in one line, with what caused it.
+fn with_causes(error: &ModelError) -> String {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// An error of weights with what can be done about it: a row of a table has no other place for a hint.
+fn hinted(error: ModelError) -> anyhow::Error {
+    match error.hint() {
+        Some(hint) => anyhow::Error::new(error).context(format!("the weights cannot be used ({hint})")),
+        None => told(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preset_is_found_in_any_case_and_a_publisher_does_not_make_it_a_folder() {
+        for name in ["qwen3-0.6b", "Qwen/Qwen3-0.6B", "QWEN3_0.6B"] {
+            assert_eq!(find(Named::Any(name)).unwrap().name, "Qwen3-0.6B");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_found_by_its_path_whatever_it_is_called() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures");
+        let folder = fixtures.join("qwen3").display().to_string();
+        for named in [Named::Any(&folder), Named::Folder(&folder)] {
+            assert_eq!(find(named).unwrap().name, folder);
+        }
+        let error = find(Named::Folder("tiny")).unwrap_err();
+        assert!(error.to_string().contains("./tiny"), "{error}");
+    }
+}

@@ -1,0 +1,40 @@
+//! Who knows models and makes decoders of them: what this program has, and a scripted one for tests.
+
+use laptime_bench::{Device, PlanError};
+use laptime_models::{Config, Decoder, Options};
+
+use super::{
+    plan::{Found, Named},
+    wanted::Wanted,
+};
+
+/// Knows models and makes decoders of them.
+pub trait Maker: Send + Sync {
+    /// Finds the model of a name.
+    fn find(&self, named: Named<'_>) -> Result<Found, PlanError>;
+
+    /// Why a device cannot run a case, if it cannot.
+    fn refusal(&self, wanted: &Wanted, device: &dyn Device) -> Option<String>;
+
+    /// The bytes that a case needs on a device.
+    fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, device: &dyn Device) -> u64;
+
+    /// Makes a decoder ready on a device.
+    fn make<'a>(
+        &'a self,
+        found: &Found,
+        wanted: &Wanted,
+        options: Options,
+        device: &'a dyn Device,
+    ) -> anyhow::Result<Made<'a>>;
+}
+
+/// A decoder that is ready.
+pub struct Made<'a> {
+    /// The decoder.
+    pub decoder: Box<dyn Decoder + 'a>,
+    /// Where its weights come from: `synthetic` or `folder`.
+    pub weights: &'static str,
+    /// Bytes on the device that were there before and that it uses.
+    pub kept_bytes: u64,
+}

@@ -1,0 +1,278 @@
+//! Which cases are meant: defaults depend on the flag that names a model and on the model itself, and lengths on what
+//! runs.
+
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, axis_of, parse_values, resolve};
+use laptime_models::{Attention, Config};
+
+use super::{
+    axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes},
+    test_name::{Pass, Test},
+};
+
+const NAME: &str = "model";
+
+/// Tokens of a forward pass or a prefill, unless asked otherwise.
+const TOKENS: usize = 512;
+
+/// Tokens that are decoded, unless asked otherwise.
+const DECODED: usize = 128;
+
+/// Sequences that the course runs together.
+const COURSE_BATCH: i64 = 4;
+
+/// The sizes that the course runs smaller on small cards: name, tokens, sequences.
+const REDUCED: [(&str, usize, i64); 2] = [("xl", 256, 2), ("2.7B", 128, 1)];
+
+/// Passes of training, which people know and this program does not have yet.
+const TRAINING: &[&str] = &["backward", "forward_backward", "step", "training"];
+
+/// The axes that say what runs.
+const OF_TESTS: [&str; 3] = ["pass_type", "seq_len", "cache_tokens"];
+
+/// Finds the model of a name.
+pub type Find<'a> = &'a dyn Fn(Named<'_>) -> Result<Found, PlanError>;
+
+/// A model as somebody named it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// A preset, or a folder.
+    Any(&'a str),
+    /// A folder whatever it is called.
+    Folder(&'a str),
+}
+
+/// A model that is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The name in cases: of the preset in its own spelling, or of the folder as it was written.
+    pub name: String,
+    /// What it is.
+    pub config: Config,
+}
+
+/// Settles the cases: models in the order given, each from short to long.
+pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
+    refuse_two_ways(given)?;
+    let resolved = resolve(ALIASES, given)?;
+    refuse_training(&resolved)?;
+    // What no model could take is told before a model is looked for, and too many cases before they are made.
+    let mut of_any = without(&resolved, &["model", "test"]);
+    of_any.push(("test".to_owned(), vec!["any".to_owned()]));
+    Plan::settle(NAME, axes(), &of_any)?;
+    let mut cases = Vec::new();
+    for model in models(given, find)? {
+        cases.extend(model.cases(&resolved)?);
+        if cases.len() > MOST_CASES {
+            return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
+        }
+    }
+    Plan::of_cases(axes(), cases)
+}
+
+fn refused(reason: String, hint: &str) -> PlanError {
+    PlanError::Refused { reason, hint: hint.to_owned() }
+}
+
+/// Two flags that say the same thing are two answers to one question.
+fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
+    let is_given = |axis: &str| given.iter().find(|(name, _)| axis_of(ALIASES, name) == axis);
+    let length = OF_TESTS.iter().find_map(|axis| is_given(axis));
+    if let (Some(_), Some((other, _))) = (is_given("test"), length) {
+        let reason = format!("`test` and `{other}` both say what runs");
+        return Err(refused(reason, "`--test tg128@d4096` names pass, length and cached tokens; leave the other out"));
+    }
+    let is_model = |(name, _): &&Given| axis_of(ALIASES, name) == "model";
+    let (folders, names): (Vec<&Given>, Vec<&Given>) =
+        given.iter().filter(is_model).partition(|(name, _)| name == FOLDER_FLAG);
+    match (folders.first(), names.first()) {
+        (Some(_), Some((name, _))) => {
+            let reason = format!("`{FOLDER_FLAG}` and `{name}` both name a model");
+            Err(refused(reason, "the folder's config.json says what model it is; leave the other out"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refuse_training(resolved: &[Given]) -> Result<(), PlanError> {
+    let passes = resolved.iter().filter(|(axis, _)| axis == "pass_type").flat_map(|(_, words)| words);
+    let mut parts = passes.flat_map(|word| word.split(','));
+    match parts.find(|part| TRAINING.contains(&part.trim())) {
+        Some(pass) => Err(refused(
+            format!("pass `{}` is not there yet", pass.trim()),
+            "`--pass-type` takes forward, prefill and decode; passes with backward come with training",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn without(given: &[Given], axes: &[&str]) -> Vec<Given> {
+    given.iter().filter(|(axis, _)| !axes.contains(&axis.as_str())).cloned().collect()
+}
+
+/// A model with the defaults of the flag that named it.
+struct Model {
+    found: Found,
+    is_course: bool,
+}
+
+fn models(given: &[Given], find: Find<'_>) -> Result<Vec<Model>, PlanError> {
+    let mut models: Vec<Model> = Vec::new();
+    let default = [("model".to_owned(), vec!["tiny".to_owned()])];
+    let named: Vec<&Given> = given.iter().filter(|(name, _)| axis_of(ALIASES, name) == "model").collect();
+    for (flag, words) in if named.is_empty() { default.iter().collect() } else { named } {
+        let values = parse_values(words.iter().map(String::as_str));
+        for value in values.map_err(|source| PlanError::Values { axis: "model", source })? {
+            let text = value.to_string();
+            let found = find(if flag == FOLDER_FLAG { Named::Folder(&text) } else { Named::Any(&text) })?;
+            if !models.iter().any(|known| known.found.name == found.name) {
+                models.push(Model { found, is_course: COURSE_FLAGS.contains(&flag.as_str()) });
+            }
+        }
+    }
+    Ok(models)
+}
+
+impl Model {
+    /// The cases of this model, from short to long, number types together: weights are made anew for each.
+    fn cases(&self, given: &[Given]) -> Result<Vec<Case>, PlanError> {
+        let reduced = self.reduced(given);
+        let mut found: Vec<(Key, Case)> = Vec::new();
+        for test in self.tests(given, reduced)? {
+            let plan = Plan::settle(NAME, self.axes(reduced), &self.of_test(given, test, reduced))?;
+            let dtypes = plan.axes().find(|(axis, _)| axis.name == "dtype").map_or(&[][..], |(_, values)| values);
+            for case in plan.cases() {
+                found.push((Key::of(&case, test, dtypes), case.clone()));
+            }
+        }
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(found.into_iter().map(|(_, case)| case).collect())
+    }
+
+    /// How much smaller this model is to run, if that was asked for and the course does so.
+    fn reduced(&self, given: &[Given]) -> Option<(usize, i64)> {
+        let is_true = |word: &String| word.split(',').any(|part| part.trim() == "true");
+        let is_asked = given.iter().any(|(axis, words)| axis == "reduced" && words.iter().any(is_true));
+        let known = REDUCED.iter().find(|(name, ..)| *name == self.found.config.name).filter(|_| is_asked)?;
+        Some((known.1, known.2))
+    }
+
+    /// The axes with the defaults of this model.
+    fn axes(&self, reduced: Option<(usize, i64)>) -> Vec<AxisSpec> {
+        let Config { dtype, attention_type, .. } = &self.found.config;
+        let word = match attention_type {
+            _ if self.is_course => "naive",
+            Attention::Naive => "naive",
+            Attention::Dense => "dense",
+        };
+        let default = |axis: &str| -> Option<AxisValue> {
+            match axis {
+                "batch_size" => {
+                    Some(reduced.map_or(if self.is_course { COURSE_BATCH } else { 1 }, |(_, batch)| batch).into())
+                }
+                "dtype" => Some(if self.is_course { "f32" } else { dtype.word() }.into()),
+                "attention" => Some(word.into()),
+                _ => None,
+            }
+        };
+        let mut axes = axes();
+        for axis in &mut axes {
+            axis.default = default(axis.name).map_or_else(|| axis.default.clone(), |value| vec![value]);
+        }
+        axes
+    }
+
+    /// What was given, with the model, the test and whether it is reduced settled.
+    fn of_test(&self, given: &[Given], test: Test, reduced: Option<(usize, i64)>) -> Vec<Given> {
+        let mut settled = without(given, &["model", "test", "reduced", "pass_type", "seq_len", "cache_tokens"]);
+        let mut add = |axis: &str, word: String| settled.push((axis.to_owned(), vec![word]));
+        add("model", self.found.name.clone());
+        add("test", test.to_string());
+        add("pass_type", test.pass.word().to_owned());
+        add("seq_len", test.tokens.to_string());
+        add("cache_tokens", test.cached.to_string());
+        add("reduced", reduced.is_some().to_string());
+        settled
+    }
+
+    /// What runs: the tests that were named, or every pass at every length behind every number of cached tokens.
+    fn tests(&self, given: &[Given], reduced: Option<(usize, i64)>) -> Result<Vec<Test>, PlanError> {
+        if let Some(named) = named_tests(given)? {
+            return Ok(named);
+        }
+        let lengths = sizes(given, "seq_len");
+        let passes = match (passes(given), self.is_course || !lengths.is_empty()) {
+            (Some(passes), _) => passes,
+            (None, true) => vec![Pass::Forward],
+            (None, false) => vec![Pass::Prefill, Pass::Decode],
+        };
+        let cached = Some(sizes(given, "cache_tokens")).filter(|cached| !cached.is_empty()).unwrap_or_else(|| vec![0]);
+        let mut tests = Vec::new();
+        for pass in passes {
+            for &cached in &cached {
+                let lengths =
+                    if lengths.is_empty() { vec![self.length(pass, cached, reduced)] } else { lengths.clone() };
+                tests.extend(lengths.into_iter().map(|tokens| Test { pass, tokens, cached }));
+            }
+        }
+        Ok(tests)
+    }
+
+    /// The length of a pass unless asked otherwise: no more than the model has positions for.
+    fn length(&self, pass: Pass, cached: usize, reduced: Option<(usize, i64)>) -> usize {
+        let wanted = match pass {
+            Pass::Decode => DECODED,
+            Pass::Forward | Pass::Prefill => reduced.map_or(TOKENS, |(tokens, _)| tokens),
+        };
+        let before = if pass == Pass::Decode { cached.max(1) } else { cached };
+        wanted.min(self.found.config.context.saturating_sub(before)).max(1)
+    }
+}
+
+/// What cases of a model are ordered by: number type as given, pass, tokens of all sequences.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    dtype: usize,
+    pass: Pass,
+    tokens: u128,
+    cached: usize,
+}
+
+impl Key {
+    fn of(case: &Case, test: Test, dtypes: &[AxisValue]) -> Self {
+        let dtype = dtypes.iter().position(|dtype| Some(dtype) == case.get("dtype")).unwrap_or(0);
+        let batch = case.size("batch_size").unwrap_or(1);
+        let tokens = batch as u128 * test.tokens as u128;
+        Self { dtype, pass: test.pass, tokens, cached: test.cached }
+    }
+}
+
+/// The tests that were named; none if none were.
+fn named_tests(given: &[Given]) -> Result<Option<Vec<Test>>, PlanError> {
+    let words: Vec<&str> =
+        given.iter().filter(|(axis, _)| axis == "test").flat_map(|(_, words)| words).map(String::as_str).collect();
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let values = parse_values(words).map_err(|source| PlanError::Values { axis: "test", source })?;
+    let read = |value: &AxisValue| value.to_string().parse::<Test>();
+    let tests: Result<Vec<Test>, _> = values.iter().map(read).collect();
+    tests.map(Some).map_err(|error| {
+        refused(error.to_string(), "ppN runs N tokens at once, tgN decodes N, forwardN runs N without a cache")
+    })
+}
+
+/// The passes that were given, which were read before; none if none were.
+fn passes(given: &[Given]) -> Option<Vec<Pass>> {
+    let passes: Vec<Pass> = words(given, "pass_type").iter().filter_map(|word| word.parse().ok()).collect();
+    Some(passes).filter(|passes| !passes.is_empty())
+}
+
+/// The sizes that were given on an axis, which were read before.
+fn sizes(given: &[Given], axis: &str) -> Vec<usize> {
+    words(given, axis).iter().filter_map(|word| word.parse().ok()).collect()
+}
+
+fn words(given: &[Given], axis: &str) -> Vec<String> {
+    let words = given.iter().filter(|(name, _)| name == axis).flat_map(|(_, words)| words).map(String::as_str);
+    parse_values(words).unwrap_or_default().iter().map(ToString::to_string).collect()
+}

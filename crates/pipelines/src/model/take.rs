@@ -1,0 +1,223 @@
+//! A model that is ready to run a pass.
+
+use anyhow::{Context, ensure};
+use laptime_bench::{Device, Fact, Nanos, Take, Work};
+use laptime_models::{Config, Decoder, Dtype, ModelError, Replay, Tokens};
+use laptime_probe::{Lane, lap, stage, sync_point};
+use laptime_stats::Rng;
+
+use super::{
+    make::Made,
+    test_name::Pass,
+    wanted::Wanted,
+    work::{facts, work},
+};
+
+/// Steps that are checked against a prefill of the same tokens.
+const CHECKED_STEPS: usize = 8;
+
+/// A model that is ready to run a pass.
+pub struct ModelTake<'a> {
+    wanted: Wanted,
+    config: Config,
+    made: Made<'a>,
+    lane: Option<&'a Lane>,
+    /// What the cache holds when a take begins.
+    prompt: Tokens,
+    /// What a take runs; decoding runs one token of each sequence and then those that it chooses.
+    tokens: Tokens,
+}
+
+impl<'a> ModelTake<'a> {
+    /// Fills the cache with what is in it when takes begin.
+    pub fn new(wanted: Wanted, config: Config, made: Made<'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
+        let mut rng = Rng::new(wanted.seed);
+        let mut random = |length: usize| -> anyhow::Result<Tokens> {
+            let count = length.checked_mul(wanted.batch).context("there are too many tokens")?;
+            let ids = (0..count).map(|_| (rng.uniform() * config.vocab as f64) as u32).collect();
+            Ok(Tokens { ids, batch: wanted.batch })
+        };
+        let prompt = random(wanted.prompt())?;
+        let tokens = random(if wanted.test.pass == Pass::Decode { 1 } else { wanted.test.tokens })?;
+        let mut take = Self { wanted, config, made, lane: device.lane(), prompt, tokens };
+        if take.prompt.length() > 0 {
+            let _stage = stage!("prompt", tokens = take.prompt.length());
+            take.made.decoder.prefill(&take.prompt).map_err(told)?;
+        }
+        Ok(take)
+    }
+
+    fn decoder(&mut self) -> &mut (dyn Decoder + 'a) {
+        &mut *self.made.decoder
+    }
+
+    fn decode(&mut self) -> Result<(), ModelError> {
+        let Self { made, wanted, lane, .. } = self;
+        {
+            let _stage = stage!("decode", on = *lane, tokens = wanted.test.tokens);
+            for token in 0..wanted.test.tokens {
+                let _lap = lap!("token", on = *lane, token = token);
+                made.decoder.step()?;
+            }
+        }
+        sync_point!("read_tokens", made.decoder.chosen())?;
+        Ok(())
+    }
+
+    /// Steps must agree with a prefill of the same tokens: a cache that is wrong is seen here.
+    fn check_steps(&mut self) -> anyhow::Result<()> {
+        let (batch, prompt) = (self.wanted.batch, self.wanted.prompt());
+        let mut ran: Vec<Vec<u32>> = Vec::new();
+        let mut next = self.tokens.ids.clone();
+        for _ in 0..self.wanted.test.tokens.min(CHECKED_STEPS) {
+            ran.push(next);
+            self.decoder().step().map_err(told)?;
+            next = self.decoder().chosen().map_err(told)?;
+        }
+        let stepped = self.decoder().logits().map_err(told)?;
+        let ids = (0..batch).flat_map(|sequence| ran.iter().filter_map(move |ids| ids.get(sequence).copied()));
+        let tokens = Tokens { ids: ids.collect(), batch };
+        self.decoder().truncate(prompt).map_err(told)?;
+        self.decoder().prefill(&tokens).map_err(told)?;
+        let at_once = self.decoder().logits().map_err(told)?;
+        check_finite(&stepped)?;
+        check_equal(&stepped, &at_once, self.wanted.dtype)
+    }
+
+    fn check_logits(&mut self) -> anyhow::Result<()> {
+        let positions = if self.wanted.test.pass == Pass::Forward { self.wanted.test.tokens } else { 1 };
+        let expected = self.wanted.batch * positions * self.config.vocab;
+        let logits = self.decoder().logits().map_err(told)?;
+        ensure!(logits.len() == expected, "there are {} logits, expected {expected}", logits.len());
+        check_finite(&logits)
+    }
+
+    /// The cache must hold what was there and what was run.
+    fn check_length(&mut self) -> anyhow::Result<()> {
+        let expected = match self.wanted.test.pass {
+            Pass::Forward => return Ok(()),
+            Pass::Prefill | Pass::Decode => self.wanted.positions(),
+        };
+        let length = self.decoder().length();
+        ensure!(length == expected, "the cache holds {length} positions, expected {expected}");
+        Ok(())
+    }
+}
+
+fn check_finite(logits: &[f32]) -> anyhow::Result<()> {
+    match logits.iter().position(|logit| !logit.is_finite()) {
+        Some(at) => anyhow::bail!("logit {at} is {}: the weights may hold what is no number", logits[at]),
+        None => Ok(()),
+    }
+}
+
+/// How far logits may be apart, as a share of the largest: rounding of a few layers, far less than a wrong cache does.
+fn tolerance(dtype: Dtype) -> f32 {
+    match dtype {
+        Dtype::F32 => 1e-3,
+        Dtype::F16 => 3e-2,
+        Dtype::Bf16 => 1e-1,
+    }
+}
+
+fn check_equal(stepped: &[f32], at_once: &[f32], dtype: Dtype) -> anyhow::Result<()> {
+    ensure!(stepped.len() == at_once.len(), "steps give {} logits, a prefill {}", stepped.len(), at_once.len());
+    let largest = at_once.iter().fold(0.0_f32, |largest, logit| largest.max(logit.abs()));
+    let allowed = tolerance(dtype) * largest;
+    let differs = |(one, other): (&f32, &f32)| (one - other).abs() > allowed || (one - other).is_nan();
+    match stepped.iter().zip(at_once).position(differs) {
+        None => Ok(()),
+        Some(at) => anyhow::bail!(
+            "the cache is wrong: logit {at} is {} after steps and {} after a prefill of the same tokens",
+            stepped[at],
+            at_once[at]
+        ),
+    }
+}
+
+impl Take for ModelTake<'_> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        if self.wanted.test.pass == Pass::Decode {
+            self.ready()?;
+            self.check_steps()?;
+        }
+        self.ready()?;
+        self.run()?;
+        self.check_logits()?;
+        self.check_length()
+    }
+
+    fn ready(&mut self) -> anyhow::Result<()> {
+        let Self { made, wanted, tokens, .. } = self;
+        if wanted.test.pass != Pass::Forward {
+            made.decoder.truncate(wanted.prompt()).map_err(told)?;
+        }
+        if wanted.test.pass == Pass::Decode {
+            made.decoder.choose(&tokens.ids).map_err(told)?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        let Self { made, tokens, lane, wanted, .. } = self;
+        let ran = match wanted.test.pass {
+            Pass::Forward => {
+                let _stage = stage!("forward", on = *lane, tokens = wanted.test.tokens);
+                made.decoder.forward(tokens)
+            }
+            Pass::Prefill => {
+                let _stage = stage!("prefill", on = *lane, tokens = wanted.test.tokens);
+                made.decoder.prefill(tokens)
+            }
+            Pass::Decode => self.decode(),
+        };
+        ran.map_err(told)
+    }
+
+    fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
+        let tokens = (self.wanted.batch * self.wanted.test.tokens) as f64;
+        let rate = (wall.0 > 0).then(|| tokens * 1e9 / wall.0 as f64);
+        let wall_ms = wall.0 as f64 / 1e6;
+        let (first, each) = match self.wanted.test.pass {
+            Pass::Forward => (None, None),
+            Pass::Prefill => (Some(wall_ms), None),
+            Pass::Decode => (None, Some(wall_ms / self.wanted.test.tokens as f64)),
+        };
+        vec![rate, first, each]
+    }
+
+    fn work(&self) -> Option<Work> {
+        Some(work(&self.config, &self.wanted))
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        let mut facts = facts(&self.config, &self.wanted);
+        facts.push(Fact::new("weights", self.made.weights));
+        if self.wanted.test.pass == Pass::Decode {
+            facts.push(Fact::new("steps", replay(&self.made.decoder.replay())));
+        }
+        facts
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.made.kept_bytes
+    }
+}
+
+/// How decode steps were run, in words.
+fn replay(replay: &Replay) -> String {
+    match replay {
+        Replay::Graph { nodes } => format!("a graph of {nodes} nodes"),
+        Replay::Launches => "launches".to_owned(),
+        Replay::FellBack(reason) => format!("launches, since there is no graph: {reason}"),
+    }
+}
+
+/// An error of a model as the measuring loop understands it: a lack of memory is an outcome of its own.
+pub fn told(error: ModelError) -> anyhow::Error {
+    match error {
+        #[cfg(feature = "cuda")]
+        ModelError::Cuda(error) => crate::gpu::told(error),
+        other => other.into(),
+    }
+}

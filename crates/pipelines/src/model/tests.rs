@@ -1,0 +1,273 @@
+//! The workload on a scripted decoder: which cases are meant, what a take runs, and what a check finds.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use laptime_bench::{AxisValue, Case, Nanos, PlanError, Prepared, Simulated, Take, Workload};
+
+use super::{
+    Model,
+    scripted::{Calls, Fault, ScriptedMaker},
+};
+
+fn model(fault: Fault) -> (Model, Arc<Calls>) {
+    let calls = Arc::<Calls>::default();
+    (Model { maker: Box::new(ScriptedMaker { fault, calls: Arc::clone(&calls) }) }, calls)
+}
+
+/// The cases of a command line.
+fn settled(line: &str) -> Result<Vec<Case>, PlanError> {
+    let mut given: Vec<(String, Vec<String>)> = Vec::new();
+    for word in line.split_whitespace() {
+        match (word.strip_prefix("--"), given.last_mut()) {
+            (Some(flag), _) => given.push((flag.replace('-', "_"), Vec::new())),
+            (None, Some((_, words))) => words.push(word.to_owned()),
+            (None, None) => panic!("{line} begins with a flag"),
+        }
+    }
+    for (_, words) in given.iter_mut().filter(|(_, words)| words.is_empty()) {
+        words.push("true".to_owned());
+    }
+    Ok(model(Fault::None).0.plan(&given)?.cases())
+}
+
+/// The values of some axes of each case.
+fn cases(line: &str, axes: &str) -> Vec<String> {
+    let told = |case: &Case| {
+        let values = axes.split(' ').map(|axis| case.get(axis).map_or_else(String::new, AxisValue::to_string));
+        values.collect::<Vec<_>>().join(" ")
+    };
+    settled(line).unwrap_or_else(|error| panic!("{line}: {error}")).iter().map(told).collect()
+}
+
+const SHAPE: &str = "model test batch_size dtype attention";
+
+#[test]
+fn without_a_model_it_is_the_tiny_one_within_its_context() {
+    assert_eq!(cases("", SHAPE), ["tiny pp512 1 f32 dense", "tiny tg128 1 f32 dense"]);
+}
+
+#[test]
+fn a_size_of_the_course_has_the_defaults_of_the_course() {
+    assert_eq!(cases("--model-size small", SHAPE), ["small forward512 4 f32 naive"]);
+    let line = "--model-sizes small medium large --context-length 512 --batch-size 4 --pass-type forward";
+    assert_eq!(cases(line, "model seq_len batch_size"), ["small 512 4", "medium 512 4", "large 512 4"]);
+    let any = cases("--model-sizes QWEN3-0.6b", SHAPE);
+    assert_eq!(any, ["Qwen3-0.6B forward512 4 f32 naive"], "the flag decides, not the model");
+}
+
+#[test]
+fn a_preset_has_its_own_type_and_attention_and_runs_a_prompt_and_tokens() {
+    let expected = ["Qwen3-0.6B pp512 1 bf16 dense", "Qwen3-0.6B tg128 1 bf16 dense"];
+    assert_eq!(cases("--preset qwen3-0.6b", SHAPE), expected);
+    assert_eq!(cases("--model Qwen3-0.6B", SHAPE), expected);
+    assert_eq!(cases("--preset Small", SHAPE), ["small pp512 1 f32 naive", "small tg128 1 f32 naive"]);
+}
+
+#[test]
+fn a_kit_of_presets_and_lengths_runs_forward_passes() {
+    let line = "--presets decoder_tiny decoder_small --seq_lens 512 1024 --batch_size 1 --no_training";
+    let expected = ["decoder_tiny forward512 1", "decoder_tiny forward1024 1"];
+    let of_small = ["decoder_small forward512 1", "decoder_small forward1024 1"];
+    assert_eq!(cases(line, "model test batch_size"), [expected, of_small].concat());
+}
+
+#[test]
+fn cases_run_from_short_to_long_and_number_types_stay_together() {
+    let line = "--seq-lens 256 64 128 --batch-size 2,1 --dtype bfloat16,float32";
+    let each = ["1 64", "2 64", "1 128", "2 128", "1 256", "2 256"];
+    let mut expected: Vec<String> =
+        ["bf16", "f32"].iter().flat_map(|dtype| each.iter().map(move |shape| format!("{dtype} {shape}"))).collect();
+    // As many tokens are as long: 2 x 64 and 1 x 128.
+    assert_eq!(cases(line, "dtype batch_size seq_len").len(), expected.len());
+    let tokens: Vec<i64> = settled(line)
+        .unwrap()
+        .iter()
+        .filter(|case| case.text("dtype").unwrap() == "bf16")
+        .map(|case| case.int("batch_size").unwrap() * case.int("seq_len").unwrap())
+        .collect();
+    assert!(tokens.is_sorted(), "{tokens:?}");
+    let mut found = cases(line, "dtype batch_size seq_len");
+    assert!(found[..6].iter().all(|case| case.starts_with("bf16")));
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn lengths_have_names() {
+    assert_eq!(cases("--seq-lens small", "seq_len"), ["256", "512"]);
+    assert_eq!(cases("--model-size small --context-length large", "seq_len"), ["4096", "8192"]);
+}
+
+#[test]
+fn tests_are_named_as_people_know_them() {
+    let line = "--preset tiny --test tg16@d100,pp8 --batch-size 2";
+    let expected = ["prefill 8 0 2 pp8", "decode 16 100 2 tg16@d100"];
+    assert_eq!(cases(line, "pass_type seq_len cache_tokens batch_size test"), expected);
+}
+
+#[test]
+fn a_pass_without_a_length_has_its_own() {
+    let line = "--preset tiny --pass-type prefill,decode --cache-tokens 100";
+    assert_eq!(cases(line, "test"), ["pp412@d100", "tg128@d100"], "100 of 512 positions are taken");
+}
+
+#[test]
+fn only_the_two_largest_sizes_are_reduced_and_are_marked() {
+    let line = "--model-sizes large xl 2.7B --reduced";
+    let expected = ["large 512 4 false", "xl 256 2 true", "2.7B 128 1 true"];
+    assert_eq!(cases(line, "model seq_len batch_size reduced"), expected);
+    assert_eq!(cases("--model-size xl", "seq_len batch_size reduced"), ["512 4 false"]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_hint() {
+    for (line, error, hint) in [
+        ("--preset qwen3-0.7b", "there is no model `qwen3-0.7b`", ""),
+        ("--test pp512 --seq-len 5", "`test` and `seq_len` both say what runs", "leave the other out"),
+        ("--test 512", "`512` is no test of a model", "ppN"),
+        ("--pass-type forward_backward", "pass `forward_backward` is not there yet", "forward, prefill and decode"),
+        ("--preset tiny --model-dir here", "`model_dir` and `preset` both name a model", "leave the other out"),
+    ] {
+        match settled(line).unwrap_err() {
+            PlanError::Refused { reason, hint: told } => {
+                assert!(reason.contains(error) && told.contains(hint), "{line}: {reason}; {told}");
+            }
+            other => panic!("{line}: {other}"),
+        }
+    }
+    for (line, error) in [
+        ("--batch-size 0", "axis `batch_size` takes whole numbers from 1 to 4294967295, not `0`"),
+        ("--dtype f8", "axis `dtype` takes one of f32, bf16, f16, not `f8`"),
+        ("--layers 3", "workload `model` has no axis `layers`"),
+        ("--seq-len 1-100000+1 --batch-size 1,2", "the plan has 200000 cases, and at most 100000 are run"),
+    ] {
+        assert_eq!(settled(line).unwrap_err().to_string(), error);
+    }
+}
+
+fn with_take(line: &str, fault: Fault, act: impl FnOnce(&mut dyn Take, &Calls)) {
+    let (model, calls) = model(fault);
+    let case = settled(line).unwrap().remove(0);
+    let device = Simulated::new();
+    match model.prepare(&case, &device).unwrap() {
+        Prepared::Ready(mut take) => act(&mut *take, &calls),
+        _ => panic!("there is memory without end"),
+    }
+}
+
+#[test]
+fn a_decode_take_steps_from_the_same_cache_and_reads_once() {
+    with_take("--test tg16@d5 --batch-size 3", Fault::None, |take, calls| {
+        take.check().unwrap();
+        let before = (calls.step.load(Relaxed), calls.read.load(Relaxed));
+        take.ready().unwrap();
+        take.run().unwrap();
+        assert_eq!((calls.step.load(Relaxed) - before.0, calls.read.load(Relaxed) - before.1), (16, 1));
+        let readings = take.readings(Nanos(1_000_000));
+        assert_eq!(readings, [Some(48_000.0), None, Some(1.0 / 16.0)]);
+    });
+}
+
+#[test]
+fn a_prefill_take_runs_one_pass_behind_what_is_cached() {
+    with_take("--test pp16@d5", Fault::None, |take, calls| {
+        take.check().unwrap();
+        for _ in 0..3 {
+            take.ready().unwrap();
+            take.run().unwrap();
+        }
+        assert_eq!((calls.prefill.load(Relaxed), calls.step.load(Relaxed)), (1 + 1 + 3, 0));
+        assert_eq!(take.readings(Nanos(2_000_000)), [Some(8_000.0), Some(2.0), None]);
+    });
+}
+
+#[test]
+fn a_forward_take_runs_without_a_cache() {
+    with_take("--model-size tiny --context-length 8", Fault::None, |take, calls| {
+        take.check().unwrap();
+        assert_eq!((calls.forward.load(Relaxed), calls.prefill.load(Relaxed)), (1, 0));
+        assert_eq!(take.readings(Nanos(1_000_000)), [Some(32_000.0), None, None]);
+    });
+}
+
+#[test]
+fn a_cache_that_is_wrong_is_a_case_that_failed() {
+    with_take("--test tg16", Fault::Cache, |take, _| {
+        let error = take.check().unwrap_err().to_string();
+        assert!(error.starts_with("the cache is wrong: logit "), "{error}");
+    });
+}
+
+#[test]
+fn logits_that_are_no_numbers_are_told_in_every_pass() {
+    for line in ["--test tg4", "--test pp4", "--test forward4"] {
+        with_take(line, Fault::Nan, |take, _| {
+            let error = take.check().unwrap_err().to_string();
+            assert_eq!(error, "logit 0 is NaN: the weights may hold what is no number", "{line}");
+        });
+    }
+}
+
+#[test]
+fn what_is_longer_than_the_model_does_not_apply() {
+    for (line, reason) in [
+        ("--test pp513", "`tiny` has 512 positions, and 513 tokens are longer"),
+        ("--test tg12@d501", "`tiny` has 512 positions, and 12 tokens behind 501 are longer"),
+        ("--test tg512", "`tiny` has 512 positions, and 512 tokens behind 1 are longer"),
+        (
+            "--pass-type forward --cache-tokens 3 --seq-len 4",
+            "`forward` runs without a cache; `prefill` runs behind cached tokens",
+        ),
+    ] {
+        let case = settled(line).unwrap().remove(0);
+        match model(Fault::None).0.prepare(&case, &Simulated::new()).unwrap() {
+            Prepared::DoesNotApply(told) => assert_eq!(told, reason),
+            _ => panic!("{line} applies"),
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_told_before_anything_is_made() {
+    let (model, calls) = model(Fault::None);
+    let case = settled("--preset Qwen3-8B").unwrap().remove(0);
+    let device = Simulated::with_memory(1 << 30);
+    let prepared = model.prepare(&case, &device).unwrap();
+    assert!(matches!(prepared, Prepared::DoesNotFit { needed, available } if needed > available));
+    assert_eq!(calls.made.load(Relaxed), 0);
+}
+
+#[test]
+fn weights_that_cannot_be_read_are_a_case_that_failed() {
+    let case = settled("").unwrap().remove(0);
+    let error = model(Fault::Weights).0.prepare(&case, &Simulated::new()).err().unwrap();
+    assert_eq!(error.to_string(), "tensor `model.norm.weight` is missing");
+}
+
+#[test]
+fn what_is_known_of_the_model_stands_beside_the_axes() {
+    with_take("--model-size small", Fault::None, |take, _| {
+        let facts = take.facts();
+        let fact = |name: &str| facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());
+        assert_eq!(fact("parameters"), Some(128_625_408.into()));
+        assert_eq!((fact("hidden"), fact("weights")), (Some(768.into()), Some("synthetic".into())));
+    });
+}
+
+#[test]
+fn the_work_of_a_take_is_that_of_its_passes() {
+    let config = laptime_models::Config::from_preset("small").unwrap();
+    let (tokens, layers, width, ffn) = (4 * 512_u64, 12, 768, 3072);
+    let products = 2 * tokens * (layers * (4 * width * width + 3 * width * ffn) + width * 10_000);
+    let attention = 4 * 4 * layers * 512 * 512 * width;
+    with_take("--model-size small", Fault::None, |take, _| {
+        assert_eq!(take.work().unwrap().flops, products + attention, "the course's formula");
+    });
+    with_take("--preset small --test tg3@d10 --batch-size 2", Fault::None, |take, _| {
+        let steps = [10, 11, 12].map(|position| config.step_work(2, position, laptime_models::Dtype::F32).work());
+        let work = take.work().unwrap();
+        assert_eq!(work.flops, steps.iter().map(|step| step.flops).sum::<u64>());
+        assert_eq!(work.bytes, steps.iter().map(|step| step.bytes).sum::<u64>());
+    });
+}

@@ -1,0 +1,75 @@
+//! The cases of models in Markdown, in the columns that llama-bench made known.
+
+use laptime_analyze::{CaseFigures, Cases, Told};
+use laptime_trace::run::AxisValue;
+
+use super::{axes::value, cases::cases};
+use crate::{Cell, Column, Table, layout::single};
+
+/// The axis that names what a model runs.
+const TEST: &str = "test";
+
+/// The metric that tells how fast it was.
+const RATE: &str = "tok_s";
+
+/// Axes that have a column only if their values differ.
+const VARYING: [&str; 6] = ["batch_size", "dtype", "attention", "graph", "seed", "reduced"];
+
+/// Lays out the cases of models: name, size, parameters, device, threads, test, tokens a second. None if there are
+/// others among them.
+pub fn models(answer: &Cases, doubts: &[Told]) -> Option<Table> {
+    let is_model = |case: &CaseFigures| case.id.case.get(TEST).is_some() && case.id.case.get("model").is_some();
+    if answer.cases.is_empty() || !answer.cases.iter().all(is_model) {
+        return None;
+    }
+    let varying: Vec<&str> = VARYING.into_iter().filter(|axis| varies(answer, axis)).collect();
+    let names =
+        ["model", "size", "params", "backend", "threads"].into_iter().chain(varying.clone()).chain([TEST, "t/s"]);
+    let mut table = Table::new("models", names.map(|name| Column::new(name, name)).collect::<Vec<_>>());
+    for case in &answer.cases {
+        table.push(row(case, &varying));
+    }
+    let full = cases(answer, doubts);
+    (table.facts, table.notes) = (full.facts, full.notes);
+    table.notes.insert(0, "t/s is the mean of the takes ± their sample standard deviation.".to_owned());
+    Some(table)
+}
+
+fn varies(answer: &Cases, axis: &str) -> bool {
+    let mut values = answer.cases.iter().map(|case| case.id.case.get(axis));
+    let first = values.next();
+    values.any(|value| Some(value) != first)
+}
+
+fn row(case: &CaseFigures, varying: &[&str]) -> Vec<Cell> {
+    let of_axis = |axis: &str| Cell::from(case.id.case.get(axis).map(value));
+    let fact = |name: &str| match case.measured.as_ref()?.fact(name)? {
+        AxisValue::Int(value) => u64::try_from(*value).ok(),
+        _ => None,
+    };
+    let size = Cell::from(fact("weight_bytes").map(|bytes| Cell::text(single(&Cell::Bytes(bytes)))));
+    let parameters = Cell::from(fact("parameters").map(|count| Cell::text(millions(count))));
+    let backend = Cell::text(case.id.device.to_uppercase());
+    let test = Cell::from(case.id.case.get(TEST).map(|test| Cell::text(test.to_string().replace('@', " @ "))));
+    let mut cells = vec![of_axis("model"), size, parameters, backend, of_axis("threads")];
+    cells.extend(varying.iter().map(|axis| of_axis(axis)));
+    cells.extend([test, Cell::text(rate(case))]);
+    cells
+}
+
+/// Parameters as people tell them: `596.05 M`, `4.02 B`.
+fn millions(count: u64) -> String {
+    let count = count as f64;
+    if count >= 1e9 { format!("{:.2} B", count / 1e9) } else { format!("{:.2} M", count / 1e6) }
+}
+
+/// Tokens a second with their spread, or what became of the case.
+fn rate(case: &CaseFigures) -> String {
+    let Some(figures) = case.measured.as_ref().and_then(|measured| measured.metric(RATE)) else {
+        return case.outcome().replace('_', " ");
+    };
+    match figures.std {
+        Some(std) => format!("{:.2} ± {std:.2}", figures.mean),
+        None => format!("{:.2}", figures.mean),
+    }
+}
