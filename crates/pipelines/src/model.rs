@@ -3,6 +3,8 @@
 mod axes;
 mod built_in;
 mod make;
+#[cfg(feature = "cuda")]
+mod on_gpu;
 mod plan;
 #[cfg(test)]
 mod scripted;
