@@ -23,6 +23,7 @@ mod size;
 pub mod synthetic;
 mod tensors;
 mod tokenizer;
+mod train;
 mod weights;
 mod work;
 
@@ -36,6 +37,7 @@ pub use self::{
     synthetic::Fill,
     tensors::{Role, TensorSpec},
     tokenizer::Tokenizer,
+    train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, TrainSizes, Trainer, UpdateWork, random_batch},
     weights::{TensorData, Weights},
     work::{PassWork, Stage, StageWork},
 };

@@ -112,6 +112,11 @@ impl PassWork {
         self.total().limit_seconds(peak_flops, read_bandwidth)
     }
 
+    /// The same pass with the work of each stage made another.
+    pub(crate) fn map(&self, one: impl Fn(Stage, StageWork) -> StageWork) -> Self {
+        Self { dtype: self.dtype, stages: Stage::ALL.map(|stage| one(stage, self.stage(stage))) }
+    }
+
     /// What several passes have to do together.
     pub fn plus(&self, other: &Self) -> Self {
         let stages = std::array::from_fn(|stage| self.stages[stage].plus(other.stages[stage]));

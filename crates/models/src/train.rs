@@ -1,0 +1,174 @@
+//! A model that learns on a device: forward, backward and an update of every parameter, whatever the device.
+//!
+//! Backward is written out block by block, so that its stages can be marked and its memory told; autograd of candle is
+//! what it is held against.
+
+mod batch;
+mod memory;
+mod work;
+
+pub use self::{
+    batch::random_batch,
+    memory::{TrainMemory, TrainNeed, TrainSizes},
+    work::{BackwardWork, UpdateWork},
+};
+use crate::{Attention, Config, Dtype, Marks, ModelError, TensorSpec, Tokens};
+
+/// How a trainer is made ready. Everything that a step needs is allocated for these sizes, once.
+#[derive(Debug, Clone)]
+pub struct TrainOptions {
+    /// Number type of weights, activations, gradients and moments. Sums are added in f32.
+    pub dtype: Dtype,
+    /// How attention is computed.
+    pub attention: Attention,
+    /// Sequences that run together.
+    pub batch: usize,
+    /// Tokens of each sequence.
+    pub tokens: usize,
+    /// Which stages are marked, and where.
+    pub marks: Marks,
+    /// How parameters are updated.
+    pub adamw: AdamW,
+}
+
+impl TrainOptions {
+    /// Options of a batch in a number type, with all else as usual: naive attention, no marks, the defaults of AdamW.
+    pub fn new(dtype: Dtype, batch: usize, tokens: usize) -> Self {
+        let (marks, adamw) = (Marks::default(), AdamW::default());
+        Self { dtype, attention: Attention::Naive, batch, tokens, marks, adamw }
+    }
+
+    /// Refuses what no trainer can do: a configuration that makes no model, no tokens, more of them than the model has
+    /// positions, numbers too narrow for gradients.
+    pub fn check(&self, config: &Config) -> Result<(), ModelError> {
+        config.check()?;
+        if self.batch == 0 || self.tokens == 0 {
+            return Err(ModelError::Refused("a batch has at least one sequence of one token".to_owned()));
+        }
+        if self.tokens > config.context {
+            let (tokens, what, room) = (self.tokens, config.name.clone(), config.context);
+            return Err(ModelError::TooLong { tokens, what, room });
+        }
+        match self.dtype {
+            Dtype::F16 => Err(ModelError::Refused(
+                "gradients in f16 vanish unless the loss is scaled: train in bf16 or f32".to_owned(),
+            )),
+            Dtype::F32 | Dtype::Bf16 => Ok(()),
+        }
+    }
+
+    /// Refuses a batch that is not of these sizes, or that has ids beyond the vocabulary.
+    pub fn check_batch(&self, config: &Config, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError> {
+        tokens.check(config)?;
+        let (batch, length) = (tokens.batch, tokens.length());
+        if batch != self.batch || length != self.tokens {
+            let Self { batch: batches, tokens, .. } = self;
+            let reason =
+                format!("{batch} sequences of {length} tokens are not the {batches} of {tokens} of the trainer");
+            return Err(ModelError::Refused(reason));
+        }
+        if targets.len() != tokens.ids.len() {
+            let (targets, ids) = (targets.len(), tokens.ids.len());
+            return Err(ModelError::Refused(format!("{targets} targets are not one for each of {ids} tokens")));
+        }
+        Tokens { ids: targets.to_vec(), batch }.check(config)
+    }
+}
+
+/// The settings of AdamW, under the names that `torch.optim.AdamW` gives them and with its defaults.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamW {
+    /// The learning rate.
+    pub lr: f64,
+    /// How much of the first and of the second moment is kept in a step.
+    pub betas: (f64, f64),
+    /// What is added to the root of the second moment.
+    pub eps: f64,
+    /// The share of the learning rate by which parameters shrink in a step, apart from their gradients.
+    pub weight_decay: f64,
+}
+
+impl Default for AdamW {
+    fn default() -> Self {
+        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01 }
+    }
+}
+
+/// A model with its weights, gradients and optimizer state on a device.
+///
+/// [`Trainer::forward`], [`Trainer::backward`] and [`Trainer::update`] put work on the device and do not wait for it;
+/// [`Trainer::loss`] and reading tensors do. None of the three allocates.
+///
+/// The caller marks the three as the stages `forward`, `backward` and `optimizer`. Inside, at [`Depth::Layer`], forward
+/// marks `embed`, `layer` (with `layer = i`) around `attention` and `ffn`, `head` and `loss`; backward marks `head`,
+/// `layer` around `ffn` and `attention`, and `embed`; at [`Depth::Ops`] the operations too. At the end of each of the
+/// three, and at [`Depth::Layer`] of each layer, [`TrainMemory::record`] leaves the memory as values.
+///
+/// [`Depth::Layer`]: laptime_trace::run::Depth::Layer
+/// [`Depth::Ops`]: laptime_trace::run::Depth::Ops
+pub trait Trainer {
+    /// What the model is.
+    fn config(&self) -> &Config;
+
+    /// How it was made ready.
+    fn options(&self) -> &TrainOptions;
+
+    /// Runs a batch of the sizes that the options say and keeps what backward needs. The loss is the mean over all
+    /// positions of the cross-entropy between logits and targets, one for each token.
+    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError>;
+
+    /// Writes the gradient of the last forward's loss over the gradients of every parameter. It uses up what forward
+    /// kept: refused unless a forward was run since the last backward.
+    fn backward(&mut self) -> Result<(), ModelError>;
+
+    /// Updates every parameter by AdamW and its gradient. Refused before the first backward.
+    fn update(&mut self) -> Result<(), ModelError>;
+
+    /// How many updates were made.
+    fn updates(&self) -> u64;
+
+    /// The loss of the last forward. Waits for the device; refused before the first forward.
+    fn loss(&mut self) -> Result<f32, ModelError>;
+
+    /// The gradient of a tensor of the checkpoint, row by row, as the last backward left it. Waits for the device;
+    /// refused before the first backward.
+    fn gradient(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError>;
+
+    /// A tensor of the checkpoint as it is now, row by row. Waits for the device.
+    fn parameter(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError>;
+
+    /// What its memory holds now.
+    fn memory(&self) -> TrainMemory;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl Fn(&mut TrainOptions)) -> String {
+        let mut options = TrainOptions::new(Dtype::F32, 2, 8);
+        change(&mut options);
+        options.check(&Config::from_preset("tiny").unwrap()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn options_that_no_trainer_can_have_are_refused_in_words() {
+        assert_eq!(refusal(|options| options.batch = 0), "a batch has at least one sequence of one token");
+        assert_eq!(refusal(|options| options.tokens = 0), "a batch has at least one sequence of one token");
+        assert_eq!(refusal(|options| options.tokens = 513), "513 tokens do not fit: `tiny` has 512");
+        assert!(refusal(|options| options.dtype = Dtype::F16).contains("train in bf16 or f32"));
+    }
+
+    #[test]
+    fn a_batch_of_other_sizes_or_targets_is_refused() {
+        let (config, options) = (Config::from_preset("tiny").unwrap(), TrainOptions::new(Dtype::F32, 2, 2));
+        let tokens = Tokens { ids: vec![1, 2, 3, 4], batch: 2 };
+        let check = |tokens: &Tokens, targets: &[u32]| options.check_batch(&config, tokens, targets);
+        assert!(check(&tokens, &[1, 2, 3, 4]).is_ok());
+        let refusal = |tokens: &Tokens, targets: &[u32]| check(tokens, targets).unwrap_err().to_string();
+        assert_eq!(refusal(&tokens, &[1, 2, 3]), "3 targets are not one for each of 4 tokens");
+        assert_eq!(refusal(&tokens, &[1, 2, 3, 512]), "token 512 is beyond the 512 of `tiny`");
+        let one = Tokens::one(vec![1, 2, 3, 4]);
+        assert_eq!(refusal(&one, &[0; 4]), "1 sequences of 4 tokens are not the 2 of 2 of the trainer");
+    }
+}

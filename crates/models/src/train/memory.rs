@@ -1,0 +1,199 @@
+//! Bytes that training needs, counted from the model's sizes, and bytes that are in use.
+//!
+//! Forward keeps of each layer: the inputs of its two norms, queries, keys and values as they were projected (before
+//! bias, norm and rotation), the weights of naive attention or a number a row of fused attention (the logarithm of the
+//! sum of powers), what attention gave, and gate and up as they were projected. What a norm, a rotation or an activation
+//! makes of these is computed again. Of the head it keeps the last norm's input and the logits, whose gradient takes
+//! their place.
+
+use laptime_probe::value;
+
+use crate::{Attention, Config, TrainOptions};
+
+/// Bytes that hold what is still needed.
+///
+/// All of a trainer's memory is allocated when it is made, so that a step allocates nothing; this says what of it is in
+/// use: gradients from backward to the next forward, moments from the first update on, activations from forward to
+/// backward, layer by layer. What operations compute in is not in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TrainMemory {
+    /// Parameters.
+    pub weights: u64,
+    /// Gradients of parameters.
+    pub gradients: u64,
+    /// Both moments of parameters.
+    pub optimizer: u64,
+    /// What forward keeps for backward.
+    pub activations: u64,
+}
+
+impl TrainMemory {
+    /// Leaves it on the trace, as four values.
+    pub fn record(&self) {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        value!("weights_memory", mib(self.weights), unit = "MiB");
+        value!("gradients_memory", mib(self.gradients), unit = "MiB");
+        value!("optimizer_memory", mib(self.optimizer), unit = "MiB");
+        value!("activations_memory", mib(self.activations), unit = "MiB");
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        [self.weights, self.gradients, self.optimizer, self.activations].into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+/// Bytes that training needs, known before anything is allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrainNeed {
+    /// Parameters.
+    pub weights: u64,
+    /// Gradients of parameters.
+    pub gradients: u64,
+    /// Both moments of parameters.
+    pub optimizer: u64,
+    /// What forward keeps for backward, of all layers and the head.
+    pub activations: u64,
+    /// What operations compute in, whatever the layer.
+    pub scratch: u64,
+}
+
+impl TrainNeed {
+    /// All of it: what a trainer allocates, but for what a device has for itself.
+    pub fn total(&self) -> u64 {
+        let all = [self.weights, self.gradients, self.optimizer, self.activations, self.scratch];
+        all.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+impl Config {
+    /// Bytes that training with these options needs.
+    pub fn train_need(&self, options: &TrainOptions) -> TrainNeed {
+        let (weights, sizes) = (self.weight_bytes(options.dtype), TrainSizes::new(self, options));
+        TrainNeed {
+            weights,
+            gradients: weights,
+            optimizer: weights.saturating_mul(2),
+            activations: sizes.activation_bytes(self.layers),
+            scratch: sizes.scratch_bytes(),
+        }
+    }
+}
+
+/// How many numbers the buffers of a trainer have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrainSizes {
+    /// Tokens of all sequences.
+    pub rows: usize,
+    /// The residual stream.
+    pub stream: usize,
+    /// Queries, keys and values.
+    pub qkv: usize,
+    /// Queries alone, and what attention gives.
+    pub attended: usize,
+    /// The weights of naive attention; none of fused.
+    pub scores: usize,
+    /// A number in f32 for each row of fused attention; none of naive.
+    pub row_sums: usize,
+    /// Gate and up.
+    pub gate_up: usize,
+    /// What goes through the gates.
+    pub activated: usize,
+    /// Logits of every position.
+    pub logits: usize,
+    /// Cosines and sines of all positions, in f32.
+    pub rotation: usize,
+    /// Bytes of a number.
+    number_bytes: u64,
+}
+
+impl TrainSizes {
+    /// Those of a trainer with these options.
+    pub fn new(config: &Config, options: &TrainOptions) -> Self {
+        let rows = options.batch.saturating_mul(options.tokens);
+        let of = |width: usize| rows.saturating_mul(width);
+        let wide = |heads: usize| heads.saturating_mul(config.head_dim);
+        let is_naive = options.attention == Attention::Naive;
+        Self {
+            rows,
+            stream: of(config.hidden),
+            qkv: of(wide(config.heads.saturating_add(config.kv_heads.saturating_mul(2)))),
+            attended: of(wide(config.heads)),
+            scores: if is_naive { of(config.heads).saturating_mul(options.tokens) } else { 0 },
+            row_sums: if is_naive { 0 } else { of(config.heads) },
+            gate_up: of(config.ffn.saturating_mul(2)),
+            activated: of(config.ffn),
+            logits: of(config.vocab),
+            rotation: options.tokens.saturating_mul(config.head_dim),
+            number_bytes: options.dtype.bytes(),
+        }
+    }
+
+    /// Bytes that forward keeps of a layer.
+    pub fn layer_bytes(&self) -> u64 {
+        let Self { stream, qkv, attended, scores, gate_up, .. } = *self;
+        self.bytes([stream, stream, qkv, scores, attended, gate_up], [self.row_sums])
+    }
+
+    /// Bytes that forward keeps of the head: the input of its norm, the logits, and the loss of each row.
+    pub fn head_bytes(&self) -> u64 {
+        self.bytes([self.stream, self.logits], [self.rows])
+    }
+
+    /// Bytes that forward keeps.
+    pub fn activation_bytes(&self, layers: usize) -> u64 {
+        self.layer_bytes().saturating_mul(layers as u64).saturating_add(self.head_bytes())
+    }
+
+    /// Bytes that operations compute in: what is normed, rotated and activated again; the gradients of the stream, of
+    /// what is normed, of heads before and behind their rotation (the latter in place of the heads), of scores, of what
+    /// attention gave and of what went through the gates; and the rotation.
+    pub fn scratch_bytes(&self) -> u64 {
+        let Self { stream, qkv, attended, scores, activated, .. } = *self;
+        let numbers = [stream, stream, stream, qkv, qkv, scores, attended, activated, activated];
+        self.bytes(numbers, [self.row_sums, self.rotation])
+    }
+
+    fn bytes<const N: usize, const M: usize>(&self, numbers: [usize; N], floats: [usize; M]) -> u64 {
+        let sum = |counts: &[usize]| counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count as u64));
+        sum(&numbers).saturating_mul(self.number_bytes).saturating_add(sum(&floats).saturating_mul(4))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+
+    #[test]
+    fn the_bytes_of_a_small_model_are_those_of_a_count_by_hand() {
+        let config = Config::from_preset("small").unwrap();
+        let need = config.train_need(&TrainOptions::new(Dtype::F32, 4, 512));
+        assert_eq!(need.weights, 4 * 128_625_408);
+        assert_eq!((need.gradients, need.optimizer), (need.weights, 2 * need.weights));
+        let rows = 4 * 512_u64;
+        let layer = rows * (2 * 768 + 3 * 768 + 768 + 2 * 3072) + 4 * 12 * 512 * 512;
+        let head = rows * (768 + 10_000 + 1);
+        assert_eq!(need.activations, 4 * (12 * layer + head));
+        let scratch = rows * (3 * 768 + 2 * 3 * 768 + 768 + 2 * 3072) + 4 * 12 * 512 * 512 + 512 * 64;
+        assert_eq!(need.scratch, 4 * scratch);
+        assert_eq!(need.total(), need.weights * 4 + need.activations + need.scratch);
+    }
+
+    #[test]
+    fn fused_attention_keeps_a_number_a_row_in_place_of_its_weights() {
+        let config = Config::from_preset("small").unwrap();
+        let naive = TrainOptions::new(Dtype::Bf16, 4, 512);
+        let dense = TrainOptions { attention: Attention::Dense, ..naive.clone() };
+        let [naive, dense] = [naive, dense].map(|options| TrainSizes::new(&config, &options).layer_bytes());
+        assert_eq!(naive - dense, 4 * 12 * 512 * (2 * 512 - 4));
+    }
+
+    #[test]
+    fn sizes_beyond_counting_are_the_largest_number() {
+        let mut config = Config::from_preset("tiny").unwrap();
+        config.ffn = usize::MAX;
+        let options = TrainOptions::new(Dtype::F32, usize::MAX, usize::MAX);
+        assert_eq!(config.train_need(&options).total(), u64::MAX);
+    }
+}

@@ -1,0 +1,116 @@
+//! What backward and an update have to do, counted from the model's sizes.
+//!
+//! Each product of forward has two in backward, one for the gradient of its input and one for that of its weights, so
+//! that backward has twice the operations of forward. Fused attention does not store its weights and computes the scores
+//! again: half as many operations as attention has in forward, which are told apart since no gradient needs them.
+
+use laptime_trace::run::{Traffic, Work};
+
+use crate::{Attention, Config, Dtype, PassWork, Stage};
+
+/// What backward has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackwardWork {
+    /// What the gradients need, by stage. The weights are read once more.
+    pub pass: PassWork,
+    /// Operations of scores that are computed again.
+    pub recomputed_flops: u64,
+    /// Bytes of gradients that are written.
+    pub gradient_bytes: u64,
+    dtype: Dtype,
+}
+
+impl BackwardWork {
+    /// Its work, as results keep it: what the gradients need, weights read and gradients written.
+    pub fn work(&self) -> Work {
+        let read = self.pass.total().bytes_read();
+        let (dtype, bytes) = (self.dtype.word().to_owned(), read.saturating_add(self.gradient_bytes));
+        Work { flops: self.pass.total().flops, dtype, bytes, traffic: Traffic::Copy }
+    }
+
+    /// Operations that are executed, those of scores that are computed again included.
+    pub fn executed_flops(&self) -> u64 {
+        self.pass.total().flops.saturating_add(self.recomputed_flops)
+    }
+}
+
+/// What an update by AdamW has to do: memory alone is what takes time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpdateWork {
+    /// Bytes of parameters, gradients and both moments that are read.
+    pub bytes_read: u64,
+    /// Bytes of parameters and both moments that are written.
+    pub bytes_written: u64,
+    dtype: Dtype,
+}
+
+impl UpdateWork {
+    /// Its work, as results keep it. Operations number by number are not counted, as elsewhere.
+    pub fn work(&self) -> Work {
+        let (dtype, bytes) = (self.dtype.word().to_owned(), self.bytes_read.saturating_add(self.bytes_written));
+        Work { flops: 0, dtype, bytes, traffic: Traffic::Copy }
+    }
+}
+
+impl Config {
+    /// The work of [`backward`](crate::Trainer::backward).
+    pub fn backward_work(&self, batch: usize, tokens: usize, attention: Attention, dtype: Dtype) -> BackwardWork {
+        let forward = self.forward_work(batch, tokens, attention, dtype);
+        let recomputed_flops = match attention {
+            Attention::Naive => 0,
+            Attention::Dense => forward.stage(Stage::Attention).flops / 2,
+        };
+        let pass = forward.map(|stage, mut work| {
+            work.flops = work.flops.saturating_mul(2);
+            // Rows of the embedding are given gradients; their numbers are not needed.
+            work.weight_bytes = if stage == Stage::Embed { 0 } else { work.weight_bytes };
+            work
+        });
+        BackwardWork { pass, recomputed_flops, gradient_bytes: self.weight_bytes(dtype), dtype }
+    }
+
+    /// The work of [`update`](crate::Trainer::update).
+    pub fn update_work(&self, dtype: Dtype) -> UpdateWork {
+        let bytes = self.weight_bytes(dtype);
+        UpdateWork { bytes_read: bytes.saturating_mul(4), bytes_written: bytes.saturating_mul(3), dtype }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backward_has_twice_the_operations_of_forward() {
+        for config in Config::presets() {
+            for attention in [Attention::Naive, Attention::Dense] {
+                let forward = config.forward_work(2, 64, attention, Dtype::F32);
+                let backward = config.backward_work(2, 64, attention, Dtype::F32);
+                for stage in Stage::ALL {
+                    assert_eq!(backward.pass.stage(stage).flops, 2 * forward.stage(stage).flops, "{}", config.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fused_attention_computes_its_scores_again() {
+        let config = Config::from_preset("small").unwrap();
+        let work = |attention| config.backward_work(4, 512, attention, Dtype::Bf16);
+        let (naive, dense) = (work(Attention::Naive), work(Attention::Dense));
+        assert_eq!(naive.executed_flops(), naive.pass.total().flops);
+        // Two operations a number of a head, for each pair that a query may see.
+        assert_eq!(dense.recomputed_flops, 12 * 4 * 768 * 2 * (512 * 513 / 2));
+        assert_eq!(dense.executed_flops() - dense.pass.total().flops, dense.recomputed_flops);
+    }
+
+    #[test]
+    fn an_update_reads_four_numbers_a_parameter_and_writes_three() {
+        let config = Config::from_preset("tiny").unwrap();
+        let update = config.update_work(Dtype::Bf16);
+        assert_eq!(update.bytes_read, 8 * config.parameters());
+        assert_eq!(update.work().bytes, 14 * config.parameters());
+        let backward = config.backward_work(1, 8, Attention::Naive, Dtype::F32).work();
+        assert_eq!(backward.bytes, 8 * config.parameters(), "the head reads the embedding, which is tied");
+    }
+}
