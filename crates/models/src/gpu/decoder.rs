@@ -172,9 +172,9 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             let _stage = mark!(pass.marks(), Layer, "embed");
             let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
             let Buffers { ids, x, .. } = &mut *buffers;
-            pass.operations.embed(pass.stream, &*ids, &self.weights.embedding, x, shape)?;
+            pass.operations.embed(pass.stream, &*ids, &self.weights.parameters.embedding, x, shape)?;
         }
-        for (index, layer) in self.weights.layers.iter().enumerate() {
+        for (index, layer) in self.weights.parameters.layers.iter().enumerate() {
             let kept = match (&mut self.beside, head) {
                 (Some(beside), Head::All) => beside,
                 _ => &mut self.cache.layers[index],
@@ -281,14 +281,14 @@ fn finish<T: Number>(
     match head {
         Head::All => {
             let shape = [size(sizes.rows)?, hidden];
-            operations.rms_norm(pass.stream, &*x, &weights.norm, &mut *normed, shape, epsilon)?;
-            pass.head(normed.all(), weights.head(), logits)
+            operations.rms_norm(pass.stream, &*x, &weights.parameters.norm, &mut *normed, shape, epsilon)?;
+            pass.head(normed.all(), weights.parameters.head(), logits)
         }
         Head::Last => {
             operations.last_rows(pass.stream, &*x, &mut *normed, [batch, size(tokens)?, hidden])?;
-            operations.rms_norm(pass.stream, &*normed, &weights.norm, &mut *x, [batch, hidden], epsilon)?;
+            operations.rms_norm(pass.stream, &*normed, &weights.parameters.norm, &mut *x, [batch, hidden], epsilon)?;
             let rows = batch as usize * pass.config.hidden;
-            pass.head(x.slice(0..rows)?, weights.head(), logits)
+            pass.head(x.slice(0..rows)?, weights.parameters.head(), logits)
         }
     }
 }

@@ -76,9 +76,9 @@ impl<T: Number> Stepper<T> {
     ) -> Result<(), CudaError> {
         {
             let _stage = mark!(context.marks, Layer, "embed");
-            self.step.embed(context.stream, state, &context.weights.embedding, &mut self.activations.x)?;
+            self.step.embed(context.stream, state, &context.weights.parameters.embedding, &mut self.activations.x)?;
         }
-        for (index, weights) in context.weights.layers.iter().enumerate() {
+        for (index, weights) in context.weights.parameters.layers.iter().enumerate() {
             let _layer = mark!(context.marks, Layer, "layer", layer = index);
             let [keys, values] = &mut cache.layers[index];
             {
@@ -155,8 +155,8 @@ impl<T: Number> Stepper<T> {
         let Activations { x, logits, .. } = &mut self.activations;
         {
             let _stage = mark!(context.marks, Layer, "head");
-            let norm = Norm { weight: &context.weights.norm, epsilon: context.config.norm_eps as f32 };
-            let linear = Linear { weight: context.weights.head(), bias: None };
+            let norm = Norm { weight: &context.weights.parameters.norm, epsilon: context.config.norm_eps as f32 };
+            let linear = Linear { weight: context.weights.parameters.head(), bias: None };
             match &mut self.wide {
                 None => self.step.norm_linear(context.stream, x, &norm, &linear, logits, [vocab, hidden])?,
                 Some(wide) => wide.norm_linear(context, x, &norm, &linear, logits, [vocab, hidden])?,

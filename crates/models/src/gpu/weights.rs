@@ -1,6 +1,6 @@
 //! The weights of a model on a GPU, packed as its kernels read them.
 
-use laptime_cuda::{Buffer, Cache, Device, Element, SliceMut, nn::Operations};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nn::Operations};
 
 use crate::{Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights};
 
@@ -23,13 +23,19 @@ impl Number for half::f16 {
 /// The weights of a model on a GPU.
 #[derive(Debug)]
 pub struct GpuWeights<T> {
+    pub parameters: Parameters<T>,
+    /// Made when the weights were, and used by all that runs on them.
+    pub operations: Operations<T>,
+}
+
+/// A buffer for each parameter, packed as kernels read them: weights, or their gradients or moments.
+#[derive(Debug)]
+pub struct Parameters<T> {
     pub embedding: Buffer<T>,
     pub layers: Vec<LayerWeights<T>>,
     pub norm: Buffer<T>,
     /// None where it is the embedding.
-    head: Option<Buffer<T>>,
-    /// Made when the weights were, and used by every decoder over them.
-    pub operations: Operations<T>,
+    pub own_head: Option<Buffer<T>>,
 }
 
 /// The weights of a layer.
@@ -59,14 +65,109 @@ impl<T: Number> GpuWeights<T> {
         let layers = (0..config.layers).map(|layer| loader.layer(config.layer_tensors(layer)));
         let layers = layers.collect::<Result<_, ModelError>>()?;
         let norm = loader.packed(&[config.final_norm_tensor()])?;
-        let head = config.head_tensor().map(|head| loader.packed(&[head])).transpose()?;
+        let own_head = config.head_tensor().map(|head| loader.packed(&[head])).transpose()?;
         device.stream().synchronise()?;
-        Ok(Self { embedding, layers, norm, head, operations })
+        Ok(Self { parameters: Parameters { embedding, layers, norm, own_head }, operations })
     }
+}
 
+impl<T: Number> Parameters<T> {
     /// What makes logits.
     pub fn head(&self) -> &Buffer<T> {
-        self.head.as_ref().unwrap_or(&self.embedding)
+        self.own_head.as_ref().unwrap_or(&self.embedding)
+    }
+
+    /// As many buffers of the same sizes, of zeros.
+    pub fn zeros(&self, device: &Device) -> Result<Self, CudaError> {
+        let like = |buffer: &Buffer<T>| -> Result<Buffer<T>, CudaError> {
+            let mut zeros = device.allocate(buffer.length())?;
+            zeros.zero()?;
+            Ok(zeros)
+        };
+        Ok(Self {
+            embedding: like(&self.embedding)?,
+            layers: self.layers.iter().map(|layer| layer.map(like)).collect::<Result<_, CudaError>>()?,
+            norm: like(&self.norm)?,
+            own_head: self.own_head.as_ref().map(like).transpose()?,
+        })
+    }
+
+    /// All buffers, in one order for every set of one model.
+    pub fn buffers(&self) -> Vec<&Buffer<T>> {
+        let mut buffers = vec![&self.embedding];
+        buffers.extend(self.layers.iter().flat_map(LayerWeights::buffers));
+        buffers.push(&self.norm);
+        buffers.extend(&self.own_head);
+        buffers
+    }
+
+    /// The numbers of a tensor of the checkpoint. Waits for the device.
+    pub fn read(&self, config: &Config, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
+        let unknown = || ModelError::Refused(format!("`{}` has no tensor `{}`", config.name, tensor.name));
+        let (buffer, begin) = self.place(config, tensor).ok_or_else(unknown)?;
+        let numbers = buffer.slice(begin..begin + tensor.count())?.read()?;
+        Ok(numbers.into_iter().map(T::widened).collect())
+    }
+
+    /// The buffer that a tensor is in, and where it begins there.
+    fn place(&self, config: &Config, tensor: &TensorSpec) -> Option<(&Buffer<T>, usize)> {
+        let (q, kv) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        let Some((layer, part)) = tensor.name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'))
+        else {
+            return match tensor.name.as_str() {
+                "model.embed_tokens.weight" => Some((&self.embedding, 0)),
+                "model.norm.weight" => Some((&self.norm, 0)),
+                "lm_head.weight" => self.own_head.as_ref().map(|head| (head, 0)),
+                _ => None,
+            };
+        };
+        let layer = self.layers.get(layer.parse::<usize>().ok()?)?;
+        let at = |buffer, begin| Some((buffer, begin));
+        match part {
+            "input_layernorm.weight" => at(&layer.attention_norm, 0),
+            "self_attn.q_proj.weight" => at(&layer.qkv, 0),
+            "self_attn.k_proj.weight" => at(&layer.qkv, q * config.hidden),
+            "self_attn.v_proj.weight" => at(&layer.qkv, (q + kv) * config.hidden),
+            "self_attn.q_proj.bias" => at(layer.qkv_bias.as_ref()?, 0),
+            "self_attn.k_proj.bias" => at(layer.qkv_bias.as_ref()?, q),
+            "self_attn.v_proj.bias" => at(layer.qkv_bias.as_ref()?, q + kv),
+            "self_attn.q_norm.weight" => at(layer.query_norm.as_ref()?, 0),
+            "self_attn.k_norm.weight" => at(layer.key_norm.as_ref()?, 0),
+            "self_attn.o_proj.weight" => at(&layer.output, 0),
+            "post_attention_layernorm.weight" => at(&layer.ffn_norm, 0),
+            "mlp.gate_proj.weight" => at(&layer.gate_up, 0),
+            "mlp.up_proj.weight" => at(&layer.gate_up, config.ffn * config.hidden),
+            "mlp.gate_proj.bias" => at(layer.gate_up_bias.as_ref()?, 0),
+            "mlp.up_proj.bias" => at(layer.gate_up_bias.as_ref()?, config.ffn),
+            "mlp.down_proj.weight" => at(&layer.down, 0),
+            "mlp.down_proj.bias" => at(layer.down_bias.as_ref()?, 0),
+            _ => None,
+        }
+    }
+}
+
+impl<T: Number> LayerWeights<T> {
+    fn map(&self, like: impl Fn(&Buffer<T>) -> Result<Buffer<T>, CudaError>) -> Result<Self, CudaError> {
+        let some = |buffer: &Option<Buffer<T>>| buffer.as_ref().map(&like).transpose();
+        Ok(Self {
+            attention_norm: like(&self.attention_norm)?,
+            qkv: like(&self.qkv)?,
+            qkv_bias: some(&self.qkv_bias)?,
+            query_norm: some(&self.query_norm)?,
+            key_norm: some(&self.key_norm)?,
+            output: like(&self.output)?,
+            ffn_norm: like(&self.ffn_norm)?,
+            gate_up: like(&self.gate_up)?,
+            gate_up_bias: some(&self.gate_up_bias)?,
+            down: like(&self.down)?,
+            down_bias: some(&self.down_bias)?,
+        })
+    }
+
+    fn buffers(&self) -> Vec<&Buffer<T>> {
+        let always = [&self.attention_norm, &self.qkv, &self.output, &self.ffn_norm, &self.gate_up, &self.down];
+        let sometimes = [&self.qkv_bias, &self.query_norm, &self.key_norm, &self.gate_up_bias, &self.down_bias];
+        always.into_iter().chain(sometimes.into_iter().flatten()).collect()
     }
 }
 
