@@ -5,6 +5,7 @@ mod decoder;
 mod pass;
 mod room;
 mod step;
+mod train;
 mod weights;
 
 use std::sync::Arc;
@@ -14,8 +15,11 @@ use laptime_cuda::{CudaError, Device};
 
 use crate::{Config, Decoder, Dtype, ModelError, Options, Weights};
 
-pub use self::room::needed_bytes;
 use self::{decoder::GpuDecoder, weights::GpuWeights};
+pub use self::{
+    room::{needed_bytes, train_needed_bytes},
+    train::trainer,
+};
 
 /// A model whose weights are on a GPU. Several decoders may share it, one after the other.
 #[derive(Debug, Clone)]

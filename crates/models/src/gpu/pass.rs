@@ -71,6 +71,22 @@ impl Turns {
     }
 }
 
+/// The packed product of a layer, and what is to be done with it on the way to heads.
+pub fn packed<'a, T: Number>(
+    config: &Config,
+    turns: &'a Turns,
+    start: &'a Buffer<u32>,
+    weights: &'a LayerWeights<T>,
+    qkv: &'a Buffer<T>,
+) -> Packed<'a, T> {
+    let norm = match (&weights.query_norm, &weights.key_norm) {
+        (Some(q), Some(k)) => Some(HeadNorm { q: q.all(), k: k.all(), epsilon: config.norm_eps as f32 }),
+        _ => None,
+    };
+    let bias = weights.qkv_bias.as_ref().map(Buffer::all);
+    Packed { packed: qkv.all(), bias, norm, rotation: turns.rotation(), start: start.all() }
+}
+
 /// All that a pass needs beside weights, cache and buffers.
 pub struct Pass<'a, T> {
     pub stream: &'a Stream,
@@ -124,7 +140,7 @@ impl<T: Number> Pass<'_, T> {
         }
         {
             let _op = mark!(self.marks(), Ops, "rope");
-            let packed = self.packed(weights, &buffers.qkv);
+            let packed = packed(self.config, self.turns, self.start, weights, &buffers.qkv);
             let Buffers { queries, .. } = buffers;
             self.operations.split_heads(self.stream, &packed, queries, &mut *keys, &mut *values, &self.heads)?;
         }
@@ -135,20 +151,6 @@ impl<T: Number> Pass<'_, T> {
         let _op = mark!(self.marks(), Ops, "output");
         let sizes = self.sizes(config.hidden, config.heads * config.head_dim)?;
         self.blas.multiply_add([buffers.attended.all(), weights.output.all()], buffers.x.all_mut(), sizes)
-    }
-
-    fn packed<'a>(&'a self, weights: &'a LayerWeights<T>, qkv: &'a Buffer<T>) -> Packed<'a, T> {
-        let norm = match (&weights.query_norm, &weights.key_norm) {
-            (Some(q), Some(k)) => Some(HeadNorm { q: q.all(), k: k.all(), epsilon: self.config.norm_eps as f32 }),
-            _ => None,
-        };
-        Packed {
-            packed: qkv.all(),
-            bias: weights.qkv_bias.as_ref().map(Buffer::all),
-            norm,
-            rotation: self.turns.rotation(),
-            start: self.start.all(),
-        }
     }
 
     fn scale(&self) -> f32 {

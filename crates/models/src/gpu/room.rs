@@ -1,6 +1,6 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
-use crate::{Attention, Config, Options, Room};
+use crate::{Attention, Config, Options, Room, TrainOptions, TrainSizes};
 
 /// What cuBLAS has for itself.
 const WORKSPACE_BYTES: u64 = 32 << 20;
@@ -87,4 +87,15 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     [config.weight_bytes(options.dtype), cache, pass, rotation, WORKSPACE_BYTES]
         .into_iter()
         .fold(0, u64::saturating_add)
+}
+
+/// Bytes that training with these options needs on a GPU.
+pub fn train_needed_bytes(config: &Config, options: &TrainOptions) -> u64 {
+    let sizes = TrainSizes::new(config, options);
+    let scores = sizes.rows.saturating_mul(config.heads).saturating_mul(options.tokens);
+    // Beside what every trainer has: heads have their gradients apart, and fused attention makes its weights again.
+    let made_again = if sizes.scores == 0 { scores.saturating_mul(2) } else { 0 };
+    let numbers = sizes.qkv.saturating_add(sizes.attended).saturating_add(made_again) as u64;
+    let more = numbers.saturating_mul(options.dtype.bytes()).saturating_add(WORKSPACE_BYTES);
+    config.train_need(options).total().saturating_add(more)
 }

@@ -101,6 +101,15 @@ impl<T: Number> Parameters<T> {
         buffers
     }
 
+    /// The same, to be written.
+    pub fn buffers_mut(&mut self) -> Vec<&mut Buffer<T>> {
+        let mut buffers = vec![&mut self.embedding];
+        buffers.extend(self.layers.iter_mut().flat_map(LayerWeights::buffers_mut));
+        buffers.push(&mut self.norm);
+        buffers.extend(&mut self.own_head);
+        buffers
+    }
+
     /// The numbers of a tensor of the checkpoint. Waits for the device.
     pub fn read(&self, config: &Config, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
         let unknown = || ModelError::Refused(format!("`{}` has no tensor `{}`", config.name, tensor.name));
@@ -167,6 +176,14 @@ impl<T: Number> LayerWeights<T> {
     fn buffers(&self) -> Vec<&Buffer<T>> {
         let always = [&self.attention_norm, &self.qkv, &self.output, &self.ffn_norm, &self.gate_up, &self.down];
         let sometimes = [&self.qkv_bias, &self.query_norm, &self.key_norm, &self.gate_up_bias, &self.down_bias];
+        always.into_iter().chain(sometimes.into_iter().flatten()).collect()
+    }
+
+    fn buffers_mut(&mut self) -> Vec<&mut Buffer<T>> {
+        let Self { attention_norm, qkv, qkv_bias, query_norm, key_norm, output, .. } = self;
+        let Self { ffn_norm, gate_up, gate_up_bias, down, down_bias, .. } = self;
+        let always = [attention_norm, qkv, output, ffn_norm, gate_up, down];
+        let sometimes = [qkv_bias, query_norm, key_norm, gate_up_bias, down_bias];
         always.into_iter().chain(sometimes.into_iter().flatten()).collect()
     }
 }

@@ -1,0 +1,232 @@
+//! Training on a GPU: what forward keeps, and the backward of every block, written out.
+
+mod backward;
+mod buffers;
+mod forward;
+
+use std::sync::Arc;
+
+use half::bf16;
+use laptime_cuda::{
+    Blas, Buffer, Cache, Device,
+    nn::{AdamW, Attention, Gradients, HeadSizes, Parameter, Rates},
+};
+
+use self::buffers::{Kept, Scratch};
+use super::{
+    pass::Turns,
+    size,
+    weights::{GpuWeights, Number, Parameters},
+};
+use crate::{Config, Dtype, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, TrainSizes, Trainer, Weights};
+
+/// Puts a model on a device to be trained.
+pub fn trainer<'a>(
+    device: &'a Device,
+    config: &Config,
+    weights: &Weights,
+    options: TrainOptions,
+) -> Result<Box<dyn Trainer + 'a>, ModelError> {
+    options.check(config)?;
+    let config = Arc::new(config.clone());
+    Ok(match options.dtype {
+        Dtype::F32 => Box::new(GpuTrainer::<f32>::new(device, config, weights, options)?),
+        Dtype::Bf16 => Box::new(GpuTrainer::<bf16>::new(device, config, weights, options)?),
+        Dtype::F16 => return Err(ModelError::Refused("there is no training in f16".to_owned())),
+    })
+}
+
+/// A model that learns on a GPU. Everything is allocated when it is made.
+struct GpuTrainer<'a, T> {
+    device: &'a Device,
+    config: Arc<Config>,
+    options: TrainOptions,
+    weights: GpuWeights<T>,
+    gradients: Parameters<T>,
+    moments: [Parameters<T>; 2],
+    optimizer: AdamW<T>,
+    operations: Gradients<T>,
+    blas: Blas,
+    attention: Attention<T>,
+    turns: Turns,
+    heads: HeadSizes,
+    ids: Buffer<u32>,
+    targets: Buffer<u32>,
+    /// Zero: every sequence begins at its first position.
+    start: Buffer<u32>,
+    kept: Kept<T>,
+    scratch: Scratch<T>,
+    sizes: TrainSizes,
+    state: State,
+    updates: u64,
+}
+
+/// How far a step has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    New,
+    HasLoss,
+    HasGradients,
+}
+
+impl<'a, T: Number> GpuTrainer<'a, T> {
+    fn new(
+        device: &'a Device,
+        config: Arc<Config>,
+        weights: &Weights,
+        options: TrainOptions,
+    ) -> Result<Self, ModelError> {
+        let cache = Cache::of_user();
+        let mut weights = GpuWeights::load(device, &config, weights)?;
+        let zeros = |like: &Parameters<T>| like.zeros(device);
+        let gradients = zeros(&weights.parameters)?;
+        let mut moments = [zeros(&gradients)?, zeros(&gradients)?];
+        let optimizer = AdamW::new(device, &cache, &parameters(&mut weights.parameters, &gradients, &mut moments))?;
+        let operations = Gradients::load(device, &cache)?;
+        let sizes = TrainSizes::new(&config, &options);
+        let heads = HeadSizes {
+            batch: size(options.batch)?,
+            tokens: size(options.tokens)?,
+            heads: size(config.heads)?,
+            kv_heads: size(config.kv_heads)?,
+            head_dim: size(config.head_dim)?,
+            capacity: size(options.tokens)?,
+        };
+        let mut start = device.allocate(1)?;
+        start.set_all(device.stream(), 0)?;
+        Ok(Self {
+            blas: Blas::new(device)?,
+            attention: Attention::load(device, &cache, heads.head_dim)?,
+            turns: Turns::new(device, &config, options.tokens)?,
+            ids: device.allocate(sizes.rows)?,
+            targets: device.allocate(sizes.rows)?,
+            kept: Kept::new(device, &config, &sizes)?,
+            scratch: Scratch::new(device, &config, &options, &sizes, &operations)?,
+            operations,
+            state: State::New,
+            updates: 0,
+            device,
+            config,
+            options,
+            weights,
+            gradients,
+            moments,
+            optimizer,
+            heads,
+            start,
+            sizes,
+        })
+    }
+
+    fn memory_in(&self, layers: usize) -> TrainMemory {
+        let weights = self.config.weight_bytes(self.options.dtype);
+        let layers = self.sizes.layer_bytes().saturating_mul(layers as u64);
+        let head = if self.state == State::HasLoss { self.sizes.head_bytes() } else { 0 };
+        TrainMemory {
+            weights,
+            gradients: if self.state == State::HasGradients { weights } else { 0 },
+            optimizer: if self.updates > 0 { weights.saturating_mul(2) } else { 0 },
+            activations: if self.state == State::HasLoss { layers.saturating_add(head) } else { 0 },
+        }
+    }
+}
+
+impl<T: Number> Trainer for GpuTrainer<'_, T> {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn options(&self) -> &TrainOptions {
+        &self.options
+    }
+
+    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError> {
+        self.options.check_batch(&self.config, tokens, targets)?;
+        let stream = self.device.stream();
+        self.ids.put(stream, &tokens.ids)?;
+        self.targets.put(stream, targets)?;
+        self.run_forward()?;
+        self.state = State::HasLoss;
+        self.memory().record();
+        Ok(())
+    }
+
+    fn backward(&mut self) -> Result<(), ModelError> {
+        if self.state != State::HasLoss {
+            return Err(ModelError::Refused("there is no forward to go back from".to_owned()));
+        }
+        self.run_backward()?;
+        self.state = State::HasGradients;
+        self.memory().record();
+        Ok(())
+    }
+
+    fn update(&mut self) -> Result<(), ModelError> {
+        if self.state != State::HasGradients {
+            return Err(ModelError::Refused("there are no gradients to update by".to_owned()));
+        }
+        self.updates += 1;
+        let crate::AdamW { lr, betas, eps, weight_decay } = self.options.adamw;
+        let rates = Rates {
+            learning_rate: lr as f32,
+            betas: [betas.0 as f32, betas.1 as f32],
+            epsilon: eps as f32,
+            weight_decay: weight_decay as f32,
+        };
+        let number = u32::try_from(self.updates).unwrap_or(u32::MAX);
+        let mut all = parameters(&mut self.weights.parameters, &self.gradients, &mut self.moments);
+        self.optimizer.step(self.device.stream(), &mut all, &rates, number)?;
+        self.memory().record();
+        Ok(())
+    }
+
+    fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    fn loss(&mut self) -> Result<f32, ModelError> {
+        if self.state == State::New {
+            return Err(ModelError::Refused("no forward has run yet".to_owned()));
+        }
+        Ok(self.kept.loss.read()?.first().copied().unwrap_or(f32::NAN))
+    }
+
+    fn gradient(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
+        if self.state != State::HasGradients {
+            return Err(ModelError::Refused("no backward has run yet".to_owned()));
+        }
+        self.gradients.read(&self.config, tensor)
+    }
+
+    fn parameter(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
+        self.weights.parameters.read(&self.config, tensor)
+    }
+
+    fn memory(&self) -> TrainMemory {
+        self.memory_in(self.config.layers)
+    }
+}
+
+impl<T> Drop for GpuTrainer<'_, T> {
+    fn drop(&mut self) {
+        // What is on the stream uses memory that goes now; a stream that failed does no more.
+        let _ = self.device.stream().synchronise();
+    }
+}
+
+/// Every parameter with its gradient and moments.
+fn parameters<'a, T: Number>(
+    values: &'a mut Parameters<T>,
+    gradients: &'a Parameters<T>,
+    [first, second]: &'a mut [Parameters<T>; 2],
+) -> Vec<Parameter<'a, T>> {
+    let moments = first.buffers_mut().into_iter().zip(second.buffers_mut());
+    let all = values.buffers_mut().into_iter().zip(gradients.buffers()).zip(moments);
+    all.map(|((value, gradient), (first, second))| Parameter {
+        value: value.all_mut(),
+        gradient: gradient.all(),
+        first: first.all_mut(),
+        second: second.all_mut(),
+    })
+    .collect()
+}
