@@ -3,43 +3,45 @@
 use laptime_models::Config;
 use laptime_report::{Cell, Column, Table};
 
+/// Bytes of a MiB.
+const MEBIBYTE: f64 = 1_048_576.0;
+
 /// The models with their dimensions, parameters and footprint.
 pub fn table() -> Table {
     let mut table = Table::new("models", columns());
     for config in Config::presets() {
         table.push(row(&config));
     }
-    table.note(
-        "heads are those of queries and, where fewer, those of keys and values; weights and KV are in the `dtype`.",
-    );
+    table.note("Heads are those of queries / of keys and values. Weights and KV (of one token) are in the `dtype`.");
     table.note(
         "`laptime bench model --preset NAME` measures one; any case, `qwen3_0.6b` and `Qwen/Qwen3-0.6B` will do.",
     );
     table
 }
 
-fn columns() -> [Column; 16] {
+fn columns() -> [Column; 17] {
     [
         Column::new("model", "model"),
-        Column::new("family", "family").drop(1),
+        Column::new("family", "family").drop(2),
         Column::new("layers", "layers"),
         Column::new("hidden", "hidden"),
-        Column::new("heads", "heads").human_only(),
+        Column::new("heads", "heads").drop(1).human_only(),
         Column::new("heads", "heads").machine_only(),
         Column::new("kv_heads", "kv heads").machine_only(),
-        Column::new("head_dim", "head dim").drop(4),
-        Column::new("ffn", "ffn").drop(5),
-        Column::new("vocab", "vocab").drop(3),
+        Column::new("head_dim", "head dim").drop(5),
+        Column::new("ffn", "ffn").drop(6),
+        Column::new("vocab", "vocab").drop(4),
         Column::new("context", "context"),
         Column::new("parameters", "parameters"),
-        Column::new("dtype", "dtype").drop(2),
-        Column::new("weight_bytes", "weights"),
-        Column::new("kv_token_bytes", "KV a token"),
+        Column::new("dtype", "dtype").drop(3),
+        Column::new("weight_mib", "weights (MiB)").human_only(),
+        Column::new("weight_bytes", "weights").machine_only(),
+        Column::new("kv_token_bytes", "KV"),
         Column::new("attention", "attention").machine_only(),
     ]
 }
 
-fn row(config: &Config) -> [Cell; 16] {
+fn row(config: &Config) -> [Cell; 17] {
     let whole = |size: usize| Cell::Whole(i64::try_from(size).unwrap_or(i64::MAX));
     let heads = if config.heads == config.kv_heads {
         config.heads.to_string()
@@ -60,6 +62,7 @@ fn row(config: &Config) -> [Cell; 16] {
         whole(config.context),
         Cell::Count(config.parameters()),
         Cell::text(config.dtype.word()),
+        Cell::Number(config.weight_bytes(config.dtype) as f64 / MEBIBYTE),
         Cell::Bytes(config.weight_bytes(config.dtype)),
         Cell::Bytes(config.kv_bytes_per_token(config.dtype)),
         Cell::text(config.attention_type.word()),
