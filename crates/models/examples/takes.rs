@@ -8,9 +8,7 @@
 
 use std::{env, error::Error, io::stdin, time::Instant};
 
-use laptime_models::{
-    Attention, Config, Decoder, GraphMode, Marks, Options, Room, Tokens, Weights, cpu::CpuDecoder,
-};
+use laptime_models::{Attention, Config, Decoder, GraphMode, Marks, Options, Room, Tokens, Weights, cpu::CpuDecoder};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();

@@ -19,8 +19,8 @@ mod vectors;
 
 use half::{bf16, f16};
 
-pub use self::memory::{Pass, needed_bytes};
 use self::engine::Engine;
+pub use self::memory::{Pass, needed_bytes};
 use crate::{Config, Decoder, Dtype, GraphMode, KeysValues, ModelError, Options, Replay, Tokens, Weights};
 
 /// A decoder on the CPU.

@@ -1,8 +1,8 @@
 //! The decoder on the CPU: however a sequence is run, the same comes out.
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, KeysValues, Marks, ModelError, Options, Replay, Room, Tokens, Weights,
-    cpu::CpuDecoder,
+    Attention, Config, Decoder, Dtype, GraphMode, KeysValues, Marks, ModelError, Options, Replay, Room, Tokens,
+    Weights, cpu::CpuDecoder,
 };
 
 /// One of each kind: norms by head and a tied head; biases; stretched wavelengths; pairs; biases of the feed-forward part.

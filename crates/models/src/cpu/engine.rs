@@ -103,7 +103,9 @@ impl<T: Number> Engine<T> {
         tokens.check(&self.config)?;
         match tokens.batch == self.options.batch {
             true => Ok(()),
-            false => Err(refused(format!("{} sequences are not the {} of the decoder", tokens.batch, self.options.batch))),
+            false => {
+                Err(refused(format!("{} sequences are not the {} of the decoder", tokens.batch, self.options.batch)))
+            }
         }
     }
 }
@@ -135,7 +137,11 @@ impl<T: Number> Decoder for Engine<T> {
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.check(&Tokens { ids: ids.to_vec(), batch: self.options.batch })?;
         if ids.len() != self.options.batch {
-            return Err(refused(format!("{} tokens are not one for each of {} sequences", ids.len(), self.options.batch)));
+            return Err(refused(format!(
+                "{} tokens are not one for each of {} sequences",
+                ids.len(),
+                self.options.batch
+            )));
         }
         self.chosen = Some(ids.to_vec());
         Ok(())

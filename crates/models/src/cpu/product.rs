@@ -264,14 +264,20 @@ mod tests {
         for (rows, columns, depth) in [(1, 5, 3), (3, 70, 65), (9, 33, 17), (300, 40, 64), (5, 300, 1500)] {
             let (x, w) = (numbers(rows * depth), numbers(columns * depth));
             let x = Rows::<T>::dense(&x, rows, depth);
-            for right in [Right::Transposed(Rows::dense(&w, columns, depth)), Right::Plain(Rows::dense(&w, depth, columns))] {
+            for right in
+                [Right::Transposed(Rows::dense(&w, columns, depth)), Right::Plain(Rows::dense(&w, depth, columns))]
+            {
                 let mut out = vec![T::narrow(1.0); rows * columns];
                 let put = Put { scale: 0.5, add: true };
                 multiply(&mut Blocks::default(), x, right, &mut RowsMut::dense(&mut out, rows, columns), put);
                 for (at, out) in out.iter().enumerate() {
                     let expected = 1.0 + 0.5 * expected(x, right, at / columns, at % columns);
                     let off = (f64::from(out.wide()) - expected).abs();
-                    assert!(off <= rounding * (expected.abs() + 1.0), "{rows} {columns} {depth}: {} {expected}", out.wide());
+                    assert!(
+                        off <= rounding * (expected.abs() + 1.0),
+                        "{rows} {columns} {depth}: {} {expected}",
+                        out.wide()
+                    );
                 }
             }
         }

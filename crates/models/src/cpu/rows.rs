@@ -81,7 +81,10 @@ impl<'a, T> Shared<'a, T> {
     /// # Safety
     /// No two that live at the same time have a number in common.
     pub unsafe fn rows(&self, offset: usize, count: usize, width: usize, stride: usize) -> RowsMut<'_, T> {
-        assert!(offset + reach(count, width, stride) <= self.length, "{count} rows of {width} reach beyond the numbers");
+        assert!(
+            offset + reach(count, width, stride) <= self.length,
+            "{count} rows of {width} reach beyond the numbers"
+        );
         // SAFETY: the first row begins inside the numbers, or there is none.
         let first = unsafe { self.first.add(offset.min(self.length)) };
         RowsMut { first, count, width, stride, borrowed: PhantomData }

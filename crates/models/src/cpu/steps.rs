@@ -58,7 +58,9 @@ impl Norm<'_> {
     #[inline(always)]
     fn in_place<T: Number>(self, row: &mut [T]) {
         let factor = self.factor(row);
-        row.iter_mut().zip(self.weight).for_each(|(number, weight)| *number = T::narrow(number.wide() * factor * weight));
+        row.iter_mut()
+            .zip(self.weight)
+            .for_each(|(number, weight)| *number = T::narrow(number.wide() * factor * weight));
     }
 
     #[inline(always)]
