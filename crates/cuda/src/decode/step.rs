@@ -79,7 +79,7 @@ pub struct Tuning {
 impl Default for Tuning {
     /// What was fastest on an H200.
     fn default() -> Self {
-        Self { warps: 8, depth: 8 }
+        Self { warps: 16, depth: 5 }
     }
 }
 
@@ -160,9 +160,16 @@ impl<T: Element> Step<T> {
         let (linear, token) = (module(LINEAR, linear_options(vectors, tuning))?, module(TOKEN, Vec::new())?);
         let product = |name: &'static str, any, rows_each| -> Result<Product, CudaError> {
             let (fast, any) = (linear.kernel(name)?, linear.kernel(any)?);
-            fast.allow_shared_bytes(shared_limit)?;
-            any.allow_shared_bytes(shared_limit)?;
+            for kernel in [&fast, &any] {
+                kernel.allow_shared_bytes(shared_limit)?;
+                kernel.prefer_shared_memory()?;
+            }
             Ok(Product { name, fast, any, has_norm: name != "linear_add", rows_each })
+        };
+        let end = |name| -> Result<Kernel, CudaError> {
+            let kernel = token.kernel(name)?;
+            kernel.prefer_shared_memory()?;
+            Ok(kernel)
         };
         let overlaps = device.facts().capability.0 >= 9;
         Ok(Self {
@@ -171,8 +178,8 @@ impl<T: Element> Step<T> {
             norm_linear: product("norm_linear", "any_norm_linear", 1)?,
             linear_add: product("linear_add", "any_linear_add", 1)?,
             norm_gate_up: product("norm_gate_up", "any_norm_gate_up", 2)?,
-            embed: token.kernel("embed_step")?,
-            argmax: token.kernel("argmax_step")?,
+            embed: end("embed_step")?,
+            argmax: end("argmax_step")?,
             tuning,
             vectors,
             multiprocessors: device.facts().multiprocessors.max(1),
@@ -332,7 +339,9 @@ impl<T: Element> Step<T> {
         };
         let (even, whole) = (Tiles::even(each, chunks, self.tuning.warps), Tiles::whole(chunks));
         let tiles = if is_aligned && bytes(even) <= self.shared_limit { even } else { whole };
-        let shared_bytes = bytes(tiles);
+        // Room for two blocks and not three: so a kernel that begins early has one block on each multiprocessor, as the
+        // one before it has, and not three on some.
+        let shared_bytes = bytes(tiles).max(self.shared_limit / 3 + 1);
         expect(product.name, shared_bytes <= self.shared_limit, "the vectors do not fit the shared memory of a block")?;
         let grid = [blocks, self.sizes.batch.div_ceil(self.vectors), 1];
         let kernel = if is_aligned { &product.fast } else { &product.any };

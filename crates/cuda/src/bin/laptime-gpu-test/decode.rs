@@ -376,13 +376,15 @@ pub fn greedy(bench: &Bench) -> Answer {
     let layers: Vec<Weights<f32>> =
         (0..3).map(|layer| Weights::random(bench, &sizes, 100 * layer + 1)).collect::<Result<_, _>>()?;
     let table = random::<f32>(bench, (sizes.vocab * sizes.hidden) as usize, 7, 0.0, 1.0)?;
+    // A head of its own: one tied to the table would choose the token it was given again and again.
+    let head = random::<f32>(bench, (sizes.vocab * sizes.hidden) as usize, 9, 0.0, 1.0)?;
     let last = random::<f32>(bench, sizes.hidden as usize, 8, 1.0, 0.3)?;
     let firsts = [5, 17, 999];
-    let expected = greedily_on_cpu(&sizes, &layers, [&table.host, &last.host], &firsts);
+    let expected = greedily_on_cpu(&sizes, &layers, [&table.host, &head.host, &last.host], &firsts);
     for overlaps in [true, false] {
         let step = step::<f32>(bench, sizes)?;
         let step = if overlaps { step } else { step.in_order() };
-        let chosen = greedily(bench, &step, &layers, [&table.device, &last.device], &firsts)?;
+        let chosen = greedily(bench, &step, &layers, [&table.device, &head.device, &last.device], &firsts)?;
         expect(chosen == expected, || format!("overlapping {overlaps}: {chosen:?} and not {expected:?}"))?;
     }
     let distinct = expected.iter().collect::<std::collections::BTreeSet<_>>().len();
@@ -394,7 +396,7 @@ fn greedily(
     bench: &Bench,
     step: &Step<f32>,
     layers: &[Weights<f32>],
-    [table, last]: [&Buffer<f32>; 2],
+    [table, head, last]: [&Buffer<f32>; 3],
     firsts: &[u32],
 ) -> Result<Vec<u32>, Failed> {
     let (sizes, stream) = (step.sizes(), bench.device.stream());
@@ -410,7 +412,7 @@ fn greedily(
         for (layer, [keys, values]) in layers.iter().zip(&mut caches) {
             step.layer(stream, &layer.layer(), rotation, &state, [keys, values], &mut activations)?;
         }
-        let (norm, head) = (Norm { weight: last, epsilon: EPSILON }, Linear { weight: table, bias: None });
+        let (norm, head) = (Norm { weight: last, epsilon: EPSILON }, Linear { weight: head, bias: None });
         step.finish(stream, &norm, &head, &mut activations, &mut state)
     })?;
     state.begin(firsts, 0)?;
@@ -421,7 +423,12 @@ fn greedily(
     Ok(state.chosen()?)
 }
 
-fn greedily_on_cpu(sizes: &StepSizes, layers: &[Weights<f32>], [table, last]: [&[f32]; 2], firsts: &[u32]) -> Vec<u32> {
+fn greedily_on_cpu(
+    sizes: &StepSizes,
+    layers: &[Weights<f32>],
+    [table, head, last]: [&[f32]; 3],
+    firsts: &[u32],
+) -> Vec<u32> {
     let (hidden, half) = (sizes.hidden as usize, sizes.head_dim as usize / 2);
     let [cosines, sines] = cpu::rotation(REPLAYS, sizes.head_dim as usize, BASE);
     let mut tokens = firsts.to_vec();
@@ -436,7 +443,7 @@ fn greedily_on_cpu(sizes: &StepSizes, layers: &[Weights<f32>], [table, last]: [&
                 layer.on_cpu(sizes, &mut x, cache, turns);
             }
             let normed = cpu::norm::<f32>(&x, last, EPSILON);
-            *token = cpu::argmax(&cpu::norm_linear::<f32>(&normed, table, None));
+            *token = cpu::argmax(&cpu::norm_linear::<f32>(&normed, head, None));
         }
         chosen.extend(&tokens);
     }
