@@ -193,7 +193,7 @@ __device__ __forceinline__ void add_parts(const Places &at, const Work &work, u3
         u32 pair = item / BATCH, b = item % BATCH;
         if (b >= work.batch) continue;
         float one = 0.0f, two = 0.0f;
-#pragma unroll 1
+#pragma unroll 4
         for (u32 segment = 0; segment < work.segments; segment++) {
             const float *part = at.partial + (pair * work.segments + segment) * 2 * BATCH + b;
             one += part[0];
