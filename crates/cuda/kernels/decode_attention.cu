@@ -5,7 +5,7 @@
 // looks at several positions at once.
 // Option: HEAD_DIM.
 
-#define WARPS 8
+#define WARPS 4
 #define THREADS (WARPS * LANES)
 #if __CUDA_ARCH__ >= 900
 #define SPLITS 8
@@ -244,9 +244,48 @@ __device__ __forceinline__ void take_share(const float *row, u32 p, float (&shar
     }
 }
 
+// Numbers that lie widened in shared memory, as a lane would hold them from the cache.
+__device__ __forceinline__ Held held_of(const float *row) {
+    Held held;
+#pragma unroll
+    for (u32 p = 0; p < PIECES; p++) {
+        float share[PER];
+        take_share(row, p, share);
+        held.piece[p] = pack(share);
+    }
+    return held;
+}
+
+// The positions that a lane has in flight.
+struct Seen {
+    Held key[AHEAD], value[AHEAD];
+    bool there[AHEAD];
+
+    // Loads those from `first` on that are before `end` and in the cache, which has `filled`.
+    __device__ __forceinline__ void load(const number *keys, const number *values, u32 first, u32 end, u32 filled) {
+#pragma unroll
+        for (u32 n = 0; n < AHEAD; n++) {
+            u32 index = first + n * POSITIONS;
+            there[n] = index < end;
+            key[n] = load_held(keys + (u64)index * HEAD_DIM, there[n] && index < filled);
+            value[n] = load_held(values + (u64)index * HEAD_DIM, there[n] && index < filled);
+        }
+    }
+
+    // Puts this token where it belongs.
+    __device__ __forceinline__ void add_new(u32 first, u32 at, const float *new_key, const float *new_value) {
+#pragma unroll
+        for (u32 n = 0; n < AHEAD; n++) {
+            if (first + n * POSITIONS != at) continue;
+            key[n] = held_of(new_key);
+            value[n] = held_of(new_value);
+        }
+    }
+};
+
 template <u32 HEADS>
 __device__ __forceinline__ void look(Running<HEADS> &running, const Shared<HEADS> &shared, float scale,
-                                     const Held (&keys)[AHEAD], const Held (&values)[AHEAD], const bool (&there)[AHEAD]) {
+                                     const Seen &seen) {
     float score[AHEAD][HEADS] = {};
 #pragma unroll
     for (u32 h = 0; h < HEADS; h++) {
@@ -257,7 +296,7 @@ __device__ __forceinline__ void look(Running<HEADS> &running, const Shared<HEADS
 #pragma unroll
             for (u32 n = 0; n < AHEAD; n++) {
                 float key[PER];
-                unpack(keys[n].piece[p], key);
+                unpack(seen.key[n].piece[p], key);
 #pragma unroll
                 for (u32 j = 0; j < PER; j++) score[n][h] += key[j] * query[j];
             }
@@ -275,7 +314,7 @@ __device__ __forceinline__ void look(Running<HEADS> &running, const Shared<HEADS
     for (u32 h = 0; h < HEADS; h++) {
         float higher = running.most[h];
 #pragma unroll
-        for (u32 n = 0; n < AHEAD; n++) higher = there[n] ? fmaxf(higher, score[n][h]) : higher;
+        for (u32 n = 0; n < AHEAD; n++) higher = seen.there[n] ? fmaxf(higher, score[n][h]) : higher;
         float kept = exp2f(running.most[h] - higher);
         running.most[h] = higher;
         running.sum[h] *= kept;
@@ -286,7 +325,7 @@ __device__ __forceinline__ void look(Running<HEADS> &running, const Shared<HEADS
         }
 #pragma unroll
         for (u32 n = 0; n < AHEAD; n++) {
-            score[n][h] = there[n] ? exp2f(score[n][h] - higher) : 0.0f;
+            score[n][h] = seen.there[n] ? exp2f(score[n][h] - higher) : 0.0f;
             running.sum[h] += score[n][h];
         }
     }
@@ -295,7 +334,7 @@ __device__ __forceinline__ void look(Running<HEADS> &running, const Shared<HEADS
 #pragma unroll
         for (u32 p = 0; p < PIECES; p++) {
             float value[PER];
-            unpack(values[n].piece[p], value);
+            unpack(seen.value[n].piece[p], value);
 #pragma unroll
             for (u32 h = 0; h < HEADS; h++) {
 #pragma unroll
@@ -303,18 +342,6 @@ __device__ __forceinline__ void look(Running<HEADS> &running, const Shared<HEADS
             }
         }
     }
-}
-
-// Numbers that lie widened in shared memory, as a lane would hold them from the cache.
-__device__ __forceinline__ Held held_of(const float *row) {
-    Held held;
-#pragma unroll
-    for (u32 p = 0; p < PIECES; p++) {
-        float share[PER];
-        take_share(row, p, share);
-        held.piece[p] = pack(share);
-    }
-    return held;
 }
 
 // Puts the parts of one head together that lie so far apart, for one of the values; also the whole's measures.
@@ -355,19 +382,12 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     const number *keys = a.keys + head_at, *values = a.values + head_at;
     u32 first = begin + warp * POSITIONS * AHEAD + threadIdx.x % LANES / SHARING;
 
-    Held key[AHEAD], value[AHEAD];
-    bool there[AHEAD];
-    auto load = [&]() {
-#pragma unroll
-        for (u32 n = 0; n < AHEAD; n++) {
-            u32 index = first + n * POSITIONS;
-            there[n] = index < end;
-            key[n] = load_held(keys + (u64)index * HEAD_DIM, there[n] && index < at);
-            value[n] = load_held(values + (u64)index * HEAD_DIM, there[n] && index < at);
-        }
-    };
+    // What is looked at now, and what is next.
+    constexpr u32 ONWARDS = WARPS * POSITIONS * AHEAD;
+    Seen now, next;
+    now.load(keys, values, first, end, at);
+    next.load(keys, values, first + ONWARDS, end, at);
     // Earlier steps wrote these, and all that the first head of a warp needs is known but the head.
-    load();
     Lanes lanes(a.in_pairs);
     Pairs turn = load_turn(a, at);
     auto norm_of = [&](u32 job) { return job < HEADS ? a.query_norm : job == HEADS ? a.key_norm : nullptr; };
@@ -395,17 +415,11 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     running.begin();
     // A warp goes on as long as its first lane has something to look at.
     while (first - threadIdx.x % LANES / SHARING < end) {
-        if (has_new) {
-#pragma unroll
-            for (u32 n = 0; n < AHEAD; n++) {
-                if (first + n * POSITIONS != at) continue;
-                key[n] = held_of(shared.token[HEADS]);
-                value[n] = held_of(shared.token[HEADS + 1]);
-            }
-        }
-        look<HEADS>(running, shared, a.scale * LOG2_E, key, value, there);
-        first += WARPS * POSITIONS * AHEAD;
-        load();
+        if (has_new) now.add_new(first, at, shared.token[HEADS], shared.token[HEADS + 1]);
+        look<HEADS>(running, shared, a.scale * LOG2_E, now);
+        now = next;
+        first += ONWARDS;
+        next.load(keys, values, first + ONWARDS, end, at);
     }
 #pragma unroll
     for (u32 apart = SHARING; apart < LANES; apart *= 2) running.join(apart);
@@ -453,7 +467,7 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
                        values, capacity, heads, kv_heads, out});                                                       \
     }
 
-ENTRY(attention_step_1, 1, 96)
-ENTRY(attention_step_2, 2, 96)
-ENTRY(attention_step_4, 4, 96)
-ENTRY(attention_step_8, 8, 160)
+ENTRY(attention_step_1, 1, 112)
+ENTRY(attention_step_2, 2, 128)
+ENTRY(attention_step_4, 4, 184)
+ENTRY(attention_step_8, 8, 255)

@@ -51,7 +51,7 @@ pub(super) struct AttentionKernel<T> {
     of: PhantomData<T>,
 }
 
-const WARPS: u32 = 8;
+const WARPS: u32 = 4;
 const THREADS: u32 = WARPS * 32;
 
 /// What the text is compiled with, beside the type.
