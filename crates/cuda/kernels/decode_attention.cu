@@ -3,9 +3,9 @@
 // A cluster of SPLITS blocks shares the positions of one key and value head, for up to HEADS of the query heads that use
 // it; their parts meet in the shared memory of the first. A few lanes hold one position, 16 bytes each, so that a warp
 // looks at several positions at once.
-// Option: HEAD_DIM.
+// Options: HEAD_DIM, and LATE as in decode_linear.cu.
 
-#define WARPS 4
+#define WARPS 8
 #define THREADS (WARPS * LANES)
 #if __CUDA_ARCH__ >= 900
 #define SPLITS 8
@@ -364,7 +364,7 @@ __device__ __forceinline__ float joined(const Part *parts, u32 apart, u32 column
 template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     extern __shared__ packed memory[];
     Shared<HEADS> &shared = *reinterpret_cast<Shared<HEADS> *>(memory);
-    let_the_next_kernel_begin();
+    if (!LATE) let_the_next_kernel_begin();
     // By the time that another block's memory is written, all have begun.
     arrive();
     u32 group = a.heads / a.kv_heads, bundles = (group + HEADS - 1) / HEADS;
@@ -382,11 +382,8 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     const number *keys = a.keys + head_at, *values = a.values + head_at;
     u32 first = begin + warp * POSITIONS * AHEAD + threadIdx.x % LANES / SHARING;
 
-    // What is looked at now, and what is next.
-    constexpr u32 ONWARDS = WARPS * POSITIONS * AHEAD;
-    Seen now, next;
-    now.load(keys, values, first, end, at);
-    next.load(keys, values, first + ONWARDS, end, at);
+    Seen seen;
+    seen.load(keys, values, first, end, at);
     // Earlier steps wrote these, and all that the first head of a warp needs is known but the head.
     Lanes lanes(a.in_pairs);
     Pairs turn = load_turn(a, at);
@@ -394,6 +391,7 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     Pairs norm = lanes.load(norm_of(warp));
 
     wait_for_the_kernel_before();
+    if (LATE) let_the_next_kernel_begin();
     const number *token = a.qkv + (u64)batch * (a.heads + 2 * a.kv_heads) * HEAD_DIM;
     for (u32 job = warp; job < HEADS + (has_new ? 2 : 0); job += WARPS) {
         u32 head = job < HEADS ? first_head + job : a.heads + kv_head + (job - HEADS) * a.kv_heads;
@@ -415,11 +413,10 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     running.begin();
     // A warp goes on as long as its first lane has something to look at.
     while (first - threadIdx.x % LANES / SHARING < end) {
-        if (has_new) now.add_new(first, at, shared.token[HEADS], shared.token[HEADS + 1]);
-        look<HEADS>(running, shared, a.scale * LOG2_E, now);
-        now = next;
-        first += ONWARDS;
-        next.load(keys, values, first + ONWARDS, end, at);
+        if (has_new) seen.add_new(first, at, shared.token[HEADS], shared.token[HEADS + 1]);
+        look<HEADS>(running, shared, a.scale * LOG2_E, seen);
+        first += WARPS * POSITIONS * AHEAD;
+        seen.load(keys, values, first, end, at);
     }
 #pragma unroll
     for (u32 apart = SHARING; apart < LANES; apart *= 2) running.join(apart);
@@ -467,7 +464,7 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
                        values, capacity, heads, kv_heads, out});                                                       \
     }
 
-ENTRY(attention_step_1, 1, 112)
-ENTRY(attention_step_2, 2, 128)
-ENTRY(attention_step_4, 4, 184)
+ENTRY(attention_step_1, 1, 96)
+ENTRY(attention_step_2, 2, 96)
+ENTRY(attention_step_4, 4, 128)
 ENTRY(attention_step_8, 8, 255)

@@ -54,7 +54,7 @@ pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
     let tuning = Tuning::default();
     let further: Vec<Vec<String>> = match source.file {
         "decode_linear.cu" => [1, 8].map(|vectors| product::options(vectors, tuning)).to_vec(),
-        "decode_attention.cu" => [80, 128].map(attention::options).to_vec(),
+        "decode_attention.cu" => [80, 128].map(|head_dim| attention::options(head_dim, tuning)).to_vec(),
         _ => vec![Vec::new()],
     };
     let with = |number: &str, more: &Vec<String>| {

@@ -51,17 +51,17 @@ pub(super) struct AttentionKernel<T> {
     of: PhantomData<T>,
 }
 
-const WARPS: u32 = 4;
+const WARPS: u32 = 8;
 const THREADS: u32 = WARPS * 32;
 
 /// What the text is compiled with, beside the type.
-pub(super) fn options(head_dim: u32) -> Vec<String> {
-    vec![format!("-DHEAD_DIM={head_dim}")]
+pub(super) fn options(head_dim: u32, tuning: Tuning) -> Vec<String> {
+    vec![format!("-DHEAD_DIM={head_dim}"), format!("-DLATE={}", u32::from(tuning.begins_late))]
 }
 
 impl<T: Element> AttentionKernel<T> {
     pub fn load(device: &Device, cache: &Cache, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
-        let mut all = options(sizes.head_dim);
+        let mut all = options(sizes.head_dim, tuning);
         all.insert(0, T::OPTION.to_owned());
         let (module, _) = nvrtc::load(device, cache, ATTENTION, &all)?;
         // The kernels' text says the same: clusters came with compute capability 9.0.

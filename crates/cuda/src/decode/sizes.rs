@@ -63,12 +63,15 @@ pub struct Tuning {
     /// The most query heads that a block of attention takes together; without it, as many as leave no multiprocessor
     /// without a block.
     pub heads: Option<u32>,
+    /// Whether a kernel lets the next begin only once it has waited for the one before it, so that two are under way at
+    /// once and not three.
+    pub begins_late: bool,
 }
 
 impl Default for Tuning {
     /// What was fastest on an H200.
     fn default() -> Self {
-        Self { warps: 16, depth: 5, heads: None }
+        Self { warps: 16, depth: 5, heads: None, begins_late: false }
     }
 }
 
@@ -78,7 +81,7 @@ const ENOUGH_SHARED: u32 = 200 << 10;
 impl Tuning {
     /// The default, or what fits a device whose blocks have less memory.
     pub fn of(device: &Device) -> Result<Self, CudaError> {
-        let small = Self { warps: 8, depth: 4, heads: None };
+        let small = Self { warps: 8, depth: 4, ..Self::default() };
         Ok(if shared_limit(device)? >= ENOUGH_SHARED { Self::default() } else { small })
     }
 
