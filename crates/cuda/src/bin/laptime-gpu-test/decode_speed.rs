@@ -231,14 +231,22 @@ impl Decoder {
     }
 }
 
-/// Other ways to build the kernels, to see that ours is the fastest.
-const OTHERS: [Tuning; 6] = [
-    Tuning { warps: 16, depth: 4, heads: None },
-    Tuning { warps: 16, depth: 6, heads: None },
-    Tuning { warps: 12, depth: 6, heads: None },
-    Tuning { warps: 16, depth: 5, heads: Some(1) },
-    Tuning { warps: 16, depth: 5, heads: Some(2) },
-    Tuning { warps: 16, depth: 5, heads: Some(4) },
+/// Other ways to build the kernels, to see that ours is the fastest: warps, depth, heads, whether the next begins late.
+const OTHERS: [(u32, u32, Option<u32>, bool); 14] = [
+    (16, 5, Some(1), false),
+    (16, 5, Some(2), false),
+    (16, 5, Some(4), false),
+    (16, 5, Some(1), true),
+    (16, 5, Some(2), true),
+    (16, 5, Some(4), true),
+    (16, 6, Some(2), true),
+    (16, 6, Some(4), true),
+    (12, 6, Some(2), false),
+    (12, 6, Some(4), false),
+    (12, 6, Some(2), true),
+    (12, 6, Some(4), true),
+    (8, 9, Some(2), true),
+    (8, 9, Some(4), false),
 ];
 
 const CONTEXTS: [u32; 3] = [512, 4096, 32_768];
@@ -284,7 +292,8 @@ fn speed(bench: &Bench, model: &Model) -> Answer {
             let _ = write!(words, " {kind} {micros:.2}");
         }
     }
-    for tuning in OTHERS {
+    for (warps, depth, heads, begins_late) in OTHERS {
+        let tuning = Tuning { warps, depth, heads, begins_late };
         words += &other(bench, &clock, &mut decoder, &load(tuning)?, tuning)?;
     }
     expect(best <= model.budget, || format!("{best:.2} ms a token, {} at most\n{words}", model.budget))?;
@@ -301,9 +310,10 @@ fn other(
 ) -> Result<String, Failed> {
     let graph = decoder.whole(bench, step)?;
     let millis = decoder.micros(bench, clock, &graph, CONTEXT)? / 1e3;
-    let mut words =
-        format!("\n{} warps, {} deep, heads {:?}: {millis:.3} ms", tuning.warps, tuning.depth, tuning.heads);
-    if tuning.heads.is_some() {
+    let Tuning { warps, depth, heads, begins_late } = tuning;
+    let late = if begins_late { ", late" } else { "" };
+    let mut words = format!("\n{warps} warps, {depth} deep, {} heads{late}: {millis:.3} ms", heads.unwrap_or(0));
+    if (warps, depth, begins_late) == (Tuning::default().warps, Tuning::default().depth, false) {
         let graph = decoder.kind(bench, step, "attention")?;
         words += "; us of attention over";
         for context in CONTEXTS {
