@@ -3,7 +3,7 @@
 // A cluster of SPLITS blocks shares the positions of one key and value head, for up to HEADS of the query heads that use
 // it; their parts meet in the shared memory of the first. A few lanes hold one position, 16 bytes each, so that a warp
 // looks at several positions at once.
-// Options: HEAD_DIM, and LATE as in decode_linear.cu.
+// Option: HEAD_DIM.
 
 #define WARPS 8
 #define THREADS (WARPS * LANES)
@@ -364,7 +364,7 @@ __device__ __forceinline__ float joined(const Part *parts, u32 apart, u32 column
 template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     extern __shared__ packed memory[];
     Shared<HEADS> &shared = *reinterpret_cast<Shared<HEADS> *>(memory);
-    if (!LATE) let_the_next_kernel_begin();
+    let_the_next_kernel_begin();
     // By the time that another block's memory is written, all have begun.
     arrive();
     u32 group = a.heads / a.kv_heads, bundles = (group + HEADS - 1) / HEADS;
@@ -391,7 +391,6 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     Pairs norm = lanes.load(norm_of(warp));
 
     wait_for_the_kernel_before();
-    if (LATE) let_the_next_kernel_begin();
     const number *token = a.qkv + (u64)batch * (a.heads + 2 * a.kv_heads) * HEAD_DIM;
     for (u32 job = warp; job < HEADS + (has_new ? 2 : 0); job += WARPS) {
         u32 head = job < HEADS ? first_head + job : a.heads + kv_head + (job - HEADS) * a.kv_heads;
@@ -454,7 +453,7 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
 #define IN_CLUSTERS
 #endif
 
-// `most` registers a thread: two blocks of the kernels beside it shall find room on a multiprocessor that has one of these.
+// `most` registers a thread: two blocks of the kernels around it shall find room beside one of these.
 #define ENTRY(name, count, most)                                                                                       \
     extern "C" __global__ void __maxnreg__(most) IN_CLUSTERS name(                                                     \
         const number *qkv, const number *query_norm, const number *key_norm, float epsilon, float scale,               \

@@ -3,8 +3,7 @@
 // A block owns a run of pairs of rows. A pair is cut into `segments` along its width; a tile is one segment of one pair,
 // and the warps of a block take its tiles in turn. Each lane fetches what it will itself multiply into a ring in shared
 // memory, DEPTH copies ahead, and begins with that before the kernel ahead of this one is done.
-// Options: BATCH (1, 2, 4 or 8), WARPS a block, DEPTH of the ring, LATE where the next kernel may begin only once this one
-// has waited for the one before it.
+// Options: BATCH (1, 2, 4 or 8), WARPS a block, DEPTH of the ring.
 
 #define THREADS (WARPS * LANES)
 // Numbers of a row that a warp takes at once.
@@ -206,7 +205,7 @@ __device__ __forceinline__ void add_parts(const Places &at, const Work &work, u3
 }
 
 template <Kind kind> __device__ __forceinline__ void linear(Work work) {
-    if (!LATE) let_the_next_kernel_begin();
+    let_the_next_kernel_begin();
     // Further vectors are for the next row of blocks.
     u32 skipped = blockIdx.y * BATCH;
     work.batch = min(work.batch - skipped, BATCH);
@@ -237,7 +236,6 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
     for (u32 slot = 0; slot < DEPTH; slot++) feed.fetch(ring + slot * 2 * LANES);
 
     wait_for_the_kernel_before();
-    if (LATE) let_the_next_kernel_begin();
     // Fetched now, what the parts are added to is there when they are.
     Before mine = {};
     if (kind == LINEAR_ADD && threadIdx.x < count * BATCH && threadIdx.x % BATCH < work.batch) {
@@ -324,7 +322,7 @@ template <Kind kind> __device__ __forceinline__ void any_linear(Work work) {
     }
 }
 
-// Few registers for one vector, so that three kernels find room on a multiprocessor.
+// Few registers for one vector, so that blocks of three kernels find room on a multiprocessor.
 #define LEAST_BLOCKS (BATCH == 1 ? 1536 / THREADS : 1)
 
 #define ENTRY(name, function, kind)                                                                                    \

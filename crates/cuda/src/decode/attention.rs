@@ -55,21 +55,17 @@ const WARPS: u32 = 8;
 const THREADS: u32 = WARPS * 32;
 
 /// What the text is compiled with, beside the type.
-pub(super) fn options(head_dim: u32, tuning: Tuning) -> Vec<String> {
-    vec![format!("-DHEAD_DIM={head_dim}"), format!("-DLATE={}", u32::from(tuning.begins_late))]
+pub(super) fn options(head_dim: u32) -> Vec<String> {
+    vec![format!("-DHEAD_DIM={head_dim}")]
 }
 
 impl<T: Element> AttentionKernel<T> {
     pub fn load(device: &Device, cache: &Cache, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
-        let mut all = options(sizes.head_dim, tuning);
+        let mut all = options(sizes.head_dim);
         all.insert(0, T::OPTION.to_owned());
         let (module, _) = nvrtc::load(device, cache, ATTENTION, &all)?;
-        // The kernels' text says the same: clusters came with compute capability 9.0.
-        let splits = if device.facts().capability.0 >= 9 { 8 } else { 1 };
-        let together = match tuning.heads {
-            Some(most) => fitting(sizes.heads / sizes.kv_heads).min(fitting(most)),
-            None => together(sizes, splits, device.facts().multiprocessors),
-        };
+        let splits = splits(device);
+        let together = tuning.heads;
         let kernel = module.kernel(&format!("attention_step_{together}"))?;
         kernel.allow_shared_bytes(shared_bytes(together, sizes.head_dim, splits))?;
         kernel.prefer_shared_memory()?;
@@ -83,22 +79,9 @@ impl<T: Element> AttentionKernel<T> {
     }
 }
 
-/// The smallest number of heads that there is a kernel for and that is no smaller, if there is one.
-fn fitting(heads: u32) -> u32 {
-    heads.clamp(1, 8).next_power_of_two()
-}
-
-/// How many query heads a block takes: all that share a key head, or fewer while every block still has a multiprocessor
-/// of its own. Blocks with few heads are done sooner; what they read twice, the cache of the device has.
-fn together(sizes: &StepSizes, splits: u32, multiprocessors: u32) -> u32 {
-    let group = sizes.heads / sizes.kv_heads;
-    let blocks =
-        |heads: u32| u64::from(splits * sizes.batch) * u64::from(sizes.kv_heads) * u64::from(group.div_ceil(heads));
-    let mut heads = fitting(group);
-    while heads > 1 && blocks(heads / 2) <= u64::from(multiprocessors) {
-        heads /= 2;
-    }
-    heads
+/// Blocks that share the positions of a head, as the kernels' text has it: clusters came with compute capability 9.0.
+pub(super) fn splits(device: &Device) -> u32 {
+    if device.facts().capability.0 >= 9 { 8 } else { 1 }
 }
 
 /// The kernel's `Shared`: queries, the new key and value, and the parts of each warp and of each block of a cluster.
@@ -158,17 +141,5 @@ impl<T: Element> Step<T> {
         ];
         // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
         unsafe { self.launch(&self.attention.kernel, stream, shape, &arguments) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{super::sizes::tests::QWEN3_4B, *};
-
-    #[test]
-    fn a_block_takes_fewer_heads_while_there_are_multiprocessors_without_one() {
-        let heads = |batch, heads| together(&StepSizes { batch, heads, ..QWEN3_4B }, 8, 132);
-        assert_eq!([8, 16, 32, 56].map(|all| heads(1, all)), [1, 1, 2, 4]);
-        assert_eq!([8, 16, 32, 56, 128].map(|all| heads(2, all)), [1, 2, 4, 8, 8]);
     }
 }

@@ -83,8 +83,7 @@ const MOST_VECTORS: u32 = 8;
 
 /// What the text is compiled with, beside the type.
 pub(super) fn options(vectors: u32, tuning: Tuning) -> Vec<String> {
-    let late = u32::from(tuning.begins_late);
-    let sizes = [("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth), ("LATE", late)];
+    let sizes = [("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth)];
     sizes.iter().map(|(name, value)| format!("-D{name}={value}")).collect()
 }
 
@@ -229,7 +228,7 @@ mod tests {
     #[test]
     fn a_block_takes_a_power_of_two_of_vectors_that_fit() {
         let vectors = |batch, tuning| vectors_that_fit::<bf16>(&StepSizes { batch, ..QWEN3_4B }, tuning, H200_LIMIT);
-        let tuning = Tuning { warps: 8, depth: 8, ..Tuning::default() };
+        let tuning = Tuning { warps: 8, depth: 8, heads: 1 };
         assert_eq!([1, 2, 3, 4, 5, 8, 9].map(|batch| vectors(batch, tuning)), [1, 2, 4, 4, 8, 8, 8]);
         assert_eq!(vectors(8, Tuning { depth: 4, ..tuning }), 8);
         assert_eq!(vectors_that_fit::<f32>(&StepSizes { batch: 8, ..QWEN3_4B }, tuning, H200_LIMIT), 4);

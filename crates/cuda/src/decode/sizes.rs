@@ -1,6 +1,6 @@
 //! The sizes of a decoder, and how kernels are built for them.
 
-use super::product::shared_limit;
+use super::{attention::splits, product::shared_limit};
 use crate::{device::Device, error::CudaError, kernels::expect};
 
 /// The sizes of a decoder, as a step needs them.
@@ -27,17 +27,18 @@ pub struct StepSizes {
 impl StepSizes {
     /// Rows of the packed projection to queries, keys and values.
     pub fn qkv(&self) -> u32 {
-        (self.heads + 2 * self.kv_heads) * self.head_dim
+        self.heads.saturating_add(self.kv_heads.saturating_mul(2)).saturating_mul(self.head_dim)
     }
 
     /// Numbers that all query heads give together.
     pub fn attended(&self) -> u32 {
-        self.heads * self.head_dim
+        self.heads.saturating_mul(self.head_dim)
     }
 
     /// Numbers of the keys, or of the values, of one layer's cache.
     pub fn cache(&self) -> u64 {
-        u64::from(self.batch) * u64::from(self.kv_heads) * u64::from(self.capacity) * u64::from(self.head_dim)
+        let heads = u64::from(self.batch) * u64::from(self.kv_heads);
+        heads.saturating_mul(u64::from(self.capacity) * u64::from(self.head_dim))
     }
 
     pub(super) fn check(&self) -> Result<(), CudaError> {
@@ -60,34 +61,44 @@ pub struct Tuning {
     pub warps: u32,
     /// Copies that each of these warps has under way, of 1 KiB each.
     pub depth: u32,
-    /// The most query heads that a block of attention takes together; without it, as many as leave no multiprocessor
-    /// without a block.
-    pub heads: Option<u32>,
-    /// Whether a kernel lets the next begin only once it has waited for the one before it, so that two are under way at
-    /// once and not three.
-    pub begins_late: bool,
+    /// Query heads that a block of attention takes together: 1, 2, 4 or 8.
+    pub heads: u32,
 }
 
-impl Default for Tuning {
-    /// What was fastest on an H200.
-    fn default() -> Self {
-        Self { warps: 16, depth: 5, heads: None, begins_late: false }
-    }
-}
-
-/// Bytes of shared memory that the default asks of a device, a block.
-const ENOUGH_SHARED: u32 = 200 << 10;
+/// Shared memory of a block from which on there is room for deep copies.
+const MUCH_SHARED: u32 = 200 << 10;
+/// A cache for so many positions is made for contexts whose attention takes longer than what surrounds it.
+const LONG: u32 = 4096;
 
 impl Tuning {
-    /// The default, or what fits a device whose blocks have less memory.
-    pub fn of(device: &Device) -> Result<Self, CudaError> {
-        let small = Self { warps: 8, depth: 4, ..Self::default() };
-        Ok(if shared_limit(device)? >= ENOUGH_SHARED { Self::default() } else { small })
+    /// What was fastest on an H200, or what fits a device whose blocks have less memory.
+    pub fn of(device: &Device, sizes: &StepSizes) -> Result<Self, CudaError> {
+        sizes.check()?;
+        let blocks = device.facts().multiprocessors / splits(device);
+        Ok(Self::chosen(sizes, blocks, shared_limit(device)?))
+    }
+
+    /// `clusters` are those that the device can run at once with each block alone on its multiprocessor.
+    fn chosen(sizes: &StepSizes, clusters: u32, shared_limit: u32) -> Self {
+        let group = sizes.heads / sizes.kv_heads;
+        let needed = |heads: u32| u64::from(sizes.batch) * u64::from(sizes.kv_heads) * u64::from(group.div_ceil(heads));
+        let mut heads = group.clamp(1, 8).next_power_of_two();
+        // Blocks of few heads are done sooner, and their clusters hold up the kernels around them.
+        while sizes.capacity >= LONG && heads > 1 && needed(heads / 2) <= u64::from(clusters) {
+            heads /= 2;
+        }
+        match heads {
+            _ if shared_limit < MUCH_SHARED => Self { warps: 8, depth: 4, heads },
+            // A block of attention shall find registers beside two of those with the weights.
+            1 | 2 => Self { warps: 16, depth: 5, heads },
+            _ => Self { warps: 12, depth: 6, heads },
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), CudaError> {
         let right = (1..=32).contains(&self.warps) && (1..=64).contains(&self.depth);
-        expect("preparing a step", right, "there are 1 to 32 warps and 1 to 64 copies under way")
+        expect("preparing a step", right, "there are 1 to 32 warps and 1 to 64 copies under way")?;
+        expect("preparing a step", [1, 2, 4, 8].contains(&self.heads), "a block takes 1, 2, 4 or 8 heads")
     }
 }
 
@@ -119,5 +130,24 @@ pub(super) mod tests {
         ] {
             assert!(check(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_block_of_attention_takes_all_heads_of_a_key_unless_contexts_are_long() {
+        let heads = |capacity, heads| {
+            let sizes = StepSizes { capacity, heads, ..QWEN3_4B };
+            Tuning::chosen(&sizes, 16, 227 << 10).heads
+        };
+        assert_eq!([8, 16, 32, 56, 128].map(|all| heads(1024, all)), [1, 2, 4, 8, 8]);
+        assert_eq!([8, 16, 32, 56, 128].map(|all| heads(4096, all)), [1, 1, 2, 4, 8]);
+    }
+
+    #[test]
+    fn blocks_are_smaller_where_attention_needs_registers_or_memory_is_short() {
+        let warps = |heads, limit| {
+            let sizes = StepSizes { capacity: 1024, heads, ..QWEN3_4B };
+            Tuning::chosen(&sizes, 16, limit).warps
+        };
+        assert_eq!((warps(16, 227 << 10), warps(32, 227 << 10), warps(16, 99 << 10)), (16, 12, 8));
     }
 }

@@ -36,7 +36,7 @@ const THREADS: u32 = 256;
 impl<T: Element> Step<T> {
     /// Compiles what a step of such sizes needs, or finds it in the cache.
     pub fn load(device: &Device, cache: &Cache, sizes: StepSizes) -> Result<Self, CudaError> {
-        Self::load_tuned(device, cache, sizes, Tuning::of(device)?)
+        Self::load_tuned(device, cache, sizes, Tuning::of(device, &sizes)?)
     }
 
     /// The same with kernels built in another way, for finding out which is fastest.
