@@ -66,6 +66,7 @@ impl<'a> ModelTake<'a> {
 
     /// Steps must agree with a prefill of the same tokens: a cache that is wrong is seen here.
     fn check_steps(&mut self) -> anyhow::Result<()> {
+        let _stage = stage!("check_steps");
         let (batch, prompt) = (self.wanted.batch, self.wanted.prompt());
         let mut ran: Vec<Vec<u32>> = Vec::new();
         let mut next = self.tokens.ids.clone();
