@@ -1,26 +1,31 @@
-//! `laptime list`: the workloads, and the axes and metrics of one.
+//! `laptime list`: the workloads, and the axes and metrics of one; the models.
 
 use std::io::Write;
 
 use laptime_bench::{Better, Workload};
 use laptime_report::{Cell, Column, Table};
 
+use super::list_models;
 use crate::{app::App, cli::Status, output::OutputArgs};
 
-/// Lists the workloads, or the axes and metrics of one
+/// Lists the workloads, the axes and metrics of one, or the models
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  laptime list\n  laptime list matmul")]
+#[command(after_help = "Examples:\n  laptime list\n  laptime list matmul\n  laptime list models")]
 pub struct Args {
-    /// Workload to tell about
+    /// Workload to tell about, or `models`
     workload: Option<String>,
 
     #[command(flatten)]
     output: OutputArgs,
 }
 
+/// The word that asks for the models.
+const MODELS: &str = "models";
+
 /// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let table = match &args.workload {
+    let table = match args.workload.as_deref() {
+        Some(MODELS) => list_models::table(),
         Some(name) => one(app.workload(name)?),
         None => all(app),
     };
@@ -40,6 +45,7 @@ fn all(app: &App) -> Table {
     }
     table.note(devices());
     table.note("`laptime list WORKLOAD` shows axes and metrics, `laptime bench WORKLOAD` measures.");
+    table.note("`laptime list models` shows the models that are known by name.");
     table
 }
 
