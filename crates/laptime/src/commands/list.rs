@@ -63,6 +63,13 @@ fn devices() -> String {
     }
 }
 
+/// The other names of an axis, in words.
+fn others(workload: &dyn Workload, axis: &str) -> String {
+    let aliases = workload.aliases().into_iter().filter(|alias| alias.is_flag() && alias.axis() == axis);
+    let names: Vec<String> = aliases.map(|alias| format!("`{}`", alias.name)).collect();
+    if names.is_empty() { String::new() } else { format!("; also called {}", names.join(", ")) }
+}
+
 fn one(workload: &dyn Workload) -> Table {
     let columns = [
         Column::new("name", "name"),
@@ -74,7 +81,7 @@ fn one(workload: &dyn Workload) -> Table {
     let mut table = Table::new("axes", columns);
     table.note(format!("`{}` {}.", workload.name(), workload.about()));
     for axis in workload.axes() {
-        table.note(format!("`{}`: {}.", axis.name, axis.about));
+        table.note(format!("`{}`: {}{}.", axis.name, axis.about, others(workload, axis.name)));
         let default: Vec<String> = axis.default.iter().map(ToString::to_string).collect();
         table.push([
             Cell::text(axis.name),
