@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_bench::{Better, Workload};
+use laptime_bench::{Alias, Better, StandsFor, Workload};
 use laptime_report::{Cell, Column, Table};
 
 use super::list_models;
@@ -65,8 +65,9 @@ fn devices() -> String {
 
 /// The other names of an axis, in words.
 fn others(workload: &dyn Workload, axis: &str) -> String {
-    let aliases = workload.aliases().into_iter().filter(|alias| alias.is_flag() && alias.axis() == axis);
-    let names: Vec<String> = aliases.map(|alias| format!("`{}`", alias.name)).collect();
+    let is_name = |alias: &Alias| matches!(alias.stands_for, StandsFor::Axis(of) if of == axis);
+    let names: Vec<String> =
+        workload.aliases().into_iter().filter(is_name).map(|alias| format!("`{}`", alias.name)).collect();
     if names.is_empty() { String::new() } else { format!("; also called {}", names.join(", ")) }
 }
 
