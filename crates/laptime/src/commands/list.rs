@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_bench::{Better, Workload};
+use laptime_bench::{Alias, Better, StandsFor, Workload};
 use laptime_report::{Cell, Column, Table};
 
 use super::list_models;
@@ -63,6 +63,14 @@ fn devices() -> String {
     }
 }
 
+/// The other names of an axis, in words.
+fn others(workload: &dyn Workload, axis: &str) -> String {
+    let is_name = |alias: &Alias| matches!(alias.stands_for, StandsFor::Axis(of) if of == axis);
+    let names: Vec<String> =
+        workload.aliases().into_iter().filter(is_name).map(|alias| format!("`{}`", alias.name)).collect();
+    if names.is_empty() { String::new() } else { format!("; also called {}", names.join(", ")) }
+}
+
 fn one(workload: &dyn Workload) -> Table {
     let columns = [
         Column::new("name", "name"),
@@ -74,7 +82,7 @@ fn one(workload: &dyn Workload) -> Table {
     let mut table = Table::new("axes", columns);
     table.note(format!("`{}` {}.", workload.name(), workload.about()));
     for axis in workload.axes() {
-        table.note(format!("`{}`: {}.", axis.name, axis.about));
+        table.note(format!("`{}`: {}{}.", axis.name, axis.about, others(workload, axis.name)));
         let default: Vec<String> = axis.default.iter().map(ToString::to_string).collect();
         table.push([
             Cell::text(axis.name),
