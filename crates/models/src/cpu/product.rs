@@ -16,13 +16,13 @@ use super::{
 };
 
 /// Rows of a part of a product, and its columns.
-const PART: usize = 256;
+const PART: usize = 512;
 
 /// Columns that a part has at least, so that a kernel is worth its start.
 const LEAST_COLUMNS: usize = 32;
 
 /// How many numbers of a row are widened at a time.
-const DEPTH: usize = 1024;
+const DEPTH: usize = 512;
 
 /// Up to so many rows the weights are read once and multiplied as they come.
 const FEW: usize = 4;

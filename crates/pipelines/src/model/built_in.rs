@@ -44,11 +44,11 @@ impl Maker for BuiltIn {
         }
         let _ = device;
         let (pass, rows) = match wanted.test.pass {
-            Pass::Forward => (cpu::Pass::Forward, wanted.test.tokens),
-            Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, 2),
+            Pass::Forward => (cpu::Pass::Forward, 1),
+            Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, wanted.batch.saturating_mul(2)),
         };
-        // The check reads the logits as f32; of a decode step and of the prefill that it is held against.
-        let logits = [wanted.batch, rows, config.vocab, 4].into_iter().fold(1, u64_times);
+        // The check looks at logits as f32: a row, or those of a decode step and of the prefill that it is held against.
+        let logits = [rows, config.vocab, 4].into_iter().fold(1, u64_times);
         cpu::needed_bytes(config, options, pass, wanted.positions(), wanted.threads).saturating_add(logits)
     }
 
