@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
 #define PAIRS 4
 
 // The same for heads of any even size up to 256, at any place; a warp a head.
-extern "C" __global__ void __launch_bounds__(512) split_heads_backward_any(JOIN_PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward_any(JOIN_PARAMETERS) {
     const Join join = JOIN_ARGUMENTS;
     extern __shared__ float sums[];
     u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2, count = rows * all_heads, lane = threadIdx.x % 32;

@@ -57,9 +57,6 @@ extern "C" __global__ void __launch_bounds__(128) softmax_causal_backward_2(SOFT
 extern "C" __global__ void __launch_bounds__(256) softmax_causal_backward_4(SOFTMAX_PARAMETERS) {
     softmax_backward<4>(shares, slopes, rows, tokens, keys, scale, start);
 }
-extern "C" __global__ void __launch_bounds__(4096 / NUMBERS_IN_16_BYTES) softmax_causal_backward_8(SOFTMAX_PARAMETERS) {
-    softmax_backward<8>(shares, slopes, rows, tokens, keys, scale, start);
-}
 
 // The same for rows of any length and at any place, which are read twice; a block a row.
 extern "C" __global__ void softmax_causal_backward_any(SOFTMAX_PARAMETERS) {

@@ -44,7 +44,7 @@ pub struct Gradients<T> {
     rms_norm_backward_any: Kernel,
     swiglu_backward: Pair,
     split_heads_backward: Pair,
-    softmax_causal_backward: [Kernel; 3],
+    softmax_causal_backward: [Kernel; 2],
     softmax_causal_backward_any: Kernel,
     split_rows_to_heads: Kernel,
     note_tokens: Kernel,
@@ -65,7 +65,7 @@ impl<T: Element> Gradients<T> {
         let (loss, norm, rows) = (module(LOSS)?, module(RMS_NORM_BACKWARD)?, module(ROWS_BACKWARD)?);
         let softmax = module(SOFTMAX_BACKWARD)?;
         let softmax_of = |kept: u32| softmax.kernel(&format!("softmax_causal_backward_{kept}"));
-        let [few, more, most] = super::softmax::KEPT;
+        let [few, more, _] = super::softmax::KEPT;
         Ok(Self {
             cross_entropy_kept: [loss.kernel("cross_entropy_4")?, loss.kernel("cross_entropy_8")?],
             cross_entropy: pair(&loss, "cross_entropy")?,
@@ -74,7 +74,7 @@ impl<T: Element> Gradients<T> {
             rms_norm_backward_any: norm.kernel("rms_norm_backward_any")?,
             swiglu_backward: pair(&module(SWIGLU_BACKWARD)?, "swiglu_backward")?,
             split_heads_backward: pair(&module(HEADS_BACKWARD)?, "split_heads_backward")?,
-            softmax_causal_backward: [softmax_of(few)?, softmax_of(more)?, softmax_of(most)?],
+            softmax_causal_backward: [softmax_of(few)?, softmax_of(more)?],
             softmax_causal_backward_any: softmax.kernel("softmax_causal_backward_any")?,
             split_rows_to_heads: rows.kernel("split_rows_to_heads")?,
             note_tokens: rows.kernel("note_tokens")?,

@@ -39,6 +39,7 @@ pub struct Normed<'a, T> {
 impl<T: Element> Gradients<T> {
     /// Puts the gradient of an RMS norm's rows (rows by `width`) into `dx`, or adds it to what is there, and that of its
     /// weight into `d_weight`. `scratch` has [`Gradients::scratch_length`] of the width.
+    #[allow(clippy::too_many_arguments)]
     pub fn rms_norm_backward<'a>(
         &self,
         stream: &Stream,

@@ -51,6 +51,7 @@ impl<T: Element> Gradients<T> {
     /// `width`), to which they are added where `is_added`; else the rows of other tokens become zero.
     ///
     /// A token that is not in the vocabulary is passed over.
+    #[allow(clippy::too_many_arguments)]
     pub fn embed_backward<'a>(
         &self,
         stream: &Stream,

@@ -24,6 +24,7 @@ impl<T: Element> Gradients<T> {
     /// `shares` is what [`super::super::Operations::softmax_causal`] gave, and `start` and `scale` what it was given.
     ///
     /// Scores that a query does not see get nothing, whatever was there.
+    #[allow(clippy::too_many_arguments)]
     pub fn softmax_causal_backward<'a>(
         &self,
         stream: &Stream,
@@ -41,10 +42,11 @@ impl<T: Element> Gradients<T> {
         let fits = holds(shares, count) && has_room(&d_shares, count) && holds(start, 1);
         expect(DOING, fits, "a buffer is too small")?;
         let aligned = is_by_16_bytes::<T>(keys, &[shares.pointer(), d_shares.pointer()]);
-        let (kernel, shape) = match softmax_shape(rows, groups::<T>(keys), 256 * size_of::<T>() as u32) {
-            Some((kernel, shape)) if aligned => (&self.softmax_causal_backward[kernel], shape),
-            _ => (&self.softmax_causal_backward_any, Shape::line(rows, keys.clamp(32, 1024).next_multiple_of(32))),
-        };
+        let kept = softmax_shape(rows, groups::<T>(keys), 256).filter(|_| aligned);
+        let kept = kept.and_then(|(kernel, shape)| Some((self.softmax_causal_backward.get(kernel)?, shape)));
+        // Longer rows are too many registers, of shares and of slopes, and are read twice.
+        let threads = keys.clamp(32, 1024).next_multiple_of(32);
+        let (kernel, shape) = kept.unwrap_or((&self.softmax_causal_backward_any, Shape::line(rows, threads)));
         let (tokens, scale) = (sizes.tokens.into(), scale.into());
         let arguments: [Argument; 7] =
             [shares.into(), (&d_shares).into(), u64::from(rows).into(), tokens, keys.into(), scale, start.into()];
