@@ -4,7 +4,9 @@
 //! it can be captured into a graph; sizes are checked before. What the results must be is computed plainly in
 //! [`mod@reference`].
 
+mod adamw;
 mod attention;
+mod gradients;
 mod heads;
 mod operations;
 mod random;
@@ -15,7 +17,9 @@ mod softmax;
 use half::{bf16, f16};
 
 pub use self::{
+    adamw::{AdamW, Parameter, Rates},
     attention::Attention,
+    gradients::{Gradients, HeadNormGradients, Normed},
     heads::{HeadNorm, Packed, Pairing, Rotation},
     operations::Operations,
     random::random_value,
@@ -33,9 +37,39 @@ macro_rules! text {
     };
 }
 
+/// The same for gradients, behind what those have in common too.
+macro_rules! gradient_text {
+    ($file:literal) => {
+        Source {
+            file: $file,
+            text: concat!(
+                include_str!("../kernels/number.cuh"),
+                include_str!("../kernels/gradient.cuh"),
+                include_str!(concat!("../kernels/", $file))
+            ),
+        }
+    };
+}
+
 /// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
-pub const SOURCES: [Source<'static>; 9] =
-    [ROWS, RMS_NORM, HEADS, SOFTMAX, SWIGLU, ARGMAX, RANDOM, ATTENTION, ATTENTION_TENSOR];
+pub const SOURCES: [Source<'static>; 16] = [
+    ROWS,
+    RMS_NORM,
+    HEADS,
+    SOFTMAX,
+    SWIGLU,
+    ARGMAX,
+    RANDOM,
+    ATTENTION,
+    ATTENTION_TENSOR,
+    LOSS,
+    RMS_NORM_BACKWARD,
+    SWIGLU_BACKWARD,
+    HEADS_BACKWARD,
+    SOFTMAX_BACKWARD,
+    ROWS_BACKWARD,
+    ADAMW,
+];
 
 const ROWS: Source<'static> = text!("rows.cu");
 const RMS_NORM: Source<'static> = text!("rms_norm.cu");
@@ -46,6 +80,13 @@ const ARGMAX: Source<'static> = text!("argmax.cu");
 const RANDOM: Source<'static> = text!("random.cu");
 const ATTENTION: Source<'static> = text!("attention.cu");
 const ATTENTION_TENSOR: Source<'static> = text!("attention_tensor.cu");
+const LOSS: Source<'static> = gradient_text!("loss.cu");
+const RMS_NORM_BACKWARD: Source<'static> = gradient_text!("rms_norm_backward.cu");
+const SWIGLU_BACKWARD: Source<'static> = gradient_text!("swiglu_backward.cu");
+const HEADS_BACKWARD: Source<'static> = gradient_text!("heads_backward.cu");
+const SOFTMAX_BACKWARD: Source<'static> = gradient_text!("softmax_backward.cu");
+const ROWS_BACKWARD: Source<'static> = gradient_text!("rows_backward.cu");
+const ADAMW: Source<'static> = text!("adamw.cu");
 
 /// The sizes of heads that a check compiles attention for; it can be compiled for others.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];

@@ -86,6 +86,14 @@ impl Batch {
         Self { count: 1, m, n, k, a, b, c, scale: 1.0, is_added }
     }
 
+    /// The gradient of a linear layer's weight, outputs by inputs: the gradient of what it gave (rows by outputs),
+    /// transposed, times what it was given (rows by inputs).
+    pub fn weight_gradient(rows: u32, outputs: u32, inputs: u32) -> Self {
+        let (a, b) = (Matrices::transposed(outputs, rows), Matrices::plain(rows, inputs));
+        let c = Matrices::plain(outputs, inputs);
+        Self { count: 1, m: outputs, n: inputs, k: rows, a, b, c, scale: 1.0, is_added: false }
+    }
+
     /// Floating-point operations of all products.
     pub fn operations(&self) -> u64 {
         2 * u64::from(self.m) * u64::from(self.n) * u64::from(self.k) * u64::from(self.count)
@@ -137,6 +145,13 @@ mod tests {
         assert!(!Batch { count: 2, c: one.c.every(5), ..one }.fits(99, 99, 99));
         assert!(!Batch { c: Matrices::transposed(2, 3), ..one }.fits(99, 99, 99));
         assert!(!Batch { a: Matrices { row: 3, ..one.a }, ..one }.fits(99, 99, 99));
+    }
+
+    #[test]
+    fn a_weights_gradient_is_as_large_as_the_weight() {
+        let batch = Batch::weight_gradient(5, 3, 2);
+        assert!(batch.fits(15, 10, 6));
+        assert!(!batch.fits(14, 10, 6) && !batch.fits(15, 9, 6) && !batch.fits(15, 10, 5));
     }
 
     #[test]

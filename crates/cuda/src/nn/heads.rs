@@ -110,28 +110,40 @@ impl<T: Element> Operations<T> {
 
 impl<T: Pod> Packed<'_, T> {
     fn check(&self, sizes: &HeadSizes) -> Result<(), CudaError> {
+        let packed = u128::from(sizes.rows()) * u128::from(sizes.packed_width()) <= self.packed.length() as u128;
+        expect(DOING, packed, "a buffer is too small")?;
+        self.check_parameters(DOING, sizes)
+    }
+
+    /// Checks everything but the packed rows.
+    pub(super) fn check_parameters(&self, doing: &str, sizes: &HeadSizes) -> Result<(), CudaError> {
         let (width, head_dim) = (sizes.packed_width(), u64::from(sizes.head_dim));
-        let packed = u128::from(sizes.rows()) * u128::from(width) <= self.packed.length() as u128;
         let bias = self.bias.is_none_or(|bias| holds(bias, width));
         let norm = self.norm.as_ref().is_none_or(|norm| holds(norm.q, head_dim) && holds(norm.k, head_dim));
-        expect(DOING, packed && bias && norm && holds(self.start, 1), "a buffer is too small")?;
-        expect(DOING, head_dim.is_multiple_of(2), "a head of an odd size cannot be rotated")?;
-        expect(DOING, self.positions(sizes) > 0, "the rotation has no position")
+        expect(doing, bias && norm && holds(self.start, 1), "a buffer is too small")?;
+        expect(doing, head_dim.is_multiple_of(2), "a head of an odd size cannot be rotated")?;
+        expect(doing, self.positions(sizes) > 0, "the rotation has no position")
     }
 
     /// Positions that the rotation is known for.
-    fn positions(&self, sizes: &HeadSizes) -> u32 {
+    pub(super) fn positions(&self, sizes: &HeadSizes) -> u32 {
         let numbers = self.rotation.cosines.length().min(self.rotation.sines.length());
         let half = sizes.head_dim as usize / 2;
         u32::try_from(numbers.checked_div(half).unwrap_or(usize::MAX)).unwrap_or(u32::MAX)
     }
 
     fn addresses(&self, outputs: &[SliceMut<'_, T>; 3]) -> [u64; 9] {
-        let norm = self.norm.as_ref().map_or([0, 0], |norm| [norm.q.pointer(), norm.k.pointer()]);
+        let [packed, bias, q_norm, k_norm, cosines, sines] = self.inputs();
         let [q, k, v] = [0, 1, 2].map(|i| outputs[i].pointer());
+        [packed, bias, q_norm, k_norm, cosines, sines, q, k, v]
+    }
+
+    /// The addresses of packed rows, bias, norms' weights, cosines and sines; zero for what is absent.
+    pub(super) fn inputs(&self) -> [u64; 6] {
+        let norm = self.norm.as_ref().map_or([0, 0], |norm| [norm.q.pointer(), norm.k.pointer()]);
         let (cosines, sines) = (self.rotation.cosines.pointer(), self.rotation.sines.pointer());
         let bias = self.bias.map_or(0, |bias| bias.pointer());
-        [self.packed.pointer(), bias, norm[0], norm[1], cosines, sines, q, k, v]
+        [self.packed.pointer(), bias, norm[0], norm[1], cosines, sines]
     }
 
     fn arguments(&self, outputs: &[SliceMut<'_, T>; 3], sizes: &HeadSizes, lane_bits: u32) -> [Argument; 19] {

@@ -240,19 +240,24 @@ impl<T: Element> Operations<T> {
 }
 
 impl Pair {
+    /// Which of the two, and the groups or single numbers of a row that it goes by.
+    pub(super) fn chosen<T>(&self, width: u32, is_aligned: bool) -> (&Kernel, u32) {
+        if is_aligned { (&self.by_16_bytes, groups::<T>(width)) } else { (&self.any, width) }
+    }
+
     /// Launches one of the two over columns and rows.
     ///
     /// # Safety
     ///
     /// As for [`Kernel::launch`].
-    unsafe fn launch<T>(
+    pub(super) unsafe fn launch<T>(
         &self,
         stream: &Stream,
         [rows, width]: [u32; 2],
         is_aligned: bool,
         arguments: &[Argument],
     ) -> Result<(), CudaError> {
-        let (kernel, columns) = if is_aligned { (&self.by_16_bytes, groups::<T>(width)) } else { (&self.any, width) };
+        let (kernel, columns) = self.chosen::<T>(width, is_aligned);
         let threads = columns.next_multiple_of(32).clamp(32, 128);
         let grid = [columns.div_ceil(threads).max(1), rows.min(MOST_BLOCKS_Y), 1];
         // SAFETY: the caller answers for it.
@@ -281,7 +286,7 @@ pub(super) fn groups<T>(width: u32) -> u32 {
 }
 
 /// Threads that copy a row.
-fn copying_threads<T>(width: u32) -> u32 {
+pub(super) fn copying_threads<T>(width: u32) -> u32 {
     groups::<T>(width).next_multiple_of(32).clamp(32, THREADS)
 }
 

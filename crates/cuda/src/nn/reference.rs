@@ -1,5 +1,7 @@
 //! What the operations must give, computed plainly on the CPU: sums in double precision, results in f32.
 
+pub mod backward;
+
 use super::{HeadSizes, Pairing};
 
 /// Each row divided by the root of its mean square plus `epsilon`, times `weight`, whose length is a row's.

@@ -53,7 +53,7 @@ impl<T: Element> Operations<T> {
 
 /// Which kernel and how many threads: a warp a row where it can keep the row, else a block a row, of at most
 /// `most_threads`; nothing where that is not enough.
-fn softmax_shape(rows: u32, groups: u32, most_threads: u32) -> Option<(usize, Shape)> {
+pub(super) fn softmax_shape(rows: u32, groups: u32, most_threads: u32) -> Option<(usize, Shape)> {
     let (kernel, kept) = match groups {
         ..=64 => (0, KEPT[0]),
         65..=1024 => (1, KEPT[1]),

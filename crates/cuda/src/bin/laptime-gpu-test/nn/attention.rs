@@ -9,7 +9,7 @@ use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
 
 /// Sizes and where the first token is: groups of 1, 2, 4 and 7, heads of many sizes, one and several sequences, tokens that
 /// fill no tile, and a cache that is too small for all of them.
-const CASES: [([u32; 6], u32); 16] = [
+pub(super) const CASES: [([u32; 6], u32); 16] = [
     // batch, tokens, heads, kv_heads, head_dim, capacity; start
     ([1, 1, 2, 2, 64, 8], 0),
     ([3, 37, 2, 1, 16, 80], 37),
@@ -30,7 +30,7 @@ const CASES: [([u32; 6], u32); 16] = [
     ([3, 130, 44, 44, 16, 130], 0),
 ];
 
-fn sizes([batch, tokens, heads, kv_heads, head_dim, capacity]: [u32; 6]) -> HeadSizes {
+pub(super) fn sizes([batch, tokens, heads, kv_heads, head_dim, capacity]: [u32; 6]) -> HeadSizes {
     HeadSizes { batch, tokens, heads, kv_heads, head_dim, capacity }
 }
 
@@ -121,14 +121,14 @@ fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
 }
 
 /// Queries, keys and values, here and on the device, where what is beyond the positions in use is no number.
-struct Inputs<T> {
-    host: [Vec<f32>; 3],
-    device: [Buffer<T>; 3],
-    start: Buffer<u32>,
+pub(super) struct Inputs<T> {
+    pub(super) host: [Vec<f32>; 3],
+    pub(super) device: [Buffer<T>; 3],
+    pub(super) start: Buffer<u32>,
 }
 
 impl<T: Number> Inputs<T> {
-    fn new(lab: &Lab<'_, T>, sizes: &HeadSizes, start: u32) -> Result<Self, CudaError> {
+    pub(super) fn new(lab: &Lab<'_, T>, sizes: &HeadSizes, start: u32) -> Result<Self, CudaError> {
         let scaled = |count: u64, seed| lab.noise(count as usize, seed).iter().map(|value| value * 2.0).collect();
         let host: [Vec<f32>; 3] =
             [scaled(sizes.query_numbers(), 21), scaled(sizes.cache_numbers(), 22), scaled(sizes.cache_numbers(), 23)];
@@ -143,7 +143,7 @@ impl<T: Number> Inputs<T> {
         Ok(Self { host, device, start: lab.bench.device.upload(&[start])? })
     }
 
-    fn there(&self) -> [laptime_cuda::Slice<'_, T>; 3] {
+    pub(super) fn there(&self) -> [laptime_cuda::Slice<'_, T>; 3] {
         let [q, k, v] = &self.device;
         [q.all(), k.all(), v.all()]
     }

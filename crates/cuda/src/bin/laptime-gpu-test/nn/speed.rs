@@ -32,7 +32,7 @@ fn micros(bench: &Bench, mut step: impl FnMut() -> Result<(), CudaError>) -> Res
 
 /// What a step is limited by.
 #[derive(Clone, Copy)]
-enum Work {
+pub(super) enum Work {
     /// Bytes read and written.
     Bytes(f64),
     /// Floating-point operations, and how many a second there can be.
@@ -40,17 +40,22 @@ enum Work {
 }
 
 /// A table of times and of shares of the limit.
-struct Table<'a> {
+pub(super) struct Table<'a> {
     bench: &'a Bench,
-    words: String,
+    pub(super) words: String,
 }
 
 impl<'a> Table<'a> {
-    fn new(bench: &'a Bench) -> Self {
+    pub(super) fn new(bench: &'a Bench) -> Self {
         Self { bench, words: format!("{:<46} {:>9} {:>9}  of limit", "", "us", "") }
     }
 
-    fn row(&mut self, what: &str, work: Work, step: impl FnMut() -> Result<(), CudaError>) -> Result<f64, Failed> {
+    pub(super) fn row(
+        &mut self,
+        what: &str,
+        work: Work,
+        step: impl FnMut() -> Result<(), CudaError>,
+    ) -> Result<f64, Failed> {
         let taken = micros(self.bench, step)?;
         let (rate, share) = match work {
             Work::Bytes(bytes) => (format!("{:.2} TB/s", bytes / taken / 1e6), bytes / taken * 1e6 / BANDWIDTH),
@@ -60,18 +65,18 @@ impl<'a> Table<'a> {
         Ok(taken)
     }
 
-    fn answer(self) -> Answer {
+    pub(super) fn answer(self) -> Answer {
         expect(!self.words.is_empty(), String::new)?;
         Ok(self.words)
     }
 }
 
-fn peak<T>() -> f64 {
+pub(super) fn peak<T>() -> f64 {
     if size_of::<T>() == 4 { 49e12 } else { 750e12 }
 }
 
 /// A buffer of small random numbers.
-fn made<T: Number>(lab: &Lab<'_, T>, count: u64) -> Result<Buffer<T>, CudaError> {
+pub(super) fn made<T: Number>(lab: &Lab<'_, T>, count: u64) -> Result<Buffer<T>, CudaError> {
     let mut buffer = lab.bench.device.allocate(count as usize)?;
     lab.operations.fill_random(lab.bench.device.stream(), &mut buffer, count, 1.0)?;
     Ok(buffer)

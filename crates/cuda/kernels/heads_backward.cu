@@ -1,0 +1,263 @@
+// The gradient of the packed product of queries, keys and values, from those of the heads: rotated back, and through the
+// norm of each head of q and k. Where there is a norm, blocks leave the sums of its weights' gradients, queries' and keys',
+// in `partial`, [blocks, 2 head_dim].
+
+struct Join {
+    const number *packed;  // [batch * tokens, (heads + 2 kv_heads) * head_dim], read where there is a norm
+    const number *bias;    // [(heads + 2 kv_heads) * head_dim], or absent
+    const number *q_norm;  // [head_dim], or absent
+    const number *k_norm;
+    const float *cosines;  // [positions, head_dim / 2]
+    const float *sines;
+    const u32 *start;
+    const number *dq;      // [batch, heads, tokens, head_dim]
+    const number *dk;      // [batch, kv_heads, capacity, head_dim]
+    const number *dv;
+    number *d_packed;
+    float *partial;
+    u32 rows, tokens, heads, kv_heads, head_dim, capacity, positions;
+    u32 is_by_pairs;       // pairs (2i, 2i + 1) were rotated; else (i, i + head_dim / 2)
+    float epsilon;
+};
+
+#define JOIN_PARAMETERS                                                                                                \
+    const number *packed, const number *bias, const number *q_norm, const number *k_norm, const float *cosines,        \
+        const float *sines, const u32 *start, const number *dq, const number *dk, const number *dv, number *d_packed,  \
+        float *partial, u32 rows, u32 tokens, u32 heads, u32 kv_heads, u32 head_dim, u32 capacity, u32 positions,      \
+        u32 is_by_pairs, float epsilon, u32 lane_bits
+#define JOIN_ARGUMENTS                                                                                                 \
+    {packed, bias, q_norm, k_norm, cosines, sines, start, dq, dk, dv, d_packed, partial, rows, tokens, heads,          \
+     kv_heads, head_dim, capacity, positions, is_by_pairs, epsilon}
+
+// Where a head of a token went, or null where the cache had no place for its position.
+__device__ __forceinline__ const number *source(const Join &join, u32 sequence, u32 token, u32 head, u64 position) {
+    if (head < join.heads)
+        return join.dq + (((u64)sequence * join.heads + head) * join.tokens + token) * join.head_dim;
+    if (position >= join.capacity) return nullptr;
+    bool is_k = head < join.heads + join.kv_heads;
+    u32 kv_head = head - join.heads - (is_k ? 0 : join.kv_heads);
+    return (is_k ? join.dk : join.dv) +
+           (((u64)sequence * join.kv_heads + kv_head) * join.capacity + position) * join.head_dim;
+}
+
+__device__ __forceinline__ void rotate_back(float &a, float &b, float cosine, float sine) {
+    float turned = a * cosine + b * sine;
+    b = b * cosine - a * sine;
+    a = turned;
+}
+
+// A lane has V numbers of the lower half of a head, from `at` on, and as many of the upper half.
+template <int V>
+__device__ __forceinline__ void rotate_lane_back(const Join &join, u64 position, u32 at, float *low, float *high) {
+    u32 half = join.head_dim / 2;
+    u64 row = position < join.positions ? position : join.positions - 1;
+    const float *cosines = join.cosines + row * half, *sines = join.sines + row * half;
+    if (join.is_by_pairs) {
+#pragma unroll
+        for (int i = 0; i + 1 < V; i += 2) {
+            u32 low_pair = (at + i) / 2, high_pair = (half + at + i) / 2;
+            rotate_back(low[i], low[i + 1], cosines[low_pair], sines[low_pair]);
+            rotate_back(high[i], high[i + 1], cosines[high_pair], sines[high_pair]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i += 4) {
+            float4 cosine = *reinterpret_cast<const float4 *>(cosines + at + i);
+            float4 sine = *reinterpret_cast<const float4 *>(sines + at + i);
+            rotate_back(low[i], high[i], cosine.x, sine.x);
+            rotate_back(low[i + 1], high[i + 1], cosine.y, sine.y);
+            rotate_back(low[i + 2], high[i + 2], cosine.z, sine.z);
+            rotate_back(low[i + 3], high[i + 3], cosine.w, sine.w);
+        }
+    }
+}
+
+// Adds up what the warps of a block found about the weights, each in its own row of `sums`.
+__device__ __forceinline__ void leave_sums(const Join &join, const float *sums) {
+    u32 width = 2 * join.head_dim;
+    __syncthreads();
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x) {
+        float sum = 0;
+        for (u32 warp = 0; warp < blockDim.x / 32; warp++) sum += sums[warp * width + at];
+        join.partial[(u64)blockIdx.x * width + at] = sum;
+    }
+}
+
+// Blocks go along all heads of all tokens; 2^`lane_bits` threads a head, at most a warp. Half a head is groups of 16 bytes.
+extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_PARAMETERS) {
+    const Join join = JOIN_ARGUMENTS;
+    constexpr int V = NUMBERS_IN_16_BYTES;
+    extern __shared__ float sums[];
+    u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2, count = rows * all_heads;
+    u32 thread = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & ((1u << lane_bits) - 1), at = lane * V;
+    u32 stride = gridDim.x * blockDim.x >> lane_bits;
+    bool is_normed = q_norm != nullptr;
+    float q_low[V] = {}, q_high[V] = {}, k_low[V] = {}, k_high[V] = {};
+    // All heads of a warp go together, since they add up together.
+    for (u32 base = (thread & ~31u) >> lane_bits; base < count; base += stride) {
+        u32 item = base + ((threadIdx.x & 31u) >> lane_bits);
+        bool is_used = at < half && item < count;
+        u32 row = item / all_heads, head = item - row * all_heads, sequence = row / tokens, token = row - sequence * tokens;
+        u64 position = (u64)*start + token;
+        float low[V] = {}, high[V] = {};
+        const number *from = is_used ? source(join, sequence, token, head, position) : nullptr;
+        if (from) {
+            Some<V> lows = some<V>(from + at), highs = some<V>(from + half + at);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                low[i] = widened(lows.at[i]);
+                high[i] = widened(highs.at[i]);
+            }
+            if (head < heads + kv_heads) rotate_lane_back<V>(join, position, at, low, high);
+        }
+        if (is_normed) {
+            bool is_q = head < heads, is_mine = is_used && head < heads + kv_heads;
+            float low_value[V] = {}, high_value[V] = {};
+            Some<V> low_weight = {}, high_weight = {};
+            float square = 0, along = 0;
+            if (is_mine) {
+                const number *norm = is_q ? q_norm : k_norm, *value = packed + (u64)item * head_dim + at;
+                low_weight = some<V>(norm + at);
+                high_weight = some<V>(norm + half + at);
+                Some<V> lows = some<V>(value), highs = some<V>(value + half), low_bias = {}, high_bias = {};
+                if (bias) {
+                    low_bias = some<V>(bias + head * head_dim + at);
+                    high_bias = some<V>(bias + head * head_dim + half + at);
+                }
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    low_value[i] = widened(lows.at[i]) + widened(low_bias.at[i]);
+                    high_value[i] = widened(highs.at[i]) + widened(high_bias.at[i]);
+                    square += low_value[i] * low_value[i] + high_value[i] * high_value[i];
+                    along += low_value[i] * low[i] * widened(low_weight.at[i]) +
+                             high_value[i] * high[i] * widened(high_weight.at[i]);
+                }
+            }
+            for (u32 distance = 1u << lane_bits >> 1; distance > 0; distance /= 2) {
+                square += __shfl_xor_sync(~0u, square, distance);
+                along += __shfl_xor_sync(~0u, along, distance);
+            }
+            if (is_mine) {
+                float scale = rsqrtf(square / head_dim + epsilon);
+                along = scale * scale * (along / head_dim);
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    float low_sum = low[i] * low_value[i] * scale, high_sum = high[i] * high_value[i] * scale;
+                    q_low[i] += is_q ? low_sum : 0;
+                    q_high[i] += is_q ? high_sum : 0;
+                    k_low[i] += is_q ? 0 : low_sum;
+                    k_high[i] += is_q ? 0 : high_sum;
+                    low[i] = scale * (widened(low_weight.at[i]) * low[i] - low_value[i] * along);
+                    high[i] = scale * (widened(high_weight.at[i]) * high[i] - high_value[i] * along);
+                }
+            }
+        }
+        if (!is_used) continue;
+        Some<V> lows, highs;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            lows.at[i] = narrowed(low[i]);
+            highs.at[i] = narrowed(high[i]);
+        }
+        put<V>(d_packed + (u64)item * head_dim + at, lows);
+        put<V>(d_packed + (u64)item * head_dim + half + at, highs);
+    }
+    if (!is_normed) return;
+    float *mine = sums + threadIdx.x / 32 * 2 * head_dim + at;
+    bool is_first = (threadIdx.x & 31u) >> lane_bits == 0 && at < half;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        for (u32 distance = 16; distance >> lane_bits > 0; distance /= 2) {
+            q_low[i] += __shfl_xor_sync(~0u, q_low[i], distance);
+            q_high[i] += __shfl_xor_sync(~0u, q_high[i], distance);
+            k_low[i] += __shfl_xor_sync(~0u, k_low[i], distance);
+            k_high[i] += __shfl_xor_sync(~0u, k_high[i], distance);
+        }
+        if (!is_first) continue;
+        mine[i] = q_low[i];
+        mine[half + i] = q_high[i];
+        mine[head_dim + i] = k_low[i];
+        mine[head_dim + half + i] = k_high[i];
+    }
+    leave_sums(join, sums);
+}
+
+// The most pairs of a lane: a head has at most 256 numbers.
+#define PAIRS 4
+
+// The same for heads of any even size up to 256, at any place; a warp a head.
+extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward_any(JOIN_PARAMETERS) {
+    const Join join = JOIN_ARGUMENTS;
+    extern __shared__ float sums[];
+    u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2, count = rows * all_heads, lane = threadIdx.x % 32;
+    bool is_normed = q_norm != nullptr;
+    float q_sum[2 * PAIRS] = {}, k_sum[2 * PAIRS] = {};
+    for (u32 item = (blockIdx.x * blockDim.x + threadIdx.x) / 32; item < count; item += gridDim.x * blockDim.x / 32) {
+        u32 row = item / all_heads, head = item - row * all_heads, sequence = row / tokens, token = row - sequence * tokens;
+        u64 position = (u64)*start + token, table_row = position < positions ? position : positions - 1;
+        const number *from = source(join, sequence, token, head, position);
+        bool is_q = head < heads, is_turned = head < heads + kv_heads;
+        const number *norm = !is_turned ? nullptr : is_q ? q_norm : k_norm;
+        float gradient[2 * PAIRS] = {}, value[2 * PAIRS] = {}, square = 0, along = 0;
+#pragma unroll
+        for (u32 p = 0; p < PAIRS; p++) {
+            u32 pair = lane + 32 * p;
+            if (pair >= half) continue;
+            u32 place[2] = {is_by_pairs ? 2 * pair : pair, is_by_pairs ? 2 * pair + 1 : pair + half};
+            float *pair_gradient = gradient + 2 * p;
+            if (from) {
+                pair_gradient[0] = widened(from[place[0]]);
+                pair_gradient[1] = widened(from[place[1]]);
+                if (is_turned)
+                    rotate_back(pair_gradient[0], pair_gradient[1], cosines[table_row * half + pair],
+                                sines[table_row * half + pair]);
+            }
+            if (!norm) continue;
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) {
+                float here = widened(packed[(u64)item * head_dim + place[i]]);
+                if (bias) here += widened(bias[head * head_dim + place[i]]);
+                value[2 * p + i] = here;
+                square += here * here;
+                along += here * pair_gradient[i] * widened(norm[place[i]]);
+            }
+        }
+        float scale = 1;
+        if (norm) {
+            square = sum_of_warp(square);
+            scale = rsqrtf(square / head_dim + epsilon);
+            along = scale * scale * (sum_of_warp(along) / head_dim);
+        }
+#pragma unroll
+        for (u32 p = 0; p < PAIRS; p++) {
+            u32 pair = lane + 32 * p;
+            if (pair >= half) continue;
+            u32 place[2] = {is_by_pairs ? 2 * pair : pair, is_by_pairs ? 2 * pair + 1 : pair + half};
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) {
+                float result = gradient[2 * p + i], here = value[2 * p + i];
+                if (norm) {
+                    float sum = result * here * scale;
+                    q_sum[2 * p + i] += is_q ? sum : 0;
+                    k_sum[2 * p + i] += is_q ? 0 : sum;
+                    result = scale * (widened(norm[place[i]]) * result - here * along);
+                }
+                d_packed[(u64)item * head_dim + place[i]] = narrowed(result);
+            }
+        }
+    }
+    if (!is_normed) return;
+#pragma unroll
+    for (u32 p = 0; p < PAIRS; p++) {
+        u32 pair = lane + 32 * p;
+        if (pair >= half) continue;
+        float *mine = sums + threadIdx.x / 32 * 2 * head_dim;
+        u32 place[2] = {is_by_pairs ? 2 * pair : pair, is_by_pairs ? 2 * pair + 1 : pair + half};
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            mine[place[i]] = q_sum[2 * p + i];
+            mine[head_dim + place[i]] = k_sum[2 * p + i];
+        }
+    }
+    leave_sums(join, sums);
+}

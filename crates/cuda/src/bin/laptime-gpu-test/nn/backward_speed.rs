@@ -1,0 +1,187 @@
+//! How fast gradients and AdamW are: times inside a graph, data in the second-level cache where it fits.
+
+use half::bf16;
+use laptime_cuda::{
+    Buffer, Cache,
+    nn::{AdamW, HeadNorm, HeadNormGradients, HeadSizes, Normed, Packed, Pairing, Parameter, Rates, Rotation},
+};
+
+use super::{
+    Answer, Bench, Failed, Lab, Number,
+    backward::loaded,
+    speed::{Table, Work, made},
+};
+
+/// A model's sizes: name, hidden, heads, kv heads, head_dim, ffn, vocabulary. Four sequences of 512 tokens.
+const MODELS: [(&str, [u32; 6], bool); 4] = [
+    ("small", [768, 12, 12, 64, 3072, 10_000], false),
+    ("large", [1280, 20, 20, 64, 5120, 10_000], false),
+    ("2.7B", [2560, 32, 32, 80, 10_240, 10_000], false),
+    ("Qwen3-0.6B", [1024, 16, 8, 128, 3072, 151_936], true),
+];
+const BATCH: u32 = 4;
+const TOKENS: u32 = 512;
+
+pub fn gradients(bench: &Bench) -> Answer {
+    let mut table = Table::new(bench);
+    for (name, sizes, is_qwen) in MODELS {
+        model_of::<bf16>(bench, &mut table, name, sizes, is_qwen)?;
+        if !is_qwen {
+            model_of::<f32>(bench, &mut table, name, sizes, is_qwen)?;
+        }
+    }
+    table.answer()
+}
+
+fn model_of<T: Number>(
+    bench: &Bench,
+    table: &mut Table<'_>,
+    name: &str,
+    [hidden, heads, kv_heads, head_dim, ffn, vocabulary]: [u32; 6],
+    with_norm: bool,
+) -> Result<(), Failed> {
+    let lab = Lab::<T>::new(bench)?;
+    let (gradients, stream, rows) = (loaded(&lab)?, bench.device.stream(), BATCH * TOKENS);
+    let of = |what: &str| format!("{} {name} {what}", T::NAME);
+    let count = |columns: u32| u64::from(rows) * u64::from(columns);
+    let bytes = |numbers: f64| Work::Bytes(numbers * size_of::<T>() as f64);
+    let widest = (2 * ffn).max(hidden);
+    let mut scratch: Buffer<f32> = bench.device.allocate(gradients.scratch_length(widest))?;
+    {
+        let (x, weight, dy) = (made(&lab, count(hidden))?, made(&lab, hidden.into())?, made(&lab, count(hidden))?);
+        let (mut dx, mut d_weight) = (made(&lab, count(hidden))?, made(&lab, hidden.into())?);
+        let norm = Normed { x: x.all(), weight: weight.all(), dy: dy.all(), epsilon: 1e-6 };
+        table.row(&of("rms_norm_backward, added"), bytes(4.0 * count(hidden) as f64), || {
+            gradients.rms_norm_backward(stream, &norm, &mut dx, &mut d_weight, &mut scratch, [rows, hidden], true)
+        })?;
+        table.row(&of("add"), bytes(3.0 * count(hidden) as f64), || gradients.add(stream, &mut dx, &x))?;
+    }
+    {
+        let (mut gate_up, slopes, mut activated) =
+            (made(&lab, count(2 * ffn))?, made(&lab, count(ffn))?, made(&lab, count(ffn))?);
+        table.row(&of("swiglu_backward"), bytes(6.0 * count(ffn) as f64), || {
+            gradients.swiglu_backward(stream, &mut gate_up, None, &slopes, Some(activated.all_mut()), [rows, ffn])
+        })?;
+        let mut sums = made(&lab, (2 * ffn).into())?;
+        table.row(&of("column_sums, 2 ffn"), bytes(2.0 * count(ffn) as f64), || {
+            gradients.column_sums(stream, &gate_up, &mut sums, &mut scratch, [rows, 2 * ffn])
+        })?;
+    }
+    {
+        let mut logits = made(&lab, count(vocabulary))?;
+        let tokens: Vec<u32> = (0..rows).map(|at| at * 7919 % vocabulary).collect();
+        let tokens = bench.device.upload(&tokens)?;
+        let mut losses = bench.device.upload(&vec![0_f32; rows as usize])?;
+        let mut mean = bench.device.upload(&[0_f32])?;
+        table.row(&of("cross_entropy"), bytes(2.0 * count(vocabulary) as f64), || {
+            gradients.cross_entropy(stream, &mut logits, &tokens, &mut losses, [rows, vocabulary], 1.0 / rows as f32)
+        })?;
+        table
+            .row(&of("mean loss"), Work::Bytes(4.0 * f64::from(rows)), || gradients.mean(stream, &losses, &mut mean))?;
+        let (d_rows, mut d_table) =
+            (made(&lab, count(hidden))?, made(&lab, u64::from(vocabulary) * u64::from(hidden))?);
+        let mut notes: Buffer<u32> = bench.device.allocate(gradients.embed_scratch_length(vocabulary))?;
+        table.row(&of("embed_backward, added"), bytes(3.0 * count(hidden) as f64), || {
+            gradients.embed_backward(stream, &tokens, &d_rows, &mut d_table, &mut notes, [vocabulary, hidden], true)
+        })?;
+    }
+    let sizes = HeadSizes { batch: BATCH, tokens: TOKENS, heads, kv_heads, head_dim, capacity: TOKENS };
+    heads_rows(&lab, table, name, &sizes, with_norm)
+}
+
+fn heads_rows<T: Number>(
+    lab: &Lab<'_, T>,
+    table: &mut Table<'_>,
+    name: &str,
+    sizes: &HeadSizes,
+    with_norm: bool,
+) -> Result<(), Failed> {
+    let (gradients, device) = (loaded(lab)?, &lab.bench.device);
+    let stream = device.stream();
+    let of = |what: &str| format!("{} {name} {what}", T::NAME);
+    let bytes = |numbers: f64| Work::Bytes(numbers * size_of::<T>() as f64);
+    let start = device.upload(&[0_u32])?;
+    let packed_count = sizes.rows() * sizes.packed_width();
+    let [dq, dk, dv] =
+        [made(lab, sizes.query_numbers())?, made(lab, sizes.cache_numbers())?, made(lab, sizes.cache_numbers())?];
+    let (packed, mut d_packed) = (made(lab, packed_count)?, made(lab, packed_count)?);
+    let weights = made(lab, sizes.head_dim.into())?;
+    let [mut d_q_norm, mut d_k_norm] = [made(lab, sizes.head_dim.into())?, made(lab, sizes.head_dim.into())?];
+    let mut scratch: Buffer<f32> = device.allocate(gradients.scratch_length(2 * sizes.head_dim))?;
+    let turns = device.upload(&vec![0.5_f32; (TOKENS * sizes.head_dim / 2) as usize])?;
+    let input = Packed {
+        packed: packed.all(),
+        bias: None,
+        norm: with_norm.then(|| HeadNorm { q: weights.all(), k: weights.all(), epsilon: 1e-6 }),
+        rotation: Rotation { cosines: turns.all(), sines: turns.all(), pairing: Pairing::Halves },
+        start: start.all(),
+    };
+    let moved = if with_norm { 3.0 } else { 2.0 };
+    table.row(&of("split_heads_backward"), bytes(moved * packed_count as f64), || {
+        let norms = with_norm.then(|| HeadNormGradients {
+            q: d_q_norm.all_mut(),
+            k: d_k_norm.all_mut(),
+            scratch: scratch.all_mut(),
+        });
+        let heads = [dq.all(), dk.all(), dv.all()];
+        gradients.split_heads_backward(stream, &input, heads, &mut d_packed, norms, sizes)
+    })?;
+    let mut apart = made(lab, sizes.query_numbers())?;
+    table.row(&of("split_rows_to_heads"), bytes(2.0 * sizes.query_numbers() as f64), || {
+        gradients.split_rows_to_heads(stream, &dq, &mut apart, sizes)
+    })?;
+    let count = sizes.rows() * u64::from(sizes.heads) * u64::from(TOKENS);
+    let (shares, mut slopes) = (made(lab, count)?, made(lab, count)?);
+    // Half of both are not read.
+    table.row(&of("softmax_causal_backward"), bytes(2.0 * count as f64), || {
+        gradients.softmax_causal_backward(stream, &shares, &mut slopes, &start, sizes, TOKENS, 0.125)
+    })?;
+    Ok(())
+}
+
+/// Numbers of a model of 2.7 billion parameters, as the course counts them.
+const PARAMETERS: u64 = 3_400_000_000;
+
+pub fn adamw(bench: &Bench) -> Answer {
+    let mut table = Table::new(bench);
+    adamw_row::<f32>(bench, &mut table, PARAMETERS)?;
+    adamw_row::<bf16>(bench, &mut table, PARAMETERS)?;
+    adamw_row::<f32>(bench, &mut table, 128_625_408)?;
+    table.answer()
+}
+
+/// Parameters as of a model: matrices of 26 million numbers and norms between them.
+fn adamw_row<T: Number>(bench: &Bench, table: &mut Table<'_>, numbers: u64) -> Result<(), Failed> {
+    let lab = Lab::<T>::new(bench)?;
+    let mut lengths = Vec::new();
+    let mut left = numbers;
+    while left > 0 {
+        let next = if lengths.len() % 2 == 0 { 26_214_400 } else { 2560 };
+        lengths.push(left.min(next));
+        left -= left.min(next);
+    }
+    let mut there: Vec<[Buffer<T>; 4]> = Vec::new();
+    for length in lengths {
+        let mut zeros = [made(&lab, length)?, made(&lab, length)?];
+        zeros.iter_mut().try_for_each(Buffer::zero)?;
+        let [first, second] = zeros;
+        there.push([made(&lab, length)?, made(&lab, length)?, first, second]);
+    }
+    let each = there.iter_mut().map(|[value, gradient, first, second]| Parameter {
+        value: value.all_mut(),
+        gradient: gradient.all(),
+        first: first.all_mut(),
+        second: second.all_mut(),
+    });
+    let mut parameters: Vec<Parameter<'_, T>> = each.collect();
+    let optimizer = AdamW::new(&bench.device, &Cache::of_user(), &parameters)?;
+    let what = format!("{} adamw {:.2}e9 parameters", T::NAME, numbers as f64 / 1e9);
+    let bytes = 7.0 * numbers as f64 * size_of::<T>() as f64;
+    table.row(&what, Work::Bytes(bytes), || {
+        optimizer.step(bench.device.stream(), &mut parameters, &Rates::default(), 3)
+    })?;
+    drop(parameters);
+    bench.device.synchronise()?;
+    drop(there);
+    Ok(bench.device.give_back_memory()?)
+}

@@ -1,0 +1,124 @@
+//! The operations' gradients, on the device: what a training step needs beside products.
+//!
+//! They are as the operations themselves: numbers are stored as f32, bf16 or f16, computed and added up in f32, always in
+//! the same order, so that a step gives the same bits each time. What the results must be is computed plainly in
+//! [`mod@super::reference::backward`].
+#![allow(unsafe_code)]
+
+mod heads;
+mod loss;
+mod norm;
+mod rows;
+mod softmax;
+
+use std::{marker::PhantomData, sync::Arc};
+
+pub use self::{heads::HeadNormGradients, norm::Normed};
+use super::{
+    HEADS_BACKWARD, LOSS, RMS_NORM_BACKWARD, ROWS_BACKWARD, SOFTMAX_BACKWARD, SWIGLU_BACKWARD,
+    operations::{Pair, launch},
+    sizes::has_room,
+};
+use crate::{
+    blas::Element,
+    cache::Cache,
+    device::Device,
+    error::CudaError,
+    kernel::{Argument, Kernel, Module, Shape},
+    kernels::expect,
+    nvrtc::{self, Source},
+    slice::SliceMut,
+    stream::Stream,
+};
+
+/// Parts of a sum that are added up in the end, for each multiprocessor.
+const PARTS: u32 = 2;
+
+/// The gradients of a transformer's operations on numbers of one type, on one device.
+#[derive(Debug)]
+pub struct Gradients<T> {
+    cross_entropy_kept: [Kernel; 2],
+    cross_entropy: Pair,
+    mean: Kernel,
+    rms_norm_backward: [Kernel; 2],
+    rms_norm_backward_any: Kernel,
+    swiglu_backward: Pair,
+    split_heads_backward: Pair,
+    softmax_causal_backward: [Kernel; 2],
+    softmax_causal_backward_any: Kernel,
+    split_rows_to_heads: Kernel,
+    note_tokens: Kernel,
+    embed_backward: Pair,
+    column_sums: Pair,
+    sum_partials: Kernel,
+    add: Kernel,
+    scale: Kernel,
+    multiprocessors: u32,
+    of: PhantomData<T>,
+}
+
+impl<T: Element> Gradients<T> {
+    /// Loads them all, from the cache where they are there.
+    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
+        let module =
+            |source: Source<'_>| nvrtc::load(device, cache, source, &[T::OPTION.to_owned()]).map(|(module, _)| module);
+        let (loss, norm, rows) = (module(LOSS)?, module(RMS_NORM_BACKWARD)?, module(ROWS_BACKWARD)?);
+        let softmax = module(SOFTMAX_BACKWARD)?;
+        let softmax_of = |kept: u32| softmax.kernel(&format!("softmax_causal_backward_{kept}"));
+        let [few, more, _] = super::softmax::KEPT;
+        Ok(Self {
+            cross_entropy_kept: [loss.kernel("cross_entropy_4")?, loss.kernel("cross_entropy_8")?],
+            cross_entropy: pair(&loss, "cross_entropy")?,
+            mean: loss.kernel("mean")?,
+            rms_norm_backward: [norm.kernel("rms_norm_backward_1")?, norm.kernel("rms_norm_backward_2")?],
+            rms_norm_backward_any: norm.kernel("rms_norm_backward_any")?,
+            swiglu_backward: pair(&module(SWIGLU_BACKWARD)?, "swiglu_backward")?,
+            split_heads_backward: pair(&module(HEADS_BACKWARD)?, "split_heads_backward")?,
+            softmax_causal_backward: [softmax_of(few)?, softmax_of(more)?],
+            softmax_causal_backward_any: softmax.kernel("softmax_causal_backward_any")?,
+            split_rows_to_heads: rows.kernel("split_rows_to_heads")?,
+            note_tokens: rows.kernel("note_tokens")?,
+            embed_backward: pair(&rows, "embed_backward")?,
+            column_sums: pair(&rows, "column_sums")?,
+            sum_partials: rows.kernel("sum_partials")?,
+            add: rows.kernel("add")?,
+            scale: rows.kernel("scale")?,
+            multiprocessors: device.facts().multiprocessors.max(1),
+            of: PhantomData,
+        })
+    }
+
+    /// Numbers that an operation needs as scratch to add up `width` columns: the width of a norm or of a bias, or twice
+    /// `head_dim` for the norms of heads.
+    pub fn scratch_length(&self, width: u32) -> usize {
+        self.most_parts() as usize * width as usize
+    }
+
+    fn most_parts(&self) -> u32 {
+        PARTS * self.multiprocessors
+    }
+
+    /// Adds up `width` columns of `parts` rows, which lie `stride` apart from `place` on.
+    fn sum_partials(
+        &self,
+        stream: &Stream,
+        place: u64,
+        out: &SliceMut<'_, T>,
+        parts: u32,
+        [stride, width]: [u32; 2],
+    ) -> Result<(), CudaError> {
+        let arguments: [Argument; 5] = [place.into(), out.into(), parts.into(), stride.into(), width.into()];
+        let shape = Shape { grid: [width.div_ceil(32), 1, 1], block: [32, 32, 1], shared_bytes: 0 };
+        // SAFETY: the callers have checked that there are as many numbers, and a place for each sum.
+        launch(width, || unsafe { self.sum_partials.launch(stream, shape, &arguments) })
+    }
+
+    fn expect_scratch(&self, doing: &str, scratch: &SliceMut<'_, f32>, width: u32) -> Result<(), CudaError> {
+        expect(doing, has_room(scratch, self.scratch_length(width) as u64), "the scratch is too small")
+    }
+}
+
+fn pair(module: &Arc<Module>, name: &str) -> Result<Pair, CudaError> {
+    let any = module.kernel(&format!("{name}_any"))?;
+    Ok(Pair { by_16_bytes: module.kernel(name)?, any })
+}

@@ -1,0 +1,142 @@
+//! The gradients of RMS norms and of SwiGLU.
+#![allow(unsafe_code)]
+
+use super::Gradients;
+use crate::{
+    blas::Element,
+    error::CudaError,
+    kernel::{Argument, Kernel, Shape},
+    kernels::expect,
+    nn::{
+        operations::{area, count_rows, groups, launch},
+        sizes::{has_room, holds, is_by_16_bytes},
+    },
+    slice::{Slice, SliceMut},
+    stream::Stream,
+};
+
+const DOING: &str = "taking a norm's gradient";
+/// Threads of a block, of which several may each share a row, and how many rows it can have at a time: the hardware has
+/// sixteen barriers, and the block itself needs one.
+const THREADS: u32 = 1024;
+const MOST_ROWS: u32 = 15;
+/// Bytes of shared memory that a block has without asking, less what the kernel declares.
+const SHARED_BYTES: u32 = 47 << 10;
+
+/// What an RMS norm was given, and the gradient of what it gave.
+#[derive(Debug, Clone, Copy)]
+pub struct Normed<'a, T> {
+    /// The rows that were normalised, rows by width.
+    pub x: Slice<'a, T>,
+    /// The weight, a row.
+    pub weight: Slice<'a, T>,
+    /// The gradient of the result, rows by width.
+    pub dy: Slice<'a, T>,
+    /// What was added to the mean square.
+    pub epsilon: f32,
+}
+
+impl<T: Element> Gradients<T> {
+    /// Puts the gradient of an RMS norm's rows (rows by `width`) into `dx`, or adds it to what is there, and that of its
+    /// weight into `d_weight`. `scratch` has [`Gradients::scratch_length`] of the width.
+    #[allow(clippy::too_many_arguments)]
+    pub fn rms_norm_backward<'a>(
+        &self,
+        stream: &Stream,
+        norm: &Normed<'_, T>,
+        dx: impl Into<SliceMut<'a, T>>,
+        d_weight: impl Into<SliceMut<'a, T>>,
+        scratch: impl Into<SliceMut<'a, f32>>,
+        [rows, width]: [u32; 2],
+        is_added: bool,
+    ) -> Result<(), CudaError> {
+        let (dx, d_weight, scratch) = (dx.into(), d_weight.into(), scratch.into());
+        let count = area(rows, width);
+        let fits = holds(norm.x, count) && holds(norm.dy, count) && has_room(&dx, count);
+        let weights = holds(norm.weight, width.into()) && has_room(&d_weight, width.into());
+        expect(DOING, fits && weights, "a buffer is too small")?;
+        self.expect_scratch(DOING, &scratch, width)?;
+        let rows = count_rows(DOING, rows.into())?;
+        let places = [norm.x.pointer(), norm.weight.pointer(), norm.dy.pointer(), dx.pointer()];
+        let (kernel, shape) = self.norm_kernel([rows, width], is_by_16_bytes::<T>(width, &places));
+        let [x, weight, dy, dx] = places.map(Argument::from);
+        let (added, epsilon) = (u32::from(is_added).into(), norm.epsilon.into());
+        let arguments: [Argument; 9] =
+            [x, weight, dy, dx, (&scratch).into(), rows.into(), width.into(), added, epsilon];
+        // SAFETY: the kernel stays within the rows, and a block has its own row of the scratch, which has as many.
+        launch(shape.grid[0].min(width), || unsafe { kernel.launch(stream, shape, &arguments) })?;
+        self.sum_partials(stream, scratch.pointer(), &d_weight, shape.grid[0], [width, width])
+    }
+
+    fn norm_kernel(&self, [rows, width]: [u32; 2], is_aligned: bool) -> (&Kernel, Shape) {
+        let shared_bytes = width.saturating_mul(4);
+        match team(groups::<T>(width)) {
+            Some((kernel, [threads, teams])) if is_aligned && shared_bytes <= SHARED_BYTES => {
+                let grid = [rows.div_ceil(teams).min(self.multiprocessors), 1, 1];
+                (&self.rms_norm_backward[kernel], Shape { grid, block: [threads, teams, 1], shared_bytes })
+            }
+            _ => (&self.rms_norm_backward_any, Shape::line(rows.min(self.most_parts()), 256)),
+        }
+    }
+
+    /// Puts the gradient of SwiGLU in place of `gate_up` (rows by twice `ffn`), which its `bias`, where there was one, is
+    /// added to first; `d_activated` (rows by `ffn`) is the gradient of what it gave, which is computed again and put into
+    /// `activated` where that is there.
+    pub fn swiglu_backward<'a>(
+        &self,
+        stream: &Stream,
+        gate_up: impl Into<SliceMut<'a, T>>,
+        bias: Option<Slice<'a, T>>,
+        d_activated: impl Into<Slice<'a, T>>,
+        activated: Option<SliceMut<'a, T>>,
+        [rows, ffn]: [u32; 2],
+    ) -> Result<(), CudaError> {
+        let (gate_up, d_activated) = (gate_up.into(), d_activated.into());
+        let count = area(rows, ffn);
+        let fits = has_room(&gate_up, count.saturating_mul(2)) && holds(d_activated, count);
+        let biased = bias.is_none_or(|bias| holds(bias, 2 * u64::from(ffn)));
+        let kept = activated.as_ref().is_none_or(|activated| has_room(activated, count));
+        expect("taking a gate's gradient", fits && biased && kept, "a buffer is too small")?;
+        let place = activated.map_or(0, |activated| activated.pointer());
+        let places = [gate_up.pointer(), bias.map_or(0, |bias| bias.pointer()), d_activated.pointer(), place];
+        let aligned = is_by_16_bytes::<T>(ffn, &places);
+        let [gate_up, bias, d_activated, activated] = places.map(Argument::from);
+        let arguments = [gate_up, bias, d_activated, activated, rows.into(), ffn.into()];
+        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
+        launch(rows, || unsafe { self.swiglu_backward.launch::<T>(stream, [rows, ffn], aligned, &arguments) })
+    }
+}
+
+/// Which kernel, and how many threads share a row of so many groups and how many rows a block has at a time; nothing
+/// where a block cannot keep a row.
+fn team(groups: u32) -> Option<(usize, [u32; 2])> {
+    let of = |kept: u32| {
+        let threads = groups.div_ceil(kept).next_multiple_of(32).max(32);
+        (threads <= THREADS).then(|| [threads, (THREADS / threads).min(MOST_ROWS)])
+    };
+    let used = |[threads, teams]: [u32; 2]| threads * teams;
+    match (of(1), of(2)) {
+        // Keeping more takes registers: it must be worth it.
+        (Some(one), Some(two)) if used(one) * 4 >= used(two) * 3 => Some((0, one)),
+        (_, Some(two)) => Some((1, two)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_has_as_many_rows_as_fill_it() {
+        assert_eq!(team(96), Some((0, [96, 10])));
+        assert_eq!(team(320), Some((0, [320, 3])));
+        assert_eq!(team(640), Some((1, [320, 3])));
+        assert_eq!(team(1), Some((0, [32, 15])));
+        assert_eq!((team(2048), team(2049)), (Some((1, [1024, 1])), None));
+        for groups in 1..3000 {
+            let kept = team(groups).map(|(kernel, [threads, _])| (kernel as u32 + 1) * threads);
+            assert!(kept.is_none_or(|kept| kept >= groups), "{groups}");
+        }
+    }
+}
