@@ -15,12 +15,16 @@ mod pass;
 mod product;
 mod rows;
 mod steps;
+mod train;
 mod vectors;
 
 use half::{bf16, f16};
 
 use self::engine::Engine;
-pub use self::memory::{Pass, needed_bytes};
+pub use self::{
+    memory::{Pass, needed_bytes},
+    train::{CpuTrainer, needed_train_bytes},
+};
 use crate::{Config, Decoder, Dtype, GraphMode, KeysValues, ModelError, Options, Replay, Tokens, Weights};
 
 /// A decoder on the CPU.

@@ -4,9 +4,11 @@
 //! what it is held against.
 
 mod batch;
+mod ledger;
 mod memory;
 mod work;
 
+pub(crate) use self::ledger::Ledger;
 pub use self::{
     batch::random_batch,
     memory::{TrainMemory, TrainNeed, TrainSizes},
@@ -97,7 +99,8 @@ impl Default for AdamW {
 /// A model with its weights, gradients and optimizer state on a device.
 ///
 /// [`Trainer::forward`], [`Trainer::backward`] and [`Trainer::update`] put work on the device and do not wait for it;
-/// [`Trainer::loss`] and reading tensors do. None of the three allocates.
+/// [`Trainer::loss`] and reading tensors do. Memory of the device is allocated when
+/// a trainer is made, and not by these three.
 ///
 /// The caller marks the three as the stages `forward`, `backward` and `optimizer`. Inside, at [`Depth::Layer`], forward
 /// marks `embed`, `layer` (with `layer = i`) around `attention` and `ffn`, `head` and `loss`; backward marks `head`,

@@ -3,7 +3,7 @@
 use super::{
     crew::Crew,
     number::Number,
-    product::{Blocks, Put, Right, multiply},
+    product::{Blocks, Factor, Put, multiply},
     rows::{Rows, RowsMut, Shared},
     vectors::{exp, largest, powers_from, softmax, vectorized},
 };
@@ -111,6 +111,12 @@ impl<'a, T> Heads<'a, T> {
         Rows::new(&self.numbers[first..], block.count, span.head_dim, stride)
     }
 
+    /// All rows of a head of a sequence, of which there are as many as queries.
+    pub fn of(&self, span: &Span, batch: usize, head: usize) -> Rows<'a, T> {
+        let first = batch * self.strides.batch + head * self.strides.head;
+        Rows::new(&self.numbers[first..], span.queries, span.head_dim, self.strides.row)
+    }
+
     /// All keys or values of the head that a block shares.
     fn keys(&self, span: &Span, block: Block) -> Rows<'a, T> {
         let first = block.batch * self.strides.batch + block.kv_head * self.strides.head;
@@ -138,7 +144,8 @@ pub fn naive<T: Number>(
     let scores = &mut scores[..span.scores()];
     {
         let _stage = mark!(marks, Ops, "scores");
-        store_scores(crew, span, inputs, scores);
+        let scale = (span.head_dim as f32).sqrt().recip();
+        store_scores(crew, span, (inputs.queries, inputs.keys), scores, scale);
     }
     {
         let _stage = mark!(marks, Ops, "softmax");
@@ -156,18 +163,25 @@ pub fn naive<T: Number>(
         });
     }
     let _stage = mark!(marks, Ops, "weighted");
-    weigh_values(crew, span, inputs, scores, out);
+    weigh_values(crew, span, inputs.values, scores, out);
 }
 
-fn store_scores<T: Number>(crew: &Crew, span: &Span, inputs: &Inputs<'_, T>, scores: &mut [T]) {
-    let put = Put { scale: (span.head_dim as f32).sqrt().recip(), add: false };
+/// Stores the products of every query of a head with every key.
+pub fn store_scores<T: Number>(
+    crew: &Crew,
+    span: &Span,
+    (queries, keys): (Heads<'_, T>, Heads<'_, T>),
+    scores: &mut [T],
+    scale: f32,
+) {
+    let put = Put { scale, add: false };
     let touched = scores.len().saturating_mul(span.head_dim) / 16;
     let scores = Shared::new(scores);
     crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
         let block = span.block(QUERIES, at);
-        let (queries, keys) = (inputs.queries.queries(span, block), inputs.keys.keys(span, block));
+        let (queries, keys) = (queries.queries(span, block), keys.keys(span, block));
         let mut scores = score_rows(&scores, span, block);
-        multiply(blocks, queries, Right::Transposed(keys), &mut scores, put);
+        multiply(blocks, Factor::Plain(queries), Factor::Transposed(keys), &mut scores, put);
     });
 }
 
@@ -188,10 +202,11 @@ fn out_rows<'a, T>(out: &'a Shared<'_, T>, strides: Strides, span: &Span, block:
     unsafe { out.rows(first, block.count, span.head_dim, stride) }
 }
 
-fn weigh_values<T: Number>(
+/// Sums the values of every key of a head, weighted, for every query.
+pub fn weigh_values<T: Number>(
     crew: &Crew,
     span: &Span,
-    inputs: &Inputs<'_, T>,
+    values: Heads<'_, T>,
     scores: &[T],
     (out, strides): (&mut [T], Strides),
 ) {
@@ -200,8 +215,8 @@ fn weigh_values<T: Number>(
     crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
         let block = span.block(QUERIES, at);
         let first = ((block.batch * span.heads + block.head) * span.queries + block.first) * keys;
-        let weights = Rows::dense(&scores[first..], block.count, keys);
-        let values = Right::Plain(inputs.values.keys(span, block));
+        let weights = Factor::Plain(Rows::dense(&scores[first..], block.count, keys));
+        let values = Factor::Plain(values.keys(span, block));
         multiply(blocks, weights, values, &mut out_rows(&out, strides, span, block), Put::OVER);
     });
 }
@@ -223,14 +238,27 @@ pub fn fused<T: Number>(
     marks: &Marks,
     span: &Span,
     inputs: &Inputs<'_, T>,
-    (out, strides): (&mut [T], Strides),
+    out: (&mut [T], Strides),
 ) {
     let _stage = mark!(marks, Ops, "fused");
+    fused_with(crew, span, inputs, out, |_, _| ());
+}
+
+/// As [`fused`], with something done with the largest score and the sum of the weights of each row: it is told of the
+/// first row of a block, counted over heads and sequences, and of those that follow.
+pub fn fused_with<T: Number>(
+    crew: &Crew,
+    span: &Span,
+    inputs: &Inputs<'_, T>,
+    (out, strides): (&mut [T], Strides),
+    keep: impl Fn(usize, &[(f32, f32)]) + Sync,
+) {
     let touched = span.scores().saturating_mul(span.head_dim) / 16;
     let out = Shared::new(out);
     crew.each_with(touched, 0..span.blocks(TILE.0), Tile::default, |tile, at| {
         let block = span.block(TILE.0, at);
         tile.attend(span, inputs, block);
+        keep((block.batch * span.heads + block.head) * span.queries + block.first, &tile.tops);
         let mut out = out_rows(&out, strides, span, block);
         for (row, (mixed, (_, sum))) in tile.mixed.chunks(span.head_dim).zip(&tile.tops).enumerate() {
             let out = out.row(row).iter_mut().zip(mixed);
@@ -256,11 +284,12 @@ impl Tile {
             let count = TILE.1.min(seen - from);
             self.scores.resize(block.count * count, 0.0);
             let mut scores = RowsMut::dense(&mut self.scores, block.count, count);
-            multiply(&mut self.blocks, queries, Right::Transposed(keys.part(from, count, 0, width)), &mut scores, put);
+            let keys = Factor::Transposed(keys.part(from, count, 0, width));
+            multiply(&mut self.blocks, Factor::Plain(queries), keys, &mut scores, put);
             self.weigh(span, block, from, count);
-            let weights = Rows::dense(&self.scores, block.count, count);
+            let weights = Factor::Plain(Rows::dense(&self.scores, block.count, count));
             let mut mixed = RowsMut::dense(&mut self.mixed, block.count, width);
-            let values = Right::Plain(values.part(from, count, 0, width));
+            let values = Factor::Plain(values.part(from, count, 0, width));
             multiply(&mut self.blocks, weights, values, &mut mixed, Put::ONTO);
         }
     }

@@ -36,7 +36,7 @@ impl<T: Number> Engine<T> {
     /// Puts the weights into memory.
     pub fn new(config: Config, options: Options, threads: usize, weights: &Weights) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
-        let model = Model::load(&config, Source { weights, crew: &crew })?;
+        let model = Model::load(&config, Source { weights: Some(weights), crew: &crew })?;
         let (table, cache) = (RopeTable::new(&config), Cache::new(&config, &options)?);
         let buffers = Buffers::default();
         Ok(Self { config, options, crew, model, table, cache, buffers, logits_rows: 0, chosen: None })

@@ -35,7 +35,7 @@ pub fn needed_bytes(config: &Config, options: &Options, pass: Pass, tokens: usiz
         cache_bytes(config, options, pass, tokens),
         buffers.saturating_mul(bytes),
         (config.head_dim as u64).saturating_mul(tokens as u64).saturating_mul(4),
-        thread_bytes(options).saturating_mul(threads.max(1) as u64),
+        thread_bytes(options.dtype).saturating_mul(threads.max(1) as u64),
     ];
     parts.into_iter().fold(0, u64::saturating_add)
 }
@@ -51,8 +51,9 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
     config.kv_bytes_per_token(options.dtype).saturating_mul(positions)
 }
 
-fn thread_bytes(options: &Options) -> u64 {
-    match options.dtype {
+/// What each thread needs for products.
+pub(super) fn thread_bytes(dtype: Dtype) -> u64 {
+    match dtype {
         Dtype::F32 => THREAD_BYTES,
         Dtype::Bf16 | Dtype::F16 => THREAD_BYTES + BLOCKS_BYTES,
     }

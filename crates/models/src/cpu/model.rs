@@ -10,11 +10,17 @@ use crate::{Config, Dtype, ModelError, TensorData, TensorSpec, Weights};
 /// Numbers that one thread makes or reads at a time.
 const PART: usize = 1 << 15;
 
+/// What is multiplied with the same input, and the biases.
+pub const QKV: [&str; 3] = ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"];
+pub const QKV_BIAS: [&str; 3] = ["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"];
+pub const GATE_UP: [&str; 2] = ["mlp.gate_proj.weight", "mlp.up_proj.weight"];
+pub const GATE_UP_BIAS: [&str; 2] = ["mlp.gate_proj.bias", "mlp.up_proj.bias"];
+
 /// The weights of a model.
 pub struct Model<T> {
     pub embedding: Vec<T>,
     /// The head, unless it is the embedding.
-    head: Option<Vec<T>>,
+    pub own_head: Option<Vec<T>>,
     pub layers: Vec<Layer<T>>,
     pub norm: Vec<f32>,
 }
@@ -40,7 +46,8 @@ pub struct Layer<T> {
 /// Where the numbers of tensors come from, and who fetches them.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
-    pub weights: &'a Weights,
+    /// None where all numbers are 0.
+    pub weights: Option<&'a Weights>,
     pub crew: &'a Crew,
 }
 
@@ -49,7 +56,7 @@ impl<T: Number> Model<T> {
     pub fn load(config: &Config, source: Source<'_>) -> Result<Self, ModelError> {
         Ok(Self {
             embedding: source.stacked(&[&config.embedding_tensor()])?,
-            head: config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?,
+            own_head: config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?,
             layers: (0..config.layers).map(|at| Layer::load(config, at, source)).collect::<Result<_, _>>()?,
             norm: source.rounded::<T>(&[&config.final_norm_tensor()])?,
         })
@@ -57,7 +64,7 @@ impl<T: Number> Model<T> {
 
     /// The matrix that makes logits.
     pub fn head(&self) -> &[T] {
-        self.head.as_deref().unwrap_or(&self.embedding)
+        self.own_head.as_deref().unwrap_or(&self.embedding)
     }
 }
 
@@ -74,14 +81,14 @@ impl<T: Number> Layer<T> {
         let maybe = |names: &[&str]| find(names).map(|specs| source.rounded::<T>(&specs)).transpose();
         Ok(Self {
             attention_norm: maybe(&["input_layernorm.weight"])?.unwrap_or_default(),
-            qkv: matrix(&["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"])?,
-            qkv_bias: maybe(&["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"])?,
+            qkv: matrix(&QKV)?,
+            qkv_bias: maybe(&QKV_BIAS)?,
             query_norm: maybe(&["self_attn.q_norm.weight"])?,
             key_norm: maybe(&["self_attn.k_norm.weight"])?,
             output: matrix(&["self_attn.o_proj.weight"])?,
             ffn_norm: maybe(&["post_attention_layernorm.weight"])?.unwrap_or_default(),
-            gate_up: matrix(&["mlp.gate_proj.weight", "mlp.up_proj.weight"])?,
-            gate_up_bias: maybe(&["mlp.gate_proj.bias", "mlp.up_proj.bias"])?,
+            gate_up: matrix(&GATE_UP)?,
+            gate_up_bias: maybe(&GATE_UP_BIAS)?,
             down: matrix(&["mlp.down_proj.weight"])?,
             down_bias: maybe(&["mlp.down_proj.bias"])?,
         })
@@ -92,11 +99,12 @@ impl Source<'_> {
     /// The numbers of several tensors, one after another.
     fn stacked<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<T>, ModelError> {
         let mut numbers = zeros(specs.iter().map(|spec| spec.count()).sum())?;
+        let Some(weights) = self.weights else { return Ok(numbers) };
         let mut rest = numbers.as_mut_slice();
         for spec in specs {
             let (these, others) = rest.split_at_mut(spec.count());
             rest = others;
-            let data = self.weights.tensor(spec)?;
+            let data = weights.tensor(spec)?;
             if data.count() != these.len() {
                 let (name, has, wants) = (&spec.name, data.count(), these.len());
                 return Err(ModelError::Refused(format!("`{name}` has {has} numbers and not {wants}")));

@@ -38,18 +38,17 @@ pub struct Blocks {
 /// Bytes of [`Blocks`] at most, if there are halves.
 pub const BLOCKS_BYTES: u64 = (4 * (2 * PART * DEPTH + PART * PART)) as u64;
 
-/// The right factor of a product.
+/// A factor of a product, by the rows that it is stored in.
 #[derive(Clone, Copy)]
-pub enum Right<'a, T> {
-    /// It has a row for each column of the product.
+pub enum Factor<'a, T> {
+    /// Its columns are what is stored as rows.
     Transposed(Rows<'a, T>),
-    /// It has a row for each column of the left factor.
+    /// Its rows are what is stored as rows.
     Plain(Rows<'a, T>),
 }
 
-impl<'a, T: Number> Right<'a, T> {
-    /// As deep as the left factor is wide.
-    fn depth(&self) -> usize {
+impl<'a, T: Number> Factor<'a, T> {
+    fn rows(&self) -> usize {
         match self {
             Self::Transposed(rows) => rows.width,
             Self::Plain(rows) => rows.count,
@@ -64,18 +63,34 @@ impl<'a, T: Number> Right<'a, T> {
     }
 
     /// The same factor, if it is of f32.
-    fn as_f32(&self) -> Option<Right<'a, f32>> {
+    fn as_f32(&self) -> Option<Factor<'a, f32>> {
         match self {
-            Self::Transposed(rows) => rows.as_f32().map(Right::Transposed),
-            Self::Plain(rows) => rows.as_f32().map(Right::Plain),
+            Self::Transposed(rows) => rows.as_f32().map(Factor::Transposed),
+            Self::Plain(rows) => rows.as_f32().map(Factor::Plain),
         }
     }
 
-    /// A stretch of its depth.
-    fn part(&self, from: usize, depth: usize) -> Self {
+    /// Some of its rows.
+    pub fn rows_part(&self, from: usize, count: usize) -> Self {
         match self {
-            Self::Transposed(rows) => Self::Transposed(rows.part(0, rows.count, from, depth)),
-            Self::Plain(rows) => Self::Plain(rows.part(from, depth, 0, rows.width)),
+            Self::Transposed(rows) => Self::Transposed(rows.part(0, rows.count, from, count)),
+            Self::Plain(rows) => Self::Plain(rows.part(from, count, 0, rows.width)),
+        }
+    }
+
+    /// Some of its columns.
+    pub fn columns_part(&self, from: usize, count: usize) -> Self {
+        match self {
+            Self::Transposed(rows) => Self::Transposed(rows.part(from, count, 0, rows.width)),
+            Self::Plain(rows) => Self::Plain(rows.part(0, rows.count, from, count)),
+        }
+    }
+
+    /// The same factor in f32: itself, or widened into a block.
+    fn widened(&self, block: &'a mut Vec<f32>) -> Factor<'a, f32> {
+        match *self {
+            Self::Transposed(rows) => Factor::Transposed(widened(rows, block)),
+            Self::Plain(rows) => Factor::Plain(widened(rows, block)),
         }
     }
 }
@@ -98,19 +113,23 @@ impl Put {
 
 /// Multiplies rows with a transposed matrix of weights, shared out over the crew: what a linear layer does.
 pub fn project<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out: &mut [T], put: Put) {
-    let (rows, columns) = (x.count, weights.count);
+    share(crew, Factor::Plain(x), Factor::Transposed(weights), out, put);
+}
+
+/// Multiplies two matrices, shared out over the crew. Panics where they do not fit.
+pub fn share<T: Number>(crew: &Crew, left: Factor<'_, T>, right: Factor<'_, T>, out: &mut [T], put: Put) {
+    let (rows, columns, depth) = (left.rows(), right.columns(), left.columns());
     let part_columns = part_columns(crew, rows, columns);
     let across = columns.div_ceil(part_columns);
     let parts = rows.div_ceil(PART) * across;
-    let touched = (rows * columns).saturating_mul(x.width) / 16;
+    let touched = (rows * columns).saturating_mul(depth) / 16;
     let out = Shared::new(&mut out[..rows * columns]);
     crew.each_with(touched, 0..parts, Blocks::default, |blocks, part| {
         let (row, column) = (part / across * PART, part % across * part_columns);
         let (height, width) = (PART.min(rows - row), part_columns.min(columns - column));
-        let weights = Right::Transposed(weights.part(column, width, 0, x.width));
         // SAFETY: parts have no number in common, and each is done once.
         let mut out = unsafe { out.rows(row * columns + column, height, width, columns) };
-        multiply(blocks, x.part(row, height, 0, x.width), weights, &mut out, put);
+        multiply(blocks, left.rows_part(row, height), right.columns_part(column, width), &mut out, put);
     });
 }
 
@@ -123,32 +142,31 @@ fn part_columns(crew: &Crew, rows: usize, columns: usize) -> usize {
 /// Multiplies two matrices on this thread. Panics where they do not fit.
 pub fn multiply<X: Number, W: Number, O: Number>(
     blocks: &mut Blocks,
-    x: Rows<'_, X>,
-    right: Right<'_, W>,
+    left: Factor<'_, X>,
+    right: Factor<'_, W>,
     out: &mut RowsMut<'_, O>,
     put: Put,
 ) {
-    assert!(x.width == right.depth() && x.count == out.count && right.columns() == out.width, "the matrices fit");
-    if x.count <= FEW {
+    let fits = left.columns() == right.rows() && left.rows() == out.count && right.columns() == out.width;
+    assert!(fits, "the matrices fit");
+    if let (Factor::Plain(x), true) = (left, out.count <= FEW) {
         return multiply_few(blocks, x, right, out, put);
     }
-    if let (Some(x), Some(right), true) = (x.as_f32(), right.as_f32(), O::IS_F32) {
-        return kernel(x, right, out.pointer().cast(), out.stride, put);
+    if let (Some(left), Some(right), true) = (left.as_f32(), right.as_f32(), O::IS_F32) {
+        return kernel(left, right, out.pointer().cast(), out.stride, put);
     }
-    blocks.sum.clear();
-    blocks.sum.resize(out.count * out.width, 0.0);
-    for from in (0..x.width).step_by(DEPTH) {
-        let depth = DEPTH.min(x.width - from);
-        let x = widened(x.part(0, x.count, from, depth), &mut blocks.left);
-        let right = match right.part(from, depth) {
-            Right::Transposed(rows) => Right::Transposed(widened(rows, &mut blocks.right)),
-            Right::Plain(rows) => Right::Plain(widened(rows, &mut blocks.right)),
-        };
-        kernel(x, right, blocks.sum.as_mut_ptr(), out.width, Put { scale: put.scale, add: from > 0 });
+    let Blocks { left: left_block, right: right_block, sum } = blocks;
+    sum.clear();
+    sum.resize(out.count * out.width, 0.0);
+    for from in (0..left.columns()).step_by(DEPTH) {
+        let depth = DEPTH.min(left.columns() - from);
+        let (left, right) = (left.columns_part(from, depth), right.rows_part(from, depth));
+        let (left, right) = (left.widened(left_block), right.widened(right_block));
+        kernel(left, right, sum.as_mut_ptr(), out.width, Put { scale: put.scale, add: from > 0 });
     }
     for at in 0..out.count {
         let width = out.width;
-        put_row(&blocks.sum[at * width..][..width], out.row(at), Put { scale: 1.0, add: put.add });
+        put_row(&sum[at * width..][..width], out.row(at), Put { scale: 1.0, add: put.add });
     }
 }
 
@@ -156,7 +174,7 @@ pub fn multiply<X: Number, W: Number, O: Number>(
 fn multiply_few<X: Number, W: Number, O: Number>(
     blocks: &mut Blocks,
     x: Rows<'_, X>,
-    right: Right<'_, W>,
+    right: Factor<'_, W>,
     out: &mut RowsMut<'_, O>,
     put: Put,
 ) {
@@ -166,14 +184,14 @@ fn multiply_few<X: Number, W: Number, O: Number>(
     sum.clear();
     sum.resize(x.count * width, 0.0);
     vectorized(|| match right {
-        Right::Transposed(rows) => {
+        Factor::Transposed(rows) => {
             for column in 0..width {
                 for at in 0..x.count {
                     sum[at * width + column] = dot(x.row(at), rows.row(column));
                 }
             }
         }
-        Right::Plain(rows) => {
+        Factor::Plain(rows) => {
             for depth in 0..rows.count {
                 for at in 0..x.count {
                     let factor = x.row(at)[depth];
@@ -210,28 +228,30 @@ fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Rows<'a
 }
 
 /// Multiplies matrices of f32 with the kernel, on this thread, and puts the result where it belongs.
-fn kernel(x: Rows<'_, f32>, right: Right<'_, f32>, out: *mut f32, out_stride: usize, put: Put) {
-    let columns = right.columns();
-    let (right, next_column, next_row) = match right {
-        Right::Transposed(rows) => (rows, rows.stride as isize, 1),
-        Right::Plain(rows) => (rows, 1, rows.stride as isize),
+fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: *mut f32, out_stride: usize, put: Put) {
+    // Where the first number is, and how far the next column and the next row are.
+    let place = |factor| match factor {
+        Factor::Transposed(rows) => (Rows::pointer(&rows), rows.stride as isize, 1),
+        Factor::Plain(rows) => (Rows::pointer(&rows), 1, rows.stride as isize),
     };
+    let (rows, columns, depth) = (left.rows(), right.columns(), left.columns());
+    let ((left, left_column, left_row), (right, right_column, right_row)) = (place(left), place(right));
     // SAFETY: all three are rows inside slices, with these strides; `out` is nobody else's while it is written.
     unsafe {
         gemm::gemm(
-            x.count,
+            rows,
             columns,
-            x.width,
+            depth,
             out,
             1,
             out_stride as isize,
             put.add,
-            x.pointer(),
-            1,
-            x.stride as isize,
-            right.pointer(),
-            next_column,
-            next_row,
+            left,
+            left_column,
+            left_row,
+            right,
+            right_column,
+            right_row,
             1.0,
             put.scale,
             false,
@@ -251,33 +271,33 @@ mod tests {
         (0..length).map(|at| T::narrow(((at * 7919 + 13) % 31) as f32 / 8.0 - 2.0)).collect()
     }
 
+    /// A number of a factor.
+    fn number<T: Number>(factor: Factor<'_, T>, row: usize, column: usize) -> f64 {
+        f64::from(match factor {
+            Factor::Transposed(rows) => rows.row(column)[row].wide(),
+            Factor::Plain(rows) => rows.row(row)[column].wide(),
+        })
+    }
+
     /// The product as it is defined, in f64.
-    fn expected<T: Number>(x: Rows<'_, T>, right: Right<'_, T>, row: usize, column: usize) -> f64 {
-        let right = |depth: usize| match right {
-            Right::Transposed(rows) => rows.row(column)[depth],
-            Right::Plain(rows) => rows.row(depth)[column],
-        };
-        (0..x.width).map(|depth| f64::from(x.row(row)[depth].wide()) * f64::from(right(depth).wide())).sum()
+    fn expected<T: Number>(left: Factor<'_, T>, right: Factor<'_, T>, row: usize, column: usize) -> f64 {
+        (0..left.columns()).map(|depth| number(left, row, depth) * number(right, depth, column)).sum()
     }
 
     fn products_are_right<T: Number>(rounding: f64) {
         for (rows, columns, depth) in [(1, 5, 3), (3, 70, 65), (9, 33, 17), (300, 40, 64), (5, 300, 1500)] {
-            let (x, w) = (numbers(rows * depth), numbers(columns * depth));
-            let x = Rows::<T>::dense(&x, rows, depth);
-            for right in
-                [Right::Transposed(Rows::dense(&w, columns, depth)), Right::Plain(Rows::dense(&w, depth, columns))]
-            {
+            let (x, w) = (numbers::<T>(rows * depth), numbers::<T>(columns * depth));
+            let lefts = [Factor::Plain(Rows::dense(&x, rows, depth)), Factor::Transposed(Rows::dense(&x, depth, rows))];
+            let rights =
+                [Factor::Transposed(Rows::dense(&w, columns, depth)), Factor::Plain(Rows::dense(&w, depth, columns))];
+            for (left, right) in lefts.into_iter().flat_map(|left| rights.map(|right| (left, right))) {
                 let mut out = vec![T::narrow(1.0); rows * columns];
                 let put = Put { scale: 0.5, add: true };
-                multiply(&mut Blocks::default(), x, right, &mut RowsMut::dense(&mut out, rows, columns), put);
+                multiply(&mut Blocks::default(), left, right, &mut RowsMut::dense(&mut out, rows, columns), put);
                 for (at, out) in out.iter().enumerate() {
-                    let expected = 1.0 + 0.5 * expected(x, right, at / columns, at % columns);
+                    let expected = 1.0 + 0.5 * expected(left, right, at / columns, at % columns);
                     let off = (f64::from(out.wide()) - expected).abs();
-                    assert!(
-                        off <= rounding * (expected.abs() + 1.0),
-                        "{rows} {columns} {depth}: {} {expected}",
-                        out.wide()
-                    );
+                    assert!(off <= rounding * (expected.abs() + 1.0), "{rows} {columns} {depth}: {} {expected}", out.wide());
                 }
             }
         }
@@ -303,7 +323,7 @@ mod tests {
             let [alone, shared] = &mut outs;
             for (at, (alone, shared)) in alone.iter().zip(shared).enumerate() {
                 assert!((*alone - *shared).abs() < 1e-3, "{at}");
-                let expected = expected(x, Right::Transposed(w), at / columns, at % columns);
+                let expected = expected(Factor::Plain(x), Factor::Transposed(w), at / columns, at % columns);
                 assert!((f64::from(*alone) - expected).abs() < 1e-3, "{at}");
             }
         }

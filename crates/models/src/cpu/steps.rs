@@ -12,7 +12,7 @@ use crate::{Config, RopeLayout, rope::RopeTable};
 const PART: usize = 1 << 14;
 
 /// Rows of a part.
-fn rows_of_part(width: usize) -> usize {
+pub fn rows_of_part(width: usize) -> usize {
     (PART / width.max(1)).max(1)
 }
 
@@ -63,8 +63,9 @@ impl Norm<'_> {
             .for_each(|(number, weight)| *number = T::narrow(number.wide() * factor * weight));
     }
 
+    /// What a row is multiplied with, beside the weight.
     #[inline(always)]
-    fn factor<T: Number>(self, row: &[T]) -> f32 {
+    pub fn factor<T: Number>(self, row: &[T]) -> f32 {
         1.0 / (sum_of_squares(row) / row.len() as f32 + self.eps).sqrt()
     }
 }

@@ -1,7 +1,7 @@
 //! Bytes that training needs, counted from the model's sizes, and bytes that are in use.
 //!
 //! Forward keeps of each layer: the inputs of its two norms, queries, keys and values as they were projected (before
-//! bias, norm and rotation), the weights of naive attention or a number a row of fused attention (the logarithm of the
+//! norm and rotation), the weights of naive attention or a number a row of fused attention (the logarithm of the
 //! sum of powers), what attention gave, and gate and up as they were projected. What a norm, a rotation or an activation
 //! makes of these is computed again. Of the head it keeps the last norm's input and the logits, whose gradient takes
 //! their place.

@@ -1,0 +1,102 @@
+//! AdamW over all parameters.
+
+use super::{
+    super::{crew::Crew, model::Model, number::Number, vectors::vectorized},
+    parameters::Part,
+};
+use crate::AdamW;
+
+/// Numbers that one thread updates at a time.
+const PART: usize = 1 << 15;
+
+/// What an update multiplies with, as f32.
+#[derive(Clone, Copy)]
+struct Factors {
+    /// What of a parameter is kept, apart from its gradient.
+    shrink: f32,
+    /// What of a gradient enters the moments.
+    first: f32,
+    second: f32,
+    /// What of the second moment is kept.
+    keep_second: f32,
+    /// The learning rate over what the first moment is short by.
+    rate: f32,
+    /// One over the root of what the second moment is short by.
+    root: f32,
+    eps: f32,
+}
+
+impl Factors {
+    /// Those of an update, of which the first is number 1.
+    fn new(adamw: &AdamW, number: u64) -> Self {
+        let AdamW { lr, betas: (first, second), eps, weight_decay } = *adamw;
+        let short = |beta: f64| 1.0 - beta.powf(number as f64);
+        Self {
+            shrink: (1.0 - lr * weight_decay) as f32,
+            first: (1.0 - first) as f32,
+            second: (1.0 - second) as f32,
+            keep_second: second as f32,
+            rate: (lr / short(first)) as f32,
+            root: short(second).sqrt().recip() as f32,
+            eps: eps as f32,
+        }
+    }
+
+    /// A parameter and its moments after an update by a gradient.
+    #[inline(always)]
+    fn update(self, parameter: f32, gradient: f32, first: f32, second: f32) -> (f32, f32, f32) {
+        let first = first + (gradient - first) * self.first;
+        let second = second * self.keep_second + gradient * gradient * self.second;
+        let step = self.rate * first / (second.sqrt() * self.root + self.eps);
+        (parameter * self.shrink - step, first, second)
+    }
+}
+
+/// Both moments of every parameter.
+pub struct Moments<T> {
+    pub first: Model<T>,
+    pub second: Model<T>,
+}
+
+/// Updates every parameter by its gradient; the first update is number 1. Numbers are updated in f32 and rounded to
+/// their type once.
+pub fn update<T: Number>(
+    crew: &Crew,
+    adamw: &AdamW,
+    number: u64,
+    (model, gradients): (&mut Model<T>, &mut Model<T>),
+    moments: &mut Moments<T>,
+) {
+    let factors = Factors::new(adamw, number);
+    let moments = moments.first.parts().into_iter().zip(moments.second.parts());
+    let all = model.parts().into_iter().zip(gradients.parts()).zip(moments);
+    for ((parameters, gradients), moments) in all {
+        match (parameters, gradients, moments) {
+            (Part::Matrix(p), Part::Matrix(g), (Part::Matrix(m), Part::Matrix(v))) => {
+                let parts = p.chunks_mut(PART).zip(g.chunks(PART)).zip(m.chunks_mut(PART)).zip(v.chunks_mut(PART));
+                crew.each(g.len() * 4, parts, |(((p, g), m), v)| update_part::<T, T>(factors, p, g, m, v));
+            }
+            (Part::Vector(p), Part::Vector(g), (Part::Vector(m), Part::Vector(v))) => {
+                update_part::<T, f32>(factors, p, g, m, v);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Updates some parameters, which are rounded to `T` and stored as `S`.
+fn update_part<T: Number, S: Number>(
+    factors: Factors,
+    parameters: &mut [S],
+    gradients: &[S],
+    first: &mut [S],
+    second: &mut [S],
+) {
+    let rounded = |number: f32| S::narrow(T::narrow(number).wide());
+    vectorized(|| {
+        for (((p, g), m), v) in parameters.iter_mut().zip(gradients).zip(first).zip(second) {
+            let updated = factors.update(p.wide(), g.wide(), m.wide(), v.wide());
+            (*p, *m, *v) = (rounded(updated.0), rounded(updated.1), rounded(updated.2));
+        }
+    });
+}

@@ -1,0 +1,249 @@
+//! The steps of backward between its products, row by row, and those of forward that keep their input.
+//!
+//! What is summed over rows is summed by parts of fixed sizes, whose sums are added in order: the number of threads
+//! changes nothing.
+
+#![allow(unsafe_code, reason = "threads write rows of their own side by side; each block has its reason")]
+
+use super::super::{
+    crew::Crew,
+    number::Number,
+    rows::Shared,
+    steps::{Norm, rows_of_part},
+    vectors::{exp, largest, silu, vectorized},
+};
+
+/// Parts that rows are summed by at most.
+const SUMMED_PARTS: usize = 16;
+
+/// Rows of a part that is summed.
+fn summed_rows(rows: usize, width: usize) -> usize {
+    rows.div_ceil(SUMMED_PARTS).max(rows_of_part(width)).max(1)
+}
+
+/// Sums of parts of rows, in f32.
+#[derive(Default)]
+pub struct Sums {
+    parts: Vec<f32>,
+}
+
+/// Bytes of [`Sums`] over rows of a width.
+pub fn sums_bytes(width: usize) -> u64 {
+    (width as u64).saturating_mul(4 * SUMMED_PARTS as u64)
+}
+
+impl Sums {
+    /// Has something done with each part of rows and the sums of it, which begin at 0, and adds the sums up. `work` is
+    /// given the first row of a part and how many there are.
+    pub fn over<T: Number>(
+        &mut self,
+        crew: &Crew,
+        rows: usize,
+        (width, touched): (usize, usize),
+        out: &mut [f32],
+        work: impl Fn(usize, usize, &mut [f32]) + Sync,
+    ) {
+        let part_rows = summed_rows(rows, touched / rows.max(1));
+        let parts = rows.div_ceil(part_rows);
+        self.parts.clear();
+        self.parts.resize(parts * width, 0.0);
+        crew.each(touched, self.parts.chunks_mut(width).enumerate(), |(part, sums)| {
+            let first = part * part_rows;
+            vectorized(|| work(first, part_rows.min(rows - first), sums));
+        });
+        out.fill(0.0);
+        for sums in self.parts.chunks(width) {
+            out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum);
+        }
+        out.iter_mut().for_each(|out| *out = T::narrow(*out).wide());
+    }
+
+    /// Sums rows: what the gradient of a bias is.
+    pub fn columns<T: Number>(&mut self, crew: &Crew, numbers: &[T], out: &mut [f32]) {
+        let width = out.len();
+        self.over::<T>(crew, numbers.len() / width, (width, numbers.len()), out, |first, count, sums| {
+            for row in numbers[first * width..][..count * width].chunks(width) {
+                sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.wide());
+            }
+        });
+    }
+
+    /// The gradient of a norm's input, added to `d_from` or put over it, and that of its weight.
+    pub fn norm_back<T: Number>(
+        &mut self,
+        crew: &Crew,
+        norm: Norm<'_>,
+        (from, d_out): (&[T], &[T]),
+        (d_from, is_added): (&mut [T], bool),
+        d_weight: &mut [f32],
+    ) {
+        let width = norm.weight.len();
+        let d_from = Shared::new(&mut d_from[..from.len()]);
+        self.over::<T>(crew, from.len() / width, (width, from.len()), d_weight, |first, count, sums| {
+            // SAFETY: parts have no row in common, and each is done once.
+            let mut d_from = unsafe { d_from.rows(first * width, count, width, width) };
+            for at in 0..count {
+                let row = (first + at) * width..(first + at + 1) * width;
+                let d_from = d_from.row(at);
+                if !is_added {
+                    d_from.fill(T::default());
+                }
+                norm_row_back(norm, &from[row.clone()], &d_out[row], d_from, sums);
+            }
+        });
+    }
+}
+
+/// The gradient of a row before a norm, added to `d_from`, and what the row adds to that of the weight.
+///
+/// Of `out = from * factor * weight`, where the factor depends on the row too.
+#[inline(always)]
+fn norm_row_back<T: Number>(norm: Norm<'_>, from: &[T], d_out: &[T], d_from: &mut [T], d_weight: &mut [f32]) {
+    let factor = norm.factor(from);
+    let along = along(from, d_out, norm.weight) * factor * factor / from.len() as f32;
+    let all = from.iter().zip(d_out).zip(norm.weight).zip(d_from).zip(d_weight);
+    for ((((from, d_out), weight), d_from), d_weight) in all {
+        let (from, d_out) = (from.wide(), d_out.wide());
+        *d_weight += d_out * from * factor;
+        *d_from = T::narrow(d_from.wide() + factor * (d_out * weight - from * along));
+    }
+}
+
+/// The sum of the products of three rows, in lanes so that vectors can be used.
+#[inline(always)]
+fn along<T: Number>(a: &[T], b: &[T], c: &[f32]) -> f32 {
+    const LANES: usize = 32;
+    let mut sums = [0.0; LANES];
+    let (a_blocks, a_rest) = a.as_chunks::<LANES>();
+    let (b_blocks, b_rest) = b.as_chunks::<LANES>();
+    let (c_blocks, c_rest) = c.as_chunks::<LANES>();
+    for ((a, b), c) in a_blocks.iter().zip(b_blocks).zip(c_blocks) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane].wide() * b[lane].wide() * c[lane];
+        }
+    }
+    let rest = a_rest.iter().zip(b_rest).zip(c_rest);
+    sums.iter().sum::<f32>() + rest.map(|((a, b), c)| a.wide() * b.wide() * c).sum::<f32>()
+}
+
+/// The gradient of a row before a norm, in place of that behind it.
+#[inline(always)]
+pub fn norm_row_back_in_place<T: Number>(norm: Norm<'_>, from: &[T], d_row: &mut [T], d_weight: &mut [f32]) {
+    let factor = norm.factor(from);
+    let along = along(from, d_row, norm.weight) * factor * factor / from.len() as f32;
+    let all = from.iter().zip(norm.weight).zip(d_row).zip(d_weight);
+    for (((from, weight), d_row), d_weight) in all {
+        let (from, d_out) = (from.wide(), d_row.wide());
+        *d_weight += d_out * from * factor;
+        *d_row = T::narrow(factor * (d_out * weight - from * along));
+    }
+}
+
+/// Makes `silu(gate) * up` of each row, and keeps the row.
+pub fn swiglu<T: Number>(crew: &Crew, width: usize, gate_up: &[T], out: &mut [T]) {
+    let rows = rows_of_part(2 * width);
+    let parts = gate_up.chunks(rows * 2 * width).zip(out.chunks_mut(rows * width));
+    crew.each(gate_up.len() * 4, parts, |(gate_up, out)| {
+        vectorized(|| {
+            for (row, out) in gate_up.chunks(2 * width).zip(out.chunks_mut(width)) {
+                let (gate, up) = row.split_at(width);
+                for ((gate, up), out) in gate.iter().zip(up).zip(out) {
+                    *out = T::narrow(silu(gate.wide()) * up.wide());
+                }
+            }
+        });
+    });
+}
+
+/// The gradients of gate and up in their place, and what went through the gates in place of its gradient.
+pub fn swiglu_back<T: Number>(crew: &Crew, width: usize, gate_up: &mut [T], activated: &mut [T]) {
+    let rows = rows_of_part(2 * width);
+    let touched = gate_up.len() * 8;
+    let parts = gate_up.chunks_mut(rows * 2 * width).zip(activated.chunks_mut(rows * width));
+    crew.each(touched, parts, |(gate_up, activated)| {
+        vectorized(|| {
+            for (row, activated) in gate_up.chunks_mut(2 * width).zip(activated.chunks_mut(width)) {
+                let (gates, ups) = row.split_at_mut(width);
+                for ((gate, up), activated) in gates.iter_mut().zip(ups).zip(activated) {
+                    let (g, u, d_activated) = (gate.wide(), up.wide(), activated.wide());
+                    let open = 1.0 / (1.0 + exp(-g));
+                    *gate = T::narrow(d_activated * u * open * (1.0 + g * (1.0 - open)));
+                    *up = T::narrow(d_activated * g * open);
+                    *activated = T::narrow(g * open * u);
+                }
+            }
+        });
+    });
+}
+
+/// The loss of each row of logits and, in their place, the gradient of the mean of all.
+pub fn cross_entropy<T: Number>(crew: &Crew, targets: &[u32], logits: &mut [T], losses: &mut [f32]) {
+    let width = logits.len() / targets.len().max(1);
+    let (touched, scale) = (logits.len() * 4, 1.0 / targets.len() as f32);
+    let parts = logits.chunks_mut(width).zip(targets).zip(losses);
+    crew.each(touched, parts, |((logits, target), loss)| {
+        vectorized(|| {
+            let target = *target as usize;
+            let (top, wanted) = (largest(logits), logits[target].wide());
+            // Powers are not stored before they are divided: in fewer bits they would be rounded twice.
+            let sum = sum_of_powers(logits, top);
+            *loss = sum.ln() + top - wanted;
+            let share = scale / sum;
+            logits.iter_mut().for_each(|logit| *logit = T::narrow(exp(logit.wide() - top) * share));
+            logits[target] = T::narrow((exp(wanted - top) / sum - 1.0) * scale);
+        });
+    });
+}
+
+#[inline(always)]
+fn sum_of_powers<T: Number>(numbers: &[T], top: f32) -> f32 {
+    const LANES: usize = 32;
+    let mut sums = [0.0; LANES];
+    let (blocks, rest) = numbers.as_chunks::<LANES>();
+    for block in blocks {
+        for lane in 0..LANES {
+            sums[lane] += exp(block[lane].wide() - top);
+        }
+    }
+    sums.iter().sum::<f32>() + rest.iter().map(|number| exp(number.wide() - top)).sum::<f32>()
+}
+
+/// Which rows each token is at, token by token.
+#[derive(Default)]
+pub struct Places {
+    /// Tokens with their rows, in order.
+    all: Vec<(u32, u32)>,
+}
+
+impl Places {
+    /// Places of these tokens, and zeros where rows of the table were given gradients by those before.
+    pub fn renew<T: Number>(&mut self, ids: &[u32], d_table: &mut [T], width: usize) {
+        for (id, _) in &self.all {
+            d_table[*id as usize * width..][..width].fill(T::default());
+        }
+        self.all.clear();
+        self.all.extend(ids.iter().zip(0..).map(|(id, row)| (*id, row)));
+        self.all.sort_unstable();
+    }
+
+    /// Adds the gradients of rows to those of the tokens in a table.
+    pub fn add<T: Number>(&self, crew: &Crew, d_rows: &[T], d_table: &mut [T], width: usize) {
+        let table = Shared::new(d_table);
+        let runs: Vec<&[(u32, u32)]> = self.all.chunk_by(|a, b| a.0 == b.0).collect();
+        crew.each_with(d_rows.len(), runs.into_iter(), Vec::new, |sums: &mut Vec<f32>, run| {
+            sums.clear();
+            sums.resize(width, 0.0);
+            // SAFETY: every run has a token of its own.
+            let mut to = unsafe { table.rows(run[0].0 as usize * width, 1, width, width) };
+            vectorized(|| {
+                for (_, row) in run {
+                    let row = &d_rows[*row as usize * width..][..width];
+                    sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.wide());
+                }
+                for (to, sum) in to.row(0).iter_mut().zip(sums) {
+                    *to = T::narrow(to.wide() + *sum);
+                }
+            });
+        });
+    }
+}
