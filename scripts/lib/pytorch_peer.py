@@ -1,6 +1,6 @@
 """One measurement of PyTorch, for scripts/compare-pytorch: prints a line of JSON with the median and all takes.
 
-    pytorch_peer.py course SIZE forward DTYPE DEVICE BATCH LENGTH
+    pytorch_peer.py course SIZE forward|forward_backward|step DTYPE DEVICE BATCH LENGTH
     pytorch_peer.py qwen3 MODEL decode|prefill eager|compiled
 """
 
@@ -11,11 +11,19 @@ import time
 
 import torch
 
-SECONDS = 4.0
+SECONDS = 2.0
 WARM_UP = 3
 QWEN3 = {  # hidden, layers, heads, FFN
     "Qwen3-0.6B": (1024, 28, 16, 3072),
     "Qwen3-4B": (2560, 36, 32, 9728),
+}
+COURSE = {  # vocabulary, hidden, layers, heads, KV heads, head size, FFN
+    "tiny": (512, 64, 2, 4, 2, 16, 192),
+    "small": (10000, 768, 12, 12, 12, 64, 3072),
+    "medium": (10000, 1024, 24, 16, 16, 64, 4096),
+    "large": (10000, 1280, 36, 20, 20, 64, 5120),
+    "xl": (10000, 1600, 48, 25, 25, 64, 6400),
+    "2.7B": (10000, 2560, 32, 32, 32, 80, 10240),
 }
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
@@ -46,14 +54,30 @@ def without_tf32():
     assert not torch.backends.cuda.matmul.allow_tf32 and torch.get_float32_matmul_precision() == "highest"
 
 
-def course(size, _pass, dtype, device, batch, length):
-    from course_model import CourseModel
+def course(size, what, dtype, device, batch, length):
+    """A pass of the course's decoder: `forward`, `forward_backward` or `step` (with AdamW)."""
+    from course_model import Course
 
+    vocab, *rest = COURSE[size]
     with torch.device(device):
-        model = CourseModel(size, int(length)).to(DTYPES[dtype]).eval()
-        ids = torch.randint(0, model.vocab, (int(batch), int(length)))
-    with torch.no_grad():
-        return takes(lambda: model(ids), device), 1
+        model = Course(vocab, *rest, context=int(length)).to(DTYPES[dtype])
+        ids = torch.randint(0, vocab, (int(batch), int(length)))
+        targets = torch.randint(0, vocab, (int(batch), int(length)))
+    if what == "forward":
+        model.eval()
+        with torch.no_grad():
+            return takes(lambda: model(ids), device)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train():
+        model.zero_grad(set_to_none=True)
+        logits = model(ids)
+        loss = torch.nn.functional.cross_entropy(logits.view(-1, vocab), targets.view(-1))
+        loss.backward()
+        if what == "step":
+            optimizer.step()
+
+    return takes(train, device)
 
 
 def qwen3_model(name):
@@ -75,8 +99,8 @@ def qwen3(name, test, how):
     ids = torch.randint(0, 151936, (1, 512), device="cuda")
     with torch.no_grad():
         if test == "prefill":
-            return takes(lambda: model(ids, use_cache=True, logits_to_keep=1), "cuda"), 1
-        return decode(model, ids, how), 1
+            return takes(lambda: model(ids, use_cache=True, logits_to_keep=1), "cuda")
+        return decode(model, ids, how)
 
 
 def decode(model, ids, how):
@@ -104,8 +128,9 @@ def decode(model, ids, how):
 def main():
     without_tf32()
     kind, *words = sys.argv[1:]
-    times, per = {"course": course, "qwen3": qwen3}[kind](*words)
-    print(json.dumps({"median_ms": statistics.median(times) / per, "takes_ms": times}))
+    times = {"course": course, "qwen3": qwen3}[kind](*words)
+    peak = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
+    print(json.dumps({"median_ms": statistics.median(times), "peak_mib": peak, "takes_ms": times}))
 
 
 if __name__ == "__main__":
