@@ -1,4 +1,5 @@
-"""One measurement of PyTorch, for scripts/compare-pytorch: prints a line of JSON with the median and all takes.
+"""PyTorch's side of scripts/compare-pytorch: makes a model ready and, for each line that it reads, measures it once and
+prints a line of JSON with the median and all takes.
 
     pytorch_peer.py course SIZE forward|forward_backward|step DTYPE DEVICE BATCH LENGTH
     pytorch_peer.py qwen3 MODEL decode|prefill eager|compiled
@@ -11,7 +12,7 @@ import time
 
 import torch
 
-SECONDS = 2.0
+SECONDS = 1.0
 WARM_UP = 3
 QWEN3 = {  # hidden, layers, heads, FFN
     "Qwen3-0.6B": (1024, 28, 16, 3072),
@@ -33,9 +34,9 @@ def wait(device):
         torch.cuda.synchronize()
 
 
-def takes(run, device, warm_up=WARM_UP):
+def takes(run, device):
     """Times calls of `run`, each synchronised at both ends, for some seconds and at least five of them."""
-    for _ in range(warm_up):
+    for _ in range(WARM_UP):
         run()
     wait(device)
     times, began = [], time.perf_counter()
@@ -65,8 +66,12 @@ def course(size, what, dtype, device, batch, length):
         targets = torch.randint(0, vocab, (int(batch), int(length)))
     if what == "forward":
         model.eval()
-        with torch.no_grad():
-            return takes(lambda: model(ids), device)
+
+        @torch.no_grad()
+        def forward():
+            model(ids)
+
+        return lambda: takes(forward, device)
     optimizer = torch.optim.AdamW(model.parameters())
 
     def train():
@@ -77,7 +82,7 @@ def course(size, what, dtype, device, batch, length):
         if what == "step":
             optimizer.step()
 
-    return takes(train, device)
+    return lambda: takes(train, device)
 
 
 def qwen3_model(name):
@@ -97,19 +102,24 @@ def qwen3_model(name):
 def qwen3(name, test, how):
     model = qwen3_model(name)
     ids = torch.randint(0, 151936, (1, 512), device="cuda")
-    with torch.no_grad():
-        if test == "prefill":
-            return takes(lambda: model(ids, use_cache=True, logits_to_keep=1), "cuda")
-        return decode(model, ids, how)
+
+    @torch.no_grad()
+    def prefill():
+        model(ids, use_cache=True, logits_to_keep=1)
+
+    if test == "prefill":
+        return lambda: takes(prefill, "cuda")
+    step = model if how == "eager" else torch.compile(model, mode="reduce-overhead", fullgraph=True)
+    return lambda: decode(model, step, ids, how)
 
 
-def decode(model, ids, how):
+@torch.no_grad()
+def decode(model, step, ids, how):
     """Times of single tokens behind the prompt; the cache grows by one each, as in use."""
     from transformers import DynamicCache, StaticCache
 
     tokens = 64
     cache = DynamicCache() if how == "eager" else StaticCache(config=model.config, max_cache_len=1024)
-    step = model if how == "eager" else torch.compile(model, mode="reduce-overhead", fullgraph=True)
     position = torch.arange(512, device="cuda")
     model(ids, past_key_values=cache, cache_position=position, logits_to_keep=1)
     token = torch.zeros((1, 1), dtype=torch.long, device="cuda")
@@ -128,9 +138,11 @@ def decode(model, ids, how):
 def main():
     without_tf32()
     kind, *words = sys.argv[1:]
-    times = {"course": course, "qwen3": qwen3}[kind](*words)
-    peak = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
-    print(json.dumps({"median_ms": statistics.median(times), "peak_mib": peak, "takes_ms": times}))
+    measure = {"course": course, "qwen3": qwen3}[kind](*words)
+    for _ in sys.stdin:
+        times = measure()
+        peak = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
+        print(json.dumps({"median_ms": statistics.median(times), "peak_mib": peak, "takes_ms": times}), flush=True)
 
 
 if __name__ == "__main__":
