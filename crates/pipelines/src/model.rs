@@ -33,7 +33,7 @@ pub struct Model {
 impl Model {
     /// The models that this program has.
     pub fn new() -> Self {
-        Self { maker: Box::new(BuiltIn::default()) }
+        Self { maker: Box::new(BuiltIn) }
     }
 
     fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Found, Wanted, Options)> {
