@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod heap;
+mod counting;
 
 use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights,
@@ -53,7 +53,7 @@ fn a_decoder_uses_no_more_than_was_predicted() {
                 let (attention, graph, marks) = (Attention::Naive, GraphMode::Auto, Marks::default());
                 let options = Options { dtype, attention, batch: 2, room, graph, marks };
                 let needed = needed_bytes(&config, &options, pass, TOKENS, threads());
-                let peak = heap::peak_of(|| run(&config, &options, pass));
+                let peak = counting::peak_of(|| run(&config, &options, pass));
                 assert!(peak <= needed + BESIDE, "{dtype} {pass:?} {room:?}: {peak} of {needed}");
                 assert!(peak + 2 * BESIDE >= needed / 2, "{dtype} {pass:?} {room:?}: {peak} of {needed}");
             }
