@@ -6,7 +6,7 @@
 //! each fetches its weights while the one before it still runs. So a step begins with [`Step::embed`], which waits for
 //! all that is on the stream, and whatever else reads a step's results is launched plainly.
 //!
-//! What each kernel must give is computed plainly in [`reference`].
+//! What each kernel must give is computed plainly in [`mod@reference`].
 
 mod attention;
 mod layer;
@@ -29,21 +29,22 @@ use crate::nvrtc::Source;
 
 /// The text of kernels of a step, behind what they all begin with.
 macro_rules! text {
-    ($file:literal) => {
+    ($($header:literal,)* in $file:literal) => {
         Source {
             file: $file,
             text: concat!(
                 include_str!("../kernels/number.cuh"),
                 include_str!("../kernels/decode.cuh"),
+                $(include_str!(concat!("../kernels/", $header)),)*
                 include_str!(concat!("../kernels/", $file))
             ),
         }
     };
 }
 
-const LINEAR: Source<'static> = text!("decode_linear.cu");
-const ATTENTION: Source<'static> = text!("decode_attention.cu");
-const TOKEN: Source<'static> = text!("decode_token.cu");
+const LINEAR: Source<'static> = text!(in "decode_linear.cu");
+const ATTENTION: Source<'static> = text!("decode_heads.cuh", in "decode_attention.cu");
+const TOKEN: Source<'static> = text!(in "decode_token.cu");
 
 /// Every text of kernels of a step, by file; see [`options`] for what each is compiled with.
 pub const SOURCES: [Source<'static>; 3] = [LINEAR, ATTENTION, TOKEN];

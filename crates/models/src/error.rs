@@ -100,6 +100,12 @@ pub enum ModelError {
         /// How many fit.
         room: usize,
     },
+    /// The host has no memory for something.
+    #[error("there is no memory for {} MiB", bytes >> 20)]
+    OutOfMemory {
+        /// What was asked for at once.
+        bytes: u64,
+    },
     /// Something asked in a way that makes no sense.
     #[error("{0}")]
     Refused(String),

@@ -41,8 +41,9 @@ fn main() {
     copies_use_what_was_predicted();
     products_use_no_more_than_was_predicted();
     chains_use_no_more_than_was_predicted();
-    models_use_no_more_than_was_predicted();
     the_process_shows_the_memory_of_a_case();
+    // Last: the heap keeps for later what large models leave, and the process would show it.
+    models_use_no_more_than_was_predicted();
 }
 
 fn a_block_counts_until_it_is_freed() {
