@@ -15,10 +15,23 @@
 __device__ __forceinline__ float4 &four(float *row, u32 at) { return *reinterpret_cast<float4 *>(row + at); }
 
 // Puts rows that lie `distance` numbers apart into shared memory; those after `rows`, and columns after HEAD_DIM, are zero.
-__device__ __forceinline__ void load_rows(const number *from, u64 distance, u64 rows, float *to) {
-    for (u32 i = threadIdx.x; i < TILE * PADDED; i += THREADS) {
-        u32 row = i / PADDED, at = i % PADDED;
-        to[row * STRIDE + at] = row < rows && at < HEAD_DIM ? widened(from[row * distance + at]) : 0;
+__device__ __forceinline__ void load_rows(const number *from, u64 distance, u64 rows, float *to, u32 by_16_bytes) {
+    if (HEAD_DIM % NUMBERS_IN_16_BYTES == 0 && by_16_bytes) {
+        constexpr u32 V = NUMBERS_IN_16_BYTES, GROUPS = HEAD_DIM / V > 0 ? HEAD_DIM / V : 1;
+        for (u32 i = threadIdx.x; i < TILE * GROUPS; i += THREADS) {
+            u32 row = i / GROUPS, at = i % GROUPS * V;
+            numbers read = {};
+            if (row < rows) read = loaded(from + row * distance + at);
+#pragma unroll
+            for (u32 j = 0; j < V; j += 4)
+                four(to, row * STRIDE + at + j) = make_float4(widened(read.at[j]), widened(read.at[j + 1]),
+                                                              widened(read.at[j + 2]), widened(read.at[j + 3]));
+        }
+    } else {
+        for (u32 i = threadIdx.x; i < TILE * PADDED; i += THREADS) {
+            u32 row = i / PADDED, at = i % PADDED;
+            to[row * STRIDE + at] = row < rows && at < HEAD_DIM ? widened(from[row * distance + at]) : 0;
+        }
     }
 }
 
@@ -51,19 +64,27 @@ __device__ __forceinline__ void multiply_rows(float *a, float *b, float (*produc
 }
 
 // sums += parts * rows: a thread's rows of `parts`, and its columns of `rows`.
-__device__ __forceinline__ void add_rows(float4 (*sums)[COLUMN_GROUPS], const float *parts, float *rows) {
+__device__ __forceinline__ void add_rows(float4 (*sums)[COLUMN_GROUPS], float *parts, float *rows) {
     u32 tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-    for (u32 at = 0; at < TILE; at++) {
-        float part[EACH];
+#pragma unroll 2
+    for (u32 at = 0; at < TILE; at += 4) {
+        float4 part[EACH];
 #pragma unroll
-        for (int i = 0; i < EACH; i++) part[i] = parts[(ty * EACH + i) * SHARE_STRIDE + at];
+        for (int i = 0; i < EACH; i++) part[i] = four(parts, (ty * EACH + i) * SHARE_STRIDE + at);
 #pragma unroll
         for (int c = 0; c < COLUMN_GROUPS; c++) {
             u32 column = tx * 4 + 64 * c;
             if (column >= PADDED) continue;
-            float4 values = four(rows, at * STRIDE + column);
+            float4 values[4];
 #pragma unroll
-            for (int i = 0; i < EACH; i++) add_scaled(sums[i][c], part[i], values);
+            for (int j = 0; j < 4; j++) values[j] = four(rows, (at + j) * STRIDE + column);
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                add_scaled(sums[i][c], part[i].x, values[0]);
+                add_scaled(sums[i][c], part[i].y, values[1]);
+                add_scaled(sums[i][c], part[i].z, values[2]);
+                add_scaled(sums[i][c], part[i].w, values[3]);
+            }
         }
     }
 }
@@ -83,7 +104,7 @@ __device__ __forceinline__ void store_row(number *to, const float4 *sums, float 
 #define GRADIENT_PARAMETERS                                                                                            \
     const number *q, const number *k, const number *v, const number *d_out, const float *logarithms,                   \
         const float *dots, number *dq, number *dk, number *dv, const u32 *start, u32 tokens, u32 heads, u32 kv_heads,  \
-        u32 capacity, float scale
+        u32 capacity, float scale, u32 by_16_bytes
 
 // The product of each row of `out` and its gradient, both [batch, tokens, heads * head_dim], into [batch, heads, tokens]. A
 // warp a row.
@@ -137,16 +158,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_keys
     u64 position = *start, length = position + tokens < capacity ? position + tokens : capacity;
     u64 seen_from = first_key > position ? (first_key - position) / TILE * TILE : 0;
     u64 kv_row = (u64)blockIdx.x * capacity + first_key, there = first_key < length ? length - first_key : 0;
-    load_rows(k + kv_row * HEAD_DIM, HEAD_DIM, there, keys);
-    load_rows(v + kv_row * HEAD_DIM, HEAD_DIM, there, values);
+    load_rows(k + kv_row * HEAD_DIM, HEAD_DIM, there, keys, by_16_bytes);
+    load_rows(v + kv_row * HEAD_DIM, HEAD_DIM, there, values, by_16_bytes);
     float4 d_keys[EACH][COLUMN_GROUPS] = {}, d_values[EACH][COLUMN_GROUPS] = {};
     for (u32 head = kv_head * group; there > 0 && head < (kv_head + 1) * group; head++)
         for (u64 query = seen_from; query < tokens; query += TILE) {
             u64 first_row = ((u64)sequence * heads + head) * tokens;
             __syncthreads();
-            load_rows(q + (first_row + query) * HEAD_DIM, HEAD_DIM, tokens - query, queries);
+            load_rows(q + (first_row + query) * HEAD_DIM, HEAD_DIM, tokens - query, queries, by_16_bytes);
             load_rows(d_out + (((u64)sequence * tokens + query) * heads + head) * HEAD_DIM, (u64)heads * HEAD_DIM,
-                      tokens - query, slopes);
+                      tokens - query, slopes, by_16_bytes);
             __syncthreads();
             float share[EACH][EACH] = {}, slope[EACH][EACH] = {};
             multiply_rows(keys, queries, share);
@@ -181,14 +202,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_quer
     u64 seen = position + query + TILE < length ? position + query + TILE : length;
     u64 kv_row = (u64)(sequence * kv_heads + head / (heads / kv_heads)) * capacity;
     u64 first_row = (u64)blockIdx.x * tokens;
-    load_rows(q + (first_row + query) * HEAD_DIM, HEAD_DIM, tokens - query, queries);
+    load_rows(q + (first_row + query) * HEAD_DIM, HEAD_DIM, tokens - query, queries, by_16_bytes);
     load_rows(d_out + (((u64)sequence * tokens + query) * heads + head) * HEAD_DIM, (u64)heads * HEAD_DIM, tokens - query,
-              slopes);
+              slopes, by_16_bytes);
     float4 d_queries[EACH][COLUMN_GROUPS] = {};
     for (u32 first_key = 0; first_key < seen; first_key += TILE) {
         __syncthreads();
-        load_rows(k + (kv_row + first_key) * HEAD_DIM, HEAD_DIM, length - first_key, keys);
-        load_rows(v + (kv_row + first_key) * HEAD_DIM, HEAD_DIM, length - first_key, values);
+        load_rows(k + (kv_row + first_key) * HEAD_DIM, HEAD_DIM, length - first_key, keys, by_16_bytes);
+        load_rows(v + (kv_row + first_key) * HEAD_DIM, HEAD_DIM, length - first_key, values, by_16_bytes);
         __syncthreads();
         float share[EACH][EACH] = {}, slope[EACH][EACH] = {};
         multiply_rows(queries, keys, share);

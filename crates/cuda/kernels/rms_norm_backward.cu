@@ -52,7 +52,8 @@ template <u32 KEPT> __device__ __forceinline__ void norm_backward(NORM_PARAMETER
     Some<V> weights[KEPT];
     float sums[KEPT][V] = {};
     u64 stride = (u64)gridDim.x * blockDim.y, row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
-    Part<KEPT> part = part_of<KEPT>(x, dy, dx, row, rows, width, is_added);
+    Part<KEPT> part;
+    if (KEPT == 1) part = part_of<KEPT>(x, dy, dx, row, rows, width, is_added);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         u32 at = (k * blockDim.x + threadIdx.x) * V;
@@ -61,7 +62,11 @@ template <u32 KEPT> __device__ __forceinline__ void norm_backward(NORM_PARAMETER
     for (u32 parity = 0; row < rows; row += stride, parity ^= 1) {
         // The next row is on its way while this one is added up, where there are registers for both.
         Part<KEPT> next;
-        if (KEPT == 1) next = part_of<KEPT>(x, dy, dx, row + stride, rows, width, is_added);
+        if (KEPT == 1) {
+            next = part_of<KEPT>(x, dy, dx, row + stride, rows, width, is_added);
+        } else {
+            part = part_of<KEPT>(x, dy, dx, row, rows, width, is_added);
+        }
         float2 sum = make_float2(0, 0);
 #pragma unroll
         for (u32 k = 0; k < KEPT; k++) {
@@ -90,7 +95,7 @@ template <u32 KEPT> __device__ __forceinline__ void norm_backward(NORM_PARAMETER
             }
             put<V>(dx + row * width + at, result);
         }
-        part = KEPT == 1 ? next : part_of<KEPT>(x, dy, dx, row + stride, rows, width, is_added);
+        if (KEPT == 1) part = next;
     }
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
@@ -110,7 +115,7 @@ template <u32 KEPT> __device__ __forceinline__ void norm_backward(NORM_PARAMETER
 extern "C" __global__ void __launch_bounds__(768, 1) rms_norm_backward_1(NORM_PARAMETERS) {
     norm_backward<1>(x, weight, dy, dx, partial, rows, width, is_added, epsilon);
 }
-extern "C" __global__ void __launch_bounds__(768, 1) rms_norm_backward_2(NORM_PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024, 1) rms_norm_backward_2(NORM_PARAMETERS) {
     norm_backward<2>(x, weight, dy, dx, partial, rows, width, is_added, epsilon);
 }
 
