@@ -49,7 +49,7 @@ __device__ __forceinline__ void add_scaled(float4 &sum, float scale, float4 valu
 // of the result, four columns of every 64.
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention(const number *q, const number *k, const number *v, number *out, const u32 *start, u32 tokens, u32 heads,
-              u32 kv_heads, u32 capacity, float scale, u32 by_16_bytes) {
+              u32 kv_heads, u32 capacity, float scale, u32 by_16_bytes, float *logarithms) {
     extern __shared__ float4 shared[];
     float *queries = reinterpret_cast<float *>(shared);
     float *values = queries + ROWS * STRIDE;
@@ -154,6 +154,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (query >= tokens) continue;
         number *to = out + (((u64)sequence * tokens + query) * heads + head) * HEAD_DIM;
         float share = 1 / sum[i];
+        // The logarithm of the sum of all powers of e, where a gradient will need it.
+        if (logarithms && tx == 0) logarithms[(u64)blockIdx.x * tokens + query] = largest[i] + logf(sum[i]);
 #pragma unroll
         for (int c = 0; c < COLUMN_GROUPS; c++) {
             float columns[4] = {result[i][c].x, result[i][c].y, result[i][c].z, result[i][c].w};

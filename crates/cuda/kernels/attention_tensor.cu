@@ -11,21 +11,6 @@
 #define STRIDE ((CHUNKS + 1) * 16)
 #define LOWEST (-__int_as_float(0x7f800000))
 
-#if defined(NUMBER_BF16)
-#define TYPE "bf16"
-#else
-#define TYPE "f16"
-#endif
-
-// Starts a copy of 16 bytes to shared memory; of zeros where there is nothing to copy.
-__device__ __forceinline__ void begin_copy(u32 to, const void *from, bool is_there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is_there ? 16 : 0));
-}
-__device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;"); }
-template <int LATER> __device__ __forceinline__ void wait_for_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
-}
-
 // Starts copying rows; those after `there` are zero.
 template <int ROWS, int THREADS>
 __device__ __forceinline__ void begin_rows(u32 to, const number *from, u64 there) {
@@ -36,48 +21,6 @@ __device__ __forceinline__ void begin_rows(u32 to, const number *from, u64 there
         bool is_there = row < there;
         begin_copy(to + row * STRIDE + column * 16, from + (is_there ? (u64)row * HEAD_DIM + column * 8 : 0), is_there);
     }
-}
-
-struct Four {
-    u32 at[4];
-};
-
-// Four matrices of 8 by 8, their rows at the addresses that the lanes give, eight each.
-__device__ __forceinline__ Four matrices(u32 address) {
-    Four read;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(read.at[0]), "=r"(read.at[1]), "=r"(read.at[2]), "=r"(read.at[3])
-                 : "r"(address)
-                 : "memory");
-    return read;
-}
-__device__ __forceinline__ Four matrices_transposed(u32 address) {
-    Four read;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(read.at[0]), "=r"(read.at[1]), "=r"(read.at[2]), "=r"(read.at[3])
-                 : "r"(address)
-                 : "memory");
-    return read;
-}
-
-// sum += a b: 16 by 16 times 16 by 8.
-__device__ __forceinline__ void multiply(float *sum, const Four &a, u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ u32 pair(float low, float high) {
-    u32 both;
-    asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-
-__device__ __forceinline__ float power_of_two(float exponent) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
-    return result;
 }
 
 // Of the 16 rows of a warp a lane has two, eight apart: row `lane / 4` and the one eight further.
@@ -167,6 +110,7 @@ template <int THREADS> __device__ __forceinline__ void put_together(Rows &rows, 
     for (int r = 0; r < 2; r++) {
         float other = mine[r * THREADS], most = fmaxf(rows.largest[r], other);
         float kept = power_of_two((rows.largest[r] - most) * scale), added = power_of_two((other - most) * scale);
+        rows.largest[r] = most;
         rows.sum[r] = rows.sum[r] * kept + mine[(2 + r) * THREADS] * added;
 #pragma unroll
         for (int n = 0; n < CHUNKS; n++)
@@ -179,7 +123,8 @@ template <int THREADS> __device__ __forceinline__ void put_together(Rows &rows, 
 // WARPS have 16 queries each, and as often as SPLIT says others have the same and other keys.
 template <int WARPS, int SPLIT>
 __device__ __forceinline__ void attend(const number *q, const number *k, const number *v, number *out, const u32 *start,
-                                       u32 tokens, u32 heads, u32 kv_heads, u32 capacity, float scale) {
+                                       u32 tokens, u32 heads, u32 kv_heads, u32 capacity, float scale,
+                                       float *logarithms) {
     constexpr int ROWS = WARPS * 16, THREADS = WARPS * SPLIT * 32;
     // Keys of all warps together, and the bytes of as many.
     constexpr u32 STEP = KEYS * SPLIT, TILE = STEP * STRIDE;
@@ -245,6 +190,9 @@ __device__ __forceinline__ void attend(const number *q, const number *k, const n
         if (query >= tokens) continue;
         number *to = out + (((u64)sequence * tokens + query) * heads + head) * HEAD_DIM + lane % 4 * 2;
         float share = 1 / sum;
+        // The logarithm of the sum of all powers of e, where a gradient will need it.
+        if (logarithms && lane % 4 == 0)
+            logarithms[(u64)blockIdx.x * tokens + query] = (rows.largest[r] * scale + __log2f(sum)) * 0.6931471805599453f;
 #pragma unroll
         for (int n = 0; n < CHUNKS; n++)
             *reinterpret_cast<u32 *>(to + n * 8) = pair(rows.result[n][2 * r] * share, rows.result[n][2 * r + 1] * share);
@@ -253,15 +201,15 @@ __device__ __forceinline__ void attend(const number *q, const number *k, const n
 
 #define ATTENTION_PARAMETERS                                                                                           \
     const number *q, const number *k, const number *v, number *out, const u32 *start, u32 tokens, u32 heads,           \
-        u32 kv_heads, u32 capacity, float scale
+        u32 kv_heads, u32 capacity, float scale, float *logarithms
 
 // By queries of a block. `scale` is that of the scores times the logarithm of e to the base of two.
 extern "C" __global__ void __launch_bounds__(256, 1) attention_of_64_split(ATTENTION_PARAMETERS) {
-    attend<4, 2>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale);
+    attend<4, 2>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale, logarithms);
 }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM > 96 ? 3 : 4) attention_of_64(ATTENTION_PARAMETERS) {
-    attend<4, 1>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale);
+    attend<4, 1>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale, logarithms);
 }
 extern "C" __global__ void __launch_bounds__(256, HEAD_DIM > 64 ? 1 : 2) attention_of_128(ATTENTION_PARAMETERS) {
-    attend<8, 1>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale);
+    attend<8, 1>(q, k, v, out, start, tokens, heads, kv_heads, capacity, scale, logarithms);
 }

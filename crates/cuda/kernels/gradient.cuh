@@ -44,3 +44,15 @@ __device__ __forceinline__ float largest_of_row(float value, float *places) {
     for (u32 warp = 1; warp < blockDim.x / 32; warp++) value = fmaxf(value, places[warp]);
     return value;
 }
+
+// A kernel that adds up what another leaves begins early, and waits for it; devices before Hopper launch it late.
+__device__ __forceinline__ void allow_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}

@@ -83,15 +83,48 @@ __device__ __forceinline__ void leave_sums(const Join &join, const float *sums) 
     }
 }
 
-// Blocks go along all heads of all tokens; 2^`lane_bits` threads a head, at most a warp. Half a head is groups of 16 bytes.
+// Heads without a norm. Blocks go along all heads of all tokens; `lanes` threads a head, and half a head is groups of 16
+// bytes, one a thread.
+extern "C" __global__ void __launch_bounds__(256) split_heads_backward_plain(JOIN_PARAMETERS) {
+    const Join join = JOIN_ARGUMENTS;
+    constexpr int V = NUMBERS_IN_16_BYTES;
+    u32 lanes = lane_bits, team = threadIdx.x / lanes, at = (threadIdx.x - team * lanes) * V;
+    u32 item = blockIdx.x * (blockDim.x / lanes) + team, all_heads = heads + 2 * kv_heads, half = head_dim / 2;
+    if (item >= rows * all_heads) return;
+    u32 row = item / all_heads, head = item - row * all_heads, sequence = row / tokens, token = row - sequence * tokens;
+    u64 position = (u64)*start + token;
+    float low[V] = {}, high[V] = {};
+    Some<V> lows = {}, highs = {};
+    if (const number *from = source(join, sequence, token, head, position)) {
+        lows = some<V>(from + at);
+        highs = some<V>(from + half + at);
+        if (head < heads + kv_heads) {
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                low[i] = widened(lows.at[i]);
+                high[i] = widened(highs.at[i]);
+            }
+            rotate_lane_back<V>(join, position, at, low, high);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                lows.at[i] = narrowed(low[i]);
+                highs.at[i] = narrowed(high[i]);
+            }
+        }
+    }
+    put<V>(d_packed + (u64)item * head_dim + at, lows);
+    put<V>(d_packed + (u64)item * head_dim + half + at, highs);
+}
+
+// The same with a norm: 2^`lane_bits` threads a head, at most a warp, and blocks that go over many heads.
 extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_PARAMETERS) {
     const Join join = JOIN_ARGUMENTS;
     constexpr int V = NUMBERS_IN_16_BYTES;
     extern __shared__ float sums[];
+    allow_next();
     u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2, count = rows * all_heads;
     u32 thread = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & ((1u << lane_bits) - 1), at = lane * V;
     u32 stride = gridDim.x * blockDim.x >> lane_bits;
-    bool is_normed = q_norm != nullptr;
     float q_low[V] = {}, q_high[V] = {}, k_low[V] = {}, k_high[V] = {};
     // All heads of a warp go together, since they add up together.
     for (u32 base = (thread & ~31u) >> lane_bits; base < count; base += stride) {
@@ -110,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
             }
             if (head < heads + kv_heads) rotate_lane_back<V>(join, position, at, low, high);
         }
-        if (is_normed) {
+        {
             bool is_q = head < heads, is_mine = is_used && head < heads + kv_heads;
             float low_value[V] = {}, high_value[V] = {};
             Some<V> low_weight = {}, high_weight = {};
@@ -162,7 +195,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
         put<V>(d_packed + (u64)item * head_dim + at, lows);
         put<V>(d_packed + (u64)item * head_dim + half + at, highs);
     }
-    if (!is_normed) return;
     float *mine = sums + threadIdx.x / 32 * 2 * head_dim + at;
     bool is_first = (threadIdx.x & 31u) >> lane_bits == 0 && at < half;
 #pragma unroll
@@ -189,6 +221,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
 extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward_any(JOIN_PARAMETERS) {
     const Join join = JOIN_ARGUMENTS;
     extern __shared__ float sums[];
+    allow_next();
     u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2, count = rows * all_heads, lane = threadIdx.x % 32;
     bool is_normed = q_norm != nullptr;
     float q_sum[2 * PAIRS] = {}, k_sum[2 * PAIRS] = {};

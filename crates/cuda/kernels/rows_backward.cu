@@ -78,6 +78,7 @@ extern "C" __global__ void embed_backward_any(TOKEN_PARAMETERS) {
 template <u32 V>
 __device__ __forceinline__ void sums_of_columns(const number *x, float *partial, u32 rows, u32 width, u32 rows_a_part) {
     __shared__ float sums[8][32 * V];
+    allow_next();
     u32 column = blockIdx.x * 32 * V, at = column + threadIdx.x * V;
     u64 begin = (u64)blockIdx.y * rows_a_part, end = begin + rows_a_part < rows ? begin + rows_a_part : rows;
     float sum[V] = {};
@@ -114,6 +115,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     __shared__ float sums[32][33];
     u32 column = blockIdx.x * 32 + threadIdx.x;
     float sum = 0;
+    wait_for_last();
     if (column < width)
 #pragma unroll 4
         for (u32 part = threadIdx.y; part < parts; part += 32) sum += partial[(u64)part * stride + column];

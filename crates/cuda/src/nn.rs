@@ -6,6 +6,7 @@
 
 mod adamw;
 mod attention;
+mod attention_backward;
 mod gradients;
 mod heads;
 mod operations;
@@ -19,6 +20,7 @@ use half::{bf16, f16};
 pub use self::{
     adamw::{AdamW, Parameter, Rates},
     attention::Attention,
+    attention_backward::{Attended, AttentionGradients},
     gradients::{Gradients, HeadNormGradients, Normed},
     heads::{HeadNorm, Packed, Pairing, Rotation},
     operations::Operations,
@@ -51,8 +53,22 @@ macro_rules! gradient_text {
     };
 }
 
+/// The same for tensor cores.
+macro_rules! tensor_text {
+    ($file:literal) => {
+        Source {
+            file: $file,
+            text: concat!(
+                include_str!("../kernels/number.cuh"),
+                include_str!("../kernels/tensor.cuh"),
+                include_str!(concat!("../kernels/", $file))
+            ),
+        }
+    };
+}
+
 /// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
-pub const SOURCES: [Source<'static>; 16] = [
+pub const SOURCES: [Source<'static>; 18] = [
     ROWS,
     RMS_NORM,
     HEADS,
@@ -69,6 +85,8 @@ pub const SOURCES: [Source<'static>; 16] = [
     SOFTMAX_BACKWARD,
     ROWS_BACKWARD,
     ADAMW,
+    ATTENTION_BACKWARD,
+    ATTENTION_BACKWARD_TENSOR,
 ];
 
 const ROWS: Source<'static> = text!("rows.cu");
@@ -79,7 +97,7 @@ const SWIGLU: Source<'static> = text!("swiglu.cu");
 const ARGMAX: Source<'static> = text!("argmax.cu");
 const RANDOM: Source<'static> = text!("random.cu");
 const ATTENTION: Source<'static> = text!("attention.cu");
-const ATTENTION_TENSOR: Source<'static> = text!("attention_tensor.cu");
+const ATTENTION_TENSOR: Source<'static> = tensor_text!("attention_tensor.cu");
 const LOSS: Source<'static> = gradient_text!("loss.cu");
 const RMS_NORM_BACKWARD: Source<'static> = gradient_text!("rms_norm_backward.cu");
 const SWIGLU_BACKWARD: Source<'static> = gradient_text!("swiglu_backward.cu");
@@ -87,6 +105,8 @@ const HEADS_BACKWARD: Source<'static> = gradient_text!("heads_backward.cu");
 const SOFTMAX_BACKWARD: Source<'static> = gradient_text!("softmax_backward.cu");
 const ROWS_BACKWARD: Source<'static> = gradient_text!("rows_backward.cu");
 const ADAMW: Source<'static> = text!("adamw.cu");
+const ATTENTION_BACKWARD: Source<'static> = gradient_text!("attention_backward.cu");
+const ATTENTION_BACKWARD_TENSOR: Source<'static> = tensor_text!("attention_backward_tensor.cu");
 
 /// The sizes of heads that a check compiles attention for; it can be compiled for others.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];
@@ -101,9 +121,12 @@ pub fn variants() -> Vec<(Source<'static>, Vec<String>)> {
         |options: &[String], head_dim: u32| options[0] != f32::OPTION && attention::is_for_tensor_cores(head_dim);
     let tensor = types.into_iter().flat_map(|option| HEAD_DIMS.map(|dim| (dim, with_head(option, dim))));
     let tensor = tensor.filter(|(dim, options)| of_tensor_cores(options, *dim));
-    let plain = SOURCES.into_iter().filter(|source| ![ATTENTION, ATTENTION_TENSOR].contains(source));
-    let plain = plain.flat_map(each_type).chain(each_head(ATTENTION));
-    plain.chain(tensor.map(|(_, options)| (ATTENTION_TENSOR, options))).collect()
+    let of_heads = [ATTENTION, ATTENTION_TENSOR, ATTENTION_BACKWARD, ATTENTION_BACKWARD_TENSOR];
+    let plain = SOURCES.into_iter().filter(|source| !of_heads.contains(source)).flat_map(each_type);
+    let plain = plain.chain(each_head(ATTENTION)).chain(each_head(ATTENTION_BACKWARD));
+    let tensor =
+        tensor.flat_map(|(_, options)| [(ATTENTION_TENSOR, options.clone()), (ATTENTION_BACKWARD_TENSOR, options)]);
+    plain.chain(tensor).collect()
 }
 
 fn with_head(option: &str, head_dim: u32) -> Vec<String> {
@@ -119,6 +142,7 @@ mod tests {
         let variants = variants();
         let count = |file: &str| variants.iter().filter(|(source, _)| source.file == file).count();
         assert_eq!((count("rows.cu"), count("attention.cu"), count("attention_tensor.cu")), (3, 24, 12));
+        assert_eq!((count("attention_backward.cu"), count("attention_backward_tensor.cu")), (24, 12));
         let tensor = variants.iter().filter(|(source, _)| *source == ATTENTION_TENSOR);
         assert!(tensor.into_iter().all(|(_, options)| options[0] != f32::OPTION));
     }

@@ -79,8 +79,38 @@ impl<T: Element> Attention<T> {
         sizes: &HeadSizes,
         scale: f32,
     ) -> Result<(), CudaError> {
-        let (start, out) = (start.into(), out.into());
+        self.attend_to(stream, [q, k, v], start.into(), (out.into(), None), sizes, scale)
+    }
+
+    /// The same, and puts the logarithm of the sum of the powers of e that each query's shares are made of into
+    /// `logarithms`, [batch, heads, tokens], for the gradient to be computed from.
+    #[allow(clippy::too_many_arguments)]
+    pub fn attend_for_gradients<'a>(
+        &self,
+        stream: &Stream,
+        inputs: [Slice<'_, T>; 3],
+        start: impl Into<Slice<'a, u32>>,
+        out: impl Into<SliceMut<'a, T>>,
+        logarithms: impl Into<SliceMut<'a, f32>>,
+        sizes: &HeadSizes,
+        scale: f32,
+    ) -> Result<(), CudaError> {
+        let logarithms = logarithms.into();
+        expect(DOING, has_room(&logarithms, sizes.rows().saturating_mul(sizes.heads.into())), "a buffer is too small")?;
+        self.attend_to(stream, inputs, start.into(), (out.into(), Some(logarithms.pointer())), sizes, scale)
+    }
+
+    fn attend_to(
+        &self,
+        stream: &Stream,
+        [q, k, v]: [Slice<'_, T>; 3],
+        start: Slice<'_, u32>,
+        (out, logarithms): (SliceMut<'_, T>, Option<u64>),
+        sizes: &HeadSizes,
+        scale: f32,
+    ) -> Result<(), CudaError> {
         self.check([q, k, v], start, &out, sizes)?;
+        let logarithms = Argument::from(logarithms.unwrap_or(0));
         let places = [q.pointer(), k.pointer(), v.pointer(), out.pointer()];
         let aligned = is_by_16_bytes::<T>(self.head_dim, &places);
         let [tokens, heads, kv_heads, capacity] =
@@ -92,13 +122,14 @@ impl<T: Element> Attention<T> {
         match &self.tensor {
             Some(kernels) if aligned => {
                 let (kernel, shape) = self.tensor_shape(kernels, sizes);
-                let arguments: [Argument; 10] = common(scale * std::f32::consts::LOG2_E);
+                let mut arguments = common(scale * std::f32::consts::LOG2_E).to_vec();
+                arguments.push(logarithms);
                 // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
                 launch(blocks, || unsafe { kernel.launch(stream, shape, &arguments) })
             }
             _ => {
                 let mut arguments = common(scale).to_vec();
-                arguments.push(u32::from(aligned).into());
+                arguments.extend([u32::from(aligned).into(), logarithms]);
                 let shape = shape(sizes, 64, 256, any_shared_bytes(self.head_dim));
                 // SAFETY: as above.
                 launch(blocks, || unsafe { self.any.launch(stream, shape, &arguments) })

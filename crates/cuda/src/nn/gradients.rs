@@ -44,6 +44,7 @@ pub struct Gradients<T> {
     rms_norm_backward_any: Kernel,
     swiglu_backward: Pair,
     split_heads_backward: Pair,
+    split_heads_backward_plain: Kernel,
     softmax_causal_backward: [Kernel; 2],
     softmax_causal_backward_any: Kernel,
     split_rows_to_heads: Kernel,
@@ -54,6 +55,8 @@ pub struct Gradients<T> {
     add: Kernel,
     scale: Kernel,
     multiprocessors: u32,
+    /// Whether a kernel may begin before the last one is done.
+    is_early: bool,
     of: PhantomData<T>,
 }
 
@@ -66,14 +69,21 @@ impl<T: Element> Gradients<T> {
         let softmax = module(SOFTMAX_BACKWARD)?;
         let softmax_of = |kept: u32| softmax.kernel(&format!("softmax_causal_backward_{kept}"));
         let [few, more, _] = super::softmax::KEPT;
+        let norm_of = |name: &str| {
+            let kernel = norm.kernel(name)?;
+            kernel.allow_shared_bytes(norm::SHARED_BYTES)?;
+            Ok::<_, CudaError>(kernel)
+        };
+        let heads = module(HEADS_BACKWARD)?;
         Ok(Self {
             cross_entropy_kept: [loss.kernel("cross_entropy_4")?, loss.kernel("cross_entropy_8")?],
             cross_entropy: pair(&loss, "cross_entropy")?,
             mean: loss.kernel("mean")?,
-            rms_norm_backward: [norm.kernel("rms_norm_backward_1")?, norm.kernel("rms_norm_backward_2")?],
+            rms_norm_backward: [norm_of("rms_norm_backward_1")?, norm_of("rms_norm_backward_2")?],
             rms_norm_backward_any: norm.kernel("rms_norm_backward_any")?,
             swiglu_backward: pair(&module(SWIGLU_BACKWARD)?, "swiglu_backward")?,
-            split_heads_backward: pair(&module(HEADS_BACKWARD)?, "split_heads_backward")?,
+            split_heads_backward: pair(&heads, "split_heads_backward")?,
+            split_heads_backward_plain: heads.kernel("split_heads_backward_plain")?,
             softmax_causal_backward: [softmax_of(few)?, softmax_of(more)?],
             softmax_causal_backward_any: softmax.kernel("softmax_causal_backward_any")?,
             split_rows_to_heads: rows.kernel("split_rows_to_heads")?,
@@ -84,6 +94,7 @@ impl<T: Element> Gradients<T> {
             add: rows.kernel("add")?,
             scale: rows.kernel("scale")?,
             multiprocessors: device.facts().multiprocessors.max(1),
+            is_early: device.facts().capability.0 >= 9,
             of: PhantomData,
         })
     }
@@ -110,7 +121,13 @@ impl<T: Element> Gradients<T> {
         let arguments: [Argument; 5] = [place.into(), out.into(), parts.into(), stride.into(), width.into()];
         let shape = Shape { grid: [width.div_ceil(32), 1, 1], block: [32, 32, 1], shared_bytes: 0 };
         // SAFETY: the callers have checked that there are as many numbers, and a place for each sum.
-        launch(width, || unsafe { self.sum_partials.launch(stream, shape, &arguments) })
+        // It waits for the kernel before it.
+        launch(width, || unsafe {
+            match self.is_early && parts > 0 {
+                true => self.sum_partials.launch_early(stream, shape, &arguments),
+                false => self.sum_partials.launch(stream, shape, &arguments),
+            }
+        })
     }
 
     fn expect_scratch(&self, doing: &str, scratch: &SliceMut<'_, f32>, width: u32) -> Result<(), CudaError> {

@@ -16,8 +16,8 @@ use laptime_cuda::{Buffer, Cache, CudaError, Element, nn::Operations, reference}
 pub use self::{
     attention::{fused, heads, naive},
     backward::{adamw, gates_backward, losses, norms_backward, rows_backward, softmax_backward},
-    backward_heads::{heads_backward, naive_backward},
-    backward_speed::{adamw as adamw_speed, gradients as gradient_speed},
+    backward_heads::{fused_backward, heads_backward, naive_backward},
+    backward_speed::{adamw as adamw_speed, attention as attention_backward_speed, gradients as gradient_speed},
     layer::captured,
     rows::{argmax, embedding, gating, memory, norms, random, softmax},
     speed::{attention as attention_speed, models as model_speed, rows as row_speed},

@@ -17,7 +17,9 @@ use crate::{
 };
 
 const DOING: &str = "taking the heads' gradient";
+/// Threads of a block, and the most of one whose heads have no norm.
 const THREADS: u32 = 512;
+const PLAIN_THREADS: u32 = 256;
 
 /// Where the gradients of the weights of the heads' norms go, `head_dim` numbers each, and what is needed for them.
 #[derive(Debug)]
@@ -59,9 +61,8 @@ impl<T: Element> Gradients<T> {
         let places = input.inputs().into_iter().chain([dq.pointer(), dk.pointer(), dv.pointer(), d_packed.pointer()]);
         let scratch = norms.as_ref().map_or(0, |norms| norms.scratch.pointer());
         let places: Vec<u64> = places.collect();
-        let (kernel, lanes) = self.join_kernel(sizes.head_dim / 2, &places);
-        let shape = self.join_shape(count, lanes, norms.is_some().then_some(sizes.head_dim));
-        let arguments = arguments(input, &places, scratch, sizes, lanes.ilog2());
+        let (kernel, shape, lanes) = self.join_kernel(count, sizes.head_dim, &places, norms.is_some());
+        let arguments = arguments(input, &places, scratch, sizes, lanes);
         // SAFETY: the kernel stays within the sizes, the buffers are at least as large, and a block has its own row of the
         // scratch.
         launch(count.min(sizes.head_dim), || unsafe { kernel.launch(stream, shape, &arguments) })?;
@@ -84,25 +85,31 @@ impl<T: Element> Gradients<T> {
         self.expect_scratch(DOING, &norms.scratch, 2 * head_dim)
     }
 
-    /// The kernel for heads of this size at these addresses, and its threads a head, a power of two.
-    fn join_kernel(&self, half: u32, addresses: &[u64]) -> (&Kernel, u32) {
-        match groups::<T>(half).next_power_of_two() {
-            lanes @ ..=32 if is_by_16_bytes::<T>(half, addresses) => (&self.split_heads_backward.by_16_bytes, lanes),
-            _ => (&self.split_heads_backward.any, 32),
+    /// The kernel for so many heads of this size at these addresses, its shape, and what it is told of threads a head.
+    fn join_kernel(&self, heads: u32, head_dim: u32, addresses: &[u64], is_normed: bool) -> (&Kernel, Shape, u32) {
+        let (half, is_aligned) = (head_dim / 2, is_by_16_bytes::<T>(head_dim / 2, addresses));
+        let lanes = groups::<T>(half).next_power_of_two();
+        if is_aligned && !is_normed && half > 0 {
+            let lanes = groups::<T>(half);
+            let heads_a_block = PLAIN_THREADS / lanes;
+            let shape = Shape::line(heads.div_ceil(heads_a_block), heads_a_block * lanes);
+            return (&self.split_heads_backward_plain, shape, lanes);
+        }
+        match lanes {
+            ..=32 if is_aligned && is_normed => {
+                let shape = self.join_shape(heads, lanes, head_dim, is_normed);
+                (&self.split_heads_backward.by_16_bytes, shape, lanes.ilog2())
+            }
+            _ => (&self.split_heads_backward.any, self.join_shape(heads, 32, head_dim, is_normed), 5),
         }
     }
 
-    /// Heads of a norm are added up by few blocks, which leave few sums; others have a thread for everything.
-    fn join_shape(&self, heads: u32, lanes: u32, normed_head: Option<u32>) -> Shape {
-        let blocks = u64::from(heads) * u64::from(lanes);
-        let blocks = u32::try_from(blocks.div_ceil(THREADS.into())).unwrap_or(u32::MAX);
-        match normed_head {
-            Some(head_dim) => {
-                let shared_bytes = THREADS / 32 * 2 * head_dim * 4;
-                Shape { shared_bytes, ..Shape::line(blocks.min(self.most_parts()), THREADS) }
-            }
-            None => Shape::line(blocks.min(1 << 22), THREADS),
-        }
+    /// Heads with a norm are added up by few blocks, which leave few sums; others have a thread for everything.
+    fn join_shape(&self, heads: u32, lanes: u32, head_dim: u32, is_normed: bool) -> Shape {
+        let blocks = (u64::from(heads) * u64::from(lanes)).div_ceil(THREADS.into());
+        let most = if is_normed { self.most_parts() } else { 1 << 22 };
+        let shared_bytes = if is_normed { THREADS / 32 * 2 * head_dim * 4 } else { 0 };
+        Shape { shared_bytes, ..Shape::line(blocks.min(most.into()) as u32, THREADS) }
     }
 }
 
@@ -112,7 +119,7 @@ fn arguments<T: Element>(
     places: &[u64],
     scratch: u64,
     sizes: &HeadSizes,
-    lane_bits: u32,
+    lanes: u32,
 ) -> Vec<Argument> {
     let (parameters, gradients) = places.split_at(6);
     let HeadSizes { tokens, heads, kv_heads, head_dim, capacity, .. } = *sizes;
@@ -125,6 +132,6 @@ fn arguments<T: Element>(
     arguments.extend(gradients.iter().map(|place| Argument::from(*place)));
     arguments.push(scratch.into());
     arguments.extend(counts.map(Argument::from));
-    arguments.extend([Argument::from(epsilon), lane_bits.into()]);
+    arguments.extend([Argument::from(epsilon), lanes.into()]);
     arguments
 }

@@ -16,12 +16,12 @@ use crate::{
 };
 
 const DOING: &str = "taking a norm's gradient";
-/// Threads of a block, of which several may each share a row, and how many rows it can have at a time: the hardware has
-/// sixteen barriers, and the block itself needs one.
-const THREADS: u32 = 1024;
+/// Threads of a block of each kernel, of which several may each share a row, and how many rows it can have at a time: the
+/// hardware has sixteen barriers, and the block itself needs one.
+const THREADS: [u32; 2] = [768, 1024];
 const MOST_ROWS: u32 = 15;
-/// Bytes of shared memory that a block has without asking, less what the kernel declares.
-const SHARED_BYTES: u32 = 47 << 10;
+/// Bytes of shared memory that a block needs at most for its sums.
+pub(super) const SHARED_BYTES: u32 = 64 << 10;
 
 /// What an RMS norm was given, and the gradient of what it gave.
 #[derive(Debug, Clone, Copy)]
@@ -69,9 +69,9 @@ impl<T: Element> Gradients<T> {
     }
 
     fn norm_kernel(&self, [rows, width]: [u32; 2], is_aligned: bool) -> (&Kernel, Shape) {
-        let shared_bytes = width.saturating_mul(4);
         match team(groups::<T>(width)) {
-            Some((kernel, [threads, teams])) if is_aligned && shared_bytes <= SHARED_BYTES => {
+            Some((kernel, [threads, teams])) if is_aligned => {
+                let shared_bytes = 4 * width * teams;
                 let grid = [rows.div_ceil(teams).min(self.multiprocessors), 1, 1];
                 (&self.rms_norm_backward[kernel], Shape { grid, block: [threads, teams, 1], shared_bytes })
             }
@@ -110,14 +110,13 @@ impl<T: Element> Gradients<T> {
 /// Which kernel, and how many threads share a row of so many groups and how many rows a block has at a time; nothing
 /// where a block cannot keep a row.
 fn team(groups: u32) -> Option<(usize, [u32; 2])> {
-    let of = |kept: u32| {
-        let threads = groups.div_ceil(kept).next_multiple_of(32).max(32);
-        (threads <= THREADS).then(|| [threads, (THREADS / threads).min(MOST_ROWS)])
+    let of = |kernel: usize| {
+        let threads = groups.div_ceil(kernel as u32 + 1).next_multiple_of(32).max(32);
+        (threads <= THREADS[kernel]).then(|| [threads, (THREADS[kernel] / threads).min(MOST_ROWS)])
     };
-    let used = |[threads, teams]: [u32; 2]| threads * teams;
-    match (of(1), of(2)) {
-        // Keeping more takes registers: it must be worth it.
-        (Some(one), Some(two)) if used(one) * 4 >= used(two) * 3 => Some((0, one)),
+    match (of(0), of(1)) {
+        // While one row is added up, another must keep the block busy.
+        (Some(one), _) if one[1] > 1 => Some((0, one)),
         (_, Some(two)) => Some((1, two)),
         _ => None,
     }
@@ -129,14 +128,16 @@ mod tests {
 
     #[test]
     fn a_block_has_as_many_rows_as_fill_it() {
-        assert_eq!(team(96), Some((0, [96, 10])));
-        assert_eq!(team(320), Some((0, [320, 3])));
+        assert_eq!(team(96), Some((0, [96, 8])));
+        assert_eq!(team(384), Some((0, [384, 2])));
         assert_eq!(team(640), Some((1, [320, 3])));
         assert_eq!(team(1), Some((0, [32, 15])));
         assert_eq!((team(2048), team(2049)), (Some((1, [1024, 1])), None));
         for groups in 1..3000 {
             let kept = team(groups).map(|(kernel, [threads, _])| (kernel as u32 + 1) * threads);
             assert!(kept.is_none_or(|kept| kept >= groups), "{groups}");
+            let numbers = team(groups).map_or(0, |(_, [_, teams])| teams * groups * 8);
+            assert!(4 * numbers <= SHARED_BYTES, "{groups}");
         }
     }
 }

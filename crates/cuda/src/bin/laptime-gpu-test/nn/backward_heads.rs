@@ -1,8 +1,11 @@
 //! Gradients of heads and of naive attention.
 
 use laptime_cuda::{
-    Batch, Blas, Buffer, Matrices,
-    nn::{HeadNorm, HeadNormGradients, HeadSizes, Packed, Pairing, Rotation, reference},
+    Batch, Blas, Buffer, Cache, Matrices,
+    nn::{
+        Attended, Attention, AttentionGradients, HeadNorm, HeadNormGradients, HeadSizes, Packed, Pairing, Rotation,
+        reference,
+    },
 };
 use reference::backward;
 
@@ -10,7 +13,7 @@ use super::{
     Answer, Bench, Failed, Lab, Number,
     attention::{CASES, Inputs, naive_products, sizes},
     backward::loaded,
-    in_each_type,
+    expect, in_each_type,
 };
 
 pub fn heads_backward(bench: &Bench) -> Answer {
@@ -155,4 +158,56 @@ fn weight_gradient<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas) -> Result<(), F
     let batch = Batch::weight_gradient(rows as u32, outputs as u32, inputs as u32);
     blas.multiply_batch([dy.all(), x.all()], found.all_mut(), &batch)?;
     lab.judge("a weight's gradient", &found, &expected)
+}
+
+pub fn fused_backward(bench: &Bench) -> Answer {
+    in_each_type!(bench, fused_of)
+}
+
+fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
+    // Shares, the gradient of scores and the result it is computed from are rounded on the way.
+    lab.roundings = 4.0;
+    for (case, start) in CASES.into_iter().take(12) {
+        for is_shifted in [false, true] {
+            one_fused(lab, &sizes(case), start, is_shifted)?;
+        }
+    }
+    Ok(())
+}
+
+fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_shifted: bool) -> Result<(), Failed> {
+    let device = &lab.bench.device;
+    let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
+    let gradients = AttentionGradients::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
+    let made = Inputs::new(lab, sizes, start)?;
+    let scale = 1.5 / (sizes.head_dim as f32).sqrt();
+    let [q, k, v] = &made.host;
+    let slopes = lab.noise(q.len(), 27);
+    let expected = backward::attention([q, k, v], &slopes, sizes, start as usize, scale);
+    let rows = (sizes.rows() * u64::from(sizes.heads)) as usize;
+    let mut logarithms = device.upload(&vec![f32::NAN; rows])?;
+    let mut dots = device.upload(&vec![f32::NAN; rows])?;
+    let mut out = lab.spoiled(q.len())?;
+    // At an address that is no multiple of 16, the kernels for any head are taken.
+    let offset = usize::from(is_shifted);
+    let slopes = lab.upload(&[&vec![f32::NAN; offset][..], &slopes].concat())?;
+    let [mut dq, mut dk, mut dv] = [lab.spoiled(q.len())?, lab.spoiled(k.len())?, lab.spoiled(v.len())?];
+    let [q, k, v] = made.there();
+    attention.attend_for_gradients(device.stream(), [q, k, v], &made.start, &mut out, &mut logarithms, sizes, scale)?;
+    let d_out = slopes.slice(offset..slopes.length())?;
+    let (out, logarithms, start_there) = (out.all(), logarithms.all(), made.start.all());
+    let attended = Attended { q, k, v, out, d_out, logarithms, start: start_there };
+    let there = [dq.all_mut(), dk.all_mut(), dv.all_mut()];
+    gradients.attend_backward(device.stream(), &attended, there, &mut dots, sizes, scale)?;
+    let found: [(&str, &Buffer<T>); 3] = [("dq", &dq), ("dk", &dk), ("dv", &dv)];
+    for ((what, found), expected) in found.into_iter().zip(&expected) {
+        // The share of a single key is one, whatever the scores: rounding is all that is left of their gradient.
+        if expected.iter().all(|value| *value == 0.0) {
+            let most = found.read()?.into_iter().map(|value| value.widened().abs()).fold(0.0, f32::max);
+            expect(f64::from(most) <= T::TOLERANCE, || format!("{} fused {what} of nothing: {most:.1e}", T::NAME))?;
+            continue;
+        }
+        lab.judge(&format!("fused {what} {sizes:?} from {start}, shifted {is_shifted}"), found, expected)?;
+    }
+    Ok(())
 }

@@ -2,14 +2,18 @@
 
 use half::bf16;
 use laptime_cuda::{
-    Buffer, Cache,
-    nn::{AdamW, HeadNorm, HeadNormGradients, HeadSizes, Normed, Packed, Pairing, Parameter, Rates, Rotation},
+    Blas, Buffer, Cache,
+    nn::{
+        AdamW, Attended, Attention, AttentionGradients, HeadNorm, HeadNormGradients, HeadSizes, Normed, Packed,
+        Pairing, Parameter, Rates, Rotation,
+    },
 };
 
 use super::{
     Answer, Bench, Failed, Lab, Number,
     backward::loaded,
-    speed::{Table, Work, made},
+    backward_heads::naive_backward_products,
+    speed::{Table, Work, attention_operations, made, peak},
 };
 
 /// A model's sizes: name, hidden, heads, kv heads, head_dim, ffn, vocabulary. Four sequences of 512 tokens.
@@ -135,6 +139,66 @@ fn heads_rows<T: Number>(
     // Half of both are not read.
     table.row(&of("softmax_causal_backward"), bytes(2.0 * count as f64), || {
         gradients.softmax_causal_backward(stream, &shares, &mut slopes, &start, sizes, TOKENS, 0.125)
+    })?;
+    Ok(())
+}
+
+pub fn attention(bench: &Bench) -> Answer {
+    let mut table = Table::new(bench);
+    for (_, [_, heads, kv_heads, head_dim, ..], is_qwen) in MODELS {
+        let sizes = HeadSizes { batch: BATCH, tokens: TOKENS, heads, kv_heads, head_dim, capacity: TOKENS };
+        attention_rows(&Lab::<bf16>::new(bench)?, &mut table, &sizes)?;
+        if !is_qwen {
+            attention_rows(&Lab::<f32>::new(bench)?, &mut table, &sizes)?;
+        }
+    }
+    for [heads, kv_heads, tokens, head_dim] in [[16, 16, 4096, 64], [16, 8, 4096, 128]] {
+        let sizes = HeadSizes { batch: 1, tokens, heads, kv_heads, head_dim, capacity: tokens };
+        attention_rows(&Lab::<bf16>::new(bench)?, &mut table, &sizes)?;
+    }
+    table.answer()
+}
+
+/// The gradients of attention, fused and naive. The operations are those of the five products that are needed.
+fn attention_rows<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &HeadSizes) -> Result<(), Failed> {
+    let device = &lab.bench.device;
+    let (stream, rows) = (device.stream(), (sizes.rows() * u64::from(sizes.heads)) as usize);
+    let HeadSizes { batch, heads, kv_heads, tokens, head_dim, .. } = *sizes;
+    let of = |what: &str| format!("{} {what} {batch} x {heads}/{kv_heads} x {tokens} x {head_dim}", T::NAME);
+    let work = Work::Operations(2.5 * attention_operations(sizes), peak::<T>());
+    let [q, out, d_out] = [0; 3].map(|_| made(lab, sizes.query_numbers()));
+    let (q, mut out, d_out, mut dq) = (q?, out?, d_out?, made(lab, sizes.query_numbers())?);
+    let [k, v, dk, dv] = [0; 4].map(|_| made(lab, sizes.cache_numbers()));
+    let (k, v, mut dk, mut dv, start) = (k?, v?, dk?, dv?, device.upload(&[0_u32])?);
+    let (mut logarithms, mut dots): (Buffer<f32>, Buffer<f32>) = (device.allocate(rows)?, device.allocate(rows)?);
+    let attention = Attention::<T>::load(device, &Cache::of_user(), head_dim)?;
+    let gradients = AttentionGradients::<T>::load(device, &Cache::of_user(), head_dim)?;
+    let inputs = [q.all(), k.all(), v.all()];
+    attention.attend_for_gradients(stream, inputs, &start, &mut out, &mut logarithms, sizes, 0.125)?;
+    let attended = Attended {
+        q: q.all(),
+        k: k.all(),
+        v: v.all(),
+        out: out.all(),
+        d_out: d_out.all(),
+        logarithms: logarithms.all(),
+        start: start.all(),
+    };
+    table.row(&of("fused backward"), work, || {
+        let there = [dq.all_mut(), dk.all_mut(), dv.all_mut()];
+        gradients.attend_backward(stream, &attended, there, &mut dots, sizes, 0.125)
+    })?;
+    let count = sizes.rows() * u64::from(heads) * u64::from(tokens);
+    let (blas, gradients) = (Blas::new(device)?, loaded(lab)?);
+    let (shares, mut d_shares, mut apart) = (made(lab, count)?, made(lab, count)?, made(lab, sizes.query_numbers())?);
+    let [of_values, of_shares, of_queries, of_keys] = naive_backward_products(sizes, tokens);
+    table.row(&of("naive backward"), work, || {
+        gradients.split_rows_to_heads(stream, &d_out, &mut apart, sizes)?;
+        blas.multiply_batch([shares.all(), apart.all()], dv.all_mut(), &of_values)?;
+        blas.multiply_batch([apart.all(), v.all()], d_shares.all_mut(), &of_shares)?;
+        gradients.softmax_causal_backward(stream, &shares, &mut d_shares, &start, sizes, tokens, 0.125)?;
+        blas.multiply_batch([d_shares.all(), k.all()], dq.all_mut(), &of_queries)?;
+        blas.multiply_batch([d_shares.all(), q.all()], dk.all_mut(), &of_keys)
     })?;
     Ok(())
 }

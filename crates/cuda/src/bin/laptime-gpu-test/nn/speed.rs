@@ -181,7 +181,7 @@ pub fn attention(bench: &Bench) -> Answer {
 }
 
 /// Operations of causal attention: half of those of all scores.
-fn attention_operations(sizes: &HeadSizes) -> f64 {
+pub(super) fn attention_operations(sizes: &HeadSizes) -> f64 {
     2.0 * sizes.query_numbers() as f64 * f64::from(sizes.tokens)
 }
 
