@@ -35,8 +35,20 @@ __device__ __forceinline__ float bias_of(const Work &work, u32 row) {
     return work.bias ? widened(work.bias[row]) : 0.0f;
 }
 
+// What a pair of rows is added to.
+struct Before {
+    float one, two;
+};
+
+template <Kind kind> __device__ __forceinline__ Before before(const Work &work, u32 pair, u32 b) {
+    Pairs<kind> pairs{work};
+    const number *out = work.out + (u64)b * work.rows;
+    return {widened(out[pairs.first(pair)]), pairs.has_second(pair) ? widened(out[pairs.second(pair)]) : 0.0f};
+}
+
 // Writes what the sums of a pair of rows come to, for one vector of the batch.
-template <Kind kind> __device__ __forceinline__ void finish(const Work &work, u32 pair, u32 b, float one, float two) {
+template <Kind kind>
+__device__ __forceinline__ void finish(const Work &work, u32 pair, u32 b, float one, float two, Before before = {}) {
     Pairs<kind> pairs{work};
     number *out = work.out + (u64)b * work.rows;
     u32 first = pairs.first(pair), second = pairs.second(pair);
@@ -46,11 +58,8 @@ template <Kind kind> __device__ __forceinline__ void finish(const Work &work, u3
         out[pair] = narrowed(gate / (1.0f + __expf(-gate)) * up);
         return;
     }
-    out[first] = narrowed(kind == LINEAR_ADD ? widened(out[first]) + one : one);
-    if (pairs.has_second(pair)) {
-        two += bias_of(work, second);
-        out[second] = narrowed(kind == LINEAR_ADD ? widened(out[second]) + two : two);
-    }
+    out[first] = narrowed(before.one + one);
+    if (pairs.has_second(pair)) out[second] = narrowed(before.two + (two + bias_of(work, second)));
 }
 
 // Where things lie in a block's shared memory.
@@ -95,6 +104,7 @@ template <Kind kind> __device__ __forceinline__ void take_vectors(const Places &
     float square[BATCH] = {};
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
+#pragma unroll 1
         for (u32 i = threadIdx.x * PER; i < padded; i += THREADS * PER) {
             packed values = {};
             if (b < work.batch && i < work.width) values = load_packed(work.x + (u64)b * work.width + i);
@@ -113,6 +123,7 @@ template <Kind kind> __device__ __forceinline__ void take_vectors(const Places &
 #pragma unroll
         for (u32 b = 0; b < BATCH; b++) {
             float scale = inverse_root(at, work, b);
+#pragma unroll 1
             for (u32 i = threadIdx.x * PER; i < padded; i += THREADS * PER) {
                 float wide[PER], weight[PER];
                 unpack(load_packed(at.x + b * padded + i), wide);
@@ -176,18 +187,20 @@ __device__ __forceinline__ void settle(const Places &at, const Work &work, u32 f
 
 // Adds the parts of each pair.
 template <Kind kind>
-__device__ __forceinline__ void add_parts(const Places &at, const Work &work, u32 first_pair, u32 count) {
+__device__ __forceinline__ void add_parts(const Places &at, const Work &work, u32 first_pair, u32 count, Before mine) {
     __syncthreads();
     for (u32 item = threadIdx.x; item < count * BATCH; item += THREADS) {
         u32 pair = item / BATCH, b = item % BATCH;
         if (b >= work.batch) continue;
         float one = 0.0f, two = 0.0f;
+#pragma unroll 4
         for (u32 segment = 0; segment < work.segments; segment++) {
             const float *part = at.partial + (pair * work.segments + segment) * 2 * BATCH + b;
             one += part[0];
             two += part[BATCH];
         }
-        finish<kind>(work, first_pair + pair, b, one, two);
+        if (kind == LINEAR_ADD && item >= THREADS) mine = before<kind>(work, first_pair + pair, b);
+        finish<kind>(work, first_pair + pair, b, one, two, mine);
     }
 }
 
@@ -208,6 +221,7 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
     u32 tiles = count * work.segments;
 
     if (kind != LINEAR_ADD) {
+#pragma unroll 1
         for (u32 i = threadIdx.x * PER; i < padded; i += THREADS * PER) {
             u32 there = i < work.width;
             begin_copy(at.norm + i, work.norm + (there ? i : 0), there ? 16 : 0);
@@ -217,10 +231,16 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
     packed *ring = at.ring + warp * DEPTH * 2 * LANES + lane;
     Feed<kind> feed{work, first_pair, tiles};
     feed.enter(warp);
-#pragma unroll
+    // Short texts come out of the instruction cache sooner.
+#pragma unroll 1
     for (u32 slot = 0; slot < DEPTH; slot++) feed.fetch(ring + slot * 2 * LANES);
 
     wait_for_the_kernel_before();
+    // Fetched now, what the parts are added to is there when they are.
+    Before mine = {};
+    if (kind == LINEAR_ADD && threadIdx.x < count * BATCH && threadIdx.x % BATCH < work.batch) {
+        mine = before<kind>(work, first_pair + threadIdx.x / BATCH, threadIdx.x % BATCH);
+    }
     take_vectors<kind>(at, work, padded);
 
     u32 slot = 0;
@@ -248,7 +268,7 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
         }
         settle<kind>(at, work, first_pair, tile, sum);
     }
-    if (kind == LINEAR_ADD || work.segments > 1) add_parts<kind>(at, work, first_pair, count);
+    if (kind == LINEAR_ADD || work.segments > 1) add_parts<kind>(at, work, first_pair, count, mine);
 }
 
 // The same for any width, one number at a time.
@@ -296,13 +316,17 @@ template <Kind kind> __device__ __forceinline__ void any_linear(Work work) {
             }
             one = warp_sum(one);
             two = warp_sum(two);
-            if (lane == 0) finish<kind>(work, pair, b, one, two);
+            if (lane != 0) continue;
+            finish<kind>(work, pair, b, one, two, kind == LINEAR_ADD ? before<kind>(work, pair, b) : Before{});
         }
     }
 }
 
+// Few registers for one vector, so that blocks of three kernels find room on a multiprocessor.
+#define LEAST_BLOCKS (BATCH == 1 ? 1536 / THREADS : 1)
+
 #define ENTRY(name, function, kind)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)                                                \
         name(const number *x, const number *norm, float epsilon, const number *weight, const number *bias, number *out, \
              u32 batch, u32 rows, u32 width, u32 segments, u32 segment) {                                              \
         function<kind>({x, norm, epsilon, weight, bias, out, batch, rows, width, segments, segment});                  \

@@ -10,7 +10,9 @@
 
 mod attention;
 mod layer;
+mod product;
 pub mod reference;
+mod sizes;
 mod state;
 mod step;
 mod tiles;
@@ -18,39 +20,42 @@ mod tiles;
 pub use self::{
     attention::{Attention, Rotation},
     layer::{Activations, Layer},
+    product::{Linear, Norm},
+    sizes::{StepSizes, Tuning},
     state::State,
-    step::{Linear, Norm, Step, StepSizes, Tuning},
+    step::Step,
 };
 use crate::nvrtc::Source;
 
 /// The text of kernels of a step, behind what they all begin with.
 macro_rules! text {
-    ($file:literal) => {
+    ($($header:literal,)* in $file:literal) => {
         Source {
             file: $file,
             text: concat!(
                 include_str!("../kernels/number.cuh"),
                 include_str!("../kernels/decode.cuh"),
+                $(include_str!(concat!("../kernels/", $header)),)*
                 include_str!(concat!("../kernels/", $file))
             ),
         }
     };
 }
 
-const LINEAR: Source<'static> = text!("decode_linear.cu");
-const ATTENTION: Source<'static> = text!("decode_attention.cu");
-const TOKEN: Source<'static> = text!("decode_token.cu");
+const LINEAR: Source<'static> = text!(in "decode_linear.cu");
+const ATTENTION: Source<'static> = text!("decode_heads.cuh", in "decode_attention.cu");
+const TOKEN: Source<'static> = text!(in "decode_token.cu");
 
 /// Every text of kernels of a step, by file; see [`options`] for what each is compiled with.
 pub const SOURCES: [Source<'static>; 3] = [LINEAR, ATTENTION, TOKEN];
 
-/// The options of one variant of each of [`SOURCES`], for checking that they compile.
+/// The options of some variants of one of [`SOURCES`], for checking that it compiles.
 pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
     let types = ["-DNUMBER_F32", "-DNUMBER_BF16", "-DNUMBER_F16"];
-    let tuning = Tuning::default();
+    let tuning = Tuning { warps: 16, depth: 5, heads: 1 };
     let further: Vec<Vec<String>> = match source.file {
-        "decode_linear.cu" => [1, 2, 4, 8].map(|vectors| step::linear_options(vectors, tuning)).to_vec(),
-        "decode_attention.cu" => [16, 64, 80, 128, 256].map(attention::options).to_vec(),
+        "decode_linear.cu" => [1, 8].map(|vectors| product::options(vectors, tuning)).to_vec(),
+        "decode_attention.cu" => [80, 128].map(attention::options).to_vec(),
         _ => vec![Vec::new()],
     };
     let with = |number: &str, more: &Vec<String>| {

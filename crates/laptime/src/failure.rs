@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use laptime_bench::{AxisError, L2Error, PlanError, PlanFileError, SettingsError, Timing, TimingError};
+use laptime_models::ModelError;
 use laptime_report::FlameError;
 use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
 
@@ -101,6 +102,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         }
         if let Some(error) = cause.downcast_ref::<RunFileError>() {
             return run_file_hint(error);
+        }
+        if let Some(error) = cause.downcast_ref::<ModelError>() {
+            return error.hint();
         }
         cause.downcast_ref::<io::Error>().and_then(place_hint)
     })

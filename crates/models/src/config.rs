@@ -86,6 +86,16 @@ pub enum Attention {
     Dense,
 }
 
+impl Attention {
+    /// The word by which users give it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Naive => "naive",
+            Self::Dense => "dense",
+        }
+    }
+}
+
 /// A pattern of sparse attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {

@@ -85,6 +85,10 @@ impl Decoder for CpuDecoder {
         self.engine.logits()
     }
 
+    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
+        self.engine.look(row)
+    }
+
     fn length(&self) -> usize {
         self.engine.length()
     }

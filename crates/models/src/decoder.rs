@@ -145,6 +145,14 @@ pub trait Decoder {
     /// Waits for the device.
     fn logits(&mut self) -> Result<Vec<f32>, ModelError>;
 
+    /// Looks at the same logits row by row, without a copy of them all on the host if it is the device. Waits for the
+    /// device.
+    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
+        let (logits, vocab) = (self.logits()?, self.config().vocab.max(1));
+        logits.chunks(vocab).for_each(row);
+        Ok(())
+    }
+
     /// How many positions the cache holds.
     fn length(&self) -> usize;
 

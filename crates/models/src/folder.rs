@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use safetensors::{SafeTensorError, SafeTensors, tensor::Dtype as StoredType};
+use safetensors::{
+    SafeTensorError, SafeTensors,
+    tensor::{Dtype as StoredType, Metadata},
+};
 
 use crate::{Config, Dtype, ModelError, map::Map, misfit::Misfit, tensors::TensorSpec};
 
@@ -62,8 +65,8 @@ impl Folder {
 
     fn add(&mut self, path: &Path) -> Result<(), ModelError> {
         let map = open_file(path, Map::open)?;
-        let damaged = |error| damage(path, map.bytes(), &error);
-        let (header, metadata) = SafeTensors::read_metadata(map.bytes()).map_err(damaged)?;
+        let damaged = |reason| ModelError::Damaged { path: path.to_owned(), reason };
+        let (header, metadata) = read_header(map.bytes()).map_err(damaged)?;
         let file = self.files.len();
         for (name, info) in metadata.tensors() {
             let place = |offset: usize| offset.saturating_add(header).saturating_add(LENGTH_BYTES);
@@ -128,20 +131,21 @@ fn other_weights(folder: &Path) -> Option<String> {
     names.into_iter().find(|name| folder.join(name).exists()).map(str::to_owned)
 }
 
-/// What is wrong with a file that cannot be read as safetensors.
-fn damage(path: &Path, bytes: &[u8], error: &SafeTensorError) -> ModelError {
+/// How long the header of a file is, and what it says; or what is wrong with the file.
+fn read_header(bytes: &[u8]) -> Result<(usize, Metadata), String> {
     let has = bytes.len();
-    let reason = match (error, expected_length(bytes)) {
+    // Looked at first, so that no sum of places in the file is beyond what can be counted.
+    let expected = expected_length(bytes);
+    if let Some(expected) = expected.filter(|&expected| expected > has as u64) {
+        return Err(format!("it is cut off: it has {has} bytes of {expected}"));
+    }
+    SafeTensors::read_metadata(bytes).map_err(|error| match (error, expected) {
         (SafeTensorError::HeaderTooSmall, _) => format!("it is cut off after {has} bytes"),
-        (_, Some(expected)) if expected > has as u64 => {
-            format!("it is cut off: it has {has} bytes of {expected}")
-        }
         (SafeTensorError::MetadataIncompleteBuffer, Some(expected)) => {
             format!("it has {has} bytes, and its header tells of {expected}")
         }
         (error, _) => format!("it is no safetensors file: {error}"),
-    };
-    ModelError::Damaged { path: path.to_owned(), reason }
+    })
 }
 
 /// How long a file must be by its header; at least as long as the header, if that is cut off itself.

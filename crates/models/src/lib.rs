@@ -1,7 +1,7 @@
 //! Transformer parts: configurations, weights, one decoder on CPU and CUDA, its KV cache, and its work.
 //!
-//! A [`Config`] says what a model is; [`Decoder`] is one with its weights on a device. The CPU computes with candle, a
-//! GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
+//! A [`Config`] says what a model is; [`Decoder`] is one with its weights on a device. The CPU computes with `gemm` and
+//! loops of our own, a GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
 
 mod check;
 mod config;

@@ -172,6 +172,11 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
     assert!(told(copy.path()).ends_with(&told_lengths));
     fs::write(&path, [whole.as_slice(), b"more"].concat()).unwrap();
     assert!(told(copy.path()).contains("and its header tells of"));
+    let tensor =
+        |from: u64, to: u64| format!(r#"{{"dtype":"U8","shape":[{}],"data_offsets":[{from},{to}]}}"#, to - from);
+    let far = format!(r#"{{"a":{},"b":{}}}"#, tensor(0, 1 << 60), tensor(1 << 60, u64::MAX));
+    fs::write(&path, [&(far.len() as u64).to_le_bytes(), far.as_bytes()].concat()).unwrap();
+    assert!(told(copy.path()).contains(&format!("bytes of {}", u64::MAX)));
     fs::write(&path, b"this is text and not a file of weights").unwrap();
     assert!(told(copy.path()).contains("it is no safetensors file"));
 }

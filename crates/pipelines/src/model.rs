@@ -3,6 +3,8 @@
 mod axes;
 mod built_in;
 mod make;
+#[cfg(feature = "cuda")]
+mod on_gpu;
 mod plan;
 #[cfg(test)]
 mod scripted;
@@ -33,7 +35,7 @@ pub struct Model {
 impl Model {
     /// The models that this program has.
     pub fn new() -> Self {
-        Self { maker: Box::new(BuiltIn::default()) }
+        Self { maker: Box::new(BuiltIn) }
     }
 
     fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Found, Wanted, Options)> {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use laptime_bench::{AxisValue, Case, Device, Prepared, Simulated, Workload};
-use laptime_pipelines::{COPY_OPS, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, heap};
+use laptime_pipelines::{COPY_OPS, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, Model, heap};
 
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;
@@ -42,6 +42,8 @@ fn main() {
     products_use_no_more_than_was_predicted();
     chains_use_no_more_than_was_predicted();
     the_process_shows_the_memory_of_a_case();
+    // Last: the heap keeps for later what large models leave, and the process would show it.
+    models_use_no_more_than_was_predicted();
 }
 
 fn a_block_counts_until_it_is_freed() {
@@ -199,6 +201,7 @@ fn predicted_and_used(workload: &dyn Workload, values: &[(&str, AxisValue)]) -> 
     let device = CpuDevice::new();
     let Prepared::Ready(mut take) = workload.prepare(&case, &device).unwrap() else { panic!("it fits") };
     take.check().unwrap();
+    take.ready().unwrap();
     take.run().unwrap();
     (needed, heap::peak_bytes().unwrap() - start)
 }
@@ -220,6 +223,27 @@ fn chains_use_no_more_than_was_predicted() {
         let values: Vec<_> = values.into_iter().chain([("threads", threads.into())]).collect();
         let (predicted, used) = predicted_and_used(&Chain, &values);
         assert!(used <= predicted, "{small} {large} {threads}: {used} of {predicted}");
+    }
+}
+
+fn models_use_no_more_than_was_predicted() {
+    let model = Model::new();
+    for line in [
+        "model=tiny test=pp64 batch_size=2",
+        "model=tiny test=tg16@d32 dtype=bf16",
+        "model=decoder_tiny test=forward128",
+        "model=decoder_tiny test=pp256 attention=naive threads=2",
+        "model=decoder_tiny test=tg4@d200 batch_size=2 threads=2",
+    ] {
+        let given = |word: &str| {
+            let (axis, value) = word.split_once('=').unwrap();
+            (axis.to_owned(), vec![value.to_owned()])
+        };
+        let cases = model.plan(&line.split(' ').map(given).collect::<Vec<_>>()).unwrap().cases();
+        let values: Vec<_> = cases[0].values().map(|(axis, value)| (axis, value.clone())).collect();
+        let (predicted, used) = predicted_and_used(&model, &values);
+        assert!(used <= predicted, "{line}: {used} of {predicted}");
+        assert!(line.contains("tiny ") || predicted < 2 * used, "{line}: {used} of {predicted}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The stages that the workloads mark, recorded: one test, since a program has one recording.
 
 use laptime_bench::{Case, Prepared, Simulated, Workload};
-use laptime_pipelines::{Chain, Matmul, MemoryCopy};
+use laptime_pipelines::{Chain, Matmul, MemoryCopy, Model};
 
 /// Prepares, checks and takes a case once.
 fn take(workload: &dyn Workload, case: &str) {
@@ -11,6 +11,7 @@ fn take(workload: &dyn Workload, case: &str) {
     let prepared = workload.prepare(&Case::new(values.collect()), &device).expect("it can be prepared");
     let Prepared::Ready(mut take) = prepared else { panic!("there is memory without end") };
     take.check().expect("it is right");
+    take.ready().expect("it can be made ready");
     take.run().expect("it runs");
 }
 
@@ -24,6 +25,9 @@ fn workloads_mark_their_inputs_and_their_takes() {
     take(&MemoryCopy, "op=write size=1 dtype=f32 threads=1");
     take(&MemoryCopy, "op=copy size=1 dtype=f32 threads=2");
     take(&Chain, "small=4 large=8 graph=off threads=1");
+    let model = "model=tiny seq_len=2 batch_size=1 dtype=f32 attention=dense graph=auto threads=1 seed=0";
+    take(&Model::new(), &format!("{model} pass_type=prefill cache_tokens=0"));
+    take(&Model::new(), &format!("{model} pass_type=decode cache_tokens=3"));
     recording.finish().unwrap();
 
     let trace = laptime_trace::read(&path).unwrap();
@@ -32,5 +36,8 @@ fn workloads_mark_their_inputs_and_their_takes() {
     let expected =
         [inputs, "matmul", "matmul", inputs, "read", "read", inputs, "write", "write", inputs, inputs, "copy", "copy"];
     let chain = ["small", "large", "read_back", "read_result"];
-    assert_eq!(names, [&expected[..], &[inputs], &chain, &chain].concat());
+    let prefill = ["load_weights", "prefill", "prefill"];
+    let decode = ["decode", "token", "token", "read_tokens"];
+    let steps = ["load_weights", "prompt", "check_steps"];
+    assert_eq!(names, [&expected[..], &[inputs], &chain, &chain, &prefill, &steps, &decode, &decode].concat());
 }

@@ -6,8 +6,8 @@ use laptime_analyze::{Cases, Comparing, RunResults, cases, compare, doubts, warm
 use laptime_report::{Format, Table, TextStyle, tables, write};
 use laptime_stats::Verdict;
 use laptime_trace::run::{
-    AxisValue, Better, Case, CaseResult, Depth, DeviceState, Environment, Measured, Metric, Outcome, PeakFlops, Peaks,
-    SCHEMA, Settings, Steady, Stop, StopReason, Timing, Traffic, WarmUp, Work,
+    AxisValue, Better, Case, CaseResult, Depth, DeviceState, Environment, Fact, Measured, Metric, Outcome, PeakFlops,
+    Peaks, SCHEMA, Settings, Steady, Stop, StopReason, Timing, Traffic, WarmUp, Work,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -72,12 +72,14 @@ fn measured() -> impl Strategy<Value = Measured> {
     });
     let times = (nanos(), nanos(), vec(nanos(), 0..3), vec(nanos(), 0..24));
     let device = (vec(prop::option::of(nanos()), 0..3), vec(prop::option::of(nanos()), 0..3), vec(state(), 0..3));
-    let rest = (steady, stopped, vec(metric(), 0..3), prop::option::of(work), prop::option::of(any::<u64>()));
+    let fact = (name(), axis_value()).prop_map(|(name, value)| Fact { name, value });
+    let rest =
+        (steady, stopped, vec(metric(), 0..3), prop::option::of(work), prop::option::of(any::<u64>()), vec(fact, 0..3));
     (times, device, rest).prop_map(
         |(
             (prepare_ns, check_ns, warmup_ns, wall_ns),
             (device_ns, busy_ns, states),
-            (steady, stopped, metrics, work, peak_bytes),
+            (steady, stopped, metrics, work, peak_bytes, facts),
         )| Measured {
             prepare_ns,
             check_ns,
@@ -92,6 +94,7 @@ fn measured() -> impl Strategy<Value = Measured> {
             peak_bytes,
             peak_rss_bytes: None,
             work,
+            facts,
         },
     )
 }
@@ -154,7 +157,8 @@ fn all_tables(a: &[CaseResult], b: &[CaseResult], metric: Option<String>) -> Vec
     let found = cases(a, Some(&peaks()));
     let side = |results| RunResults { run: None, results };
     let compared = compare(&side(a), &side(b), &Comparing { metric, ..Comparing::default() });
-    vec![tables::cases(&found, &all_doubts(&found)), tables::compare(&compared), tables::warmup(&warmup(a))]
+    let others = [tables::cases(&found, &all_doubts(&found)), tables::compare(&compared), tables::warmup(&warmup(a))];
+    others.into_iter().chain(tables::models(&found, &[])).collect()
 }
 
 fn written(table: &Table, format: Format, width: usize) -> String {

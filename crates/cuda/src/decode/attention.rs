@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use super::{ATTENTION, State, Step, StepSizes};
+use super::{ATTENTION, State, Step, StepSizes, Tuning};
 use crate::{
     blas::Element,
     cache::Cache,
@@ -60,28 +60,35 @@ pub(super) fn options(head_dim: u32) -> Vec<String> {
 }
 
 impl<T: Element> AttentionKernel<T> {
-    pub fn load(device: &Device, cache: &Cache, sizes: &StepSizes) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &Cache, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
         let mut all = options(sizes.head_dim);
         all.insert(0, T::OPTION.to_owned());
         let (module, _) = nvrtc::load(device, cache, ATTENTION, &all)?;
-        let together = (sizes.heads / sizes.kv_heads.max(1)).clamp(1, 8).next_power_of_two();
+        let splits = splits(device);
+        let together = tuning.heads;
         let kernel = module.kernel(&format!("attention_step_{together}"))?;
-        kernel.allow_shared_bytes(shared_bytes(together, sizes.head_dim))?;
-        // The kernels' text says the same: clusters came with compute capability 9.0.
-        let splits = if device.facts().capability.0 >= 9 { 8 } else { 1 };
+        kernel.allow_shared_bytes(shared_bytes(together, sizes.head_dim, splits))?;
+        kernel.prefer_shared_memory()?;
         Ok(Self { kernel, together, splits, of: PhantomData })
     }
 
     fn shape(&self, sizes: &StepSizes) -> Shape {
         let bundles = (sizes.heads / sizes.kv_heads).div_ceil(self.together);
         let grid = [self.splits, sizes.kv_heads * bundles, sizes.batch];
-        Shape { grid, block: [THREADS, 1, 1], shared_bytes: shared_bytes(self.together, sizes.head_dim) }
+        Shape { grid, block: [THREADS, 1, 1], shared_bytes: shared_bytes(self.together, sizes.head_dim, self.splits) }
     }
 }
 
-/// The kernel's `Shared`: queries, the new key and value, and the parts of each warp and of the block.
-fn shared_bytes(together: u32, head_dim: u32) -> u32 {
-    4 * (together * head_dim + 2 * head_dim + (WARPS + 1) * together * (head_dim + 2))
+/// Blocks that share the positions of a head, as the kernels' text has it: clusters came with compute capability 9.0.
+pub(super) fn splits(device: &Device) -> u32 {
+    if device.facts().capability.0 >= 9 { 8 } else { 1 }
+}
+
+/// The kernel's `Shared`: queries, the new key and value, and the parts of each warp and of each block of a cluster.
+fn shared_bytes(together: u32, head_dim: u32, splits: u32) -> u32 {
+    let part = head_dim.next_multiple_of(4) + 4;
+    let token = ((together + 2) * head_dim).next_multiple_of(4);
+    4 * (token + (WARPS + splits) * together * part)
 }
 
 impl<T: Element> Step<T> {

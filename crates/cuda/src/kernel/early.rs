@@ -6,9 +6,17 @@ use std::ptr;
 use cudarc::driver::sys;
 
 use super::{Argument, Kernel, Shape};
-use crate::{error::CudaError, stream::Stream};
+use crate::{context::driver, error::CudaError, stream::Stream};
 
 impl Kernel {
+    /// Lets multiprocessors that run it keep all the shared memory they can. Kernels that want it divided otherwise do
+    /// not run beside each other.
+    pub fn prefer_shared_memory(&self) -> Result<(), CudaError> {
+        self.module.context.bind()?;
+        let share = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+        driver!(&format!("dividing the memory of `{}`", self.name), cuFuncSetAttribute(self.raw, share, 100))
+    }
+
     /// Puts the kernel on a stream, where it may begin as soon as every block of the kernel before it allows that
     /// (`griddepcontrol.launch_dependents`) or is done.
     ///

@@ -38,8 +38,7 @@ pub fn run(app: &App, asked: &Asked, mut order: Order<'_>, word: &str, out: &mut
     let mut finished = Vec::new();
     let mut told = Vec::new();
     for base in without_axis(order.plan.cases(), &axis.0) {
-        let mut search =
-            Search { app, session: &session, asked, workload: order.workload, device: &*device, axis: &axis };
+        let search = Search { app, session: &session, asked, workload: order.workload, device: &*device, axis: &axis };
         let (result, sentence) = search.run(&base, &mut finished)?;
         told.push((result, sentence));
     }
@@ -110,38 +109,44 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Bisects over what is predicted, then tries; gives the result and what is to be said of it.
-    fn run(&mut self, base: &Case, before: &mut Vec<CaseResult>) -> anyhow::Result<(Option<CaseResult>, String)> {
+    fn run(&self, base: &Case, before: &mut Vec<CaseResult>) -> anyhow::Result<(Option<CaseResult>, String)> {
         let available = self.device.available_bytes();
         let mut fits = |value: i64| {
-            Ok(self.needed(base, value)?.is_some_and(|needed| available.is_none_or(|most| needed <= most)))
+            let needed = self.needed(base, value)?;
+            Ok(needed.is_some_and(|needed| available.is_none_or(|available| needed <= available)))
         };
-        let predicted = largest(self.axis.1, &mut fits)?;
-        let Some(mut value) = predicted else { return Ok((None, self.nothing_fits(base, available)?)) };
-        let (mut most, mut least) = (value.saturating_add(1), 0);
+        match largest(self.axis.1, &mut fits)? {
+            Some(predicted) => self.tries(base, predicted, available, before),
+            None => Ok((None, self.nothing_fits(base, available)?)),
+        }
+    }
+
+    /// Tries what is predicted to fit; if it does not, bisects with tries below it.
+    fn tries(
+        &self,
+        base: &Case,
+        predicted: i64,
+        available: Option<u64>,
+        before: &mut Vec<CaseResult>,
+    ) -> anyhow::Result<(Option<CaseResult>, String)> {
+        let (mut least, mut beyond, mut value) = (0, predicted.saturating_add(1), predicted);
         let mut found = None;
         for _ in 0..MOST_TRIES {
             let result = self.attempt(self.workload.with(base, &self.axis.0, value), before)?;
-            match result.outcome {
-                Outcome::Measured(_) => {
-                    least = value;
-                    found = Some(result);
-                }
-                Outcome::OutOfMemory { .. } => most = value,
-                // What fails otherwise fails at any size.
-                _ => {
-                    return Ok((
-                        Some(result),
-                        format!("`{}` {value} was not measured, so nothing is known of more", self.axis.0),
-                    ));
+            match fitted(&result.outcome) {
+                Some(true) => (least, found) = (value, Some(result)),
+                Some(false) => beyond = value,
+                None => {
+                    let sentence = format!("`{}` {value} was not measured, so nothing is known of more.", self.axis.0);
+                    return Ok((Some(result), sentence));
                 }
             }
-            value = least + (most - least) / 2;
+            value = least + (beyond - least) / 2;
             if value == least || self.app.interrupt.is_asked() {
                 break;
             }
         }
-        let sentence = self.sentence(base, least, most, available)?;
-        Ok((found, sentence))
+        Ok((found, self.sentence(base, least, beyond, available)?))
     }
 
     fn needed(&self, base: &Case, value: i64) -> anyhow::Result<Option<u64>> {
@@ -183,6 +188,21 @@ impl Search<'_> {
     }
 }
 
+/// Whether a case fitted; none if it failed for another reason, which would fail at any size.
+fn fitted(outcome: &Outcome) -> Option<bool> {
+    match outcome {
+        Outcome::Measured(_) => Some(true),
+        Outcome::OutOfMemory { .. } => Some(false),
+        // Without memory the system kills the process, or the process ends itself.
+        Outcome::Failed { errors, .. } if errors.iter().any(|error| ended_for_memory(error)) => Some(false),
+        Outcome::Failed { .. } | Outcome::Skipped { .. } => None,
+    }
+}
+
+fn ended_for_memory(error: &str) -> bool {
+    error.contains("(signal 9,") || error.contains("(signal 6,")
+}
+
 /// The largest value from 1 to `most` that fits, if whatever is smaller than one that fits does so too.
 fn largest(most: i64, fits: &mut dyn FnMut(i64) -> anyhow::Result<bool>) -> anyhow::Result<Option<i64>> {
     if !fits(1)? {
@@ -213,6 +233,15 @@ mod tests {
         assert_eq!(largest(10, &mut |_| Ok(true)).unwrap(), Some(10));
         assert_eq!(largest(1, &mut |_| Ok(true)).unwrap(), Some(1));
         assert_eq!(largest(10, &mut |_| Ok(false)).unwrap(), None);
+    }
+
+    #[test]
+    fn a_process_that_was_killed_did_not_fit_and_one_that_failed_says_nothing() {
+        let failed = |error: &str| Outcome::Failed { errors: vec![error.to_owned()], wall_ns: Vec::new() };
+        assert_eq!(fitted(&failed("the process was killed (signal 9, SIGKILL): by the kernel")), Some(false));
+        assert_eq!(fitted(&failed("tensor `a` is missing")), None);
+        assert_eq!(fitted(&Outcome::OutOfMemory { needed_bytes: None, available_bytes: None }), Some(false));
+        assert_eq!(fitted(&Outcome::Skipped { reason: "no".to_owned() }), None);
     }
 
     #[test]

@@ -1,26 +1,31 @@
-//! `laptime list`: the workloads, and the axes and metrics of one.
+//! `laptime list`: the workloads, and the axes and metrics of one; the models.
 
 use std::io::Write;
 
-use laptime_bench::{Better, Workload};
+use laptime_bench::{Alias, Better, StandsFor, Workload};
 use laptime_report::{Cell, Column, Table};
 
+use super::list_models;
 use crate::{app::App, cli::Status, output::OutputArgs};
 
-/// Lists the workloads, or the axes and metrics of one
+/// Lists the workloads, the axes and metrics of one, or the models
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  laptime list\n  laptime list matmul")]
+#[command(after_help = "Examples:\n  laptime list\n  laptime list matmul\n  laptime list models")]
 pub struct Args {
-    /// Workload to tell about
+    /// Workload to tell about, or `models`
     workload: Option<String>,
 
     #[command(flatten)]
     output: OutputArgs,
 }
 
+/// The word that asks for the models.
+const MODELS: &str = "models";
+
 /// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let table = match &args.workload {
+    let table = match args.workload.as_deref() {
+        Some(MODELS) => list_models::table(),
         Some(name) => one(app.workload(name)?),
         None => all(app),
     };
@@ -40,6 +45,7 @@ fn all(app: &App) -> Table {
     }
     table.note(devices());
     table.note("`laptime list WORKLOAD` shows axes and metrics, `laptime bench WORKLOAD` measures.");
+    table.note("`laptime list models` shows the models that are known by name.");
     table
 }
 
@@ -57,6 +63,14 @@ fn devices() -> String {
     }
 }
 
+/// The other names of an axis, in words.
+fn others(workload: &dyn Workload, axis: &str) -> String {
+    let is_name = |alias: &Alias| matches!(alias.stands_for, StandsFor::Axis(of) if of == axis);
+    let names: Vec<String> =
+        workload.aliases().into_iter().filter(is_name).map(|alias| format!("`{}`", alias.name)).collect();
+    if names.is_empty() { String::new() } else { format!("; also called {}", names.join(", ")) }
+}
+
 fn one(workload: &dyn Workload) -> Table {
     let columns = [
         Column::new("name", "name"),
@@ -68,7 +82,7 @@ fn one(workload: &dyn Workload) -> Table {
     let mut table = Table::new("axes", columns);
     table.note(format!("`{}` {}.", workload.name(), workload.about()));
     for axis in workload.axes() {
-        table.note(format!("`{}`: {}.", axis.name, axis.about));
+        table.note(format!("`{}`: {}{}.", axis.name, axis.about, others(workload, axis.name)));
         let default: Vec<String> = axis.default.iter().map(ToString::to_string).collect();
         table.push([
             Cell::text(axis.name),

@@ -12,6 +12,7 @@ pub mod fleet;
 pub mod gaps;
 pub mod laps;
 pub mod list;
+mod list_models;
 pub mod man;
 pub mod overlap;
 pub mod peaks;

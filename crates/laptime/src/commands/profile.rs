@@ -4,10 +4,10 @@ use std::{io::Write, path::Path};
 
 use anyhow::Context;
 use laptime_bench::{
-    Case, CaseResult, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop, Timing,
-    TimingPairs, WarmUp,
+    Case, CaseResult, Depth, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop,
+    Timing, TimingPairs, WarmUp,
 };
-use laptime_report::{Format, tables::Ranking};
+use laptime_report::{Cell, Format, tables::Ranking};
 use laptime_trace::{
     Recorded, Trace,
     format::{folded::By, write_whole},
@@ -63,7 +63,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         let trace = with_kernels(read_trace(&pftrace)?, &profiled, &recorded)?;
         let files = write_files(&trace, &pftrace, &session.folder)?;
         write_pairs(&profiled.costs, &session.folder)?;
-        show(&trace, &profiled, asked, out)?;
+        show(&trace, &profiled, asked, session.run.settings.depth, out)?;
         if asked.place.format.is_for_people() {
             tell_where(&session.folder, &files, &recorded, out)?;
         }
@@ -205,9 +205,10 @@ fn write_pairs(costs: &[TimingPairs], folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
+fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, depth: Depth, out: &mut dyn Write) -> anyhow::Result<()> {
     let [only] = profiled.costs.as_slice() else { return show_timings(trace, profiled, asked, out) };
     let mut table = laptime_report::tables::stages(&laptime_analyze::stages(trace));
+    table.fact("depth", "depth", Cell::text(depth.word()));
     let overhead = laptime_analyze::overhead(&only.pairs, trace);
     laptime_report::tables::add_overhead(&mut table, &overhead);
     if let Some(cost) = overhead.cost.filter(|_| !asked.place.format.is_for_people()) {

@@ -168,6 +168,20 @@ fn the_list_tells_workloads_with_their_axes() {
 }
 
 #[test]
+fn the_list_of_models_tells_their_dimensions_and_sizes() {
+    let place = Place::new();
+    assert_golden("bench/models.txt", &place.laptime(["list", "models"]).done());
+    let models = json(&place.laptime(["list", "models", "--format", "json"]).done());
+    let named = |name: &str| models["models"].as_array().unwrap().iter().find(|model| model["model"] == name).unwrap();
+    let qwen = named("Qwen3-0.6B");
+    assert_eq!((&qwen["parameters"], &qwen["kv_token_bytes"]), (&json("596049920"), &json("114688")));
+    assert_eq!((&qwen["heads"], &qwen["kv_heads"], &qwen["dtype"]), (&json("16"), &json("8"), &json("\"bf16\"")));
+    assert_eq!(named("2.7B")["weight_bytes"], json("13627238400"));
+    let lines = place.laptime(["list", "models", "--format", "csv"]).done();
+    assert_eq!(lines.lines().count(), 21, "{lines}");
+}
+
+#[test]
 fn completions_know_the_axes_of_workloads() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {

@@ -155,6 +155,15 @@ impl<T: Number> Decoder for Engine<T> {
         Ok(self.last_logits().iter().map(|logit| logit.wide()).collect())
     }
 
+    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
+        let mut wide = vec![0.0; self.config.vocab];
+        for logits in self.last_logits().chunks(self.config.vocab) {
+            wide.iter_mut().zip(logits).for_each(|(wide, logit)| *wide = logit.wide());
+            row(&wide);
+        }
+        Ok(())
+    }
+
     fn length(&self) -> usize {
         self.cache.length()
     }

@@ -3,8 +3,12 @@
 use super::{attention::Span, cache::grown_room, pass::Sizes, product::BLOCKS_BYTES};
 use crate::{Config, Dtype, Options, Room};
 
-/// What `gemm` keeps for each thread: as much as a second-level cache.
-const SLAB_BYTES: u64 = 2 << 20;
+/// What a thread needs for a product and a tile of attention: a slab of `gemm` as large as a second-level cache, packed
+/// columns, scores of a tile.
+const THREAD_BYTES: u64 = 3 << 20;
+
+/// What is small and not counted one by one: the threads, the lists of layers, the frequencies.
+const SMALL_BYTES: u64 = 1 << 20;
 
 /// Which passes are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,7 @@ pub fn needed_bytes(config: &Config, options: &Options, pass: Pass, tokens: usiz
     };
     let buffers = Sizes::new(config, options.attention, &span, rows).numbers() as u64;
     let parts = [
+        SMALL_BYTES,
         config.weight_bytes(options.dtype),
         cache_bytes(config, options, pass, tokens),
         buffers.saturating_mul(bytes),
@@ -49,7 +54,7 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
 /// What each thread needs for products.
 pub(super) fn thread_bytes(dtype: Dtype) -> u64 {
     match dtype {
-        Dtype::F32 => SLAB_BYTES,
-        Dtype::Bf16 | Dtype::F16 => SLAB_BYTES + BLOCKS_BYTES,
+        Dtype::F32 => THREAD_BYTES,
+        Dtype::Bf16 | Dtype::F16 => THREAD_BYTES + BLOCKS_BYTES,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use half::{bf16, f16};
 
-use super::{cache::zeros, crew::Crew, number::Number};
+use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
 use crate::{Config, Dtype, ModelError, TensorData, TensorSpec, Weights};
 
 /// Numbers that one thread makes or reads at a time.
@@ -124,7 +124,15 @@ impl Source<'_> {
 fn fetch<T: Number>(data: &TensorData<'_>, from: usize, to: &mut [T]) {
     match data {
         TensorData::Filled { fill, .. } => {
-            to.iter_mut().zip(from as u64..).for_each(|(to, index)| *to = T::narrow(fill.at(index)));
+            let fill = *fill;
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (at, to) in to.iter_mut().enumerate() {
+                        *to = T::narrow(fill.at((from + at) as u64));
+                    }
+                },
+            );
         }
         TensorData::Stored { dtype, bytes } => {
             let bytes = &bytes[from * dtype.bytes() as usize..];

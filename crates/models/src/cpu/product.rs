@@ -16,13 +16,13 @@ use super::{
 };
 
 /// Rows of a part of a product, and its columns.
-const PART: usize = 256;
+const PART: usize = 512;
 
 /// Columns that a part has at least, so that a kernel is worth its start.
 const LEAST_COLUMNS: usize = 32;
 
 /// How many numbers of a row are widened at a time.
-const DEPTH: usize = 1024;
+const DEPTH: usize = 512;
 
 /// Up to so many rows the weights are read once and multiplied as they come.
 const FEW: usize = 4;
@@ -183,24 +183,27 @@ fn multiply_few<X: Number, W: Number, O: Number>(
     let width = out.width;
     sum.clear();
     sum.resize(x.count * width, 0.0);
-    vectorized(|| match right {
-        Factor::Transposed(rows) => {
-            for column in 0..width {
-                for at in 0..x.count {
-                    sum[at * width + column] = dot(x.row(at), rows.row(column));
+    vectorized(
+        #[inline(always)]
+        || match right {
+            Factor::Transposed(rows) => {
+                for column in 0..width {
+                    for at in 0..x.count {
+                        sum[at * width + column] = dot(x.row(at), rows.row(column));
+                    }
                 }
             }
-        }
-        Factor::Plain(rows) => {
-            for depth in 0..rows.count {
-                for at in 0..x.count {
-                    let factor = x.row(at)[depth];
-                    let sums = &mut sum[at * width..][..width];
-                    sums.iter_mut().zip(rows.row(depth)).for_each(|(sum, number)| *sum += factor * number.wide());
+            Factor::Plain(rows) => {
+                for depth in 0..rows.count {
+                    for at in 0..x.count {
+                        let factor = x.row(at)[depth];
+                        let sums = &mut sum[at * width..][..width];
+                        sums.iter_mut().zip(rows.row(depth)).for_each(|(sum, number)| *sum += factor * number.wide());
+                    }
                 }
             }
-        }
-    });
+        },
+    );
     for at in 0..x.count {
         put_row(&sum[at * width..][..width], out.row(at), put);
     }
@@ -208,12 +211,15 @@ fn multiply_few<X: Number, W: Number, O: Number>(
 
 /// Puts a row of sums where it belongs.
 fn put_row<O: Number>(sums: &[f32], out: &mut [O], put: Put) {
-    vectorized(|| {
-        for (out, sum) in out.iter_mut().zip(sums) {
-            let before = if put.add { out.wide() } else { 0.0 };
-            *out = O::narrow(before + sum * put.scale);
-        }
-    });
+    vectorized(
+        #[inline(always)]
+        || {
+            for (out, sum) in out.iter_mut().zip(sums) {
+                let before = if put.add { out.wide() } else { 0.0 };
+                *out = O::narrow(before + sum * put.scale);
+            }
+        },
+    );
 }
 
 /// Rows in f32: themselves, or widened into a block.
@@ -223,7 +229,10 @@ fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Rows<'a
     }
     block.clear();
     block.reserve_exact(rows.count * rows.width);
-    vectorized(|| (0..rows.count).for_each(|at| block.extend(rows.row(at).iter().map(|number| number.wide()))));
+    vectorized(
+        #[inline(always)]
+        || (0..rows.count).for_each(|at| block.extend(rows.row(at).iter().map(|number| number.wide()))),
+    );
     Rows::dense(block, rows.count, rows.width)
 }
 

@@ -42,15 +42,18 @@ impl Norm<'_> {
         let out = &mut out[..from.len() / every];
         let parts = from.chunks(rows * every * width).zip(out.chunks_mut(rows * width));
         crew.each(from.len() / every, parts, |(from, out)| {
-            vectorized(|| {
-                for (from, out) in from.chunks(every * width).zip(out.chunks_mut(width)) {
-                    let from = &from[(every - 1) * width..];
-                    let factor = self.factor(from);
-                    for ((out, from), weight) in out.iter_mut().zip(from).zip(self.weight) {
-                        *out = T::narrow(from.wide() * factor * weight);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (from, out) in from.chunks(every * width).zip(out.chunks_mut(width)) {
+                        let from = &from[(every - 1) * width..];
+                        let factor = self.factor(from);
+                        for ((out, from), weight) in out.iter_mut().zip(from).zip(self.weight) {
+                            *out = T::narrow(from.wide() * factor * weight);
+                        }
                     }
-                }
-            });
+                },
+            );
         });
     }
 
@@ -89,11 +92,14 @@ impl Positions<'_> {
         let width = (heads + 2 * kv_heads) * head_dim;
         let rows = rows_of_part(width);
         crew.each(qkv.len(), qkv.chunks_mut(rows * width).enumerate(), |(part, qkv)| {
-            vectorized(|| {
-                for (at, row) in qkv.chunks_mut(width).enumerate() {
-                    self.enter_row(row, self.start + (part * rows + at) % self.tokens);
-                }
-            });
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (at, row) in qkv.chunks_mut(width).enumerate() {
+                        self.enter_row(row, self.start + (part * rows + at) % self.tokens);
+                    }
+                },
+            );
         });
     }
 
@@ -154,15 +160,18 @@ pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], room: usize, (keys,
 pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_up: &mut [T]) {
     let rows = rows_of_part(2 * width);
     crew.each(gate_up.len() * 4, gate_up.chunks_mut(rows * 2 * width), |part| {
-        vectorized(|| {
-            for row in part.chunks_mut(2 * width) {
-                if let Some(bias) = bias {
-                    row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
+        vectorized(
+            #[inline(always)]
+            || {
+                for row in part.chunks_mut(2 * width) {
+                    if let Some(bias) = bias {
+                        row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
+                    }
+                    let (gate, up) = row.split_at_mut(width);
+                    gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = T::narrow(silu(gate.wide()) * up.wide()));
                 }
-                let (gate, up) = row.split_at_mut(width);
-                gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = T::narrow(silu(gate.wide()) * up.wide()));
-            }
-        });
+            },
+        );
     });
 }
 
@@ -170,10 +179,13 @@ pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_u
 pub fn add_bias<T: Number>(crew: &Crew, bias: &[f32], numbers: &mut [T]) {
     let rows = rows_of_part(bias.len());
     crew.each(numbers.len(), numbers.chunks_mut(rows * bias.len()), |part| {
-        vectorized(|| {
-            for row in part.chunks_mut(bias.len()) {
-                row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
-            }
-        });
+        vectorized(
+            #[inline(always)]
+            || {
+                for row in part.chunks_mut(bias.len()) {
+                    row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
+                }
+            },
+        );
     });
 }

@@ -9,7 +9,8 @@ use super::number::Number;
 /// Sums that are kept side by side.
 const LANES: usize = 64;
 
-/// Runs a loop compiled for the widest vectors that the processor has.
+/// Runs a loop compiled for the widest vectors that the processor has. The loop says `#[inline(always)]`: called, it would
+/// be compiled for the oldest processors.
 #[inline(always)]
 pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
     Arch::new().dispatch(work)
@@ -135,10 +136,13 @@ pub fn silu(number: f32) -> f32 {
 
 /// The index of the largest number: the lowest of equal ones, and never what is no number.
 pub fn index_of_largest<T: Number>(numbers: &[T]) -> usize {
-    vectorized(|| {
-        let top = largest(numbers);
-        numbers.iter().position(|number| number.wide() == top).unwrap_or(0)
-    })
+    vectorized(
+        #[inline(always)]
+        || {
+            let top = largest(numbers);
+            numbers.iter().position(|number| number.wide() == top).unwrap_or(0)
+        },
+    )
 }
 
 #[cfg(test)]

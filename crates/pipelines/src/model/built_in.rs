@@ -4,7 +4,7 @@ use std::path::Path;
 
 use laptime_bench::{Device, PlanError};
 use laptime_models::{
-    Config, GraphMode, ModelError, Options, Weights,
+    Config, Decoder, GraphMode, ModelError, Options, Weights,
     cpu::{self, CpuDecoder},
 };
 use laptime_probe::stage;
@@ -30,16 +30,25 @@ impl Maker for BuiltIn {
     }
 
     fn refusal(&self, wanted: &Wanted, device: &dyn Device) -> Option<String> {
+        #[cfg(feature = "cuda")]
+        if crate::gpu::gpu(device).is_some() {
+            return None;
+        }
         (wanted.graph == GraphMode::On).then(|| format!("device `{}` has no graphs", device.name()))
     }
 
-    fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, _: &dyn Device) -> u64 {
+    fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, device: &dyn Device) -> u64 {
+        #[cfg(feature = "cuda")]
+        if crate::gpu::gpu(device).is_some() {
+            return super::on_gpu::needed(config, wanted, options);
+        }
+        let _ = device;
         let (pass, rows) = match wanted.test.pass {
-            Pass::Forward => (cpu::Pass::Forward, wanted.test.tokens),
-            Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, 2),
+            Pass::Forward => (cpu::Pass::Forward, 1),
+            Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, wanted.batch.saturating_mul(2)),
         };
-        // The check reads the logits as f32; of a decode step and of the prefill that it is held against.
-        let logits = [wanted.batch, rows, config.vocab, 4].into_iter().fold(1, u64_times);
+        // The check looks at logits as f32: a row, or those of a decode step and of the prefill that it is held against.
+        let logits = [rows, config.vocab, 4].into_iter().fold(1, u64_times);
         cpu::needed_bytes(config, options, pass, wanted.positions(), wanted.threads).saturating_add(logits)
     }
 
@@ -48,15 +57,30 @@ impl Maker for BuiltIn {
         found: &Found,
         wanted: &Wanted,
         options: Options,
-        _: &'a dyn Device,
+        device: &'a dyn Device,
     ) -> anyhow::Result<Made<'a>> {
         let _stage = stage!("load_weights", model = found.name);
         let weights = weights(found, wanted.seed).map_err(hinted)?;
         weights.check_finite(&found.config).map_err(hinted)?;
-        let decoder = CpuDecoder::new(found.config.clone(), &weights, options, wanted.threads).map_err(told)?;
         let kind = if weights.is_synthetic() { "synthetic" } else { "folder" };
-        Ok(Made { decoder: Box::new(decoder), weights: kind, kept_bytes: 0 })
+        let decoder = decoder(found, &weights, options, wanted.threads, device).map_err(told)?;
+        Ok(Made { decoder, weights: kind, kept_bytes: 0 })
     }
+}
+
+fn decoder<'a>(
+    found: &Found,
+    weights: &Weights,
+    options: Options,
+    threads: usize,
+    device: &'a dyn Device,
+) -> Result<Box<dyn Decoder + 'a>, ModelError> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = crate::gpu::gpu(device) {
+        return super::on_gpu::make(&found.config, weights, options, gpu);
+    }
+    let _ = device;
+    Ok(Box::new(CpuDecoder::new(found.config.clone(), weights, options, threads)?))
 }
 
 fn u64_times(product: u64, factor: usize) -> u64 {

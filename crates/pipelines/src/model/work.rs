@@ -27,7 +27,7 @@ pub fn facts(config: &Config, wanted: &Wanted) -> Vec<Fact> {
     vec![
         whole("parameters", config.parameters()),
         whole("weight_bytes", config.weight_bytes(wanted.dtype)),
-        whole("kv_bytes_token", config.kv_bytes_per_token(wanted.dtype)),
+        whole("kv_token_bytes", config.kv_bytes_per_token(wanted.dtype)),
         size("layers", config.layers),
         size("hidden", config.hidden),
         size("heads", config.heads),

@@ -40,9 +40,6 @@ struct Axis {
     is_told: bool,
 }
 
-/// The short name of what a model runs, such as `tg128@d4096`, and what it tells.
-const TELLING: (&str, [&str; 3]) = ("test", ["pass_type", "seq_len", "cache_tokens"]);
-
 enum Source {
     Workload,
     Axis(String),
@@ -93,13 +90,10 @@ impl Axes {
             let mut cells = ids.clone().map(|id| source.cell(id));
             let first = cells.next();
             let varies = cells.any(|cell| Some(cell) != first);
-            Axis { source, varies, is_told: false }
+            let is_told = ids.clone().all(|id| id.case.is_told(source.name()));
+            Axis { source, varies, is_told }
         };
-        let mut marks: Vec<Axis> = sources.map(axis).collect();
-        if marks.iter().any(|axis| axis.source.name() == TELLING.0) {
-            marks.iter_mut().for_each(|axis| axis.is_told = TELLING.1.contains(&axis.source.name()));
-        }
-        Self { marks }
+        Self { marks: sources.map(axis).collect() }
     }
 
     /// The columns: for people those that vary.

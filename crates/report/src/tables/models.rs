@@ -73,3 +73,46 @@ fn rate(case: &CaseFigures) -> String {
         None => format!("{:.2}", figures.mean),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_trace::run::{Better, Case, CaseResult, Fact, Measured, Metric, Outcome};
+
+    fn result(test: &str, outcome: Outcome) -> CaseResult {
+        let values = [("model", "Qwen3-0.6B".into()), ("test", test.into()), ("threads", 2.into())];
+        let case = Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec());
+        CaseResult::new("model", "cuda:0", case, 0, "", outcome)
+    }
+
+    fn measured(rates: &[f64]) -> Outcome {
+        let values = rates.iter().copied().map(Some).collect();
+        Outcome::Measured(Measured {
+            wall_ns: vec![1; rates.len()],
+            metrics: vec![Metric { name: "tok_s".to_owned(), better: Better::Higher, values }],
+            facts: vec![Fact::new("parameters", 596_049_920), Fact::new("weight_bytes", 1_192_099_840)],
+            ..Measured::default()
+        })
+    }
+
+    #[test]
+    fn a_model_has_a_row_of_size_parameters_and_tokens_a_second() {
+        let lack = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
+        let results = [result("pp512", measured(&[1000.0, 1002.0])), result("tg128@d4096", lack)];
+        let table = models(&laptime_analyze::cases(&results, None), &[]).unwrap();
+        let keys: Vec<&str> = table.columns.iter().map(|column| &*column.key).collect();
+        assert_eq!(keys, ["model", "size", "params", "backend", "threads", "test", "t/s"]);
+        let text = Cell::text;
+        let first = ["Qwen3-0.6B", "1,137 MiB", "596.05 M", "CUDA:0"].map(text);
+        assert_eq!(table.rows[0][..4], first);
+        assert_eq!(table.rows[0][5..], [text("pp512"), text("1001.00 ± 1.41")]);
+        assert_eq!(table.rows[1][5..], [text("tg128 @ d4096"), text("out of memory")]);
+    }
+
+    #[test]
+    fn cases_of_something_else_have_no_such_table() {
+        let case = Case::new(vec![("size".to_owned(), 8.into())]);
+        let results = [CaseResult::new("matmul", "cpu", case, 0, "", measured(&[1.0]))];
+        assert_eq!(models(&laptime_analyze::cases(&results, None), &[]), None);
+    }
+}

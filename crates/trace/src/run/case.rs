@@ -105,6 +105,12 @@ impl Case {
         Self { values }
     }
 
+    /// Whether another axis tells the value on this one: the short name of a test, such as `tg128@d4096`, tells what runs,
+    /// how many tokens, and behind how many. People need not be told twice.
+    pub fn is_told(&self, axis: &str) -> bool {
+        ["pass_type", "seq_len", "cache_tokens"].contains(&axis) && self.get("test").is_some()
+    }
+
     /// The value on an axis.
     pub fn get(&self, axis: &str) -> Option<&AxisValue> {
         self.values.iter().find(|(known, _)| known == axis).map(|(_, value)| value)

@@ -8,6 +8,7 @@ mod blas;
 mod clock;
 mod cupti;
 mod decode;
+mod decode_greedy;
 mod decode_speed;
 mod graphs;
 mod kernels;
@@ -109,10 +110,11 @@ const TESTS: &[Test] = &[
     ("decode: products agree with the CPU", decode::products),
     ("decode: attention agrees with the CPU", decode::attention),
     ("decode: the ends of a step agree with the CPU", decode::ends),
-    ("decode: a replayed step chooses the CPU's tokens", decode::greedy),
+    ("decode: a replayed step chooses the CPU's tokens", decode_greedy::greedy),
     ("decode: sizes that do not fit are refused", decode::refused),
     ("speed of decode: Qwen3-0.6B", decode_speed::small),
     ("speed of decode: Qwen3-4B", decode_speed::large),
+    ("speed of decode: several sequences", decode_speed::batches),
     ("CUPTI's kernels agree with the event clock", cupti::against_events),
     ("CUPTI tells copies, waits and stages", cupti::records),
     ("CUPTI tells the nodes of a graph", cupti::graph_nodes),

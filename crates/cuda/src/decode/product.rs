@@ -1,0 +1,241 @@
+//! Products of weights with a few vectors: which kernel does one, and with how many threads.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use cudarc::driver::sys;
+
+use super::{LINEAR, StepSizes, Tuning, tiles::Tiles};
+use crate::{
+    blas::Element,
+    cache::Cache,
+    context::driver,
+    device::Device,
+    error::CudaError,
+    kernel::{Argument, Kernel, Shape},
+    kernels::expect,
+    memory::Buffer,
+    nvrtc,
+};
+
+/// A norm by the root of the mean square.
+#[derive(Debug)]
+pub struct Norm<'a, T> {
+    /// What each number is multiplied with after.
+    pub weight: &'a Buffer<T>,
+    /// What is added to the mean square.
+    pub epsilon: f32,
+}
+
+/// Weights `[rows, width]`, with what is added to their product.
+#[derive(Debug)]
+pub struct Linear<'a, T> {
+    /// The weights.
+    pub weight: &'a Buffer<T>,
+    /// One number a row.
+    pub bias: Option<&'a Buffer<T>>,
+}
+
+/// What is multiplied, and how large it is.
+pub(super) struct Operands<'a, T> {
+    pub x: &'a Buffer<T>,
+    pub norm: Option<&'a Norm<'a, T>>,
+    pub linear: &'a Linear<'a, T>,
+    pub rows: u32,
+    pub width: u32,
+}
+
+/// The two forms of a product: fast, and for any width.
+#[derive(Debug)]
+pub(super) struct Product {
+    name: &'static str,
+    fast: Kernel,
+    any: Kernel,
+    has_norm: bool,
+    /// Rows of weights for each row of the result.
+    rows_each: u32,
+}
+
+/// The kernels of products, for numbers of one type.
+#[derive(Debug)]
+pub(super) struct Products<T> {
+    pub norm_linear: Product,
+    pub linear_add: Product,
+    pub norm_gate_up: Product,
+    batch: u32,
+    tuning: Tuning,
+    /// Vectors that a block multiplies with what it reads.
+    vectors: u32,
+    multiprocessors: u32,
+    shared_limit: u32,
+    of: PhantomData<T>,
+}
+
+/// A kernel that is ready to be launched.
+pub(super) struct Ready<'a> {
+    pub kernel: &'a Kernel,
+    pub shape: Shape,
+    pub arguments: [Argument; 11],
+}
+
+/// The most vectors that a block multiplies at once.
+const MOST_VECTORS: u32 = 8;
+
+/// What the text is compiled with, beside the type.
+pub(super) fn options(vectors: u32, tuning: Tuning) -> Vec<String> {
+    let sizes = [("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth)];
+    sizes.iter().map(|(name, value)| format!("-D{name}={value}")).collect()
+}
+
+impl<T: Element> Products<T> {
+    pub fn load(device: &Device, cache: &Cache, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
+        let shared_limit = shared_limit(device)?;
+        let vectors = vectors_that_fit::<T>(sizes, tuning, shared_limit);
+        let mut all = options(vectors, tuning);
+        all.insert(0, T::OPTION.to_owned());
+        let (module, _) = nvrtc::load(device, cache, LINEAR, &all)?;
+        let product = |name: &'static str, any, rows_each| -> Result<Product, CudaError> {
+            let (fast, any) = (module.kernel(name)?, module.kernel(any)?);
+            for kernel in [&fast, &any] {
+                kernel.allow_shared_bytes(shared_limit)?;
+                kernel.prefer_shared_memory()?;
+            }
+            Ok(Product { name, fast, any, has_norm: name != "linear_add", rows_each })
+        };
+        Ok(Self {
+            norm_linear: product("norm_linear", "any_norm_linear", 1)?,
+            linear_add: product("linear_add", "any_linear_add", 1)?,
+            norm_gate_up: product("norm_gate_up", "any_norm_gate_up", 2)?,
+            batch: sizes.batch,
+            tuning,
+            vectors,
+            multiprocessors: device.facts().multiprocessors.max(1),
+            shared_limit,
+            of: PhantomData,
+        })
+    }
+
+    /// Checks that everything fits, and says what is to be launched.
+    pub fn ready<'a>(
+        &self,
+        product: &'a Product,
+        operands: &Operands<'_, T>,
+        out: &mut Buffer<T>,
+    ) -> Result<Ready<'a>, CudaError> {
+        let Operands { x, norm, linear, rows, width } = *operands;
+        self.check(product, operands, out)?;
+        let (kernel, tiles, shape) = self.deal(product, rows, width)?;
+        let optional = |buffer: Option<&Buffer<T>>| buffer.map_or(Argument::from(0_u64), Argument::from);
+        let arguments: [Argument; 11] = [
+            x.into(),
+            optional(norm.map(|norm| norm.weight)),
+            norm.map_or(0.0, |norm| norm.epsilon).into(),
+            linear.weight.into(),
+            optional(linear.bias),
+            out.into(),
+            self.batch.into(),
+            rows.into(),
+            width.into(),
+            tiles.segments.into(),
+            tiles.segment.into(),
+        ];
+        Ok(Ready { kernel, shape, arguments })
+    }
+
+    fn check(&self, product: &Product, operands: &Operands<'_, T>, out: &Buffer<T>) -> Result<(), CudaError> {
+        let Operands { x, norm, linear, rows, width } = *operands;
+        let holds = |buffer: &Buffer<T>, rows: u32, columns: u32| {
+            buffer.length() as u64 >= u64::from(rows) * u64::from(columns)
+        };
+        let all_rows = rows.saturating_mul(product.rows_each);
+        let fits = holds(x, self.batch, width)
+            && holds(out, self.batch, rows)
+            && holds(linear.weight, all_rows, width)
+            && norm.is_none_or(|norm| holds(norm.weight, 1, width))
+            && linear.bias.is_none_or(|bias| holds(bias, 1, all_rows));
+        let sensible = rows > 0 && width > 0 && width < 1 << 24 && all_rows < 1 << 31;
+        expect(product.name, sensible, "a size is zero or too large")?;
+        expect(product.name, fits, "a buffer is too small")
+    }
+
+    /// Which kernel does a product, how its rows are dealt, and with how many threads.
+    fn deal<'a>(&self, product: &'a Product, rows: u32, width: u32) -> Result<(&'a Kernel, Tiles, Shape), CudaError> {
+        let pairs = if product.rows_each == 2 { rows } else { rows.div_ceil(2) };
+        let blocks = pairs.min(self.multiprocessors);
+        let chunks = width.div_ceil(chunk::<T>());
+        let is_aligned = (width as usize * size_of::<T>()).is_multiple_of(16);
+        let each = pairs.div_ceil(blocks);
+        let bytes = |tiles: Tiles| {
+            let is_kept = is_aligned && (tiles.segments > 1 || !product.has_norm);
+            let parts = if is_kept { each.saturating_mul(tiles.segments) } else { 0 };
+            shared_bytes::<T>(self.tuning, self.vectors, tiles, product.has_norm, parts)
+        };
+        let (even, whole) = (Tiles::even(each, chunks, self.tuning.warps), Tiles::whole(chunks));
+        let tiles = if is_aligned && bytes(even) <= self.shared_limit { even } else { whole };
+        // Room for two blocks and not three: so a kernel that begins early has one block on each multiprocessor, as the
+        // one before it has, and not three on some.
+        let shared_bytes = bytes(tiles).max(self.shared_limit / 3 + 1);
+        expect(product.name, shared_bytes <= self.shared_limit, "the vectors do not fit the shared memory of a block")?;
+        let grid = [blocks, self.batch.div_ceil(self.vectors), 1];
+        let kernel = if is_aligned { &product.fast } else { &product.any };
+        Ok((kernel, tiles, Shape { grid, block: [self.tuning.warps * 32, 1, 1], shared_bytes }))
+    }
+}
+
+/// Numbers that a warp takes at once: 16 bytes a lane.
+fn chunk<T>() -> u32 {
+    32 * 16 / size_of::<T>().max(1) as u32
+}
+
+/// Shared memory of a block, as the kernels lay it out.
+fn shared_bytes<T>(tuning: Tuning, vectors: u32, tiles: Tiles, has_norm: bool, parts: u32) -> u32 {
+    let ring = tuning.warps * tuning.depth * 1024;
+    let numbers = tiles.padded(chunk::<T>()).saturating_mul(vectors + u32::from(has_norm));
+    let sums = vectors * tuning.warps + parts.saturating_mul(2 * vectors);
+    ring.saturating_add(numbers.saturating_mul(size_of::<T>() as u32)).saturating_add(sums.saturating_mul(4))
+}
+
+/// How many vectors a block can multiply at once, of the widest that the sizes speak of.
+fn vectors_that_fit<T>(sizes: &StepSizes, tuning: Tuning, limit: u32) -> u32 {
+    let wide = |width: u32| Tiles::whole(width.div_ceil(chunk::<T>()).saturating_add(1));
+    let (normed, plain) = (wide(sizes.hidden), wide(sizes.ffn.max(sizes.attended())));
+    // Parts need some room too.
+    let bytes = |vectors, tiles, has_norm| shared_bytes::<T>(tuning, vectors, tiles, has_norm, 64);
+    let mut vectors = sizes.batch.clamp(1, MOST_VECTORS).next_power_of_two();
+    while vectors > 1 && bytes(vectors, normed, true).max(bytes(vectors, plain, false)) > limit {
+        vectors /= 2;
+    }
+    vectors
+}
+
+/// Bytes of shared memory that a block can have.
+pub(super) fn shared_limit(device: &Device) -> Result<u32, CudaError> {
+    let mut bytes = 0;
+    let most = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    let asked = device.context().device;
+    driver!("asking for a block's shared memory", cuDeviceGetAttribute(&mut bytes, most, asked))?;
+    Ok(bytes.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use half::bf16;
+
+    use super::{super::sizes::tests::QWEN3_4B, *};
+
+    const H200_LIMIT: u32 = 227 << 10;
+
+    #[test]
+    fn a_block_takes_a_power_of_two_of_vectors_that_fit() {
+        let vectors = |batch, tuning| vectors_that_fit::<bf16>(&StepSizes { batch, ..QWEN3_4B }, tuning, H200_LIMIT);
+        let tuning = Tuning { warps: 8, depth: 8, heads: 1 };
+        assert_eq!([1, 2, 3, 4, 5, 8, 9].map(|batch| vectors(batch, tuning)), [1, 2, 4, 4, 8, 8, 8]);
+        assert_eq!(vectors(8, Tuning { depth: 4, ..tuning }), 8);
+        assert_eq!(vectors_that_fit::<f32>(&StepSizes { batch: 8, ..QWEN3_4B }, tuning, H200_LIMIT), 4);
+    }
+
+    #[test]
+    fn a_pair_of_chunks_is_a_kibibyte_of_the_ring() {
+        assert_eq!((chunk::<f32>(), chunk::<bf16>()), (128, 256));
+    }
+}

@@ -1,0 +1,84 @@
+//! What a decoder on the CPU was predicted to need, beside what it used. The counts are the process's, so there is no
+//! harness, whose threads allocate when they like.
+
+// An allocator cannot be written without `unsafe`, and without a harness the lint does not see that this is a test.
+#![allow(unsafe_code, clippy::unwrap_used)]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use laptime_models::{
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights,
+    cpu::{CpuDecoder, Pass, needed_bytes},
+};
+
+/// A heap that counts live bytes and the most there were.
+struct Heap;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: all is handed on to the system's heap; only sizes are counted.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        PEAK.fetch_max(LIVE.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
+        // SAFETY: as asked.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as asked.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+/// A model whose parts are large beside what is not counted.
+fn config() -> Config {
+    Config { layers: 3, hidden: 512, ffn: 1024, vocab: 8000, head_dim: 64, ..Config::from_preset("tiny").unwrap() }
+}
+
+fn main() {
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        for attention in [Attention::Naive, Attention::Dense] {
+            for (room, pass) in
+                [(Room::Growing, Pass::Forward), (Room::Growing, Pass::Cached), (Room::Static(512), Pass::Cached)]
+            {
+                a_decoder_uses_what_was_predicted(dtype, attention, room, pass);
+            }
+        }
+    }
+}
+
+fn a_decoder_uses_what_was_predicted(dtype: Dtype, attention: Attention, room: Room, pass: Pass) {
+    let (config, threads, tokens) = (config(), 2, 400);
+    let options = Options { dtype, attention, batch: 2, room, graph: GraphMode::Auto, marks: Marks::default() };
+    let needed = needed_bytes(&config, &options, pass, tokens, threads);
+    let start = LIVE.load(Relaxed);
+    PEAK.store(start, Relaxed);
+    run(config, options, pass, tokens, threads);
+    let used = (PEAK.load(Relaxed) - start) as u64;
+    let case = format!("{dtype} {attention:?} {room:?} {pass:?}: needed {needed}, used {used}");
+    assert!(used <= needed, "{case}");
+    assert!(needed * 100 <= used * 115, "{case}");
+}
+
+fn run(config: Config, options: Options, pass: Pass, tokens: usize, threads: usize) {
+    let weights = Weights::synthetic(&config, 1);
+    let ids = |count: usize| Tokens { ids: vec![1; count], batch: options.batch };
+    let (all, prompt) = (ids(2 * tokens), ids(2 * (tokens - 2)));
+    let mut decoder = CpuDecoder::new(config, &weights, options, threads).unwrap();
+    match pass {
+        Pass::Forward => decoder.forward(&all).unwrap(),
+        Pass::Cached => {
+            decoder.prefill(&prompt).unwrap();
+            decoder.step().unwrap();
+            decoder.step().unwrap();
+        }
+    }
+}
