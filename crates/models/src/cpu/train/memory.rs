@@ -5,7 +5,8 @@ use crate::{Attention, Config, TrainOptions, cpu::memory::thread_bytes};
 
 /// Bytes of the heap that a trainer needs at most.
 pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usize) -> u64 {
-    let widest = [config.hidden, config.ffn.saturating_mul(2), config.heads.saturating_mul(3).saturating_mul(config.head_dim)];
+    let widest =
+        [config.hidden, config.ffn.saturating_mul(2), config.heads.saturating_mul(3).saturating_mul(config.head_dim)];
     let sums = widest.into_iter().map(sums_bytes).max().unwrap_or(0);
     let heads = match options.attention {
         // A head's keys are summed in f32.

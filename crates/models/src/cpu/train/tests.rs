@@ -236,7 +236,8 @@ fn the_gradients_of_rotation_and_norms_by_head_are_finite_differences() {
 fn attended(span: &Span, rows: &[f64]) -> Vec<f64> {
     let Span { batch, heads, kv_heads, head_dim, queries, .. } = *span;
     let width = (heads + 2 * kv_heads) * head_dim;
-    let head_of = |batch: usize, at: usize, head: usize| &rows[(batch * queries + at) * width + head * head_dim..][..head_dim];
+    let head_of =
+        |batch: usize, at: usize, head: usize| &rows[(batch * queries + at) * width + head * head_dim..][..head_dim];
     let mut all = Vec::new();
     for (batch, at) in (0..batch).flat_map(|batch| (0..queries).map(move |at| (batch, at))) {
         for head in 0..heads {
@@ -249,7 +250,8 @@ fn attended(span: &Span, rows: &[f64]) -> Vec<f64> {
             let powers: Vec<f64> = (0..=at).map(score).collect();
             let sum: f64 = powers.iter().sum();
             let value = |key: usize, number: usize| head_of(batch, key, heads + kv_heads + kv_head)[number];
-            let mixed = |number| powers.iter().enumerate().map(|(key, power)| power / sum * value(key, number)).sum::<f64>();
+            let mixed =
+                |number| powers.iter().enumerate().map(|(key, power)| power / sum * value(key, number)).sum::<f64>();
             all.extend((0..head_dim).map(mixed));
         }
     }
