@@ -1,7 +1,10 @@
 //! What a trainer on the CPU needs, before it allocates anything.
 
 use super::{attention::tile_bytes, steps::sums_bytes};
-use crate::{Attention, Config, TrainOptions, cpu::memory::thread_bytes};
+use crate::{
+    Attention, Config, TrainOptions,
+    cpu::memory::{SMALL_BYTES, thread_bytes},
+};
 
 /// Bytes of the heap that a trainer needs at most.
 pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usize) -> u64 {
@@ -14,5 +17,5 @@ pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usiz
         Attention::Dense => tile_bytes(options.tokens, config.head_dim),
     };
     let threads = thread_bytes(options.dtype).saturating_add(heads).saturating_mul(threads.max(1) as u64);
-    [config.train_need(options).total(), sums, threads].into_iter().fold(0, u64::saturating_add)
+    [SMALL_BYTES, config.train_need(options).total(), sums, threads].into_iter().fold(0, u64::saturating_add)
 }
