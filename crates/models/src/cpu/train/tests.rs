@@ -208,7 +208,9 @@ fn the_gradients_of_rotation_and_norms_by_head_are_finite_differences() {
             back.leave(crew, (&projected, &mut d_projected), &mut Sums::default(), &mut d_norms);
             let (query_64, key_64, projected_64) = (wide(&query), wide(&key), wide(&projected));
             let norms_64 = has_norms.then_some([query_64.as_slice(), key_64.as_slice()]);
-            let loss = |projected: &[f64], norms| weighted(&turned(&config, tokens, projected, norms), &d_heads);
+            let loss = |projected: &[f64], norms: Option<[&[f64]; 2]>| {
+                weighted(&turned(&config, tokens, projected, norms), &d_heads)
+            };
             assert_gradient("projected", &projected, &d_projected, |projected| loss(projected, norms_64));
             if has_norms {
                 let (d_query, d_key) = d_norms.split_at(config.head_dim);
