@@ -1,4 +1,4 @@
-//! What a decoder on the CPU was predicted to need, beside what it used. The counts are the process's, so there is no
+//! What a decoder and a trainer on the CPU were predicted to need, beside what they used. The counts are the process's, so there is no
 //! harness, whose threads allocate when they like.
 
 // An allocator cannot be written without `unsafe`, and without a harness the lint does not see that this is a test.
@@ -10,8 +10,9 @@ use std::{
 };
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights,
-    cpu::{CpuDecoder, Pass, needed_bytes},
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Trainer, Weights,
+    cpu::{CpuDecoder, CpuTrainer, Pass, needed_bytes, needed_train_bytes},
+    random_batch,
 };
 
 /// A heap that counts live bytes and the most there were.
@@ -51,6 +52,7 @@ fn main() {
             {
                 a_decoder_uses_what_was_predicted(dtype, attention, room, pass);
             }
+            a_trainer_uses_what_was_predicted(dtype, attention);
         }
     }
 }
@@ -81,4 +83,24 @@ fn run(config: Config, options: Options, pass: Pass, tokens: usize, threads: usi
             decoder.step().unwrap();
         }
     }
+}
+
+fn a_trainer_uses_what_was_predicted(dtype: Dtype, attention: Attention) {
+    let (config, threads) = (config(), 2);
+    let options = TrainOptions { attention, ..TrainOptions::new(dtype, 2, 400) };
+    let needed = needed_train_bytes(&config, &options, threads);
+    let (tokens, targets) = random_batch(&config, 2, 400, 1).unwrap();
+    let start = LIVE.load(Relaxed);
+    PEAK.store(start, Relaxed);
+    {
+        let weights = Weights::synthetic(&config, 1);
+        let mut trainer = CpuTrainer::new(config, &weights, options, threads).unwrap();
+        trainer.forward(&tokens, &targets).unwrap();
+        trainer.backward().unwrap();
+        trainer.update().unwrap();
+    }
+    let used = (PEAK.load(Relaxed) - start) as u64;
+    let case = format!("training, {dtype} {attention:?}: needed {needed}, used {used}");
+    assert!(used <= needed, "{case}");
+    assert!(needed * 100 <= used * 110, "{case}");
 }

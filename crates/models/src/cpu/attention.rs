@@ -236,13 +236,7 @@ struct Tile {
 }
 
 /// One step that never stores the scores: tiles of queries and keys, with the weights put right as larger scores come.
-pub fn fused<T: Number>(
-    crew: &Crew,
-    marks: &Marks,
-    span: &Span,
-    inputs: &Inputs<'_, T>,
-    out: (&mut [T], Strides),
-) {
+pub fn fused<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs: &Inputs<'_, T>, out: (&mut [T], Strides)) {
     let _stage = mark!(marks, Ops, "fused");
     fused_with(crew, span, inputs, out, |_, _| ());
 }

@@ -8,7 +8,7 @@ use crate::{Config, Dtype, Options, Room};
 const THREAD_BYTES: u64 = 3 << 20;
 
 /// What is small and not counted one by one: the threads, the lists of layers, the frequencies.
-const SMALL_BYTES: u64 = 1 << 20;
+pub(super) const SMALL_BYTES: u64 = 1 << 20;
 
 /// Which passes are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -306,7 +306,11 @@ mod tests {
                 for (at, out) in out.iter().enumerate() {
                     let expected = 1.0 + 0.5 * expected(left, right, at / columns, at % columns);
                     let off = (f64::from(out.wide()) - expected).abs();
-                    assert!(off <= rounding * (expected.abs() + 1.0), "{rows} {columns} {depth}: {} {expected}", out.wide());
+                    assert!(
+                        off <= rounding * (expected.abs() + 1.0),
+                        "{rows} {columns} {depth}: {} {expected}",
+                        out.wide()
+                    );
                 }
             }
         }

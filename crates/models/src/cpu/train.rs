@@ -15,11 +15,9 @@ mod tests;
 
 use half::bf16;
 
-pub use self::memory::needed_train_bytes;
 use self::engine::Engine;
-use crate::{
-    Config, Dtype, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer, Weights,
-};
+pub use self::memory::needed_train_bytes;
+use crate::{Config, Dtype, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer, Weights};
 
 /// A trainer on the CPU.
 pub struct CpuTrainer {

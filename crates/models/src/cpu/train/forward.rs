@@ -15,9 +15,7 @@ use super::{
     buffers::{Buffers, Kept, LayerKept, Scratch},
     steps::{cross_entropy, swiglu},
 };
-use crate::{
-    Attention, Config, Marks, TrainOptions, marks::mark, rope::RopeTable,
-};
+use crate::{Attention, Config, Marks, TrainOptions, marks::mark, rope::RopeTable};
 
 /// A pass over a batch, forward or backward.
 pub struct Pass<'a, T> {

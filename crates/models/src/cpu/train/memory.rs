@@ -1,11 +1,15 @@
 //! What a trainer on the CPU needs, before it allocates anything.
 
 use super::{attention::tile_bytes, steps::sums_bytes};
-use crate::{Attention, Config, TrainOptions, cpu::memory::thread_bytes};
+use crate::{
+    Attention, Config, TrainOptions,
+    cpu::memory::{SMALL_BYTES, thread_bytes},
+};
 
 /// Bytes of the heap that a trainer needs at most.
 pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usize) -> u64 {
-    let widest = [config.hidden, config.ffn.saturating_mul(2), config.heads.saturating_mul(3).saturating_mul(config.head_dim)];
+    let widest =
+        [config.hidden, config.ffn.saturating_mul(2), config.heads.saturating_mul(3).saturating_mul(config.head_dim)];
     let sums = widest.into_iter().map(sums_bytes).max().unwrap_or(0);
     let heads = match options.attention {
         // A head's keys are summed in f32.
@@ -13,5 +17,5 @@ pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usiz
         Attention::Dense => tile_bytes(options.tokens, config.head_dim),
     };
     let threads = thread_bytes(options.dtype).saturating_add(heads).saturating_mul(threads.max(1) as u64);
-    [config.train_need(options).total(), sums, threads].into_iter().fold(0, u64::saturating_add)
+    [SMALL_BYTES, config.train_need(options).total(), sums, threads].into_iter().fold(0, u64::saturating_add)
 }

@@ -107,7 +107,8 @@ mod tests {
             };
             let all: usize = model.parts().into_iter().map(count).sum();
             assert_eq!(all as u64, config.parameters());
-            let other = TensorSpec { name: "model.layers.9.mlp.down_proj.weight".to_owned(), ..config.embedding_tensor() };
+            let other =
+                TensorSpec { name: "model.layers.9.mlp.down_proj.weight".to_owned(), ..config.embedding_tensor() };
             assert!(model.numbers(&config, &other).is_err());
         }
     }

@@ -35,14 +35,21 @@ impl PositionsBack<'_> {
         let mut nothing = [0.0];
         let d_norms = if d_norms.is_empty() { &mut nothing } else { d_norms };
         let (rows, sizes) = (projected.len() / width, (d_norms.len(), projected.len()));
-        sums.over::<T>(crew, rows, sizes, d_norms, |first, count, sums| {
-            // SAFETY: parts have no row in common, and each is done once.
-            let mut d_rows = unsafe { d_rows.rows(first * width, count, width, width) };
-            for at in 0..count {
-                let row = first + at;
-                self.leave_row(&projected[row * width..][..width], d_rows.row(at), row % self.tokens, sums);
-            }
-        });
+        sums.over::<T>(
+            crew,
+            rows,
+            sizes,
+            d_norms,
+            #[inline(always)]
+            |first, count, sums| {
+                // SAFETY: parts have no row in common, and each is done once.
+                let mut d_rows = unsafe { d_rows.rows(first * width, count, width, width) };
+                for at in 0..count {
+                    let row = first + at;
+                    self.leave_row(&projected[row * width..][..width], d_rows.row(at), row % self.tokens, sums);
+                }
+            },
+        );
     }
 
     #[inline(always)]

@@ -49,7 +49,10 @@ impl Sums {
         self.parts.resize(parts * width, 0.0);
         crew.each(touched, self.parts.chunks_mut(width).enumerate(), |(part, sums)| {
             let first = part * part_rows;
-            vectorized(|| work(first, part_rows.min(rows - first), sums));
+            vectorized(
+                #[inline(always)]
+                || work(first, part_rows.min(rows - first), sums),
+            );
         });
         out.fill(0.0);
         for sums in self.parts.chunks(width) {
@@ -61,11 +64,18 @@ impl Sums {
     /// Sums rows: what the gradient of a bias is.
     pub fn columns<T: Number>(&mut self, crew: &Crew, numbers: &[T], out: &mut [f32]) {
         let width = out.len();
-        self.over::<T>(crew, numbers.len() / width, (width, numbers.len()), out, |first, count, sums| {
-            for row in numbers[first * width..][..count * width].chunks(width) {
-                sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.wide());
-            }
-        });
+        self.over::<T>(
+            crew,
+            numbers.len() / width,
+            (width, numbers.len()),
+            out,
+            #[inline(always)]
+            |first, count, sums| {
+                for row in numbers[first * width..][..count * width].chunks(width) {
+                    sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.wide());
+                }
+            },
+        );
     }
 
     /// The gradient of a norm's input, added to `d_from` or put over it, and that of its weight.
@@ -79,18 +89,25 @@ impl Sums {
     ) {
         let width = norm.weight.len();
         let d_from = Shared::new(&mut d_from[..from.len()]);
-        self.over::<T>(crew, from.len() / width, (width, from.len()), d_weight, |first, count, sums| {
-            // SAFETY: parts have no row in common, and each is done once.
-            let mut d_from = unsafe { d_from.rows(first * width, count, width, width) };
-            for at in 0..count {
-                let row = (first + at) * width..(first + at + 1) * width;
-                let d_from = d_from.row(at);
-                if !is_added {
-                    d_from.fill(T::default());
+        self.over::<T>(
+            crew,
+            from.len() / width,
+            (width, from.len()),
+            d_weight,
+            #[inline(always)]
+            |first, count, sums| {
+                // SAFETY: parts have no row in common, and each is done once.
+                let mut d_from = unsafe { d_from.rows(first * width, count, width, width) };
+                for at in 0..count {
+                    let row = (first + at) * width..(first + at + 1) * width;
+                    let d_from = d_from.row(at);
+                    if !is_added {
+                        d_from.fill(T::default());
+                    }
+                    norm_row_back(norm, &from[row.clone()], &d_out[row], d_from, sums);
                 }
-                norm_row_back(norm, &from[row.clone()], &d_out[row], d_from, sums);
-            }
-        });
+            },
+        );
     }
 }
 
@@ -144,14 +161,17 @@ pub fn swiglu<T: Number>(crew: &Crew, width: usize, gate_up: &[T], out: &mut [T]
     let rows = rows_of_part(2 * width);
     let parts = gate_up.chunks(rows * 2 * width).zip(out.chunks_mut(rows * width));
     crew.each(gate_up.len() * 4, parts, |(gate_up, out)| {
-        vectorized(|| {
-            for (row, out) in gate_up.chunks(2 * width).zip(out.chunks_mut(width)) {
-                let (gate, up) = row.split_at(width);
-                for ((gate, up), out) in gate.iter().zip(up).zip(out) {
-                    *out = T::narrow(silu(gate.wide()) * up.wide());
+        vectorized(
+            #[inline(always)]
+            || {
+                for (row, out) in gate_up.chunks(2 * width).zip(out.chunks_mut(width)) {
+                    let (gate, up) = row.split_at(width);
+                    for ((gate, up), out) in gate.iter().zip(up).zip(out) {
+                        *out = T::narrow(silu(gate.wide()) * up.wide());
+                    }
                 }
-            }
-        });
+            },
+        );
     });
 }
 
@@ -161,18 +181,21 @@ pub fn swiglu_back<T: Number>(crew: &Crew, width: usize, gate_up: &mut [T], acti
     let touched = gate_up.len() * 8;
     let parts = gate_up.chunks_mut(rows * 2 * width).zip(activated.chunks_mut(rows * width));
     crew.each(touched, parts, |(gate_up, activated)| {
-        vectorized(|| {
-            for (row, activated) in gate_up.chunks_mut(2 * width).zip(activated.chunks_mut(width)) {
-                let (gates, ups) = row.split_at_mut(width);
-                for ((gate, up), activated) in gates.iter_mut().zip(ups).zip(activated) {
-                    let (g, u, d_activated) = (gate.wide(), up.wide(), activated.wide());
-                    let open = 1.0 / (1.0 + exp(-g));
-                    *gate = T::narrow(d_activated * u * open * (1.0 + g * (1.0 - open)));
-                    *up = T::narrow(d_activated * g * open);
-                    *activated = T::narrow(g * open * u);
+        vectorized(
+            #[inline(always)]
+            || {
+                for (row, activated) in gate_up.chunks_mut(2 * width).zip(activated.chunks_mut(width)) {
+                    let (gates, ups) = row.split_at_mut(width);
+                    for ((gate, up), activated) in gates.iter_mut().zip(ups).zip(activated) {
+                        let (g, u, d_activated) = (gate.wide(), up.wide(), activated.wide());
+                        let open = 1.0 / (1.0 + exp(-g));
+                        *gate = T::narrow(d_activated * u * open * (1.0 + g * (1.0 - open)));
+                        *up = T::narrow(d_activated * g * open);
+                        *activated = T::narrow(g * open * u);
+                    }
                 }
-            }
-        });
+            },
+        );
     });
 }
 
@@ -182,16 +205,19 @@ pub fn cross_entropy<T: Number>(crew: &Crew, targets: &[u32], logits: &mut [T], 
     let (touched, scale) = (logits.len() * 4, 1.0 / targets.len() as f32);
     let parts = logits.chunks_mut(width).zip(targets).zip(losses);
     crew.each(touched, parts, |((logits, target), loss)| {
-        vectorized(|| {
-            let target = *target as usize;
-            let (top, wanted) = (largest(logits), logits[target].wide());
-            // Powers are not stored before they are divided: in fewer bits they would be rounded twice.
-            let sum = sum_of_powers(logits, top);
-            *loss = sum.ln() + top - wanted;
-            let share = scale / sum;
-            logits.iter_mut().for_each(|logit| *logit = T::narrow(exp(logit.wide() - top) * share));
-            logits[target] = T::narrow((exp(wanted - top) / sum - 1.0) * scale);
-        });
+        vectorized(
+            #[inline(always)]
+            || {
+                let target = *target as usize;
+                let (top, wanted) = (largest(logits), logits[target].wide());
+                // Powers are not stored before they are divided: in fewer bits they would be rounded twice.
+                let sum = sum_of_powers(logits, top);
+                *loss = sum.ln() + top - wanted;
+                let share = scale / sum;
+                logits.iter_mut().for_each(|logit| *logit = T::narrow(exp(logit.wide() - top) * share));
+                logits[target] = T::narrow((exp(wanted - top) / sum - 1.0) * scale);
+            },
+        );
     });
 }
 
@@ -235,15 +261,18 @@ impl Places {
             sums.resize(width, 0.0);
             // SAFETY: every run has a token of its own.
             let mut to = unsafe { table.rows(run[0].0 as usize * width, 1, width, width) };
-            vectorized(|| {
-                for (_, row) in run {
-                    let row = &d_rows[*row as usize * width..][..width];
-                    sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.wide());
-                }
-                for (to, sum) in to.row(0).iter_mut().zip(sums) {
-                    *to = T::narrow(to.wide() + *sum);
-                }
-            });
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (_, row) in run {
+                        let row = &d_rows[*row as usize * width..][..width];
+                        sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.wide());
+                    }
+                    for (to, sum) in to.row(0).iter_mut().zip(sums) {
+                        *to = T::narrow(to.wide() + *sum);
+                    }
+                },
+            );
         });
     }
 }

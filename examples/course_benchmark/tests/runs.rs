@@ -1,0 +1,14 @@
+//! The example runs, on a model that takes milliseconds.
+#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+
+use std::process::Command;
+
+#[test]
+fn it_tells_forward_and_forward_with_backward() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_laptime-example-course-benchmark"));
+    let output = command.args(["tiny", "2", "16"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.starts_with("tiny: ") && said.contains("batch 2, context 16"), "{said}");
+    assert!(said.contains("\nforward  ") && said.contains("\nforward, backward ") && said.contains("loss "), "{said}");
+}
