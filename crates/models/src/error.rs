@@ -110,6 +110,7 @@ pub enum ModelError {
     #[error("{0}")]
     Refused(String),
     /// candle could not do it.
+    #[cfg(feature = "candle")]
     #[error("the CPU could not compute it: {0}")]
     Candle(#[from] candle_core::Error),
     /// A GPU could not do it.
