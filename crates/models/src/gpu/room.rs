@@ -92,10 +92,8 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
 /// Bytes that training with these options needs on a GPU.
 pub fn train_needed_bytes(config: &Config, options: &TrainOptions) -> u64 {
     let sizes = TrainSizes::new(config, options);
-    let scores = sizes.rows.saturating_mul(config.heads).saturating_mul(options.tokens);
-    // Beside what every trainer has: heads have their gradients apart, and fused attention makes its weights again.
-    let made_again = if sizes.scores == 0 { scores.saturating_mul(2) } else { 0 };
-    let numbers = sizes.qkv.saturating_add(sizes.attended).saturating_add(made_again) as u64;
+    // Beside what every trainer has: the gradients of heads, by head and packed, and what attention gives by head.
+    let numbers = sizes.qkv.saturating_add(sizes.attended) as u64;
     let more = numbers.saturating_mul(options.dtype.bytes()).saturating_add(WORKSPACE_BYTES);
     config.train_need(options).total().saturating_add(more)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use half::bf16;
 use laptime_cuda::{
     Blas, Buffer, Cache, Device,
-    nn::{AdamW, Attention, Gradients, HeadSizes, Parameter, Rates},
+    nn::{AdamW, Attention, AttentionGradients, Gradients, HeadSizes, Parameter, Rates},
 };
 
 use self::buffers::{Kept, Scratch};
@@ -48,6 +48,7 @@ struct GpuTrainer<'a, T> {
     operations: Gradients<T>,
     blas: Blas,
     attention: Attention<T>,
+    attention_gradients: AttentionGradients<T>,
     turns: Turns,
     heads: HeadSizes,
     ids: Buffer<u32>,
@@ -97,11 +98,12 @@ impl<'a, T: Number> GpuTrainer<'a, T> {
         Ok(Self {
             blas: Blas::new(device)?,
             attention: Attention::load(device, &cache, heads.head_dim)?,
+            attention_gradients: AttentionGradients::load(device, &cache, heads.head_dim)?,
             turns: Turns::new(device, &config, options.tokens)?,
             ids: device.allocate(sizes.rows)?,
             targets: device.allocate(sizes.rows)?,
             kept: Kept::new(device, &config, &sizes)?,
-            scratch: Scratch::new(device, &config, &options, &sizes, &operations)?,
+            scratch: Scratch::new(device, &config, &sizes, &operations)?,
             operations,
             state: State::New,
             updates: 0,

@@ -4,6 +4,7 @@
 //! exits with 0 if all held, 1 if something did not, and 2 if there is no GPU to test.
 
 mod fixture;
+mod learn;
 mod right;
 mod speed;
 
@@ -58,9 +59,12 @@ const TESTS: &[Test] = &[
     ("halves come near the fixtures", right::halves),
     ("synthetic weights give the CPU's logits", right::against_cpu),
     ("what cannot be done is refused", right::refused),
+    ("gradients are the CPU's", learn::gradients),
+    ("a model learns as on the CPU", learn::steps),
     ("speed of Qwen3-0.6B", speed::small),
     ("speed of Qwen3-4B", speed::large),
     ("speed of the course's sizes", speed::course),
+    ("speed of training the course's sizes", learn::speed),
 ];
 
 fn main() -> ExitCode {

@@ -19,7 +19,7 @@ fn milliseconds(began: Instant) -> f64 {
 }
 
 /// The median time of so many calls, after three that do not count.
-fn median(bench: &Bench, times: usize, mut run: impl FnMut() -> Result<(), Failed>) -> Result<f64, Failed> {
+pub fn median(bench: &Bench, times: usize, mut run: impl FnMut() -> Result<(), Failed>) -> Result<f64, Failed> {
     let mut taken = Vec::new();
     for turn in 0..times + 3 {
         bench.device.synchronise()?;

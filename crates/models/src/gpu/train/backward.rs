@@ -2,7 +2,7 @@
 
 use laptime_cuda::{
     Batch, Buffer, CudaError, Matrices,
-    nn::{HeadNormGradients, Normed},
+    nn::{Attended, HeadNormGradients, Normed},
 };
 
 use super::{GpuTrainer, buffers::Scratch};
@@ -138,19 +138,18 @@ impl<T: Number> GpuTrainer<'_, T> {
             let operations = &self.weights.operations;
             operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.heads)?;
         }
-        if self.options.attention == Attention::Dense {
-            self.make_probabilities(index)?;
+        match self.options.attention {
+            Attention::Naive => self.backward_naive(index)?,
+            Attention::Dense => self.backward_fused(index)?,
         }
-        self.backward_naive(index)?;
         self.backward_qkv(index)
     }
 
     fn backward_naive(&mut self, index: usize) -> Result<(), CudaError> {
         let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
         let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-        let kept = &self.kept.layers[index].probabilities;
+        let probabilities = &self.kept.layers[index].probabilities;
         let Scratch {
-            probabilities,
             queries,
             keys,
             values,
@@ -162,7 +161,6 @@ impl<T: Number> GpuTrainer<'_, T> {
             d_attended,
             ..
         } = &mut self.scratch;
-        let probabilities = if kept.length() > 0 { kept } else { probabilities };
         {
             let _op = mark!(marks, Ops, "weighted");
             self.operations.split_rows_to_heads(stream, &*d_attended, &mut *by_head, &self.heads)?;
@@ -186,6 +184,24 @@ impl<T: Number> GpuTrainer<'_, T> {
         let _op = mark!(marks, Ops, "scores");
         self.blas.multiply_batch([d_scores.all(), keys.all()], d_queries.all_mut(), &naive.weighted())?;
         self.blas.multiply_batch([d_scores.all(), queries.all()], d_keys.all_mut(), &naive.gathered())
+    }
+
+    fn backward_fused(&mut self, index: usize) -> Result<(), CudaError> {
+        let _op = mark!(self.options.marks, Ops, "fused");
+        let kept = &self.kept.layers[index];
+        let Scratch { queries, keys, values, d_queries, d_keys, d_values, d_attended, dots, .. } = &mut self.scratch;
+        let attended = Attended {
+            q: queries.all(),
+            k: keys.all(),
+            v: values.all(),
+            out: kept.attended.all(),
+            d_out: d_attended.all(),
+            logarithms: kept.logarithms.all(),
+            start: self.start.all(),
+        };
+        let gradients = [d_queries.all_mut(), d_keys.all_mut(), d_values.all_mut()];
+        let (stream, scale) = (self.device.stream(), 1.0 / (self.config.head_dim as f32).sqrt());
+        self.attention_gradients.attend_backward(stream, &attended, gradients, dots, &self.heads, scale)
     }
 
     fn backward_qkv(&mut self, index: usize) -> Result<(), CudaError> {

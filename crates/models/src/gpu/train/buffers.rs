@@ -3,7 +3,7 @@
 use laptime_cuda::{Buffer, CudaError, Device, nn::Gradients};
 
 use crate::{
-    Config, TrainOptions, TrainSizes,
+    Config, TrainSizes,
     gpu::{room::qkv_width, size, weights::Number},
 };
 
@@ -28,8 +28,10 @@ pub struct KeptLayer<T> {
     pub x: Buffer<T>,
     /// Queries, keys and values as they were projected.
     pub qkv: Buffer<T>,
-    /// The weights of naive attention.
+    /// The weights of naive attention; none of fused.
     pub probabilities: Buffer<T>,
+    /// The logarithm of the sum of powers of each row of fused attention; none of naive.
+    pub logarithms: Buffer<f32>,
     /// What attention gave.
     pub attended: Buffer<T>,
     /// The input of the norm before the feed-forward part.
@@ -57,6 +59,7 @@ impl<T: Number> KeptLayer<T> {
             x: device.allocate(sizes.stream)?,
             qkv: device.allocate(sizes.qkv)?,
             probabilities: device.allocate(sizes.scores)?,
+            logarithms: device.allocate(sizes.row_sums)?,
             attended: device.allocate(sizes.attended)?,
             middle: device.allocate(sizes.stream)?,
             gate_up: device.allocate(sizes.gate_up)?,
@@ -82,10 +85,10 @@ pub struct Scratch<T> {
     pub d_values: Buffer<T>,
     /// The gradient of the packed product.
     pub d_qkv: Buffer<T>,
-    /// The weights of fused attention, made again for backward; none of naive, which keeps them.
-    pub probabilities: Buffer<T>,
-    /// The gradient of the weights of attention.
+    /// The gradient of the weights of naive attention.
     pub d_scores: Buffer<T>,
+    /// A number a row that the backward of fused attention needs.
+    pub dots: Buffer<f32>,
     /// What attention gives by head, and its gradient.
     pub by_head: Buffer<T>,
     /// The gradient of what attention gave.
@@ -101,14 +104,11 @@ impl<T: Number> Scratch<T> {
     pub fn new(
         device: &Device,
         config: &Config,
-        options: &TrainOptions,
         sizes: &TrainSizes,
         operations: &Gradients<T>,
     ) -> Result<Self, CudaError> {
         let numbers = |count: usize| device.allocate::<T>(count);
         let keys = sizes.rows.saturating_mul(config.kv_heads.saturating_mul(config.head_dim));
-        let tokens = options.tokens;
-        let scores = sizes.rows.saturating_mul(config.heads).saturating_mul(tokens);
         let widest = [config.hidden, 2 * config.ffn, qkv_width(config), 2 * config.head_dim];
         let widest = size(widest.into_iter().max().unwrap_or(0))?;
         Ok(Self {
@@ -122,8 +122,8 @@ impl<T: Number> Scratch<T> {
             d_keys: numbers(keys)?,
             d_values: numbers(keys)?,
             d_qkv: numbers(sizes.qkv)?,
-            probabilities: numbers(scores - sizes.scores)?,
-            d_scores: numbers(scores)?,
+            d_scores: numbers(sizes.scores)?,
+            dots: device.allocate(sizes.row_sums)?,
             by_head: numbers(sizes.attended)?,
             d_attended: numbers(sizes.attended)?,
             activated: numbers(sizes.activated)?,

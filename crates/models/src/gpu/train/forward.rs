@@ -81,29 +81,22 @@ impl<T: Number> GpuTrainer<'_, T> {
     }
 
     fn forward_naive(&mut self, index: usize) -> Result<(), CudaError> {
-        let (stream, naive) = (self.device.stream(), self.naive());
-        self.make_probabilities(index)?;
+        let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
         let kept = &mut self.kept.layers[index];
-        let Scratch { values, by_head, .. } = &mut self.scratch;
-        let _op = mark!(self.options.marks, Ops, "weighted");
+        let Scratch { queries, keys, values, by_head, .. } = &mut self.scratch;
+        {
+            let _op = mark!(marks, Ops, "scores");
+            self.blas.multiply_batch([queries.all(), keys.all()], kept.probabilities.all_mut(), &naive.scores())?;
+        }
+        {
+            let _op = mark!(marks, Ops, "softmax");
+            let (operations, tokens) = (&self.weights.operations, self.heads.tokens);
+            let scale = 1.0 / (self.config.head_dim as f32).sqrt();
+            operations.softmax_causal(stream, &mut kept.probabilities, &self.start, &self.heads, tokens, scale)?;
+        }
+        let _op = mark!(marks, Ops, "weighted");
         self.blas.multiply_batch([kept.probabilities.all(), values.all()], by_head.all_mut(), &naive.weighted())?;
         self.weights.operations.merge_heads(stream, &*by_head, &mut kept.attended, &self.heads)
-    }
-
-    /// The weights of attention, from queries and keys: kept for backward by naive attention, made again by fused.
-    pub(super) fn make_probabilities(&mut self, index: usize) -> Result<(), CudaError> {
-        let naive = self.naive();
-        let kept = &mut self.kept.layers[index].probabilities;
-        let Scratch { queries, keys, probabilities, .. } = &mut self.scratch;
-        let probabilities = if kept.length() > 0 { kept } else { probabilities };
-        {
-            let _op = mark!(self.options.marks, Ops, "scores");
-            self.blas.multiply_batch([queries.all(), keys.all()], probabilities.all_mut(), &naive.scores())?;
-        }
-        let _op = mark!(self.options.marks, Ops, "softmax");
-        let (operations, tokens) = (&self.weights.operations, self.heads.tokens);
-        let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-        operations.softmax_causal(self.device.stream(), probabilities, &self.start, &self.heads, tokens, scale)
     }
 
     fn forward_fused(&mut self, index: usize) -> Result<(), CudaError> {
@@ -112,8 +105,9 @@ impl<T: Number> GpuTrainer<'_, T> {
         let Scratch { queries, keys, values, .. } = &self.scratch;
         let inputs = [queries.all(), keys.all(), values.all()];
         let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-        let (stream, attended) = (self.device.stream(), &mut kept.attended);
-        self.attention.attend(stream, inputs, &self.start, attended, &self.heads, scale)
+        let (stream, attention) = (self.device.stream(), &self.attention);
+        let (attended, logarithms) = (&mut kept.attended, &mut kept.logarithms);
+        attention.attend_for_gradients(stream, inputs, &self.start, attended, logarithms, &self.heads, scale)
     }
 
     fn forward_ffn(&mut self, index: usize) -> Result<(), CudaError> {
