@@ -16,46 +16,41 @@ use super::{
     pass::{Buffers, Pass, Turns},
     room::{Head, PassSizes},
     size,
-    step::{Context, Stepper},
+    step::Stepper,
+    stepping::{first_replay, steps_by_pass},
     weights::{GpuWeights, Number},
 };
-use crate::{
-    Attention as Kind, Config, Decoder, GraphMode, KeysValues, ModelError, Options, Replay, Room, Tokens, marks::mark,
-};
-use laptime_trace::run::Depth;
-
-/// Sequences at most that choose their tokens inside a step.
-const MOST_STEPPED: usize = 256;
+use crate::{Config, Decoder, KeysValues, ModelError, Options, Replay, Room, Tokens, marks::mark};
 
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
 
 /// A decoder on a GPU. The graph comes first: it goes before the buffers that it uses.
 pub struct GpuDecoder<'a, T> {
-    graph: Option<Graph>,
-    replay: Replay,
-    device: &'a Device,
-    config: Arc<Config>,
-    options: Options,
-    weights: Arc<GpuWeights<T>>,
-    blas: Blas,
-    attention: Attention<T>,
-    turns: Turns,
-    cache: GpuCache<T>,
+    pub(super) graph: Option<Graph>,
+    pub(super) replay: Replay,
+    pub(super) device: &'a Device,
+    pub(super) config: Arc<Config>,
+    pub(super) options: Options,
+    pub(super) weights: Arc<GpuWeights<T>>,
+    pub(super) blas: Blas,
+    pub(super) attention: Attention<T>,
+    pub(super) turns: Turns,
+    pub(super) cache: GpuCache<T>,
     /// Keys and values of a layer in a pass without the cache.
-    beside: Option<[Buffer<T>; 2]>,
-    buffers: Option<Buffers<T>>,
-    stepper: Option<Stepper<T>>,
+    pub(super) beside: Option<[Buffer<T>; 2]>,
+    pub(super) buffers: Option<Buffers<T>>,
+    pub(super) stepper: Option<Stepper<T>>,
     /// Whether a step ran, so that everything it needs is loaded.
-    is_warm: bool,
-    state: State,
-    length: usize,
-    logits: Logits,
+    pub(super) is_warm: bool,
+    pub(super) state: State,
+    pub(super) length: usize,
+    pub(super) logits: Logits,
 }
 
 /// Where the logits of the last pass are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Logits {
+pub enum Logits {
     None,
     OfPass,
     OfStep,
@@ -129,12 +124,12 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         Ok(())
     }
 
-    fn set_position(&mut self, position: usize) -> Result<(), CudaError> {
+    pub(super) fn set_position(&mut self, position: usize) -> Result<(), CudaError> {
         self.state.position.set_all(self.device.stream(), size(position)?)
     }
 
     /// Buffers for a pass of these sizes: those of the last one if they are the same.
-    fn make_buffers(&mut self, sizes: PassSizes) -> Result<(), CudaError> {
+    pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Result<(), CudaError> {
         if self.buffers.as_ref().is_none_or(|buffers| buffers.sizes != sizes) {
             // The old ones go first, so that both are never there at once.
             self.buffers = None;
@@ -155,7 +150,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
     }
 
     /// A pass from the ids in the buffers to logits; keys and values go to the cache unless every position is wanted.
-    fn pass(&mut self, tokens: usize, start: usize, head: Head) -> Result<(), CudaError> {
+    pub(super) fn pass(&mut self, tokens: usize, start: usize, head: Head) -> Result<(), CudaError> {
         let capacity = if head == Head::All { tokens } else { self.cache.capacity };
         let heads = self.head_sizes(tokens, capacity)?;
         let Some(buffers) = &mut self.buffers else { return Ok(()) };
@@ -195,79 +190,6 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             None => Ok(()),
         }
     }
-
-    /// One step without a graph.
-    fn launch_step(&mut self) -> Result<(), CudaError> {
-        if steps_by_pass(&self.options) {
-            return self.pass_step();
-        }
-        self.make_stepper()?;
-        let Some(stepper) = &mut self.stepper else { return Ok(()) };
-        let context = Context {
-            stream: self.device.stream(),
-            blas: &self.blas,
-            config: &self.config,
-            marks: &self.options.marks,
-            weights: &self.weights,
-            turns: &self.turns,
-        };
-        self.logits = Logits::OfStep;
-        stepper.run(&context, &mut self.state, &mut self.cache)
-    }
-
-    fn make_stepper(&mut self) -> Result<(), CudaError> {
-        if self.stepper.is_none() {
-            let (batch, capacity) = (self.options.batch, self.cache.capacity);
-            self.stepper = Some(Stepper::new(self.device, &self.config, batch, capacity)?);
-            self.is_warm = false;
-        }
-        Ok(())
-    }
-
-    /// A step that is a pass over one token of each sequence.
-    fn pass_step(&mut self) -> Result<(), CudaError> {
-        let sizes = PassSizes::new(&self.config, &self.options, 1, self.cache.capacity, Head::Last);
-        self.make_buffers(sizes)?;
-        let stream = self.device.stream();
-        if let Some(buffers) = &mut self.buffers {
-            buffers.ids.all_mut().copy_from(stream, self.state.token.all())?;
-        }
-        self.set_position(self.length)?;
-        self.pass(1, self.length, Head::Last)?;
-        self.logits = Logits::OfPass;
-        self.choose_most_likely()?;
-        self.set_position(self.length + 1)
-    }
-
-    fn choose_most_likely(&mut self) -> Result<(), CudaError> {
-        let Some(buffers) = &self.buffers else { return Ok(()) };
-        let _stage = mark!(self.options.marks, Layer, "choose");
-        let shape = [size(self.options.batch)?, size(self.config.vocab)?];
-        let operations = &self.weights.operations;
-        operations.argmax(self.device.stream(), &buffers.logits, &mut self.state.token, shape)
-    }
-
-    /// Captures a step where that is wanted and not done.
-    fn capture(&mut self) -> Result<(), ModelError> {
-        let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
-        if self.graph.is_some() || !wanted || !self.is_warm {
-            return Ok(());
-        }
-        let stream = Arc::clone(self.device.stream());
-        let captured = Graph::capture(&stream, || self.launch_step());
-        match captured.and_then(|graph| graph.upload(&stream).map(|()| graph)) {
-            Ok(graph) => {
-                self.replay = Replay::Graph { nodes: graph.nodes() };
-                self.graph = Some(graph);
-                Ok(())
-            }
-            Err(error) if self.options.graph == GraphMode::On => Err(error.into()),
-            Err(error) => {
-                self.replay = Replay::FellBack(error.to_string());
-                Ok(())
-            }
-        }
-    }
 }
 
 /// The norm before the head, and the head.
@@ -293,30 +215,6 @@ fn finish<T: Number>(
             let rows = batch as usize * pass.config.hidden;
             pass.head(x.slice(0..rows)?, weights.parameters.head(), logits)
         }
-    }
-}
-
-/// Whether steps are passes over one token: scores are to be stored, or the sequences are too many to choose on the way.
-fn steps_by_pass(options: &Options) -> bool {
-    options.attention == Kind::Naive || options.batch > MOST_STEPPED
-}
-
-/// What is known of graphs before anything ran.
-fn first_replay(options: &Options) -> Result<Replay, ModelError> {
-    let cannot = if options.attention == Kind::Naive {
-        Some("naive attention grows with every token, and a graph does not")
-    } else if steps_by_pass(options) {
-        Some("so many sequences choose their tokens behind a pass, which the host begins")
-    } else if options.marks.depth > Depth::Pipeline {
-        Some("the stages inside a step are marked, so its kernels are launched one by one")
-    } else {
-        None
-    };
-    match (options.graph, cannot) {
-        (GraphMode::Off, _) => Ok(Replay::Launches),
-        (GraphMode::On, Some(reason)) => Err(ModelError::Refused(format!("there is no graph: {reason}"))),
-        (GraphMode::Auto, Some(reason)) => Ok(Replay::FellBack(reason.to_owned())),
-        (_, None) => Ok(Replay::Graph { nodes: 0 }),
     }
 }
 
