@@ -1,6 +1,7 @@
-"""One measurement of PyTorch, for scripts/compare-pytorch: prints a line of JSON with the median and all takes.
+"""PyTorch's side of scripts/compare-pytorch: makes a model ready and, for each line that it reads, measures it once and
+prints a line of JSON with the median and all takes.
 
-    pytorch_peer.py course SIZE forward DTYPE DEVICE BATCH LENGTH
+    pytorch_peer.py course SIZE forward|forward_backward|step DTYPE DEVICE BATCH LENGTH
     pytorch_peer.py qwen3 MODEL decode|prefill eager|compiled
 """
 
@@ -11,11 +12,19 @@ import time
 
 import torch
 
-SECONDS = 4.0
+SECONDS = 1.0
 WARM_UP = 3
 QWEN3 = {  # hidden, layers, heads, FFN
     "Qwen3-0.6B": (1024, 28, 16, 3072),
     "Qwen3-4B": (2560, 36, 32, 9728),
+}
+COURSE = {  # vocabulary, hidden, layers, heads, KV heads, head size, FFN
+    "tiny": (512, 64, 2, 4, 2, 16, 192),
+    "small": (10000, 768, 12, 12, 12, 64, 3072),
+    "medium": (10000, 1024, 24, 16, 16, 64, 4096),
+    "large": (10000, 1280, 36, 20, 20, 64, 5120),
+    "xl": (10000, 1600, 48, 25, 25, 64, 6400),
+    "2.7B": (10000, 2560, 32, 32, 32, 80, 10240),
 }
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
@@ -25,9 +34,9 @@ def wait(device):
         torch.cuda.synchronize()
 
 
-def takes(run, device, warm_up=WARM_UP):
+def takes(run, device):
     """Times calls of `run`, each synchronised at both ends, for some seconds and at least five of them."""
-    for _ in range(warm_up):
+    for _ in range(WARM_UP):
         run()
     wait(device)
     times, began = [], time.perf_counter()
@@ -46,14 +55,34 @@ def without_tf32():
     assert not torch.backends.cuda.matmul.allow_tf32 and torch.get_float32_matmul_precision() == "highest"
 
 
-def course(size, _pass, dtype, device, batch, length):
-    from course_model import CourseModel
+def course(size, what, dtype, device, batch, length):
+    """A pass of the course's decoder: `forward`, `forward_backward` or `step` (with AdamW)."""
+    from course_model import Course
 
+    vocab, *rest = COURSE[size]
     with torch.device(device):
-        model = CourseModel(size, int(length)).to(DTYPES[dtype]).eval()
-        ids = torch.randint(0, model.vocab, (int(batch), int(length)))
-    with torch.no_grad():
-        return takes(lambda: model(ids), device), 1
+        model = Course(vocab, *rest, context=int(length)).to(DTYPES[dtype])
+        ids = torch.randint(0, vocab, (int(batch), int(length)))
+        targets = torch.randint(0, vocab, (int(batch), int(length)))
+    if what == "forward":
+        model.eval()
+
+        @torch.no_grad()
+        def forward():
+            model(ids)
+
+        return lambda: takes(forward, device)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train():
+        model.zero_grad(set_to_none=True)
+        logits = model(ids)
+        loss = torch.nn.functional.cross_entropy(logits.view(-1, vocab), targets.view(-1))
+        loss.backward()
+        if what == "step":
+            optimizer.step()
+
+    return lambda: takes(train, device)
 
 
 def qwen3_model(name):
@@ -73,19 +102,24 @@ def qwen3_model(name):
 def qwen3(name, test, how):
     model = qwen3_model(name)
     ids = torch.randint(0, 151936, (1, 512), device="cuda")
-    with torch.no_grad():
-        if test == "prefill":
-            return takes(lambda: model(ids, use_cache=True, logits_to_keep=1), "cuda"), 1
-        return decode(model, ids, how), 1
+
+    @torch.no_grad()
+    def prefill():
+        model(ids, use_cache=True, logits_to_keep=1)
+
+    if test == "prefill":
+        return lambda: takes(prefill, "cuda")
+    step = model if how == "eager" else torch.compile(model, mode="reduce-overhead", fullgraph=True)
+    return lambda: decode(model, step, ids, how)
 
 
-def decode(model, ids, how):
+@torch.no_grad()
+def decode(model, step, ids, how):
     """Times of single tokens behind the prompt; the cache grows by one each, as in use."""
     from transformers import DynamicCache, StaticCache
 
     tokens = 64
     cache = DynamicCache() if how == "eager" else StaticCache(config=model.config, max_cache_len=1024)
-    step = model if how == "eager" else torch.compile(model, mode="reduce-overhead", fullgraph=True)
     position = torch.arange(512, device="cuda")
     model(ids, past_key_values=cache, cache_position=position, logits_to_keep=1)
     token = torch.zeros((1, 1), dtype=torch.long, device="cuda")
@@ -104,8 +138,11 @@ def decode(model, ids, how):
 def main():
     without_tf32()
     kind, *words = sys.argv[1:]
-    times, per = {"course": course, "qwen3": qwen3}[kind](*words)
-    print(json.dumps({"median_ms": statistics.median(times) / per, "takes_ms": times}))
+    measure = {"course": course, "qwen3": qwen3}[kind](*words)
+    for _ in sys.stdin:
+        times = measure()
+        peak = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
+        print(json.dumps({"median_ms": statistics.median(times), "peak_mib": peak, "takes_ms": times}), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 //! each fetches its weights while the one before it still runs. So a step begins with [`Step::embed`], which waits for
 //! all that is on the stream, and whatever else reads a step's results is launched plainly.
 //!
-//! What each kernel must give is computed plainly in [`reference`].
+//! What each kernel must give is computed plainly in [`mod@reference`].
 
 mod attention;
 mod layer;

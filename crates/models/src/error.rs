@@ -100,10 +100,17 @@ pub enum ModelError {
         /// How many fit.
         room: usize,
     },
+    /// The host has no memory for something.
+    #[error("there is no memory for {} MiB", bytes >> 20)]
+    OutOfMemory {
+        /// What was asked for at once.
+        bytes: u64,
+    },
     /// Something asked in a way that makes no sense.
     #[error("{0}")]
     Refused(String),
     /// candle could not do it.
+    #[cfg(feature = "candle")]
     #[error("the CPU could not compute it: {0}")]
     Candle(#[from] candle_core::Error),
     /// A GPU could not do it.

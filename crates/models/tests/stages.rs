@@ -1,5 +1,7 @@
 //! The stages that a pass marks, at every depth, recorded: one test, since a program has one recording.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu::CpuDecoder,
 };

@@ -238,6 +238,23 @@ fn the_largest_context_that_fits_is_found() {
     assert_eq!(read.results.last().unwrap().case.get("test").unwrap().to_string(), "pp512");
 }
 
+/// The address space is limited, which no prediction knows of: tries fail, and smaller ones follow.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_was_predicted_to_fit_and_does_not_is_tried_smaller() {
+    let place = Place::new();
+    let mut command = std::process::Command::new("sh");
+    let laptime = format!("ulimit -v 700000; exec {} ", env!("CARGO_BIN_EXE_laptime"));
+    let line = "bench model --preset tiny --test pp8 --fit batch --takes 1 --warmup 0 --threads 1 --out run";
+    command.arg("-c").arg(laptime + line).current_dir(place.path("")).env("LAPTIME_HOME", place.path(""));
+    let said = crate::common::Said::from(command.output().unwrap());
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("The largest `batch_size` that fits is "), "{}", said.out);
+    let read = read_results(&place.path("run/results.jsonl")).unwrap();
+    let outcomes: Vec<&str> = read.results.iter().map(|result| result.outcome.word()).collect();
+    assert!(outcomes.contains(&"out_of_memory") && outcomes.contains(&"measured"), "{outcomes:?}");
+}
+
 #[test]
 fn a_profile_is_as_deep_as_it_is_asked_to_be() {
     let place = Place::new();

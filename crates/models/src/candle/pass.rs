@@ -128,12 +128,12 @@ impl Pass<'_> {
     fn attend(&self, queries: Tensor, keys: &Tensor, values: &Tensor, positions: &Positions) -> Result<Tensor> {
         let Config { heads, kv_heads, head_dim, .. } = *self.config;
         let (batch, tokens, length) = (self.batch, self.tokens, keys.dim(2)?);
-        let by_group = (batch, kv_heads, heads / kv_heads * tokens);
+        let rows = heads / kv_heads * tokens;
         let scores = {
             let _stage = mark!(self.marks, Ops, "scores");
             on_threads(|| {
                 let queries = (queries * (1.0 / (head_dim as f64).sqrt()))?;
-                let queries = queries.reshape((by_group.0, by_group.1, by_group.2, head_dim))?;
+                let queries = queries.reshape((batch, kv_heads, rows, head_dim))?;
                 let scores = queries.matmul(&keys.t()?)?.reshape((batch, heads, tokens, length))?;
                 match &positions.mask {
                     None => Ok(scores),
@@ -148,7 +148,7 @@ impl Pass<'_> {
         drop(scores);
         let _stage = mark!(self.marks, Ops, "weighted");
         on_threads(|| {
-            let weights = weights.reshape((by_group.0, by_group.1, by_group.2, length))?;
+            let weights = weights.reshape((batch, kv_heads, rows, length))?;
             let mixed = weights.matmul(values)?.reshape((batch, heads, tokens, head_dim))?;
             mixed.transpose(1, 2)?.reshape((batch * tokens, heads * head_dim))
         })

@@ -173,8 +173,7 @@ pub fn grown_room(positions: usize, most: usize) -> usize {
 /// Zeros, or an error where there is no memory for them.
 pub fn zeros<T: Number>(length: usize) -> Result<Vec<T>, ModelError> {
     let mut numbers = Vec::new();
-    let refuse =
-        |_| ModelError::Refused(format!("there is no memory for {} MiB", length.saturating_mul(size_of::<T>()) >> 20));
+    let refuse = |_| ModelError::OutOfMemory { bytes: (length as u64).saturating_mul(size_of::<T>() as u64) };
     numbers.try_reserve_exact(length).map_err(refuse)?;
     numbers.resize(length, T::default());
     Ok(numbers)

@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn the_lowest_of_equal_numbers_wins_and_what_is_none_never_does() {
         let mut numbers = vec![0.0; 100];
-        numbers[[70, 71, 3][0]] = 5.0;
+        numbers[70] = 5.0;
         numbers[71] = 5.0;
         numbers[2] = f32::NAN;
         assert_eq!(index_of_largest(&numbers), 70);

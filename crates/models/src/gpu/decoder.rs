@@ -24,6 +24,9 @@ use crate::{
 };
 use laptime_trace::run::Depth;
 
+/// Sequences at most that choose their tokens inside a step.
+const MOST_STEPPED: usize = 256;
+
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
 
@@ -195,8 +198,8 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
 
     /// One step without a graph.
     fn launch_step(&mut self) -> Result<(), CudaError> {
-        if self.options.attention == Kind::Naive {
-            return self.naive_step();
+        if steps_by_pass(&self.options) {
+            return self.pass_step();
         }
         self.make_stepper()?;
         let Some(stepper) = &mut self.stepper else { return Ok(()) };
@@ -221,8 +224,8 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         Ok(())
     }
 
-    /// A step whose attention stores its scores: a pass over one token.
-    fn naive_step(&mut self) -> Result<(), CudaError> {
+    /// A step that is a pass over one token of each sequence.
+    fn pass_step(&mut self) -> Result<(), CudaError> {
         let sizes = PassSizes::new(&self.config, &self.options, 1, self.cache.capacity, Head::Last);
         self.make_buffers(sizes)?;
         let stream = self.device.stream();
@@ -293,10 +296,17 @@ fn finish<T: Number>(
     }
 }
 
+/// Whether steps are passes over one token: scores are to be stored, or the sequences are too many to choose on the way.
+fn steps_by_pass(options: &Options) -> bool {
+    options.attention == Kind::Naive || options.batch > MOST_STEPPED
+}
+
 /// What is known of graphs before anything ran.
 fn first_replay(options: &Options) -> Result<Replay, ModelError> {
     let cannot = if options.attention == Kind::Naive {
         Some("naive attention grows with every token, and a graph does not")
+    } else if steps_by_pass(options) {
+        Some("so many sequences choose their tokens behind a pass, which the host begins")
     } else if options.marks.depth > Depth::Pipeline {
         Some("the stages inside a step are marked, so its kernels are launched one by one")
     } else {
@@ -365,7 +375,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
                 self.is_warm = true;
             }
         }
-        self.logits = if self.options.attention == Kind::Naive { Logits::OfPass } else { Logits::OfStep };
+        self.logits = if steps_by_pass(&self.options) { Logits::OfPass } else { Logits::OfStep };
         self.length += 1;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A model that is ready to run a pass.
 
 use anyhow::{Context, ensure};
-use laptime_bench::{Device, Fact, Nanos, Take, Work};
+use laptime_bench::{Device, Fact, Nanos, OutOfMemory, Take, Work};
 use laptime_models::{Config, Decoder, Dtype, ModelError, Replay, Tokens};
 use laptime_probe::{Lane, lap, stage, sync_point};
 use laptime_stats::Rng;
@@ -226,6 +226,10 @@ fn replay(replay: &Replay) -> String {
 /// An error of a model as the measuring loop understands it: a lack of memory is an outcome of its own.
 pub fn told(error: ModelError) -> anyhow::Error {
     match error {
+        ModelError::OutOfMemory { bytes } => {
+            let lack = OutOfMemory { needed_bytes: Some(bytes), available_bytes: None };
+            anyhow::Error::new(lack).context(error)
+        }
         #[cfg(feature = "cuda")]
         ModelError::Cuda(error) => crate::gpu::told(error),
         other => other.into(),
