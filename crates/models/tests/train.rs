@@ -13,11 +13,16 @@ use laptime_models::{
 const BOTH: [Attention; 2] = [Attention::Naive, Attention::Dense];
 
 /// One of each kind: norms by head and a tied head; biases; stretched wavelengths; biases of the feed-forward part.
-const MODELS: [&str; 4] = ["tiny", "tiny-qwen2", "tiny-llama", "decoder_tiny"];
+const MODELS: [&str; 4] = ["tiny", "tiny-qwen2", "tiny-llama", "nano"];
 
-/// A trainer of a preset with random tokens and their targets.
+/// A preset, or the model of a fixture.
+fn config(model: &str) -> Config {
+    if FIXTURES.contains(&model) { fixture(model).config } else { Config::from_preset(model).unwrap() }
+}
+
+/// A trainer with random tokens and their targets.
 fn trainer(model: &str, options: TrainOptions, threads: usize) -> (CpuTrainer, Tokens, Vec<u32>) {
-    let config = Config::from_preset(model).unwrap();
+    let config = config(model);
     let (tokens, targets) = random_batch(&config, options.batch, options.tokens, 11).unwrap();
     let weights = Weights::synthetic(&config, 3);
     (CpuTrainer::new(config, &weights, options, threads).unwrap(), tokens, targets)
@@ -149,7 +154,7 @@ fn steps_are_those_of_the_reference() {
             weight_decay: adamw.weight_decay,
         };
         let (mut trainer, tokens, targets) =
-            trainer("decoder_tiny", TrainOptions { adamw, ..TrainOptions::new(Dtype::F32, 1, 16) }, 2);
+            trainer("nano", TrainOptions { adamw, ..TrainOptions::new(Dtype::F32, 1, 16) }, 2);
         let tensors = trainer.config().tensors();
         let read = |trainer: &mut CpuTrainer| -> Vec<Vec<f32>> {
             tensors.iter().map(|tensor| trainer.parameter(tensor).unwrap()).collect()
