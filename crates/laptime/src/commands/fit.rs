@@ -191,7 +191,11 @@ impl Search<'_> {
         let gib = |bytes: Option<u64>| {
             bytes.map_or_else(|| "more".to_owned(), |bytes| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)))
         };
-        Ok(format!("Not even `{}` 1 fits: it needs {}, and there are {}.", self.axis.0, gib(needed), gib(available)))
+        let axis = &self.axis.0;
+        Ok(match needed {
+            Some(_) => format!("Not even `{axis}` 1 fits: it needs {}, and there are {}.", gib(needed), gib(available)),
+            None => format!("Not even `{axis}` 1 fits: it is more than the model has, whatever the memory."),
+        })
     }
 }
 

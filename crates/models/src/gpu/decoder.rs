@@ -22,6 +22,9 @@ use super::{
 };
 use crate::{Config, Decoder, KeysValues, ModelError, Options, Replay, Room, Tokens, marks::mark};
 
+/// Logits that are read at a time when they are looked at.
+const LOOKED_AT: usize = 16 << 20;
+
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
 
@@ -45,6 +48,10 @@ pub struct GpuDecoder<'a, T> {
     pub(super) is_warm: bool,
     pub(super) state: State,
     pub(super) length: usize,
+    /// Positions that were written to each layer beside passes.
+    written: Vec<usize>,
+    /// Whether there is a token to go on from.
+    has_token: bool,
     pub(super) logits: Logits,
 }
 
@@ -88,6 +95,8 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             is_warm: false,
             state: State::new(device, size(options.batch)?, CHOSEN_ROOM)?,
             length: 0,
+            written: vec![0; config.layers],
+            has_token: false,
             logits: Logits::None,
             config,
             options,
@@ -115,10 +124,12 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         if let Room::Static(room) = self.options.room {
             return Err(too_long(positions, "the cache", room));
         }
-        // What was captured has the old addresses.
+        // What was captured has the old addresses; the next step is launched, so that what it needs is made outside a
+        // capture.
+        self.device.stream().synchronise()?;
         self.graph = None;
         self.stepper = None;
-        self.device.stream().synchronise()?;
+        self.is_warm = false;
         self.cache.grow(self.device, positions, self.length, self.config.context)?;
         self.turns = Turns::new(self.device, &self.config, self.cache.capacity)?;
         Ok(())
@@ -184,9 +195,18 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         finish(&pass, &self.weights, buffers, tokens, head)
     }
 
+    fn last_logits(&self) -> Result<&Buffer<T>, ModelError> {
+        match (self.logits, &self.buffers, &self.stepper) {
+            (Logits::OfPass, Some(buffers), _) => Ok(&buffers.logits),
+            (Logits::OfStep, _, Some(stepper)) => Ok(&stepper.activations.logits),
+            _ => Err(ModelError::Refused("no pass has run yet".to_owned())),
+        }
+    }
+
     fn upload_ids(&mut self, tokens: &Tokens) -> Result<(), CudaError> {
         match &mut self.buffers {
-            Some(buffers) => buffers.ids.put(self.device.stream(), &tokens.ids),
+            // SAFETY: a list of the host's own memory is no pinned memory.
+            Some(buffers) => unsafe { buffers.ids.put(self.device.stream(), &tokens.ids) },
             None => Ok(()),
         }
     }
@@ -258,11 +278,15 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
         self.pass(length, start, Head::Last)?;
         self.logits = Logits::OfPass;
         self.choose_most_likely()?;
+        self.has_token = true;
         self.length = start + length;
         Ok(self.set_position(self.length)?)
     }
 
     fn step(&mut self) -> Result<(), ModelError> {
+        if !self.has_token {
+            return Err(ModelError::Refused("there is no token to go on from: run a prompt first".to_owned()));
+        }
         self.reach(self.length + 1)?;
         self.capture()?;
         match &self.graph {
@@ -280,6 +304,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
 
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.check(&Tokens { ids: ids.to_vec(), batch: ids.len() })?;
+        self.has_token = true;
         Ok(self.state.token.write(ids)?)
     }
 
@@ -288,12 +313,19 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        let logits = match (self.logits, &self.buffers, &self.stepper) {
-            (Logits::OfPass, Some(buffers), _) => &buffers.logits,
-            (Logits::OfStep, _, Some(stepper)) => &stepper.activations.logits,
-            _ => return Err(ModelError::Refused("no pass has run yet".to_owned())),
-        };
-        Ok(logits.read()?.into_iter().map(T::widened).collect())
+        Ok(self.last_logits()?.read()?.into_iter().map(T::widened).collect())
+    }
+
+    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
+        let (logits, vocab) = (self.last_logits()?, self.config.vocab);
+        // As many rows at a time as the host has room for without being asked.
+        let block = (LOOKED_AT / vocab.max(1)).max(1) * vocab;
+        for begin in (0..logits.length()).step_by(block) {
+            let end = logits.length().min(begin + block);
+            let numbers: Vec<f32> = logits.slice(begin..end)?.read()?.into_iter().map(T::widened).collect();
+            numbers.chunks(vocab).for_each(&mut *row);
+        }
+        Ok(())
     }
 
     fn length(&self) -> usize {
@@ -301,11 +333,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn truncate(&mut self, length: usize) -> Result<(), ModelError> {
-        if length > self.length {
-            let held = self.length;
-            return Err(ModelError::Refused(format!("the cache holds {held} positions, not {length}")));
-        }
-        self.set_length(length)
+        if length < self.length { self.set_length(length) } else { Ok(()) }
     }
 
     fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
@@ -315,12 +343,22 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {
         let end = start.saturating_add(values.length);
         self.reach(end)?;
-        self.cache.write(self.device, layer, start, values)
+        let written = self.written.get(layer).copied().unwrap_or(0).max(self.length);
+        if start > written {
+            return Err(ModelError::Refused(format!("there is nothing before position {start} of layer {layer}")));
+        }
+        self.cache.write(self.device, layer, start, values)?;
+        self.written[layer] = written.max(end);
+        Ok(())
     }
 
     fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
-        self.reach(length)?;
+        let written = self.written.iter().copied().min().unwrap_or(0).max(self.length);
+        if length > written {
+            return Err(ModelError::Refused(format!("every layer has {written} positions, not {length}")));
+        }
         self.length = length;
+        self.written.fill(length);
         Ok(self.set_position(length)?)
     }
 
@@ -340,6 +378,7 @@ impl<T: Number> GpuDecoder<'_, T> {
         let positions = self.turns.cosines.length() / (self.config.head_dim / 2).max(1);
         if positions < length {
             // A graph would go on with the old ones.
+            self.device.stream().synchronise()?;
             self.graph = None;
             self.turns = Turns::new(self.device, &self.config, length)?;
         }
