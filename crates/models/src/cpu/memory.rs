@@ -40,13 +40,8 @@ pub fn needed_bytes(
         config.weight_bytes(options.dtype),
         cache_bytes(config, options, pass, positions),
         buffers.saturating_mul(bytes),
-<<<<<<< HEAD
-        (config.head_dim as u64).saturating_mul(tokens as u64).saturating_mul(4),
-        thread_bytes(options.dtype).saturating_mul(threads.max(1) as u64),
-=======
         (config.head_dim as u64).saturating_mul(positions as u64).saturating_mul(4),
-        thread_bytes(options).saturating_mul(threads.max(1) as u64),
->>>>>>> gpu
+        thread_bytes(options.dtype).saturating_mul(threads.max(1) as u64),
     ];
     parts.into_iter().fold(0, u64::saturating_add)
 }
