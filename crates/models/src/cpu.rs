@@ -16,6 +16,7 @@ mod product;
 mod rows;
 mod steps;
 mod train;
+mod turned;
 mod vectors;
 
 use half::{bf16, f16};

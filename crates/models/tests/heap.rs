@@ -1,5 +1,5 @@
-//! What a decoder and a trainer on the CPU were predicted to need, beside what they used. The counts are the process's, so there is no
-//! harness, whose threads allocate when they like.
+//! What a decoder and a trainer on the CPU were predicted to need, beside what they used. The counts are the process's, so
+//! there is no harness, whose threads allocate when they like.
 
 // An allocator cannot be written without `unsafe`, and without a harness the lint does not see that this is a test.
 #![allow(unsafe_code, clippy::unwrap_used)]
@@ -41,7 +41,7 @@ static HEAP: Heap = Heap;
 
 /// A model whose parts are large beside what is not counted.
 fn config() -> Config {
-    Config { layers: 3, hidden: 512, ffn: 1024, vocab: 8000, head_dim: 64, ..Config::from_preset("tiny").unwrap() }
+    Config { layers: 3, hidden: 512, ffn: 1024, vocab: 40_000, head_dim: 64, ..Config::from_preset("tiny").unwrap() }
 }
 
 fn main() {

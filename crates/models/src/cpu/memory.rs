@@ -1,6 +1,12 @@
 //! What a decoder on the CPU needs, before it allocates anything.
 
-use super::{attention::Span, cache::grown_room, pass::Sizes, product::BLOCKS_BYTES};
+use super::{
+    attention::Span,
+    cache::grown_room,
+    pass::Sizes,
+    product::{BLOCKS_BYTES, WIDENED_BYTES},
+    turned::turned_bytes,
+};
 use crate::{Config, Dtype, Options, Room};
 
 /// What a thread needs for a product and a tile of attention: a slab of `gemm` as large as a second-level cache, packed
@@ -41,7 +47,7 @@ pub fn needed_bytes(
         cache_bytes(config, options, pass, positions),
         buffers.saturating_mul(bytes),
         (config.head_dim as u64).saturating_mul(positions as u64).saturating_mul(4),
-        thread_bytes(options.dtype).saturating_mul(threads.max(1) as u64),
+        thread_bytes(config, options.dtype, options.batch.saturating_mul(tokens)).saturating_mul(threads.max(1) as u64),
     ];
     parts.into_iter().fold(0, u64::saturating_add)
 }
@@ -57,10 +63,11 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
     config.kv_bytes_per_token(options.dtype).saturating_mul(positions)
 }
 
-/// What each thread needs for products.
-pub(super) fn thread_bytes(dtype: Dtype) -> u64 {
-    match dtype {
-        Dtype::F32 => THREAD_BYTES,
-        Dtype::Bf16 | Dtype::F16 => THREAD_BYTES + BLOCKS_BYTES,
-    }
+/// What each thread needs for products with so many rows.
+pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize) -> u64 {
+    let widest = config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));
+    let turned = turned_bytes(rows, widest);
+    // A product needs the one or the other.
+    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
+    THREAD_BYTES.saturating_add(blocks)
 }

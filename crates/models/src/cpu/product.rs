@@ -12,17 +12,18 @@ use super::{
     crew::Crew,
     number::Number,
     rows::{Rows, RowsMut, Shared},
+    turned::project_turned,
     vectors::{dot, vectorized},
 };
 
 /// Rows of a part of a product, and its columns.
-const PART: usize = 512;
+pub const PART: usize = 512;
 
 /// Columns that a part has at least, so that a kernel is worth its start.
 const LEAST_COLUMNS: usize = 32;
 
 /// How many numbers of a row are widened at a time.
-const DEPTH: usize = 512;
+pub const DEPTH: usize = 512;
 
 /// Up to so many rows the weights are read once and multiplied as they come.
 const FEW: usize = 4;
@@ -34,6 +35,9 @@ pub struct Blocks {
     right: Vec<f32>,
     sum: Vec<f32>,
 }
+
+/// Bytes of a block that is widened.
+pub const WIDENED_BYTES: u64 = (4 * PART * DEPTH) as u64;
 
 /// Bytes of [`Blocks`] at most, if there are halves.
 pub const BLOCKS_BYTES: u64 = (4 * (2 * PART * DEPTH + PART * PART)) as u64;
@@ -113,7 +117,10 @@ impl Put {
 
 /// Multiplies rows with a transposed matrix of weights, shared out over the crew: what a linear layer does.
 pub fn project<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out: &mut [T], put: Put) {
-    share(crew, Factor::Plain(x), Factor::Transposed(weights), out, put);
+    match x.count > FEW {
+        true => project_turned(crew, x, weights, out, put),
+        false => share(crew, Factor::Plain(x), Factor::Transposed(weights), out, put),
+    }
 }
 
 /// Multiplies two matrices, shared out over the crew. Panics where they do not fit.
@@ -134,7 +141,7 @@ pub fn share<T: Number>(crew: &Crew, left: Factor<'_, T>, right: Factor<'_, T>, 
 }
 
 /// How many columns a part has: fewer than usual where threads would be left without one.
-fn part_columns(crew: &Crew, rows: usize, columns: usize) -> usize {
+pub fn part_columns(crew: &Crew, rows: usize, columns: usize) -> usize {
     let wanted = (4 * crew.threads()).div_ceil(rows.div_ceil(PART));
     columns.div_ceil(wanted).next_multiple_of(LEAST_COLUMNS).clamp(LEAST_COLUMNS, PART)
 }
@@ -152,8 +159,8 @@ pub fn multiply<X: Number, W: Number, O: Number>(
     if let (Factor::Plain(x), true) = (left, out.count <= FEW) {
         return multiply_few(blocks, x, right, out, put);
     }
-    if let (Some(left), Some(right), true) = (left.as_f32(), right.as_f32(), O::IS_F32) {
-        return kernel(left, right, out.pointer().cast(), out.stride, put);
+    if let (Some(left), Some(right), Some(mut out)) = (left.as_f32(), right.as_f32(), out.as_f32()) {
+        return kernel(left, right, &mut out, put);
     }
     let Blocks { left: left_block, right: right_block, sum } = blocks;
     sum.clear();
@@ -162,7 +169,8 @@ pub fn multiply<X: Number, W: Number, O: Number>(
         let depth = DEPTH.min(left.columns() - from);
         let (left, right) = (left.columns_part(from, depth), right.rows_part(from, depth));
         let (left, right) = (left.widened(left_block), right.widened(right_block));
-        kernel(left, right, sum.as_mut_ptr(), out.width, Put { scale: put.scale, add: from > 0 });
+        let sums = &mut RowsMut::dense(sum, out.count, out.width);
+        kernel(left, right, sums, Put { scale: put.scale, add: from > 0 });
     }
     for at in 0..out.count {
         let width = out.width;
@@ -223,7 +231,7 @@ fn put_row<O: Number>(sums: &[f32], out: &mut [O], put: Put) {
 }
 
 /// Rows in f32: themselves, or widened into a block.
-fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Rows<'a, f32> {
+pub fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Rows<'a, f32> {
     if let Some(wide) = rows.as_f32() {
         return wide;
     }
@@ -237,13 +245,14 @@ fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Rows<'a
 }
 
 /// Multiplies matrices of f32 with the kernel, on this thread, and puts the result where it belongs.
-fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: *mut f32, out_stride: usize, put: Put) {
+pub fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: &mut RowsMut<'_, f32>, put: Put) {
     // Where the first number is, and how far the next column and the next row are.
     let place = |factor| match factor {
         Factor::Transposed(rows) => (Rows::pointer(&rows), rows.stride as isize, 1),
         Factor::Plain(rows) => (Rows::pointer(&rows), 1, rows.stride as isize),
     };
     let (rows, columns, depth) = (left.rows(), right.columns(), left.columns());
+    assert!(depth == right.rows() && rows == out.count && columns == out.width, "the matrices fit");
     let ((left, left_column, left_row), (right, right_column, right_row)) = (place(left), place(right));
     // SAFETY: all three are rows inside slices, with these strides; `out` is nobody else's while it is written.
     unsafe {
@@ -251,9 +260,9 @@ fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: *mut f32, out_stri
             rows,
             columns,
             depth,
-            out,
+            out.pointer(),
             1,
-            out_stride as isize,
+            out.stride as isize,
             put.add,
             left,
             left_column,
@@ -325,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_shared_product_is_the_same_as_one_alone() {
-        for (rows, columns, depth) in [(1, 1000, 70), (2, 300, 300), (600, 530, 40)] {
+        for (rows, columns, depth) in [(1, 1000, 70), (2, 300, 300), (5, 40, 1100), (600, 530, 40)] {
             let (x, w) = (numbers::<f32>(rows * depth), numbers::<f32>(columns * depth));
             let (x, w) = (Rows::dense(&x, rows, depth), Rows::dense(&w, columns, depth));
             let mut outs = [1, 3].map(|threads| {

@@ -124,6 +124,15 @@ impl<'a, T> RowsMut<'a, T> {
     }
 }
 
+impl<T: Number> RowsMut<'_, T> {
+    /// The same rows, if they are of f32.
+    pub fn as_f32(&mut self) -> Option<RowsMut<'_, f32>> {
+        let Self { first, count, width, stride, .. } = *self;
+        // The type is the same, so nothing is made of these pointers that they were not.
+        T::IS_F32.then(|| RowsMut { first: first.cast(), count, width, stride, borrowed: PhantomData })
+    }
+}
+
 /// Numbers up to the end of the last row.
 fn reach(count: usize, width: usize, stride: usize) -> usize {
     match count {

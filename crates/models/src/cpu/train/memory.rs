@@ -11,11 +11,12 @@ pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usiz
     let widest =
         [config.hidden, config.ffn.saturating_mul(2), config.heads.saturating_mul(3).saturating_mul(config.head_dim)];
     let sums = widest.into_iter().map(sums_bytes).max().unwrap_or(0);
+    let rows = options.batch.saturating_mul(options.tokens);
     let heads = match options.attention {
         // A head's keys are summed in f32.
         Attention::Naive => (options.tokens as u64).saturating_mul(config.head_dim as u64).saturating_mul(4),
         Attention::Dense => tile_bytes(options.tokens, config.head_dim),
     };
-    let threads = thread_bytes(options.dtype).saturating_add(heads).saturating_mul(threads.max(1) as u64);
+    let threads = thread_bytes(config, options.dtype, rows).saturating_add(heads).saturating_mul(threads.max(1) as u64);
     [SMALL_BYTES, config.train_need(options).total(), sums, threads].into_iter().fold(0, u64::saturating_add)
 }

@@ -1,0 +1,146 @@
+//! What a linear layer does to many rows, by way of the transposed product.
+//!
+//! Weights are stored a row for each output. The kernel takes a factor as it lies if its numbers of one row are
+//! multiplied with numbers of the other that lie side by side, so that here the few tokens are transposed and not the
+//! many weights, and what comes out is transposed back.
+
+// Parts of what comes out are written by threads side by side; the block has its reason.
+#![allow(unsafe_code)]
+
+use super::{
+    crew::Crew,
+    number::Number,
+    product::{DEPTH, Factor, PART, Put, kernel, part_columns, widened},
+    rows::{Rows, RowsMut, Shared},
+    vectors::vectorized,
+};
+
+/// Numbers that are turned side by side: a vector of the widest.
+const LANES: usize = 16;
+
+/// Bytes that a thread needs for so many rows of up to so many numbers: those that are transposed, and what comes out.
+pub fn turned_bytes(rows: usize, depth: usize) -> u64 {
+    let rows = rows.min(PART).next_multiple_of(LANES) as u64;
+    (depth as u64).saturating_add(PART as u64).saturating_mul(4).saturating_mul(rows)
+}
+
+/// What a thread keeps from one part of a product to the next.
+#[derive(Default)]
+struct Turned {
+    /// The first row of those that are transposed.
+    first: Option<usize>,
+    /// Rows, transposed and in f32.
+    rows: Vec<f32>,
+    /// What comes out, transposed.
+    out: Vec<f32>,
+    /// Weights that are widened.
+    block: Vec<f32>,
+}
+
+/// Multiplies rows with a transposed matrix of weights, shared out over the crew.
+pub fn project_turned<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out: &mut [T], put: Put) {
+    let (rows, columns) = (x.count, weights.count);
+    let part_columns = part_columns(crew, rows, columns);
+    let across = columns.div_ceil(part_columns);
+    let touched = (rows * columns).saturating_mul(x.width) / 16;
+    let out = Shared::new(&mut out[..rows * columns]);
+    crew.each_with(touched, 0..rows.div_ceil(PART) * across, Turned::default, |turned, part| {
+        let (row, column) = (part / across * PART, part % across * part_columns);
+        let (height, width) = (PART.min(rows - row), part_columns.min(columns - column));
+        // SAFETY: parts have no number in common, and each is done once.
+        let mut out = unsafe { out.rows(row * columns + column, height, width, columns) };
+        turned.take(row, x.part(row, height, 0, x.width));
+        turned.multiply(height, weights.part(column, width, 0, x.width), &mut out, put);
+    });
+}
+
+impl Turned {
+    /// Transposes rows, unless that was done for the last part.
+    fn take<T: Number>(&mut self, first: usize, rows: Rows<'_, T>) {
+        if self.first == Some(first) {
+            return;
+        }
+        self.first = Some(first);
+        let stride = rows.count.next_multiple_of(LANES);
+        // Rows that only fill up are zeros.
+        self.rows.clear();
+        self.rows.resize(rows.width * stride, 0.0);
+        for from in (0..rows.count).step_by(LANES) {
+            let sources: [&[T]; LANES] = std::array::from_fn(|lane| rows.row((from + lane).min(rows.count - 1)));
+            let count = LANES.min(rows.count - from);
+            for (at, column) in self.rows.chunks_mut(stride).enumerate() {
+                let lanes = column[from..][..count].iter_mut().zip(sources);
+                lanes.for_each(|(to, source)| *to = source[at].wide());
+            }
+        }
+    }
+
+    /// Multiplies weights with the rows that were transposed.
+    fn multiply<T: Number>(&mut self, height: usize, weights: Rows<'_, T>, out: &mut RowsMut<'_, T>, put: Put) {
+        let stride = height.next_multiple_of(LANES);
+        let depth = weights.width;
+        self.out.clear();
+        self.out.resize(weights.count * stride, 0.0);
+        let rows = Rows::dense(&self.rows, depth, stride);
+        let step = if T::IS_F32 { depth } else { DEPTH };
+        for from in (0..depth).step_by(step) {
+            let depth = step.min(depth - from);
+            let weights = widened(weights.part(0, weights.count, from, depth), &mut self.block);
+            let rows = Factor::Plain(rows.part(from, depth, 0, stride));
+            let put = Put { scale: put.scale, add: from > 0 };
+            kernel(Factor::Plain(weights), rows, &mut RowsMut::dense(&mut self.out, weights.count, stride), put);
+        }
+        self.put(stride, out, put.add);
+    }
+
+    /// Transposes what came out to where it belongs.
+    fn put<T: Number>(&self, stride: usize, out: &mut RowsMut<'_, T>, is_added: bool) {
+        vectorized(
+            #[inline(always)]
+            || {
+                for at in 0..out.count {
+                    for (to, column) in out.row(at).iter_mut().zip(self.out.chunks(stride)) {
+                        let before = if is_added { to.wide() } else { 0.0 };
+                        *to = T::narrow(before + column[at]);
+                    }
+                }
+            },
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::bf16;
+
+    fn products_are_right<T: Number>(rounding: f64) {
+        for (rows, columns, depth) in [(5, 40, 1100), (17, 300, 33), (600, 70, 40)] {
+            let number = |at: usize| T::narrow(((at * 7919 + 13) % 31) as f32 / 8.0 - 2.0);
+            let numbers = |count: usize| (0..count).map(number).collect::<Vec<T>>();
+            let (x, weights) = (numbers(rows * depth), numbers(columns * depth));
+            let (x, weights) = (Rows::dense(&x, rows, depth), Rows::dense(&weights, columns, depth));
+            for (threads, put) in [(1, Put::OVER), (3, Put { scale: 0.5, add: true })] {
+                let mut out = vec![T::narrow(1.0); rows * columns];
+                project_turned(&Crew::new(threads).unwrap(), x, weights, &mut out, put);
+                for (at, out) in out.iter().enumerate() {
+                    let pairs = x.row(at / columns).iter().zip(weights.row(at % columns));
+                    let sum: f64 = pairs.map(|(x, weight)| f64::from(x.wide()) * f64::from(weight.wide())).sum();
+                    let expected = f64::from(put.scale) * sum + if put.add { 1.0 } else { 0.0 };
+                    let off = (f64::from(out.wide()) - expected).abs();
+                    assert!(
+                        off <= rounding * (expected.abs() + 1.0),
+                        "{rows} {columns} {depth}: {} {expected}",
+                        out.wide()
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_transposed_product_is_that_of_the_definition() {
+        products_are_right::<f32>(1e-5);
+        products_are_right::<bf16>(8e-3);
+    }
+}
