@@ -11,12 +11,12 @@ use crate::gpu::CudaDevice;
 /// Bytes of the device that a case needs.
 pub fn needed(config: &Config, wanted: &Wanted, options: &Options) -> u64 {
     let tokens = match wanted.test.pass {
-        Pass::Forward | Pass::Prefill => wanted.test.tokens,
+        Pass::Forward | Pass::Prefill | Pass::Training(_) => wanted.test.tokens,
         // The prompt is put into the cache by one pass.
         Pass::Decode => wanted.prompt(),
     };
     let tokens = tokens.max(wanted.prompt());
-    needed_bytes(config, options, tokens, wanted.test.pass == Pass::Forward)
+    needed_bytes(config, options, tokens, !wanted.test.pass.has_cache())
 }
 
 /// A decoder that is ready.
