@@ -146,7 +146,11 @@ impl Measuring {
             .subcommand_help_heading("Workloads")
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
-        let command = if self.name == "bench" { command.arg(resume()).arg(fit()) } else { command };
+        let command = match self.name {
+            "bench" => command.arg(resume()).arg(fit()).arg(kit_files()),
+            "warmup" => command.arg(warmups()).arg(kit_files()),
+            _ => command,
+        };
         let workloads = app.registry.workloads.iter().enumerate();
         workloads.fold(command, |command, (at, workload)| {
             command.subcommand(self.of_workload(&**workload).display_order(at))
@@ -179,6 +183,30 @@ fn fit() -> Arg {
         .value_name("AXIS")
         .global(true)
         .help("Find the largest value on this axis that fits into memory, and measure it: `batch` or `context` of a model")
+        .help_heading("How to measure")
+}
+
+fn kit_files() -> Arg {
+    Arg::new("kit-files")
+        .long("kit-files")
+        .action(ArgAction::SetTrue)
+        .global(true)
+        .help("Write the files of older kits where these keep them, too: under `results/` and `profiling/results/`")
+        .help_heading("Where it goes")
+}
+
+fn warmups() -> Arg {
+    Arg::new("warmups")
+        .long("warmups")
+        .value_name("COUNTS")
+        .value_delimiter(',')
+        .num_args(1..)
+        .action(ArgAction::Append)
+        .value_parser(clap::value_parser!(usize))
+        .global(true)
+        .help(
+            "Compare these numbers of warm-up takes, each in fresh processes [default with `--model-size`: 0,1,2,5,10]",
+        )
         .help_heading("How to measure")
 }
 
@@ -340,7 +368,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            ["help", "resume", "fit"].contains(&name.as_str())
+            ["help", "resume", "fit", "kit-files", "warmups"].contains(&name.as_str())
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
         if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {
