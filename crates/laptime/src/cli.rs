@@ -11,7 +11,8 @@ use laptime_bench::{Alias, AxisSpec, StandsFor, Takes, Workload};
 use crate::{
     app::App,
     asked::{Asked, PlaceArgs, RunArgs},
-    commands, failure,
+    commands::{self, warmup_study},
+    failure, kit_files,
     near::nearest,
 };
 
@@ -147,8 +148,8 @@ impl Measuring {
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
         let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()).arg(kit_files()),
-            "warmup" => command.arg(warmups()).arg(kit_files()),
+            "bench" => command.arg(resume()).arg(fit()).arg(kit_files::flag()),
+            "warmup" => command.arg(warmup_study::flag()).arg(kit_files::flag()),
             _ => command,
         };
         let workloads = app.registry.workloads.iter().enumerate();
@@ -183,30 +184,6 @@ fn fit() -> Arg {
         .value_name("AXIS")
         .global(true)
         .help("Find the largest value on this axis that fits into memory, and measure it: `batch` or `context` of a model")
-        .help_heading("How to measure")
-}
-
-fn kit_files() -> Arg {
-    Arg::new("kit-files")
-        .long("kit-files")
-        .action(ArgAction::SetTrue)
-        .global(true)
-        .help("Write the files of older kits where these keep them, too: under `results/` and `profiling/results/`")
-        .help_heading("Where it goes")
-}
-
-fn warmups() -> Arg {
-    Arg::new("warmups")
-        .long("warmups")
-        .value_name("COUNTS")
-        .value_delimiter(',')
-        .num_args(1..)
-        .action(ArgAction::Append)
-        .value_parser(clap::value_parser!(usize))
-        .global(true)
-        .help(
-            "Compare these numbers of warm-up takes, each in fresh processes [default with `--model-size`: 0,1,2,5,10]",
-        )
         .help_heading("How to measure")
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
+use clap::{Arg, ArgAction};
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_report::{Format, Table};
 use laptime_trace::{format::write_whole, run::AxisValue};
@@ -18,6 +19,16 @@ const COURSE_FOLDER: &str = "results";
 
 /// Where the Nano kit keeps its profiles.
 const NANO_FOLDER: &str = "profiling/results";
+
+/// The flag that asks for them where the kits keep them.
+pub fn flag() -> Arg {
+    Arg::new("kit-files")
+        .long("kit-files")
+        .action(ArgAction::SetTrue)
+        .global(true)
+        .help("Write the files of older kits where these keep them, too: under `results/` and `profiling/results/`")
+        .help_heading("Where it goes")
+}
 
 /// Writes the files of a benchmark of models into its folder and, if asked for, where the kits keep them. Returns those
 /// outside of the run's folder.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use clap::{Arg, ArgAction};
 use laptime_bench::{CaseResult, GivenSettings, WarmUp};
 use laptime_report::Format;
 
@@ -26,6 +27,22 @@ const TAKES: usize = 10;
 
 /// Fresh processes of each number, unless asked otherwise.
 const RUNS: u32 = 3;
+
+/// The flag that asks for it.
+pub fn flag() -> Arg {
+    Arg::new("warmups")
+        .long("warmups")
+        .value_name("COUNTS")
+        .value_delimiter(',')
+        .num_args(1..)
+        .action(ArgAction::Append)
+        .value_parser(clap::value_parser!(usize))
+        .global(true)
+        .help(
+            "Compare these numbers of warm-up takes, each in fresh processes [default with `--model-size`: 0,1,2,5,10]",
+        )
+        .help_heading("How to measure")
+}
 
 /// Runs the command. Each number has a folder of its own in that of the run.
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {

@@ -74,7 +74,10 @@ fn a_plan_holds_models_under_any_of_their_names() {
     assert!(rows[1].starts_with("decoder_small,forward256,forward,256,0,1,f32,naive,"), "{said}");
     assert_eq!(rows.len(), 3);
     let flagged = place.laptime(words("bench model --plan plan.toml --model-size tiny --dry-run --format csv")).done();
-    assert!(flagged.lines().nth(1).unwrap().starts_with("tiny,forward256,forward,256,0,4,f32,naive,"), "{flagged}");
+    assert!(
+        flagged.lines().nth(1).unwrap().starts_with("tiny,forward_backward256,forward_backward,256,0,4,f32,naive,"),
+        "{flagged}"
+    );
 }
 
 #[test]
@@ -169,11 +172,7 @@ fn what_no_model_can_run_is_told_with_a_hint() {
         ("bench model --model-dir nowhere", "cannot open", "check the name"),
         ("bench model --test 512", "`512` is no test of a model", "ppN"),
         ("bench model --test pp512 --seq-len 3", "both say what runs", "leave the other out"),
-        (
-            "bench model --pass-type forward_backward",
-            "`forward_backward` is not there yet",
-            "forward, prefill and decode",
-        ),
+        ("bench model --pass-type sideways", "takes one of forward, prefill, decode, backward,", "laptime list"),
         ("bench model --dtype f8", "takes one of f32, bf16, f16, not `f8`", "laptime list"),
         ("bench model --contxt 5", "has no axis `contxt`", "its axes are model, test"),
         ("bench model --fit layers", "has no axis `layers` on which something could fit", "batch, context"),
