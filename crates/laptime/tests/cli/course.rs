@@ -125,7 +125,7 @@ fn a_profile_of_a_step_has_its_three_stages_and_its_memory() {
     for stage in ["forward", "backward", "optimizer", "attention", "ffn", "loss"] {
         assert!(said.out.contains(stage), "{stage} is not in {}", said.out);
     }
-    let trace = laptime_trace::read(&place.path("run/trace.pftrace")).unwrap();
+    let trace = laptime_trace::read(place.path("run/trace.pftrace")).unwrap();
     let names: Vec<String> = trace.tracks().map(|(_, track)| trace.name(track.name).to_owned()).collect();
     for value in ["weights_memory", "gradients_memory", "optimizer_memory", "activations_memory"] {
         assert!(names.iter().any(|name| name.contains(value)), "{value} is not in {names:?}");

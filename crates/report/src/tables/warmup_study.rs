@@ -96,7 +96,7 @@ fn add_notes(table: &mut Table, case: &WarmUpRows) {
     let times = [first, steady, first - steady].map(|time| nanos(Some(time)));
     let [first, steady, beyond] = in_one_unit(times);
     table.note(format!(
-        "The first take of a fresh process took {first}, {beyond} beyond the steady {steady}: {}.",
+        "The first take of a fresh process took {first}, {beyond} beyond the steady {steady}. A first take pays for {}. The parts are not told apart here, and what else ran is in them too.",
         paid(&case.id.device)
     ));
 }
@@ -104,8 +104,8 @@ fn add_notes(table: &mut Table, case: &WarmUpRows) {
 /// What a first take pays for on a device. What is no part of a take is not in it: weights are made before.
 fn paid(device: &str) -> &'static str {
     if device.starts_with("cuda") {
-        "kernels that are loaded when they are first launched, cuBLAS's choice of products, and clocks that rise; the context and compiled kernels are part of preparation. The parts are not told apart here: `laptime profile` shows the calls"
+        "kernels that are loaded when they are first launched, cuBLAS's choice of products, and clocks that rise; the context and compiled kernels are part of preparation"
     } else {
-        "pages of memory that are touched for the first time, threads that start, and empty caches. The parts are not told apart here"
+        "pages of memory that are touched for the first time, threads that start, and empty caches"
     }
 }
