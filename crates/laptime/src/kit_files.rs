@@ -146,7 +146,7 @@ fn has_both(answer: &Cases, step: &CaseFigures) -> bool {
 }
 
 /// The case that differs in its pass alone.
-fn twin<'a>(answer: &'a Cases, case: &CaseFigures, pass: &str) -> Option<&'a CaseFigures> {
+pub fn twin<'a>(answer: &'a Cases, case: &CaseFigures, pass: &str) -> Option<&'a CaseFigures> {
     let of_pass = ["test", "pass_type"];
     let is_same = |other: &&CaseFigures| {
         let others = other.id.case.values().zip(case.id.case.values());
