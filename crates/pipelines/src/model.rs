@@ -101,7 +101,7 @@ impl Workload for Model {
     }
 
     fn about(&self) -> &'static str {
-        "runs a decoder: all logits of a sequence (forward), a prompt (prefill), tokens one by one (decode), or trains it (backward, forward_backward, step)"
+        "runs a decoder: all logits (forward), a prompt (prefill), tokens one by one (decode), or trains it (step)"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
