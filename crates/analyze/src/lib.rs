@@ -43,6 +43,7 @@ mod top;
 mod units;
 mod waits;
 mod warmup;
+mod warmup_rows;
 mod waterfall;
 
 pub use self::{
@@ -82,5 +83,6 @@ pub use self::{
     timings::{TimedStage, TimingFigures, Timings, timings},
     top::{GroupTime, Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
+    warmup_rows::{Distance, REFERENCE_TAKES, WarmUpRow, WarmUpRows, WarmUpStudy, warmup_study},
     waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},
 };

@@ -131,6 +131,10 @@ impl Started {
     fn new(program: &PathBuf, job: &Job) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.env(WORKER, "1").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if job.settings.cold {
+            // The driver keeps compiled kernels from process to process; a cold one is not to find them.
+            command.env("CUDA_CACHE_DISABLE", "1");
+        }
         // Ctrl-C is for the parent, which asks its child to stop after the current take.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);

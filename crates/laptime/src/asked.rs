@@ -122,6 +122,10 @@ pub struct Asked {
     pub resume: Option<PathBuf>,
     /// The axis whose largest value is looked for.
     pub fit: Option<String>,
+    /// Whether the files of older kits are written where these keep them.
+    pub kit_files: bool,
+    /// Numbers of warm-up takes to compare.
+    pub warmups: Vec<usize>,
 }
 
 impl Asked {
@@ -137,7 +141,9 @@ impl Asked {
         let (run, place) = (RunArgs::from_arg_matches(matches)?, PlaceArgs::from_arg_matches(matches)?);
         let resume = matches.try_get_one::<PathBuf>("resume").ok().flatten().cloned();
         let fit = matches.try_get_one::<String>("fit").ok().flatten().cloned();
-        Ok(Self { workload, axes, run, place, resume, fit })
+        let kit_files = matches.try_get_one::<bool>("kit-files").ok().flatten().copied().unwrap_or(false);
+        let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
+        Ok(Self { workload, axes, run, place, resume, fit, kit_files, warmups })
     }
 
     /// Whether a flag of this name was written.

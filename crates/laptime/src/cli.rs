@@ -11,7 +11,8 @@ use laptime_bench::{Alias, AxisSpec, StandsFor, Takes, Workload};
 use crate::{
     app::App,
     asked::{Asked, PlaceArgs, RunArgs},
-    commands, failure,
+    commands::{self, warmup_study},
+    failure, kit_files,
     near::nearest,
 };
 
@@ -146,7 +147,11 @@ impl Measuring {
             .subcommand_help_heading("Workloads")
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
-        let command = if self.name == "bench" { command.arg(resume()).arg(fit()) } else { command };
+        let command = match self.name {
+            "bench" => command.arg(resume()).arg(fit()).arg(kit_files::flag()),
+            "warmup" => command.arg(warmup_study::flag()).arg(kit_files::flag()),
+            _ => command,
+        };
         let workloads = app.registry.workloads.iter().enumerate();
         workloads.fold(command, |command, (at, workload)| {
             command.subcommand(self.of_workload(&**workload).display_order(at))
@@ -340,7 +345,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            ["help", "resume", "fit"].contains(&name.as_str())
+            ["help", "resume", "fit", "kit-files", "warmups"].contains(&name.as_str())
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
         if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {

@@ -2,24 +2,45 @@
 
 use std::io::Write;
 
-use laptime_analyze::{CaseFigures, MeasuredFigures};
+use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_trace::run::AxisValue;
 
-use crate::session::Finished;
+use crate::{kit_files::twin, session::Finished};
 
-/// Writes mean, standard deviation and coefficient of variation of the only case, if there is one of a model.
+/// Writes mean, standard deviation and coefficient of variation of the only case, if there is one of a model; of several
+/// how backward compares with forward, where both were measured.
 pub fn write(finished: &Finished, out: &mut dyn Write) -> anyhow::Result<()> {
     let answer = laptime_analyze::cases(&finished.results, None);
-    let [case] = answer.cases.as_slice() else { return Ok(()) };
-    let Some(measured) = case.measured.as_ref().filter(|measured| measured.fact("parameters").is_some()) else {
-        return Ok(());
+    let lines = match answer.cases.as_slice() {
+        [case] => of_one(case),
+        several => several.iter().filter_map(|case| ratio(&answer, case)).collect(),
     };
-    writeln!(out)?;
-    for line in lines(case, measured) {
+    if !lines.is_empty() {
+        writeln!(out)?;
+    }
+    for line in lines {
         writeln!(out, "{line}")?;
     }
     out.flush()?;
     Ok(())
+}
+
+fn of_one(case: &CaseFigures) -> Vec<String> {
+    let of_model = case.measured.as_ref().filter(|measured| measured.fact("parameters").is_some());
+    of_model.map(|measured| lines(case, measured)).unwrap_or_default()
+}
+
+/// Backward over the forward of the same case, by their medians.
+fn ratio(answer: &Cases, case: &CaseFigures) -> Option<String> {
+    let axis = |name: &str| case.id.case.get(name).map_or_else(String::new, AxisValue::to_string);
+    if axis("pass_type") != "backward" {
+        return None;
+    }
+    let forward = twin(answer, case, "forward")?.measured.as_ref()?.wall.median;
+    let backward = case.measured.as_ref()?.wall.median;
+    let (model, tokens, batch) = (axis("model"), axis("seq_len"), axis("batch_size"));
+    let ratio = Some(backward / forward).filter(|ratio| ratio.is_finite())?;
+    Some(format!("Backward over forward: {ratio:.2} ({model}, context length {tokens}, batch size {batch})"))
 }
 
 fn lines(case: &CaseFigures, measured: &MeasuredFigures) -> Vec<String> {

@@ -28,6 +28,7 @@ mod course;
 mod failure;
 mod keeper;
 mod kept_peaks;
+mod kit_files;
 mod moment;
 mod near;
 mod output;

@@ -8,15 +8,20 @@ mod on_gpu;
 mod plan;
 #[cfg(test)]
 mod scripted;
+#[cfg(test)]
+mod scripted_trainer;
 mod take;
 mod test_name;
 #[cfg(test)]
 mod tests;
+mod train_take;
+#[cfg(test)]
+mod training_tests;
 mod wanted;
 mod work;
 
 use laptime_bench::{Alias, AxisSpec, Better, Case, Device, Given, MetricSpec, Plan, PlanError, Prepared, Workload};
-use laptime_models::{Config, Marks, Options};
+use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
 use self::{
     axes::{ALIASES, axes},
@@ -24,10 +29,12 @@ use self::{
     make::Maker,
     plan::{Found, Named, settle},
     take::ModelTake,
+    test_name::{Pass, Training},
+    train_take::TrainTake,
     wanted::Wanted,
 };
 
-/// Passes of a transformer: forward, prefill, decode.
+/// Passes of a transformer: forward, prefill, decode, and those of training.
 pub struct Model {
     maker: Box<dyn Maker>,
 }
@@ -56,6 +63,35 @@ impl Model {
         };
         Ok((found, wanted, options))
     }
+
+    fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, device: &dyn Device) -> u64 {
+        match wanted.test.pass {
+            Pass::Training(_) => self.maker.needed_train_bytes(config, wanted, &train_options(wanted, options), device),
+            Pass::Forward | Pass::Prefill | Pass::Decode => self.maker.needed_bytes(config, wanted, options, device),
+        }
+    }
+
+    fn make_training<'a>(
+        &'a self,
+        (found, wanted, options): (Found, Wanted, TrainOptions),
+        part: Training,
+        device: &'a dyn Device,
+    ) -> anyhow::Result<TrainTake<'a>> {
+        let made = self.maker.make_trainer(&found, &wanted, options, device)?;
+        TrainTake::new(wanted, part, made, device)
+    }
+}
+
+/// A trainer for what a case asks for.
+fn train_options(wanted: &Wanted, options: &Options) -> TrainOptions {
+    TrainOptions {
+        dtype: wanted.dtype,
+        attention: wanted.attention,
+        batch: wanted.batch,
+        tokens: wanted.test.tokens,
+        marks: options.marks.clone(),
+        adamw: AdamW::default(),
+    }
 }
 
 impl Default for Model {
@@ -70,7 +106,7 @@ impl Workload for Model {
     }
 
     fn about(&self) -> &'static str {
-        "runs a decoder: all logits of a sequence (forward), a prompt (prefill) or tokens one by one (decode)"
+        "runs a decoder: all logits (forward), a prompt (prefill), tokens one by one (decode), or trains it (step)"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -98,7 +134,7 @@ impl Workload for Model {
         if wanted.refusal(found.config.context).is_some() {
             return Ok(None);
         }
-        Ok(Some(self.maker.needed_bytes(&found.config, &wanted, &options, device)))
+        Ok(Some(self.needed_bytes(&found.config, &wanted, &options, device)))
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
@@ -107,6 +143,7 @@ impl Workload for Model {
             metric("tok_s", "tokens of all sequences a second", Better::Higher),
             metric("ttft_ms", "time of a prefill until its token is chosen", Better::Lower),
             metric("tpot_ms", "time of a decode step", Better::Lower),
+            metric("loss", "mean cross-entropy of a training batch", Better::Lower),
         ]
     }
 
@@ -116,8 +153,12 @@ impl Workload for Model {
         if let Some(reason) = refusal {
             return Ok(Prepared::DoesNotApply(reason));
         }
-        let needed = self.maker.needed_bytes(&found.config, &wanted, &options, device);
+        let needed = self.needed_bytes(&found.config, &wanted, &options, device);
         Prepared::if_it_fits(needed, device, || {
+            if let Pass::Training(part) = wanted.test.pass {
+                let training = train_options(&wanted, &options);
+                return Ok(Box::new(self.make_training((found, wanted, training), part, device)?));
+            }
             let made = self.maker.make(&found, &wanted, options, device)?;
             Ok(Box::new(ModelTake::new(wanted, found.config, made, device)?))
         })

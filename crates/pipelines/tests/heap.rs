@@ -234,6 +234,9 @@ fn models_use_no_more_than_was_predicted() {
         "model=decoder_tiny test=forward128",
         "model=decoder_tiny test=pp256 attention=naive threads=2",
         "model=decoder_tiny test=tg4@d200 batch_size=2 threads=2",
+        "model=tiny test=step64 batch_size=2",
+        "model=decoder_tiny test=step64 threads=2",
+        "model=decoder_tiny test=forward_backward64 batch_size=2 dtype=bf16 attention=naive threads=2",
     ] {
         let given = |word: &str| {
             let (axis, value) = word.split_once('=').unwrap();

@@ -12,6 +12,7 @@ use crate::{
     commands::fit,
     course,
     failure::Hinted,
+    kit_files,
     output::{FormatArgs, say, write_to_screen},
     session::{Finished, Session},
 };
@@ -43,12 +44,15 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if asked.place.format.format() == Format::Text && COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
         course::write(&finished, out)?;
     }
+    for file in kit_files::write(&finished, asked.kit_files)? {
+        say(&format!("Written: {}", file.display()));
+    }
     tell_of_fit(app, &finished);
     end(&finished)
 }
 
 /// The flags by which the course names models.
-const COURSE_FLAGS: [&str; 2] = ["model_size", "model_sizes"];
+pub const COURSE_FLAGS: [&str; 2] = ["model_size", "model_sizes"];
 
 /// What did not fit may fit smaller, where the workload can tell.
 fn tell_of_fit(app: &App, finished: &Finished) {

@@ -22,3 +22,4 @@ pub mod syncs;
 pub mod top;
 pub mod tour;
 pub mod warmup;
+pub mod warmup_study;

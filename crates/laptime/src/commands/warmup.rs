@@ -8,7 +8,7 @@ use crate::{
     app::App,
     asked::Asked,
     cli::Status,
-    commands::bench,
+    commands::{bench, warmup_study},
     failure::Hinted,
     output::{warn, write_to_screen},
     session::Session,
@@ -25,6 +25,9 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if asked.run.warmup.is_some() {
         let error = anyhow::anyhow!("`warmup` finds the warm-up: `--warmup` has no meaning here");
         return Err(Hinted::wrap(error, "leave it out; `laptime bench … --warmup N` uses what is found"));
+    }
+    if !asked.warmups.is_empty() || bench::COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
+        return warmup_study::run(app, asked, out);
     }
     let defaults = GivenSettings { takes: Some(TAKES), runs: Some(RUNS), ..GivenSettings::default() };
     let mut order = asked.settle(app, defaults)?;

@@ -8,6 +8,7 @@ mod common;
 mod compare;
 mod compare_traces;
 mod convert;
+mod course;
 mod gaps;
 mod laps;
 mod measuring;

@@ -35,10 +35,15 @@ fn the_command_lines_of_older_kits_settle_to_their_cases() {
         "bench model --model-size small",
         "bench model --model-size small --context-length 512 --batch-size 4 --warmup-steps 5 --measure-steps 10 --pass-type forward --device cpu",
         "bench model --model-sizes small medium large --context-length 512 --batch-size 4 --warmup-steps 5 --measure-steps 10",
+        "bench model --model-size small --context-length 512 --batch-size 4 --warmup-steps 5 --measure-steps 10 --pass-type forward_backward --device cpu",
+        "bench model --model-size small --pass-type forward,backward",
+        "bench model --model-size small --pass-type step",
+        "bench model --model-sizes small medium large --isolate --timeout 600s --kit-files",
         "bench model --model-sizes xl 2.7B --reduced",
         "warmup model --model-size small --measure-steps 10",
         "bench model --presets decoder_tiny decoder_small --seq_lens 512 1024 2048 --batch_size 1 --device auto --no_training",
         "bench model --presets decoder_tiny --seq_lens 256 512 --no_training",
+        "bench model --presets decoder_tiny --seq_lens 256 --pass-type forward,forward_backward,training --kit-files",
         "bench model",
         "bench model --preset Qwen3-0.6B",
         "bench model --preset QWEN3-0.6B --test pp512,tg128@d4096 --dtype bfloat16",
@@ -69,7 +74,10 @@ fn a_plan_holds_models_under_any_of_their_names() {
     assert!(rows[1].starts_with("decoder_small,forward256,forward,256,0,1,f32,naive,"), "{said}");
     assert_eq!(rows.len(), 3);
     let flagged = place.laptime(words("bench model --plan plan.toml --model-size tiny --dry-run --format csv")).done();
-    assert!(flagged.lines().nth(1).unwrap().starts_with("tiny,forward256,forward,256,0,4,f32,naive,"), "{flagged}");
+    assert!(
+        flagged.lines().nth(1).unwrap().starts_with("tiny,forward_backward256,forward_backward,256,0,4,f32,naive,"),
+        "{flagged}"
+    );
 }
 
 #[test]
@@ -164,11 +172,7 @@ fn what_no_model_can_run_is_told_with_a_hint() {
         ("bench model --model-dir nowhere", "cannot open", "check the name"),
         ("bench model --test 512", "`512` is no test of a model", "ppN"),
         ("bench model --test pp512 --seq-len 3", "both say what runs", "leave the other out"),
-        (
-            "bench model --pass-type forward_backward",
-            "`forward_backward` is not there yet",
-            "forward, prefill and decode",
-        ),
+        ("bench model --pass-type sideways", "takes one of forward, prefill, decode, backward,", "laptime list"),
         ("bench model --dtype f8", "takes one of f32, bf16, f16, not `f8`", "laptime list"),
         ("bench model --contxt 5", "has no axis `contxt`", "its axes are model, test"),
         ("bench model --fit layers", "has no axis `layers` on which something could fit", "batch, context"),

@@ -29,12 +29,18 @@ pub fn axes() -> Vec<AxisSpec> {
         ),
         axis(
             "test",
-            "what runs, in short: ppN runs N tokens at once, tgN one after the other, forwardN without a cache; @dD behind D tokens",
+            "what runs, in short: ppN runs N tokens at once, tgN one after the other, forwardN without a cache, stepN a training step; @dD behind D tokens",
             Takes::Name,
             vec!["pp512".into(), "tg128".into()],
             Cost::Low,
         ),
-        axis("pass_type", "what runs", names(PASSES), vec!["forward".into()], Cost::Low),
+        axis(
+            "pass_type",
+            "what runs; forward_backward with `--model-size`",
+            names(PASSES),
+            vec!["forward".into()],
+            Cost::Low,
+        ),
         axis(
             "seq_len",
             "tokens of each sequence; a length without a pass means forward; also small (256,512), medium (1024,2048), large (4096,8192)",
@@ -104,6 +110,7 @@ pub const ALIASES: &[Alias] = &[
     Alias::of_axis("attention_type", "attention"),
     Alias::of_axis("attention_types", "attention"),
     Alias::switch("no_training", "pass_type", "forward"),
+    Alias::of_values("training", "pass_type", "step"),
     Alias::of_values("small", "seq_len", "256,512"),
     Alias::of_values("medium", "seq_len", "1024,2048"),
     Alias::of_values("large", "seq_len", "4096,8192"),

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use laptime_bench::{Device, PlanError};
 use laptime_models::{
-    Config, Decoder, GraphMode, ModelError, Options, Weights,
-    cpu::{self, CpuDecoder},
+    Config, Decoder, GraphMode, ModelError, Options, TrainOptions, Trainer, Weights,
+    cpu::{self, CpuDecoder, CpuTrainer},
 };
 use laptime_probe::stage;
 
@@ -52,7 +52,7 @@ impl Maker for BuiltIn {
         }
         let _ = device;
         let (pass, rows) = match wanted.test.pass {
-            Pass::Forward => (cpu::Pass::Forward, 1),
+            Pass::Forward | Pass::Training(_) => (cpu::Pass::Forward, 1),
             Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, wanted.batch.saturating_mul(2)),
         };
         // The check looks at logits as f32: a row, or those of a decode step and of the prefill that it is held against.
@@ -68,14 +68,59 @@ impl Maker for BuiltIn {
         wanted: &Wanted,
         options: Options,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<'a>> {
+    ) -> anyhow::Result<Made<dyn Decoder + 'a>> {
         let _stage = stage!("load_weights", model = found.name);
-        let weights = weights(found, wanted.seed).map_err(hinted)?;
-        weights.check_finite(&found.config).map_err(hinted)?;
-        let kind = if weights.is_synthetic() { "synthetic" } else { "folder" };
-        let decoder = decoder(found, &weights, options, wanted.threads, device).map_err(told)?;
-        Ok(Made { decoder, weights: kind, kept_bytes: 0 })
+        let (weights, kind) = checked_weights(found, wanted)?;
+        let model = decoder(found, &weights, options, wanted.threads, device).map_err(told)?;
+        Ok(Made { model, weights: kind, kept_bytes: 0 })
     }
+
+    fn needed_train_bytes(&self, config: &Config, wanted: &Wanted, options: &TrainOptions, device: &dyn Device) -> u64 {
+        #[cfg(feature = "cuda")]
+        if crate::gpu::gpu(device).is_some() {
+            return laptime_models::gpu::train_needed_bytes(config, options);
+        }
+        let _ = device;
+        // The check looks at gradients as f32, a tensor at a time.
+        let largest = config.tensors().iter().map(|tensor| tensor.count() as u64).max().unwrap_or(0);
+        cpu::needed_train_bytes(config, options, wanted.threads).saturating_add(largest.saturating_mul(4))
+    }
+
+    fn make_trainer<'a>(
+        &'a self,
+        found: &Found,
+        wanted: &Wanted,
+        options: TrainOptions,
+        device: &'a dyn Device,
+    ) -> anyhow::Result<Made<dyn Trainer + 'a>> {
+        let _stage = stage!("load_weights", model = found.name);
+        let (weights, kind) = checked_weights(found, wanted)?;
+        let model = trainer(found, &weights, options, wanted.threads, device).map_err(told)?;
+        Ok(Made { model, weights: kind, kept_bytes: 0 })
+    }
+}
+
+/// The weights of a case, which are finite numbers, and where they come from.
+fn checked_weights(found: &Found, wanted: &Wanted) -> anyhow::Result<(Weights, &'static str)> {
+    let weights = weights(found, wanted.seed).map_err(hinted)?;
+    weights.check_finite(&found.config).map_err(hinted)?;
+    let kind = if weights.is_synthetic() { "synthetic" } else { "folder" };
+    Ok((weights, kind))
+}
+
+fn trainer<'a>(
+    found: &Found,
+    weights: &Weights,
+    options: TrainOptions,
+    threads: usize,
+    device: &'a dyn Device,
+) -> Result<Box<dyn Trainer + 'a>, ModelError> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = crate::gpu::gpu(device) {
+        return laptime_models::gpu::trainer(gpu.cuda(), &found.config, weights, options);
+    }
+    let _ = device;
+    Ok(Box::new(CpuTrainer::new(found.config.clone(), weights, options, threads)?))
 }
 
 fn decoder<'a>(

@@ -1,7 +1,7 @@
 //! Who knows models and makes decoders of them: what this program has, and a scripted one for tests.
 
 use laptime_bench::{Device, PlanError};
-use laptime_models::{Config, Decoder, Options};
+use laptime_models::{Config, Decoder, Options, TrainOptions, Trainer};
 
 use super::{
     plan::{Found, Named},
@@ -26,13 +26,25 @@ pub trait Maker: Send + Sync {
         wanted: &Wanted,
         options: Options,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<'a>>;
+    ) -> anyhow::Result<Made<dyn Decoder + 'a>>;
+
+    /// The bytes that training needs on a device.
+    fn needed_train_bytes(&self, config: &Config, wanted: &Wanted, options: &TrainOptions, device: &dyn Device) -> u64;
+
+    /// Makes a trainer ready on a device.
+    fn make_trainer<'a>(
+        &'a self,
+        found: &Found,
+        wanted: &Wanted,
+        options: TrainOptions,
+        device: &'a dyn Device,
+    ) -> anyhow::Result<Made<dyn Trainer + 'a>>;
 }
 
-/// A decoder that is ready.
-pub struct Made<'a> {
-    /// The decoder.
-    pub decoder: Box<dyn Decoder + 'a>,
+/// A decoder or a trainer that is ready.
+pub struct Made<Of: ?Sized> {
+    /// It.
+    pub model: Box<Of>,
     /// Where its weights come from: `synthetic` or `folder`.
     pub weights: &'static str,
     /// Bytes on the device that were there before and that it uses.

@@ -5,12 +5,12 @@ use laptime_models::{
     gpu::{GpuModel, needed_bytes},
 };
 
-use super::{test_name::Pass, wanted::Wanted};
+use super::wanted::Wanted;
 use crate::gpu::CudaDevice;
 
 /// Bytes of the device that a case needs.
 pub fn needed(config: &Config, wanted: &Wanted, options: &Options) -> u64 {
-    needed_bytes(config, options, wanted.most_at_once(), wanted.test.pass == Pass::Forward)
+    needed_bytes(config, options, wanted.most_at_once(), !wanted.test.pass.has_cache())
 }
 
 /// A decoder that is ready.

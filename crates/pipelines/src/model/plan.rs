@@ -6,7 +6,7 @@ use laptime_models::{Attention, Config};
 
 use super::{
     axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes},
-    test_name::{Pass, Test},
+    test_name::{Pass, Test, Training},
 };
 
 const NAME: &str = "model";
@@ -22,9 +22,6 @@ const COURSE_BATCH: i64 = 4;
 
 /// The sizes that the course runs smaller on small cards: name, tokens, sequences.
 const REDUCED: [(&str, usize, i64); 2] = [("xl", 256, 2), ("2.7B", 128, 1)];
-
-/// Passes of training, which people know and this program does not have yet.
-const TRAINING: &[&str] = &["backward", "forward_backward", "step", "training"];
 
 /// The axes that say what runs.
 const OF_TESTS: [&str; 3] = ["pass_type", "seq_len", "cache_tokens"];
@@ -54,7 +51,6 @@ pub struct Found {
 pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
     refuse_two_ways(given)?;
     let resolved = resolve(ALIASES, given)?;
-    refuse_training(&resolved)?;
     // What no model could take is told before a model is looked for, and too many cases before they are made.
     let mut of_any = without(&resolved, &["model", "test"]);
     of_any.push(("test".to_owned(), vec!["any".to_owned()]));
@@ -90,18 +86,6 @@ fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
             Err(refused(reason, "the folder's config.json says what model it is; leave the other out"))
         }
         _ => Ok(()),
-    }
-}
-
-fn refuse_training(resolved: &[Given]) -> Result<(), PlanError> {
-    let passes = resolved.iter().filter(|(axis, _)| axis == "pass_type").flat_map(|(_, words)| words);
-    let mut parts = passes.flat_map(|word| word.split(','));
-    match parts.find(|part| TRAINING.contains(&part.trim())) {
-        Some(pass) => Err(refused(
-            format!("pass `{}` is not there yet", pass.trim()),
-            "`--pass-type` takes forward, prefill and decode; passes with backward come with training",
-        )),
-        None => Ok(()),
     }
 }
 
@@ -205,6 +189,7 @@ impl Model {
         let lengths = sizes(given, "seq_len");
         let passes = match (passes(given), self.is_course || !lengths.is_empty()) {
             (Some(passes), _) => passes,
+            (None, true) if self.is_course => vec![Pass::Training(Training::ForwardBackward)],
             (None, true) => vec![Pass::Forward],
             (None, false) => vec![Pass::Prefill, Pass::Decode],
         };
@@ -224,7 +209,7 @@ impl Model {
     fn length(&self, pass: Pass, cached: usize, reduced: Option<(usize, i64)>) -> usize {
         let wanted = match pass {
             Pass::Decode => DECODED,
-            Pass::Forward | Pass::Prefill => reduced.map_or(TOKENS, |(tokens, _)| tokens),
+            Pass::Forward | Pass::Prefill | Pass::Training(_) => reduced.map_or(TOKENS, |(tokens, _)| tokens),
         };
         let before = if pass == Pass::Decode { cached.max(1) } else { cached };
         wanted.min(self.found.config.context.saturating_sub(before)).max(1)
@@ -260,7 +245,7 @@ fn named_tests(given: &[Given]) -> Result<Option<Vec<Test>>, PlanError> {
     let read = |value: &AxisValue| value.to_string().parse::<Test>();
     let tests: Result<Vec<Test>, _> = values.iter().map(read).collect();
     tests.map(Some).map_err(|error| {
-        refused(error.to_string(), "ppN runs N tokens at once, tgN decodes N, forwardN runs N without a cache")
+        refused(error.to_string(), "ppN runs N tokens at once, tgN decodes N, forwardN and stepN run N without a cache")
     })
 }
 

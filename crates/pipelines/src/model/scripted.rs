@@ -6,11 +6,12 @@ use std::sync::{
 };
 
 use laptime_bench::{Device, PlanError};
-use laptime_models::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens};
+use laptime_models::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, TrainOptions, Trainer};
 
 use super::{
     make::{Made, Maker},
     plan::{Found, Named},
+    scripted_trainer::ScriptedTrainer,
     wanted::Wanted,
 };
 
@@ -25,6 +26,12 @@ pub enum Fault {
     Nan,
     /// It cannot be made.
     Weights,
+    /// A gradient that is no number.
+    Gradient,
+    /// Gradients that are all 0.
+    NoGradient,
+    /// Updates that leave what is no number.
+    Update,
 }
 
 /// Makes scripted decoders of presets.
@@ -41,6 +48,8 @@ pub struct Calls {
     pub prefill: AtomicU64,
     pub step: AtomicU64,
     pub read: AtomicU64,
+    pub backward: AtomicU64,
+    pub update: AtomicU64,
 }
 
 impl Maker for ScriptedMaker {
@@ -60,14 +69,37 @@ impl Maker for ScriptedMaker {
         config.weight_bytes(wanted.dtype).saturating_add(cache.saturating_mul(wanted.batch as u64))
     }
 
-    fn make<'a>(&'a self, found: &Found, _: &Wanted, options: Options, _: &'a dyn Device) -> anyhow::Result<Made<'a>> {
+    fn make<'a>(
+        &'a self,
+        found: &Found,
+        _: &Wanted,
+        options: Options,
+        _: &'a dyn Device,
+    ) -> anyhow::Result<Made<dyn Decoder + 'a>> {
         anyhow::ensure!(self.fault != Fault::Weights, "tensor `model.norm.weight` is missing");
         self.calls.made.fetch_add(1, Relaxed);
         let config = found.config.clone();
         let (fault, calls, batch) = (self.fault, Arc::clone(&self.calls), options.batch);
         let cache = vec![Vec::new(); batch];
         let decoder = Scripted { config, options, fault, calls, cache, chosen: vec![0; batch], logits: Vec::new() };
-        Ok(Made { decoder: Box::new(decoder), weights: "synthetic", kept_bytes: 0 })
+        Ok(Made { model: Box::new(decoder), weights: "synthetic", kept_bytes: 0 })
+    }
+
+    fn needed_train_bytes(&self, config: &Config, _: &Wanted, options: &TrainOptions, _: &dyn Device) -> u64 {
+        config.train_need(options).total()
+    }
+
+    fn make_trainer<'a>(
+        &'a self,
+        found: &Found,
+        _: &Wanted,
+        options: TrainOptions,
+        _: &'a dyn Device,
+    ) -> anyhow::Result<Made<dyn Trainer + 'a>> {
+        self.calls.made.fetch_add(1, Relaxed);
+        let (config, fault, calls) = (found.config.clone(), self.fault, Arc::clone(&self.calls));
+        let trainer = ScriptedTrainer { config, options, fault, calls };
+        Ok(Made { model: Box::new(trainer), weights: "synthetic", kept_bytes: 0 })
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
 pub struct ModelTake<'a> {
     wanted: Wanted,
     config: Config,
-    made: Made<'a>,
+    made: Made<dyn Decoder + 'a>,
     lane: Option<&'a Lane>,
     /// What the cache holds when a take begins.
     prompt: Tokens,
@@ -27,7 +27,12 @@ pub struct ModelTake<'a> {
 
 impl<'a> ModelTake<'a> {
     /// Fills the cache with what is in it when takes begin.
-    pub fn new(wanted: Wanted, config: Config, made: Made<'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
+    pub fn new(
+        wanted: Wanted,
+        config: Config,
+        made: Made<dyn Decoder + 'a>,
+        device: &'a dyn Device,
+    ) -> anyhow::Result<Self> {
         let mut rng = Rng::new(wanted.seed);
         let mut random = |length: usize| -> anyhow::Result<Tokens> {
             let count = length.checked_mul(wanted.batch).context("there are too many tokens")?;
@@ -39,13 +44,13 @@ impl<'a> ModelTake<'a> {
         let mut take = Self { wanted, config, made, lane: device.lane(), prompt, tokens };
         if take.prompt.length() > 0 {
             let _stage = stage!("prompt", tokens = take.prompt.length());
-            take.made.decoder.prefill(&take.prompt).map_err(told)?;
+            take.made.model.prefill(&take.prompt).map_err(told)?;
         }
         Ok(take)
     }
 
     fn decoder(&mut self) -> &mut (dyn Decoder + 'a) {
-        &mut *self.made.decoder
+        &mut *self.made.model
     }
 
     fn decode(&mut self) -> Result<(), ModelError> {
@@ -54,10 +59,10 @@ impl<'a> ModelTake<'a> {
             let _stage = stage!("decode", on = *lane, tokens = wanted.test.tokens);
             for token in 0..wanted.test.tokens {
                 let _lap = lap!("token", on = *lane, token = token);
-                made.decoder.step()?;
+                made.model.step()?;
             }
         }
-        sync_point!("read_tokens", made.decoder.chosen())?;
+        sync_point!("read_tokens", made.model.chosen())?;
         Ok(())
     }
 
@@ -83,7 +88,7 @@ impl<'a> ModelTake<'a> {
     }
 
     fn check_logits(&mut self) -> anyhow::Result<()> {
-        let positions = if self.wanted.test.pass == Pass::Forward { self.wanted.test.tokens } else { 1 };
+        let positions = if self.wanted.test.pass.has_cache() { 1 } else { self.wanted.test.tokens };
         let expected = self.wanted.batch * positions * self.config.vocab;
         let (mut seen, mut wrong) = (0, Ok(()));
         let mut look = |row: &[f32]| {
@@ -100,10 +105,10 @@ impl<'a> ModelTake<'a> {
 
     /// The cache must hold what was there and what was run.
     fn check_length(&mut self) -> anyhow::Result<()> {
-        let expected = match self.wanted.test.pass {
-            Pass::Forward => return Ok(()),
-            Pass::Prefill | Pass::Decode => self.wanted.positions(),
-        };
+        if !self.wanted.test.pass.has_cache() {
+            return Ok(());
+        }
+        let expected = self.wanted.positions();
         let length = self.decoder().length();
         ensure!(length == expected, "the cache holds {length} positions, expected {expected}");
         Ok(())
@@ -156,11 +161,11 @@ impl Take for ModelTake<'_> {
 
     fn ready(&mut self) -> anyhow::Result<()> {
         let Self { made, wanted, tokens, .. } = self;
-        if wanted.test.pass != Pass::Forward {
-            made.decoder.truncate(wanted.prompt()).map_err(told)?;
+        if wanted.test.pass.has_cache() {
+            made.model.truncate(wanted.prompt()).map_err(told)?;
         }
         if wanted.test.pass == Pass::Decode {
-            made.decoder.choose(&tokens.ids).map_err(told)?;
+            made.model.choose(&tokens.ids).map_err(told)?;
         }
         Ok(())
     }
@@ -168,13 +173,14 @@ impl Take for ModelTake<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let Self { made, tokens, lane, wanted, .. } = self;
         let ran = match wanted.test.pass {
-            Pass::Forward => {
+            // Training has a take of its own.
+            Pass::Forward | Pass::Training(_) => {
                 let _stage = stage!("forward", on = *lane, tokens = wanted.test.tokens);
-                made.decoder.forward(tokens)
+                made.model.forward(tokens)
             }
             Pass::Prefill => {
                 let _stage = stage!("prefill", on = *lane, tokens = wanted.test.tokens);
-                made.decoder.prefill(tokens)
+                made.model.prefill(tokens)
             }
             Pass::Decode => self.decode(),
         };
@@ -186,11 +192,11 @@ impl Take for ModelTake<'_> {
         let rate = (wall.0 > 0).then(|| tokens * 1e9 / wall.0 as f64);
         let wall_ms = wall.0 as f64 / 1e6;
         let (first, each) = match self.wanted.test.pass {
-            Pass::Forward => (None, None),
+            Pass::Forward | Pass::Training(_) => (None, None),
             Pass::Prefill => (Some(wall_ms), None),
             Pass::Decode => (None, Some(wall_ms / self.wanted.test.tokens as f64)),
         };
-        vec![rate, first, each]
+        vec![rate, first, each, None]
     }
 
     fn work(&self) -> Option<Work> {
@@ -201,7 +207,7 @@ impl Take for ModelTake<'_> {
         let mut facts = facts(&self.config, &self.wanted);
         facts.push(Fact::new("weights", self.made.weights));
         if self.wanted.test.pass == Pass::Decode {
-            facts.push(Fact::new("steps", replay(&self.made.decoder.replay())));
+            facts.push(Fact::new("steps", replay(&self.made.model.replay())));
         }
         facts
     }

@@ -1,4 +1,4 @@
-//! What a case of `model` runs, and its short name: `pp512`, `tg128@d4096`, `forward512`.
+//! What a case of `model` runs, and its short name: `pp512`, `tg128@d4096`, `forward512`, `step512`.
 
 use std::{fmt, str::FromStr};
 
@@ -11,13 +11,33 @@ pub enum Pass {
     Prefill,
     /// Tokens one after the other, likewise.
     Decode,
+    /// Part of a training step.
+    Training(Training),
+}
+
+/// What of a training step is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Training {
+    /// Backward alone, behind a forward that is not timed.
+    Backward,
+    /// Forward, loss and backward.
+    ForwardBackward,
+    /// The same, and an update of every parameter.
+    Step,
 }
 
 /// The words of the passes.
-pub const PASSES: &[&str] = &["forward", "prefill", "decode"];
+pub const PASSES: &[&str] = &["forward", "prefill", "decode", "backward", "forward_backward", "step"];
 
 impl Pass {
-    const ALL: [Self; 3] = [Self::Forward, Self::Prefill, Self::Decode];
+    const ALL: [Self; 6] = [
+        Self::Forward,
+        Self::Prefill,
+        Self::Decode,
+        Self::Training(Training::Backward),
+        Self::Training(Training::ForwardBackward),
+        Self::Training(Training::Step),
+    ];
 
     /// The word by which users give it.
     pub const fn word(self) -> &'static str {
@@ -25,15 +45,23 @@ impl Pass {
             Self::Forward => "forward",
             Self::Prefill => "prefill",
             Self::Decode => "decode",
+            Self::Training(Training::Backward) => "backward",
+            Self::Training(Training::ForwardBackward) => "forward_backward",
+            Self::Training(Training::Step) => "step",
         }
+    }
+
+    /// Whether it runs behind what a cache holds.
+    pub const fn has_cache(self) -> bool {
+        matches!(self, Self::Prefill | Self::Decode)
     }
 
     /// What its short name begins with; prefill and decode have the names that llama-bench gave them.
     const fn short(self) -> &'static str {
         match self {
-            Self::Forward => "forward",
             Self::Prefill => "pp",
             Self::Decode => "tg",
+            Self::Forward | Self::Training(_) => self.word(),
         }
     }
 }
@@ -79,7 +107,9 @@ impl FromStr for Test {
         let lower = text.to_ascii_lowercase();
         let (test, depth) = lower.split_once('@').map_or((lower.as_str(), None), |(test, depth)| (test, Some(depth)));
         let begins = |pass: &Pass| test.trim().starts_with(pass.short());
-        let pass = Pass::ALL.into_iter().find(begins).ok_or_else(wrong)?;
+        // `forward_backward512` begins with `forward` too.
+        let named = Pass::ALL.into_iter().filter(begins).max_by_key(|pass| pass.short().len());
+        let pass = named.ok_or_else(wrong)?;
         let number = |text: &str| text.trim().parse::<usize>().ok();
         let tokens = number(&test.trim()[pass.short().len()..]).filter(|&tokens| tokens > 0).ok_or_else(wrong)?;
         let cached = match depth {
@@ -102,13 +132,26 @@ mod tests {
         assert_eq!("tg128 @ d4096".parse(), test(Pass::Decode, 128, 4096));
         assert_eq!("PP8@d1".parse(), test(Pass::Prefill, 8, 1));
         assert_eq!("forward512".parse(), test(Pass::Forward, 512, 0));
+        assert_eq!("backward64".parse(), test(Pass::Training(Training::Backward), 64, 0));
+        assert_eq!("forward_backward64".parse(), test(Pass::Training(Training::ForwardBackward), 64, 0));
+        assert_eq!("step64".parse(), test(Pass::Training(Training::Step), 64, 0));
     }
 
     #[test]
     fn what_is_no_test_is_told_with_examples() {
-        for text in
-            ["", "pp", "pp0", "pp-1", "tg128@", "tg128@4096", "xx512", "512", "pp512@d", "pp99999999999999999999"]
-        {
+        for text in [
+            "",
+            "pp",
+            "pp0",
+            "pp-1",
+            "tg128@",
+            "tg128@4096",
+            "xx512",
+            "512",
+            "pp512@d",
+            "pp99999999999999999999",
+            "forward_512",
+        ] {
             let error = text.parse::<Test>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("`{text}` is no test of a model, such as `pp512`")), "{error}");
         }
@@ -116,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_test_is_read_back_from_its_name(pass in 0..3_usize, tokens in 1..usize::MAX, cached in any::<usize>()) {
+        fn every_test_is_read_back_from_its_name(pass in 0..6_usize, tokens in 1..usize::MAX, cached in any::<usize>()) {
             let test = Test { pass: Pass::ALL[pass], tokens, cached };
             prop_assert_eq!(test.to_string().parse::<Test>(), Ok(test));
         }

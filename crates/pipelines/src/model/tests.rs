@@ -9,13 +9,13 @@ use super::{
     scripted::{Calls, Fault, ScriptedMaker},
 };
 
-fn model(fault: Fault) -> (Model, Arc<Calls>) {
+pub fn model(fault: Fault) -> (Model, Arc<Calls>) {
     let calls = Arc::<Calls>::default();
     (Model { maker: Box::new(ScriptedMaker { fault, calls: Arc::clone(&calls) }) }, calls)
 }
 
 /// The cases of a command line.
-fn settled(line: &str) -> Result<Vec<Case>, PlanError> {
+pub fn settled(line: &str) -> Result<Vec<Case>, PlanError> {
     let mut given: Vec<(String, Vec<String>)> = Vec::new();
     for word in line.split_whitespace() {
         match (word.strip_prefix("--"), given.last_mut()) {
@@ -31,7 +31,7 @@ fn settled(line: &str) -> Result<Vec<Case>, PlanError> {
 }
 
 /// The values of some axes of each case.
-fn cases(line: &str, axes: &str) -> Vec<String> {
+pub fn cases(line: &str, axes: &str) -> Vec<String> {
     let told = |case: &Case| {
         let values = axes.split(' ').map(|axis| case.get(axis).map_or_else(String::new, AxisValue::to_string));
         values.collect::<Vec<_>>().join(" ")
@@ -48,11 +48,11 @@ fn without_a_model_it_is_the_tiny_one_within_its_context() {
 
 #[test]
 fn a_size_of_the_course_has_the_defaults_of_the_course() {
-    assert_eq!(cases("--model-size small", SHAPE), ["small forward512 4 f32 naive"]);
+    assert_eq!(cases("--model-size small", SHAPE), ["small forward_backward512 4 f32 naive"]);
     let line = "--model-sizes small medium large --context-length 512 --batch-size 4 --pass-type forward";
     assert_eq!(cases(line, "model seq_len batch_size"), ["small 512 4", "medium 512 4", "large 512 4"]);
     let any = cases("--model-sizes QWEN3-0.6b", SHAPE);
-    assert_eq!(any, ["Qwen3-0.6B forward512 4 f32 naive"], "the flag decides, not the model");
+    assert_eq!(any, ["Qwen3-0.6B forward_backward512 4 f32 naive"], "the flag decides, not the model");
 }
 
 #[test]
@@ -126,7 +126,6 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
         ("--preset qwen3-0.7b", "there is no model `qwen3-0.7b`", ""),
         ("--test pp512 --seq-len 5", "`test` and `seq_len` both say what runs", "leave the other out"),
         ("--test 512", "`512` is no test of a model", "ppN"),
-        ("--pass-type forward_backward", "pass `forward_backward` is not there yet", "forward, prefill and decode"),
         ("--preset tiny --model-dir here", "`model_dir` and `preset` both name a model", "leave the other out"),
     ] {
         match settled(line).unwrap_err() {
@@ -138,6 +137,10 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
     }
     for (line, error) in [
         ("--batch-size 0", "axis `batch_size` takes whole numbers from 1 to 4294967295, not `0`"),
+        (
+            "--pass-type sideways",
+            "axis `pass_type` takes one of forward, prefill, decode, backward, forward_backward, step, not `sideways`",
+        ),
         ("--dtype f8", "axis `dtype` takes one of f32, bf16, f16, not `f8`"),
         ("--layers 3", "workload `model` has no axis `layers`"),
         ("--seq-len 1-100000+1 --batch-size 1,2", "the plan has 200000 cases, and at most 100000 are run"),
@@ -146,7 +149,7 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
     }
 }
 
-fn with_take(line: &str, fault: Fault, act: impl FnOnce(&mut dyn Take, &Calls)) {
+pub fn with_take(line: &str, fault: Fault, act: impl FnOnce(&mut dyn Take, &Calls)) {
     let (model, calls) = model(fault);
     let case = settled(line).unwrap().remove(0);
     let device = Simulated::new();
@@ -165,7 +168,7 @@ fn a_decode_take_steps_from_the_same_cache_and_reads_once() {
         take.run().unwrap();
         assert_eq!((calls.step.load(Relaxed) - before.0, calls.read.load(Relaxed) - before.1), (16, 1));
         let readings = take.readings(Nanos(1_000_000));
-        assert_eq!(readings, [Some(48_000.0), None, Some(1.0 / 16.0)]);
+        assert_eq!(readings, [Some(48_000.0), None, Some(1.0 / 16.0), None]);
     });
 }
 
@@ -178,16 +181,16 @@ fn a_prefill_take_runs_one_pass_behind_what_is_cached() {
             take.run().unwrap();
         }
         assert_eq!((calls.prefill.load(Relaxed), calls.step.load(Relaxed)), (1 + 1 + 3, 0));
-        assert_eq!(take.readings(Nanos(2_000_000)), [Some(8_000.0), Some(2.0), None]);
+        assert_eq!(take.readings(Nanos(2_000_000)), [Some(8_000.0), Some(2.0), None, None]);
     });
 }
 
 #[test]
 fn a_forward_take_runs_without_a_cache() {
-    with_take("--model-size tiny --context-length 8", Fault::None, |take, calls| {
+    with_take("--model-size tiny --context-length 8 --pass-type forward", Fault::None, |take, calls| {
         take.check().unwrap();
         assert_eq!((calls.forward.load(Relaxed), calls.prefill.load(Relaxed)), (1, 0));
-        assert_eq!(take.readings(Nanos(1_000_000)), [Some(32_000.0), None, None]);
+        assert_eq!(take.readings(Nanos(1_000_000)), [Some(32_000.0), None, None, None]);
     });
 }
 
@@ -261,7 +264,7 @@ fn the_work_of_a_take_is_that_of_its_passes() {
     let (tokens, layers, width, ffn) = (4 * 512_u64, 12, 768, 3072);
     let products = 2 * tokens * (layers * (4 * width * width + 3 * width * ffn) + width * 10_000);
     let attention = 4 * 4 * layers * 512 * 512 * width;
-    with_take("--model-size small", Fault::None, |take, _| {
+    with_take("--model-size small --pass-type forward", Fault::None, |take, _| {
         assert_eq!(take.work().unwrap().flops, products + attention, "the course's formula");
     });
     with_take("--preset small --test tg3@d10 --batch-size 2", Fault::None, |take, _| {

@@ -64,7 +64,7 @@ impl Wanted {
     pub fn prompt(&self) -> usize {
         match self.test.pass {
             Pass::Decode => self.test.cached.max(1),
-            Pass::Forward | Pass::Prefill => self.test.cached,
+            Pass::Forward | Pass::Prefill | Pass::Training(_) => self.test.cached,
         }
     }
 
@@ -78,22 +78,23 @@ impl Wanted {
     pub fn most_at_once(&self) -> usize {
         match self.test.pass {
             Pass::Decode => self.prompt().max(self.test.tokens.min(CHECKED_STEPS)),
-            Pass::Forward | Pass::Prefill => self.test.tokens.max(self.prompt()),
+            Pass::Forward | Pass::Prefill | Pass::Training(_) => self.test.tokens.max(self.prompt()),
         }
     }
 
     /// The room of the cache: what the take uses; without a cache it never grows.
     pub fn room(&self) -> Room {
-        match self.test.pass {
-            Pass::Forward => Room::Growing,
-            Pass::Prefill | Pass::Decode => Room::Static(self.positions()),
-        }
+        if self.test.pass.has_cache() { Room::Static(self.positions()) } else { Room::Growing }
     }
 
     /// Why the case makes no sense for a model with so many positions, if it does not.
     pub fn refusal(&self, context: usize) -> Option<String> {
-        if self.test.pass == Pass::Forward && self.test.cached > 0 {
-            return Some("`forward` runs without a cache; `prefill` runs behind cached tokens".to_owned());
+        if !self.test.pass.has_cache() && self.test.cached > 0 {
+            let pass = self.test.pass.word();
+            return Some(format!("`{pass}` runs without a cache; `prefill` runs behind cached tokens"));
+        }
+        if matches!(self.test.pass, Pass::Training(_)) && self.dtype == Dtype::F16 {
+            return Some("gradients in f16 vanish unless the loss is scaled: train in bf16 or f32".to_owned());
         }
         let positions = self.positions();
         let what = match (self.test.pass, self.prompt()) {

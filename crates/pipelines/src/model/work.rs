@@ -1,9 +1,13 @@
 //! What a take of a model has to do, and what is known of the model.
 
 use laptime_bench::{AxisValue, Fact, Work};
-use laptime_models::Config;
+use laptime_models::{Config, TrainOptions};
+use laptime_trace::run::Traffic;
 
-use super::{test_name::Pass, wanted::Wanted};
+use super::{
+    test_name::{Pass, Training},
+    wanted::Wanted,
+};
 
 /// The work of a take: of one pass, or of all steps.
 pub fn work(config: &Config, wanted: &Wanted) -> Work {
@@ -17,7 +21,34 @@ pub fn work(config: &Config, wanted: &Wanted) -> Work {
             let all = steps.reduce(|all, step| all.plus(&step));
             all.map_or_else(|| config.step_work(*batch, 0, *dtype).work(), |all| all.work())
         }
+        Pass::Training(part) => training_work(config, wanted, part),
     }
+}
+
+/// The work of a training step, or of the part of it that is timed.
+fn training_work(config: &Config, wanted: &Wanted, part: Training) -> Work {
+    let Wanted { batch, dtype, attention, test, .. } = wanted;
+    let backward = || config.backward_work(*batch, test.tokens, *attention, *dtype).work();
+    let forward = || config.forward_work(*batch, test.tokens, *attention, *dtype).work();
+    let parts = match part {
+        Training::Backward => vec![backward()],
+        Training::ForwardBackward => vec![forward(), backward()],
+        Training::Step => vec![forward(), backward(), config.update_work(*dtype).work()],
+    };
+    let sum = |of: fn(&Work) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
+    let (flops, bytes) = (sum(|work| work.flops), sum(|work| work.bytes));
+    Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Copy }
+}
+
+/// What is known of the memory that training a model takes, counted before it is made.
+pub fn training_facts(config: &Config, options: &TrainOptions) -> Vec<Fact> {
+    let whole = |name: &str, value: u64| Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
+    let need = config.train_need(options);
+    vec![
+        whole("gradient_bytes", need.gradients),
+        whole("optimizer_bytes", need.optimizer),
+        whole("activation_bytes", need.activations),
+    ]
 }
 
 /// What is known of the model of a case.

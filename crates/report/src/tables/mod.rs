@@ -4,6 +4,7 @@ mod ab;
 mod axes;
 mod cases;
 mod compare;
+mod course;
 mod doctor;
 mod fleet;
 mod gaps;
@@ -19,12 +20,14 @@ mod timings;
 mod top;
 mod troubles;
 mod warmup;
+mod warmup_study;
 mod waterfall;
 
 pub use self::{
     ab::ab,
     cases::cases,
     compare::compare,
+    course::{course, course_summary},
     doctor::doctor,
     fleet::fleet,
     gaps::{gap_list, gaps},
@@ -38,5 +41,6 @@ pub use self::{
     timings::timings,
     top::{Ranking, Side, Sort, groups, top},
     warmup::warmup,
+    warmup_study::warmup_study,
     waterfall::waterfall,
 };

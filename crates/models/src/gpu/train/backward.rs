@@ -149,18 +149,8 @@ impl<T: Number> GpuTrainer<'_, T> {
         let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
         let scale = 1.0 / (self.config.head_dim as f32).sqrt();
         let probabilities = &self.kept.layers[index].probabilities;
-        let Scratch {
-            queries,
-            keys,
-            values,
-            d_queries,
-            d_keys,
-            d_values,
-            d_scores,
-            by_head,
-            d_attended,
-            ..
-        } = &mut self.scratch;
+        let Scratch { queries, keys, values, d_queries, d_keys, d_values, d_scores, by_head, d_attended, .. } =
+            &mut self.scratch;
         {
             let _op = mark!(marks, Ops, "weighted");
             self.operations.split_rows_to_heads(stream, &*d_attended, &mut *by_head, &self.heads)?;

@@ -1,0 +1,155 @@
+//! What some numbers of warm-up takes would have said of a case, each tried in fresh processes.
+
+use laptime_stats::spread::median;
+use laptime_trace::run::CaseResult;
+
+use crate::{
+    by_case::{CaseId, Trouble, by_case},
+    figures::{Figures, numbers},
+    warmup::warmup,
+};
+
+/// The number of warm-up takes that others are held against, as a course does.
+pub const REFERENCE_TAKES: usize = 5;
+
+/// The cases of a study of warm-ups.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct WarmUpStudy {
+    /// The cases, in the order in which they were measured.
+    pub cases: Vec<WarmUpRows>,
+}
+
+/// One case with some numbers of warm-up takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WarmUpRows {
+    /// Which case.
+    pub id: CaseId,
+    /// The steady level in nanoseconds, found over all takes of the processes with most of them.
+    pub steady_ns: Option<f64>,
+    /// One row a number, in the order given.
+    pub rows: Vec<WarmUpRow>,
+    /// Processes that gave no takes, and why.
+    pub troubles: Vec<Trouble>,
+}
+
+/// What a number of warm-up takes would have said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WarmUpRow {
+    /// Takes that do not count.
+    pub warmup_takes: usize,
+    /// The first take of a process, whether it counts or not, in nanoseconds: the median of all processes.
+    pub first_ns: Option<f64>,
+    /// The takes that count; none if no process gave any.
+    pub takes: Option<Figures>,
+    /// Their mean against that of the reference.
+    pub from_reference: Option<Distance>,
+    /// Their mean against the steady level.
+    pub from_steady: Option<Distance>,
+}
+
+/// How far a mean is from something else.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Distance {
+    /// In nanoseconds.
+    pub nanos: f64,
+    /// As a share of what it is held against.
+    pub share: f64,
+}
+
+impl Distance {
+    fn of(mean: Option<f64>, other: Option<f64>) -> Option<Self> {
+        let (mean, other) = (mean?, other.filter(|other| *other > 0.0)?);
+        Some(Self { nanos: mean - other, share: mean / other - 1.0 })
+    }
+}
+
+/// Holds numbers of warm-up takes against each other: each with the results of its processes.
+pub fn warmup_study(by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpStudy {
+    let all: Vec<CaseResult> = by_number.iter().flat_map(|(_, results)| results).cloned().collect();
+    WarmUpStudy { cases: by_case(&all).iter().map(|case| case_rows(&case.id, by_number)).collect() }
+}
+
+fn case_rows(id: &CaseId, by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpRows {
+    let of_case = |results: &[CaseResult]| -> Vec<CaseResult> {
+        let is_same = |result: &&CaseResult| result.case == id.case && result.device == id.device;
+        results.iter().filter(is_same).cloned().collect()
+    };
+    let own: Vec<(usize, Vec<CaseResult>)> =
+        by_number.iter().map(|(takes, results)| (*takes, of_case(results))).collect();
+    let mut rows: Vec<WarmUpRow> = own.iter().map(|(takes, results)| row(*takes, results)).collect();
+    let steady_ns = own.iter().max_by_key(|(takes, _)| *takes).and_then(|(_, results)| steady(results));
+    let reference = rows.iter().find(|row| row.warmup_takes == REFERENCE_TAKES).and_then(mean);
+    for row in &mut rows {
+        row.from_reference = Distance::of(mean(row), reference);
+        row.from_steady = Distance::of(mean(row), steady_ns);
+    }
+    let troubles = own
+        .iter()
+        .flat_map(|(_, results)| by_case(results).iter().flat_map(|case| case.troubles()).collect::<Vec<_>>());
+    WarmUpRows { id: id.clone(), steady_ns, rows, troubles: troubles.collect() }
+}
+
+fn mean(row: &WarmUpRow) -> Option<f64> {
+    row.takes.map(|takes| takes.mean)
+}
+
+fn row(warmup_takes: usize, results: &[CaseResult]) -> WarmUpRow {
+    let measured = || results.iter().filter_map(CaseResult::measured);
+    let first = |ns: &[u64], more: &[u64]| ns.first().or(more.first()).map(|first| *first as f64);
+    let firsts: Vec<f64> = measured().filter_map(|measured| first(&measured.warmup_ns, &measured.wall_ns)).collect();
+    let takes = Figures::of(measured().map(|measured| numbers(&measured.wall_ns)).collect());
+    WarmUpRow { warmup_takes, first_ns: median(&firsts), takes, from_reference: None, from_steady: None }
+}
+
+/// The median of the steady levels of the processes that became steady.
+fn steady(results: &[CaseResult]) -> Option<f64> {
+    let found = warmup(results);
+    let levels: Vec<f64> =
+        found.cases.iter().flat_map(|case| &case.processes).filter_map(|process| process.steady_ns).collect();
+    median(&levels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_trace::run::{Case, Measured, Outcome};
+
+    /// A process whose first take lasts 500 and all others 100, of which so many do not count.
+    fn result(run: u32, warmup: usize) -> CaseResult {
+        let takes: Vec<u64> = std::iter::once(500).chain(std::iter::repeat_n(100, warmup + 9)).collect();
+        let (early, counted) = takes.split_at(warmup);
+        let measured = Measured { warmup_ns: early.to_vec(), wall_ns: counted.to_vec(), ..Measured::default() };
+        let case = Case::new(vec![("size".to_owned(), 8.into())]);
+        CaseResult::new("model", "cpu", case, run, "", Outcome::Measured(measured))
+    }
+
+    #[test]
+    fn a_row_without_warm_up_is_off_by_what_the_first_take_paid() {
+        let by_number: Vec<_> = [0, 1, 5].map(|takes| (takes, vec![result(0, takes), result(1, takes)])).into();
+        let study = warmup_study(&by_number);
+        let [case] = study.cases.as_slice() else { panic!("{study:?}") };
+        assert_eq!(case.steady_ns, Some(100.0));
+        let shares: Vec<Option<f64>> = case.rows.iter().map(|row| Some(row.from_reference?.share)).collect();
+        assert!((shares[0].unwrap() - 0.4).abs() < 1e-9, "the mean of 500 and nine times 100 is 140");
+        assert_eq!(shares[1..], [Some(0.0), Some(0.0)]);
+        let off = case.rows[0].from_steady.unwrap();
+        assert!((off.nanos - 40.0).abs() < 1e-9 && case.rows[0].takes.unwrap().n == 20);
+        assert!(case.rows.iter().all(|row| row.first_ns == Some(500.0)));
+    }
+
+    #[test]
+    fn without_a_row_of_five_nothing_is_held_against_it() {
+        let study = warmup_study(&[(0, vec![result(0, 0)]), (2, vec![result(0, 2)])]);
+        assert!(study.cases[0].rows.iter().all(|row| row.from_reference.is_none() && row.from_steady.is_some()));
+    }
+
+    #[test]
+    fn a_number_that_gave_nothing_is_a_row_without_figures() {
+        let mut failed = result(0, 5);
+        failed.outcome = Outcome::Failed { errors: vec!["it broke".to_owned()], wall_ns: Vec::new() };
+        let study = warmup_study(&[(0, vec![result(0, 0)]), (5, vec![failed])]);
+        let case = &study.cases[0];
+        assert_eq!((case.rows[1].takes, case.rows[0].from_reference, case.troubles.len()), (None, None, 1));
+        assert_eq!(warmup_study(&[]), WarmUpStudy::default());
+    }
+}

@@ -1,0 +1,122 @@
+//! Passes of training on a scripted trainer: which cases are meant, what of a step is timed, and what a check finds.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use laptime_bench::{Nanos, Prepared, Simulated, Workload};
+use laptime_models::{Attention, Config, Dtype};
+
+use super::{
+    scripted::Fault,
+    tests::{cases, model, settled, with_take},
+};
+
+#[test]
+fn the_passes_of_training_stand_behind_the_others() {
+    let line = "--model-size tiny --context-length 8 --pass-type step,backward,forward,forward_backward";
+    assert_eq!(cases(line, "test"), ["forward8", "backward8", "forward_backward8", "step8"]);
+    assert_eq!(cases("--preset tiny --test step64", "pass_type seq_len batch_size"), ["step 64 1"]);
+    assert_eq!(cases("--preset tiny --pass-type training", "test"), ["step512"]);
+    assert_eq!(cases("--model-sizes xl --reduced", "test batch_size"), ["forward_backward256 2"]);
+}
+
+/// Calls of forward, backward and update that a take makes ready with, and those that it is timed with.
+fn calls(pass: &str) -> [(u64, u64, u64); 2] {
+    let mut found = [(0, 0, 0); 2];
+    with_take(&format!("--preset tiny --pass-type {pass} --seq-len 8"), Fault::None, |take, calls| {
+        let now = || (calls.forward.load(Relaxed), calls.backward.load(Relaxed), calls.update.load(Relaxed));
+        take.ready().unwrap();
+        found[0] = now();
+        take.run().unwrap();
+        let after = now();
+        found[1] = (after.0 - found[0].0, after.1 - found[0].1, after.2 - found[0].2);
+    });
+    found
+}
+
+#[test]
+fn each_pass_times_its_part_of_a_step() {
+    assert_eq!(calls("backward"), [(1, 0, 0), (0, 1, 0)], "the forward is not timed");
+    assert_eq!(calls("forward_backward"), [(0, 0, 0), (1, 1, 0)]);
+    assert_eq!(calls("step"), [(0, 0, 0), (1, 1, 1)]);
+}
+
+#[test]
+fn the_loss_of_every_step_is_kept() {
+    with_take("--model-size tiny --context-length 8 --pass-type step", Fault::None, |take, _| {
+        for step in 1..4_u32 {
+            take.ready().unwrap();
+            take.run().unwrap();
+            let readings = take.readings(Nanos(1_000_000));
+            assert_eq!(readings, [Some(32_000.0), None, None, Some(100.0 - f64::from(step))]);
+        }
+    });
+}
+
+#[test]
+fn what_is_no_number_in_a_step_is_a_case_that_failed() {
+    for (fault, error) in [
+        (Fault::Nan, "the loss is NaN: the weights may hold what is no number"),
+        (Fault::Gradient, "the gradient of tensor `model.layers.0.mlp.up_proj.weight` holds inf"),
+        (Fault::NoGradient, "every gradient is 0"),
+        (Fault::Update, "after an update tensor `model.embed_tokens.weight` holds NaN"),
+    ] {
+        with_take("--preset tiny --pass-type step --seq-len 8", fault, |take, _| {
+            assert_eq!(take.check().unwrap_err().to_string(), error);
+        });
+    }
+    with_take("--preset tiny --pass-type step --seq-len 8", Fault::None, |take, _| take.check().unwrap());
+}
+
+#[test]
+fn training_in_f16_or_behind_a_cache_does_not_apply() {
+    for (line, reason) in [
+        ("--dtype f16", "gradients in f16 vanish unless the loss is scaled: train in bf16 or f32"),
+        ("--cache-tokens 3", "`step` runs without a cache; `prefill` runs behind cached tokens"),
+        ("--seq-len 513", "`tiny` has 512 positions, and 513 tokens are longer"),
+    ] {
+        let case = settled(&format!("--preset tiny --pass-type step {line}")).unwrap().remove(0);
+        match model(Fault::None).0.prepare(&case, &Simulated::new()).unwrap() {
+            Prepared::DoesNotApply(told) => assert_eq!(told, reason),
+            _ => panic!("{line} applies"),
+        }
+    }
+}
+
+#[test]
+fn a_step_that_does_not_fit_is_told_before_anything_is_made() {
+    let (model, calls) = model(Fault::None);
+    let case = settled("--model-size 2.7B --pass-type step").unwrap().remove(0);
+    let device = Simulated::with_memory(40 << 30);
+    let prepared = model.prepare(&case, &device).unwrap();
+    assert!(matches!(prepared, Prepared::DoesNotFit { needed, .. } if needed > 54 << 30));
+    assert_eq!(calls.made.load(Relaxed), 0);
+}
+
+#[test]
+fn the_work_of_a_step_is_that_of_its_parts() {
+    let config = Config::from_preset("small").unwrap();
+    let forward = config.forward_work(4, 512, Attention::Naive, Dtype::F32).work();
+    let backward = config.backward_work(4, 512, Attention::Naive, Dtype::F32).work();
+    let update = config.update_work(Dtype::F32).work();
+    for (pass, flops, bytes) in [
+        ("backward", 2 * forward.flops, backward.bytes),
+        ("forward_backward", 3 * forward.flops, forward.bytes + backward.bytes),
+        ("step", 3 * forward.flops, forward.bytes + backward.bytes + update.bytes),
+    ] {
+        with_take(&format!("--model-size small --pass-type {pass}"), Fault::None, |take, _| {
+            let work = take.work().unwrap();
+            assert_eq!((work.flops, work.bytes), (flops, bytes), "{pass}");
+        });
+    }
+}
+
+#[test]
+fn what_training_keeps_in_memory_stands_beside_the_axes() {
+    with_take("--model-size small --pass-type step", Fault::None, |take, _| {
+        let facts = take.facts();
+        let fact = |name: &str| facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());
+        assert_eq!(fact("gradient_bytes"), Some((4 * 128_625_408_i64).into()));
+        assert_eq!(fact("optimizer_bytes"), Some((8 * 128_625_408_i64).into()));
+        assert!(fact("activation_bytes").is_some());
+    });
+}
