@@ -1,5 +1,7 @@
 //! The trainer on the CPU: it learns, whatever the model, and refuses what makes no sense.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod common;
 
 use common::{FIXTURES, fixture};

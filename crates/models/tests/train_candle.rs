@@ -1,5 +1,7 @@
 //! The trainer on the CPU beside candle: its gradients are those of autograd, and its steps those of the reference.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod common;
 
 use common::{FIXTURES, Fixture, fixture};

@@ -1,6 +1,8 @@
 //! The stages that a training step marks and the memory that it leaves on the trace, recorded: one test, since a program
 //! has one recording.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use laptime_models::{Attention, Config, Dtype, Marks, TrainOptions, Trainer, Weights, cpu::CpuTrainer, random_batch};
 use laptime_trace::{Trace, run::Depth};
 
