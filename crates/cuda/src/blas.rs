@@ -93,6 +93,9 @@ impl Blas {
         check("starting cuBLAS", unsafe { sys::cublasCreate_v2(&mut handle) })?;
         let blas = Self { handle, stream, _workspace: workspace };
         blas.set_up()?;
+        if blas.is_tf32_allowed()? {
+            return Err(CudaError::refused("starting cuBLAS", 0, "it would compute products of f32 in TF32"));
+        }
         Ok(blas)
     }
 

@@ -201,7 +201,11 @@ impl<T: Pod> Buffer<T> {
 
     /// Puts a copy of values to its beginning on a stream, and does not wait for it: the driver has taken the values
     /// when this returns.
-    pub fn put(&mut self, stream: &Stream, values: &[T]) -> Result<(), CudaError> {
+    ///
+    /// # Safety
+    ///
+    /// The values are not in pinned memory, which the driver would read later.
+    pub unsafe fn put(&mut self, stream: &Stream, values: &[T]) -> Result<(), CudaError> {
         let bytes = self.fitting::<T>(values.len())?;
         stream.context.bind()?;
         // Memory that is not pinned is staged by the driver before the call returns.

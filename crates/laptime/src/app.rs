@@ -17,9 +17,13 @@ pub struct App {
 }
 
 impl App {
-    /// The built-in workloads and those of the program.
+    /// The built-in workloads and those of the program, which take the place of built-in ones of the same name.
     pub fn new(workloads: Vec<Box<dyn Workload>>) -> Self {
-        let workloads = laptime_pipelines::workloads().into_iter().chain(workloads).collect();
+        let is_replaced = |name: &str| workloads.iter().any(|workload| workload.name() == name);
+        let mut all = laptime_pipelines::workloads();
+        all.retain(|built_in| !is_replaced(built_in.name()));
+        all.extend(workloads);
+        let workloads = all;
         let registry = Registry { workloads, devices: Box::new(BuiltInDevices) };
         Self { registry, interrupt: Interrupt::new() }
     }

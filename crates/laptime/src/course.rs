@@ -36,12 +36,13 @@ fn lines(case: &CaseFigures, measured: &MeasuredFigures) -> Vec<String> {
             fact("vocab"),
         ),
         format!(
-            "Batch size: {}, context length: {}, pass type: {}, dtype: {}, attention: {}",
+            "Batch size: {}, context length: {}, pass type: {}, dtype: {}, attention: {}{}",
             axis("batch_size"),
             axis("seq_len"),
             axis("pass_type"),
             axis("dtype"),
             axis("attention"),
+            if axis("reduced") == "true" { ", reduced" } else { "" },
         ),
         format!("Parameters: {}", thousands(&fact("parameters"))),
     ];

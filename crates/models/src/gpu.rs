@@ -5,6 +5,7 @@ mod decoder;
 mod pass;
 mod room;
 mod step;
+mod stepping;
 mod weights;
 
 use std::sync::Arc;

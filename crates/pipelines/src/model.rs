@@ -16,7 +16,7 @@ mod wanted;
 mod work;
 
 use laptime_bench::{Alias, AxisSpec, Better, Case, Device, Given, MetricSpec, Plan, PlanError, Prepared, Workload};
-use laptime_models::{Marks, Options};
+use laptime_models::{Config, Marks, Options};
 
 use self::{
     axes::{ALIASES, axes},
@@ -35,7 +35,12 @@ pub struct Model {
 impl Model {
     /// The models that this program has.
     pub fn new() -> Self {
-        Self { maker: Box::new(BuiltIn) }
+        Self::with(Vec::new())
+    }
+
+    /// The same, and models of your own by their names: `laptime::main_with(vec![Box::new(Model::with(vec![config]))])`.
+    pub fn with(own: Vec<Config>) -> Self {
+        Self { maker: Box::new(BuiltIn { own }) }
     }
 
     fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Found, Wanted, Options)> {

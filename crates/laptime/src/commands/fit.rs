@@ -19,6 +19,9 @@ use crate::{
 /// Tries of a case that was predicted to fit and did not, at most.
 const MOST_TRIES: usize = 12;
 
+/// Tries end when what fits and what does not are this part of each other apart: a sixty-fourth.
+const NEAR: i64 = 64;
+
 /// The short words for axes on which something can fit, as `--fit` takes them: `batch`, `context`.
 const WORDS: [(&str, &str); 2] = [("batch", "batch_size"), ("context", "seq_len")];
 
@@ -142,7 +145,8 @@ impl Search<'_> {
                 }
             }
             value = least + (beyond - least) / 2;
-            if value == least || self.app.interrupt.is_asked() {
+            let is_near = least > 0 && beyond - least <= (least / NEAR).max(1);
+            if is_near || value == least || self.app.interrupt.is_asked() {
                 break;
             }
         }
@@ -166,6 +170,9 @@ impl Search<'_> {
         let axis = &self.axis.0;
         let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
         let needs = match (self.needed(base, most)?, available) {
+            (Some(needed), Some(available)) if needed <= available => {
+                format!("{most} did not fit, though it was predicted to need {} of {}", gib(needed), gib(available))
+            }
             (Some(needed), Some(available)) => {
                 format!("{most} needs {}, and there are {}", gib(needed), gib(available))
             }
@@ -184,7 +191,11 @@ impl Search<'_> {
         let gib = |bytes: Option<u64>| {
             bytes.map_or_else(|| "more".to_owned(), |bytes| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)))
         };
-        Ok(format!("Not even `{}` 1 fits: it needs {}, and there are {}.", self.axis.0, gib(needed), gib(available)))
+        let axis = &self.axis.0;
+        Ok(match needed {
+            Some(_) => format!("Not even `{axis}` 1 fits: it needs {}, and there are {}.", gib(needed), gib(available)),
+            None => format!("Not even `{axis}` 1 fits: it is more than the model has, whatever the memory."),
+        })
     }
 }
 

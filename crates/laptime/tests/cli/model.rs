@@ -244,12 +244,13 @@ fn the_largest_context_that_fits_is_found() {
 fn what_was_predicted_to_fit_and_does_not_is_tried_smaller() {
     let place = Place::new();
     let mut command = std::process::Command::new("sh");
-    let laptime = format!("ulimit -v 700000; exec {} ", env!("CARGO_BIN_EXE_laptime"));
+    let laptime = format!("ulimit -v 350000; exec {} ", env!("CARGO_BIN_EXE_laptime"));
     let line = "bench model --preset tiny --test pp8 --fit batch --takes 1 --warmup 0 --threads 1 --out run";
     command.arg("-c").arg(laptime + line).current_dir(place.path("")).env("LAPTIME_HOME", place.path(""));
     let said = crate::common::Said::from(command.output().unwrap());
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.out.contains("The largest `batch_size` that fits is "), "{}", said.out);
+    assert!(said.out.contains(" did not fit, though it was predicted to need "), "{}", said.out);
     let read = read_results(&place.path("run/results.jsonl")).unwrap();
     let outcomes: Vec<&str> = read.results.iter().map(|result| result.outcome.word()).collect();
     assert!(outcomes.contains(&"out_of_memory") && outcomes.contains(&"measured"), "{outcomes:?}");

@@ -25,11 +25,17 @@ pub enum Pass {
     Cached,
 }
 
-/// Bytes of the heap that a decoder needs at most to run passes of so many tokens a sequence, those that are in the
-/// cache already included.
-pub fn needed_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize, threads: usize) -> u64 {
-    let bytes = options.dtype.bytes();
-    let span = Span::new(config, options.batch, tokens, 0);
+/// Bytes of the heap that a decoder needs at most to run passes of so many tokens a sequence, behind at most `start`
+/// that are in the cache already.
+pub fn needed_bytes(
+    config: &Config,
+    options: &Options,
+    pass: Pass,
+    [start, tokens]: [usize; 2],
+    threads: usize,
+) -> u64 {
+    let (bytes, positions) = (options.dtype.bytes(), start.saturating_add(tokens));
+    let span = Span::new(config, options.batch, tokens, start);
     let rows = match pass {
         Pass::Forward => options.batch.saturating_mul(tokens),
         Pass::Cached => options.batch,
@@ -38,9 +44,9 @@ pub fn needed_bytes(config: &Config, options: &Options, pass: Pass, tokens: usiz
     let parts = [
         SMALL_BYTES,
         config.weight_bytes(options.dtype),
-        cache_bytes(config, options, pass, tokens),
+        cache_bytes(config, options, pass, positions),
         buffers.saturating_mul(bytes),
-        (config.head_dim as u64).saturating_mul(tokens as u64).saturating_mul(4),
+        (config.head_dim as u64).saturating_mul(positions as u64).saturating_mul(4),
         thread_bytes(config, options.dtype, options.batch.saturating_mul(tokens)).saturating_mul(threads.max(1) as u64),
     ];
     parts.into_iter().fold(0, u64::saturating_add)

@@ -36,13 +36,14 @@ impl<T: Number> GpuCache<T> {
             from_stride: self.capacity * self.head_dim,
             to_stride: capacity * self.head_dim,
         };
-        for layer in &mut self.layers {
-            for buffer in layer {
-                let mut larger = device.allocate::<T>(self.heads * capacity * self.head_dim)?;
-                larger.all_mut().copy_rows_from(device.stream(), buffer.all(), rows)?;
-                *buffer = larger;
-            }
-        }
+        let larger = |buffer: &Buffer<T>| -> Result<Buffer<T>, CudaError> {
+            let mut larger = device.allocate::<T>(self.heads * capacity * self.head_dim)?;
+            larger.all_mut().copy_rows_from(device.stream(), buffer.all(), rows)?;
+            Ok(larger)
+        };
+        // All are made before one is taken: a lack of memory leaves the cache as it was.
+        let layers = self.layers.iter().map(|[keys, values]| Ok([larger(keys)?, larger(values)?]));
+        self.layers = layers.collect::<Result<_, CudaError>>()?;
         self.capacity = capacity;
         Ok(())
     }

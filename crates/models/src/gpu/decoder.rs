@@ -16,46 +16,48 @@ use super::{
     pass::{Buffers, Pass, Turns},
     room::{Head, PassSizes},
     size,
-    step::{Context, Stepper},
+    step::Stepper,
+    stepping::{first_replay, steps_by_pass},
     weights::{GpuWeights, Number},
 };
-use crate::{
-    Attention as Kind, Config, Decoder, GraphMode, KeysValues, ModelError, Options, Replay, Room, Tokens, marks::mark,
-};
-use laptime_trace::run::Depth;
+use crate::{Config, Decoder, KeysValues, ModelError, Options, Replay, Room, Tokens, marks::mark};
 
-/// Sequences at most that choose their tokens inside a step.
-const MOST_STEPPED: usize = 256;
+/// Logits that are read at a time when they are looked at.
+const LOOKED_AT: usize = 16 << 20;
 
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
 
 /// A decoder on a GPU. The graph comes first: it goes before the buffers that it uses.
 pub struct GpuDecoder<'a, T> {
-    graph: Option<Graph>,
-    replay: Replay,
-    device: &'a Device,
-    config: Arc<Config>,
-    options: Options,
-    weights: Arc<GpuWeights<T>>,
-    blas: Blas,
-    attention: Attention<T>,
-    turns: Turns,
-    cache: GpuCache<T>,
+    pub(super) graph: Option<Graph>,
+    pub(super) replay: Replay,
+    pub(super) device: &'a Device,
+    pub(super) config: Arc<Config>,
+    pub(super) options: Options,
+    pub(super) weights: Arc<GpuWeights<T>>,
+    pub(super) blas: Blas,
+    pub(super) attention: Attention<T>,
+    pub(super) turns: Turns,
+    pub(super) cache: GpuCache<T>,
     /// Keys and values of a layer in a pass without the cache.
-    beside: Option<[Buffer<T>; 2]>,
-    buffers: Option<Buffers<T>>,
-    stepper: Option<Stepper<T>>,
+    pub(super) beside: Option<[Buffer<T>; 2]>,
+    pub(super) buffers: Option<Buffers<T>>,
+    pub(super) stepper: Option<Stepper<T>>,
     /// Whether a step ran, so that everything it needs is loaded.
-    is_warm: bool,
-    state: State,
-    length: usize,
-    logits: Logits,
+    pub(super) is_warm: bool,
+    pub(super) state: State,
+    pub(super) length: usize,
+    /// Positions that were written to each layer beside passes.
+    written: Vec<usize>,
+    /// Whether there is a token to go on from.
+    has_token: bool,
+    pub(super) logits: Logits,
 }
 
 /// Where the logits of the last pass are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Logits {
+pub enum Logits {
     None,
     OfPass,
     OfStep,
@@ -93,6 +95,8 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             is_warm: false,
             state: State::new(device, size(options.batch)?, CHOSEN_ROOM)?,
             length: 0,
+            written: vec![0; config.layers],
+            has_token: false,
             logits: Logits::None,
             config,
             options,
@@ -120,21 +124,23 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         if let Room::Static(room) = self.options.room {
             return Err(too_long(positions, "the cache", room));
         }
-        // What was captured has the old addresses.
+        // What was captured has the old addresses; the next step is launched, so that what it needs is made outside a
+        // capture.
+        self.device.stream().synchronise()?;
         self.graph = None;
         self.stepper = None;
-        self.device.stream().synchronise()?;
+        self.is_warm = false;
         self.cache.grow(self.device, positions, self.length, self.config.context)?;
         self.turns = Turns::new(self.device, &self.config, self.cache.capacity)?;
         Ok(())
     }
 
-    fn set_position(&mut self, position: usize) -> Result<(), CudaError> {
+    pub(super) fn set_position(&mut self, position: usize) -> Result<(), CudaError> {
         self.state.position.set_all(self.device.stream(), size(position)?)
     }
 
     /// Buffers for a pass of these sizes: those of the last one if they are the same.
-    fn make_buffers(&mut self, sizes: PassSizes) -> Result<(), CudaError> {
+    pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Result<(), CudaError> {
         if self.buffers.as_ref().is_none_or(|buffers| buffers.sizes != sizes) {
             // The old ones go first, so that both are never there at once.
             self.buffers = None;
@@ -155,7 +161,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
     }
 
     /// A pass from the ids in the buffers to logits; keys and values go to the cache unless every position is wanted.
-    fn pass(&mut self, tokens: usize, start: usize, head: Head) -> Result<(), CudaError> {
+    pub(super) fn pass(&mut self, tokens: usize, start: usize, head: Head) -> Result<(), CudaError> {
         let capacity = if head == Head::All { tokens } else { self.cache.capacity };
         let heads = self.head_sizes(tokens, capacity)?;
         let Some(buffers) = &mut self.buffers else { return Ok(()) };
@@ -189,83 +195,19 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         finish(&pass, &self.weights, buffers, tokens, head)
     }
 
+    fn last_logits(&self) -> Result<&Buffer<T>, ModelError> {
+        match (self.logits, &self.buffers, &self.stepper) {
+            (Logits::OfPass, Some(buffers), _) => Ok(&buffers.logits),
+            (Logits::OfStep, _, Some(stepper)) => Ok(&stepper.activations.logits),
+            _ => Err(ModelError::Refused("no pass has run yet".to_owned())),
+        }
+    }
+
     fn upload_ids(&mut self, tokens: &Tokens) -> Result<(), CudaError> {
         match &mut self.buffers {
-            Some(buffers) => buffers.ids.put(self.device.stream(), &tokens.ids),
+            // SAFETY: a list of the host's own memory is no pinned memory.
+            Some(buffers) => unsafe { buffers.ids.put(self.device.stream(), &tokens.ids) },
             None => Ok(()),
-        }
-    }
-
-    /// One step without a graph.
-    fn launch_step(&mut self) -> Result<(), CudaError> {
-        if steps_by_pass(&self.options) {
-            return self.pass_step();
-        }
-        self.make_stepper()?;
-        let Some(stepper) = &mut self.stepper else { return Ok(()) };
-        let context = Context {
-            stream: self.device.stream(),
-            blas: &self.blas,
-            config: &self.config,
-            marks: &self.options.marks,
-            weights: &self.weights,
-            turns: &self.turns,
-        };
-        self.logits = Logits::OfStep;
-        stepper.run(&context, &mut self.state, &mut self.cache)
-    }
-
-    fn make_stepper(&mut self) -> Result<(), CudaError> {
-        if self.stepper.is_none() {
-            let (batch, capacity) = (self.options.batch, self.cache.capacity);
-            self.stepper = Some(Stepper::new(self.device, &self.config, batch, capacity)?);
-            self.is_warm = false;
-        }
-        Ok(())
-    }
-
-    /// A step that is a pass over one token of each sequence.
-    fn pass_step(&mut self) -> Result<(), CudaError> {
-        let sizes = PassSizes::new(&self.config, &self.options, 1, self.cache.capacity, Head::Last);
-        self.make_buffers(sizes)?;
-        let stream = self.device.stream();
-        if let Some(buffers) = &mut self.buffers {
-            buffers.ids.all_mut().copy_from(stream, self.state.token.all())?;
-        }
-        self.set_position(self.length)?;
-        self.pass(1, self.length, Head::Last)?;
-        self.logits = Logits::OfPass;
-        self.choose_most_likely()?;
-        self.set_position(self.length + 1)
-    }
-
-    fn choose_most_likely(&mut self) -> Result<(), CudaError> {
-        let Some(buffers) = &self.buffers else { return Ok(()) };
-        let _stage = mark!(self.options.marks, Layer, "choose");
-        let shape = [size(self.options.batch)?, size(self.config.vocab)?];
-        let operations = &self.weights.operations;
-        operations.argmax(self.device.stream(), &buffers.logits, &mut self.state.token, shape)
-    }
-
-    /// Captures a step where that is wanted and not done.
-    fn capture(&mut self) -> Result<(), ModelError> {
-        let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
-        if self.graph.is_some() || !wanted || !self.is_warm {
-            return Ok(());
-        }
-        let stream = Arc::clone(self.device.stream());
-        let captured = Graph::capture(&stream, || self.launch_step());
-        match captured.and_then(|graph| graph.upload(&stream).map(|()| graph)) {
-            Ok(graph) => {
-                self.replay = Replay::Graph { nodes: graph.nodes() };
-                self.graph = Some(graph);
-                Ok(())
-            }
-            Err(error) if self.options.graph == GraphMode::On => Err(error.into()),
-            Err(error) => {
-                self.replay = Replay::FellBack(error.to_string());
-                Ok(())
-            }
         }
     }
 }
@@ -293,30 +235,6 @@ fn finish<T: Number>(
             let rows = batch as usize * pass.config.hidden;
             pass.head(x.slice(0..rows)?, weights.head(), logits)
         }
-    }
-}
-
-/// Whether steps are passes over one token: scores are to be stored, or the sequences are too many to choose on the way.
-fn steps_by_pass(options: &Options) -> bool {
-    options.attention == Kind::Naive || options.batch > MOST_STEPPED
-}
-
-/// What is known of graphs before anything ran.
-fn first_replay(options: &Options) -> Result<Replay, ModelError> {
-    let cannot = if options.attention == Kind::Naive {
-        Some("naive attention grows with every token, and a graph does not")
-    } else if steps_by_pass(options) {
-        Some("so many sequences choose their tokens behind a pass, which the host begins")
-    } else if options.marks.depth > Depth::Pipeline {
-        Some("the stages inside a step are marked, so its kernels are launched one by one")
-    } else {
-        None
-    };
-    match (options.graph, cannot) {
-        (GraphMode::Off, _) => Ok(Replay::Launches),
-        (GraphMode::On, Some(reason)) => Err(ModelError::Refused(format!("there is no graph: {reason}"))),
-        (GraphMode::Auto, Some(reason)) => Ok(Replay::FellBack(reason.to_owned())),
-        (_, None) => Ok(Replay::Graph { nodes: 0 }),
     }
 }
 
@@ -360,11 +278,15 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
         self.pass(length, start, Head::Last)?;
         self.logits = Logits::OfPass;
         self.choose_most_likely()?;
+        self.has_token = true;
         self.length = start + length;
         Ok(self.set_position(self.length)?)
     }
 
     fn step(&mut self) -> Result<(), ModelError> {
+        if !self.has_token {
+            return Err(ModelError::Refused("there is no token to go on from: run a prompt first".to_owned()));
+        }
         self.reach(self.length + 1)?;
         self.capture()?;
         match &self.graph {
@@ -382,6 +304,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
 
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.check(&Tokens { ids: ids.to_vec(), batch: ids.len() })?;
+        self.has_token = true;
         Ok(self.state.token.write(ids)?)
     }
 
@@ -390,12 +313,19 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        let logits = match (self.logits, &self.buffers, &self.stepper) {
-            (Logits::OfPass, Some(buffers), _) => &buffers.logits,
-            (Logits::OfStep, _, Some(stepper)) => &stepper.activations.logits,
-            _ => return Err(ModelError::Refused("no pass has run yet".to_owned())),
-        };
-        Ok(logits.read()?.into_iter().map(T::widened).collect())
+        Ok(self.last_logits()?.read()?.into_iter().map(T::widened).collect())
+    }
+
+    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
+        let (logits, vocab) = (self.last_logits()?, self.config.vocab);
+        // As many rows at a time as the host has room for without being asked.
+        let block = (LOOKED_AT / vocab.max(1)).max(1) * vocab;
+        for begin in (0..logits.length()).step_by(block) {
+            let end = logits.length().min(begin + block);
+            let numbers: Vec<f32> = logits.slice(begin..end)?.read()?.into_iter().map(T::widened).collect();
+            numbers.chunks(vocab).for_each(&mut *row);
+        }
+        Ok(())
     }
 
     fn length(&self) -> usize {
@@ -403,11 +333,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn truncate(&mut self, length: usize) -> Result<(), ModelError> {
-        if length > self.length {
-            let held = self.length;
-            return Err(ModelError::Refused(format!("the cache holds {held} positions, not {length}")));
-        }
-        self.set_length(length)
+        if length < self.length { self.set_length(length) } else { Ok(()) }
     }
 
     fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
@@ -417,12 +343,22 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {
         let end = start.saturating_add(values.length);
         self.reach(end)?;
-        self.cache.write(self.device, layer, start, values)
+        let written = self.written.get(layer).copied().unwrap_or(0).max(self.length);
+        if start > written {
+            return Err(ModelError::Refused(format!("there is nothing before position {start} of layer {layer}")));
+        }
+        self.cache.write(self.device, layer, start, values)?;
+        self.written[layer] = written.max(end);
+        Ok(())
     }
 
     fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
-        self.reach(length)?;
+        let written = self.written.iter().copied().min().unwrap_or(0).max(self.length);
+        if length > written {
+            return Err(ModelError::Refused(format!("every layer has {written} positions, not {length}")));
+        }
         self.length = length;
+        self.written.fill(length);
         Ok(self.set_position(length)?)
     }
 
@@ -442,6 +378,7 @@ impl<T: Number> GpuDecoder<'_, T> {
         let positions = self.turns.cosines.length() / (self.config.head_dim / 2).max(1);
         if positions < length {
             // A graph would go on with the old ones.
+            self.device.stream().synchronise()?;
             self.graph = None;
             self.turns = Turns::new(self.device, &self.config, length)?;
         }

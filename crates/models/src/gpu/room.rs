@@ -69,6 +69,15 @@ pub(super) fn qkv_width(config: &Config) -> usize {
     config.heads.saturating_add(config.kv_heads.saturating_mul(2)).saturating_mul(config.head_dim)
 }
 
+/// Bytes of what goes from kernel to kernel in a step, and of the tokens that it chooses.
+fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
+    let widths = [config.hidden.saturating_mul(2), qkv_width(config), config.heads.saturating_mul(config.head_dim)];
+    let widths = widths.into_iter().chain([config.ffn.saturating_mul(3), config.vocab]);
+    let numbers = widths.fold(0_usize, usize::saturating_add).saturating_mul(options.batch) as u64;
+    let chosen = (options.batch as u64).saturating_mul(4 * 4096);
+    if is_forward { chosen } else { numbers.saturating_mul(options.dtype.bytes()).saturating_add(chosen) }
+}
+
 /// Bytes of weights, cache and the buffers of a pass over so many tokens a sequence: what a case needs.
 pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forward: bool) -> u64 {
     let number = options.dtype.bytes();
@@ -84,7 +93,14 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     let head = if is_forward { Head::All } else { Head::Last };
     let pass = PassSizes::new(config, options, tokens, positions, head).numbers().saturating_mul(number);
     let rotation = (positions as u64).saturating_mul(config.head_dim as u64).saturating_mul(4);
-    [config.weight_bytes(options.dtype), cache, pass, rotation, WORKSPACE_BYTES]
-        .into_iter()
-        .fold(0, u64::saturating_add)
+    [
+        config.weight_bytes(options.dtype),
+        cache,
+        pass,
+        step_bytes(config, options, is_forward),
+        rotation,
+        WORKSPACE_BYTES,
+    ]
+    .into_iter()
+    .fold(0, u64::saturating_add)
 }

@@ -17,12 +17,20 @@ use super::{
     wanted::Wanted,
 };
 
-/// Presets, and folders with a `config.json`.
+/// Presets, folders with a `config.json`, and models that a program brings.
 #[derive(Debug, Default)]
-pub struct BuiltIn;
+pub struct BuiltIn {
+    /// What a program brings, found by its names before all others.
+    pub own: Vec<Config>,
+}
 
 impl Maker for BuiltIn {
     fn find(&self, named: Named<'_>) -> Result<Found, PlanError> {
+        if let Named::Any(name) = named
+            && let Some(config) = self.own.iter().find(|config| config.name.eq_ignore_ascii_case(name))
+        {
+            return Ok(Found { name: config.name.clone(), config: config.clone() });
+        }
         find(named).map_err(|error| PlanError::Refused {
             reason: with_causes(&error),
             hint: error.hint().unwrap_or_else(|| "`laptime list models` shows the models that are known".to_owned()),
@@ -49,7 +57,9 @@ impl Maker for BuiltIn {
         };
         // The check looks at logits as f32: a row, or those of a decode step and of the prefill that it is held against.
         let logits = [rows, config.vocab, 4].into_iter().fold(1, u64_times);
-        cpu::needed_bytes(config, options, pass, wanted.positions(), wanted.threads).saturating_add(logits)
+        let tokens = wanted.most_at_once();
+        let start = wanted.positions().saturating_sub(tokens);
+        cpu::needed_bytes(config, options, pass, [start, tokens], wanted.threads).saturating_add(logits)
     }
 
     fn make<'a>(
@@ -140,6 +150,20 @@ mod tests {
         for name in ["qwen3-0.6b", "Qwen/Qwen3-0.6B", "QWEN3_0.6B"] {
             assert_eq!(find(Named::Any(name)).unwrap().name, "Qwen3-0.6B");
         }
+    }
+
+    #[test]
+    fn a_model_of_the_program_is_found_first_and_obeyed() {
+        let preset = Config::from_preset("decoder_small").unwrap();
+        let own = Config { name: "mine".to_owned(), attention_type: laptime_models::Attention::Naive, ..preset };
+        let model = super::super::Model::with(vec![own]);
+        let given = [("preset".to_owned(), vec!["MINE".to_owned()])];
+        let plan = laptime_bench::Workload::plan(&model, &given).unwrap();
+        let told: Vec<String> = plan.cases().iter().map(ToString::to_string).collect();
+        assert!(told.iter().all(|case| case.contains("model=mine") && case.contains("attention=naive")), "{told:?}");
+        let preset = [("preset".to_owned(), vec!["decoder_small".to_owned()])];
+        let plan = laptime_bench::Workload::plan(&model, &preset).unwrap();
+        assert!(plan.cases().iter().all(|case| case.to_string().contains("attention=dense")));
     }
 
     #[test]

@@ -10,13 +10,7 @@ use crate::gpu::CudaDevice;
 
 /// Bytes of the device that a case needs.
 pub fn needed(config: &Config, wanted: &Wanted, options: &Options) -> u64 {
-    let tokens = match wanted.test.pass {
-        Pass::Forward | Pass::Prefill => wanted.test.tokens,
-        // The prompt is put into the cache by one pass.
-        Pass::Decode => wanted.prompt(),
-    };
-    let tokens = tokens.max(wanted.prompt());
-    needed_bytes(config, options, tokens, wanted.test.pass == Pass::Forward)
+    needed_bytes(config, options, wanted.most_at_once(), wanted.test.pass == Pass::Forward)
 }
 
 /// A decoder that is ready.

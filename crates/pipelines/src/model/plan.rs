@@ -152,6 +152,9 @@ impl Model {
     fn reduced(&self, given: &[Given]) -> Option<(usize, i64)> {
         let is_true = |word: &String| word.split(',').any(|part| part.trim() == "true");
         let is_asked = given.iter().any(|(axis, words)| axis == "reduced" && words.iter().any(is_true));
+        // What was said of sizes holds, and is not made smaller.
+        let is_said = given.iter().any(|(axis, _)| ["batch_size", "seq_len", "test"].contains(&axis.as_str()));
+        let is_asked = is_asked && !is_said;
         let known = REDUCED.iter().find(|(name, ..)| *name == self.found.config.name).filter(|_| is_asked)?;
         Some((known.1, known.2))
     }

@@ -9,12 +9,9 @@ use laptime_stats::Rng;
 use super::{
     make::Made,
     test_name::Pass,
-    wanted::Wanted,
+    wanted::{CHECKED_STEPS, Wanted},
     work::{facts, work},
 };
-
-/// Steps that are checked against a prefill of the same tokens.
-const CHECKED_STEPS: usize = 8;
 
 /// A model that is ready to run a pass.
 pub struct ModelTake<'a> {

@@ -5,6 +5,9 @@ use laptime_models::{Attention, Dtype, GraphMode, Room};
 
 use super::test_name::{Pass, Test};
 
+/// Steps that are checked against a prefill of the same tokens.
+pub const CHECKED_STEPS: usize = 8;
+
 /// What a case asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
@@ -68,6 +71,15 @@ impl Wanted {
     /// Positions of each sequence that a take uses.
     pub fn positions(&self) -> usize {
         self.prompt().saturating_add(self.test.tokens)
+    }
+
+    /// Tokens of a sequence that run at once at most: the prompt that fills the cache, the pass itself, or the prefill that
+    /// steps are checked by.
+    pub fn most_at_once(&self) -> usize {
+        match self.test.pass {
+            Pass::Decode => self.prompt().max(self.test.tokens.min(CHECKED_STEPS)),
+            Pass::Forward | Pass::Prefill => self.test.tokens.max(self.prompt()),
+        }
     }
 
     /// The room of the cache: what the take uses; without a cache it never grows.

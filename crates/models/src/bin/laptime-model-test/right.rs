@@ -119,6 +119,26 @@ pub fn pieces(bench: &Bench) -> Answer {
     Ok(format!("at most {furthest:.0e} apart"))
 }
 
+/// Room that grows after steps were captured must not be seen in the tokens.
+pub fn growth(bench: &Bench) -> Answer {
+    let config = Config::from_preset("tiny")?;
+    let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 2), Dtype::F32)?;
+    let mut chosen = Vec::new();
+    for room in [Room::Static(400), Room::Growing] {
+        let options = Options { room, graph: GraphMode::On, ..options(Dtype::F32, Attention::Dense, 1) };
+        let mut decoder = model.decoder(&bench.device, options)?;
+        decoder.prefill(&Tokens::one((0..240).collect()))?;
+        let mut tokens = Vec::new();
+        for _ in 0..100 {
+            decoder.step()?;
+            tokens.push(decoder.chosen()?);
+        }
+        chosen.push(tokens);
+    }
+    expect(chosen[0] == chosen[1], || "a cache that grew goes on otherwise".to_owned())?;
+    Ok("100 steps alike across a growth".to_owned())
+}
+
 pub fn cache(bench: &Bench) -> Answer {
     let fixture = &Fixture::all(bench)?[0];
     let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
@@ -213,7 +233,8 @@ pub fn refused(bench: &Bench) -> Answer {
         decoder.prefill(&Tokens::one(vec![config.vocab as u32])),
         decoder.forward(&Tokens::one(vec![1; config.context + 1])),
         decoder.prefill(&Tokens { ids: vec![1; 4], batch: 2 }),
-        decoder.truncate(1),
+        decoder.set_length(1),
+        decoder.step(),
     ];
     for attempt in attempts {
         match attempt {

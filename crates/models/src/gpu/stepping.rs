@@ -1,0 +1,117 @@
+//! Steps of a decoder on a GPU: launched, or captured once and replayed.
+
+use std::sync::Arc;
+
+use laptime_cuda::{CudaError, Graph};
+use laptime_trace::run::Depth;
+
+use super::{
+    decoder::{GpuDecoder, Logits},
+    room::{Head, PassSizes},
+    size,
+    step::{Context, Stepper},
+    weights::Number,
+};
+use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::mark};
+
+/// Sequences at most that choose their tokens inside a step.
+const MOST_STEPPED: usize = 256;
+
+impl<T: Number> GpuDecoder<'_, T> {
+    /// One step without a graph.
+    pub(super) fn launch_step(&mut self) -> Result<(), CudaError> {
+        if steps_by_pass(&self.options) {
+            return self.pass_step();
+        }
+        self.make_stepper()?;
+        let Some(stepper) = &mut self.stepper else { return Ok(()) };
+        let context = Context {
+            stream: self.device.stream(),
+            blas: &self.blas,
+            config: &self.config,
+            marks: &self.options.marks,
+            weights: &self.weights,
+            turns: &self.turns,
+        };
+        self.logits = Logits::OfStep;
+        stepper.run(&context, &mut self.state, &mut self.cache)
+    }
+
+    fn make_stepper(&mut self) -> Result<(), CudaError> {
+        if self.stepper.is_none() {
+            let (batch, capacity) = (self.options.batch, self.cache.capacity);
+            self.stepper = Some(Stepper::new(self.device, &self.config, batch, capacity)?);
+            self.is_warm = false;
+        }
+        Ok(())
+    }
+
+    /// A step that is a pass over one token of each sequence.
+    fn pass_step(&mut self) -> Result<(), CudaError> {
+        let sizes = PassSizes::new(&self.config, &self.options, 1, self.cache.capacity, Head::Last);
+        self.make_buffers(sizes)?;
+        let stream = self.device.stream();
+        if let Some(buffers) = &mut self.buffers {
+            buffers.ids.all_mut().copy_from(stream, self.state.token.all())?;
+        }
+        self.set_position(self.length)?;
+        self.pass(1, self.length, Head::Last)?;
+        self.logits = Logits::OfPass;
+        self.choose_most_likely()?;
+        self.set_position(self.length + 1)
+    }
+
+    pub(super) fn choose_most_likely(&mut self) -> Result<(), CudaError> {
+        let Some(buffers) = &self.buffers else { return Ok(()) };
+        let _stage = mark!(self.options.marks, Layer, "choose");
+        let shape = [size(self.options.batch)?, size(self.config.vocab)?];
+        let operations = &self.weights.operations;
+        operations.argmax(self.device.stream(), &buffers.logits, &mut self.state.token, shape)
+    }
+
+    /// Captures a step where that is wanted and not done.
+    pub(super) fn capture(&mut self) -> Result<(), ModelError> {
+        let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
+        if self.graph.is_some() || !wanted || !self.is_warm {
+            return Ok(());
+        }
+        let stream = Arc::clone(self.device.stream());
+        let captured = Graph::capture(&stream, || self.launch_step());
+        match captured.and_then(|graph| graph.upload(&stream).map(|()| graph)) {
+            Ok(graph) => {
+                self.replay = Replay::Graph { nodes: graph.nodes() };
+                self.graph = Some(graph);
+                Ok(())
+            }
+            Err(error) if self.options.graph == GraphMode::On => Err(error.into()),
+            Err(error) => {
+                self.replay = Replay::FellBack(error.to_string());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether steps are passes over one token: scores are to be stored, or the sequences are too many to choose on the way.
+pub(super) fn steps_by_pass(options: &Options) -> bool {
+    options.attention == Attention::Naive || options.batch > MOST_STEPPED
+}
+
+/// What is known of graphs before anything ran.
+pub(super) fn first_replay(options: &Options) -> Result<Replay, ModelError> {
+    let cannot = if options.attention == Attention::Naive {
+        Some("naive attention grows with every token, and a graph does not")
+    } else if steps_by_pass(options) {
+        Some("so many sequences choose their tokens behind a pass, which the host begins")
+    } else if options.marks.depth > Depth::Pipeline {
+        Some("the stages inside a step are marked, so its kernels are launched one by one")
+    } else {
+        None
+    };
+    match (options.graph, cannot) {
+        (GraphMode::Off, _) => Ok(Replay::Launches),
+        (GraphMode::On, Some(reason)) => Err(ModelError::Refused(format!("there is no graph: {reason}"))),
+        (GraphMode::Auto, Some(reason)) => Ok(Replay::FellBack(reason.to_owned())),
+        (_, None) => Ok(Replay::Graph { nodes: 0 }),
+    }
+}
