@@ -190,7 +190,8 @@ fn compile_all(architecture: &str) -> io::Result<ExitCode> {
     let plain = SOURCES.map(|source| (source, Vec::new())).into_iter();
     let of_steps = step::SOURCES.iter().flat_map(|source| step::options(source).into_iter().map(|all| (*source, all)));
     for (source, options) in plain.chain(laptime_cuda::nn::variants()).chain(of_steps) {
-        match nvrtc::compile(source, architecture, &options) {
+        let Some(architecture) = laptime_cuda::nn::architecture_for(&source, architecture) else { continue };
+        match nvrtc::compile(source, &architecture, &options) {
             Ok(compiled) => {
                 let (file, bytes, options) = (source.file, compiled.cubin.len(), options.join(" "));
                 writeln!(io::stdout(), "{file:<20} {architecture} {bytes:>7} bytes  {options}")?;
