@@ -130,6 +130,22 @@ __device__ __forceinline__ void share(Softmax &rows, float (&score)[32], float s
     }
 }
 
+// Four lanes have a word each of four chunks, and then a chunk each.
+__device__ __forceinline__ void turn(u32 (&words)[4]) {
+#pragma unroll
+    for (int step = 1; step < 4; step *= 2)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if ((i & step) == 0) {
+                bool is_upper = threadIdx.x & step;
+                u32 other = __shfl_xor_sync(~0u, is_upper ? words[i] : words[i + step], step);
+                if (is_upper)
+                    words[i] = other;
+                else
+                    words[i + step] = other;
+            }
+}
+
 // All that a thread needs to know of its place.
 struct Place {
     u32 ring, lane, warp, group, first_row;
@@ -373,14 +389,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
         float sum = rows.sum[r];
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
-        if (row + 8 * r >= tokens) continue;
         // A row that keeps nothing gives zeros.
         float share = sum > 0 ? 1 / sum : 0;
-        number *to = out + (((u64)sequence * tokens + row + 8 * r) * heads + head) * HEAD_DIM + place.lane % 4 * 2;
+        number *to = out + (((u64)sequence * tokens + row + 8 * r) * heads + head) * HEAD_DIM + place.lane % 4 * 8;
 #pragma unroll
-        for (int n = 0; n < CHUNKS; n++) {
-            const float *two = result[n / 8] + n % 8 * 4 + 2 * r;
-            *reinterpret_cast<u32 *>(to + n * 8) = pair(two[0] * share, two[1] * share);
+        for (int n = 0; n < CHUNKS; n += 4) {
+            u32 words[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float *two = result[n / 8] + (n + i) % 8 * 4 + 2 * r;
+                words[i] = pair(two[0] * share, two[1] * share);
+            }
+            turn(words);
+            if (row + 8 * r < tokens) *reinterpret_cast<uint4 *>(to + n * 8) = make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
 }
