@@ -57,8 +57,8 @@ __device__ __forceinline__ void begin_tile(u32 to, const TensorMap &map, u32 col
                  : "memory");
 }
 
-// How the products find rows of 128 swizzled bytes: groups of eight lie 1024 bytes apart.
-__device__ __forceinline__ u64 matrix(u32 place) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | (place & 0x3ffff) >> 4; }
+// How the products find rows of 128 swizzled bytes: groups of eight lie 1024 bytes apart. A place is told in 16 bytes.
+__device__ __forceinline__ u64 matrix(u32 place) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | place; }
 
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void end_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -226,42 +226,47 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
     };
     u32 next_word = work.words[0];
 
-    // Begins to fill the stage of a tile, when all have left it. What is looked up for the tile after it takes its time.
+    // Begins to fill the stage of a tile, when all have left it: of the list, by one thread. What is looked up for the tile
+    // after it takes its time.
+    auto load_listed = [&](u32 tile) {
+        u32 stage = tile % STAGES, to = stage_place(place, stage), full = barrier(place, &Board::full, stage);
+        u32 word = next_word, key = (word >> 1) * KEYS;
+        if (tile + 1 < work.tiles) next_word = tile == 0 ? work.words[1] : tile_word(tiles, work, tile + 1, rule);
+        if (tile >= STAGES) wait_until(barrier(place, &Board::empty, stage), (tile / STAGES - 1) % 2);
+        board.words[stage] = word;
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(STAGE_BYTES) : "memory");
+#pragma unroll
+        for (u32 half = 0; half < HALVES; half++) {
+            begin_tile(to + half * HALF_BYTES, key_map, half * 64, key, kv_head, full);
+            begin_tile(to + TILE_BYTES + half * HALF_BYTES, value_map, half * 64, key, kv_head, full);
+        }
+    };
+    // Of gathered columns, by all threads.
+    auto load_gathered = [&](u32 tile) {
+        u32 stage = tile % STAGES, to = stage_place(place, stage), chunk = threadIdx.x % CHUNKS;
+        if (tile >= STAGES) wait_until(barrier(place, &Board::empty, stage), (tile / STAGES - 1) % 2);
+#pragma unroll
+        for (u32 i = 0; i < KEYS / ROWS_AT_ONCE; i++) {
+            u32 row = threadIdx.x / CHUNKS + i * ROWS_AT_ONCE;
+            bool is_there = next_columns[i] != ~0u;
+            u64 from = ((u64)kv_head * capacity + (is_there ? next_columns[i] : 0)) * HEAD_DIM + chunk * 8;
+            u32 at = to + chunk / 8 * HALF_BYTES + row * 128 + (chunk % 8 ^ row % 8) * 16;
+            begin_copy(at, k + from, is_there);
+            begin_copy(at + TILE_BYTES, v + from, is_there);
+        }
+        if (threadIdx.x < 2 * KEYS) {
+            u32 at = (tile - work.tiles) * KEYS + threadIdx.x / 2;
+            bool is_there = at < work.columns;
+            const u64 *from = column_rows + (is_there ? ((u64)work.first_column + at) * 2 + threadIdx.x % 2 : 0);
+            u32 kept = address(&board.kept[stage][threadIdx.x % 2][threadIdx.x / 2]);
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(kept), "l"(from), "r"(is_there ? 8 : 0));
+        }
+    };
     auto load = [&](u32 tile) {
-        if (tile >= count) return;
-        u32 stage = tile % STAGES, to = stage_place(place, stage);
         if (tile < work.tiles) {
-            if (threadIdx.x == 0) {
-                u32 word = next_word, full = barrier(place, &Board::full, stage);
-                if (tile + 1 < work.tiles) next_word = tile == 0 ? work.words[1] : tile_word(tiles, work, tile + 1, rule);
-                if (tile >= STAGES) wait_until(barrier(place, &Board::empty, stage), (tile / STAGES - 1) % 2);
-                board.words[stage] = word;
-                asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(STAGE_BYTES) : "memory");
-#pragma unroll
-                for (u32 half = 0; half < HALVES; half++) {
-                    begin_tile(to + half * HALF_BYTES, key_map, half * 64, (word >> 1) * KEYS, kv_head, full);
-                    begin_tile(to + TILE_BYTES + half * HALF_BYTES, value_map, half * 64, (word >> 1) * KEYS, kv_head, full);
-                }
-            }
-        } else {
-            if (tile >= STAGES) wait_until(barrier(place, &Board::empty, stage), (tile / STAGES - 1) % 2);
-            u32 chunk = threadIdx.x % CHUNKS;
-#pragma unroll
-            for (u32 i = 0; i < KEYS / ROWS_AT_ONCE; i++) {
-                u32 row = threadIdx.x / CHUNKS + i * ROWS_AT_ONCE;
-                bool is_there = next_columns[i] != ~0u;
-                u64 from = ((u64)kv_head * capacity + (is_there ? next_columns[i] : 0)) * HEAD_DIM + chunk * 8;
-                u32 at = to + chunk / 8 * HALF_BYTES + row * 128 + (chunk % 8 ^ row % 8) * 16;
-                begin_copy(at, k + from, is_there);
-                begin_copy(at + TILE_BYTES, v + from, is_there);
-            }
-            if (threadIdx.x < 2 * KEYS) {
-                u32 at = (tile - work.tiles) * KEYS + threadIdx.x / 2;
-                bool is_there = at < work.columns;
-                const u64 *from = column_rows + (is_there ? ((u64)work.first_column + at) * 2 + threadIdx.x % 2 : 0);
-                u32 to = address(&board.kept[stage][threadIdx.x % 2][threadIdx.x / 2]);
-                asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(is_there ? 8 : 0));
-            }
+            if (threadIdx.x == 0) load_listed(tile);
+        } else if (tile < count) {
+            load_gathered(tile);
         }
         look_up(tile + 1);
     };
@@ -298,8 +303,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
     auto find = [&]() {
         for (; tile < count; tile++) {
             u32 stage = tile % STAGES;
-            settle(tile + 1);
-            load(tile + AHEAD);
+            if (tile + AHEAD + 1 < work.tiles) {
+                if (threadIdx.x == 0) load_listed(tile + AHEAD);
+            } else {
+                settle(tile + 1);
+                load(tile + AHEAD);
+            }
             bool is_gathered = tile >= work.tiles;
             if (is_gathered) {
                 wait_until(barrier(place, &Board::gathered, stage), (tile - work.tiles) / STAGES % 2);
@@ -318,19 +327,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
     u32 shares[KEYS / 16][4];
     Softmax rows = {{LOWEST, LOWEST}, {0, 0}, {1, 1}, false};
     auto begin_scores = [&](u32 stage) {
-        u64 keys = matrix(stage_place(place, stage));
+        u32 keys = stage_place(place, stage) / 16;
 #pragma unroll
         for (int depth = 0; depth < HEAD_DIM / 16; depth++)
-            product<0>(score, queries[depth], keys + (depth / 4 * HALF_BYTES + depth % 4 * 32) / 16, depth > 0);
+            product<0>(score, queries[depth], matrix(keys + (depth / 4 * HALF_BYTES + depth % 4 * 32) / 16), depth > 0);
         end_of_products();
     };
     auto begin_results = [&](u32 stage) {
-        u64 values = matrix(stage_place(place, stage) + TILE_BYTES);
+        u32 values = (stage_place(place, stage) + TILE_BYTES) / 16;
 #pragma unroll
         for (int depth = 0; depth < KEYS / 16; depth++)
 #pragma unroll
             for (int half = 0; half < HALVES; half++)
-                product<1>(result[half], shares[depth], values + (half * HALF_BYTES + depth * 16 * 128) / 16, 1);
+                product<1>(result[half], shares[depth], matrix(values + (half * HALF_BYTES + depth * 16 * 128) / 16), 1);
         end_of_products();
     };
     auto mask_and_share = [&](u32 tile) {
