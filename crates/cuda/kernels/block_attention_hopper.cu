@@ -299,27 +299,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
     float slack = SLACK / scale;
     u32 tile = 0;
     Part part = NOTHING;
-    // Goes to the next tile that these rows keep something of.
+    // Comes to a tile, which is done once for each: begins to load a later one, waits for this one, and says whether these
+    // rows keep something of it. All stages are filled in the end, so no more than the tile before may be held meanwhile.
+    auto visit = [&]() {
+        u32 stage = tile % STAGES;
+        if (tile + AHEAD + 1 < work.tiles) {
+            if (threadIdx.x == 0) load_listed(tile + AHEAD);
+        } else {
+            settle(tile + 1);
+            load(tile + AHEAD);
+        }
+        if (tile >= work.tiles) {
+            wait_until(barrier(place, &Board::gathered, stage), (tile - work.tiles) / STAGES % 2);
+            part = SOME;
+        } else {
+            wait_until(barrier(place, &Board::full, stage), tile / STAGES % 2);
+            u32 word = board.words[stage];
+            part = word & 1 ? part_of(place.first_row, place.first_row + 63, (word >> 1) * KEYS, rule) : ALL;
+        }
+        return part != NOTHING && place.first_row < tokens;
+    };
+    // Goes to the next tile that these rows keep something of. None may be held.
     auto find = [&]() {
-        for (; tile < count; tile++) {
-            u32 stage = tile % STAGES;
-            if (tile + AHEAD + 1 < work.tiles) {
-                if (threadIdx.x == 0) load_listed(tile + AHEAD);
-            } else {
-                settle(tile + 1);
-                load(tile + AHEAD);
-            }
-            bool is_gathered = tile >= work.tiles;
-            if (is_gathered) {
-                wait_until(barrier(place, &Board::gathered, stage), (tile - work.tiles) / STAGES % 2);
-                part = SOME;
-            } else {
-                wait_until(barrier(place, &Board::full, stage), tile / STAGES % 2);
-                u32 word = board.words[stage];
-                part = word & 1 ? part_of(place.first_row, place.first_row + 63, (word >> 1) * KEYS, rule) : ALL;
-            }
-            if (part != NOTHING && place.first_row < tokens) return true;
-            leave(place, stage);
+        while (tile < count) {
+            if (visit()) return true;
+            leave(place, tile++ % STAGES);
         }
         return false;
     };
@@ -355,16 +359,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
         for (int i = 0; i < KEYS / 4; i++) shares[i / 4][i % 4] = pair(score[2 * i], score[2 * i + 1]);
     };
 
-    bool is_any = find();
-    if (is_any) {
+    auto rescale = [&]() {
+        if (!rows.is_raised) return;
+#pragma unroll
+        for (int half = 0; half < HALVES; half++)
+#pragma unroll
+            for (int i = 0; i < 32; i++) result[half][i] *= rows.kept[i / 2 % 2];
+    };
+    auto end_results = [&]() {
+        wait_for_products<0>();
+#pragma unroll
+        for (int half = 0; half < HALVES; half++) hold(result[half]);
+    };
+
+    while (find()) {
         begin_products();
         begin_scores(tile % STAGES);
         wait_for_products<0>();
         hold(score);
         mask_and_share(tile);
+        rescale();
         pack();
         u32 held = tile++;
-        while (find()) {
+        while (tile < count && visit()) {
             begin_products();
             begin_scores(tile % STAGES);
             begin_results(held % STAGES);
@@ -373,24 +390,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
             mask_and_share(tile);
             // A store that needs the sums: else the powers would be computed behind the wait, and not beside the product.
             board.computed[threadIdx.x] = rows.sum[0] + rows.sum[1];
-            wait_for_products<0>();
-#pragma unroll
-            for (int half = 0; half < HALVES; half++) hold(result[half]);
+            end_results();
             leave(place, held % STAGES);
-            if (rows.is_raised) {
-#pragma unroll
-                for (int half = 0; half < HALVES; half++)
-#pragma unroll
-                    for (int i = 0; i < 32; i++) result[half][i] *= rows.kept[i / 2 % 2];
-            }
+            rescale();
             pack();
             held = tile++;
         }
         begin_products();
         begin_results(held % STAGES);
-        wait_for_products<0>();
-#pragma unroll
-        for (int half = 0; half < HALVES; half++) hold(result[half]);
+        end_results();
+        leave(place, held % STAGES);
+        // The tile that these rows keep nothing of.
+        if (tile < count) leave(place, tile++ % STAGES);
     }
 
 #pragma unroll
