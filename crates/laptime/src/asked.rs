@@ -213,6 +213,12 @@ fn no_workload(app: &App, has_plan: bool) -> anyhow::Error {
 }
 
 impl Order<'_> {
+    /// The same with what words such as `auto` on its axes stand for on a device.
+    pub fn on(self, device: &dyn Device) -> Self {
+        let plan = self.plan.map(|case| self.workload.on_device(case, device));
+        Self { plan, ..self }
+    }
+
     /// The timings settled for a device: those asked for, or its own.
     pub fn timings_on(&self, device: &dyn Device) -> anyhow::Result<Vec<Timing>> {
         let asked = |timing: &Timing| Ok(settle_timing(device, Some(*timing))?);
