@@ -24,7 +24,7 @@ const RANDOM_PER: &[&str] = &["block", "row"];
 pub const BUILT_IN: &str = "built-in";
 
 /// The longest sequence that layouts are made for.
-const MOST_TOKENS: i64 = 1 << 21;
+const MOST_TOKENS: i64 = (1 << 21) - 1;
 
 fn axis(name: &'static str, about: &'static str, takes: Takes, default: Vec<AxisValue>, cost: Cost) -> AxisSpec {
     AxisSpec { name, about, takes, default, cost }
