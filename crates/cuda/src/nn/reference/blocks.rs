@@ -8,7 +8,7 @@ pub fn is_kept(parts: &LayoutParts<'_>, rule: Rule, tiling: Tiling, [row, key]: 
     let (block, tile) = ((row / tiling.rows) as usize, key / tiling.keys);
     let range = |starts: &[u32]| starts[block] as usize..starts[block + 1] as usize;
     let tiles = &parts.tiles[range(parts.tile_starts)];
-    let is_in_tile = |at: usize| tiles[at] % 2 == 0 || rule.allows(row, key);
+    let is_in_tile = |at: usize| tiles[at].is_multiple_of(2) || rule.allows(row, key);
     if tiles.binary_search_by_key(&tile, |word| word >> 1).is_ok_and(is_in_tile) {
         return true;
     }
