@@ -90,7 +90,7 @@ fn train_options(wanted: &Wanted, options: &Options) -> TrainOptions {
         batch: wanted.batch,
         tokens: wanted.test.tokens,
         marks: options.marks.clone(),
-        adamw: AdamW::default(),
+        adamw: (wanted.test.pass == Pass::Training(Training::Step)).then(AdamW::default),
     }
 }
 

@@ -20,7 +20,8 @@ use crate::{
 pub struct Engine<T> {
     given: Given<T>,
     gradients: Model<T>,
-    moments: Moments<T>,
+    /// None if it never updates.
+    moments: Option<Moments<T>>,
     buffers: Buffers<T>,
     ids: Vec<u32>,
     progress: Progress,
@@ -64,7 +65,10 @@ impl<T: Number> Engine<T> {
         let mut table = RopeTable::new(&config);
         table.reach(options.tokens);
         let (model, gradients) = (load(Some(weights))?, load(None)?);
-        let moments = Moments { first: load(None)?, second: load(None)? };
+        let moments = match options.adamw {
+            Some(_) => Some(Moments { first: load(None)?, second: load(None)? }),
+            None => None,
+        };
         let buffers = Buffers {
             kept: Kept::new(&sizes, config.layers)?,
             scratch: Scratch::new(&sizes, norms)?,
@@ -114,9 +118,12 @@ impl<T: Number> Trainer for Engine<T> {
 
     fn update(&mut self) -> Result<(), ModelError> {
         self.check_gradients()?;
-        self.updates += 1;
         let Given { options, crew, model, .. } = &mut self.given;
-        update(crew, &options.adamw, self.updates, (model, &mut self.gradients), &mut self.moments);
+        let (Some(adamw), Some(moments)) = (&options.adamw, &mut self.moments) else {
+            return Err(ModelError::no_optimizer());
+        };
+        self.updates += 1;
+        update(crew, adamw, self.updates, (model, &mut self.gradients), moments);
         self.buffers.ledger.update_ends();
         Ok(())
     }
