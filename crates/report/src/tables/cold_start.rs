@@ -6,7 +6,7 @@ use super::{
     axes::{Axes, Taken},
     troubles::capital,
 };
-use crate::{Cell, Column, Table, layout::single};
+use crate::{Cell, Column, Table, layout::OneUnit};
 
 /// A first take that is slower by less is not worth a word.
 const LEAST_SLOWER: f64 = 0.05;
@@ -68,7 +68,7 @@ fn row(case: &WarmUpRows, axes: &Axes, own: [Cell; 5]) -> Vec<Cell> {
 /// What a part is, in a few words.
 fn meaning(work: ColdWork) -> &'static str {
     match work {
-        ColdWork::Context => "the device is opened and gets a context",
+        ColdWork::Context => "the device is opened, with its context",
         ColdWork::Libraries => "libraries are read and started",
         ColdWork::Compile => "kernels are compiled",
         ColdWork::Load => "compiled kernels are put on the device",
@@ -109,42 +109,68 @@ fn doing(part: &ColdPart) -> String {
 }
 
 fn sentences(start: &ColdStart) -> Vec<String> {
+    let times = Times::of(start);
     let mut sentences = vec![format!(
         "a fresh process needed {} until its first take: {}.",
-        time(start.before_ns),
-        list(start.before.iter())
+        times.write(start.before_ns),
+        times.list(&start.before)
     )];
     let (Some(steady), Some(beyond)) = (start.steady_ns, start.beyond_ns()) else { return sentences };
     if (beyond as f64) <= steady as f64 * LEAST_SLOWER {
         sentences.push("its first take was as fast as later ones (limit: 5 % slower).".to_owned());
         return sentences;
     }
-    let (first, steady) = (time(start.first_ns), time(steady));
-    let parts = list(start.beyond.iter());
-    let mut sentence = format!("its first take took {first}, {} beyond the steady {steady}: {parts}", signed(beyond));
-    if start.beyond_part(ColdWork::Rest).is_some_and(|rest| rest.nanos > 0) && !start.rest_in.is_empty() {
-        sentence.push_str(&format!("; what nothing marks lies in {}", places(&start.rest_in)));
+    let [first, beyond, steady] = [start.first_ns, beyond.unsigned_abs(), steady].map(|nanos| times.write(nanos));
+    let parts = times.list(&start.beyond);
+    let mut sentence = format!("its first take took {first}, {beyond} beyond the steady {steady}: {parts}");
+    let places = times.places(start);
+    if !places.is_empty() {
+        sentence.push_str(&format!("; that lies in {places}"));
     }
     sentences.push(format!("{sentence}."));
     sentences
 }
 
-/// Parts from the longest to the shortest, what nothing marks at the end; those that hardly count are left out.
-fn list<'a>(parts: impl Iterator<Item = &'a ColdPart> + Clone) -> String {
-    let all = parts.clone().map(|part| part.nanos.max(0)).sum::<i64>();
-    let mut long: Vec<&ColdPart> = parts.filter(|part| part.nanos > 0 && part.nanos >= all / 200).collect();
-    long.sort_by_key(|part| (part.work == ColdWork::Rest, std::cmp::Reverse(part.nanos)));
-    let told: Vec<String> =
-        long.iter().map(|part| format!("{} for {}", time(part.nanos.unsigned_abs()), doing(part))).collect();
-    if told.is_empty() { "nothing that was marked".to_owned() } else { told.join(", ") }
+/// Times of one process, told in one unit.
+struct Times {
+    unit: OneUnit,
 }
 
-fn places(shifts: &[StageShift]) -> String {
-    let place = |shift: &StageShift| {
-        let stage = shift.stage.as_ref().map_or_else(|| "between stages".to_owned(), |stage| format!("`{stage}`"));
-        format!("{stage} ({})", signed(shift.nanos))
-    };
-    shifts.iter().take(MOST_STAGES).map(place).collect::<Vec<_>>().join(", ")
+impl Times {
+    fn of(start: &ColdStart) -> Self {
+        let times = [start.before_ns, start.first_ns].map(Cell::Nanos);
+        Self { unit: OneUnit::of(times.iter()) }
+    }
+
+    fn write(&self, nanos: u64) -> String {
+        self.unit.write(&Cell::Nanos(nanos))
+    }
+
+    /// Parts from the longest to the shortest, what nothing marks at the end; those that hardly count are left out.
+    fn list(&self, parts: &[ColdPart]) -> String {
+        let all = parts.iter().map(|part| part.nanos.max(0)).fold(0, i64::saturating_add);
+        let mut long: Vec<&ColdPart> = parts.iter().filter(|part| is_worth_a_word(part.nanos, all)).collect();
+        long.sort_by_key(|part| (part.work == ColdWork::Rest, std::cmp::Reverse(part.nanos)));
+        let told = long.iter().map(|part| format!("{} for {}", self.write(part.nanos.unsigned_abs()), doing(part)));
+        let told: Vec<String> = told.collect();
+        if told.is_empty() { "nothing that was marked".to_owned() } else { told.join(", ") }
+    }
+
+    /// Where the part lies that nothing marks, if there is one: the stages that took longer.
+    fn places(&self, start: &ColdStart) -> String {
+        let rest = start.beyond_part(ColdWork::Rest).map_or(0, |rest| rest.nanos);
+        let place = |shift: &StageShift| {
+            let stage = shift.stage.as_ref().map_or_else(|| "between stages".to_owned(), |stage| format!("`{stage}`"));
+            format!("{stage} ({})", self.write(shift.nanos.unsigned_abs()))
+        };
+        let long = start.rest_in.iter().filter(|shift| is_worth_a_word(shift.nanos, rest)).take(MOST_STAGES);
+        long.map(place).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Whether a part is at least a hundredth of a time.
+fn is_worth_a_word(part: i64, of: i64) -> bool {
+    part > 0 && of > 0 && part >= of / 100
 }
 
 /// Says that nothing tuned itself, where that is so.
@@ -158,12 +184,4 @@ fn add_tuning(table: &mut Table, recorded: &[(&WarmUpRows, &ColdStart)]) {
     let on_gpu = recorded.iter().any(|(case, _)| case.id.device.starts_with("cuda"));
     let blas = if on_gpu { ", and cuBLAS chooses products by rule" } else { "" };
     table.note(format!("Autotuning: none. No stage `autotune` was marked{blas}."));
-}
-
-fn time(nanos: u64) -> String {
-    single(&Cell::Nanos(nanos))
-}
-
-fn signed(nanos: i64) -> String {
-    if nanos < 0 { format!("-{}", time(nanos.unsigned_abs())) } else { time(nanos.unsigned_abs()) }
 }
