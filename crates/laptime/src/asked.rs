@@ -8,7 +8,12 @@ use laptime_bench::{
     WarmUp, Workload, axis_of, parse_warm_up, settle_l2, settle_timing,
 };
 
-use crate::{app::App, failure::Hinted, output::FormatArgs};
+use crate::{
+    app::App,
+    failure::Hinted,
+    kit_files::NO_SYNC,
+    output::{FormatArgs, say},
+};
 
 /// The flags of every command that measures.
 #[derive(Debug, Clone, Args)]
@@ -126,6 +131,8 @@ pub struct Asked {
     pub kit_files: bool,
     /// Numbers of warm-up takes to compare.
     pub warmups: Vec<usize>,
+    /// A file for the table, as the course names it.
+    pub output: Option<PathBuf>,
 }
 
 impl Asked {
@@ -143,7 +150,11 @@ impl Asked {
         let fit = matches.try_get_one::<String>("fit").ok().flatten().cloned();
         let kit_files = matches.try_get_one::<bool>("kit-files").ok().flatten().copied().unwrap_or(false);
         let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
-        Ok(Self { workload, axes, run, place, resume, fit, kit_files, warmups })
+        let output = matches.try_get_one::<PathBuf>("output").ok().flatten().cloned();
+        if matches.try_get_one::<bool>("no-sync").ok().flatten().copied().unwrap_or(false) {
+            say(NO_SYNC);
+        }
+        Ok(Self { workload, axes, run, place, resume, fit, kit_files, warmups, output })
     }
 
     /// Whether a flag of this name was written.

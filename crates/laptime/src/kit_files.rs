@@ -8,11 +8,14 @@ use std::{
 use anyhow::Context;
 use clap::{Arg, ArgAction};
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
-use laptime_report::{Format, Table};
-use laptime_trace::{format::write_whole, run::AxisValue};
+use laptime_report::{Format, Table, tables::with_pass};
+use laptime_trace::{
+    format::write_whole,
+    run::{AxisValue, Case},
+};
 use serde_json::{Map, Value, json};
 
-use crate::{output::write_file, session::Finished};
+use crate::{app::App, output::write_file, session::Finished};
 
 /// Where the course keeps its tables.
 const COURSE_FOLDER: &str = "results";
@@ -20,21 +23,34 @@ const COURSE_FOLDER: &str = "results";
 /// Where the Nano kit keeps its profiles.
 const NANO_FOLDER: &str = "profiling/results";
 
-/// The flag that asks for them where the kits keep them.
-pub fn flag() -> Arg {
-    Arg::new("kit-files")
-        .long("kit-files")
-        .action(ArgAction::SetTrue)
-        .global(true)
-        .help("Write the files of older kits where these keep them, too: under `results/` and `profiling/results/`")
-        .help_heading("Where it goes")
+/// Forward and backward apart.
+const SEPARATE_FILE: &str = "profiling_benchmarking_separate.csv";
+
+/// The flags of older kits: for their files where they keep them, for a file that the course names, and for a take
+/// without synchronisation.
+pub fn flags() -> [Arg; 3] {
+    let heading = "Where it goes";
+    let kit_files =
+        Arg::new("kit-files").long("kit-files").action(ArgAction::SetTrue).help_heading(heading).help(
+            "Write the files of older kits where these keep them, too: under `results/` and `profiling/results/`",
+        );
+    let output = Arg::new("output").long("output").value_name("FILE").help_heading(heading);
+    let output = output.value_parser(clap::value_parser!(PathBuf));
+    let output = output.help("Write the table as comma-separated values to this file, too");
+    let no_sync = Arg::new("no-sync").long("no-sync").action(ArgAction::SetTrue).hide(true);
+    [kit_files, output, no_sync].map(|flag| flag.global(true))
 }
+
+/// What a run without synchronisation is told.
+pub const NO_SYNC: &str = "note: `--no-sync` changes nothing: takes are synchronised at both ends, since their time is true only then; `laptime profile … --timing host,sync` shows what the host alone would have said";
 
 /// Writes the files of a benchmark of models into its folder and, if asked for, where the kits keep them. Returns those
 /// outside of the run's folder.
-pub fn write(finished: &Finished, is_asked: bool) -> anyhow::Result<Vec<PathBuf>> {
+pub fn write(app: &App, finished: &Finished, is_asked: bool) -> anyhow::Result<Vec<PathBuf>> {
     let answer = laptime_analyze::cases(&finished.results, finished.run.peaks.as_ref());
-    let Some(table) = laptime_report::tables::course(&answer) else { return Ok(Vec::new()) };
+    let known = Known { app, workload: &finished.run.workload };
+    let parameters = |case: &Case| known.fact(case, "parameters");
+    let Some(table) = laptime_report::tables::course(&answer, &parameters) else { return Ok(Vec::new()) };
     let settings = &finished.run.settings;
     let is_isolated = settings.isolate || settings.runs > 1;
     let name = if is_isolated { "profiling_benchmarking_run_benchmarks" } else { "profiling_benchmarking_direct" };
@@ -44,13 +60,50 @@ pub fn write(finished: &Finished, is_asked: bool) -> anyhow::Result<Vec<PathBuf>
         if let Some(summary) = laptime_report::tables::course_summary(&answer) {
             write_file(&summary, Format::Md, &folder.join(format!("{name}.md")))?;
         }
+        if let Some(separate) = laptime_report::tables::course_separate(&answer) {
+            write_file(&separate, Format::Csv, &folder.join(SEPARATE_FILE))?;
+        }
     }
     let nano_folders = folders(&finished.folder, NANO_FOLDER, is_asked)?;
     for folder in &nano_folders {
-        write_json(&profile(&answer), &folder.join("model_profile.json"))?;
+        write_json(&profile(&answer, &known), &folder.join("model_profile.json"))?;
     }
+    let separate = laptime_report::tables::course_separate(&answer).map(|_| (COURSE_FOLDER, SEPARATE_FILE.to_owned()));
     let outside = [(COURSE_FOLDER, format!("{name}.csv")), (NANO_FOLDER, "model_profile.json".to_owned())];
-    Ok(outside.into_iter().filter(|_| is_asked).map(|(folder, file)| Path::new(folder).join(file)).collect())
+    let outside = outside.into_iter().chain(separate).filter(|_| is_asked);
+    Ok(outside.map(|(folder, file)| Path::new(folder).join(file)).collect())
+}
+
+/// The table that the course's `--output` is for: its own, or that of all cases where the course knows none of them.
+pub fn course_table(app: &App, finished: &Finished) -> Table {
+    let answer = laptime_analyze::cases(&finished.results, finished.run.peaks.as_ref());
+    let known = Known { app, workload: &finished.run.workload };
+    let parameters = |case: &Case| known.fact(case, "parameters");
+    let of_course = laptime_report::tables::course(&answer, &parameters);
+    of_course.unwrap_or_else(|| laptime_report::tables::cases(&answer, &[]))
+}
+
+/// Writes a table to the file that `--output` named, and makes its folder.
+pub fn write_output(table: &Table, output: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+    let Some(path) = output else { return Ok(None) };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+    }
+    write_file(table, Format::Csv, path)?;
+    Ok(Some(path.to_owned()))
+}
+
+/// What a workload knows of cases, measured or not.
+struct Known<'a> {
+    app: &'a App,
+    workload: &'a str,
+}
+
+impl Known<'_> {
+    fn fact(&self, case: &Case, name: &str) -> Option<AxisValue> {
+        let facts = self.app.registry.workload(self.workload)?.known(case);
+        facts.into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
+    }
 }
 
 /// Writes the course's table of a study of warm-ups likewise.
@@ -78,7 +131,7 @@ fn write_json(value: &Value, path: &Path) -> anyhow::Result<()> {
 }
 
 /// The profile of the Nano kit: sizes of models, and a record for each length and mode.
-fn profile(answer: &Cases) -> Value {
+fn profile(answer: &Cases, known: &Known<'_>) -> Value {
     let measured = |case: &CaseFigures| axis(case, "pass_type").as_str() != Some("step") || !has_both(answer, case);
     let results: Vec<Value> =
         answer.cases.iter().filter(|case| measured(case)).filter_map(|case| record(answer, case)).collect();
@@ -88,16 +141,20 @@ fn profile(answer: &Cases) -> Value {
     let batch_size = first.map_or(Value::Null, |case| axis(case, "batch_size"));
     json!({
         "metadata": { "device": device, "batch_size": batch_size, "profile_training": is_training },
-        "model_sizes": sizes(answer),
+        "model_sizes": sizes(answer, known),
         "results": results,
     })
 }
 
-fn sizes(answer: &Cases) -> Map<String, Value> {
+fn sizes(answer: &Cases, known: &Known<'_>) -> Map<String, Value> {
     let mut sizes = Map::new();
-    for (case, measured) in answer.cases.iter().filter_map(|case| Some((case, case.measured.as_ref()?))) {
-        let parameters = fact(measured, "parameters");
-        let memory = fact(measured, "weight_bytes").as_i64().map(|bytes| mib(bytes as f64));
+    for case in &answer.cases {
+        let fact = |name: &str| {
+            let measured = case.measured.as_ref().and_then(|measured| measured.fact(name)).cloned();
+            measured.or_else(|| known.fact(&case.id.case, name)).as_ref().map_or(Value::Null, json_of)
+        };
+        let parameters = fact("parameters");
+        let memory = fact("weight_bytes").as_i64().map(|bytes| mib(bytes as f64));
         let size = json!({
             "total_parameters": parameters, "trainable_parameters": parameters, "parameter_memory_mb": memory,
         });
@@ -119,7 +176,8 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
     match &case.measured {
         Some(measured) => {
             let is_step = pass == "step";
-            let step = if is_step { Some(case) } else { twin(answer, case, "step").filter(|_| mode == "training") };
+            let step =
+                if is_step { Some(case) } else { with_pass(answer, case, "step").filter(|_| mode == "training") };
             add("latency_ms", if is_step { Value::Null } else { median_ms(measured) });
             if mode == "training" {
                 add("step_ms", step.and_then(|step| step.measured.as_ref()).map_or(Value::Null, median_ms));
@@ -142,18 +200,7 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
 
 /// Whether a step stands beside a forward and backward of the same case, whose record tells it.
 fn has_both(answer: &Cases, step: &CaseFigures) -> bool {
-    twin(answer, step, "forward_backward").is_some()
-}
-
-/// The case that differs in its pass alone.
-pub fn twin<'a>(answer: &'a Cases, case: &CaseFigures, pass: &str) -> Option<&'a CaseFigures> {
-    let of_pass = ["test", "pass_type"];
-    let is_same = |other: &&CaseFigures| {
-        let others = other.id.case.values().zip(case.id.case.values());
-        let is_equal = others.into_iter().all(|(other, own)| of_pass.contains(&own.0) || other == own);
-        is_equal && text(other, "pass_type") == pass
-    };
-    answer.cases.iter().find(is_same)
+    with_pass(answer, step, "forward_backward").is_some()
 }
 
 fn median_ms(measured: &MeasuredFigures) -> Value {

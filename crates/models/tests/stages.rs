@@ -14,6 +14,8 @@ fn names(depth: Depth, attention: Attention) -> Vec<String> {
     let options =
         Options { dtype: Dtype::F32, attention, batch: 1, room: Room::Growing, graph: GraphMode::Auto, marks };
     let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();
+    // The first pass allocates, which is a stage of its own.
+    decoder.forward(&Tokens::one(vec![1; 100])).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();

@@ -44,7 +44,10 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if asked.place.format.format() == Format::Text && COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
         course::write(&finished, out)?;
     }
-    for file in kit_files::write(&finished, asked.kit_files)? {
+    let output = asked.output.as_deref();
+    let output =
+        output.map(|_| kit_files::write_output(&kit_files::course_table(app, &finished), output)).transpose()?;
+    for file in kit_files::write(app, &finished, asked.kit_files)?.into_iter().chain(output.flatten()) {
         say(&format!("Written: {}", file.display()));
     }
     tell_of_fit(app, &finished);

@@ -1,5 +1,7 @@
 //! A trainer whose numbers are all of one type.
 
+use laptime_probe::stage;
+
 use super::{
     super::{
         attention::Span,
@@ -69,10 +71,10 @@ impl<T: Number> Engine<T> {
             Some(_) => Some(Moments { first: load(None)?, second: load(None)? }),
             None => None,
         };
-        let buffers = Buffers {
-            kept: Kept::new(&sizes, config.layers)?,
-            scratch: Scratch::new(&sizes, norms)?,
-            ledger: Ledger::new(&config, &options),
+        let buffers = {
+            let _stage = stage!("allocate");
+            let (kept, scratch) = (Kept::new(&sizes, config.layers)?, Scratch::new(&sizes, norms)?);
+            Buffers { kept, scratch, ledger: Ledger::new(&config, &options) }
         };
         let given = Given { config, options, crew, model, table };
         Ok(Self { given, gradients, moments, buffers, ids: Vec::new(), progress: Progress::New, updates: 0 })
