@@ -15,7 +15,7 @@ use laptime_trace::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{app::App, output::write_file, session::Finished};
+use crate::{app::App, asked::Asked, attention_profile, failure::Hinted, output::write_file, session::Finished};
 
 /// Where the course keeps its tables.
 const COURSE_FOLDER: &str = "results";
@@ -26,71 +26,128 @@ const NANO_FOLDER: &str = "profiling/results";
 /// Forward and backward apart.
 const SEPARATE_FILE: &str = "profiling_benchmarking_separate.csv";
 
-/// The flags of older kits: for their files where they keep them, for a file that the course names, and for a take
+/// The flags of older kits: for their files where they keep them, for a file or a folder that they name, and for a take
 /// without synchronisation.
-pub fn flags() -> [Arg; 3] {
-    let heading = "Where it goes";
-    let kit_files =
-        Arg::new("kit-files").long("kit-files").action(ArgAction::SetTrue).help_heading(heading).help(
-            "Write the files of older kits where these keep them, too: under `results/` and `profiling/results/`",
-        );
-    let output = Arg::new("output").long("output").value_name("FILE").help_heading(heading);
-    let output = output.value_parser(clap::value_parser!(PathBuf));
-    let output = output.help("Write the table as comma-separated values to this file, too");
+pub fn flags() -> [Arg; 4] {
+    let kit_files = Arg::new("kit-files")
+        .long("kit-files")
+        .action(ArgAction::SetTrue)
+        .help("Write the files of older kits where these keep them, too: under `results/` and `profiling/results/`");
+    let place = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).value_parser(clap::value_parser!(PathBuf)).help(help)
+    };
+    let output = place("output", "FILE", "Write the table (`.csv`) or a kit's profile (`.json`) to this file, too");
+    let folder = place("output-dir", "DIR", "Write a kit's profile into this folder, too, under its name");
     let no_sync = Arg::new("no-sync").long("no-sync").action(ArgAction::SetTrue).hide(true);
-    [kit_files, output, no_sync].map(|flag| flag.global(true))
+    [kit_files, output, folder, no_sync].map(|flag| flag.global(true).help_heading("Where it goes"))
 }
 
 /// What a run without synchronisation is told.
 pub const NO_SYNC: &str = "note: `--no-sync` changes nothing: takes are synchronised at both ends, since their time is true only then; `laptime profile … --timing host,sync` shows what the host alone would have said";
 
-/// Writes the files of a benchmark of models into its folder and, if asked for, where the kits keep them. Returns those
-/// outside of the run's folder.
-pub fn write(app: &App, finished: &Finished, is_asked: bool) -> anyhow::Result<Vec<PathBuf>> {
-    let answer = laptime_analyze::cases(&finished.results, finished.run.peaks.as_ref());
-    let known = Known { app, workload: &finished.run.workload };
-    let parameters = |case: &Case| known.fact(case, "parameters");
-    let Some(table) = laptime_report::tables::course(&answer, &parameters) else { return Ok(Vec::new()) };
-    let settings = &finished.run.settings;
-    let is_isolated = settings.isolate || settings.runs > 1;
-    let name = if is_isolated { "profiling_benchmarking_run_benchmarks" } else { "profiling_benchmarking_direct" };
-    let course_folders = folders(&finished.folder, COURSE_FOLDER, is_asked)?;
-    for folder in &course_folders {
-        write_file(&table, Format::Csv, &folder.join(format!("{name}.csv")))?;
-        if let Some(summary) = laptime_report::tables::course_summary(&answer) {
-            write_file(&summary, Format::Md, &folder.join(format!("{name}.md")))?;
-        }
-        if let Some(separate) = laptime_report::tables::course_separate(&answer) {
-            write_file(&separate, Format::Csv, &folder.join(SEPARATE_FILE))?;
-        }
-    }
-    let nano_folders = folders(&finished.folder, NANO_FOLDER, is_asked)?;
-    for folder in &nano_folders {
-        write_json(&profile(&answer, &known), &folder.join("model_profile.json"))?;
-    }
-    let separate = laptime_report::tables::course_separate(&answer).map(|_| (COURSE_FOLDER, SEPARATE_FILE.to_owned()));
-    let outside = [(COURSE_FOLDER, format!("{name}.csv")), (NANO_FOLDER, "model_profile.json".to_owned())];
-    let outside = outside.into_iter().chain(separate).filter(|_| is_asked);
-    Ok(outside.map(|(folder, file)| Path::new(folder).join(file)).collect())
+/// Where files of older kits go, beside the run's folder.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// Whether they go where the kits keep them.
+    pub is_asked: bool,
+    /// A file: a table or a profile, as its name ends.
+    pub output: Option<PathBuf>,
+    /// A folder for a profile.
+    pub output_dir: Option<PathBuf>,
 }
 
-/// The table that the course's `--output` is for: its own, or that of all cases where the course knows none of them.
-pub fn course_table(app: &App, finished: &Finished) -> Table {
+impl Places {
+    fn output_of(&self, extension: &str) -> Option<&Path> {
+        let is_one = |path: &&Path| path.extension().is_some_and(|own| own.eq_ignore_ascii_case(extension));
+        self.output.as_deref().filter(is_one)
+    }
+}
+
+/// Refuses a place for what there will not be.
+pub fn refuse_unused(asked: &Asked, workload: &str) -> anyhow::Result<()> {
+    let Places { output, output_dir, .. } = &asked.kit_files;
+    let refuse = |reason: String, hint: &'static str| Err(Hinted::wrap(anyhow::anyhow!(reason), hint));
+    let is_table = asked.kit_files.output_of("csv").is_some();
+    if let Some(path) = output.as_ref().filter(|_| !is_table && asked.kit_files.output_of("json").is_none()) {
+        let reason = format!("`--output {}` names neither a table nor a profile", path.display());
+        return refuse(reason, "end it in `.csv` for the table, in `.json` for a kit's profile");
+    }
+    if ["model", "attention"].contains(&workload) || (is_table || output.is_none()) && output_dir.is_none() {
+        return Ok(());
+    }
+    let reason = format!("`--output` and `--output-dir` are for a kit's profile, and `{workload}` has none");
+    refuse(reason, "`--output` with `.csv` writes the table; `--out` says where the run is kept")
+}
+
+/// Writes the files of a benchmark of models or of attention into its folder and, if asked for, where the kits keep them.
+/// Returns those outside of the run's folder.
+pub fn write(app: &App, finished: &Finished, places: &Places) -> anyhow::Result<Vec<PathBuf>> {
     let answer = laptime_analyze::cases(&finished.results, finished.run.peaks.as_ref());
     let known = Known { app, workload: &finished.run.workload };
     let parameters = |case: &Case| known.fact(case, "parameters");
     let of_course = laptime_report::tables::course(&answer, &parameters);
-    of_course.unwrap_or_else(|| laptime_report::tables::cases(&answer, &[]))
+    let mut outside = Vec::new();
+    if let Some(profile) = attention_profile::profile(&answer) {
+        outside.extend(write_profile(&profile, "attention_profile.json", &finished.folder, places)?);
+    } else if let Some(table) = &of_course {
+        outside.extend(write_course(table, finished, &answer, places.is_asked)?);
+        outside.extend(write_profile(&profile(&answer, &known), "model_profile.json", &finished.folder, places)?);
+    }
+    let table = || of_course.unwrap_or_else(|| laptime_report::tables::cases(&answer, &[]));
+    if let Some(path) = places.output_of("csv") {
+        outside.push(write_table(&table(), path)?);
+    }
+    Ok(outside)
 }
 
-/// Writes a table to the file that `--output` named, and makes its folder.
-pub fn write_output(table: &Table, output: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
-    let Some(path) = output else { return Ok(None) };
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+/// Writes a profile of the Nano kit wherever it is wanted.
+fn write_profile(profile: &Value, name: &str, run: &Path, places: &Places) -> anyhow::Result<Vec<PathBuf>> {
+    for folder in folders(run, NANO_FOLDER, places.is_asked)? {
+        write_json(profile, &folder.join(name))?;
     }
+    let mut outside: Vec<PathBuf> = places.is_asked.then(|| Path::new(NANO_FOLDER).join(name)).into_iter().collect();
+    let named = places.output_of("json").map(Path::to_owned);
+    for file in named.into_iter().chain(places.output_dir.as_ref().map(|folder| folder.join(name))) {
+        make_folder_of(&file)?;
+        write_json(profile, &file)?;
+        outside.push(file);
+    }
+    Ok(outside)
+}
+
+/// Writes the course's tables of a benchmark of models.
+fn write_course(table: &Table, finished: &Finished, answer: &Cases, is_asked: bool) -> anyhow::Result<Vec<PathBuf>> {
+    let settings = &finished.run.settings;
+    let is_isolated = settings.isolate || settings.runs > 1;
+    let name = if is_isolated { "profiling_benchmarking_run_benchmarks" } else { "profiling_benchmarking_direct" };
+    let separate = laptime_report::tables::course_separate(answer);
+    for folder in folders(&finished.folder, COURSE_FOLDER, is_asked)? {
+        write_file(table, Format::Csv, &folder.join(format!("{name}.csv")))?;
+        if let Some(summary) = laptime_report::tables::course_summary(answer) {
+            write_file(&summary, Format::Md, &folder.join(format!("{name}.md")))?;
+        }
+        if let Some(separate) = &separate {
+            write_file(separate, Format::Csv, &folder.join(SEPARATE_FILE))?;
+        }
+    }
+    let files = [Some(format!("{name}.csv")), separate.map(|_| SEPARATE_FILE.to_owned())];
+    Ok(files.into_iter().flatten().filter(|_| is_asked).map(|file| Path::new(COURSE_FOLDER).join(file)).collect())
+}
+
+/// Writes a table to the file that `--output` named, if it named one for a table.
+pub fn write_output(table: &Table, places: &Places) -> anyhow::Result<Option<PathBuf>> {
+    places.output_of("csv").map(|path| write_table(table, path)).transpose()
+}
+
+fn write_table(table: &Table, path: &Path) -> anyhow::Result<PathBuf> {
+    make_folder_of(path)?;
     write_file(table, Format::Csv, path)?;
-    Ok(Some(path.to_owned()))
+    Ok(path.to_owned())
+}
+
+fn make_folder_of(path: &Path) -> anyhow::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))
 }
 
 /// What a workload knows of cases, measured or not.
@@ -203,23 +260,23 @@ fn has_both(answer: &Cases, step: &CaseFigures) -> bool {
     with_pass(answer, step, "forward_backward").is_some()
 }
 
-fn median_ms(measured: &MeasuredFigures) -> Value {
+pub fn median_ms(measured: &MeasuredFigures) -> Value {
     json!(measured.wall.median / 1e6)
 }
 
-fn mib(bytes: f64) -> f64 {
+pub fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-fn text(case: &CaseFigures, name: &str) -> String {
+pub fn text(case: &CaseFigures, name: &str) -> String {
     case.id.case.get(name).map(ToString::to_string).unwrap_or_default()
 }
 
-fn axis(case: &CaseFigures, name: &str) -> Value {
+pub fn axis(case: &CaseFigures, name: &str) -> Value {
     case.id.case.get(name).map_or(Value::Null, json_of)
 }
 
-fn fact(measured: &MeasuredFigures, name: &str) -> Value {
+pub fn fact(measured: &MeasuredFigures, name: &str) -> Value {
     measured.fact(name).map_or(Value::Null, json_of)
 }
 

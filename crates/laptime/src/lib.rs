@@ -23,6 +23,7 @@ mod alone;
 mod app;
 mod aside;
 mod asked;
+mod attention_profile;
 mod cli;
 mod commands;
 mod course;

@@ -14,6 +14,7 @@ fn options() -> Options {
     Options {
         dtype: Dtype::F32,
         attention: Attention::Dense,
+        kept: None,
         batch: 1,
         room: Room::Growing,
         graph: GraphMode::Auto,

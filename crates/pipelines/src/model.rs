@@ -25,6 +25,7 @@ use laptime_bench::{
 };
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
+pub(crate) use self::take::told;
 use self::{
     axes::{ALIASES, axes},
     built_in::BuiltIn,
@@ -58,6 +59,7 @@ impl Model {
         let options = Options {
             dtype: wanted.dtype,
             attention: wanted.attention,
+            kept: wanted.kept.clone(),
             batch: wanted.batch,
             room: wanted.room(),
             graph: wanted.graph,

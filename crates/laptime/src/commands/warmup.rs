@@ -44,7 +44,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let answer = laptime_analyze::warmup(&finished.results);
     let table = laptime_report::tables::warmup(&answer);
     write_to_screen(&table, asked.place.format.format(), out)?;
-    if let Some(file) = kit_files::write_output(&table, asked.output.as_deref())? {
+    if let Some(file) = kit_files::write_output(&table, &asked.kit_files)? {
         say(&format!("Written: {}", file.display()));
     }
     for result in finished.results.iter().filter(|result| result.measured().is_none()) {

@@ -115,8 +115,8 @@ fn tell_cold_start(answer: &WarmUpStudy, folder: &Path, asked: &Asked, out: &mut
 }
 
 fn tell_files(table: &Table, folder: &Path, asked: &Asked) -> anyhow::Result<()> {
-    let written = kit_files::write_study(table, folder, asked.kit_files)?;
-    let written = written.into_iter().chain(kit_files::write_output(table, asked.output.as_deref())?);
+    let written = kit_files::write_study(table, folder, asked.kit_files.is_asked)?;
+    let written = written.into_iter().chain(kit_files::write_output(table, &asked.kit_files)?);
     written.for_each(|file| say(&format!("Written: {}", file.display())));
     let folder = folder.display();
     say(&format!("\nResults: {folder}/warmup-*/results.jsonl, traces: {folder}/warmup-*/traces/"));
