@@ -120,6 +120,11 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// A trainer that was made to be never updated.
+    pub(crate) fn no_optimizer() -> Self {
+        Self::Refused("the trainer was made without an optimizer".to_owned())
+    }
+
     /// What can be done about it, where that is known.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::Context;
 use laptime_bench::{AxisSpec, Cost, Takes};
+use laptime_probe::stage;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// The most threads that a case may ask for.
@@ -42,6 +43,7 @@ impl Crew {
         if threads <= 1 {
             return Ok(Self { pool: None });
         }
+        let _stage = stage!("start_threads", threads = threads);
         let builder = ThreadPoolBuilder::new().num_threads(threads).thread_name(|at| format!("crew {at}"));
         let processors = processors();
         let has_enough = threads <= processors.len();

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use laptime_probe::stage;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::ModelError;
@@ -24,6 +25,7 @@ impl Crew {
         if threads <= 1 {
             return Ok(Self { others: None });
         }
+        let _stage = stage!("start_threads", threads = threads);
         let processors = processors();
         let has_enough = threads <= processors.len();
         let builder = ThreadPoolBuilder::new().num_threads(threads - 1).thread_name(|at| format!("decoder {}", at + 1));

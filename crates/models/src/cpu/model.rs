@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use half::{bf16, f16};
+use laptime_probe::stage;
 
 use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
 use crate::{Config, Dtype, ModelError, TensorData, TensorSpec, Weights};
@@ -54,6 +55,10 @@ pub struct Source<'a> {
 impl<T: Number> Model<T> {
     /// Puts the weights of a model together.
     pub fn load(config: &Config, source: Source<'_>) -> Result<Self, ModelError> {
+        let _stage = match source.weights {
+            Some(_) => stage!("weights"),
+            None => stage!("allocate"),
+        };
         Ok(Self {
             embedding: source.stacked(&[&config.embedding_tensor()])?,
             own_head: config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?,

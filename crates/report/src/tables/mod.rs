@@ -3,6 +3,7 @@
 mod ab;
 mod axes;
 mod cases;
+mod cold_start;
 mod compare;
 mod course;
 mod doctor;
@@ -26,8 +27,9 @@ mod waterfall;
 pub use self::{
     ab::ab,
     cases::cases,
+    cold_start::cold_start,
     compare::compare,
-    course::{course, course_summary},
+    course::{course, course_separate, course_summary, with_pass},
     doctor::doctor,
     fleet::fleet,
     gaps::{gap_list, gaps},
@@ -41,6 +43,6 @@ pub use self::{
     timings::timings,
     top::{Ranking, Side, Sort, groups, top},
     warmup::warmup,
-    warmup_study::warmup_study,
+    warmup_study::{warmup_laps, warmup_study},
     waterfall::waterfall,
 };
