@@ -20,10 +20,6 @@
 // A row's largest score is raised when another exceeds it by so much that shares would be 256 and more.
 #define SLACK 8.0f
 
-struct alignas(128) TensorMap {
-    u64 words[16];
-};
-
 // What lies in shared memory behind the stages.
 struct Board {
     u64 kept[STAGES][2][KEYS];
@@ -31,63 +27,6 @@ struct Board {
     u32 words[STAGES];
     volatile float computed[THREADS];
 };
-
-__device__ __forceinline__ u32 address(const void *place) { return (u32)__cvta_generic_to_shared(place); }
-
-__device__ __forceinline__ void wait_until(u32 barrier, u32 parity) {
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "AGAIN:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra AGAIN;\n"
-                 "}" ::"r"(barrier), "r"(parity)
-                 : "memory");
-}
-__device__ __forceinline__ void arrive(u32 barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void begin_barrier(u32 barrier, u32 arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void begin_tile(u32 to, const TensorMap &map, u32 column, u32 key, u32 head, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-                 "l"(reinterpret_cast<u64>(&map)), "r"(column), "r"(key), "r"(head), "r"(barrier)
-                 : "memory");
-}
-
-// How the products find rows of 128 swizzled bytes: groups of eight lie 1024 bytes apart. A place is told in 16 bytes.
-__device__ __forceinline__ u64 matrix(u32 place) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | place; }
-
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void end_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int LATER> __device__ __forceinline__ void wait_for_products() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
-}
-// Keeps the compiler from moving what is done with these numbers to the other side.
-__device__ __forceinline__ void hold(float (&numbers)[32]) {
-#pragma unroll
-    for (int i = 0; i < 32; i++) asm volatile("" : "+f"(numbers[i])::"memory");
-}
-
-// sum += a b, or = a b: 64 by 16 times 16 by 64. The rows of b are its columns unless it is transposed.
-template <int IS_TRANSPOSED> __device__ __forceinline__ void product(float (&sum)[32], const u32 *a, u64 b, int is_added) {
-    asm volatile("{\n"
-                 ".reg .pred added;\n"
-                 "setp.ne.b32 added, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, added, 1, 1, %38;\n"
-                 "}"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]),
-                   "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]),
-                   "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]), "+f"(sum[18]), "+f"(sum[19]),
-                   "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]), "+f"(sum[24]), "+f"(sum[25]),
-                   "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_added), "n"(IS_TRANSPOSED));
-}
 
 // A lane has two of the 16 rows of its warp, eight apart; of a tile's scores, 16 of each row.
 struct Softmax {
@@ -102,7 +41,7 @@ __device__ __forceinline__ void share(Softmax &rows, float (&score)[32], float s
     for (int r = 0; r < 2; r++) {
         most[r] = fmaxf(score[2 * r], score[2 * r + 1]);
 #pragma unroll
-        for (int n = 1; n < KEYS / 8; n++) most[r] = fmaxf(most[r], fmaxf(score[4 * n + 2 * r], score[4 * n + 2 * r + 1]));
+        for (int n = 4; n < KEYS / 2; n += 4) most[r] = fmaxf(most[r], fmaxf(score[n + 2 * r], score[n + 2 * r + 1]));
     }
     rows.is_raised = __any_sync(~0u, most[0] > rows.largest[0] + slack || most[1] > rows.largest[1] + slack);
     if (rows.is_raised) {
@@ -196,7 +135,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
                            BLOCK_PARAMETERS) {
     extern __shared__ uint4 shared[];
     u32 ring = (address(shared) + 1023) / 1024 * 1024;
-    Board &board = *reinterpret_cast<Board *>(reinterpret_cast<char *>(shared) + (ring - address(shared)) + STAGES * STAGE_BYTES);
+    char *behind = reinterpret_cast<char *>(shared) + (ring - address(shared)) + STAGES * STAGE_BYTES;
+    Board &board = *reinterpret_cast<Board *>(behind);
     Rule rule = {tokens, is_causal, half_window, global};
     Work work = works[blockIdx.y];
     u32 sequence = blockIdx.x / heads, head = blockIdx.x % heads;
@@ -221,7 +161,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
 #pragma unroll
         for (u32 i = 0; i < KEYS / ROWS_AT_ONCE; i++) {
             u32 at = (tile - work.tiles) * KEYS + threadIdx.x / CHUNKS + i * ROWS_AT_ONCE;
-            next_columns[i] = tile >= work.tiles && tile < count && at < work.columns ? columns[work.first_column + at] : ~0u;
+            bool is_there = tile >= work.tiles && tile < count && at < work.columns;
+            next_columns[i] = is_there ? columns[work.first_column + at] : ~0u;
         }
     };
     u32 next_word = work.words[0];
@@ -292,15 +233,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             bool is_there = row + i % 2 * 8 < tokens;
-            queries[depth][i] = is_there ? *reinterpret_cast<const u32 *>(from + i % 2 * 8 * HEAD_DIM + depth * 16 + i / 2 * 8) : 0;
+            const number *two = from + i % 2 * 8 * HEAD_DIM + depth * 16 + i / 2 * 8;
+            queries[depth][i] = is_there ? *reinterpret_cast<const u32 *>(two) : 0;
         }
     settle(0);
 
     float slack = SLACK / scale;
     u32 tile = 0;
     Part part = NOTHING;
-    // Comes to a tile, which is done once for each: begins to load a later one, waits for this one, and says whether these
-    // rows keep something of it. All stages are filled in the end, so no more than the tile before may be held meanwhile.
+    // Comes to a tile, once to each: begins to load a later one, waits for this one, and says whether these rows keep
+    // something of it. It may wait until all have left the tile two before, so none but the one before may be held.
     auto visit = [&]() {
         u32 stage = tile % STAGES;
         if (tile + AHEAD + 1 < work.tiles) {
@@ -421,7 +363,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
                 words[i] = pair(two[0] * share, two[1] * share);
             }
             turn(words);
-            if (row + 8 * r < tokens) *reinterpret_cast<uint4 *>(to + n * 8) = make_uint4(words[0], words[1], words[2], words[3]);
+            uint4 chunk = make_uint4(words[0], words[1], words[2], words[3]);
+            if (row + 8 * r < tokens) *reinterpret_cast<uint4 *>(to + n * 8) = chunk;
         }
     }
 }

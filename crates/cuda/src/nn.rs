@@ -92,6 +92,18 @@ macro_rules! block_text {
             ),
         }
     };
+    (hopper $file:literal) => {
+        Source {
+            file: $file,
+            text: concat!(
+                include_str!("../kernels/number.cuh"),
+                include_str!("../kernels/tensor.cuh"),
+                include_str!("../kernels/hopper.cuh"),
+                include_str!("../kernels/block.cuh"),
+                include_str!(concat!("../kernels/", $file))
+            ),
+        }
+    };
 }
 
 /// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
@@ -139,7 +151,7 @@ const ATTENTION_BACKWARD: Source<'static> = gradient_text!("attention_backward.c
 const ATTENTION_BACKWARD_TENSOR: Source<'static> = tensor_text!("attention_backward_tensor.cu");
 const BLOCK_ATTENTION: Source<'static> = block_text!("block_attention.cu");
 const BLOCK_ATTENTION_TENSOR: Source<'static> = block_text!(tensor "block_attention_tensor.cu");
-const BLOCK_ATTENTION_HOPPER: Source<'static> = block_text!(tensor "block_attention_hopper.cu");
+const BLOCK_ATTENTION_HOPPER: Source<'static> = block_text!(hopper "block_attention_hopper.cu");
 
 /// The sizes of heads that a check compiles attention for; it can be compiled for others.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];
