@@ -9,6 +9,7 @@ mod by_case;
 mod cases;
 mod check;
 mod compare;
+mod crossover;
 mod device_time;
 mod devices;
 mod differences;
@@ -35,6 +36,8 @@ mod overlap;
 mod overview;
 mod quantile;
 mod repeats;
+mod scaling;
+mod series;
 mod stage_figures;
 mod stages;
 mod syncs;
@@ -53,6 +56,8 @@ pub use self::{
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
+    crossover::{Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR, REACH as EXTRAPOLATION_REACH, Ratio,
+        crossovers},
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
     doubt::Doubt,
@@ -74,6 +79,8 @@ pub use self::{
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},
+    scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
+    series::{Clock, INTERVAL_TAKES},
     stage_figures::{STAGE_FIGURES, stage_figures},
     stages::{Per, Stage, Stages, stages},
     syncs::{
