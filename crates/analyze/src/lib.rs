@@ -56,8 +56,10 @@ pub use self::{
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
-    crossover::{Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR, REACH as EXTRAPOLATION_REACH, Ratio,
-        crossovers},
+    crossover::{
+        Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
+        REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
+    },
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
     doubt::Doubt,

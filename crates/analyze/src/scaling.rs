@@ -150,77 +150,101 @@ fn quadratic_work(points: &[Point]) -> Option<f64> {
 }
 
 impl Scaling {
-    /// What a reader should know: growth that will not stop.
+    /// What a reader should know: growth that will not stop. One finding a rule, of the series that grows most.
     pub fn findings(&self) -> Vec<Finding> {
-        let of_time = self.series.iter().filter(|series| series.is_model()).filter_map(ScalingSeries::slow_growth);
-        let of_memory = self.series.iter().filter_map(ScalingSeries::wide_growth);
-        of_time.chain(of_memory).collect()
+        let of_time = |series: &&ScalingSeries| series.is_model() && is_steep(series.time.last);
+        let slow: Vec<&ScalingSeries> = self.series.iter().filter(of_time).collect();
+        let (elsewhere, quadratic): (Vec<_>, Vec<_>) =
+            slow.into_iter().partition(|series| series.is_hardly_attention());
+        let wide: Vec<&ScalingSeries> = self.series.iter().filter(|series| is_steep(series.memory.last)).collect();
+        let found = [
+            self.worst(&quadratic, "time", |series| series.time.last)
+                .map(|(evidence, worst)| quadratic_time(evidence, worst)),
+            self.worst(&elsewhere, "time", |series| series.time.last)
+                .map(|(evidence, worst)| other_time(evidence, worst)),
+            self.worst(&wide, "peak memory", |series| series.memory.last)
+                .map(|(evidence, _)| quadratic_memory(evidence)),
+        ];
+        found.into_iter().flatten().collect()
+    }
+
+    /// The series that grows most, and how much it grew.
+    fn worst<'a>(
+        &self,
+        some: &[&'a ScalingSeries],
+        what: &str,
+        of: fn(&ScalingSeries) -> Option<Exponent>,
+    ) -> Option<(String, &'a ScalingSeries)> {
+        let value = |series: &ScalingSeries| of(series).map_or(0.0, |last| last.value);
+        let worst = some.iter().max_by(|one, other| value(one).total_cmp(&value(other)))?;
+        let last = of(worst)?;
+        let others = match some.len() {
+            1 => String::new(),
+            count => format!(", and that of {} more above the limit", count - 1),
+        };
+        let name = self.name(worst);
+        let Exponent { from, to, value, .. } = last;
+        Some((format!("From {from} to {to} tokens the {what} of {name} grew as N^{value:.2}{others}"), worst))
+    }
+
+    /// A series by what tells it from the others.
+    fn name(&self, series: &ScalingSeries) -> String {
+        let varies = |axis: &str| self.series.iter().any(|other| other.id.case.get(axis) != series.id.case.get(axis));
+        let axes = series.id.case.values().filter(|(axis, _)| *axis == "model" || varies(axis));
+        let parts: Vec<String> = axes.map(|(axis, value)| format!("{axis}={value}")).collect();
+        if parts.is_empty() { "the case".to_owned() } else { format!("`{}`", parts.join(" ")) }
     }
 }
 
-impl ScalingSeries {
-    /// The series by its values, shortest words first: `model=tiny attention=dense batch_size=1`.
-    fn name(&self) -> String {
-        const TOLD: [&str; 5] = ["model", "attention", "pass_type", "batch_size", "dtype"];
-        let told = TOLD.into_iter().filter_map(|axis| Some(format!("{axis}={}", self.id.case.get(axis)?)));
-        told.collect::<Vec<_>>().join(" ")
-    }
+fn is_steep(exponent: Option<Exponent>) -> bool {
+    exponent.is_some_and(|exponent| exponent.low() > QUADRATIC)
+}
 
+impl ScalingSeries {
     fn is_model(&self) -> bool {
         self.id.case.get("model").is_some()
     }
 
-    fn slow_growth(&self) -> Option<Finding> {
-        let last = self.time.last.filter(|last| last.low() > QUADRATIC)?;
-        let evidence = format!(
-            "From {} to {} tokens the time of `{}` grew as N^{:.2}",
-            last.from,
-            last.to,
-            self.name(),
-            last.value
-        );
-        let limit = format!("N^{QUADRATIC}");
-        if let Some(share) = self.quadratic_work.filter(|share| *share < LEAST_SHARE) {
-            return Some(Finding {
-                rule: "superlinear_time",
-                evidence,
-                limit,
-                meaning: format!(
-                    "only {:.0} % of its operations are attention's, so that something else grows: caches that no longer hold the activations, or memory that runs short",
-                    100.0 * share
-                ),
-                next: "look at `laptime profile model … --depth layer` at both lengths".to_owned(),
-            });
-        }
-        let share = self
-            .quadratic_work
-            .map_or_else(String::new, |share| format!(", with {:.0} % of the operations", 100.0 * share));
-        Some(Finding {
-            rule: "quadratic_time",
-            evidence,
-            limit,
-            meaning: format!("quadratic: attention is the bottleneck{share}"),
-            next: "measure a sparse pattern: `laptime bench model … --attention dense,sparse`".to_owned(),
-        })
+    fn is_hardly_attention(&self) -> bool {
+        self.quadratic_work.is_some_and(|share| share < LEAST_SHARE)
     }
+}
 
-    fn wide_growth(&self) -> Option<Finding> {
-        let last = self.memory.last.filter(|last| last.value > QUADRATIC)?;
-        let evidence = format!(
-            "From {} to {} tokens the peak memory of `{}` grew as N^{:.2}",
-            last.from,
-            last.to,
-            self.name(),
-            last.value
-        );
-        Some(Finding {
-            rule: "quadratic_memory",
-            evidence,
-            limit: format!("N^{QUADRATIC}"),
-            meaning: "quadratic: something is kept for every pair of positions, as scores that are materialised"
-                .to_owned(),
-            next: "compute attention without them: `--attention dense` or `sparse`".to_owned(),
-        })
+fn quadratic_time(evidence: String, series: &ScalingSeries) -> Finding {
+    let share = |share: f64| format!(", with {:.0} % of the operations", 100.0 * share);
+    Finding {
+        rule: "quadratic_time",
+        evidence,
+        limit: format!("N^{QUADRATIC}"),
+        meaning: format!(
+            "quadratic: attention is the bottleneck{}",
+            series.quadratic_work.map(share).unwrap_or_default()
+        ),
+        next: "measure a sparse pattern: `laptime bench model … --attention dense,sparse`".to_owned(),
+    }
+}
+
+fn other_time(evidence: String, series: &ScalingSeries) -> Finding {
+    let share = 100.0 * series.quadratic_work.unwrap_or(0.0);
+    Finding {
+        rule: "superlinear_time",
+        evidence,
+        limit: format!("N^{QUADRATIC}"),
+        meaning: format!(
+            "only {share:.0} % of its operations are attention's, so that something else grows: caches that no longer \
+             hold the activations, or memory that runs short"
+        ),
+        next: "look at `laptime profile model … --depth layer` at both lengths".to_owned(),
+    }
+}
+
+fn quadratic_memory(evidence: String) -> Finding {
+    Finding {
+        rule: "quadratic_memory",
+        evidence,
+        limit: format!("N^{QUADRATIC}"),
+        meaning: "quadratic: something is kept for every pair of positions, as scores that are materialised".to_owned(),
+        next: "compute attention without them: `--attention dense` or `sparse`".to_owned(),
     }
 }
 

@@ -5,6 +5,7 @@ mod axes;
 mod cases;
 mod compare;
 mod course;
+mod crossover;
 mod doctor;
 mod fleet;
 mod gaps;
@@ -14,6 +15,7 @@ mod overhead;
 mod overlap;
 mod overview;
 mod peaks;
+mod scaling;
 mod stages;
 mod syncs;
 mod timings;
@@ -28,6 +30,7 @@ pub use self::{
     cases::cases,
     compare::compare,
     course::{course, course_summary},
+    crossover::crossovers,
     doctor::doctor,
     fleet::fleet,
     gaps::{gap_list, gaps},
@@ -36,6 +39,7 @@ pub use self::{
     overhead::add_overhead,
     overlap::overlap,
     peaks::peaks,
+    scaling::scaling,
     stages::{StageLimits, stages, stages_within},
     syncs::{syncs, waits},
     timings::timings,
