@@ -34,6 +34,7 @@ mod limits;
 mod overhead;
 mod overlap;
 mod overview;
+mod profiling;
 mod quantile;
 mod repeats;
 mod scaling;
@@ -81,6 +82,10 @@ pub use self::{
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},
+    profiling::{
+        ColdRun, FAR_FROM_LIMIT, KeyFinding, LossCurve, Mode, NamedRun, Part as ProfilingPart, Passes, ProfiledRun,
+        Profiling, RUN_AXIS, TrainingCost, profiling,
+    },
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
     series::{Clock, INTERVAL_TAKES},
     stage_figures::{STAGE_FIGURES, stage_figures},
