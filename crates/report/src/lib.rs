@@ -25,6 +25,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+pub mod chart;
 mod curve;
 mod figures;
 pub mod flamegraph;
