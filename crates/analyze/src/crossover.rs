@@ -19,7 +19,7 @@ pub(crate) const KIND: &str = "attention";
 const BASES: [&str; 2] = ["dense", "naive"];
 
 /// Axes that say which entries a kind keeps: what keeps all of them is the same whatever they say.
-const PATTERN: [&str; 6] = ["pattern", "window", "global", "random", "random_columns", "block_mask"];
+const PATTERN: [&str; 6] = ["pattern", "window", "global", "random", "random_per", "block_mask"];
 
 /// A relative difference that is nobody's.
 pub const FLOOR: f64 = 0.01;

@@ -87,7 +87,7 @@ pub use self::{
         Profiling, RUN_AXIS, TrainingCost, profiling,
     },
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
-    series::{Clock, INTERVAL_TAKES},
+    series::{Clock, INTERVAL_TAKES, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},
     stages::{Per, Stage, Stages, stages},
     syncs::{

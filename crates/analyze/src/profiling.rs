@@ -16,6 +16,7 @@ use crate::{
     crossover::{Crossovers, KIND, crossovers},
     doubts::{Told, doubts},
     scaling::{Scaling, scaling},
+    series::{LengthSeries, length_series},
     warmup::{WarmUps, warmup},
 };
 
@@ -79,6 +80,8 @@ pub struct Part {
     pub results: Vec<CaseResult>,
     /// The same in figures.
     pub cases: Vec<CaseFigures>,
+    /// The same along their length.
+    pub series: Vec<LengthSeries>,
     /// How they grow with length.
     pub scaling: Scaling,
     /// Where kinds of attention change places.
@@ -98,8 +101,8 @@ pub struct ColdRun {
 
 impl Part {
     fn of(results: Vec<CaseResult>, cases: Vec<CaseFigures>) -> Self {
-        let (scaling, crossovers) = (scaling(&results), crossovers(&results));
-        Self { results, cases, scaling, crossovers }
+        let (series, scaling, crossovers) = (length_series(&results), scaling(&results), crossovers(&results));
+        Self { results, cases, series, scaling, crossovers }
     }
 
     /// The cases with their figures.

@@ -7,7 +7,7 @@ use laptime_trace::run::{AxisValue, Case, CaseResult, Measured};
 
 use crate::{
     by_case::{CaseId, Processes, TroubleKind, by_case},
-    figures::{SEED, numbers},
+    figures::{Figures, SEED, numbers},
 };
 
 /// The axis of lengths.
@@ -51,8 +51,8 @@ pub(crate) struct Series {
 /// What is known at one length.
 pub(crate) struct Point {
     pub(crate) length: u64,
-    wall: Option<Group>,
-    device: Option<Group>,
+    wall: Option<Timed>,
+    device: Option<Timed>,
     pub(crate) peak_bytes: Option<u64>,
     pub(crate) flops: Option<u64>,
     /// Why there is no time.
@@ -66,8 +66,8 @@ impl Point {
         let device = all.iter().map(|measured| on_device(measured)).collect::<Option<Vec<_>>>();
         Self {
             length,
-            wall: Group::new(&wall).ok(),
-            device: device.and_then(|device| Group::new(&device).ok()),
+            wall: Timed::of(wall),
+            device: device.and_then(Timed::of),
             peak_bytes: all.iter().filter_map(|measured| measured.peak_bytes).max().filter(|&bytes| bytes > 0),
             flops: all.iter().find_map(|measured| Some(measured.work.as_ref()?.flops)).filter(|&flops| flops > 0),
             trouble: processes.troubles().into_iter().next().map(|trouble| trouble.kind),
@@ -76,11 +76,66 @@ impl Point {
 
     /// The takes by a clock.
     pub(crate) fn time(&self, clock: Clock) -> Option<&Group> {
+        self.timed(clock).map(|timed| &timed.group)
+    }
+
+    fn timed(&self, clock: Clock) -> Option<&Timed> {
         match clock {
             Clock::Wall => self.wall.as_ref(),
             Clock::Device => self.device.as_ref(),
         }
     }
+}
+
+/// The takes of a point by one clock.
+struct Timed {
+    group: Group,
+    takes: Vec<Vec<f64>>,
+}
+
+impl Timed {
+    fn of(takes: Vec<Vec<f64>>) -> Option<Self> {
+        Group::new(&takes).ok().map(|group| Self { group, takes })
+    }
+}
+
+/// Cases that differ in their length alone, as they are drawn: shortest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LengthSeries {
+    /// What they have in common, without the length.
+    pub id: CaseId,
+    /// Whose clock told the times.
+    pub clock: Clock,
+    /// One entry a length.
+    pub points: Vec<LengthPoint>,
+}
+
+/// What is known at one length.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LengthPoint {
+    /// The length.
+    pub length: u64,
+    /// The time in nanoseconds; none if it was not measured.
+    pub time: Option<Figures>,
+    /// The highest use of memory.
+    pub peak_bytes: Option<u64>,
+    /// Why there is no time.
+    pub trouble: Option<TroubleKind>,
+}
+
+/// Cases along their length, as they are drawn.
+pub fn length_series(results: &[CaseResult]) -> Vec<LengthSeries> {
+    let drawn = |series: Series| {
+        let clock = clock(&series.points);
+        let point = |point: Point| LengthPoint {
+            length: point.length,
+            time: point.timed(clock).and_then(|timed| Figures::of(timed.takes.clone())),
+            peak_bytes: point.peak_bytes,
+            trouble: point.trouble,
+        };
+        LengthSeries { id: series.id, clock, points: series.points.into_iter().map(point).collect() }
+    };
+    series(results).into_iter().map(drawn).collect()
 }
 
 /// The times of a process on the device's own clock, if every take knows it.
@@ -165,6 +220,16 @@ mod tests {
         let [only] = found.as_slice() else { panic!("{} series", found.len()) };
         assert_eq!(only.points.iter().map(|point| point.length).collect::<Vec<_>>(), [128, 512]);
         assert_eq!(only.id.case.to_string(), "model=tiny");
+    }
+
+    #[test]
+    fn a_series_is_drawn_with_its_figures_and_its_troubles() {
+        let mut results = [result("pp128", 128, vec![]), result("pp512", 512, vec![])];
+        results[1].outcome = Outcome::Skipped { reason: "too long".to_owned() };
+        let drawn = length_series(&results);
+        let points = &drawn[0].points;
+        assert_eq!((points[0].time.unwrap().median, points[1].time), (10.5, None));
+        assert_eq!(points[1].trouble, Some(TroubleKind::Skipped { reason: "too long".to_owned() }));
     }
 
     #[test]

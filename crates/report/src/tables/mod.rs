@@ -25,6 +25,7 @@ mod warmup;
 mod warmup_study;
 mod waterfall;
 
+pub(crate) use self::scaling::lengths;
 pub use self::{
     ab::ab,
     cases::cases,
