@@ -176,6 +176,18 @@ impl Plan {
         Ok(Self { axes, chosen: cases })
     }
 
+    /// The same plan with every case made another; unless one changes it stays as it is.
+    pub fn map(self, one: impl Fn(&Case) -> Case) -> Self {
+        let cases = self.cases();
+        let mapped: Vec<Case> = cases.iter().map(one).collect();
+        if mapped == cases {
+            return self;
+        }
+        let axes = self.axes.iter().map(|(axis, _)| axis.clone()).collect();
+        // There are no more cases than before.
+        Self::of_cases(axes, mapped).unwrap_or(self)
+    }
+
     /// The cases that were chosen, if they are not every combination of values.
     pub fn chosen(&self) -> &[Case] {
         &self.chosen

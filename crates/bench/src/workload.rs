@@ -35,6 +35,12 @@ pub trait Workload: Send + Sync {
         Plan::settle(self.name(), self.axes(), &resolve(&self.aliases(), given)?)
     }
 
+    /// The same case with what a word such as `auto` stands for on a device, so that results tell what was measured.
+    fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
+        let _ = device;
+        case.clone()
+    }
+
     /// The same case with another whole number on an axis, and with whatever else follows from it.
     fn with(&self, case: &Case, axis: &str, value: i64) -> Case {
         case.with(axis, value)

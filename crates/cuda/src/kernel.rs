@@ -1,7 +1,11 @@
 //! Compiled kernels on a device, and launching them.
 #![allow(unsafe_code)]
 
-use std::{ffi::CString, ptr, sync::Arc};
+use std::{
+    ffi::{CString, c_void},
+    ptr,
+    sync::Arc,
+};
 
 use bytemuck::Pod;
 use cudarc::driver::sys;
@@ -16,6 +20,9 @@ use crate::{
 };
 
 mod early;
+mod maps;
+
+pub use self::maps::{MappedRows, TensorMap};
 
 /// Kernels that were compiled together, on a device.
 #[derive(Debug)]
@@ -66,6 +73,13 @@ impl Shape {
 /// An argument of a kernel, as the bits that are passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Argument(u64);
+
+impl Argument {
+    /// Where the driver finds it. It reads as many bytes as the kernel's parameter has; little-endian puts those first.
+    fn place(&self) -> *mut c_void {
+        (&raw const self.0).cast_mut().cast()
+    }
+}
 
 impl From<u32> for Argument {
     fn from(value: u32) -> Self {
@@ -155,9 +169,14 @@ impl Kernel {
     /// The arguments are of the number and types that the kernel takes, and it stays within the buffers among them,
     /// which live until it is done.
     pub unsafe fn launch(&self, stream: &Stream, shape: Shape, arguments: &[Argument]) -> Result<(), CudaError> {
+        let mut places: Vec<_> = arguments.iter().map(Argument::place).collect();
+        // SAFETY: the caller answers for the arguments.
+        unsafe { self.launch_at(stream, shape, &mut places) }
+    }
+
+    /// Puts the kernel on a stream with the arguments at these places.
+    unsafe fn launch_at(&self, stream: &Stream, shape: Shape, places: &mut [*mut c_void]) -> Result<(), CudaError> {
         self.module.context.bind()?;
-        // The driver reads as many bytes of each as the kernel's parameter has; little-endian puts those first.
-        let mut places: Vec<_> = arguments.iter().map(|argument| (&raw const argument.0).cast_mut().cast()).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
         // SAFETY: the caller answers for the arguments; the driver copies them before it returns.
         let result = unsafe {

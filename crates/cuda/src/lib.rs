@@ -36,7 +36,7 @@ pub use self::{
     device::{CUDA_NEEDED, Device, DeviceFacts, device_count},
     error::{CudaError, Failure, Unavailable},
     graph::Graph,
-    kernel::{Argument, Kernel, Module, Shape},
+    kernel::{Argument, Kernel, MappedRows, Module, Shape, TensorMap},
     kernels::{Kernels, SOURCES},
     memory::{Buffer, Free, Peak, Pinned},
     slice::{Rows, Slice, SliceMut},

@@ -7,6 +7,7 @@
 mod adamw;
 mod attention;
 mod attention_backward;
+mod block_attention;
 mod gradients;
 mod heads;
 mod operations;
@@ -21,6 +22,7 @@ pub use self::{
     adamw::{AdamW, Parameter, Rates},
     attention::Attention,
     attention_backward::{Attended, AttentionGradients},
+    block_attention::{BlockAttention, BlockLayout, Engine, LayoutParts, Rule, TILING, Tiling},
     gradients::{Gradients, HeadNormGradients, Normed},
     heads::{HeadNorm, Packed, Pairing, Rotation},
     operations::Operations,
@@ -67,8 +69,33 @@ macro_rules! tensor_text {
     };
 }
 
+/// The same for attention over blocks, with and without tensor cores.
+macro_rules! block_text {
+    ($file:literal) => {
+        Source {
+            file: $file,
+            text: concat!(
+                include_str!("../kernels/number.cuh"),
+                include_str!("../kernels/block.cuh"),
+                include_str!(concat!("../kernels/", $file))
+            ),
+        }
+    };
+    (tensor $file:literal) => {
+        Source {
+            file: $file,
+            text: concat!(
+                include_str!("../kernels/number.cuh"),
+                include_str!("../kernels/tensor.cuh"),
+                include_str!("../kernels/block.cuh"),
+                include_str!(concat!("../kernels/", $file))
+            ),
+        }
+    };
+}
+
 /// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
-pub const SOURCES: [Source<'static>; 18] = [
+pub const SOURCES: [Source<'static>; 21] = [
     ROWS,
     RMS_NORM,
     HEADS,
@@ -87,6 +114,9 @@ pub const SOURCES: [Source<'static>; 18] = [
     ADAMW,
     ATTENTION_BACKWARD,
     ATTENTION_BACKWARD_TENSOR,
+    BLOCK_ATTENTION,
+    BLOCK_ATTENTION_TENSOR,
+    BLOCK_ATTENTION_HOPPER,
 ];
 
 const ROWS: Source<'static> = text!("rows.cu");
@@ -107,6 +137,9 @@ const ROWS_BACKWARD: Source<'static> = gradient_text!("rows_backward.cu");
 const ADAMW: Source<'static> = text!("adamw.cu");
 const ATTENTION_BACKWARD: Source<'static> = gradient_text!("attention_backward.cu");
 const ATTENTION_BACKWARD_TENSOR: Source<'static> = tensor_text!("attention_backward_tensor.cu");
+const BLOCK_ATTENTION: Source<'static> = block_text!("block_attention.cu");
+const BLOCK_ATTENTION_TENSOR: Source<'static> = block_text!(tensor "block_attention_tensor.cu");
+const BLOCK_ATTENTION_HOPPER: Source<'static> = block_text!(tensor "block_attention_hopper.cu");
 
 /// The sizes of heads that a check compiles attention for; it can be compiled for others.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];
@@ -114,19 +147,50 @@ const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];
 /// Each text with the options it is compiled with, one list for each variant that a check compiles.
 pub fn variants() -> Vec<(Source<'static>, Vec<String>)> {
     let types = [f32::OPTION, bf16::OPTION, f16::OPTION];
-    let each_type = |source| types.map(|option| (source, vec![option.to_owned()]));
-    let each_head =
-        |source| types.into_iter().flat_map(move |option| HEAD_DIMS.map(|dim| (source, with_head(option, dim))));
-    let of_tensor_cores =
-        |options: &[String], head_dim: u32| options[0] != f32::OPTION && attention::is_for_tensor_cores(head_dim);
-    let tensor = types.into_iter().flat_map(|option| HEAD_DIMS.map(|dim| (dim, with_head(option, dim))));
-    let tensor = tensor.filter(|(dim, options)| of_tensor_cores(options, *dim));
-    let of_heads = [ATTENTION, ATTENTION_TENSOR, ATTENTION_BACKWARD, ATTENTION_BACKWARD_TENSOR];
-    let plain = SOURCES.into_iter().filter(|source| !of_heads.contains(source)).flat_map(each_type);
-    let plain = plain.chain(each_head(ATTENTION)).chain(each_head(ATTENTION_BACKWARD));
-    let tensor =
-        tensor.flat_map(|(_, options)| [(ATTENTION_TENSOR, options.clone()), (ATTENTION_BACKWARD_TENSOR, options)]);
-    plain.chain(tensor).collect()
+    let of_heads = [
+        (ATTENTION, Serves::All),
+        (ATTENTION_BACKWARD, Serves::All),
+        (ATTENTION_TENSOR, Serves::TensorCores),
+        (ATTENTION_BACKWARD_TENSOR, Serves::TensorCores),
+        (BLOCK_ATTENTION, Serves::All),
+        (BLOCK_ATTENTION_TENSOR, Serves::TensorCores),
+        (BLOCK_ATTENTION_HOPPER, Serves::Warpgroups),
+    ];
+    let is_of_heads = |source: &Source<'_>| of_heads.iter().any(|(other, _)| other == source);
+    let plain = SOURCES.into_iter().filter(|source| !is_of_heads(source));
+    let mut variants: Vec<_> = plain.flat_map(|source| types.map(|option| (source, vec![option.to_owned()]))).collect();
+    for (source, serves) in of_heads {
+        let each = types.into_iter().flat_map(|option| HEAD_DIMS.map(|dim| (option, dim)));
+        let each = each.filter(|(option, dim)| serves.has(option, *dim));
+        variants.extend(each.map(|(option, dim)| (source, with_head(option, dim))));
+    }
+    variants
+}
+
+/// The architecture that a text is compiled for where this one is asked for; none if it cannot be.
+pub fn architecture_for(source: &Source<'_>, asked: &str) -> Option<String> {
+    match *source == BLOCK_ATTENTION_HOPPER {
+        true => asked.starts_with("sm_90").then(|| block_attention::HOPPER.to_owned()),
+        false => Some(asked.to_owned()),
+    }
+}
+
+/// Which types and heads a text of attention serves.
+#[derive(Clone, Copy)]
+enum Serves {
+    All,
+    TensorCores,
+    Warpgroups,
+}
+
+impl Serves {
+    fn has(self, option: &str, head_dim: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::TensorCores => option != f32::OPTION && attention::is_for_tensor_cores(head_dim),
+            Self::Warpgroups => option != f32::OPTION && block_attention::is_for_warpgroups(head_dim),
+        }
+    }
 }
 
 fn with_head(option: &str, head_dim: u32) -> Vec<String> {
@@ -143,7 +207,15 @@ mod tests {
         let count = |file: &str| variants.iter().filter(|(source, _)| source.file == file).count();
         assert_eq!((count("rows.cu"), count("attention.cu"), count("attention_tensor.cu")), (3, 24, 12));
         assert_eq!((count("attention_backward.cu"), count("attention_backward_tensor.cu")), (24, 12));
+        assert_eq!((count("block_attention.cu"), count("block_attention_tensor.cu")), (24, 12));
+        assert_eq!(count("block_attention_hopper.cu"), 4);
         let tensor = variants.iter().filter(|(source, _)| *source == ATTENTION_TENSOR);
         assert!(tensor.into_iter().all(|(_, options)| options[0] != f32::OPTION));
+    }
+    #[test]
+    fn what_only_hopper_has_is_compiled_for_hopper_alone() {
+        assert_eq!(architecture_for(&ATTENTION, "sm_80").as_deref(), Some("sm_80"));
+        assert_eq!(architecture_for(&BLOCK_ATTENTION_HOPPER, "sm_90").as_deref(), Some("sm_90a"));
+        assert_eq!(architecture_for(&BLOCK_ATTENTION_HOPPER, "sm_80"), None);
     }
 }

@@ -77,7 +77,18 @@ pub fn load(
     source: Source<'_>,
     options: &[String],
 ) -> Result<(std::sync::Arc<Module>, Origin), CudaError> {
-    let key = key(device.facts(), source, options)?;
+    load_for(device, cache, source, &device.facts().architecture(), options)
+}
+
+/// The same for an architecture that is told, such as `sm_90a`: what only devices of exactly that one have.
+pub fn load_for(
+    device: &Device,
+    cache: &Cache,
+    source: Source<'_>,
+    architecture: &str,
+    options: &[String],
+) -> Result<(std::sync::Arc<Module>, Origin), CudaError> {
+    let key = key(device.facts(), source, architecture, options)?;
     if let Some(cubin) = cache.find(&key) {
         // What the driver refuses is compiled anew: a file may be whole and still be of no use.
         if let Ok(module) = Module::load(device, &cubin) {
@@ -91,13 +102,12 @@ pub fn load(
     Ok((module, Origin::Compiled))
 }
 
-fn key(facts: &DeviceFacts, source: Source<'_>, options: &[String]) -> Result<Key, CudaError> {
+fn key(facts: &DeviceFacts, source: Source<'_>, architecture: &str, options: &[String]) -> Result<Key, CudaError> {
     let (major, minor) = compiler_version()?;
-    let architecture = facts.architecture();
     Ok(Key {
         source: source.text.to_owned(),
-        options: all_options(&architecture, options),
-        architecture,
+        options: all_options(architecture, options),
+        architecture: architecture.to_owned(),
         compiler: format!("{major}.{minor}"),
         driver: facts.driver_cuda.to_string(),
     })

@@ -8,7 +8,7 @@ use laptime_bench::{
     WarmUp, Workload, axis_of, parse_warm_up, settle_l2, settle_timing,
 };
 
-use crate::{app::App, failure::Hinted, output::FormatArgs};
+use crate::{app::App, failure::Hinted, kit_files::Places, output::FormatArgs};
 
 /// The flags of every command that measures.
 #[derive(Debug, Clone, Args)]
@@ -122,8 +122,8 @@ pub struct Asked {
     pub resume: Option<PathBuf>,
     /// The axis whose largest value is looked for.
     pub fit: Option<String>,
-    /// Whether the files of older kits are written where these keep them.
-    pub kit_files: bool,
+    /// Where the files of older kits are written, beside the run's folder.
+    pub kit_files: Places,
     /// Numbers of warm-up takes to compare.
     pub warmups: Vec<usize>,
 }
@@ -141,7 +141,9 @@ impl Asked {
         let (run, place) = (RunArgs::from_arg_matches(matches)?, PlaceArgs::from_arg_matches(matches)?);
         let resume = matches.try_get_one::<PathBuf>("resume").ok().flatten().cloned();
         let fit = matches.try_get_one::<String>("fit").ok().flatten().cloned();
-        let kit_files = matches.try_get_one::<bool>("kit-files").ok().flatten().copied().unwrap_or(false);
+        let path = |name: &str| matches.try_get_one::<PathBuf>(name).ok().flatten().cloned();
+        let is_asked = matches.try_get_one::<bool>("kit-files").ok().flatten().copied().unwrap_or(false);
+        let kit_files = Places { is_asked, output: path("output"), output_dir: path("output-dir") };
         let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
         Ok(Self { workload, axes, run, place, resume, fit, kit_files, warmups })
     }
@@ -213,6 +215,12 @@ fn no_workload(app: &App, has_plan: bool) -> anyhow::Error {
 }
 
 impl Order<'_> {
+    /// The same with what words such as `auto` on its axes stand for on a device.
+    pub fn on(self, device: &dyn Device) -> Self {
+        let plan = self.plan.map(|case| self.workload.on_device(case, device));
+        Self { plan, ..self }
+    }
+
     /// The timings settled for a device: those asked for, or its own.
     pub fn timings_on(&self, device: &dyn Device) -> anyhow::Result<Vec<Timing>> {
         let asked = |timing: &Timing| Ok(settle_timing(device, Some(*timing))?);

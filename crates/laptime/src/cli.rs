@@ -152,7 +152,7 @@ impl Measuring {
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
         let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()).arg(kit_files::flag()),
+            "bench" => command.arg(resume()).arg(fit()).arg(kit_files::flag()).args(kit_files::places()),
             "warmup" => command.arg(warmup_study::flag()).arg(kit_files::flag()),
             _ => command,
         };
@@ -213,8 +213,7 @@ fn other_flag(alias: &Alias) -> Arg {
 fn valued(name: &'static str, takes: Takes) -> Arg {
     let flag = Arg::new(name).long(name.replace('_', "-")).value_name("VALUES").action(ArgAction::Append);
     match takes {
-        // Without an equals sign the next word is no value of it.
-        Takes::Switch => flag.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        Takes::Switch => flag.num_args(0..=1).default_missing_value("true"),
         _ => flag.num_args(1..).allow_negative_numbers(true),
     }
 }
@@ -351,7 +350,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            ["help", "resume", "fit", "kit-files", "warmups"].contains(&name.as_str())
+            ["help", "resume", "fit", "kit-files", "output", "output-dir", "warmups"].contains(&name.as_str())
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
         if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {

@@ -5,7 +5,7 @@ use std::io::Write;
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_trace::run::AxisValue;
 
-use crate::{kit_files::twin, session::Finished};
+use crate::{attention_profile, kit_files::twin, session::Finished};
 
 /// Writes mean, standard deviation and coefficient of variation of the only case, if there is one of a model; of several
 /// how backward compares with forward, where both were measured.
@@ -15,6 +15,19 @@ pub fn write(finished: &Finished, out: &mut dyn Write) -> anyhow::Result<()> {
         [case] => of_one(case),
         several => several.iter().filter_map(|case| ratio(&answer, case)).collect(),
     };
+    if !lines.is_empty() {
+        writeln!(out)?;
+    }
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes the Nano kit's lines of attention, if there are some.
+pub fn write_attention(finished: &Finished, out: &mut dyn Write) -> anyhow::Result<()> {
+    let lines = attention_profile::lines(&laptime_analyze::cases(&finished.results, None));
     if !lines.is_empty() {
         writeln!(out)?;
     }

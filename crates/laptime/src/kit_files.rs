@@ -12,7 +12,7 @@ use laptime_report::{Format, Table};
 use laptime_trace::{format::write_whole, run::AxisValue};
 use serde_json::{Map, Value, json};
 
-use crate::{output::write_file, session::Finished};
+use crate::{asked::Asked, attention_profile, failure::Hinted, output::write_file, session::Finished};
 
 /// Where the course keeps its tables.
 const COURSE_FOLDER: &str = "results";
@@ -30,27 +30,92 @@ pub fn flag() -> Arg {
         .help_heading("Where it goes")
 }
 
-/// Writes the files of a benchmark of models into its folder and, if asked for, where the kits keep them. Returns those
-/// outside of the run's folder.
-pub fn write(finished: &Finished, is_asked: bool) -> anyhow::Result<Vec<PathBuf>> {
+/// The flags by which the Nano kit is told where its profile goes.
+pub fn places() -> [Arg; 2] {
+    let place = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name(value)
+            .value_parser(clap::value_parser!(PathBuf))
+            .global(true)
+            .help(help)
+            .help_heading("Where it goes")
+    };
+    [
+        place("output", "FILE", "Write the Nano kit's profile of models or of attention to this file, too"),
+        place("output-dir", "DIR", "Write it into this folder, under its name"),
+    ]
+}
+
+/// Where the profile of the Nano kit goes, beside the run's folder.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// Whether it goes where the kits keep it.
+    pub is_asked: bool,
+    /// A file.
+    pub output: Option<PathBuf>,
+    /// A folder.
+    pub output_dir: Option<PathBuf>,
+}
+
+/// Refuses a place for a profile that there will not be.
+pub fn refuse_unused(asked: &Asked, workload: &str) -> anyhow::Result<()> {
+    let Places { output, output_dir, .. } = &asked.kit_files;
+    if ["model", "attention"].contains(&workload) || output.is_none() && output_dir.is_none() {
+        return Ok(());
+    }
+    let error = anyhow::anyhow!("`--output` and `--output-dir` are for a kit's profile, and `{workload}` has none");
+    Err(Hinted::wrap(error, "`--out` says where the run is kept"))
+}
+
+/// Writes the files of a benchmark of models or of attention into its folder and, if asked for, where the kits keep them.
+/// Returns those outside of the run's folder.
+pub fn write(finished: &Finished, places: &Places) -> anyhow::Result<Vec<PathBuf>> {
     let answer = laptime_analyze::cases(&finished.results, finished.run.peaks.as_ref());
-    let Some(table) = laptime_report::tables::course(&answer) else { return Ok(Vec::new()) };
+    if let Some(profile) = attention_profile::profile(&answer) {
+        return write_profile(&profile, "attention_profile.json", &finished.folder, places);
+    }
+    let mut outside = write_course(finished, &answer, places.is_asked)?;
+    if laptime_report::tables::course(&answer).is_some() {
+        outside.extend(write_profile(&profile(&answer), "model_profile.json", &finished.folder, places)?);
+    }
+    Ok(outside)
+}
+
+/// Writes a profile of the Nano kit wherever it is wanted.
+fn write_profile(profile: &Value, name: &str, run: &Path, places: &Places) -> anyhow::Result<Vec<PathBuf>> {
+    let mut outside = Vec::new();
+    for folder in folders(run, NANO_FOLDER, places.is_asked)? {
+        write_json(profile, &folder.join(name))?;
+    }
+    if places.is_asked {
+        outside.push(Path::new(NANO_FOLDER).join(name));
+    }
+    let named = places.output.clone().into_iter().chain(places.output_dir.as_ref().map(|folder| folder.join(name)));
+    for file in named {
+        if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+        }
+        write_json(profile, &file)?;
+        outside.push(file);
+    }
+    Ok(outside)
+}
+
+/// Writes the course's tables of a benchmark of models.
+fn write_course(finished: &Finished, answer: &Cases, is_asked: bool) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(table) = laptime_report::tables::course(answer) else { return Ok(Vec::new()) };
     let settings = &finished.run.settings;
     let is_isolated = settings.isolate || settings.runs > 1;
     let name = if is_isolated { "profiling_benchmarking_run_benchmarks" } else { "profiling_benchmarking_direct" };
     let course_folders = folders(&finished.folder, COURSE_FOLDER, is_asked)?;
     for folder in &course_folders {
         write_file(&table, Format::Csv, &folder.join(format!("{name}.csv")))?;
-        if let Some(summary) = laptime_report::tables::course_summary(&answer) {
+        if let Some(summary) = laptime_report::tables::course_summary(answer) {
             write_file(&summary, Format::Md, &folder.join(format!("{name}.md")))?;
         }
     }
-    let nano_folders = folders(&finished.folder, NANO_FOLDER, is_asked)?;
-    for folder in &nano_folders {
-        write_json(&profile(&answer), &folder.join("model_profile.json"))?;
-    }
-    let outside = [(COURSE_FOLDER, format!("{name}.csv")), (NANO_FOLDER, "model_profile.json".to_owned())];
-    Ok(outside.into_iter().filter(|_| is_asked).map(|(folder, file)| Path::new(folder).join(file)).collect())
+    Ok(is_asked.then(|| Path::new(COURSE_FOLDER).join(format!("{name}.csv"))).into_iter().collect())
 }
 
 /// Writes the course's table of a study of warm-ups likewise.
@@ -156,23 +221,23 @@ pub fn twin<'a>(answer: &'a Cases, case: &CaseFigures, pass: &str) -> Option<&'a
     answer.cases.iter().find(is_same)
 }
 
-fn median_ms(measured: &MeasuredFigures) -> Value {
+pub fn median_ms(measured: &MeasuredFigures) -> Value {
     json!(measured.wall.median / 1e6)
 }
 
-fn mib(bytes: f64) -> f64 {
+pub fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-fn text(case: &CaseFigures, name: &str) -> String {
+pub fn text(case: &CaseFigures, name: &str) -> String {
     case.id.case.get(name).map(ToString::to_string).unwrap_or_default()
 }
 
-fn axis(case: &CaseFigures, name: &str) -> Value {
+pub fn axis(case: &CaseFigures, name: &str) -> Value {
     case.id.case.get(name).map_or(Value::Null, json_of)
 }
 
-fn fact(measured: &MeasuredFigures, name: &str) -> Value {
+pub fn fact(measured: &MeasuredFigures, name: &str) -> Value {
     measured.fact(name).map_or(Value::Null, json_of)
 }
 

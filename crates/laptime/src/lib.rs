@@ -22,6 +22,7 @@ mod absent;
 mod app;
 mod aside;
 mod asked;
+mod attention_profile;
 mod cli;
 mod commands;
 mod course;

@@ -51,7 +51,8 @@ impl Session {
         let run = describe(app, order)?;
         let folder = run_folder::make(out, what, Moment::now())?;
         run.write(&folder)?;
-        Ok(Self { folder, run, cases: order.plan.cases(), before: Vec::new() })
+        let cases = recorded(app, &run)?.plan.cases();
+        Ok(Self { folder, run, cases, before: Vec::new() })
     }
 
     /// Goes on with a run that was stopped, unless the program, the machine or the plan is another one now.
@@ -65,7 +66,7 @@ impl Session {
         if asked.is_specific() {
             let (timing, l2) = (Some(run.settings.timing), run.settings.l2);
             let defaults = GivenSettings { timing, l2, ..GivenSettings::default() };
-            let order = asked.named(&run.workload).settle(app, defaults)?;
+            let order = asked.named(&run.workload).settle(app, defaults)?.on(&*app.device(&run.device)?);
             refuse_other_plan(&run, &order, asked, folder)?;
         }
         refuse_other_place(&run, &describe(app, &order)?)?;
@@ -126,6 +127,7 @@ fn done(results: &[CaseResult]) -> HashSet<(String, u32)> {
 pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
     let device = app.device(&order.device)?;
     let settings = order.settings_on(&*device)?;
+    let plan = order.plan.clone().map(|case| order.workload.on_device(case, &*device));
     app.say_device(&order.device, &*device);
     let device = device.name().to_owned();
     let environment = app.environment();
@@ -139,8 +141,8 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
         workload: order.workload.name().to_owned(),
         peaks: kept_peaks::read(&environment.machine, &device),
         device,
-        axes: order.plan.record(),
-        cases: order.plan.chosen().to_vec(),
+        axes: plan.record(),
+        cases: plan.chosen().to_vec(),
         settings,
         environment_fingerprint: environment.fingerprint(),
         environment,

@@ -4,20 +4,21 @@
 //! candle computes with too, all else by loops of ours. candle's own operations allocate what they give, take the
 //! threads of the process rather than those of a case, and multiply a single row on one thread.
 
-mod attention;
-mod cache;
-mod crew;
+pub(crate) mod attention;
+pub(crate) mod blocks;
+pub(crate) mod cache;
+pub(crate) mod crew;
 mod engine;
 mod memory;
 mod model;
-mod number;
+pub(crate) mod number;
 mod pass;
 mod product;
 mod rows;
 mod steps;
 mod train;
 mod turned;
-mod vectors;
+pub(crate) mod vectors;
 
 use half::{bf16, f16};
 

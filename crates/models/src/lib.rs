@@ -3,6 +3,7 @@
 //! A [`Config`] says what a model is; [`Decoder`] is one with its weights on a device. The CPU computes with `gemm` and
 //! loops of our own, a GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
 
+pub mod attention;
 #[cfg(feature = "candle")]
 pub mod candle;
 mod check;

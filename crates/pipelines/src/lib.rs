@@ -3,6 +3,7 @@
 //! A workload predicts its memory before it allocates, checks its result before anything is timed and counts its work
 //! from its shapes. [`measure_peaks`] runs the same workloads to find what a machine reaches.
 
+mod attention;
 mod caches;
 mod chain;
 mod copy;
@@ -23,6 +24,7 @@ mod reference;
 mod traffic;
 
 pub use self::{
+    attention::Attention,
     chain::Chain,
     copy::{COPY_OPS, MemoryCopy},
     cpu::CpuDevice,
@@ -36,7 +38,7 @@ pub use self::{
 
 /// The built-in workloads, in the order in which they are listed.
 pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
-    vec![Box::new(Matmul), Box::new(MemoryCopy), Box::new(Chain), Box::new(Model::new())]
+    vec![Box::new(Matmul), Box::new(MemoryCopy), Box::new(Chain), Box::new(Model::new()), Box::new(Attention)]
 }
 
 /// Whether this build has the CUDA device.

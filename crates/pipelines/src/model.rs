@@ -23,6 +23,7 @@ mod work;
 use laptime_bench::{Alias, AxisSpec, Better, Case, Device, Given, MetricSpec, Plan, PlanError, Prepared, Workload};
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
+pub(crate) use self::take::told;
 use self::{
     axes::{ALIASES, axes},
     built_in::BuiltIn,

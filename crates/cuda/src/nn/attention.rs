@@ -23,7 +23,7 @@ use crate::{
 
 const DOING: &str = "attending";
 /// The largest head that there are kernels for.
-const LARGEST_HEAD: u32 = 256;
+pub(super) const LARGEST_HEAD: u32 = 256;
 /// Up to so many blocks of 64 queries a multiprocessor, warps share the queries of a block; from so many of 128 on, those
 /// are taken. Tried on an H200.
 const FULL: u32 = 2;
@@ -204,7 +204,7 @@ fn shape(sizes: &HeadSizes, queries: u32, threads: u32, shared_bytes: u32) -> Sh
 }
 
 /// Queries, values and keys as f32, in rows of whole groups of four and one group more; the shares lie over the keys.
-fn any_shared_bytes(head_dim: u32) -> u32 {
+pub(super) fn any_shared_bytes(head_dim: u32) -> u32 {
     let stride = head_dim.next_multiple_of(4) + 4;
     4 * 64 * (2 * stride + stride.max(68))
 }

@@ -1,6 +1,7 @@
 //! What the operations must give, computed plainly on the CPU: sums in double precision, results in f32.
 
 pub mod backward;
+pub mod blocks;
 
 use super::{HeadSizes, Pairing};
 

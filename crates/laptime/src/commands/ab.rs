@@ -150,6 +150,7 @@ fn job(app: &App, label: &str, words: Vec<String>) -> anyhow::Result<Job> {
     }
     let device = app.device(&order.device).map_err(wrong)?;
     let settings = order.settings_on(&*device).map_err(wrong)?;
+    let cases = cases.iter().map(|case| order.workload.on_device(case, &*device)).collect();
     let device = device.name().to_owned();
     let settings = laptime_bench::Settings { runs: 1, isolate: true, ..settings };
     let workload = order.workload.name().to_owned();

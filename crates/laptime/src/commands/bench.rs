@@ -30,6 +30,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         }
         None => {
             let order = asked.settle(app, GivenSettings::default())?;
+            kit_files::refuse_unused(asked, order.workload.name())?;
             if asked.run.dry_run {
                 return show_cases(&order, &asked.place.format, out);
             }
@@ -44,7 +45,10 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if asked.place.format.format() == Format::Text && COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
         course::write(&finished, out)?;
     }
-    for file in kit_files::write(&finished, asked.kit_files)? {
+    if asked.place.format.format() == Format::Text && asked.kit_files.is_asked {
+        course::write_attention(&finished, out)?;
+    }
+    for file in kit_files::write(&finished, &asked.kit_files)? {
         say(&format!("Written: {}", file.display()));
     }
     tell_of_fit(app, &finished);

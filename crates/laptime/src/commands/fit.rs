@@ -40,7 +40,7 @@ pub fn run(app: &App, asked: &Asked, mut order: Order<'_>, word: &str, out: &mut
     let device = app.device(&session.run.device)?;
     let mut finished = Vec::new();
     let mut told = Vec::new();
-    for base in without_axis(order.plan.cases(), &axis.0) {
+    for base in without_axis(session.left(), &axis.0) {
         let search = Search { app, session: &session, asked, workload: order.workload, device: &*device, axis: &axis };
         let (result, sentence) = search.run(&base, &mut finished)?;
         told.push((result, sentence));

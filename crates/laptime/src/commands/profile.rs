@@ -46,8 +46,10 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
     }
-    let case = only_case(&order)?;
-    let timings = order.timings_on(&*app.device(&order.device)?)?;
+    let device = app.device(&order.device)?;
+    let case = order.workload.on_device(&only_case(&order)?, &*device);
+    let timings = order.timings_on(&*device)?;
+    drop(device);
     // The record of the run names the first; the table has them all.
     order.timings.truncate(1);
     let session =

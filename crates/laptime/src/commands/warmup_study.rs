@@ -69,7 +69,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let answer = laptime_analyze::warmup_study(&by_number);
     let table = laptime_report::tables::warmup_study(&answer);
     write_to_screen(&table, asked.place.format.format(), out)?;
-    if let Some(file) = kit_files::write_study(&table, &folder, asked.kit_files)? {
+    if let Some(file) = kit_files::write_study(&table, &folder, asked.kit_files.is_asked)? {
         say(&format!("Written: {}", file.display()));
     }
     say(&format!("\nResults: {}/warmup-*/results.jsonl", folder.display()));

@@ -26,13 +26,15 @@ pub struct Span {
     pub queries: usize,
     /// The position of the first query; keys begin at 0 and end with the last query.
     pub start: usize,
+    /// Whether a query sees only what does not come after it.
+    pub is_causal: bool,
 }
 
 impl Span {
     /// Queries of a model behind what a cache holds.
     pub fn new(config: &Config, batch: usize, queries: usize, start: usize) -> Self {
         let Config { heads, kv_heads, head_dim, .. } = *config;
-        Self { batch, heads, kv_heads, head_dim, queries, start }
+        Self { batch, heads, kv_heads, head_dim, queries, start, is_causal: true }
     }
 
     /// Keys of each head.
@@ -67,7 +69,12 @@ impl Span {
 
     /// Keys that a row of a block sees.
     fn seen(&self, block: Block, row: usize) -> usize {
-        self.start + 1 + if self.queries == 1 { 0 } else { block.first + row }
+        self.seen_by(if self.queries == 1 { 0 } else { block.first + row })
+    }
+
+    /// Keys that a query sees.
+    fn seen_by(&self, query: usize) -> usize {
+        if self.is_causal { self.start + query + 1 } else { self.keys() }
     }
 }
 
@@ -157,7 +164,7 @@ pub fn naive<T: Number>(
                 #[inline(always)]
                 || {
                     for (row, scores) in scores.chunks_mut(keys).enumerate() {
-                        let seen = span.start + (at * rows + row) % queries + 1;
+                        let seen = span.seen_by((at * rows + row) % queries);
                         softmax(&mut scores[..seen]);
                         scores[seen..].fill(T::default());
                     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use laptime_cuda::{DRIFT_ONE_IN, EVENT_RESOLUTION_NANOS, EventClock, TimerAnchor};
+use laptime_cuda::{Buffer, CudaError, DRIFT_ONE_IN, EVENT_RESOLUTION_NANOS, EventClock, TimerAnchor};
 use laptime_probe::{Anchor, DeviceClock, DeviceMoment, Resolved, Stamp, TickMap};
 
 use crate::{Answer, Bench, Failed, expect, median};
@@ -45,6 +45,30 @@ pub fn stream_nanos(bench: &Bench, clock: &EventClock, work: impl Fn() -> Result
         bench.device.synchronise()?;
         clock.anchor();
         bench.kernels.spin_nanos(bench.device.stream(), PLUG_NANOS)?;
+        let begin = mark(clock)?;
+        work()?;
+        let end = mark(clock)?;
+        lengths.push(between(moment(clock, begin)?, moment(clock, end)?)? as f64);
+    }
+    Ok(median(lengths))
+}
+
+/// Bytes that are written before a take, so that the second-level cache holds nothing of the next one.
+pub const FLUSHED_BYTES: usize = 512 << 20;
+
+/// Stream time of `work` with a cold second-level cache; the median in nanoseconds. Writing `flush` is not timed, and takes
+/// longer than the host needs to put all of it on the stream.
+pub fn cold_nanos(
+    bench: &Bench,
+    clock: &EventClock,
+    flush: &mut Buffer<u32>,
+    mut work: impl FnMut() -> Result<(), CudaError>,
+) -> Result<f64, Failed> {
+    let mut lengths = Vec::new();
+    for _ in 0..TIMES {
+        bench.device.synchronise()?;
+        clock.anchor();
+        flush.set_all(bench.device.stream(), 1)?;
         let begin = mark(clock)?;
         work()?;
         let end = mark(clock)?;

@@ -91,6 +91,9 @@ const TESTS: &[Test] = &[
     ("nn: heads are split as on the CPU", nn::heads),
     ("nn: fused attention agrees with the CPU", nn::fused),
     ("nn: naive attention agrees with the CPU", nn::naive),
+    ("nn: dense block attention agrees with the CPU", nn::block_dense),
+    ("nn: sparse block attention agrees with the CPU", nn::block_layouts),
+    ("nn: block layouts that do not fit are refused", nn::block_refused),
     ("nn: a layer in a graph agrees with the CPU", nn::captured),
     ("backward: losses agree with the CPU", nn::losses),
     ("backward: norms agree with the CPU", nn::norms_backward),
@@ -104,6 +107,8 @@ const TESTS: &[Test] = &[
     ("nn: speed of operations on rows", nn::row_speed),
     ("nn: speed of attention", nn::attention_speed),
     ("nn: speed of the parts of models", nn::model_speed),
+    ("nn: speed of block attention", nn::block_speed),
+    ("nn: speed of block attention at prefill", nn::block_prefill_speed),
     ("backward: speed of gradients", nn::gradient_speed),
     ("backward: speed of attention", nn::attention_backward_speed),
     ("backward: speed of AdamW", nn::adamw_speed),
@@ -190,7 +195,8 @@ fn compile_all(architecture: &str) -> io::Result<ExitCode> {
     let plain = SOURCES.map(|source| (source, Vec::new())).into_iter();
     let of_steps = step::SOURCES.iter().flat_map(|source| step::options(source).into_iter().map(|all| (*source, all)));
     for (source, options) in plain.chain(laptime_cuda::nn::variants()).chain(of_steps) {
-        match nvrtc::compile(source, architecture, &options) {
+        let Some(architecture) = laptime_cuda::nn::architecture_for(&source, architecture) else { continue };
+        match nvrtc::compile(source, &architecture, &options) {
             Ok(compiled) => {
                 let (file, bytes, options) = (source.file, compiled.cubin.len(), options.join(" "));
                 writeln!(io::stdout(), "{file:<20} {architecture} {bytes:>7} bytes  {options}")?;

@@ -4,6 +4,9 @@ mod attention;
 mod backward;
 mod backward_heads;
 mod backward_speed;
+mod block_layouts;
+mod block_speed;
+mod blocks;
 mod layer;
 mod rows;
 mod speed;
@@ -18,6 +21,8 @@ pub use self::{
     backward::{adamw, gates_backward, losses, norms_backward, rows_backward, softmax_backward},
     backward_heads::{fused_backward, heads_backward, naive_backward},
     backward_speed::{adamw as adamw_speed, attention as attention_backward_speed, gradients as gradient_speed},
+    block_speed::{prefill as block_prefill_speed, speed as block_speed},
+    blocks::{dense as block_dense, layouts as block_layouts, refused as block_refused},
     layer::captured,
     rows::{argmax, embedding, gating, memory, norms, random, softmax},
     speed::{attention as attention_speed, models as model_speed, rows as row_speed},

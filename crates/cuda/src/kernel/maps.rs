@@ -1,0 +1,76 @@
+//! Launching kernels that let the bulk copy engine of Hopper fetch tiles: it is told by maps what there is to fetch.
+#![allow(unsafe_code)]
+
+use cudarc::driver::sys;
+
+use super::{Argument, Kernel, Shape};
+use crate::{context::driver, error::CudaError, stream::Stream};
+
+/// What the bulk copy engine knows of rows in memory, from which it takes tiles.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorMap(sys::CUtensorMap);
+
+/// Rows of numbers of two bytes: `rows` to a group, of which there are `groups`, each `group_rows` after the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MappedRows {
+    /// Numbers of a row, a multiple of 64.
+    pub width: u32,
+    /// Rows of a group that may be read; what a tile reaches beyond is zero.
+    pub rows: u32,
+    /// Rows from the beginning of a group to that of the next.
+    pub group_rows: u32,
+    /// Groups.
+    pub groups: u32,
+}
+
+impl TensorMap {
+    /// A map of tiles of `tile_rows` rows by 64 numbers, which come swizzled by 128 bytes.
+    ///
+    /// The address must be a multiple of 16.
+    pub fn new(pointer: u64, of: MappedRows, tile_rows: u32) -> Result<Self, CudaError> {
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        let row_bytes = 2 * u64::from(of.width);
+        let dims = [of.width, of.rows, of.groups].map(u64::from);
+        let strides = [row_bytes, row_bytes * u64::from(of.group_rows)];
+        let (tile, steps) = ([64, tile_rows, 1], [1_u32; 3]);
+        driver!(
+            "mapping a tensor",
+            cuTensorMapEncodeTiled(
+                &mut map,
+                // Bits are copied as they are: bf16 and f16 are one to the engine, but for what it does beyond the end.
+                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                3,
+                pointer as *mut _,
+                dims.as_ptr(),
+                strides.as_ptr(),
+                tile.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        )?;
+        Ok(Self(map))
+    }
+}
+
+impl Kernel {
+    /// Puts a kernel on a stream whose first parameters are maps, and does not wait for it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Kernel::launch`].
+    pub unsafe fn launch_with_maps(
+        &self,
+        stream: &Stream,
+        shape: Shape,
+        maps: &[TensorMap],
+        arguments: &[Argument],
+    ) -> Result<(), CudaError> {
+        let maps = maps.iter().map(|map| (&raw const map.0).cast_mut().cast());
+        let mut places: Vec<_> = maps.chain(arguments.iter().map(Argument::place)).collect();
+        // SAFETY: the caller answers for the arguments.
+        unsafe { self.launch_at(stream, shape, &mut places) }
+    }
+}

@@ -1,0 +1,257 @@
+//! Attention over blocks: what is not kept is not computed, and the scores are never stored.
+#![allow(unsafe_code)]
+
+use std::{f32::consts::LOG2_E, marker::PhantomData};
+
+use super::{
+    BLOCK_ATTENTION, BLOCK_ATTENTION_HOPPER, BLOCK_ATTENTION_TENSOR, HeadSizes,
+    attention::{LARGEST_HEAD, any_shared_bytes, is_for_tensor_cores},
+    sizes::{has_room, holds, is_by_16_bytes},
+    with_head,
+};
+use crate::{
+    blas::Element,
+    cache::Cache,
+    device::Device,
+    error::CudaError,
+    kernel::{Argument, Kernel, MappedRows, Shape, TensorMap},
+    kernels::expect,
+    nvrtc,
+    slice::{Slice, SliceMut},
+    stream::Stream,
+};
+
+mod layout;
+
+pub use self::layout::{BlockLayout, LayoutParts, Rule, TILING, Tiling};
+
+const DOING: &str = "attending to blocks";
+/// The architecture that warpgroups' products are compiled for.
+pub(super) const HOPPER: &str = "sm_90a";
+const THREADS: u32 = 256;
+/// Tiles of keys and values that the kernel for warpgroups has room for.
+const STAGES: u32 = 4;
+/// Bytes of barriers and rows of columns that it has behind them.
+const BOARD_BYTES: u32 = 6 << 10;
+
+/// What a kernel multiplies with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// Tensor cores by warpgroups, as Hopper has them: bf16 and f16, heads of 64 or 128.
+    Warpgroups,
+    /// Tensor cores by warps: bf16 and f16, heads of a multiple of 16 up to 128.
+    TensorCores,
+    /// No tensor cores: any type, any head.
+    Plain,
+}
+
+impl Engine {
+    /// All of them, the fastest first.
+    pub const ALL: [Self; 3] = [Self::Warpgroups, Self::TensorCores, Self::Plain];
+
+    /// The kernel's name.
+    pub fn kernel(self) -> &'static str {
+        match self {
+            Self::Warpgroups => "block_attention_hopper",
+            Self::TensorCores => "block_attention_tensor",
+            Self::Plain => "block_attention",
+        }
+    }
+
+    /// Whether it serves heads of this size and numbers of so many bytes, on a device of this capability.
+    pub fn serves(self, head_dim: u32, bytes: usize, capability: (u32, u32)) -> bool {
+        match self {
+            Self::Warpgroups => bytes == 2 && is_for_warpgroups(head_dim) && capability == (9, 0),
+            Self::TensorCores => bytes == 2 && is_for_tensor_cores(head_dim) && capability.0 >= 8,
+            Self::Plain => (1..=LARGEST_HEAD).contains(&head_dim),
+        }
+    }
+
+    fn shared_bytes(self, head_dim: u32) -> u32 {
+        match self {
+            // Stages begin at a multiple of 1024.
+            Self::Warpgroups => 1024 + STAGES * 4 * TILING.keys * head_dim + BOARD_BYTES,
+            Self::TensorCores => 4 * TILING.keys * (2 * head_dim + 16),
+            Self::Plain => any_shared_bytes(head_dim),
+        }
+    }
+
+    fn load<T: Element>(self, device: &Device, cache: &Cache, head_dim: u32) -> Result<Kernel, CudaError> {
+        let options = with_head(T::OPTION, head_dim);
+        let (module, _) = match self {
+            Self::Warpgroups => nvrtc::load_for(device, cache, BLOCK_ATTENTION_HOPPER, HOPPER, &options)?,
+            Self::TensorCores => nvrtc::load(device, cache, BLOCK_ATTENTION_TENSOR, &options)?,
+            Self::Plain => nvrtc::load(device, cache, BLOCK_ATTENTION, &options)?,
+        };
+        let kernel = module.kernel(self.kernel())?;
+        kernel.allow_shared_bytes(self.shared_bytes(head_dim))?;
+        Ok(kernel)
+    }
+}
+
+/// Whether there is a kernel that uses warpgroups' products for heads of this size, in bf16 and f16.
+pub(super) fn is_for_warpgroups(head_dim: u32) -> bool {
+    head_dim == 64 || head_dim == 128
+}
+
+/// Attention over a [`BlockLayout`] with grouped queries, for heads of one size and numbers of one type.
+#[derive(Debug)]
+pub struct BlockAttention<T> {
+    engine: Engine,
+    kernel: Kernel,
+    /// What serves addresses that are no multiple of 16.
+    plain: Kernel,
+    head_dim: u32,
+    of: PhantomData<T>,
+}
+
+impl<T: Element> BlockAttention<T> {
+    /// Loads the fastest kernel for heads of this size, from the cache where it is there.
+    pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
+        let capability = device.facts().capability;
+        let fastest = Engine::ALL.into_iter().find(|engine| engine.serves(head_dim, size_of::<T>(), capability));
+        Self::load_with(device, cache, head_dim, fastest.unwrap_or(Engine::Plain))
+    }
+
+    /// The same with an engine that is told.
+    pub fn load_with(device: &Device, cache: &Cache, head_dim: u32, engine: Engine) -> Result<Self, CudaError> {
+        expect("loading block attention", (1..=LARGEST_HEAD).contains(&head_dim), "a head has 1 to 256 numbers")?;
+        let is_served = engine.serves(head_dim, size_of::<T>(), device.facts().capability);
+        expect("loading block attention", is_served, "the engine does not serve this")?;
+        let plain = Engine::Plain.load::<T>(device, cache, head_dim)?;
+        let kernel = if engine == Engine::Plain { plain.clone() } else { engine.load::<T>(device, cache, head_dim)? };
+        Ok(Self { engine, kernel, plain, head_dim, of: PhantomData })
+    }
+
+    /// What it multiplies with, where addresses are multiples of 16.
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// The tiling that layouts must have.
+    pub fn tiling(&self) -> Tiling {
+        TILING
+    }
+
+    /// Puts attention of `q`, [batch, heads, tokens, head_dim], over the caches `k` and `v`,
+    /// [batch, kv_heads, capacity, head_dim], into `out`, [batch, tokens, heads * head_dim].
+    ///
+    /// Of the caches, the first `tokens` positions are taken. Scores are divided by the root of `head_dim`. A query that
+    /// keeps no key gives zeros.
+    pub fn attend<'a>(
+        &self,
+        stream: &Stream,
+        sizes: &HeadSizes,
+        [q, k, v]: [Slice<'_, T>; 3],
+        layout: &BlockLayout,
+        out: impl Into<SliceMut<'a, T>>,
+    ) -> Result<(), CudaError> {
+        let out = out.into();
+        self.check(sizes, [q, k, v], layout, &out)?;
+        if sizes.is_empty() {
+            return Ok(());
+        }
+        let aligned = is_by_16_bytes::<T>(self.head_dim, &[q, k, v].map(|slice| slice.pointer()));
+        let is_plain = self.engine == Engine::Plain || !aligned || !out.pointer().is_multiple_of(16);
+        let engine = if is_plain { Engine::Plain } else { self.engine };
+        let mut arguments = arguments(sizes, [q, k, v], layout, &out, engine);
+        let shape = self.shape(sizes, layout, engine);
+        match engine {
+            Engine::Warpgroups => {
+                let of = MappedRows {
+                    width: sizes.head_dim,
+                    rows: sizes.tokens,
+                    group_rows: sizes.capacity,
+                    groups: sizes.batch * sizes.kv_heads,
+                };
+                let map = |slice: Slice<'_, T>| TensorMap::new(slice.pointer(), of, TILING.keys);
+                // SAFETY: the kernel stays within the sizes and the layout, and the buffers are at least as large.
+                unsafe { self.kernel.launch_with_maps(stream, shape, &[map(k)?, map(v)?], &arguments) }
+            }
+            // SAFETY: as above.
+            Engine::TensorCores => unsafe { self.kernel.launch(stream, shape, &arguments) },
+            Engine::Plain => {
+                let is_by_16_bytes = aligned && out.pointer().is_multiple_of(16);
+                arguments.push(u32::from(is_by_16_bytes).into());
+                // SAFETY: as above.
+                unsafe { self.plain.launch(stream, shape, &arguments) }
+            }
+        }
+    }
+
+    fn shape(&self, sizes: &HeadSizes, layout: &BlockLayout, engine: Engine) -> Shape {
+        // Without tensor cores, half a block of queries is a block of threads.
+        let parts = if engine == Engine::Plain { 2 } else { 1 };
+        let grid = [sizes.batch * sizes.heads, layout.blocks() * parts, 1];
+        Shape { grid, block: [THREADS, 1, 1], shared_bytes: engine.shared_bytes(self.head_dim) }
+    }
+
+    fn check(
+        &self,
+        sizes: &HeadSizes,
+        [q, k, v]: [Slice<'_, T>; 3],
+        layout: &BlockLayout,
+        out: &SliceMut<'_, T>,
+    ) -> Result<(), CudaError> {
+        sizes.check(DOING)?;
+        expect(DOING, sizes.head_dim == self.head_dim, "the kernels are for heads of another size")?;
+        expect(DOING, sizes.tokens == layout.length(), "the layout is for another number of tokens")?;
+        expect(DOING, sizes.capacity >= sizes.tokens, "the cache has fewer positions than there are tokens")?;
+        let fits = holds(q, sizes.query_numbers()) && has_room(out, sizes.query_numbers());
+        let cached = holds(k, sizes.cache_numbers()) && holds(v, sizes.cache_numbers());
+        expect(DOING, fits && cached, "a buffer is too small")
+    }
+}
+
+fn arguments<T: Element>(
+    sizes: &HeadSizes,
+    [q, k, v]: [Slice<'_, T>; 3],
+    layout: &BlockLayout,
+    out: &SliceMut<'_, T>,
+    engine: Engine,
+) -> Vec<Argument> {
+    let scale = 1.0 / (sizes.head_dim as f32).sqrt();
+    // Tensor cores' kernels take powers of two.
+    let scale = if engine == Engine::Plain { scale } else { scale * LOG2_E };
+    let lists: [Argument; 4] = [
+        (&layout.works).into(),
+        layout.tiles.as_ref().map(|tiles| tiles.all()).into(),
+        (&layout.columns).into(),
+        (&layout.column_rows).into(),
+    ];
+    let counts = [sizes.tokens, sizes.heads, sizes.kv_heads, sizes.capacity].map(Argument::from);
+    let mut all = vec![q.into(), k.into(), v.into(), out.into()];
+    all.extend(lists);
+    all.extend(counts);
+    all.push(scale.into());
+    all.extend(layout.rule_words().map(Argument::from));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_engine_that_serves_is_taken() {
+        let fastest = |head_dim, bytes, capability| {
+            Engine::ALL.into_iter().find(|engine| engine.serves(head_dim, bytes, capability)).map(Engine::kernel)
+        };
+        assert_eq!(fastest(64, 2, (9, 0)), Some("block_attention_hopper"));
+        assert_eq!(fastest(128, 2, (9, 0)), Some("block_attention_hopper"));
+        assert_eq!(fastest(64, 2, (10, 0)), Some("block_attention_tensor"));
+        assert_eq!(fastest(80, 2, (9, 0)), Some("block_attention_tensor"));
+        assert_eq!(fastest(88, 2, (9, 0)), Some("block_attention"));
+        assert_eq!(fastest(64, 4, (9, 0)), Some("block_attention"));
+        assert_eq!(fastest(64, 2, (7, 5)), Some("block_attention"));
+        assert_eq!(fastest(257, 4, (9, 0)), None);
+    }
+
+    #[test]
+    fn shared_memory_is_no_more_than_a_block_can_have() {
+        const MOST: u32 = 227 << 10;
+        assert!(Engine::ALL.iter().all(|engine| engine.shared_bytes(128) <= MOST));
+        // Two blocks of threads fit a multiprocessor.
+        assert!(2 * (Engine::Warpgroups.shared_bytes(64) + 1024) <= MOST);
+    }
+}

@@ -1,0 +1,29 @@
+//! Attention of which only some pairs of a query and a key are computed, and what is needed to trust it.
+//!
+//! [`Kept`] says which pairs are meant, [`Layout`] brings them into tiles and gathered columns that a device computes
+//! without looking at what is left out, [`CpuAttention`] computes with it on the CPU, and [`Reference`] says what should
+//! come out, without the layout.
+
+mod block_mask;
+mod columns;
+mod cpu;
+mod draw;
+mod kept;
+mod kind;
+mod layout;
+mod pattern;
+mod reference;
+mod sizes;
+mod synthetic;
+
+pub use self::{
+    block_mask::{BUILT_IN_MASK, BlockMask, NoMask},
+    cpu::{CPU_TILING, CpuAttention, executed, needed_bytes},
+    kept::{Kept, Rule},
+    kind::{Kind, NoKind},
+    layout::{Layout, Tiling},
+    pattern::{PRESETS, Pattern, Random, SHARED_ROWS},
+    reference::{Judged, Reference, Sampled, tolerance},
+    sizes::AttentionSizes,
+    synthetic::{Input, Synthetic},
+};

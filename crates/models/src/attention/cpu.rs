@@ -1,0 +1,231 @@
+//! Attention on the CPU: inputs by formula, in memory, and what comes out of them.
+
+use half::{bf16, f16};
+
+use super::{AttentionSizes, Layout, Sampled, Synthetic, Tiling, synthetic::Input};
+use crate::{
+    Dtype, Marks, ModelError,
+    cpu::{
+        attention::{Heads, Inputs, Span, Strides, naive},
+        blocks,
+        cache::zeros,
+        crew::Crew,
+        number::Number,
+    },
+};
+
+/// Queries and keys that the CPU works on together.
+pub const CPU_TILING: Tiling = Tiling { rows: 64, keys: 64 };
+
+/// What each thread needs for products: a slab of `gemm` as large as a second-level cache, and what is packed.
+const THREAD_BYTES: u64 = 3 << 20;
+
+/// What is small and not counted one by one.
+const SMALL_BYTES: u64 = 1 << 20;
+
+/// Bytes of the heap that attention needs at most: inputs, result, what threads work in, and the scores if they are
+/// stored. A layout comes on top.
+pub fn needed_bytes(sizes: &AttentionSizes, dtype: Dtype, threads: usize, stores_scores: bool) -> u64 {
+    let scores = if stores_scores { sizes.scores().saturating_mul(dtype.bytes()) } else { 0 };
+    let blocks = blocks::thread_bytes(CPU_TILING.rows as usize, sizes.head_dim);
+    let a_thread = THREAD_BYTES.saturating_add(blocks).saturating_mul(threads.max(1) as u64);
+    let parts = [SMALL_BYTES, sizes.bytes(dtype), scores, a_thread];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Pairs that the CPU computes of a layout.
+pub fn executed(layout: &Layout) -> u64 {
+    blocks::executed(layout)
+}
+
+/// Attention on the CPU over synthetic inputs.
+pub struct CpuAttention {
+    crew: Crew,
+    /// One for each number type.
+    numbers: Box<dyn Numbers>,
+}
+
+impl CpuAttention {
+    /// Makes the inputs; `stores_scores` makes room for [`CpuAttention::attend_naive`].
+    pub fn new(inputs: &Synthetic, threads: usize, stores_scores: bool) -> Result<Self, ModelError> {
+        let crew = Crew::new(threads)?;
+        let numbers: Box<dyn Numbers> = match inputs.dtype {
+            Dtype::F32 => Box::new(Of::<f32>::new(inputs, stores_scores)?),
+            Dtype::Bf16 => Box::new(Of::<bf16>::new(inputs, stores_scores)?),
+            Dtype::F16 => Box::new(Of::<f16>::new(inputs, stores_scores)?),
+        };
+        Ok(Self { crew, numbers })
+    }
+
+    /// Attends to what a layout of [`CPU_TILING`] keeps.
+    pub fn attend(&mut self, marks: &Marks, layout: &Layout) {
+        self.numbers.attend(&self.crew, marks, layout);
+    }
+
+    /// Attends to everything, or all that causality allows, with the scores stored.
+    pub fn attend_naive(&mut self, marks: &Marks, is_causal: bool) {
+        self.numbers.attend_naive(&self.crew, marks, is_causal);
+    }
+
+    /// A row of the result.
+    pub fn row(&self, at: Sampled) -> Vec<f32> {
+        self.numbers.row(at)
+    }
+}
+
+trait Numbers: Send + Sync {
+    fn attend(&mut self, crew: &Crew, marks: &Marks, layout: &Layout);
+    fn attend_naive(&mut self, crew: &Crew, marks: &Marks, is_causal: bool);
+    fn row(&self, at: Sampled) -> Vec<f32>;
+}
+
+/// Inputs and result in one type.
+struct Of<T> {
+    sizes: AttentionSizes,
+    queries: Vec<T>,
+    keys: Vec<T>,
+    values: Vec<T>,
+    scores: Vec<T>,
+    out: Vec<T>,
+}
+
+impl<T: Number> Of<T> {
+    fn new(inputs: &Synthetic, stores_scores: bool) -> Result<Self, ModelError> {
+        let sizes = inputs.sizes;
+        let count = |numbers: u64| usize::try_from(numbers).unwrap_or(usize::MAX);
+        let made = |input: Input, numbers: u64| {
+            let (fill, mut made) = (inputs.fill(input), zeros::<T>(count(numbers))?);
+            made.iter_mut().enumerate().for_each(|(at, number)| *number = T::narrow(fill.at(at as u64)));
+            Ok::<_, ModelError>(made)
+        };
+        Ok(Self {
+            sizes,
+            queries: made(Input::Queries, sizes.query_numbers())?,
+            keys: made(Input::Keys, sizes.key_numbers())?,
+            values: made(Input::Values, sizes.key_numbers())?,
+            scores: zeros(if stores_scores { count(sizes.scores()) } else { 0 })?,
+            out: zeros(count(sizes.query_numbers()))?,
+        })
+    }
+
+    fn span(&self, is_causal: bool) -> Span {
+        let AttentionSizes { batch, heads, kv_heads, head_dim, length } = self.sizes;
+        Span { batch, heads, kv_heads, head_dim, queries: length, start: 0, is_causal }
+    }
+
+    /// Heads that lie one behind the other.
+    fn strides(&self, heads: usize) -> Strides {
+        let head = self.sizes.length * self.sizes.head_dim;
+        Strides { batch: heads * head, head, row: self.sizes.head_dim }
+    }
+
+    /// The result has the heads of a query side by side.
+    fn out_strides(&self) -> Strides {
+        let AttentionSizes { heads, head_dim, length, .. } = self.sizes;
+        Strides { batch: length * heads * head_dim, head: head_dim, row: heads * head_dim }
+    }
+
+    /// Runs something with the inputs, the scores and the place of the result.
+    fn with(&mut self, run: impl FnOnce(&Inputs<'_, T>, &mut [T], (&mut [T], Strides))) {
+        let (of_queries, of_keys) = (self.strides(self.sizes.heads), self.strides(self.sizes.kv_heads));
+        let out_strides = self.out_strides();
+        let inputs = Inputs {
+            queries: Heads { numbers: &self.queries, strides: of_queries },
+            keys: Heads { numbers: &self.keys, strides: of_keys },
+            values: Heads { numbers: &self.values, strides: of_keys },
+        };
+        run(&inputs, &mut self.scores, (&mut self.out, out_strides));
+    }
+}
+
+impl<T: Number> Numbers for Of<T> {
+    fn attend(&mut self, crew: &Crew, marks: &Marks, layout: &Layout) {
+        let span = self.span(layout.rule.is_causal);
+        self.with(|inputs, _, out| blocks::attend(crew, marks, &span, layout, inputs, out));
+    }
+
+    fn attend_naive(&mut self, crew: &Crew, marks: &Marks, is_causal: bool) {
+        let span = self.span(is_causal);
+        self.with(|inputs, scores, out| naive(crew, marks, &span, inputs, scores, out));
+    }
+
+    fn row(&self, at: Sampled) -> Vec<f32> {
+        let (Strides { batch, head, row }, width) = (self.out_strides(), self.sizes.head_dim);
+        let first = at.batch * batch + at.head * head + at.row * row;
+        self.out[first..first + width].iter().map(|number| number.wide()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::{BlockMask, Kept, Kind, Pattern, Random, Reference, tolerance};
+    use proptest::prelude::*;
+
+    fn pattern(is_causal: bool, shared: Random) -> Pattern {
+        Pattern { window: 40, global: 5, random: 7, is_causal, shared, seed: 3 }
+    }
+
+    /// How far attention of a kind is off, as a share of what may be.
+    fn off(inputs: &Synthetic, kind: Kind, kept: &Kept, threads: usize) -> f64 {
+        let mut attention = CpuAttention::new(inputs, threads, kind == Kind::Naive).unwrap();
+        match kind {
+            Kind::Naive => attention.attend_naive(&Marks::default(), kept.rule().is_causal),
+            _ => attention.attend(&Marks::default(), &Layout::build(kept, inputs.sizes.length, CPU_TILING)),
+        }
+        let judged = Reference::new(*inputs, kept.clone()).judge(|at| attention.row(at));
+        judged.error / tolerance(inputs.dtype)
+    }
+
+    #[test]
+    fn every_kind_is_right_in_every_type_causal_or_not() {
+        let sizes = AttentionSizes { batch: 2, heads: 4, kv_heads: 2, head_dim: 16, length: 300 };
+        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+            for (is_causal, shared) in [(true, Random::PerBlock), (false, Random::PerRow), (true, Random::PerRow)] {
+                for kind in Kind::ALL {
+                    let inputs = Synthetic { sizes, dtype, seed: 4 };
+                    let kept = Kept::of(kind, pattern(is_causal, shared), None);
+                    let off = off(&inputs, kind, &kept, 2);
+                    assert!(off < 1.0, "{kind} {dtype:?} {is_causal} {shared:?}: {off}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mask_whose_blocks_are_no_tiles_is_right() {
+        let mask = BlockMask::parse("100\n110\n001").unwrap();
+        for is_causal in [true, false] {
+            let sizes = AttentionSizes { batch: 1, heads: 2, kv_heads: 1, head_dim: 8, length: 150 };
+            let kept = Kept::of(Kind::BlockSparse, pattern(is_causal, Random::PerRow), Some(mask.clone()));
+            let inputs = Synthetic { sizes, dtype: Dtype::F32, seed: 4 };
+            assert!(off(&inputs, Kind::BlockSparse, &kept, 1) < 1.0);
+        }
+    }
+
+    #[test]
+    fn columns_that_few_rows_keep_are_computed_for_those_alone() {
+        let kept =
+            |shared| Kept::Pattern(Pattern { window: 2, global: 0, random: 4, is_causal: true, shared, seed: 0 });
+        let layout = |shared| Layout::build(&kept(shared), 1024, CPU_TILING);
+        let (row, block) = (layout(Random::PerRow), layout(Random::PerBlock));
+        assert_eq!(executed(&block), block.executed());
+        assert!(executed(&row) < row.executed() / 2, "{} of {}", executed(&row), row.executed());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_pattern_of_any_length_is_right(
+            length in 1_usize..400, window in 0_usize..300, global in 0_usize..80, random in 0_usize..40,
+            is_causal: bool, per_row: bool, threads in 1_usize..4, group in 1_usize..4,
+        ) {
+            let shared = if per_row { Random::PerRow } else { Random::PerBlock };
+            let kept = Kept::Pattern(Pattern { window, global, random, is_causal, shared, seed: 9 });
+            let sizes = AttentionSizes { batch: 1, heads: group, kv_heads: 1, head_dim: 8, length };
+            let off = off(&Synthetic { sizes, dtype: Dtype::F32, seed: 1 }, Kind::Sparse, &kept, threads);
+            prop_assert!(off < 1.0, "{}", off);
+        }
+    }
+}

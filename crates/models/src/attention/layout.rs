@@ -1,0 +1,410 @@
+//! Kept pairs as a device computes them: for each block of queries the tiles of keys that it looks at, and columns that
+//! are gathered one by one.
+
+use super::{
+    BlockMask, Kept, Pattern, Random, Rule, SHARED_ROWS,
+    columns::{Entry, Gathering},
+    kept::Blocks,
+};
+
+/// Queries and keys that are worked on together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tiling {
+    /// Queries of a block.
+    pub rows: u32,
+    /// Keys of a tile.
+    pub keys: u32,
+}
+
+/// Kept pairs in blocks of queries.
+///
+/// A pair is kept by exactly one tile or one gathered column of its block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Queries, and keys.
+    pub length: usize,
+    /// What partial tiles are decided by.
+    pub rule: Rule,
+    /// The size of blocks and tiles.
+    pub tiling: Tiling,
+    /// Where the tiles of a block begin in `tiles`; one more than there are blocks.
+    pub tile_starts: Vec<u32>,
+    /// The tiles of each block in order: twice the place of the tile, and one more if not every pair of it is kept, so
+    /// that the rule and the length decide.
+    pub tiles: Vec<u32>,
+    /// Where the gathered columns of a block begin in `columns`; one more than there are blocks.
+    pub column_starts: Vec<u32>,
+    /// The gathered columns of each block, in order.
+    pub columns: Vec<u32>,
+    /// For each gathered column [`Layout::words`] words: a bit for each row of the block that keeps it.
+    pub column_rows: Vec<u64>,
+    connections: u64,
+    executed: u64,
+}
+
+impl Layout {
+    /// Brings kept pairs into blocks. The time grows with the length and with what is kept, but for masks of blocks, each
+    /// tile of which is looked at.
+    pub fn build(kept: &Kept, length: usize, tiling: Tiling) -> Self {
+        let tiling = Tiling { rows: tiling.rows.max(1), keys: tiling.keys.max(1) };
+        let mut layout = Self {
+            length,
+            rule: kept.rule(),
+            tiling,
+            tile_starts: vec![0],
+            tiles: Vec::new(),
+            column_starts: vec![0],
+            columns: Vec::new(),
+            column_rows: Vec::new(),
+            connections: 0,
+            executed: 0,
+        };
+        let blocks = matches!(kept, Kept::Blocks { .. }).then(|| Blocks::of(kept, length));
+        let mut gathering = Gathering::default();
+        for from in (0..length).step_by(tiling.rows as usize) {
+            let block = Block { from, last: (from + tiling.rows as usize).min(length) - 1 };
+            match (&blocks, kept) {
+                (Some(blocks), _) => layout.add_masked(block, blocks, &mut gathering),
+                (None, Kept::Pattern(pattern)) => {
+                    layout.add_ruled(block);
+                    gathering.draw(pattern, length, block.from..block.last + 1);
+                }
+                (None, _) => layout.add_ruled(block),
+            }
+            layout.end_block(block, &mut gathering);
+        }
+        layout
+    }
+
+    /// Bytes that a layout takes at most while it is built.
+    pub fn most_bytes(kept: &Kept, length: usize, tiling: Tiling) -> u64 {
+        let Tiling { rows, keys } = tiling;
+        let (blocks, tiles) = (length.div_ceil(rows.max(1) as usize), length.div_ceil(keys.max(1) as usize));
+        let (tiles, columns, mask) = match kept {
+            Kept::All { is_causal: true } => (blocks.saturating_mul(tiles + 2) / 2 + blocks, 0, 0),
+            Kept::All { .. } => (blocks.saturating_mul(tiles), 0, 0),
+            Kept::Pattern(pattern) => pattern_counts(pattern, length, tiling),
+            Kept::Blocks { .. } => mask_counts(kept, length, tiling),
+        };
+        let column = 4 + 8 * words(tiling) as u64;
+        let lists = (tiles as u64).saturating_mul(4).saturating_add((columns as u64).saturating_mul(column));
+        // A list that grows is there twice for a moment, and may end up half empty.
+        lists.saturating_add(8 * (blocks as u64 + 1)).saturating_mul(3).saturating_add(mask as u64)
+    }
+
+    /// Blocks of queries.
+    pub fn blocks(&self) -> usize {
+        self.tile_starts.len() - 1
+    }
+
+    /// Words of bits that a gathered column has.
+    pub fn words(&self) -> usize {
+        words(self.tiling)
+    }
+
+    /// Pairs that are kept.
+    pub fn connections(&self) -> u64 {
+        self.connections
+    }
+
+    /// Pairs that are computed if tiles and gathered columns are computed for every query of their block.
+    pub fn executed(&self) -> u64 {
+        self.executed
+    }
+
+    /// Bytes of its lists.
+    pub fn bytes(&self) -> u64 {
+        let words = self.tile_starts.len() + self.tiles.len() + self.column_starts.len() + self.columns.len();
+        (4 * words + 8 * self.column_rows.len()) as u64
+    }
+
+    /// The tiles of a block: the first key, and whether the rule decides.
+    pub fn tiles_of(&self, block: usize) -> impl Iterator<Item = (usize, bool)> {
+        let [from, to] = [block, block + 1].map(|at| self.tile_starts[at] as usize);
+        let keys = self.tiling.keys as usize;
+        self.tiles[from..to].iter().map(move |tile| ((tile >> 1) as usize * keys, tile & 1 == 1))
+    }
+
+    /// The gathered columns of a block with the bits of the rows that keep them.
+    pub fn columns_of(&self, block: usize) -> impl Iterator<Item = (usize, &[u64])> {
+        let [from, to] = [block, block + 1].map(|at| self.column_starts[at] as usize);
+        let words = self.words();
+        let rows = self.column_rows[from * words..to * words].chunks(words);
+        self.columns[from..to].iter().map(|column| *column as usize).zip(rows)
+    }
+
+    /// Adds the tiles in which the rule keeps something.
+    fn add_ruled(&mut self, block: Block) {
+        let Block { from, last } = block;
+        let (rule, length, keys) = (self.rule, self.length, self.tiling.keys as usize);
+        // Those among the first tokens that see everything come first.
+        let inner = from.max(rule.global as usize).min(last);
+        let (first_end, _) = rule.columns(from, length);
+        let (last_end, [_, window_to]) = rule.columns(last, length);
+        let (_, [window_from, _]) = rule.columns(inner, length);
+        let beginning = 0..first_end.max(last_end).div_ceil(keys);
+        let window =
+            (window_from / keys).max(beginning.end)..if window_from < window_to { window_to.div_ceil(keys) } else { 0 };
+        for tile in beginning.chain(window) {
+            self.add_tile(block, tile);
+        }
+    }
+
+    fn add_tile(&mut self, block: Block, tile: usize) {
+        let (keys, rule) = (self.tiling.keys as usize, self.rule);
+        let (from, to) = (tile * keys, (tile + 1) * keys);
+        let clipped = to.min(self.length);
+        let rows = block.last + 1 - block.from;
+        let is_full = to <= self.length && keeps_all(&rule, block, from..to);
+        self.tiles.push((tile as u32) << 1 | u32::from(!is_full));
+        self.executed += (rows * (clipped - from)) as u64;
+        let of_row = |row: usize| {
+            let (end, window) = rule.columns(row, self.length);
+            let shared = |begin: usize, end: usize| end.min(clipped).saturating_sub(begin.max(from)) as u64;
+            shared(0, end) + shared(window[0], window[1])
+        };
+        self.connections += match is_full {
+            true => (rows * keys) as u64,
+            false => (block.from..=block.last).map(of_row).sum::<u64>(),
+        };
+    }
+
+    /// Adds the tiles of which a mask keeps every block, and gathers the columns of those of which it keeps some.
+    fn add_masked(&mut self, block: Block, blocks: &Blocks, gathering: &mut Gathering) {
+        let keys = self.tiling.keys as usize;
+        let end = if self.rule.is_causal { block.last + 1 } else { self.length };
+        for (tile, from) in (0..end).step_by(keys).enumerate() {
+            let to = (from + keys).min(self.length);
+            let (kept, all) = blocks.count(self.rule, block.from..block.last + 1, from..to);
+            if kept == all {
+                self.add_tile(block, tile);
+            } else if kept > 0 {
+                gathering.mask(blocks, self.rule, block.from..block.last + 1, from..to);
+            }
+        }
+    }
+
+    fn end_block(&mut self, block: Block, gathering: &mut Gathering) {
+        let rows = block.last + 1 - block.from;
+        let words = self.words();
+        for Entry { column, word, bits } in gathering.take() {
+            if self.columns.len() == self.column_starts[self.column_starts.len() - 1] as usize
+                || self.columns.last() != Some(&column)
+            {
+                self.columns.push(column);
+                self.column_rows.resize(self.columns.len() * words, 0);
+                self.executed += rows as u64;
+            }
+            let last = self.column_rows.len() - words;
+            self.column_rows[last + word as usize] |= bits;
+            self.connections += u64::from(bits.count_ones());
+        }
+        self.tile_starts.push(self.tiles.len() as u32);
+        self.column_starts.push(self.columns.len() as u32);
+    }
+}
+
+/// Tiles and columns of a pattern at most, and bytes of a mask.
+fn pattern_counts(pattern: &Pattern, length: usize, tiling: Tiling) -> (usize, usize, usize) {
+    let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
+    let (blocks, all) = (length.div_ceil(rows), length.div_ceil(keys));
+    let near = (pattern.window.saturating_add(rows) / keys).saturating_add(pattern.global / keys).saturating_add(4);
+    // Blocks with a token that sees everything.
+    let seeing = if pattern.is_causal { 0 } else { blocks.min(pattern.global.div_ceil(rows)) };
+    let tiles = blocks.saturating_mul(near.min(all)).saturating_add(seeing.saturating_mul(all));
+    let draws = match pattern.shared {
+        Random::PerRow => length,
+        Random::PerBlock => blocks.saturating_mul(rows / SHARED_ROWS + 1),
+    };
+    (tiles, draws.saturating_mul(pattern.random.min(length)), 0)
+}
+
+/// Likewise of a mask: what is no whole tile may be gathered.
+fn mask_counts(kept: &Kept, length: usize, tiling: Tiling) -> (usize, usize, usize) {
+    let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
+    let block = match kept {
+        Kept::Blocks { mask: Some(mask), .. } => mask.block(length).unwrap_or(1),
+        _ => BlockMask::built_in_block(),
+    };
+    let (blocks, side) = (length.div_ceil(rows), length.div_ceil(block));
+    let is_whole = block.is_multiple_of(rows) && block.is_multiple_of(keys);
+    let columns = if is_whole { 0 } else { blocks.saturating_mul(length) };
+    (blocks.saturating_mul(length.div_ceil(keys)), columns, side.saturating_mul(side).saturating_mul(2))
+}
+
+/// Words of bits that a gathered column of a tiling has.
+fn words(tiling: Tiling) -> usize {
+    (tiling.rows as usize).div_ceil(64)
+}
+
+/// Queries that are worked on together.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    from: usize,
+    last: usize,
+}
+
+/// Whether a rule keeps every pair of a block and a tile of keys.
+fn keeps_all(rule: &Rule, Block { from, last }: Block, keys: std::ops::Range<usize>) -> bool {
+    let global = rule.global as usize;
+    if rule.is_causal && keys.end > from + 1 {
+        return false;
+    }
+    let (Some(half), inner) = (rule.half_window, from.max(global)) else { return true };
+    // Keys that are global, and queries that are, are kept anyway.
+    let (half, first) = (half as usize, keys.start.max(global));
+    inner > last
+        || keys.end <= global
+        || last.saturating_sub(half) <= first && keys.end - 1 <= inner.saturating_add(half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::{BlockMask, Kind, Pattern, Random};
+    use proptest::prelude::*;
+
+    const TILING: Tiling = Tiling { rows: 64, keys: 64 };
+
+    fn small(is_causal: bool) -> Pattern {
+        Pattern { is_causal, ..Pattern::preset("small").unwrap() }
+    }
+
+    /// What a layout keeps of a block's rows, pair by pair: how often.
+    fn counts(layout: &Layout, block: usize) -> Vec<Vec<u8>> {
+        let (rows, keys) = (layout.tiling.rows as usize, layout.tiling.keys as usize);
+        let from = block * rows;
+        let mut counts = vec![vec![0; layout.length]; rows.min(layout.length - from)];
+        for (first, is_partial) in layout.tiles_of(block) {
+            for (row, counts) in counts.iter_mut().enumerate() {
+                for column in first..(first + keys).min(layout.length) {
+                    counts[column] += u8::from(!is_partial || layout.rule.allows(from + row, column));
+                }
+            }
+        }
+        for (column, bits) in layout.columns_of(block) {
+            for (row, counts) in counts.iter_mut().enumerate() {
+                counts[column] += (bits[row / 64] >> (row % 64) & 1) as u8;
+            }
+        }
+        counts
+    }
+
+    /// A layout keeps each pair that is meant exactly once, marks exactly what needs no check, and counts right.
+    fn check(kept: &Kept, length: usize, tiling: Tiling) -> Result<(), TestCaseError> {
+        let layout = Layout::build(kept, length, tiling);
+        prop_assert_eq!(layout.blocks(), length.div_ceil(tiling.rows as usize));
+        let mut connections = 0;
+        for block in 0..layout.blocks() {
+            let from = block * tiling.rows as usize;
+            let counts = counts(&layout, block);
+            for (row, counts) in counts.iter().enumerate() {
+                let meant: Vec<u8> = kept.row(length, from + row).into_iter().map(u8::from).collect();
+                prop_assert_eq!(counts, &meant, "row {} of {:?}", from + row, kept);
+                connections += meant.iter().filter(|kept| **kept == 1).count() as u64;
+            }
+            prop_assert!(layout.tiles_of(block).is_sorted_by(|one, next| one.0 < next.0));
+            for (first, is_partial) in layout.tiles_of(block) {
+                let end = first + tiling.keys as usize;
+                let mut all = (from..from + counts.len()).flat_map(|row| (first..end).map(move |column| (row, column)));
+                let is_full = end <= length && all.all(|(row, column)| layout.rule.allows(row, column));
+                prop_assert_eq!(is_full, !is_partial, "block {} key {}", block, first);
+            }
+            prop_assert!(layout.columns_of(block).is_sorted_by(|one, next| one.0 < next.0));
+            prop_assert!(layout.columns_of(block).all(|(_, bits)| bits.iter().any(|bits| *bits != 0)));
+        }
+        prop_assert_eq!(layout.connections(), connections);
+        prop_assert!(layout.executed() >= connections);
+        Ok(())
+    }
+
+    #[test]
+    fn a_dense_layout_has_every_tile_up_to_the_diagonal() {
+        let layout = Layout::build(&Kept::All { is_causal: true }, 130, TILING);
+        assert_eq!(layout.tile_starts, [0, 1, 3, 6]);
+        assert_eq!(layout.tiles, [1, 0, 3, 0, 2, 5]);
+        assert_eq!((layout.connections(), layout.executed()), (130 * 131 / 2, 64 * 64 * 3 + 2 * 130));
+        let both = Layout::build(&Kept::All { is_causal: false }, 130, TILING);
+        assert_eq!(both.tiles, [0, 2, 5, 0, 2, 5, 0, 2, 5]);
+        assert_eq!((both.connections(), both.columns.len()), (130 * 130, 0));
+    }
+
+    #[test]
+    fn a_window_has_its_tiles_and_the_global_ones() {
+        let pattern = Pattern { window: 128, global: 10, random: 0, ..small(true) };
+        let layout = Layout::build(&Kept::Pattern(pattern), 1024, TILING);
+        let tiles: Vec<_> = layout.tiles_of(10).collect();
+        assert_eq!(tiles, [(0, true), (576, true), (640, true)]);
+        let wide = Layout::build(&Kept::Pattern(Pattern { window: 256, ..pattern }), 1024, TILING);
+        assert_eq!(wide.tiles_of(10).collect::<Vec<_>>(), [(0, true), (512, true), (576, false), (640, true)]);
+    }
+
+    #[test]
+    fn random_columns_are_gathered_where_no_rule_keeps_them() {
+        let pattern = Pattern { window: 128, global: 0, random: 8, ..small(true) };
+        let layout = Layout::build(&Kept::Pattern(pattern), 1024, TILING);
+        let mut drawn = Vec::new();
+        pattern.random_columns(1024, 640, &mut drawn);
+        let gathered: Vec<usize> = layout.columns_of(10).map(|(column, _)| column).collect();
+        // Row 703, the last of the block, sees by its window what comes from 639 on.
+        let expected: Vec<usize> = drawn.into_iter().map(|column| column as usize).collect();
+        assert_eq!(gathered, expected);
+        let far = layout.columns_of(10).filter(|(column, _)| *column < 576);
+        assert!(far.into_iter().all(|(_, bits)| bits == [u64::MAX]));
+    }
+
+    #[test]
+    fn blocks_that_are_no_tiles_are_gathered() {
+        let mask = BlockMask::parse("10\n01").unwrap();
+        let layout =
+            Layout::build(&Kept::Blocks { mask: Some(mask), is_causal: false }, 8, Tiling { rows: 8, keys: 8 });
+        assert!(layout.tiles.is_empty());
+        assert_eq!(layout.columns, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(layout.column_rows, [15, 15, 15, 15, 240, 240, 240, 240]);
+        assert_eq!((layout.connections(), layout.executed()), (32, 64));
+    }
+
+    #[test]
+    fn a_long_sequence_costs_in_proportion_to_its_length() {
+        let of = |length| Layout::build(&Kept::Pattern(small(true)), length, TILING);
+        let (half, whole) = (of(8192), of(16384));
+        assert!(whole.tiles.len() < 2 * half.tiles.len() + 20 && whole.columns.len() <= 256 * 32);
+        assert!(whole.executed() < 2 * half.executed() + 100_000 && whole.bytes() < 300_000);
+    }
+
+    #[test]
+    fn nothing_is_a_layout_of_nothing() {
+        let layout = Layout::build(&Kept::Pattern(small(false)), 0, TILING);
+        assert_eq!((layout.blocks(), layout.connections(), layout.tile_starts), (0, 0, vec![0]));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_pair_of_a_pattern_is_kept_once(
+            window in 0_usize..200, global in 0_usize..150, random in 0_usize..12, is_causal: bool, per_row: bool,
+            seed: u64, length in 1_usize..330, rows in prop::sample::select(vec![16_u32, 64, 128]),
+            keys in prop::sample::select(vec![32_u32, 64, 128]),
+        ) {
+            let shared = if per_row { Random::PerRow } else { Random::PerBlock };
+            let pattern = Pattern { window, global, random, is_causal, shared, seed };
+            check(&Kept::Pattern(pattern), length, Tiling { rows, keys })?;
+            let window = Kept::of(Kind::SlidingWindow, pattern, None);
+            check(&window, length, Tiling { rows, keys })?;
+        }
+
+        #[test]
+        fn every_pair_of_a_mask_is_kept_once(
+            side in 1_usize..9, block in 1_usize..40, bits: u64, is_causal: bool,
+            rows in prop::sample::select(vec![16_u32, 64, 128]), keys in prop::sample::select(vec![16_u32, 64]),
+        ) {
+            let row = |row: usize| (0..side).map(|at| char::from(b'0' + (bits >> (row * side + at) & 1) as u8)).collect();
+            let text = (0..side).map(row).collect::<Vec<String>>().join("\n");
+            let mask = Some(BlockMask::parse(&text).unwrap());
+            check(&Kept::Blocks { mask, is_causal }, side * block, Tiling { rows, keys })?;
+            check(&Kept::Blocks { mask: None, is_causal }, side * block, Tiling { rows, keys })?;
+            check(&Kept::All { is_causal }, side * block, Tiling { rows, keys })?;
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The axes of `attention`, and the other names by which people know them.
+
+use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
+use laptime_models::attention::Kind;
+
+use crate::crew::threads_axis;
+
+/// What stands for the number type of the device.
+pub const AUTO: &str = "auto";
+
+/// The number types; `auto` is bf16 on a GPU and f32 on the CPU.
+const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
+
+/// The names of patterns; numbers that have no name are `custom`.
+const PATTERNS: &[&str] = &["tiny", "small", "medium", CUSTOM];
+
+/// The name of a pattern whose numbers have none.
+pub const CUSTOM: &str = "custom";
+
+/// Which rows a draw of random columns is for.
+const RANDOM_PER: &[&str] = &["block", "row"];
+
+/// What stands for the mask that is built in.
+pub const BUILT_IN: &str = "built-in";
+
+/// The longest sequence that layouts are made for.
+const MOST_TOKENS: i64 = (1 << 21) - 1;
+
+fn axis(name: &'static str, about: &'static str, takes: Takes, default: Vec<AxisValue>, cost: Cost) -> AxisSpec {
+    AxisSpec { name, about, takes, default, cost }
+}
+
+fn from(least: i64) -> Takes {
+    Takes::Int { least, most: i64::from(u32::MAX) }
+}
+
+/// The axes. Kinds change most often, so that what is compared is measured side by side.
+pub fn axes() -> Vec<AxisSpec> {
+    let mut axes = vec![
+        axis(
+            "attention",
+            "which pairs are computed, and how: naive stores all scores, dense never does, sparse computes what the pattern keeps",
+            Takes::OneOf(Kind::WORDS),
+            vec!["dense".into(), "sparse".into()],
+            Cost::Low,
+        ),
+        axis(
+            "seq_len",
+            "tokens of each sequence; also small (256,512), medium (1024,2048), large (4096,8192)",
+            Takes::Int { least: 1, most: MOST_TOKENS },
+            vec![1024.into(), 2048.into(), 4096.into()],
+            Cost::Middle,
+        ),
+        axis("batch_size", "sequences", from(1), vec![1.into()], Cost::Middle),
+        axis("heads", "heads of queries", from(1), vec![16.into()], Cost::Middle),
+        axis(
+            "kv_heads",
+            "heads of keys and values; as many as of queries unless given",
+            from(1),
+            vec![16.into()],
+            Cost::Middle,
+        ),
+        axis("head_dim", "numbers of a head", Takes::Int { least: 1, most: 1024 }, vec![64.into()], Cost::Middle),
+        axis(
+            "dtype",
+            "number type; auto is bf16 on a GPU and f32 on the CPU",
+            Takes::OneOf(DTYPES),
+            vec![AUTO.into()],
+            Cost::Middle,
+        ),
+    ];
+    axes.extend(pattern_axes());
+    axes.push(axis(
+        "causal",
+        "whether a token sees only what does not come after it",
+        Takes::Switch,
+        vec![true.into()],
+        Cost::Middle,
+    ));
+    axes.push(axis(
+        "block_mask",
+        "file of the mask of block-sparse: rows of 0 and 1, as text or JSON; or the built-in one",
+        Takes::Name,
+        vec![BUILT_IN.into()],
+        Cost::Middle,
+    ));
+    axes.push(threads_axis());
+    axes.push(axis(
+        "seed",
+        "what inputs and random columns start from",
+        Takes::Int { least: 0, most: i64::MAX },
+        vec![0.into()],
+        Cost::Middle,
+    ));
+    axes
+}
+
+/// The axes of a pattern, which `model` has too.
+pub fn pattern_axes() -> Vec<AxisSpec> {
+    vec![
+        axis(
+            "pattern",
+            "window, global tokens and random columns by name: tiny is 256, 32, 16; small 512, 64, 32; medium 1024, 128, 64",
+            Takes::OneOf(PATTERNS),
+            vec!["small".into()],
+            Cost::Middle,
+        ),
+        axis(
+            "window",
+            "keys around a token, half of them before it; the pattern's unless given",
+            from(0),
+            vec![512.into()],
+            Cost::Middle,
+        ),
+        axis(
+            "global",
+            "tokens at the beginning that see and are seen by all; likewise",
+            from(0),
+            vec![64.into()],
+            Cost::Middle,
+        ),
+        axis("random", "random columns of a token; likewise", from(0), vec![32.into()], Cost::Middle),
+        axis(
+            "random_per",
+            "whether 64 tokens share their random columns or each has its own, as in the Nano kit",
+            Takes::OneOf(RANDOM_PER),
+            vec!["block".into()],
+            Cost::Middle,
+        ),
+    ]
+}
+
+/// Other names of the axes of a pattern.
+pub const PATTERN_ALIASES: &[Alias] = &[
+    Alias::of_axis("patterns", "pattern"),
+    Alias::of_axis("window_size", "window"),
+    Alias::of_axis("global_tokens", "global"),
+    Alias::of_axis("random_tokens", "random"),
+    Alias::of_values("shared", "random_per", "block"),
+    Alias::of_values("per-block", "random_per", "block"),
+    Alias::of_values("per-row", "random_per", "row"),
+    Alias::of_values("sliding_window", "attention", "sliding-window"),
+    Alias::of_values("block_sparse", "attention", "block-sparse"),
+    Alias::of_values("dca", "attention", "sparse"),
+];
+
+/// Names of the Nano kit and of others.
+pub const ALIASES: &[Alias] = &[
+    Alias::of_axis("attention_type", "attention"),
+    Alias::of_axis("attention_types", "attention"),
+    Alias::of_axis("seq_lens", "seq_len"),
+    Alias::of_axis("context_length", "seq_len"),
+    Alias::of_axis("context_lengths", "seq_len"),
+    Alias::of_axis("batch_sizes", "batch_size"),
+    Alias::of_axis("n_heads", "heads"),
+    Alias::switch("no_causal", "causal", "false"),
+    Alias::of_values("small", "seq_len", "256,512"),
+    Alias::of_values("medium", "seq_len", "1024,2048"),
+    Alias::of_values("large", "seq_len", "4096,8192"),
+    Alias::of_values("float32", "dtype", "f32"),
+    Alias::of_values("fp32", "dtype", "f32"),
+    Alias::of_values("bfloat16", "dtype", "bf16"),
+    Alias::of_values("float16", "dtype", "f16"),
+    Alias::of_values("fp16", "dtype", "f16"),
+];

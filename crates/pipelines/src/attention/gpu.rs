@@ -1,0 +1,227 @@
+//! Attention on a GPU: over blocks by a kernel of ours, with stored scores by cuBLAS.
+
+use half::{bf16, f16};
+use laptime_cuda::{
+    Batch, Blas, Buffer, Cache, Element, Matrices,
+    nn::{BlockAttention, BlockLayout, HeadSizes, LayoutParts, Operations, Rule, TILING},
+};
+use laptime_models::{
+    Dtype, Fill, Marks,
+    attention::{AttentionSizes, Input, Kept, Kind, Layout, Sampled, Tiling},
+};
+use laptime_probe::stage;
+
+use super::{built::Built, engine::Engine, wanted::Wanted};
+use crate::{
+    element,
+    gpu::{CudaDevice, told},
+};
+
+/// What cuBLAS has for itself, in bytes.
+const WORKSPACE_BYTES: u64 = 32 << 20;
+
+/// The largest head that there are kernels for.
+const LARGEST_HEAD: usize = 256;
+
+/// How the kernels divide queries and keys.
+const GPU_TILING: Tiling = Tiling { rows: TILING.rows, keys: TILING.keys };
+
+/// Why a GPU cannot run a case, if it cannot.
+pub fn refusal(wanted: &Wanted) -> Option<String> {
+    let head_dim = wanted.inputs.sizes.head_dim;
+    (head_dim > LARGEST_HEAD && wanted.kind != Kind::Naive)
+        .then(|| format!("the kernels have heads of at most {LARGEST_HEAD} numbers, not {head_dim}"))
+}
+
+/// Bytes of the device that a case needs at most.
+pub fn needed_bytes(wanted: &Wanted) -> u64 {
+    let Wanted { kind, inputs, kept, .. } = wanted;
+    let (sizes, bytes) = (inputs.sizes, inputs.dtype.bytes());
+    let rest = match kind {
+        // The scores, and what is mixed before the heads are put side by side.
+        Kind::Naive => sizes.scores().saturating_add(sizes.query_numbers()).saturating_mul(bytes),
+        _ => Layout::most_bytes(kept, sizes.length, GPU_TILING),
+    };
+    [WORKSPACE_BYTES, sizes.bytes(inputs.dtype), rest].into_iter().fold(0, u64::saturating_add)
+}
+
+/// Makes the inputs.
+pub fn make<'a>(wanted: &Wanted, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Box<dyn Engine + 'a>> {
+    Ok(match wanted.inputs.dtype {
+        Dtype::F32 => Box::new(OnGpu::<f32>::new(wanted, gpu, marks)?),
+        Dtype::Bf16 => Box::new(OnGpu::<bf16>::new(wanted, gpu, marks)?),
+        Dtype::F16 => Box::new(OnGpu::<f16>::new(wanted, gpu, marks)?),
+    })
+}
+
+/// Attention on a GPU.
+struct OnGpu<'a, T> {
+    gpu: &'a CudaDevice,
+    wanted: Wanted,
+    heads: HeadSizes,
+    inputs: [Buffer<T>; 3],
+    out: Buffer<T>,
+    how: How<T>,
+    marks: Marks,
+}
+
+/// How it is computed.
+enum How<T> {
+    Blocks { attention: BlockAttention<T>, layout: Option<BlockLayout>, dense: Built },
+    Naive(Naive<T>),
+}
+
+/// What is needed where scores are stored.
+struct Naive<T> {
+    blas: Blas,
+    operations: Operations<T>,
+    scores: Buffer<T>,
+    /// By how much queries see further than their own position.
+    beyond: Buffer<u32>,
+    mixed: Buffer<T>,
+}
+
+impl<'a, T: Element + element::Element> OnGpu<'a, T> {
+    fn new(wanted: &Wanted, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Self> {
+        let (device, cache) = (gpu.cuda(), Cache::of_user());
+        let sizes = wanted.inputs.sizes;
+        let operations = Operations::<T>::load(device, &cache).map_err(told)?;
+        let make = |input: Input, numbers: u64| {
+            let mut made = device.allocate::<T>(usize::try_from(numbers)?).map_err(told)?;
+            if let Fill::Random { key, amplitude } = wanted.inputs.fill(input) {
+                operations.fill_random(device.stream(), &mut made, key, amplitude).map_err(told)?;
+            }
+            Ok::<_, anyhow::Error>(made)
+        };
+        let (queries, keys) = (sizes.query_numbers(), sizes.key_numbers());
+        let inputs = [make(Input::Queries, queries)?, make(Input::Keys, keys)?, make(Input::Values, keys)?];
+        let out = device.allocate(usize::try_from(queries)?).map_err(told)?;
+        let how = match wanted.kind {
+            Kind::Naive => How::Naive(Naive::new(wanted, gpu, operations)?),
+            _ => {
+                let attention = BlockAttention::load(device, &cache, u32::try_from(sizes.head_dim)?).map_err(told)?;
+                How::Blocks { attention, layout: None, dense: dense(wanted) }
+            }
+        };
+        Ok(Self { gpu, wanted: wanted.clone(), heads: head_sizes(&sizes)?, inputs, out, how, marks })
+    }
+}
+
+/// What dense attention comes to; nothing of it is a list.
+fn dense(wanted: &Wanted) -> Built {
+    match (&wanted.kind, &wanted.kept) {
+        (Kind::Dense, kept) => {
+            let layout = Layout::build(kept, wanted.inputs.sizes.length, GPU_TILING);
+            Built { connections: layout.connections(), executed: layout.executed(), bytes: 0 }
+        }
+        _ => Built { connections: 0, executed: 0, bytes: 0 },
+    }
+}
+
+fn head_sizes(sizes: &AttentionSizes) -> anyhow::Result<HeadSizes> {
+    let length = u32::try_from(sizes.length)?;
+    Ok(HeadSizes {
+        batch: u32::try_from(sizes.batch)?,
+        tokens: length,
+        heads: u32::try_from(sizes.heads)?,
+        kv_heads: u32::try_from(sizes.kv_heads)?,
+        head_dim: u32::try_from(sizes.head_dim)?,
+        capacity: length,
+    })
+}
+
+impl<T: Element + element::Element> Naive<T> {
+    fn new(wanted: &Wanted, gpu: &CudaDevice, operations: Operations<T>) -> anyhow::Result<Self> {
+        let (device, sizes) = (gpu.cuda(), wanted.inputs.sizes);
+        let beyond = if wanted.kept.rule().is_causal { 0 } else { u32::try_from(sizes.length)? };
+        Ok(Self {
+            blas: Blas::new(device).map_err(told)?,
+            operations,
+            scores: device.allocate(usize::try_from(sizes.scores())?).map_err(told)?,
+            beyond: device.upload(&[beyond]).map_err(told)?,
+            mixed: device.allocate(usize::try_from(sizes.query_numbers())?).map_err(told)?,
+        })
+    }
+
+    /// The scores of all pairs, their softmax, and the sum of values weighted by it.
+    fn attend(
+        &mut self,
+        gpu: &CudaDevice,
+        heads: &HeadSizes,
+        [queries, keys, values]: &[Buffer<T>; 3],
+        out: &mut Buffer<T>,
+    ) -> anyhow::Result<()> {
+        let HeadSizes { batch, tokens, kv_heads, head_dim, .. } = *heads;
+        // The queries of a group lie one behind the other, so that keys are read once for all of them.
+        let (count, rows, stream) = (batch * kv_heads, heads.group() * tokens, gpu.cuda().stream());
+        let scores = Matrices::plain(rows, tokens);
+        let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
+        let (a, b) = (Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, tokens));
+        let of_scores = product(tokens, head_dim, a, b, scores);
+        self.blas.multiply_batch([queries.all(), keys.all()], self.scores.all_mut(), &of_scores).map_err(told)?;
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        let softmax = self.operations.softmax_causal(stream, &mut self.scores, &self.beyond, heads, tokens, scale);
+        softmax.map_err(told)?;
+        let (b, c) = (Matrices::plain(tokens, head_dim), Matrices::plain(rows, head_dim));
+        let of_values = product(head_dim, tokens, scores, b, c);
+        self.blas.multiply_batch([self.scores.all(), values.all()], self.mixed.all_mut(), &of_values).map_err(told)?;
+        self.operations.merge_heads(stream, &self.mixed, out, heads).map_err(told)
+    }
+}
+
+impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
+    fn build(&mut self, kept: &Kept) -> anyhow::Result<Built> {
+        let length = self.wanted.inputs.sizes.length;
+        let How::Blocks { layout, dense, .. } = &mut self.how else { return Ok(Built::naive(kept, length)) };
+        // Never two at a time.
+        *layout = None;
+        let (device, tokens) = (self.gpu.cuda(), self.heads.tokens);
+        if self.wanted.kind == Kind::Dense {
+            let made = BlockLayout::dense(device, tokens, TILING, kept.rule().is_causal).map_err(told)?;
+            let bytes = layout.insert(made).bytes() as u64;
+            return Ok(Built { bytes, ..*dense });
+        }
+        let plan = Layout::build(kept, length, GPU_TILING);
+        let rule =
+            Rule { is_causal: plan.rule.is_causal, half_window: plan.rule.half_window, global: plan.rule.global };
+        let parts = LayoutParts {
+            tile_starts: &plan.tile_starts,
+            tiles: &plan.tiles,
+            column_starts: &plan.column_starts,
+            columns: &plan.columns,
+            column_rows: &plan.column_rows,
+        };
+        let made = BlockLayout::new(device, tokens, rule, TILING, &parts).map_err(told)?;
+        let bytes = layout.insert(made).bytes() as u64;
+        Ok(Built { connections: plan.connections(), executed: plan.executed(), bytes })
+    }
+
+    fn attend(&mut self) -> anyhow::Result<()> {
+        let Self { gpu, heads, inputs, out, how, marks, .. } = self;
+        match how {
+            How::Naive(naive) => naive.attend(gpu, heads, inputs, out),
+            How::Blocks { attention, layout: Some(layout), .. } => {
+                let _op = (marks.depth >= laptime_bench::Depth::Ops).then(|| stage!("blocks", on = marks.lane));
+                let of = [inputs[0].all(), inputs[1].all(), inputs[2].all()];
+                attention.attend(gpu.cuda().stream(), heads, of, layout, out).map_err(told)
+            }
+            How::Blocks { .. } => anyhow::bail!("the pattern was not built"),
+        }
+    }
+
+    fn result(&mut self) -> anyhow::Result<Box<dyn Fn(Sampled) -> Vec<f32> + Sync + '_>> {
+        let numbers = self.out.read().map_err(told)?;
+        let AttentionSizes { heads, head_dim, length, .. } = self.wanted.inputs.sizes;
+        Ok(Box::new(move |at| {
+            let first = ((at.batch * length + at.row) * heads + at.head) * head_dim;
+            numbers[first..first + head_dim].iter().map(|number| number.to_f64() as f32).collect()
+        }))
+    }
+
+    fn kernel(&self) -> String {
+        match &self.how {
+            How::Naive(_) => "cuBLAS, scores stored".to_owned(),
+            How::Blocks { attention, .. } => attention.engine().kernel().to_owned(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Attention that is ready to be measured.
+
+use anyhow::ensure;
+use laptime_bench::{AxisValue, Device, Fact, Nanos, Take, Traffic, Work};
+use laptime_models::attention::{Judged, Kind, Reference, tolerance};
+use laptime_probe::{Lane, stage};
+
+use super::{
+    built::Built,
+    engine::{Engine, make},
+    wanted::Wanted,
+};
+
+/// The pattern is built anew before a take until that has taken so long in all, so that its time has a spread.
+const BUILDING_NS: u64 = 300_000_000;
+
+/// Attention that is ready to be measured.
+pub struct AttentionTake<'a> {
+    wanted: Wanted,
+    engine: Box<dyn Engine + 'a>,
+    device: &'a dyn Device,
+    lane: Option<&'a Lane>,
+    built: Built,
+    /// How long it took to build the pattern the last time.
+    build_ns: u64,
+    /// How long it took all times together.
+    building_ns: u64,
+    judged: Option<Judged>,
+}
+
+impl<'a> AttentionTake<'a> {
+    /// Makes the inputs and builds the pattern.
+    pub fn new(wanted: Wanted, device: &'a dyn Device) -> anyhow::Result<Self> {
+        let engine = {
+            let _stage = stage!("prepare_inputs", tokens = wanted.inputs.sizes.length);
+            make(&wanted, device)?
+        };
+        let built = Built { connections: 0, executed: 0, bytes: 0 };
+        let lane = device.lane();
+        let mut take = Self { wanted, engine, device, lane, built, build_ns: 0, building_ns: 0, judged: None };
+        take.build()?;
+        Ok(take)
+    }
+
+    fn build(&mut self) -> anyhow::Result<()> {
+        let _stage = stage!("build_pattern", tokens = self.wanted.inputs.sizes.length);
+        let start = self.device.now();
+        self.built = self.engine.build(&self.wanted.kept)?;
+        self.device.synchronise()?;
+        self.build_ns = self.device.now().saturating_sub(start).0;
+        self.building_ns = self.building_ns.saturating_add(self.build_ns);
+        Ok(())
+    }
+
+    fn has_pattern(&self) -> bool {
+        self.wanted.kind != Kind::Naive
+    }
+
+    /// Pairs that may be seen.
+    fn allowed(&self) -> u64 {
+        self.wanted.kept.allowed(self.wanted.inputs.sizes.length)
+    }
+
+    fn sparsity(&self) -> f64 {
+        1.0 - self.built.connections as f64 / self.allowed().max(1) as f64
+    }
+}
+
+impl Take for AttentionTake<'_> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.run()?;
+        let reference = Reference::new(self.wanted.inputs, self.wanted.kept.clone());
+        let judged = reference.judge(self.engine.result()?);
+        let most = tolerance(self.wanted.inputs.dtype);
+        let at = judged.worst;
+        ensure!(
+            judged.error <= most,
+            "the result is wrong: sequence {}, head {}, token {} is off by {:.2} % of it, at most {:.2} % is rounding",
+            at.batch,
+            at.head,
+            at.row,
+            100.0 * judged.error,
+            100.0 * most,
+        );
+        self.judged = Some(judged);
+        Ok(())
+    }
+
+    fn ready(&mut self) -> anyhow::Result<()> {
+        if self.has_pattern() && self.building_ns < BUILDING_NS { self.build() } else { Ok(()) }
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        let _stage = stage!("compute", on = self.lane, tokens = self.wanted.inputs.sizes.length);
+        self.engine.attend()
+    }
+
+    fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
+        let build_ms = self.has_pattern().then(|| self.build_ns as f64 / 1e6);
+        let flops = self.wanted.inputs.sizes.flops(self.built.executed) as f64;
+        let rate = (wall.0 > 0).then(|| flops / wall.0 as f64 / 1e3);
+        let judged = |of: fn(&Judged) -> f64| self.judged.as_ref().map(of);
+        vec![build_ms, rate, Some(self.sparsity()), judged(|it| it.mass_kept), judged(|it| it.output_error)]
+    }
+
+    fn work(&self) -> Option<Work> {
+        let (sizes, dtype) = (self.wanted.inputs.sizes, self.wanted.inputs.dtype);
+        let (flops, bytes) = (sizes.flops(self.built.connections), sizes.bytes(dtype));
+        Some(Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read })
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        let whole = |name: &str, value: u64| Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
+        let sizes = self.wanted.inputs.sizes;
+        let length = sizes.length as f64;
+        let Built { connections, executed, bytes } = self.built;
+        vec![
+            whole("connections", connections),
+            whole("executed_pairs", executed),
+            whole("allowed_pairs", self.allowed()),
+            Fact::new("density", AxisValue::Float(connections as f64 / (length * length))),
+            whole("flops", sizes.flops(executed)),
+            whole("dense_flops", sizes.flops(self.allowed())),
+            whole("pattern_bytes", bytes),
+            Fact::new("kernel", self.engine.kernel()),
+            Fact::new("inputs", "synthetic"),
+        ]
+    }
+}
