@@ -23,6 +23,9 @@ pub(crate) struct Reach {
 /// The room beyond the outermost figures, as a share of the stretch.
 const ROOM: f64 = 0.05;
 
+/// An axis of differences reaches over this share of its figures at least, one of ratios to the double: noise is flat.
+const LEAST: f64 = 0.1;
+
 /// A linear axis begins at 0 where its lowest figure is below this share of the highest.
 const NEAR_ZERO: f64 = 0.5;
 
@@ -34,18 +37,22 @@ impl Reach {
             None => Some(Self { low: value, high: value }),
             Some(reach) => Some(Self { low: reach.low.min(value), high: reach.high.max(value) }),
         })?;
-        let room = match (reach.high - reach.low, scale) {
-            (0.0, Scale::Log) => std::f64::consts::LN_2,
-            (0.0, Scale::Linear) => {
-                if reach.low == 0.0 {
-                    1.0
-                } else {
-                    0.5 * reach.low.abs()
-                }
-            }
-            (length, _) => ROOM * length,
+        let length = reach.high - reach.low;
+        let least = match scale {
+            Scale::Linear if length == 0.0 && reach.low == 0.0 => 2.0,
+            // To half and to the double: a length has its neighbours beside it.
+            Scale::Log if length == 0.0 => 2.0 * std::f64::consts::LN_2,
+            Scale::Linear => LEAST * reach.low.abs().max(reach.high.abs()),
+            Scale::Log => std::f64::consts::LN_2,
         };
+        let room = (ROOM * length).max((least - length) / 2.0);
         Some(Self { low: backward(reach.low - room, scale), high: backward(reach.high + room, scale) })
+    }
+
+    /// The same stretch with its ends no further than about half a step from the first and the last of some steps.
+    pub(crate) fn within_a_step(self, steps: impl Iterator<Item = f64> + Clone) -> Self {
+        let (first, last) = (steps.clone().fold(f64::INFINITY, f64::min), steps.fold(f64::NEG_INFINITY, f64::max));
+        Self { low: self.low.max(first - 0.6), high: self.high.min(last + 0.6) }
     }
 
     /// The same stretch from 0 on where 0 is near, for axes on which heights are compared.

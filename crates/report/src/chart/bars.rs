@@ -1,7 +1,7 @@
 //! Bars in groups, each with its figure above it where there is room.
 
 use super::{
-    Bars, Quantity, Reading,
+    BarSeries, Bars, Quantity, Reading,
     font::{self, Weight},
     frame::Frame,
     geometry::{At, Rect},
@@ -30,39 +30,63 @@ pub(crate) fn slot(bars: &Bars, group: usize, series: usize, frame: &Frame) -> (
 
 /// Draws all bars.
 pub(crate) fn draw(bars: &Bars, quantity: Quantity, names: &Names<'_>, frame: &Frame) -> Vec<Shape> {
+    let digits = digits(bars, quantity, frame);
     let mut shapes = Vec::new();
     for (at, series) in bars.series.iter().enumerate() {
         let style = Style::of(names.number(&series.name), frame.theme);
-        for (group, reading) in series.readings.iter().enumerate().take(bars.groups.len()) {
-            let Reading::Measured { value, interval } = *reading else { continue };
-            if frame.y.place(value).is_none() {
-                continue;
-            }
+        for (group, value, interval) in measured(series, bars, frame) {
             let slot = slot(bars, group, at, frame);
-            let interval = interval.filter(|ends| ends.iter().all(|end| !end.is_nan()));
-            let interval = interval.map(|ends| ends.map(|end| frame.y.held(end)));
             let title = format!("{}, {}: {}", series.name, bars.groups[group], quantity.text(value));
-            let bar = bar(slot, frame.y.held(value), interval, style, frame);
-            shapes.push(Shape::Titled { title, shapes: bar });
+            shapes.push(Shape::Titled { title, shapes: bar(slot, frame.y.held(value), interval, style, frame) });
             let top = interval.map_or(f64::INFINITY, |[_, high]| high).min(frame.y.held(value.max(0.0)));
-            shapes.extend(figure(&quantity.text(value), slot, top, frame));
+            let figure = digits.map(|digits| quantity.text_in(value, digits));
+            shapes.extend(figure.map(|figure| above(figure, At::new(slot.0, top - 5.0), frame)));
         }
     }
     shapes
+}
+
+/// The figures of a name: group, value and the places of the ends of the interval.
+fn measured<'a>(
+    series: &'a BarSeries,
+    bars: &Bars,
+    frame: &'a Frame,
+) -> impl Iterator<Item = (usize, f64, Option<[f64; 2]>)> + use<'a> {
+    let readings = series.readings.iter().enumerate().take(bars.groups.len());
+    readings.filter_map(|(group, reading)| match *reading {
+        Reading::Measured { value, interval } => {
+            frame.y.place(value)?;
+            let interval = interval.filter(|ends| ends.iter().all(|end| !end.is_nan()));
+            Some((group, value, interval.map(|ends| ends.map(|end| frame.y.held(end)))))
+        }
+        Reading::Missing | Reading::Failed(_) => None,
+    })
 }
 
 fn bar((middle, width): (f64, f64), end: f64, interval: Option<[f64; 2]>, style: Style, frame: &Frame) -> Vec<Shape> {
     let zero = frame.y.held(0.0);
     let (left, right) = (middle - width / 2.0, middle + width / 2.0);
     let mut shapes = style.bar(Rect { left, top: end.min(zero), right, bottom: end.max(zero) });
-    // The end of a bar lies on its fill, so an interval of its colour would be hidden.
-    shapes.extend(whisker(At::new(middle, end), interval, frame.theme.ink()));
+    // Half of it lies on the bar, which may have any colour.
+    if let Some(ends) = interval {
+        shapes.push(whisker(At::new(middle, end), ends, frame.theme.background(), 3.6));
+        shapes.push(whisker(At::new(middle, end), ends, frame.theme.ink(), 1.2));
+    }
     shapes
 }
 
-fn figure(text: &str, (middle, width): (f64, f64), top: f64, frame: &Frame) -> Option<Shape> {
-    let has_room = font::width(text, SIZE, Weight::Regular) <= width + 4.0;
-    let at = At::new(middle, top - 5.0);
-    let text = || Text::new(text, at, Anchor::Middle, SIZE, frame.theme.ink()).halo(frame.theme.background());
-    has_room.then(|| Shape::Text(text()))
+/// How many digits all figures have room for; none if some have not even room for two.
+fn digits(bars: &Bars, quantity: Quantity, frame: &Frame) -> Option<usize> {
+    let (_, width) = slot(bars, 0, 0, frame);
+    let fits =
+        |digits: usize, value: f64| font::width(&quantity.text_in(value, digits), SIZE, Weight::Regular) <= width + 4.0;
+    let all_fit = |&digits: &usize| {
+        bars.series.iter().all(|series| measured(series, bars, frame).all(|(_, value, _)| fits(digits, value)))
+    };
+    [3, 2].into_iter().find(all_fit)
+}
+
+fn above(figure: String, at: At, frame: &Frame) -> Shape {
+    let text = Text::new(figure, at, Anchor::Middle, SIZE, frame.theme.ink());
+    Shape::Text(text.halo(frame.theme.background()))
 }

@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
+use crate::visible::visible;
+
 /// How heavy letters are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
@@ -39,9 +41,10 @@ fn glyphs(text: &str, weight: Weight) -> impl Iterator<Item = (GlyphId, f64)> {
     })
 }
 
-/// How wide a text is.
+/// How wide a text is, with escapes for what cannot be seen.
 pub(crate) fn width(text: &str, size: f64, weight: Weight) -> f64 {
     let face = weight.face();
+    let text = visible(text);
     let advance = |char| face.glyph_index(char).and_then(|glyph| face.glyph_hor_advance(glyph));
     let missing = || face.glyph_hor_advance(GlyphId(0)).unwrap_or(0);
     let units: f64 = text.chars().map(|char| f64::from(advance(char).unwrap_or_else(missing))).sum();
@@ -101,8 +104,9 @@ const ELLIPSIS: &str = "…";
 
 /// Cuts the middle out of a text that is too wide: what tells names apart is mostly at their ends.
 pub(crate) fn shorten(text: &str, room: f64, size: f64, weight: Weight) -> String {
-    if width(text, size, weight) <= room {
-        return text.to_owned();
+    let text = visible(text);
+    if width(&text, size, weight) <= room {
+        return text.into_owned();
     }
     // Nobody reads more of a name, and what is measured here is then short.
     let chars: Vec<char> = text.chars().collect();

@@ -1,7 +1,7 @@
 //! The frame of a panel: axes, the numbers along them, and the lines behind the figures.
 
 use super::{
-    Axis, Content, Panel, Theme,
+    Axis, Content, Panel, Scale, Theme,
     axis::Ruler,
     failures,
     font::{self, Weight},
@@ -49,17 +49,22 @@ pub(crate) fn frame(panel: &Panel, has_title: bool, cell: Rect, theme: Theme) ->
     let y_ticks = ticks(panel.y.quantity, panel.y.scale, reach_y, |ticks| has_room(ticks, y));
     let left = cell.left + widest(&y_ticks) + 9.0;
     let right = cell.right - references::width_beside(panel).max(14.0);
-    let x = Ruler::new(reach_x, panel.x.scale, left, right);
+    let x = Ruler::new(reach_x, scale_x(panel), left, right);
     let x_ticks = match &panel.content {
-        Content::Lines(_) => ticks(panel.x.quantity, panel.x.scale, reach_x, |ticks| is_legible(ticks, x)),
-        Content::Bars(bars) => words(&bars.groups, x),
+        Content::Lines(_) => ticks(panel.x.quantity, panel.x.scale, reach_x, |ticks| is_legible(ticks, x, cell)),
+        Content::Bars(bars) => words(&bars.groups, x, cell),
     };
     let plot = Rect { left, top, right, bottom };
     let frame = Frame { plot, figures: Rect { top: figures_top, ..plot }, x, y, theme };
     let mut shapes = titles(panel, has_title, cell, &frame, [x_ticks.unit, y_ticks.unit]);
-    frame.draw_x(&x_ticks, matches!(panel.content, Content::Lines(_)), &mut shapes);
+    frame.draw_x(&x_ticks, matches!(panel.content, Content::Lines(_)), cell, &mut shapes);
     frame.draw_y(&y_ticks, &mut shapes);
     Some((frame, shapes))
+}
+
+/// Groups of bars stand at even distances.
+fn scale_x(panel: &Panel) -> Scale {
+    if matches!(panel.content, Content::Bars(_)) { Scale::Linear } else { panel.x.scale }
 }
 
 fn has_room(ticks: &[Tick], y: Ruler) -> bool {
@@ -67,13 +72,15 @@ fn has_room(ticks: &[Tick], y: Ruler) -> bool {
     places.windows(2).all(|pair| (pair[1] - pair[0]).abs() >= APART)
 }
 
-fn is_legible(ticks: &[Tick], x: Ruler) -> bool {
-    let stretches: Vec<[f64; 2]> = ticks.iter().filter_map(|tick| stretch(tick, x)).collect();
+fn is_legible(ticks: &[Tick], x: Ruler, cell: Rect) -> bool {
+    let stretches: Vec<[f64; 2]> = ticks.iter().filter_map(|tick| stretch(tick, x, cell)).collect();
     stretches.windows(2).all(|pair| pair[1][0] - pair[0][1] >= BLANK)
 }
 
-fn stretch(tick: &Tick, x: Ruler) -> Option<[f64; 2]> {
+/// Where the number of a tick begins and ends: below the tick, but inside the cell.
+fn stretch(tick: &Tick, x: Ruler, cell: Rect) -> Option<[f64; 2]> {
     let (at, half) = (x.place(tick.value)?, text_width(&tick.label) / 2.0);
+    let at = at.min(cell.right - half).max(cell.left + half);
     Some([at - half, at + half])
 }
 
@@ -86,12 +93,13 @@ fn widest(ticks: &Ticks) -> f64 {
 }
 
 /// Words below groups of bars; every second or third where they are too wide.
-fn words(groups: &[String], x: Ruler) -> Ticks {
-    let all = |step: usize| {
-        let every = groups.iter().enumerate().step_by(step.max(1));
-        every.map(|(at, group)| Tick { value: at as f64 + 0.5, label: group.clone() }).collect::<Vec<Tick>>()
+fn words(groups: &[String], x: Ruler, cell: Rect) -> Ticks {
+    let word = |(at, group): (usize, &String)| Tick {
+        value: at as f64 + 0.5,
+        label: font::shorten(group, cell.width() / 2.0, TICK, Weight::Regular),
     };
-    let fitting = (1..groups.len()).map(all).find(|ticks| is_legible(ticks, x));
+    let all = |step: usize| groups.iter().enumerate().step_by(step.max(1)).map(word).collect::<Vec<Tick>>();
+    let fitting = (1..groups.len()).map(all).find(|ticks| is_legible(ticks, x, cell));
     Ticks { ticks: fitting.unwrap_or_else(|| all(groups.len())), unit: "" }
 }
 
@@ -115,14 +123,15 @@ fn named(axis: &Axis, unit: &str) -> String {
 }
 
 impl Frame {
-    fn draw_x(&self, ticks: &Ticks, has_lines: bool, shapes: &mut Vec<Shape>) {
+    fn draw_x(&self, ticks: &Ticks, has_lines: bool, cell: Rect, shapes: &mut Vec<Shape>) {
         let Rect { left, top, right, bottom } = self.plot;
         for (tick, at) in ticks.ticks.iter().filter_map(|tick| Some((tick, self.x.place(tick.value)?))) {
             if has_lines {
                 shapes.push(Shape::line(At::new(at, top), At::new(at, bottom), self.theme.grid(), 1.0));
                 shapes.push(Shape::line(At::new(at, bottom), At::new(at, bottom + 4.0), self.theme.axis(), 1.0));
             }
-            let below = At::new(at, bottom + TICK + 5.0);
+            let [from, to] = stretch(tick, self.x, cell).unwrap_or([at, at]);
+            let below = At::new((from + to) / 2.0, bottom + TICK + 5.0);
             shapes.push(Shape::Text(Text::new(&*tick.label, below, Anchor::Middle, TICK, self.theme.faint_ink())));
         }
         shapes.push(Shape::line(At::new(left, bottom), At::new(right, bottom), self.theme.axis(), 1.0));

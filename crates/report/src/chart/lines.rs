@@ -14,6 +14,10 @@ use super::{
 /// Markers of one line are at least so far apart; those between are left out.
 const APART: f64 = 7.0;
 
+/// A line of more points than this shows where it runs by itself, and has a marker now and then.
+const SELF_EVIDENT: usize = 40;
+const FAR_APART: f64 = 45.0;
+
 /// More places of one line are thinned to what a column of pixels shows of them.
 const MANY: usize = 1_000;
 
@@ -93,7 +97,8 @@ fn placed<'a>(point: &'a Point, panel: &Panel, frame: &Frame) -> Option<Placed<'
 fn interval(run: &[Placed<'_>], is_loose: bool, style: Style) -> Vec<Shape> {
     let has_one = run.iter().any(|placed| placed.interval.is_some());
     if is_loose || run.len() == 1 {
-        return run.iter().flat_map(|placed| whisker(placed.at, placed.interval, style.colour)).collect();
+        let alone = |placed: &Placed<'_>| Some(whisker(placed.at, placed.interval?, style.colour, 1.2));
+        return run.iter().filter_map(alone).collect();
     }
     let side = |end: usize| {
         let place =
@@ -105,20 +110,20 @@ fn interval(run: &[Placed<'_>], is_loose: bool, style: Style) -> Vec<Shape> {
 }
 
 /// An interval as a bar with ends.
-pub(crate) fn whisker(at: At, interval: Option<[f64; 2]>, colour: Colour) -> Option<Shape> {
-    let [low, high] = interval?;
+pub(crate) fn whisker(at: At, [low, high]: [f64; 2], colour: Colour, width: f64) -> Shape {
     let place = |x: f64, y: f64| At::new(at.x + x, y);
     let places = [(-4.0, low), (4.0, low), (0.0, low), (0.0, high), (-4.0, high), (4.0, high)];
-    let look = Look::stroked(colour, 1.2, &[]);
-    Some(Shape::through(places.map(|(x, y)| place(x, y)).into(), look))
+    let look = Look::stroked(colour, width, &[]);
+    Shape::through(places.map(|(x, y)| place(x, y)).into(), look)
 }
 
 fn markers(line: &Line, panel: &Panel, frame: &Frame, style: Style) -> Vec<Shape> {
+    let apart = if line.points.len() > SELF_EVIDENT && !line.is_loose { FAR_APART } else { APART };
     let mut last: Option<At> = None;
     let mut shapes = Vec::new();
     for placed in line.points.iter().filter_map(|point| placed(point, panel, frame)) {
         let at = placed.at;
-        let is_near = last.is_some_and(|last| (last.x - at.x).abs() < APART && (last.y - at.y).abs() < APART);
+        let is_near = last.is_some_and(|last| (last.x - at.x).abs() < apart && (last.y - at.y).abs() < apart);
         if is_near {
             continue;
         }

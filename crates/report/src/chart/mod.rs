@@ -60,6 +60,8 @@ pub struct Chart {
     pub panels: Vec<Panel>,
     /// What an area around a line is, such as `95 % interval`. Told only where there is one.
     pub interval: &'static str,
+    /// Names that take the first looks whether they are drawn or not, so that they look the same in several charts.
+    pub known_names: Vec<String>,
 }
 
 /// One pair of axes and what is drawn between them.
@@ -113,6 +115,8 @@ pub enum Content {
 pub struct Line {
     /// The name in the legend.
     pub name: String,
+    /// What the legend says behind the name, such as `exponent 1.97`. Empty for nothing.
+    pub note: String,
     /// The points, from left to right.
     pub points: Vec<Point>,
     /// Whether points are left apart instead of being joined.
@@ -212,7 +216,7 @@ pub struct Stretch {
 impl Line {
     /// Points of a name, joined.
     pub fn new(name: impl Into<String>, points: Vec<Point>) -> Self {
-        Self { name: name.into(), points, is_loose: false }
+        Self { name: name.into(), points, ..Self::default() }
     }
 }
 

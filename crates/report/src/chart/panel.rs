@@ -1,7 +1,7 @@
 //! One panel: what its axes reach over, and everything in it from back to front.
 
 use super::{
-    Content, Panel, Point, Reading, Reference, Scale, Theme,
+    Content, Panel, Point, Quantity, Reading, Reference, Scale, Theme,
     axis::{Reach, has_place},
     bars, failures,
     frame::frame,
@@ -70,7 +70,9 @@ pub(crate) fn reach_x(panel: &Panel) -> Option<Reach> {
         _ => None,
     });
     let stretches = panel.stretches.iter().map(|stretch| stretch.at);
-    Reach::of(points.chain(ridges).chain(stretches), panel.x.scale)
+    let reach = Reach::of(points.clone().chain(ridges).chain(stretches), panel.x.scale)?;
+    let is_counted = panel.x.quantity == Quantity::Count && panel.x.scale == Scale::Linear;
+    Some(if is_counted { reach.within_a_step(points.filter(|&x| has_place(x, Scale::Linear))) } else { reach })
 }
 
 /// The stretch of the axis from bottom to top.
@@ -89,10 +91,11 @@ pub(crate) fn reach_y(panel: &Panel) -> Option<Reach> {
         }
         _ => [f64::NAN; 3],
     });
-    let held_against = panel.references.iter().map(|reference| match reference {
-        Reference::Level { y, .. } => *y,
-        Reference::Slope { through, .. } => through[1],
-        Reference::Roof { most, .. } => *most,
+    let held_against = panel.references.iter().flat_map(|reference| match reference {
+        Reference::Level { y, .. } => [*y; 2],
+        Reference::Slope { through, .. } => [through[1]; 2],
+        // Room for its name above it.
+        Reference::Roof { most, .. } => [*most, 1.5 * most],
     });
     let is_bars = matches!(panel.content, Content::Bars(_));
     let zero = is_bars.then_some(0.0);

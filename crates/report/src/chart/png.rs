@@ -34,7 +34,23 @@ pub(crate) fn draw(picture: &Picture, width: u32) -> Result<Vec<u8>, PngError> {
     };
     canvas.pixels.fill(colour(picture.background));
     picture.shapes.iter().for_each(|shape| canvas.draw(shape));
-    canvas.pixels.encode_png().map_err(|error| PngError { reason: error.to_string() })
+    encoded(&canvas.pixels).map_err(|error| PngError { reason: error.to_string() })
+}
+
+/// Writes pixels without their cover, which is whole everywhere, and without filters, which are made for photographs:
+/// a quarter less for our charts.
+fn encoded(pixels: &Pixmap) -> Result<Vec<u8>, png::EncodingError> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, pixels.width(), pixels.height());
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_filter(png::Filter::NoFilter);
+    let colours: Vec<u8> =
+        pixels.pixels().iter().flat_map(|pixel| [pixel.red(), pixel.green(), pixel.blue()]).collect();
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&colours)?;
+    writer.finish()?;
+    Ok(bytes)
 }
 
 struct Canvas {

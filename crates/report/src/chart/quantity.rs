@@ -67,11 +67,6 @@ impl Quantity {
         }
     }
 
-    /// Whether marks of its axis of ratios stand at powers of two.
-    pub(crate) const fn is_binary(self) -> bool {
-        matches!(self, Self::Tokens | Self::Bytes)
-    }
-
     /// Whether only whole numbers of it make sense.
     pub(crate) const fn is_whole(self) -> bool {
         matches!(self, Self::Tokens | Self::Count)
@@ -85,11 +80,16 @@ impl Quantity {
 
     /// Writes a value in three figures with its unit.
     pub(crate) fn text(self, value: f64) -> String {
+        self.text_in(value, 3)
+    }
+
+    /// Writes a value in some figures with its unit.
+    pub(crate) fn text_in(self, value: f64, most: usize) -> String {
         if self.is_whole() {
             return self.mark(value, NONE);
         }
         let unit = self.unit_of(value);
-        with_unit(&figures(value / unit.size, 3), unit)
+        with_unit(&figures(value / unit.size, most), unit)
     }
 
     /// Writes a value of a mark in a unit, without the unit.

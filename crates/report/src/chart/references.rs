@@ -35,7 +35,7 @@ fn beside(reference: &Reference) -> Option<&str> {
     }
 }
 
-/// Draws references; the names of roofs, which stand inside, go to `words`.
+/// Draws references; names that stand inside go to `words`.
 pub(crate) fn lines(panel: &Panel, frame: &Frame, taken: &mut Taken, words: &mut Vec<Shape>) -> Vec<Shape> {
     let mut shapes = Vec::new();
     let mut ends = Vec::new();
@@ -50,7 +50,15 @@ pub(crate) fn lines(panel: &Panel, frame: &Frame, taken: &mut Taken, words: &mut
         };
         if let Some([from, to]) = drawn {
             shapes.push(Shape::through(vec![from, to], Look::stroked(frame.theme.faint_ink(), 1.2, DASH)));
-            ends.extend(beside(reference).map(|label| (to.y, label)));
+            let label = beside(reference).unwrap_or_default();
+            if to.x > frame.figures.right - 1.0 {
+                ends.push((to.y, label));
+            } else {
+                // It leaves through the upper edge, where its name has room only inside.
+                let places = [(7.0, Anchor::Start), (-14.0, Anchor::End)];
+                let places = places.map(|(x, anchor)| (At::new(to.x + x, to.y + SIZE + 4.0), anchor));
+                words.extend(taken.put(label, &places, frame.theme.faint_ink(), frame.theme.background()));
+            }
         }
     }
     shapes.extend(names(&ends, frame));
@@ -98,9 +106,9 @@ fn roof(
     let ridge = At::new(frame.x.held(most / slope), level);
     let mut shapes = vec![Shape::line(ridge, At::new(right, level), ink, 1.6)];
     let rising = self::slope([most / slope, most], 1.0, frame);
-    if let Some([from, to]) = rising.filter(|_| !slope_label.is_empty()) {
-        shapes.push(Shape::line(from, to, ink, 1.6));
-        words.push(along(slope_label, from, to, frame));
+    if let Some([from, _]) = rising.filter(|_| !slope_label.is_empty()) {
+        shapes.push(Shape::line(from, ridge, ink, 1.6));
+        words.push(along(slope_label, from, ridge, frame));
     }
     let above = |x: f64| (At::new(x, level - 5.0), Anchor::End);
     let below = |x: f64| (At::new(x, level + SIZE + 3.0), Anchor::End);

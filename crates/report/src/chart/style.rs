@@ -26,7 +26,7 @@ const SKY: u32 = 0x56_b4_e9;
 const YELLOW: u32 = 0xf0_e4_42;
 
 const ON_LIGHT: [u32; 7] = [BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, 0x00_00_00];
-const ON_DARK: [u32; 7] = [SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION, 0xff_ff_ff];
+const ON_DARK: [u32; 7] = [SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION, 0xde_de_de];
 
 /// From the second round of colours on, markers and dashes are others: their numbers have no common factor.
 const DASHES: [&[f32]; 5] = [&[], &[7.0, 3.0], &[2.5, 2.5], &[9.0, 3.0, 2.5, 3.0], &[14.0, 4.0]];

@@ -25,8 +25,11 @@ pub(crate) struct Ticks {
 
 /// Chooses as many numbers as `fits` allows.
 pub(crate) fn ticks(quantity: Quantity, scale: Scale, reach: Reach, fits: impl Fn(&[Tick]) -> bool) -> Ticks {
-    let choices = choices(quantity, scale, reach);
-    let laid_out = choices.iter().map(|values| labelled(quantity, values));
+    let slack = 1e-9 * (reach.high - reach.low);
+    let is_inside = |value: &f64| (reach.low - slack..=reach.high + slack).contains(value);
+    let choices = choices(quantity, scale, reach).into_iter();
+    let choices = choices.map(|values| values.into_iter().filter(is_inside).collect::<Vec<f64>>());
+    let laid_out = choices.map(|values| labelled(quantity, &values));
     let mut last = Ticks { ticks: Vec::new(), unit: "" };
     for ticks in laid_out {
         if fits(&ticks.ticks) {
@@ -43,20 +46,22 @@ pub(crate) fn ticks(quantity: Quantity, scale: Scale, reach: Reach, fits: impl F
 fn choices(quantity: Quantity, scale: Scale, reach: Reach) -> Vec<Vec<f64>> {
     let ratios = match scale {
         Scale::Linear => Vec::new(),
-        Scale::Log if quantity.is_binary() => binary(reach),
+        Scale::Log if quantity == Quantity::Bytes => binary(reach, &[1, 2, 5, 10, 20, 40, 80, 160, 320]),
+        Scale::Log if quantity == Quantity::Tokens => binary(reach, &[1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256]),
         Scale::Log => decimal(reach),
     };
     // Over a short stretch powers are too few to read from.
     if ratios.first().is_some_and(|densest| densest.len() >= 2) { ratios } else { even(quantity, reach) }
 }
 
-fn binary(reach: Reach) -> Vec<Vec<f64>> {
-    let powers = |step: i32| {
+/// Every power of two, every second and so on.
+fn binary(reach: Reach, steps: &[i32]) -> Vec<Vec<f64>> {
+    let powers = |&step: &i32| -> Vec<f64> {
         let (first, last) = (reach.low.log2() / f64::from(step), reach.high.log2() / f64::from(step));
-        let powers = whole_between(first, last).map(|at| 2_f64.powi(at * step));
+        let powers = whole_between(first, last).map(|at| 2_f64.powf(at as f64 * f64::from(step)));
         powers.collect()
     };
-    [1, 2, 3, 4, 5, 6, 8, 10, 20, 40, 80, 160, 320].map(powers).into()
+    steps.iter().map(powers).collect()
 }
 
 fn decimal(reach: Reach) -> Vec<Vec<f64>> {
@@ -64,7 +69,8 @@ fn decimal(reach: Reach) -> Vec<Vec<f64>> {
     let tens = |step: i32, digits: &[i32]| -> Vec<f64> {
         let (first, last) = (reach.low.log10() / f64::from(step), reach.high.log10() / f64::from(step));
         // Written and read: `10_f64.powi(-5)` is not the number nearest to 1e-5.
-        let value = |digit: i32, at: i32| format!("{digit}e{}", at * step).parse::<f64>().unwrap_or(f64::NAN);
+        let value =
+            |digit: i32, at: i64| format!("{digit}e{}", at * i64::from(step)).parse::<f64>().unwrap_or(f64::NAN);
         let values = whole_between(first - 1.0, last).flat_map(|at| digits.iter().map(move |&digit| value(digit, at)));
         values.filter(inside).collect()
     };
@@ -80,21 +86,24 @@ fn even(quantity: Quantity, reach: Reach) -> Vec<Vec<f64>> {
     let steps = (0..2).flat_map(|more| [1, 2, 5].map(|digit| (digit, power + f64::from(more))));
     let steps = steps.filter(|(_, power)| !quantity.is_whole() || *power >= 0.0);
     // Counted in steps of a power that is written and read, so that 0.3 is not 0.30000000000000004.
-    let value = move |digit: i32, at: i32, power: f64| -> f64 {
-        format!("{}e{power}", i64::from(at) * i64::from(digit)).parse().unwrap_or(f64::NAN)
+    let value = move |digit: i64, at: i64, power: f64| -> f64 {
+        format!("{}e{power}", at.saturating_mul(digit)).parse().unwrap_or(f64::NAN)
     };
+    // What is counted from 1 begins there, whatever the steps are.
+    let one = (quantity == Quantity::Count && (0.0..1.0).contains(&low)).then_some(1.0);
     let values = steps.map(|(digit, power)| {
-        let step = f64::from(digit) * 10_f64.powf(power);
-        whole_between(low / step, high / step).map(|at| value(digit, at, power) * unit).collect()
+        let step = digit as f64 * 10_f64.powf(power);
+        let others = whole_between(low / step, high / step).map(|at| value(digit, at, power) * unit);
+        one.into_iter().chain(others.filter(|value| one.is_none_or(|one| *value > one))).collect()
     });
     values.collect()
 }
 
 /// Whole numbers between two others, and a few at most where there are too many.
-fn whole_between(first: f64, last: f64) -> std::ops::RangeInclusive<i32> {
-    const MOST: i32 = 1_200;
+fn whole_between(first: f64, last: f64) -> std::ops::RangeInclusive<i64> {
+    const MOST: i64 = 1_200;
     // Slack for the last bits of a logarithm.
-    let (first, last) = ((first - 1e-9).ceil() as i32, (last + 1e-9).floor() as i32);
+    let (first, last) = ((first - 1e-9).ceil() as i64, (last + 1e-9).floor() as i64);
     first..=last.min(first.saturating_add(MOST))
 }
 
@@ -117,14 +126,14 @@ fn labelled(quantity: Quantity, values: &[f64]) -> Ticks {
 fn common_unit(quantity: Quantity, values: &[f64]) -> Option<Unit> {
     let sizes = values.iter().map(|value| value.abs()).filter(|&size| size > 0.0);
     let (least, most) = (sizes.clone().fold(f64::INFINITY, f64::min), sizes.fold(0.0, f64::max));
-    let fits = |unit: &Unit, shortest: f64| least / unit.size >= shortest && most / unit.size < 10_000.0;
+    let fits = |unit: &Unit, shortest: f64, longest: f64| least / unit.size >= shortest && most / unit.size < longest;
     let units = quantity.units();
-    let with = |shortest: f64| units.iter().rev().find(|unit| fits(unit, shortest));
+    let within = |shortest: f64, longest: f64| units.iter().rev().find(|unit| fits(unit, shortest, longest));
     match units {
         [unit] => Some(*unit),
-        // Powers of two are not round in another unit.
-        _ if quantity == Quantity::Bytes => with(1.0).copied(),
-        _ => with(1.0).or(with(0.01)).copied(),
+        // Powers of two are not round in another unit, and 1024 MiB are better told as 1 GiB.
+        _ if quantity == Quantity::Bytes => within(1.0, 1024.0).copied(),
+        _ => within(1.0, 1_000.0).or(within(0.01, 10_000.0)).copied(),
     }
 }
 
@@ -161,7 +170,7 @@ mod tests {
     fn sizes_stand_at_powers_of_two() {
         assert_eq!(shown(Quantity::Bytes, Scale::Log, 3e6, 40e6, 6).0, ["4", "8", "16", "32"]);
         let far = shown(Quantity::Bytes, Scale::Log, 1e6, 70e9, 5).0;
-        assert_eq!(far, ["1 MiB", "16 MiB", "256 MiB", "4 GiB", "64 GiB"]);
+        assert_eq!(far, ["1 MiB", "32 MiB", "1 GiB", "32 GiB"]);
     }
 
     #[test]
@@ -173,6 +182,7 @@ mod tests {
     #[test]
     fn steps_are_whole() {
         assert_eq!(shown(Quantity::Count, Scale::Linear, 0.9, 4.1, 8).0, ["1", "2", "3", "4"]);
+        assert_eq!(shown(Quantity::Count, Scale::Linear, 0.4, 25.6, 6).0, ["1", "5", "10", "15", "20", "25"]);
     }
 
     #[test]

@@ -178,3 +178,102 @@ pub fn charts() -> Vec<Chart> {
     ];
     charts.into_iter().map(|chart| chart.expect("there is something to draw")).collect()
 }
+
+/// Figures that are hard to draw well: many, few, far apart, failed.
+pub fn hard_charts() -> Vec<(&'static str, Chart)> {
+    let charts = [
+        ("many_lines", attention_latency(&many_kinds())),
+        ("one_point", attention_latency(&one_point())),
+        ("far_apart", attention_memory(&far_apart())),
+        ("many_bars", attention_efficiency(&many_bars())),
+        ("many_steps", warmup_laps(&warmup(3_000))),
+        ("few_lengths", crossover(&few_lengths())),
+        ("models_without_training", model_performance(&inference_only())),
+        ("crowded_roof", roofline(&crowded_roof())),
+    ];
+    charts.into_iter().map(|(name, chart)| (name, chart.expect("there is something to draw"))).collect()
+}
+
+fn many_kinds() -> Attention {
+    let names =
+        ["naive", "dense", "sparse", "sliding-window", "block-sparse from a mask of sixty-four rows and columns"];
+    let kinds = names.iter().enumerate().flat_map(|(at, name)| {
+        [1, 4, 16].map(|batch| {
+            let cost = f64::from(batch) * (1.0 + at as f64);
+            let name = format!("{name}, batch {batch}");
+            let fits = if at == 0 { 16384.0 / f64::from(batch) } else { 1e9 };
+            kind(&name, &lengths(512, 7), [9e3, 5.0 * cost, 0.004 * cost], [1e6, 8e3 * cost, 0.0], fits)
+        })
+    });
+    Attention {
+        subtitle: "a long line on the machine and the method ".repeat(4),
+        kinds: kinds.collect(),
+        ratios: vec![],
+    }
+}
+
+fn one_point() -> Attention {
+    let kind = kind("dense", &[1024.0], [9e3, 5.0, 0.012], [1e6, 8e3, 0.0], 1e9);
+    Attention { subtitle: "one length".to_owned(), kinds: vec![kind], ratios: vec![] }
+}
+
+fn far_apart() -> Attention {
+    let lengths = lengths(16, 15);
+    let kinds = vec![
+        kind("naive", &lengths, [1e3, 1.0, 1.0], [0.0, 64.0, 512.0], 65536.0),
+        kind("dense", &lengths, [1e3, 1.0, 1.0], [0.0, 64.0, 0.0], 1e9),
+    ];
+    Attention { subtitle: "nine decades".to_owned(), kinds, ratios: vec![] }
+}
+
+fn many_bars() -> Attention {
+    let mut attention = attention();
+    let lengths = lengths(512, 8);
+    let line = |at: usize| {
+        let point = |length: &f64| match *length > 16384.0 && at == 0 {
+            true => Point::failed(*length, "timed out"),
+            false => Point::measured(*length, (at + 1) as f64 * (length / 900.0).sqrt()).within(0.5, 3.0),
+        };
+        Line::new(format!("time, batch {}", 1 << at), lengths.iter().map(point).collect())
+    };
+    attention.ratios = (0..4).map(line).collect();
+    attention
+}
+
+fn few_lengths() -> Crossovers {
+    let points = vec![Point::measured(512.0, 0.8).within(0.7, 0.9), Point::measured(1024.0, 1.3).within(1.2, 1.4)];
+    let crossing = |label: &str, seq_len: f64| Crossing {
+        seq_len,
+        interval: Some([seq_len * 0.9, seq_len * 1.1]),
+        label: label.to_owned(),
+    };
+    Crossovers {
+        subtitle: "two lengths, two crossings near each other".to_owned(),
+        ratios: vec![Line::new("time", points)],
+        crossings: vec![
+            crossing("faster from 660 [590, 720] on", 660.0),
+            crossing("smaller from 700 [630, 770] on", 700.0),
+        ],
+    }
+}
+
+fn inference_only() -> Models {
+    let models = models();
+    let only = |lines: &[Line]| lines.iter().filter(|line| line.name.ends_with("inference")).cloned().collect();
+    Models {
+        time_ns: only(&models.time_ns),
+        peak_bytes: only(&models.peak_bytes),
+        subtitle: models.subtitle,
+        ..Models::default()
+    }
+}
+
+fn crowded_roof() -> Roofline {
+    let point =
+        |at: usize| Point::measured(60.0 + 3.0 * at as f64, 3e13 + 2e12 * noise(at)).labelled(format!("case {at}"));
+    let mut roofs = roofs();
+    roofs.compute.push(ComputeRoof { name: "f16, 800 TFLOP/s".to_owned(), flops_s: 800e12 });
+    roofs.compute.push(ComputeRoof { name: "tf32, 400 TFLOP/s".to_owned(), flops_s: 400e12 });
+    roofs.reached.push(Line::new("many at one place", (0..30).map(point).collect()));
+    roofs
+}

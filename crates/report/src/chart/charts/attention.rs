@@ -68,7 +68,8 @@ pub fn attention_efficiency(attention: &Attention) -> Option<Chart> {
     let equal = Reference::Level { y: 1.0, label: "equal".to_owned() };
     let saved = bars_panel("What it saves", saved, &ratios, vec![equal]);
     let panels = [left_out, saved].into_iter().flatten().collect();
-    chart("attention_efficiency", "Attention: what sparseness saves", &attention.subtitle, panels)
+    let chart = chart("attention_efficiency", "Attention: what sparseness saves", &attention.subtitle, panels)?;
+    Some(Chart { known_names: names(attention), ..chart })
 }
 
 fn growth(name: &'static str, title: &str, attention: &Attention, y: Axis, lines: Vec<Line>) -> Option<Chart> {
@@ -76,20 +77,27 @@ fn growth(name: &'static str, title: &str, attention: &Attention, y: Axis, lines
     if let Content::Lines(lines) = &panel.content {
         panel.references = slopes(lines);
     }
-    chart(name, title, &attention.subtitle, vec![panel])
+    Some(Chart { known_names: names(attention), ..chart(name, title, &attention.subtitle, vec![panel])? })
 }
 
-/// Names the power in the legend, beside the name.
+fn names(attention: &Attention) -> Vec<String> {
+    let lines = |kind: &AttentionKind| [&kind.time_ns, &kind.peak_bytes, &kind.sparsity].map(|line| line.name.clone());
+    attention.kinds.iter().flat_map(lines).filter(|name| !name.is_empty()).collect()
+}
+
+/// Tells the power in the legend, beside the name.
 fn with_exponent(line: &Line, exponent: Option<Exponent>) -> Line {
     let Some(Exponent { value, interval }) = exponent else { return line.clone() };
     let interval = interval.map(|[low, high]| format!(" [{low:.2}, {high:.2}]")).unwrap_or_default();
-    Line { name: format!("{}: exponent {value:.2}{interval}", line.name), ..line.clone() }
+    Line { note: format!("exponent {value:.2}{interval}"), ..line.clone() }
 }
 
-/// The square of the length above what costs most at the greatest length, and the length itself below what costs least.
+/// At the greatest length, the square of it above what costs most there, and the length itself below what costs least.
 fn slopes(lines: &[Line]) -> Vec<Reference> {
     // Of one length alone nothing grows.
     let ends: Vec<[f64; 2]> = lines.iter().filter(|line| line.points.len() > 1).filter_map(last_figure).collect();
+    let greatest = ends.iter().map(|end| end[0]).fold(0.0, f64::max);
+    let ends: Vec<[f64; 2]> = ends.into_iter().filter(|end| end[0] == greatest).collect();
     let most = ends.iter().copied().max_by(|one, other| one[1].total_cmp(&other[1]));
     let least = ends.iter().copied().min_by(|one, other| one[1].total_cmp(&other[1]));
     let slope = |[x, y]: [f64; 2], exponent, label: &str| Reference::Slope {

@@ -37,7 +37,9 @@ pub fn warmup_laps(warmup: &WarmupLaps) -> Option<Chart> {
     let mut panel = lines_panel("", steps, time, warmup.rows.iter().map(line).collect())?;
     panel.references =
         warmup.steady_ns.map(|y| Reference::Level { y, label: "steady".to_owned() }).into_iter().collect();
-    chart("warmup_laps", "Warm-up: the time of each step (hollow: not counted)", &warmup.subtitle, vec![panel])
+    let has_hollow = warmup.rows.iter().any(|row| row.not_counted > 0);
+    let hollow = if has_hollow { " (hollow: not counted)" } else { "" };
+    chart("warmup_laps", &format!("Warm-up: the time of each step{hollow}"), &warmup.subtitle, vec![panel])
 }
 
 fn line(row: &WarmupRow) -> Line {
