@@ -73,6 +73,8 @@ pub struct Ratio {
 pub enum Answer {
     /// At every length.
     Always,
+    /// At these lengths; at the others the two cannot be told apart.
+    AtSome(Vec<u64>),
     /// At none.
     Never {
         /// Where the last two lengths point at, if that is not far beyond the longest: an extrapolation.
@@ -242,14 +244,18 @@ fn answer(points: &[Logs], may_extrapolate: bool) -> Option<Answer> {
         return Some(Answer::Unclear);
     };
     let flips: Vec<usize> = (1..known.len()).filter(|&at| known[at].1 != known[at - 1].1).collect();
+    let is_drawn = |point: &Logs| !point.drawn.is_empty();
     let is_against = |point: &Logs| (point.log > 0.0) != at_start;
     Some(match flips.as_slice() {
         [flip] => {
             let (before, after) = (known[*flip - 1].0, known[*flip].0);
             change(&points[before..=after], at_end)
         }
-        [] if is_against(first) => change(&points[..=end], at_end),
-        [] if is_against(last) => change(&points[start..], !at_end),
+        [] if is_against(first) && is_drawn(first) => change(&points[..=end], at_end),
+        [] if is_against(last) && is_drawn(last) => change(&points[start..], !at_end),
+        [] if at_end && known.len() < points.len() => {
+            Answer::AtSome(known.iter().map(|(at, _)| points[*at].length).collect())
+        }
         [] if at_end => Answer::Always,
         [] => Answer::Never { extrapolated: extrapolated(points).filter(|_| may_extrapolate) },
         several => Answer::Several(several.iter().map(|&at| between(points, known[at - 1].0, known[at].0)).collect()),

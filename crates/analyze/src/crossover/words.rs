@@ -33,6 +33,11 @@ impl Crossover {
         let measured = measured(points);
         match answer {
             Answer::Always => format!("{is} at every length measured ({measured})"),
+            Answer::AtSome(lengths) => {
+                let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
+                let lengths = lengths.join(", ");
+                format!("{is} at {lengths} tokens; at the other lengths measured the two cannot be told apart")
+            }
             Answer::Never { extrapolated: None } => format!("{is} at no length measured ({measured})"),
             Answer::Never { extrapolated: Some(length) } => format!(
                 "{is} at no length measured ({measured}); the last two point at about {}, which is an extrapolation",

@@ -7,7 +7,8 @@ use crate::{
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, MeasuredFigures},
     crossover::{Answer, Crossover},
-    doubts::Varying,
+    doubt::Doubt,
+    doubts::{Told, Varying},
     finding::Finding,
     scaling::{Exponent, ScalingSeries},
     units::{per_cent, three_figures, time},
@@ -64,16 +65,38 @@ impl Profiling {
     /// What speaks against the figures, one finding a doubt of a run.
     fn doubts(&self) -> impl Iterator<Item = KeyFinding> + '_ {
         let of_run = |run: &super::NamedRun| {
-            let name = run.name.as_ref().map_or_else(String::new, |name| format!("Run `{name}`: "));
-            run.doubts.iter().map(|told| doubt(&name, &told.to_string())).collect::<Vec<_>>()
+            let workload = run.read.workload().unwrap_or_default();
+            let name = run.name.as_ref().map_or_else(|| workload.to_owned(), |name| format!("{workload}, {name}"));
+            run.doubts.iter().map(|told| doubt(&name, told)).collect::<Vec<_>>()
         };
         self.runs.iter().flat_map(of_run)
     }
 }
 
-fn doubt(name: &str, told: &str) -> KeyFinding {
-    let (said, next) = told.split_once(" Next: ").map_or((told, None), |(said, next)| (said, Some(capital(next))));
-    KeyFinding::new("doubt", format!("{name}{}", capital(said)), next)
+fn doubt(name: &str, told: &Told) -> KeyFinding {
+    let whole = told.to_string();
+    let said = whole.split(" Next: ").next().unwrap_or_default();
+    let (rule, next) = remedy(&told.doubt);
+    KeyFinding::new(rule, format!("In the run of `{name}`: {said}"), Some(next.to_owned()))
+}
+
+/// What a doubt is called, and what helps against it, in words that stand alone.
+fn remedy(doubt: &Doubt) -> (&'static str, &'static str) {
+    match doubt {
+        Doubt::Unoptimised { .. } => ("unoptimised", "Build with `--release` and measure again."),
+        Doubt::Loaded { .. } => ("loaded", "Stop what else runs on the machine and measure again."),
+        Doubt::Interrupted { .. } => ("interrupted", "Go on with `laptime bench --resume DIR`."),
+        Doubt::Throttled { .. } => ("throttled", "Look at power and temperature of the device: `laptime doctor`."),
+        Doubt::BeyondLimit { .. } => ("beyond_limit", "Measure the peaks again on an idle machine: `laptime peaks`."),
+        Doubt::SlowStart { .. } => ("slow_start", "See how many takes to leave out: `laptime warmup`."),
+        Doubt::NeverSteady { .. } => ("never_steady", "See how the takes run: `laptime warmup`."),
+        Doubt::BecameSlower { .. } => ("became_slower", "Watch clocks and temperature, and rest between cases."),
+        Doubt::Outliers { .. } => ("outliers", "Read p95 and the largest take beside the median."),
+        Doubt::TimeUp { .. } => ("time_up", "Give each case more time: `--max-time`."),
+        Doubt::FewTakes { .. } => ("few_takes", "Take more: `--takes 20`, or `--max-time`."),
+        Doubt::ProcessesDiffer { .. } => ("processes_differ", "Compare by process: `--runs 5` and `laptime compare`."),
+        Doubt::OneProcess => ("one_process", "Measure in several processes before comparing: `--runs 5`."),
+    }
 }
 
 fn capital(sentence: &str) -> String {
@@ -104,7 +127,7 @@ fn faster(pair: &Crossover) -> Option<String> {
     let (kind, base) = (&pair.kind, &pair.base);
     let longest = pair.faster.last()?.length;
     match pair.time.as_ref()? {
-        Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
+        Answer::AtSome(_) | Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
         Answer::Never { .. } => Some(format!("For time, stay with `{base}` up to {longest} tokens.")),
         Answer::From(crossing) => {
             Some(format!("For time, use `{base}` below about {:.0} tokens and `{kind}` above.", crossing.length))
@@ -122,7 +145,8 @@ fn faster(pair: &Crossover) -> Option<String> {
 fn growth(part: &Part) -> Option<KeyFinding> {
     let varying = Varying::of(part.scaling.series.iter().map(|series| &series.id));
     let told: Vec<String> = part.scaling.series.iter().filter_map(|series| grown(series, &varying)).collect();
-    let said = format!("Time and peak memory grow with the length N: {}.", told.join("; "));
+    let workload = part.scaling.series.first().map_or("", |series| &series.id.workload);
+    let said = format!("Time and peak memory of `{workload}` grow with the length N: {}.", told.join("; "));
     (!told.is_empty()).then(|| KeyFinding::new("growth", said, None))
 }
 
@@ -141,22 +165,23 @@ fn grown(series: &ScalingSeries, varying: &Varying) -> Option<String> {
 /// What a sparse pattern gives up, of synthetic inputs.
 fn quality(part: &Part) -> Option<KeyFinding> {
     let range = |name: &str| {
-        let known: Vec<f64> = part.measured().filter_map(|(_, measured)| measured.number(name)).collect();
+        let sparse =
+            part.measured().filter(|(_, measured)| measured.number("sparsity").is_some_and(|share| share > 0.0));
+        let known: Vec<f64> = sparse.filter_map(|(_, measured)| measured.number(name)).collect();
         let least = known.iter().copied().reduce(f64::min)?;
         Some((least, known.iter().copied().reduce(f64::max)?))
     };
-    let left_out = |name| range(name).filter(|(_, most)| *most > 0.0);
     let mut parts = Vec::new();
-    if let Some((least, most)) = left_out("sparsity") {
+    if let Some((least, most)) = range("sparsity") {
         parts.push(format!("leave out {} to {} of the allowed entries", per_cent(least), per_cent(most)));
     }
     if let Some((least, most)) = range("mass_kept") {
         parts.push(format!("keep {} to {} of the softmax mass", per_cent(least), per_cent(most)));
     }
-    if let Some((least, most)) = left_out("output_error") {
+    if let Some((least, most)) = range("output_error") {
         parts.push(format!("change the output by {} to {}", per_cent(least), per_cent(most)));
     }
-    let said = format!("Patterns {}, on random inputs.", parts.join(", "));
+    let said = format!("Sparse patterns {}, on random inputs.", parts.join(", "));
     let next = "Judge what a pattern gives up on a trained model: random inputs spread their mass over all positions.";
     (!parts.is_empty()).then(|| KeyFinding::new("quality", said, Some(next.to_owned())))
 }

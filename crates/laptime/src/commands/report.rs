@@ -9,7 +9,7 @@ use laptime_analyze::Profiling;
 use laptime_report::{
     Format, Table,
     chart::{Chart, Theme},
-    profiling::{self, MadeFile},
+    profiling::{self, MadeFiles},
 };
 use laptime_trace::format::write_whole;
 
@@ -97,49 +97,46 @@ pub fn make(answer: &Profiling, folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut files = Vec::new();
     let charts = profiling::charts(answer);
     for chart in &charts {
-        files.extend(draw(chart, folder)?);
+        files.push(draw(chart, folder)?);
     }
     let tables = [
         ("attention_summary", "attention, a row a kind", profiling::attention_summary(answer)),
         ("model_summary", "models, a row a preset", profiling::model_summary(answer)),
     ];
     for (name, about, table) in tables {
-        files.extend(table.map(|table| write_table(&table, name, about, folder)).transpose()?.into_iter().flatten());
+        files.extend(table.map(|table| write_table(&table, name, about, folder)).transpose()?);
     }
-    files.push(MadeFile { name: DOCUMENT.to_owned(), about: "this report".to_owned() });
+    files.push(MadeFiles { names: vec![DOCUMENT.to_owned()], about: "this report".to_owned() });
     let pictures: Vec<(String, String)> =
         charts.iter().map(|chart| (chart.name.to_owned(), chart.title.clone())).collect();
     let text = profiling::document(answer, &pictures, &files);
     write_whole(&folder.join(DOCUMENT), |file| file.write_all(text.as_bytes()))?;
-    let names: Vec<String> = files.into_iter().map(|file| file.name).collect();
+    let names: Vec<String> = files.into_iter().flat_map(|files| files.names).collect();
     warn_of_older(folder, &names);
     Ok(names)
 }
 
 /// Writes a chart as SVG and PNG, light and dark.
-fn draw(chart: &Chart, folder: &Path) -> anyhow::Result<Vec<MadeFile>> {
-    let mut files = Vec::new();
+fn draw(chart: &Chart, folder: &Path) -> anyhow::Result<MadeFiles> {
+    let mut names = Vec::new();
     for (theme, mark) in [(Theme::Light, ""), (Theme::Dark, "-dark")] {
-        let svg = format!("{}{mark}.svg", chart.name);
+        let (svg, png) = (format!("{}{mark}.svg", chart.name), format!("{}{mark}.png", chart.name));
         write_whole(&folder.join(&svg), |file| file.write_all(chart.to_svg(theme).as_bytes()))?;
-        let png = format!("{}{mark}.png", chart.name);
         let drawn = chart.to_png(theme, WIDTH)?;
         write_whole(&folder.join(&png), |file| file.write_all(&drawn))?;
-        let on = if mark.is_empty() { "" } else { ", on dark ground" };
-        let about = format!("{}{on}", chart.title);
-        files.extend([svg, png].map(|name| MadeFile { name, about: about.clone() }));
+        names.extend([svg, png]);
     }
-    Ok(files)
+    Ok(MadeFiles { names, about: chart.title.clone() })
 }
 
-fn write_table(table: &Table, name: &str, about: &str, folder: &Path) -> anyhow::Result<Vec<MadeFile>> {
-    let mut files = Vec::new();
+fn write_table(table: &Table, name: &str, about: &str, folder: &Path) -> anyhow::Result<MadeFiles> {
+    let mut names = Vec::new();
     for (format, ending) in [(Format::Csv, "csv"), (Format::Md, "md")] {
         let name = format!("{name}.{ending}");
         write_file(table, format, &folder.join(&name))?;
-        files.push(MadeFile { name, about: about.to_owned() });
+        names.push(name);
     }
-    Ok(files)
+    Ok(MadeFiles { names, about: about.to_owned() })
 }
 
 /// Tells of files of an earlier report that this one does not have.

@@ -44,8 +44,8 @@ pub struct Args {
     out: Option<PathBuf>,
 
     /// Folder in which `runs/` and the files of older kits are
-    #[arg(long, value_name = "DIR", default_value = ".", hide = true)]
-    base_dir: PathBuf,
+    #[arg(long, value_name = "DIR", hide = true)]
+    base_dir: Option<PathBuf>,
 
     /// Stop each case after this time of takes [default: 5s, and 10s with `--full`]
     #[arg(long, value_name = "TIME", value_parser = str::parse::<Seconds>)]
@@ -79,8 +79,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     if args.dry_run {
         return show(args, out);
     }
-    let asked = args.out.as_ref().map(std::path::absolute).transpose()?;
-    enter(&args.base_dir)?;
+    let asked = enter(args)?;
     let folder = run_folder::make(asked.as_deref(), "suite", Moment::now())?;
     let steps = steps(args, &folder);
     let mut estimate = Estimate::of(app, &args.device, args.full, max_time(args).0);
@@ -111,12 +110,16 @@ fn max_time(args: &Args) -> Seconds {
     args.max_time.unwrap_or(Seconds(if args.full { 10.0 } else { 5.0 }))
 }
 
-/// Goes to the folder that everything is relative to.
-fn enter(base: &Path) -> anyhow::Result<()> {
+/// Goes to the folder that everything is relative to, if one was named. Returns the folder that was asked for, seen from
+/// there.
+fn enter(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    let Some(base) = &args.base_dir else { return Ok(args.out.clone()) };
+    let out = args.out.as_ref().map(std::path::absolute).transpose()?;
     std::env::set_current_dir(base).map_err(|source| {
         let error = anyhow::Error::new(source).context(format!("cannot work in `{}`", base.display()));
         Hinted::wrap(error, "`--base-dir` names a folder that is there")
-    })
+    })?;
+    Ok(out)
 }
 
 /// The steps that measure, each into a folder of its own.
@@ -149,13 +152,18 @@ fn show(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("DIR"));
     let steps = steps(args, &folder);
     for step in &steps {
-        let words = shlex::try_join(step.words.iter().map(String::as_str))?;
-        writeln!(out, "laptime bench {words}")?;
+        let words: Vec<String> = step.words.iter().map(|word| quoted(word)).collect();
+        writeln!(out, "laptime bench {}", words.join(" "))?;
     }
     let folders: Vec<String> = steps.iter().map(|step| folder.join(step.name).display().to_string()).collect();
     writeln!(out, "laptime report {} --out {}", folders.join(" "), folder.join("report").display())?;
     out.flush()?;
     Ok(Status::Done)
+}
+
+/// A word as a shell takes it: in quotes where there are blanks in it.
+fn quoted(word: &str) -> String {
+    if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.to_owned() }
 }
 
 fn measure(app: &App, step: &Step, out: &mut dyn Write) -> anyhow::Result<bool> {

@@ -11,26 +11,26 @@ use crate::{
     write,
 };
 
-/// A file of the report.
+/// Files of the report that show the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MadeFile {
-    /// Its name.
-    pub name: String,
-    /// What it shows.
+pub struct MadeFiles {
+    /// Their names.
+    pub names: Vec<String>,
+    /// What they show.
     pub about: String,
 }
 
 /// Writes the report in Markdown: machine and method, findings, recommendations that follow from them, the tables and
 /// charts, and the files.
-pub fn document(answer: &Profiling, charts: &[(String, String)], files: &[MadeFile]) -> String {
+pub fn document(answer: &Profiling, charts: &[(String, String)], files: &[MadeFiles]) -> String {
     let findings = answer.findings();
     let sections = [
         overview(answer),
         list("Key Findings", findings.iter().map(finding).collect()),
-        list("Recommendations", findings.iter().filter_map(recommendation).collect()),
+        list("Recommendations", recommendations(&findings)),
         tables(answer),
         pictures(charts),
-        list("Files Generated", files.iter().map(|file| format!("`{}`: {}", file.name, file.about)).collect()),
+        list("Files Generated", files.iter().map(file_line).collect()),
     ];
     let sections: Vec<String> = sections.into_iter().flatten().collect();
     format!("# Profiling Report\n\n{}", sections.join("\n"))
@@ -45,25 +45,53 @@ fn finding(finding: &KeyFinding) -> String {
     format!("**{}**: {}", finding.rule, finding.said)
 }
 
-fn recommendation(finding: &KeyFinding) -> Option<String> {
-    Some(format!("{} (from **{}**)", finding.next.as_ref()?, finding.rule))
+/// What follows from findings, each once.
+fn recommendations(findings: &[KeyFinding]) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for finding in findings {
+        let line = finding.next.as_ref().map(|next| format!("{next} (From **{}**.)", finding.rule));
+        told.extend(line.filter(|line| !told.contains(line)));
+    }
+    told
 }
 
-/// What was measured, where and how: a paragraph a run.
+fn file_line(files: &MadeFiles) -> String {
+    let names: Vec<String> = files.names.iter().map(|name| format!("`{name}`")).collect();
+    format!("{}: {}", names.join(", "), files.about)
+}
+
+/// What was measured, where and how: what all runs have in common once, then a paragraph a run.
 fn overview(answer: &Profiling) -> Option<String> {
-    let told: Vec<String> = answer.runs.iter().map(of_run).collect();
-    (!told.is_empty()).then(|| format!("## Overview\n\n{}", told.join("\n")))
+    let of_runs: Vec<Vec<Fact>> =
+        answer.runs.iter().map(|named| named.read.run.as_ref().map_or_else(Vec::new, facts)).collect();
+    let first = of_runs.first()?;
+    let is_common = |fact: &Fact| of_runs.len() > 1 && of_runs.iter().all(|facts| facts.contains(fact));
+    let common: Vec<String> = first.iter().filter(|fact| is_common(fact)).map(fact_line).collect();
+    let mut told = Vec::new();
+    told.extend((!common.is_empty()).then(|| format!("**All runs**\n\n{}", common.concat())));
+    for (named, facts) in answer.runs.iter().zip(&of_runs) {
+        let own: Vec<String> = facts.iter().filter(|fact| !is_common(fact)).map(fact_line).collect();
+        told.push(of_run(named, &own.concat()));
+    }
+    Some(format!("## Overview\n\n{}", told.join("\n")))
 }
 
-fn of_run(named: &NamedRun) -> String {
+/// A label and what is true of a run.
+type Fact = (&'static str, String);
+
+fn fact_line((label, value): &Fact) -> String {
+    format!("- {label}: {value}\n")
+}
+
+fn of_run(named: &NamedRun, facts: &str) -> String {
     let workload = named.read.workload().unwrap_or("nothing");
     let name = named.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
-    let mut lines = vec![format!("**`{workload}`{name}**\n\n")];
-    lines.extend(counts(named).map(|told| format!("- Cases: {told}\n")));
-    if let Some(run) = &named.read.run {
-        lines.extend(facts(run).into_iter().map(|(label, value)| format!("- {label}: {value}\n")));
-    }
-    lines.concat()
+    let cases = counts(named).map_or_else(String::new, |told| format!("- Cases: {told}\n"));
+    let source = match named.read.run {
+        Some(_) => String::new(),
+        None => format!("- Read from `{}`, which does not tell machine and method\n", named.read.folder),
+    };
+    format!("**`{workload}`{name}**\n\n{cases}{source}{facts}")
 }
 
 /// How many cases ended how.
@@ -79,7 +107,7 @@ fn counts(named: &NamedRun) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-fn facts(run: &Run) -> Vec<(&'static str, String)> {
+fn facts(run: &Run) -> Vec<Fact> {
     let Environment { machine, build, .. } = &run.environment;
     let device = device_name(machine, &run.device)
         .map_or_else(|| format!("`{}`", run.device), |name| format!("`{}`, {name}", run.device));
@@ -112,9 +140,9 @@ fn method(settings: &Settings) -> String {
     let stop = match settings.stop {
         Stop::Takes(takes) => format!("{takes} takes"),
         Stop::Interval { within, at_least, at_most_ns, .. } => format!(
-            "takes until the 95 % interval of the median is within {} of it, {at_least} at least, {} at most",
+            "takes until the 95 % interval of the median is within {} of it, {at_least} at least, {} s at most",
             single(&Cell::Share(within)),
-            single(&Cell::Nanos(at_most_ns))
+            at_most_ns as f64 / 1e9
         ),
     };
     let processes =

@@ -11,7 +11,7 @@ mod model_summary;
 pub use self::{
     attention_summary::attention_summary,
     charts::charts,
-    document::{MadeFile, document},
+    document::{MadeFiles, document},
     model_summary::model_summary,
 };
 

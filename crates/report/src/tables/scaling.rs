@@ -73,10 +73,12 @@ pub(crate) fn lengths(lengths: &[u64]) -> String {
 fn rule(answer: &Scaling) -> String {
     let is_of_device = answer.series.iter().all(|series| series.clock == Clock::Device);
     let clock = if is_of_device { Clock::Device } else { Clock::Wall };
+    let is_of_models = answer.series.iter().any(|series| series.id.case.get("model").is_some());
     format!(
         "N^x: twice the length takes 2^x times as much. x is fitted over {LEAST_LENGTHS} lengths or more; `last`, of the \
          last doubling, says where longer ones are going. Of the {}; low and high are of its takes ({INTERVAL_TAKES} or more \
-         a length). Peak memory holds weights too.",
-        clock.words()
+         a length).{}",
+        clock.words(),
+        if is_of_models { " Peak memory holds weights too." } else { "" }
     )
 }
