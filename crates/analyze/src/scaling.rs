@@ -244,7 +244,7 @@ fn quadratic_memory(evidence: String) -> Finding {
         evidence,
         limit: format!("N^{QUADRATIC}"),
         meaning: "quadratic: something is kept for every pair of positions, as scores that are materialised".to_owned(),
-        next: "compute attention without them: `--attention dense` or `sparse`".to_owned(),
+        next: "compute attention without stored scores: `--attention dense` or `sparse`".to_owned(),
     }
 }
 

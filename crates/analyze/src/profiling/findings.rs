@@ -1,7 +1,5 @@
 //! The key findings of a report: each follows from figures, and a recommendation follows from one of them.
 
-use std::fmt::Write;
-
 use super::{ColdRun, Part, Profiling};
 use crate::{
     by_case::{CaseId, Trouble, TroubleKind},
@@ -12,6 +10,7 @@ use crate::{
     finding::Finding,
     scaling::{Exponent, ScalingSeries},
     units::{per_cent, three_figures, time},
+    warmup::WarmUp,
 };
 
 /// How many times its limit a case may take before somebody should look where the time goes.
@@ -128,7 +127,7 @@ fn faster(pair: &Crossover) -> Option<String> {
     let longest = pair.faster.last()?.length;
     match pair.time.as_ref()? {
         Answer::AtSome(_) | Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
-        Answer::Never { .. } => Some(format!("For time, stay with `{base}` up to {longest} tokens.")),
+        Answer::Never { .. } => Some(format!("For time, stay with `{base}`, not `{kind}`, up to {longest} tokens.")),
         Answer::From(crossing) => {
             Some(format!("For time, use `{base}` below about {:.0} tokens and `{kind}` above.", crossing.length))
         }
@@ -173,29 +172,32 @@ fn quality(part: &Part) -> Option<KeyFinding> {
     };
     let mut parts = Vec::new();
     if let Some((least, most)) = range("sparsity") {
-        parts.push(format!("leave out {} to {} of the allowed entries", per_cent(least), per_cent(most)));
+        parts.push(format!("leave out {} of the allowed entries", from_to(per_cent(least), per_cent(most))));
     }
     if let Some((least, most)) = range("mass_kept") {
-        parts.push(format!("keep {} to {} of the softmax mass", per_cent(least), per_cent(most)));
+        parts.push(format!("keep {} of the softmax mass", from_to(per_cent(least), per_cent(most))));
     }
     if let Some((least, most)) = range("output_error") {
-        parts.push(format!("change the output by {} to {}", per_cent(least), per_cent(most)));
+        parts.push(format!("change the output by {}", from_to(per_cent(least), per_cent(most))));
     }
     let said = format!("Sparse patterns {}, on random inputs.", parts.join(", "));
     let next = "Judge what a pattern gives up on a trained model: random inputs spread their mass over all positions.";
     (!parts.is_empty()).then(|| KeyFinding::new("quality", said, Some(next.to_owned())))
 }
 
+/// A range in words; one figure if both ends read the same.
+fn from_to(least: String, most: String) -> String {
+    if least == most { least } else { format!("{least} to {most}") }
+}
+
 fn training(part: &Part) -> Option<KeyFinding> {
     let costs = part.training_costs();
     let least = costs.iter().min_by(|one, other| one.ratio.total_cmp(&other.ratio))?;
     let most = costs.iter().max_by(|one, other| one.ratio.total_cmp(&other.ratio))?;
-    let model = |case: &laptime_trace::run::Case| case.get("model").map(ToString::to_string).unwrap_or_default();
-    let told = |cost: &super::TrainingCost| {
-        format!("{} (`{}`, {} tokens)", three_figures(cost.ratio), model(&cost.case), cost.length)
-    };
-    let range = if least == most { told(least) } else { format!("{} to {}", told(least), told(most)) };
-    let said = format!("Training takes {range} times as long as inference; its operations are three times as many.");
+    let range = from_to(three_figures(least.ratio), three_figures(most.ratio));
+    let said = format!(
+        "Training takes {range} times as long as inference of the same case; its operations are three times as many."
+    );
     Some(KeyFinding::new("training_cost", said, None))
 }
 
@@ -265,8 +267,11 @@ fn troubles(part: &Part) -> Vec<KeyFinding> {
         });
         troubled.collect::<Vec<(&CaseFigures, &Trouble)>>()
     };
-    let next = |word: &str, workload: &str| match word {
-        "out_of_memory" => Some(format!("`laptime bench {workload} … --fit AXIS` finds the largest that fits.")),
+    let next = |word: &str, is_model: bool| match word {
+        "out_of_memory" if is_model => {
+            Some("Find the largest that fits: `laptime bench model … --fit batch`.".to_owned())
+        }
+        "out_of_memory" => Some("Take shorter sequences, smaller batches, or a kind that stores no scores.".to_owned()),
         "failed" => Some("Look at `errors` of the failed cases in `results.jsonl`.".to_owned()),
         _ => None,
     };
@@ -274,7 +279,7 @@ fn troubles(part: &Part) -> Vec<KeyFinding> {
         let found = of_word(word);
         let (case, first) = *found.first()?;
         let said = trouble_sentence(&names, case, first, found.len());
-        Some(KeyFinding::new(word, said, next(word, &case.id.workload)))
+        Some(KeyFinding::new(word, said, next(word, case.id.case.get("model").is_some())))
     };
     ["out_of_memory", "failed", "skipped", "interrupted"].into_iter().filter_map(told).collect()
 }
@@ -285,9 +290,8 @@ fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count:
             format!("did not fit into memory: it needs {}, there are {}", mib(*needed), mib(*available))
         }
         TroubleKind::OutOfMemory { .. } => "did not fit into memory".to_owned(),
-        TroubleKind::Failed { errors, .. } => {
-            format!("failed: {}", errors.first().map_or("it does not say why", |error| error.trim_end_matches('.')))
-        }
+        TroubleKind::Failed { errors, .. } if errors.is_empty() => "failed and does not say why".to_owned(),
+        TroubleKind::Failed { errors, .. } => format!("failed: {}", errors.join(": ").trim_end_matches('.')),
         TroubleKind::Skipped { reason } => format!("was skipped: {}", reason.trim_end_matches('.')),
         TroubleKind::NoTakes => "was interrupted before its first take".to_owned(),
     };
@@ -302,19 +306,23 @@ fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count:
 fn warm_up(cold: &ColdRun) -> Option<KeyFinding> {
     let name = cold.name.as_ref().map_or_else(String::new, |name| format!("Run `{name}`: "));
     let varying = Varying::of(cold.warmups.cases.iter().map(|case| &case.id));
-    let mut said = String::new();
-    for case in &cold.warmups.cases {
-        let Some(advice) = case.advice() else { continue };
-        let of = varying.name(&case.id).map_or_else(|| "the case".to_owned(), |name| format!("`{name}`"));
-        let first = case.processes.first().and_then(|process| process.takes_ns.first());
-        let steady = case.processes.iter().find_map(|process| process.steady_ns);
-        if let (Some(first), Some(steady)) = (first, steady) {
-            let (first, steady) = (time(*first as f64), time(steady));
-            let _ = write!(said, " The first take of {of} in a fresh process took {first}, a steady one {steady}.");
-        }
-        let _ = write!(said, " {}: {}", capital(&of), advice.to_string().split(" Next: ").next().unwrap_or_default());
-    }
-    (!said.is_empty()).then(|| KeyFinding::new("warm_up", format!("{name}{}", said.trim_start()), None))
+    let told: Vec<String> = cold.warmups.cases.iter().filter_map(|case| first_takes(case, &varying)).collect();
+    (!told.is_empty()).then(|| KeyFinding::new("warm_up", format!("{name}{}", told.join(" ")), None))
+}
+
+/// How the first takes of a case run, and how many to leave out.
+fn first_takes(case: &WarmUp, varying: &Varying) -> Option<String> {
+    let advice = case.advice()?.to_string();
+    let advice = advice.split(" Next: ").next().unwrap_or_default();
+    let (of, said) = match varying.name(&case.id) {
+        Some(name) => (format!(" of `{name}`"), format!("`{name}`: {advice}")),
+        None => (String::new(), capital(advice)),
+    };
+    let first = case.processes.first().and_then(|process| process.takes_ns.first());
+    let steady = case.processes.iter().find_map(|process| process.steady_ns);
+    let Some((first, steady)) = first.zip(steady) else { return Some(said) };
+    let (first, steady) = (time(*first as f64), time(steady));
+    Some(format!("The first take{of} in a fresh process took {first}, a steady one {steady}. {said}"))
 }
 
 /// Cases of a part by what tells them apart.

@@ -188,5 +188,5 @@ fn a_cold_run_tells_of_warm_up_and_of_nothing_else() {
     let told = profiling(vec![read("w", Some(of_run), vec![cold])]);
     assert_eq!(rules(&told), ["warm_up"]);
     assert!(told.models.cases.is_empty());
-    assert!(told.findings()[0].said.contains("leave out the first take: `--warmup 1`"), "{:?}", told.findings());
+    assert!(told.findings()[0].said.contains("Leave out the first take: `--warmup 1`"), "{:?}", told.findings());
 }

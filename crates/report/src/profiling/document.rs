@@ -6,8 +6,10 @@ use laptime_trace::run::{Environment, Run, Settings, Stop, WarmUp};
 use super::{attention_summary, charts::device_name, model_summary};
 use crate::{
     Cell, Format, Table, TextStyle,
+    format::escape_prose,
     layout::single,
     tables::{crossovers, scaling},
+    visible::visible,
     write,
 };
 
@@ -42,14 +44,19 @@ fn list(title: &str, lines: Vec<String>) -> Option<String> {
 }
 
 fn finding(finding: &KeyFinding) -> String {
-    format!("**{}**: {}", finding.rule, finding.said)
+    format!("**{}**: {}", finding.rule, prose(&finding.said))
+}
+
+/// A sentence that nothing in it breaks: it may hold an error of anybody's.
+fn prose(sentence: &str) -> String {
+    escape_prose(&visible(sentence))
 }
 
 /// What follows from findings, each once.
 fn recommendations(findings: &[KeyFinding]) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for finding in findings {
-        let line = finding.next.as_ref().map(|next| format!("{next} (From **{}**.)", finding.rule));
+        let line = finding.next.as_ref().map(|next| format!("{} (From **{}**.)", prose(next), finding.rule));
         told.extend(line.filter(|line| !told.contains(line)));
     }
     told
@@ -80,18 +87,19 @@ fn overview(answer: &Profiling) -> Option<String> {
 type Fact = (&'static str, String);
 
 fn fact_line((label, value): &Fact) -> String {
-    format!("- {label}: {value}\n")
+    format!("- {label}: {}\n", prose(value))
 }
 
 fn of_run(named: &NamedRun, facts: &str) -> String {
     let workload = named.read.workload().unwrap_or("nothing");
+    let what = if named.read.is_warm_up() { "Warm-up of " } else { "" };
     let name = named.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
     let cases = counts(named).map_or_else(String::new, |told| format!("- Cases: {told}\n"));
     let source = match named.read.run {
         Some(_) => String::new(),
         None => format!("- Read from `{}`, which does not tell machine and method\n", named.read.folder),
     };
-    format!("**`{workload}`{name}**\n\n{cases}{source}{facts}")
+    format!("**{what}`{workload}`{name}**\n\n{cases}{source}{facts}")
 }
 
 /// How many cases ended how.
@@ -133,6 +141,7 @@ fn build_words(build: &laptime_trace::run::Build) -> String {
 /// How cases were measured, in a sentence.
 fn method(settings: &Settings) -> String {
     let warmup = match settings.warmup {
+        WarmUp::Takes(0) => "every take counts".to_owned(),
         WarmUp::Takes(1) => "the first take does not count".to_owned(),
         WarmUp::Takes(takes) => format!("the first {takes} takes do not count"),
         WarmUp::Found => "takes before the steady state do not count".to_owned(),

@@ -54,11 +54,11 @@ fn as_id(case: &Case) -> CaseId {
     CaseId { workload: String::new(), device: String::new(), case: case.clone() }
 }
 
-/// Training over inference, one line a model.
+/// Training over inference, under the name of the training.
 fn costs(part: &ProfilingPart, labels: &Labels<'_>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for cost in part.training_costs() {
-        let name = labels.label(&without(&as_id(&cost.case), &["pass_type"]));
+        let name = named(labels, &as_id(&cost.case), Mode::Training);
         let point = Point::measured(cost.length as f64, cost.ratio);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),

@@ -11,11 +11,8 @@ use crate::{
 
 /// Fills the roofline of the first run that knows the peaks of its device, with the cases that are held against them.
 pub(super) fn roofline(answer: &Profiling) -> Option<drawn::Roofline> {
-    let (name, run) = answer
-        .runs
-        .iter()
-        .find_map(|run| Some((&run.name, run.read.run.as_ref()?, run.read.run.as_ref()?.peaks.as_ref()?)))
-        .map(|(name, run, _)| (name, run))?;
+    let named = answer.runs.iter().find(|named| named.read.run.as_ref().is_some_and(|run| run.peaks.is_some()))?;
+    let (name, run) = (&named.name, named.read.run.as_ref()?);
     let peaks = run.peaks.as_ref()?;
     let is_held = |case: &CaseFigures| {
         let own = case.id.case.get(RUN_AXIS).map(ToString::to_string);
@@ -26,7 +23,7 @@ pub(super) fn roofline(answer: &Profiling) -> Option<drawn::Roofline> {
     let bytes_s = peaks.bytes_s(Traffic::Read)?;
     let machine = device_name(&run.environment.machine, &run.device).unwrap_or_else(|| run.device.clone());
     Some(drawn::Roofline {
-        subtitle: format!("{machine}; roofs as `laptime peaks` measured them at {}", peaks.measured),
+        subtitle: format!("{machine}; roofs as laptime peaks measured them at {}", peaks.measured),
         memory: drawn::MemoryRoof { name: format!("memory, {} GB/s", three_figures(bytes_s / 1e9)), bytes_s },
         compute: peaks.flops.iter().map(|peak| compute(&peak.dtype, peak.flops_s)).collect(),
         reached,

@@ -46,7 +46,8 @@ fn subtitle(answer: &Profiling) -> String {
         cold.filter_map(|run| run.read.run.as_ref()).find_map(|run| device_name(&run.environment.machine, &run.device));
     let case = answer.warmups.iter().find_map(|run| run.warmups.cases.first());
     let told = |axis: &str| Some(case?.id.case.get(axis)?.to_string());
-    let words = ["model", "test", "pass_type", "size"].into_iter().filter_map(told);
+    let pass = if told("test").is_some() { "test" } else { "pass_type" };
+    let words = ["model", pass, "size"].into_iter().filter_map(told);
     let parts: Vec<String> = machine.into_iter().chain(words).chain(["fresh processes".to_owned()]).collect();
     parts.join(", ")
 }
