@@ -167,6 +167,6 @@ mod tests {
         assert!(lines.len() > 2 && lines.iter().all(|line| width(line, 12.0, Weight::Regular) <= 60.0), "{lines:?}");
         assert_eq!(lines.join(" "), "one two three four five six");
         assert_eq!(wrap("one two three four five six", 60.0, 12.0, Weight::Regular, 2).len(), 2);
-        assert_eq!(wrap("  ", 60.0, 12.0, Weight::Regular, 2), [String::new(); 0]);
+        assert!(wrap("  ", 60.0, 12.0, Weight::Regular, 2).is_empty());
     }
 }
