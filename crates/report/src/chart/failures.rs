@@ -1,7 +1,7 @@
 //! Cases without a figure, at the upper edge: a cross at the place of each, and a word for those of one kind.
 
 use super::{
-    Content, Reading, bars,
+    BarSeries, Content, Line, Reading, bars,
     font::{self, Weight},
     frame::Frame,
     geometry::At,
@@ -45,24 +45,22 @@ impl<'a> Row<'a> {
 
 fn rows(content: &Content) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = match content {
-        Content::Lines(lines) => {
-            let lines = lines.iter().enumerate();
-            lines
-                .map(|(at, line)| Row::of(at, &line.name, line.points.iter().map(|point| (point.x, &point.reading))))
-                .collect()
-        }
+        Content::Lines(lines) => lines.iter().enumerate().map(|(at, line)| of_line(at, line)).collect(),
         Content::Bars(bars) => {
-            let series = bars.series.iter().enumerate();
-            series
-                .map(|(at, series)| {
-                    let readings = series.readings.iter().enumerate().take(bars.groups.len());
-                    Row::of(at, &series.name, readings.map(|(group, reading)| (group as f64, reading)))
-                })
-                .collect()
+            bars.series.iter().enumerate().map(|(at, series)| of_bars(at, series, bars.groups.len())).collect()
         }
     };
     rows.retain(|row| !row.failed.is_empty());
     rows
+}
+
+fn of_line(at: usize, line: &Line) -> Row<'_> {
+    Row::of(at, &line.name, line.points.iter().map(|point| (point.x, &point.reading)))
+}
+
+fn of_bars(at: usize, series: &BarSeries, groups: usize) -> Row<'_> {
+    let readings = series.readings.iter().enumerate().take(groups);
+    Row::of(at, &series.name, readings.map(|(group, reading)| (group as f64, reading)))
 }
 
 /// The height that the rows take.
@@ -88,9 +86,20 @@ pub(crate) fn draw(content: &Content, names: &Names<'_>, frame: &Frame) -> Vec<S
             row.failed.iter().filter_map(|&(x, word)| Some((place(x, row.series, content, frame)?, word))).collect();
         shapes.extend(places.iter().map(|&(x, _)| cross(At::new(x, y), style)));
         let prefix = if rows.len() > 1 { format!("{}: ", row.name) } else { String::new() };
-        shapes.extend(words(&places, y, &prefix, frame));
+        if rows.len() <= MOST_ROWS || at < MOST_ROWS - 1 {
+            shapes.extend(words(&places, y, &prefix, frame));
+        }
     }
+    shapes.extend(shared(rows.len(), frame));
     shapes
+}
+
+/// Says how many names share the last row, which has no room for their words.
+fn shared(rows: usize, frame: &Frame) -> Option<Shape> {
+    let at = At::new(frame.plot.left + 3.0, frame.plot.top + (MOST_ROWS as f64 - 0.5) * ROW + 0.36 * SIZE);
+    let words = || format!("{} more", rows - MOST_ROWS + 1);
+    let text = || Text::new(words(), at, Anchor::Start, SIZE, frame.theme.ink()).halo(frame.theme.background());
+    (rows > MOST_ROWS).then(|| Shape::Text(text()))
 }
 
 fn place(x: f64, series: usize, content: &Content, frame: &Frame) -> Option<f64> {

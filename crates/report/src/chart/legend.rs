@@ -113,7 +113,7 @@ pub(crate) fn draw(chart: &Chart, names: &Names<'_>, room: Rect, theme: Theme) -
     let widest = entries.iter().map(|entry| entry.width).fold(1.0, f64::max);
     let mut shapes = Vec::new();
     let mut top = room.top;
-    for row in entries.chunks(columns) {
+    for row in entries.chunks(columns.max(1)) {
         for (column, entry) in row.iter().enumerate() {
             let at = At::new(room.left + column as f64 * (widest + BLANK), top);
             shapes.extend(entry.draw(at, theme));
@@ -142,7 +142,7 @@ fn texts(chart: &Chart, names: &Names<'_>) -> Vec<(Sample, String)> {
     texts
 }
 
-/// Chooses the most columns in which no name is cut and half of them or more stay on one line.
+/// Chooses the columns that cut no name and take least height, and of equals those that break fewest names.
 fn columns(texts: &[(Sample, String)], room: f64) -> (Vec<Entry>, usize) {
     let least = if texts.len() > LONG { 2 } else { 1 };
     let most = texts.len().clamp(least, MOST_COLUMNS);
@@ -150,12 +150,18 @@ fn columns(texts: &[(Sample, String)], room: f64) -> (Vec<Entry>, usize) {
         let room = (room - BLANK * (columns - 1) as f64) / columns as f64 - SAMPLE;
         texts.iter().map(|(sample, text)| entry(*sample, text, room)).collect::<Vec<Entry>>()
     };
-    let is_good = |entries: &[Entry]| {
+    let cost = |(entries, columns): &(Vec<Entry>, usize)| {
         let broken = entries.iter().filter(|entry| entry.lines.len() > 1).count();
-        entries.iter().all(|entry| !entry.is_cut) && 2 * broken <= entries.len()
+        (entries.iter().filter(|entry| entry.is_cut).count(), lines(entries, *columns), broken)
     };
-    let good = (least..=most).rev().map(|columns| (in_columns(columns), columns)).find(|(entries, _)| is_good(entries));
-    good.unwrap_or_else(|| (in_columns(least), least))
+    let choices = (least..=most).map(|columns| (in_columns(columns), columns));
+    choices.min_by_key(cost).unwrap_or_default()
+}
+
+/// How many lines of text the rows take.
+fn lines(entries: &[Entry], columns: usize) -> usize {
+    let highest = |row: &[Entry]| row.iter().map(|entry| entry.lines.len()).max().unwrap_or(0);
+    entries.chunks(columns).map(highest).sum()
 }
 
 fn entry(sample: Sample, text: &str, room: f64) -> Entry {

@@ -14,8 +14,8 @@ use super::{
 /// Markers of one line are at least so far apart; those between are left out.
 const APART: f64 = 7.0;
 
-/// A line of more points than this shows where it runs by itself, and has a marker now and then.
-const SELF_EVIDENT: usize = 40;
+/// A line whose points would have less room than this shows where it runs by itself, and has a marker now and then.
+const ROOM: f64 = 16.0;
 const FAR_APART: f64 = 45.0;
 
 /// More places of one line are thinned to what a column of pixels shows of them.
@@ -118,7 +118,8 @@ pub(crate) fn whisker(at: At, [low, high]: [f64; 2], colour: Colour, width: f64)
 }
 
 fn markers(line: &Line, panel: &Panel, frame: &Frame, style: Style) -> Vec<Shape> {
-    let apart = if line.points.len() > SELF_EVIDENT && !line.is_loose { FAR_APART } else { APART };
+    let is_dense = line.points.len() as f64 * ROOM > frame.plot.width();
+    let apart = if is_dense && !line.is_loose { FAR_APART } else { APART };
     let mut last: Option<At> = None;
     let mut shapes = Vec::new();
     for placed in line.points.iter().filter_map(|point| placed(point, panel, frame)) {

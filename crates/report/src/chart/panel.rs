@@ -91,11 +91,10 @@ pub(crate) fn reach_y(panel: &Panel) -> Option<Reach> {
         }
         _ => [f64::NAN; 3],
     });
-    let held_against = panel.references.iter().flat_map(|reference| match reference {
-        Reference::Level { y, .. } => [*y; 2],
-        Reference::Slope { through, .. } => [through[1]; 2],
-        // Room for its name above it.
-        Reference::Roof { most, .. } => [*most, 1.5 * most],
+    let held_against = panel.references.iter().map(|reference| match reference {
+        Reference::Level { y, .. } => *y,
+        Reference::Slope { through, .. } => through[1],
+        Reference::Roof { most, .. } => *most,
     });
     let is_bars = matches!(panel.content, Content::Bars(_));
     let zero = is_bars.then_some(0.0);

@@ -22,6 +22,8 @@ pub(crate) struct Picture {
 pub(crate) enum Shape {
     /// Straight lines from place to place.
     Path { places: Vec<At>, is_closed: bool, look: Look },
+    /// Straight lines apart from each other.
+    Lines { ends: Vec<[At; 2]>, look: Look },
     /// A circle.
     Circle { centre: At, radius: f64, look: Look },
     /// A line of text.

@@ -62,6 +62,7 @@ impl Canvas {
     fn draw(&mut self, shape: &Shape) {
         match shape {
             Shape::Path { places, is_closed, look } => self.path(through(places, *is_closed), look),
+            Shape::Lines { ends, look } => ends.iter().for_each(|ends| self.path(through(ends, false), look)),
             Shape::Circle { centre, radius, look } => {
                 self.path(PathBuilder::from_circle(centre.x as f32, centre.y as f32, *radius as f32), look);
             }

@@ -99,7 +99,7 @@ impl Quantity {
     }
 }
 
-/// Writes a number with its unit; a sign for times or per cent follows at once or after a narrow blank.
+/// Writes a number with its unit behind a blank; the sign for times follows at once.
 pub(crate) fn with_unit(number: &str, unit: Unit) -> String {
     match unit.name {
         "" => number.to_owned(),

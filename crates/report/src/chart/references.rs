@@ -19,19 +19,21 @@ const BLANK: f64 = 6.0;
 /// Names beside the frame are at least so far apart.
 const APART: f64 = 15.0;
 
-/// Names beside the frame take this share of the panel at most.
-const MOST_BESIDE: f64 = 90.0;
+/// Names beside the frame are no wider.
+const MOST_BESIDE: f64 = 140.0;
+
+/// A rising part that is shorter has no name.
+const SHORTEST: f64 = 40.0;
 
 /// The width of the names that stand to the right of the frame.
 pub(crate) fn width_beside(panel: &Panel) -> f64 {
-    let widths = panel.references.iter().filter_map(beside).map(|label| font::width(label, SIZE, Weight::Regular));
+    let widths = panel.references.iter().map(|reference| font::width(beside(reference), SIZE, Weight::Regular));
     widths.map(|width| width.min(MOST_BESIDE) + BLANK + 2.0).fold(0.0, f64::max)
 }
 
-fn beside(reference: &Reference) -> Option<&str> {
+fn beside(reference: &Reference) -> &str {
     match reference {
-        Reference::Level { label, .. } | Reference::Slope { label, .. } => Some(label),
-        Reference::Roof { .. } => None,
+        Reference::Level { label, .. } | Reference::Slope { label, .. } | Reference::Roof { label, .. } => label,
     }
 }
 
@@ -40,25 +42,24 @@ pub(crate) fn lines(panel: &Panel, frame: &Frame, taken: &mut Taken, words: &mut
     let mut shapes = Vec::new();
     let mut ends = Vec::new();
     for reference in &panel.references {
-        let drawn = match reference {
-            Reference::Level { y, .. } => level(*y, frame),
-            Reference::Slope { through, exponent, .. } => slope(*through, *exponent, frame),
-            Reference::Roof { slope, most, slope_label, label } => {
-                shapes.extend(roof([*slope, *most], [slope_label, label], frame, taken, words));
-                None
+        let dashed = Look::stroked(frame.theme.faint_ink(), 1.2, DASH);
+        let (places, look) = match reference {
+            Reference::Level { y, .. } => (level(*y, frame), dashed),
+            Reference::Slope { through, exponent, .. } => (slope(*through, *exponent, frame), dashed),
+            Reference::Roof { slope, most, slope_label, .. } => {
+                words.extend(along(slope_label, *slope, *most, frame));
+                (roof(*slope, *most, frame), Look::stroked(frame.theme.faint_ink(), 1.6, &[]))
             }
         };
-        if let Some([from, to]) = drawn {
-            shapes.push(Shape::through(vec![from, to], Look::stroked(frame.theme.faint_ink(), 1.2, DASH)));
-            let label = beside(reference).unwrap_or_default();
-            if to.x > frame.figures.right - 1.0 {
-                ends.push((to.y, label));
-            } else {
-                // It leaves through the upper edge, where its name has room only inside.
-                let places = [(7.0, Anchor::Start), (-14.0, Anchor::End)];
-                let places = places.map(|(x, anchor)| (At::new(to.x + x, to.y + SIZE + 4.0), anchor));
-                words.extend(taken.put(label, &places, frame.theme.faint_ink(), frame.theme.background()));
-            }
+        let Some(end) = places.last().copied() else { continue };
+        shapes.push(Shape::through(places, look));
+        if end.x > frame.figures.right - 1.0 {
+            ends.push((end.y, beside(reference)));
+        } else {
+            // It leaves through the upper edge, where its name has room only inside.
+            let places = [(7.0, Anchor::Start), (-14.0, Anchor::End)];
+            let places = places.map(|(x, anchor)| (At::new(end.x + x, end.y + SIZE + 4.0), anchor));
+            words.extend(taken.put(beside(reference), &places, frame.theme.faint_ink(), frame.theme.background()));
         }
     }
     shapes.extend(names(&ends, frame));
@@ -77,56 +78,46 @@ fn names(ends: &[(f64, &str)], frame: &Frame) -> Vec<Shape> {
     ends.iter().zip(&heights).map(name).collect()
 }
 
-fn level(y: f64, frame: &Frame) -> Option<[At; 2]> {
-    let height = frame.y.place(y)?;
-    Some([At::new(frame.figures.left, height), At::new(frame.figures.right, height)])
+/// The places that a line goes through; none if nothing of it is inside.
+fn level(y: f64, frame: &Frame) -> Vec<At> {
+    let height = frame.y.place(y);
+    let place = |height: f64| [frame.figures.left, frame.figures.right].map(|x| At::new(x, height));
+    height.into_iter().flat_map(place).collect()
 }
 
 /// A power is a straight line between axes of ratios; two of its points say where it runs.
-fn slope(through: [f64; 2], exponent: f64, frame: &Frame) -> Option<[At; 2]> {
+fn slope(through: [f64; 2], exponent: f64, frame: &Frame) -> Vec<At> {
     let at = |factor: f64| {
         let (x, y) = (through[0] * factor, through[1] * factor.powf(exponent));
         Some(At::new(frame.x.place(x)?, frame.y.place(y)?))
     };
-    let (one, other) = (at(1.0)?, at(2.0)?);
-    let (dx, dy) = (other.x - one.x, other.y - one.y);
-    let at_edge = |x: f64| At::new(x, one.y + (x - one.x) / dx * dy);
-    frame.figures.clip(at_edge(frame.figures.left), at_edge(frame.figures.right))
+    let (Some(one), Some(other)) = (at(1.0), at(2.0)) else { return Vec::new() };
+    let steepness = (other.y - one.y) / (other.x - one.x);
+    let at_edge = |x: f64| At::new(x, one.y + (x - one.x) * steepness);
+    let inside = frame.figures.clip(at_edge(frame.figures.left), at_edge(frame.figures.right));
+    inside.into_iter().flatten().collect()
 }
 
-fn roof(
-    [slope, most]: [f64; 2],
-    [slope_label, label]: [&str; 2],
-    frame: &Frame,
-    taken: &mut Taken,
-    words: &mut Vec<Shape>,
-) -> Vec<Shape> {
+/// Up to the ridge, and on to the right edge.
+fn roof(steepness: f64, most: f64, frame: &Frame) -> Vec<At> {
     let Some(level) = frame.y.place(most) else { return Vec::new() };
-    let (ink, right) = (frame.theme.faint_ink(), frame.figures.right);
-    let ridge = At::new(frame.x.held(most / slope), level);
-    let mut shapes = vec![Shape::line(ridge, At::new(right, level), ink, 1.6)];
-    let rising = self::slope([most / slope, most], 1.0, frame);
-    if let Some([from, _]) = rising.filter(|_| !slope_label.is_empty()) {
-        shapes.push(Shape::line(from, ridge, ink, 1.6));
-        words.push(along(slope_label, from, ridge, frame));
-    }
-    let above = |x: f64| (At::new(x, level - 5.0), Anchor::End);
-    let below = |x: f64| (At::new(x, level + SIZE + 3.0), Anchor::End);
-    let (end, middle) = (right - 4.0, (right + ridge.x) / 2.0);
-    let places = [above(end), below(end), above(middle), below(middle)];
-    words.extend(taken.put(label, &places, ink, frame.theme.background()));
-    shapes
+    let ridge = most / steepness;
+    let start = slope([ridge, most], 1.0, frame).first().copied();
+    let ends = [At::new(frame.x.held(ridge), level), At::new(frame.figures.right, level)];
+    start.into_iter().chain(ends).collect()
 }
 
-/// A name along a rising line, above it and near its middle.
-fn along(label: &str, from: At, to: At, frame: &Frame) -> Shape {
+/// A name along the rising part of a roof, above it and in its middle.
+fn along(label: &str, steepness: f64, most: f64, frame: &Frame) -> Option<Shape> {
+    let [from, to, _] = roof(steepness, most, frame)[..] else { return None };
     let (dx, dy) = (to.x - from.x, to.y - from.y);
     let length = dx.hypot(dy);
     let label = font::shorten(label, 0.9 * length, SIZE, Weight::Regular);
-    let away = if length > 0.0 { At::new(dy / length * 6.0, -dx / length * 6.0) } else { At::new(0.0, 0.0) };
+    let away = At::new(dy / length * 6.0, -dx / length * 6.0);
     let at = At::new((from.x + to.x) / 2.0 + away.x, (from.y + to.y) / 2.0 + away.y);
     let text = Text::new(label, at, Anchor::Middle, SIZE, frame.theme.faint_ink());
-    Shape::Text(Text { turn: dy.atan2(dx).to_degrees(), ..text }.halo(frame.theme.background()))
+    let text = Text { turn: dy.atan2(dx).to_degrees(), ..text }.halo(frame.theme.background());
+    (length > SHORTEST && !text.text.is_empty()).then_some(Shape::Text(text))
 }
 
 /// Draws stretches behind everything; their names go to `words`.

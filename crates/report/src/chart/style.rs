@@ -120,7 +120,8 @@ impl Style {
     pub(crate) fn bar(self, rect: Rect) -> Vec<Shape> {
         let mut shapes = vec![Shape::filled(rect, self.colour)];
         let look = Look::stroked(self.behind.cover(0.75), 1.2, &[]);
-        shapes.extend(hatching(self.marker, rect).into_iter().map(|places| Shape::through(places.to_vec(), look)));
+        let ends = hatching(self.marker, rect);
+        shapes.extend((!ends.is_empty()).then_some(Shape::Lines { ends, look }));
         shapes
     }
 }

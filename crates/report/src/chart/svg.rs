@@ -39,6 +39,10 @@ fn push_shape(out: &mut String, shape: &Shape) {
         Shape::Path { places, is_closed, look } => {
             push(out, format_args!("<path d=\"{}\"{}/>\n", path(places, *is_closed), looks(look)));
         }
+        Shape::Lines { ends, look } => {
+            let path: String = ends.iter().map(|ends| path(ends, false)).collect();
+            push(out, format_args!("<path d=\"{path}\"{}/>\n", looks(look)));
+        }
         Shape::Circle { centre, radius, look } => {
             let (x, y, radius) = (number(centre.x), number(centre.y), number(*radius));
             push(out, format_args!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\"{}/>\n", looks(look)));

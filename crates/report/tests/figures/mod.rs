@@ -54,7 +54,8 @@ pub fn attention() -> Attention {
     let share = |length: &f64| Point::measured(*length, 1.0 - 300.0 / length);
     sparse.sparsity = Line::new("sparse", lengths.iter().map(share).collect());
     Attention {
-        subtitle: "NVIDIA H200, bf16, causal, batch 1, 16 heads of 64; medians of 30 takes, cold L2".to_owned(),
+        subtitle: "made-up figures: a GPU, bf16, causal, batch 1, 16 heads of 64; medians of 30 takes, cold L2"
+            .to_owned(),
         kinds: vec![naive, dense, sparse],
         ratios: ratios(&lengths),
     }
@@ -69,8 +70,8 @@ fn ratios(lengths: &[f64]) -> Vec<Line> {
     };
     let memory = |&length: &f64| Point::measured(length, (1e6 + 8192.0 * length) / (1.2e6 + 8392.0 * length));
     vec![
-        Line::new("time", lengths.iter().map(time).collect()),
-        Line::new("memory", lengths.iter().map(memory).collect()),
+        Line::new("time, sparse", lengths.iter().map(time).collect()),
+        Line::new("memory, sparse", lengths.iter().map(memory).collect()),
     ]
 }
 
@@ -82,7 +83,7 @@ pub fn crossovers() -> Crossovers {
         crossings: vec![Crossing {
             seq_len: 890.0,
             interval: Some([790.0, 1010.0]),
-            label: "faster from 890 [790, 1,010] on".to_owned(),
+            label: "sparse: faster from 890 [790, 1,010] on".to_owned(),
         }],
     }
 }
@@ -105,7 +106,7 @@ pub fn models() -> Models {
         Line::new(name, lengths.iter().enumerate().map(point).collect())
     };
     Models {
-        subtitle: "2 cores of an Intel Xeon, f32, batch 1; medians of 10 takes in each of 3 processes".to_owned(),
+        subtitle: "made-up figures: 2 cores, f32, batch 1; medians of 10 takes in each of 3 processes".to_owned(),
         time_ns: vec![
             line(names[0], [1e6, 9e3, 2.0], 1e9),
             line(names[1], [4e6, 30e3, 7.0], 1e9),
@@ -135,7 +136,7 @@ pub fn warmup(steps: usize) -> WarmupLaps {
         WarmupRow { name: format!("{warmup} warm-up takes"), laps_ns, not_counted: warmup }
     };
     WarmupLaps {
-        subtitle: "NVIDIA H200, model qwen3_0.6b, decode, batch 1; each row in a fresh process".to_owned(),
+        subtitle: "made-up figures: a GPU, decode, batch 1; each row in a fresh process".to_owned(),
         rows: [0, 1, 5].map(row).into(),
         steady_ns: Some(4.1e6),
     }
@@ -147,7 +148,7 @@ pub fn roofs() -> Roofline {
         Line::new(name, at.iter().map(|(x, y, label)| Point::measured(*x, *y).labelled(*label)).collect())
     };
     Roofline {
-        subtitle: "NVIDIA H200; roofs measured by `laptime peaks`".to_owned(),
+        subtitle: "made-up figures: a GPU, and roofs as `laptime peaks` measures them".to_owned(),
         memory: MemoryRoof { name: "memory, 4.1 TB/s".to_owned(), bytes_s: 4.1e12 },
         compute: vec![
             ComputeRoof { name: "f32, 51 TFLOP/s".to_owned(), flops_s: 51e12 },
@@ -190,6 +191,7 @@ pub fn hard_charts() -> Vec<(&'static str, Chart)> {
         ("few_lengths", crossover(&few_lengths())),
         ("models_without_training", model_performance(&inference_only())),
         ("crowded_roof", roofline(&crowded_roof())),
+        ("many_failures", attention_memory(&many_failures())),
     ];
     charts.into_iter().map(|(name, chart)| (name, chart.expect("there is something to draw"))).collect()
 }
@@ -210,6 +212,14 @@ fn many_kinds() -> Attention {
         kinds: kinds.collect(),
         ratios: vec![],
     }
+}
+
+fn many_failures() -> Attention {
+    let kinds = (0..9_u32).map(|at| {
+        let fits = if at == 0 { 1e9 } else { f64::from(512 << (at % 3)) };
+        kind(&format!("kind {at}"), &lengths(512, 5), [9e3, 5.0, 0.0], [1e6, 8e3 * f64::from(at + 1), 0.0], fits)
+    });
+    Attention { subtitle: "made-up figures".to_owned(), kinds: kinds.collect(), ratios: vec![] }
 }
 
 fn one_point() -> Attention {

@@ -12,8 +12,8 @@ pub struct Attention {
     pub subtitle: String,
     /// One for each line: a kind of attention, at a batch size if that varies.
     pub kinds: Vec<AttentionKind>,
-    /// Dense over sparse, over sequence length, one for each pair and metric: the name says which, such as
-    /// `time, dense / sparse`.
+    /// Dense over another kind, over sequence length, one for each kind and metric: the name says which, such as
+    /// `time, sparse`.
     pub ratios: Vec<Line>,
 }
 
@@ -63,7 +63,7 @@ pub fn attention_efficiency(attention: &Attention) -> Option<Chart> {
     let sparsity: Vec<&Line> = attention.kinds.iter().map(|kind| &kind.sparsity).collect();
     let ratios: Vec<&Line> = attention.ratios.iter().collect();
     let left_out = axis("entries not computed", Quantity::Share, Scale::Linear);
-    let saved = axis("dense / sparse", Quantity::Ratio, Scale::Linear);
+    let saved = axis("dense / this kind", Quantity::Ratio, Scale::Linear);
     let left_out = bars_panel("Sparsity", left_out, &sparsity, Vec::new());
     let equal = Reference::Level { y: 1.0, label: "equal".to_owned() };
     let saved = bars_panel("What it saves", saved, &ratios, vec![equal]);

@@ -8,8 +8,8 @@ use crate::chart::{Chart, Line, Quantity, Reference, Scale, Stretch};
 pub struct Crossovers {
     /// Machine and method in a line.
     pub subtitle: String,
-    /// Dense over sparse, over sequence length, one line for each metric and batch size: the name says which, such as
-    /// `time, batch 4`. Above 1, sparse is better.
+    /// Dense over another kind, over sequence length, one line for each kind, metric and batch size: the name says
+    /// which, such as `time, sparse, batch 4`. Above 1, the other kind is better.
     pub ratios: Vec<Line>,
     /// Where they cross 1.
     pub crossings: Vec<Crossing>,
@@ -22,17 +22,17 @@ pub struct Crossing {
     pub seq_len: f64,
     /// Its interval.
     pub interval: Option<[f64; 2]>,
-    /// What it is, such as `faster from 1,300 on`.
+    /// What it is, such as `sparse: faster from 1,300 [1,180, 1,450] on`.
     pub label: String,
 }
 
 /// Draws ratios over sequence length, with the line at 1 and the stretch in which it is crossed.
 pub fn crossover(crossovers: &Crossovers) -> Option<Chart> {
-    let y = axis("dense / sparse", Quantity::Ratio, Scale::Log);
+    let y = axis("dense / this kind", Quantity::Ratio, Scale::Log);
     let mut panel = lines_panel("", LENGTHS, y, crossovers.ratios.clone())?;
     panel.references = vec![Reference::Level { y: 1.0, label: "equal".to_owned() }];
     panel.stretches = crossovers.crossings.iter().map(stretch).collect();
-    let title = "Where sparse attention begins to pay (above 1)";
+    let title = "Where another kind of attention beats dense (above 1)";
     chart("crossover", title, &crossovers.subtitle, vec![panel])
 }
 

@@ -12,7 +12,8 @@ pub struct Models {
     pub time_ns: Vec<Line>,
     /// The largest memory in bytes over sequence length, under the same names.
     pub peak_bytes: Vec<Line>,
-    /// The time of a training step over that of inference, over sequence length, one line for each model.
+    /// The time of a training step over that of inference, over sequence length, one line for each model under the name
+    /// of its training: a name of its own would be a further entry of the legend.
     pub training_over_inference: Vec<Line>,
     /// The loss over steps counted from 1, one line for each model, under the name of its training where it has one.
     pub loss: Vec<Line>,

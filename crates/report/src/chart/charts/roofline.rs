@@ -10,10 +10,10 @@ pub struct Roofline {
     pub subtitle: String,
     /// The memory that most bytes come from.
     pub memory: MemoryRoof,
-    /// One for each type of number, from `laptime peaks`.
+    /// One for each type of number that something below was computed in, from `laptime peaks`.
     pub compute: Vec<ComputeRoof>,
     /// What was reached: operations a byte (`x`) and operations a second (`y`), one line for each kind of work. Label a
-    /// point with what tells it from its neighbours, such as `4k`; a long line with one label each end is enough.
+    /// point with what tells it from its neighbours, such as `4096`.
     pub reached: Vec<Line>,
 }
 
