@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options {
         dtype: dtype.parse()?,
         attention: if attention == "naive" { Attention::Naive } else { Attention::Dense },
+        kept: None,
         batch,
         room: Room::Growing,
         graph: GraphMode::Auto,

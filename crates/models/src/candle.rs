@@ -196,6 +196,9 @@ fn check_options(options: &Options) -> Result<(), ModelError> {
     if options.graph == GraphMode::On {
         return refuse("there are no graphs on a CPU: leave `--graph on` out".to_owned());
     }
+    if options.kept.is_some() {
+        return refuse("the decoder on candle has no sparse attention".to_owned());
+    }
     match options.attention {
         Attention::Naive => Ok(()),
         Attention::Dense => refuse("the decoder on candle has no fused attention: take `naive`".to_owned()),

@@ -3,7 +3,7 @@
 use laptime_probe::Lane;
 use laptime_trace::run::Depth;
 
-use crate::{Attention, Config, Dtype, ModelError};
+use crate::{Attention, Config, Dtype, ModelError, attention::Kept};
 
 /// How a decoder is made ready.
 #[derive(Debug, Clone)]
@@ -12,6 +12,8 @@ pub struct Options {
     pub dtype: Dtype,
     /// How attention is computed.
     pub attention: Attention,
+    /// The pairs that attention keeps, in the fused step and from the first token on; none for all of them.
+    pub kept: Option<Kept>,
     /// Sequences that run together.
     pub batch: usize,
     /// The cache's room.

@@ -112,6 +112,13 @@ impl PassWork {
         self.total().limit_seconds(peak_flops, read_bandwidth)
     }
 
+    /// The same pass with attention over so many pairs of a head in place of all.
+    pub fn with_pairs(&self, config: &Config, batch: usize, pairs: u64) -> Self {
+        let a_pair = product([4, config.layers, batch]).saturating_mul(product([config.heads, config.head_dim]));
+        let flops = saturate(a_pair.saturating_mul(u128::from(pairs)));
+        self.map(|stage, work| if stage == Stage::Attention { StageWork { flops, ..work } } else { work })
+    }
+
     /// The same pass with the work of each stage made another.
     pub(crate) fn map(&self, one: impl Fn(Stage, StageWork) -> StageWork) -> Self {
         Self { dtype: self.dtype, stages: Stage::ALL.map(|stage| one(stage, self.stage(stage))) }
@@ -308,6 +315,16 @@ mod tests {
         let a_pair = 4 * 2 * 4 * 16;
         assert_eq!(flops(Attention::Naive), a_pair * 8 * 12);
         assert_eq!(flops(Attention::Dense), a_pair * (8 * 4 + 36));
+    }
+
+    #[test]
+    fn pairs_that_are_left_out_are_no_work() {
+        let config = Config::from_preset("tiny").unwrap();
+        let dense = config.forward_work(3, 8, Attention::Dense, Dtype::F32);
+        assert_eq!(dense.with_pairs(&config, 3, 36), dense);
+        let fewer = dense.with_pairs(&config, 3, 18);
+        assert_eq!(2 * fewer.stage(Stage::Attention).flops, dense.stage(Stage::Attention).flops);
+        assert_eq!(fewer.stage(Stage::Ffn), dense.stage(Stage::Ffn));
     }
 
     #[test]

@@ -20,6 +20,7 @@ fn options() -> Options {
     Options {
         dtype: Dtype::F32,
         attention: Attention::Naive,
+        kept: None,
         batch: 1,
         room: Room::Growing,
         graph: GraphMode::Auto,

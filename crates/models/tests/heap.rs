@@ -59,7 +59,8 @@ fn main() {
 
 fn a_decoder_uses_what_was_predicted(dtype: Dtype, attention: Attention, room: Room, pass: Pass) {
     let (config, threads, tokens) = (config(), 2, 400);
-    let options = Options { dtype, attention, batch: 2, room, graph: GraphMode::Auto, marks: Marks::default() };
+    let options =
+        Options { dtype, attention, kept: None, batch: 2, room, graph: GraphMode::Auto, marks: Marks::default() };
     let needed = needed_bytes(&config, &options, pass, [0, tokens], threads);
     let start = LIVE.load(Relaxed);
     PEAK.store(start, Relaxed);

@@ -11,8 +11,15 @@ use laptime_trace::run::Depth;
 fn names(depth: Depth, attention: Attention) -> Vec<String> {
     let config = Config::from_preset("tiny").unwrap();
     let marks = Marks { depth, lane: None };
-    let options =
-        Options { dtype: Dtype::F32, attention, batch: 1, room: Room::Growing, graph: GraphMode::Auto, marks };
+    let options = Options {
+        dtype: Dtype::F32,
+        attention,
+        kept: None,
+        batch: 1,
+        room: Room::Growing,
+        graph: GraphMode::Auto,
+        marks,
+    };
     let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");

@@ -64,6 +64,7 @@ fn the_loss_is_that_of_the_decoder_s_logits() {
     let options = Options {
         dtype: Dtype::F32,
         attention: Attention::Naive,
+        kept: None,
         batch: 2,
         room: Room::Growing,
         graph: GraphMode::Auto,

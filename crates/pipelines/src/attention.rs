@@ -17,12 +17,16 @@ use laptime_bench::{
 };
 use laptime_models::Dtype;
 
-pub use self::axes::{PATTERN_ALIASES, pattern_axes};
 use self::{
-    axes::{ALIASES, AUTO, axes},
+    axes::{ALIASES, AUTO, PATTERN_ALIASES, axes},
     plan::settle,
     take::AttentionTake,
     wanted::Wanted,
+};
+pub(crate) use self::{
+    axes::{CUSTOM, pattern_axes},
+    plan::{of_pattern, patterns, told as pattern_told},
+    wanted::pattern,
 };
 
 /// Attention alone: naive, dense, or of the pairs that a pattern keeps.

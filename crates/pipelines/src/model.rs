@@ -57,6 +57,7 @@ impl Model {
         let options = Options {
             dtype: wanted.dtype,
             attention: wanted.attention,
+            kept: wanted.kept.clone(),
             batch: wanted.batch,
             room: wanted.room(),
             graph: wanted.graph,

@@ -12,7 +12,9 @@ use std::{
 };
 
 use laptime_bench::{AxisValue, Case, Device, Prepared, Simulated, Workload};
-use laptime_pipelines::{COPY_OPS, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, Model, heap};
+use laptime_pipelines::{
+    Attention, COPY_OPS, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, Model, heap,
+};
 
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;
@@ -42,6 +44,7 @@ fn main() {
     products_use_no_more_than_was_predicted();
     chains_use_no_more_than_was_predicted();
     the_process_shows_the_memory_of_a_case();
+    attention_uses_no_more_than_was_predicted();
     // Last: the heap keeps for later what large models leave, and the process would show it.
     models_use_no_more_than_was_predicted();
 }
@@ -236,6 +239,7 @@ fn models_use_no_more_than_was_predicted() {
         "model=decoder_tiny test=tg4@d200 batch_size=2 threads=2",
         "model=tiny test=step64 batch_size=2",
         "model=decoder_tiny test=step64 threads=2",
+        "model=decoder_tiny test=forward256 attention=sparse threads=2",
         "model=decoder_tiny test=forward_backward64 batch_size=2 dtype=bf16 attention=naive threads=2",
     ] {
         let given = |word: &str| {
@@ -247,6 +251,27 @@ fn models_use_no_more_than_was_predicted() {
         let (predicted, used) = predicted_and_used(&model, &values);
         assert!(used <= predicted, "{line}: {used} of {predicted}");
         assert!(line.contains("tiny ") || predicted < 2 * used, "{line}: {used} of {predicted}");
+    }
+}
+
+fn attention_uses_no_more_than_was_predicted() {
+    for line in [
+        "attention=naive seq_len=512",
+        "attention=dense seq_len=2048",
+        "attention=sparse seq_len=2048 threads=1",
+        "attention=sparse seq_len=1000 random_per=row kv_heads=4",
+        "attention=sparse seq_len=2048 causal=false dtype=bf16",
+        "attention=block-sparse seq_len=1000 batch_size=2 dtype=f16",
+    ] {
+        let given = |word: &str| {
+            let (axis, value) = word.split_once('=').unwrap();
+            (axis.to_owned(), vec![value.to_owned()])
+        };
+        let cases = Attention.plan(&line.split(' ').map(given).collect::<Vec<_>>()).unwrap().cases();
+        let values: Vec<_> = cases[0].values().map(|(axis, value)| (axis, value.clone())).collect();
+        let (predicted, used) = predicted_and_used(&Attention, &values);
+        assert!(used <= predicted, "{line}: {used} of {predicted}");
+        assert!(predicted < 3 * used, "{line}: {used} of {predicted}");
     }
 }
 

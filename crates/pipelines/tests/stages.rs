@@ -1,7 +1,7 @@
 //! The stages that the workloads mark, recorded: one test, since a program has one recording.
 
 use laptime_bench::{Case, Prepared, Simulated, Workload};
-use laptime_pipelines::{Chain, Matmul, MemoryCopy, Model};
+use laptime_pipelines::{Attention, Chain, Matmul, MemoryCopy, Model};
 
 /// Prepares, checks and takes a case once.
 fn take(workload: &dyn Workload, case: &str) {
@@ -28,6 +28,9 @@ fn workloads_mark_their_inputs_and_their_takes() {
     let model = "model=tiny seq_len=2 batch_size=1 dtype=f32 attention=dense graph=auto threads=1 seed=0";
     take(&Model::new(), &format!("{model} pass_type=prefill cache_tokens=0"));
     take(&Model::new(), &format!("{model} pass_type=decode cache_tokens=3"));
+    let attention =
+        "attention=sparse seq_len=9 batch_size=1 heads=1 kv_heads=1 head_dim=8 dtype=f32 window=2 global=1 random=1";
+    take(&Attention, &format!("{attention} random_per=block causal=true block_mask=built-in threads=1 seed=0"));
     recording.finish().unwrap();
 
     let trace = laptime_trace::read(&path).unwrap();
@@ -39,5 +42,7 @@ fn workloads_mark_their_inputs_and_their_takes() {
     let prefill = ["load_weights", "prefill", "prefill"];
     let decode = ["decode", "token", "token", "read_tokens"];
     let steps = ["load_weights", "prompt", "check_steps"];
-    assert_eq!(names, [&expected[..], &[inputs], &chain, &chain, &prefill, &steps, &decode, &decode].concat());
+    let attention = [inputs, "build_pattern", "compute", "build_pattern", "compute"];
+    let models = [&prefill[..], &steps, &decode, &decode].concat();
+    assert_eq!(names, [&expected[..], &[inputs], &chain, &chain, &models, &attention].concat());
 }

@@ -9,7 +9,12 @@ use super::{
     pass::{Buffers, Pass, Sizes},
     vectors::index_of_largest,
 };
-use crate::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, Weights, rope::RopeTable};
+use crate::{
+    Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, Weights,
+    attention::{CPU_TILING, Layout},
+    marks::mark,
+    rope::RopeTable,
+};
 
 /// A decoder whose numbers are all of one type.
 pub struct Engine<T> {
@@ -20,6 +25,8 @@ pub struct Engine<T> {
     table: RopeTable,
     cache: Cache<T>,
     buffers: Buffers<T>,
+    /// What of the pairs is kept, at the length of the last pass.
+    layout: Option<Layout>,
     /// Rows of logits that the last pass left.
     logits_rows: usize,
     chosen: Option<Vec<u32>>,
@@ -39,7 +46,7 @@ impl<T: Number> Engine<T> {
         let model = Model::load(&config, Source { weights: Some(weights), crew: &crew })?;
         let (table, cache) = (RopeTable::new(&config), Cache::new(&config, &options)?);
         let buffers = Buffers::default();
-        Ok(Self { config, options, crew, model, table, cache, buffers, logits_rows: 0, chosen: None })
+        Ok(Self { config, options, crew, model, table, cache, buffers, layout: None, logits_rows: 0, chosen: None })
     }
 
     /// Runs tokens of all sequences through the model.
@@ -55,6 +62,7 @@ impl<T: Number> Engine<T> {
             crew: &self.crew,
             model: &self.model,
             table: &self.table,
+            layout: self.layout.as_ref(),
             span,
             is_last_only,
         };
@@ -82,6 +90,22 @@ impl<T: Number> Engine<T> {
         self.buffers.fit(&Sizes::new(&self.config, self.options.attention, span, rows))?;
         self.logits_rows = rows;
         self.table.reach(tokens);
+        self.lay_out(span)
+    }
+
+    /// Builds the layout of what is kept, unless the last pass had it.
+    fn lay_out(&mut self, span: &Span) -> Result<(), ModelError> {
+        let Some(kept) = &self.options.kept else { return Ok(()) };
+        if span.start > 0 {
+            return Err(refused("sparse attention begins with the first token: the cache must be empty".to_owned()));
+        }
+        if let Some(reason) = kept.refusal(span.queries) {
+            return Err(refused(reason));
+        }
+        if self.layout.as_ref().is_none_or(|layout| layout.length != span.queries) {
+            let _stage = mark!(self.options.marks, Layer, "build_pattern");
+            self.layout = Some(Layout::build(kept, span.queries, CPU_TILING));
+        }
         Ok(())
     }
 

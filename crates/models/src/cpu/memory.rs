@@ -7,7 +7,10 @@ use super::{
     product::{BLOCKS_BYTES, WIDENED_BYTES},
     turned::turned_bytes,
 };
-use crate::{Config, Dtype, Options, Room};
+use crate::{
+    Config, Dtype, Options, Room,
+    attention::{CPU_TILING, Layout},
+};
 
 /// What a thread needs for a product and a tile of attention: a slab of `gemm` as large as a second-level cache, packed
 /// columns, scores of a tile.
@@ -41,8 +44,10 @@ pub fn needed_bytes(
         Pass::Cached => options.batch,
     };
     let buffers = Sizes::new(config, options.attention, &span, rows).numbers() as u64;
+    let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, CPU_TILING));
     let parts = [
         SMALL_BYTES,
+        layout,
         config.weight_bytes(options.dtype),
         cache_bytes(config, options, pass, positions),
         buffers.saturating_mul(bytes),

@@ -2,6 +2,7 @@
 
 use super::{
     attention::{Heads, Inputs, Span, Strides, fused, naive},
+    blocks,
     cache::{Cache, zeros},
     crew::Crew,
     model::{Layer, Model},
@@ -10,7 +11,7 @@ use super::{
     rows::Rows,
     steps::{Norm, Positions, add_bias, embed, store, swiglu},
 };
-use crate::{Attention, Config, ModelError, Options, marks::mark, rope::RopeTable};
+use crate::{Attention, Config, ModelError, Options, attention::Layout, marks::mark, rope::RopeTable};
 
 /// What passes compute in, kept from one to the next.
 #[derive(Default)]
@@ -89,6 +90,8 @@ pub struct Pass<'a, T> {
     pub crew: &'a Crew,
     pub model: &'a Model<T>,
     pub table: &'a RopeTable,
+    /// What of the pairs is kept; none for all.
+    pub layout: Option<&'a Layout>,
     pub span: Span,
     /// Whether only the last token of each sequence gets logits.
     pub is_last_only: bool,
@@ -195,9 +198,11 @@ impl<T: Number> Pass<'_, T> {
         let inputs = Inputs { queries: beside(0), keys, values };
         let width = heads * head_dim;
         let out = (mixed.as_mut_slice(), Strides { batch: queries * width, head: head_dim, row: width });
-        match self.options.attention {
-            Attention::Naive => naive(self.crew, &self.options.marks, &self.span, &inputs, scores, out),
-            Attention::Dense => fused(self.crew, &self.options.marks, &self.span, &inputs, out),
+        let marks = &self.options.marks;
+        match (self.layout, self.options.attention) {
+            (Some(layout), _) => blocks::attend(self.crew, marks, &self.span, layout, &inputs, out),
+            (None, Attention::Naive) => naive(self.crew, marks, &self.span, &inputs, scores, out),
+            (None, Attention::Dense) => fused(self.crew, marks, &self.span, &inputs, out),
         }
     }
 

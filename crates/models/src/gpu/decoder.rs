@@ -73,6 +73,9 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         if options.batch == 0 {
             return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
         }
+        if options.kept.is_some() {
+            return Err(ModelError::Refused("models on a GPU have no sparse attention".to_owned()));
+        }
         let capacity = match options.room {
             Room::Static(positions) if positions > config.context => {
                 return Err(too_long(positions, &config.name, config.context));

@@ -35,6 +35,11 @@ impl<'a> AttentionTake<'a> {
             let _stage = stage!("prepare_inputs", tokens = wanted.inputs.sizes.length);
             make(&wanted, device)?
         };
+        Self::with(wanted, engine, device)
+    }
+
+    /// The same with an engine that is ready.
+    pub fn with(wanted: Wanted, engine: Box<dyn Engine + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
         let built = Built { connections: 0, executed: 0, bytes: 0 };
         let lane = device.lane();
         let mut take = Self { wanted, engine, device, lane, built, build_ns: 0, building_ns: 0, judged: None };

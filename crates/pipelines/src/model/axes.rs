@@ -3,13 +3,13 @@
 use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
 
 use super::test_name::PASSES;
-use crate::crew::threads_axis;
+use crate::{attention::pattern_axes, crew::threads_axis};
 
 /// The number types that a model computes with.
 const DTYPES: &[&str] = &["f32", "bf16", "f16"];
 
 /// How attention is computed.
-const ATTENTION: &[&str] = &["naive", "dense"];
+const ATTENTION: &[&str] = &["naive", "dense", "sparse", "sliding-window"];
 
 /// Whether decode steps are replayed as a graph.
 const GRAPH: &[&str] = &["auto", "on", "off"];
@@ -19,7 +19,7 @@ pub fn axes() -> Vec<AxisSpec> {
     let axis = |name, about, takes, default: Vec<AxisValue>, cost| AxisSpec { name, about, takes, default, cost };
     let from = |least| Takes::Int { least, most: i64::from(u32::MAX) };
     let names = |names| Takes::OneOf(names);
-    vec![
+    let mut axes = vec![
         axis(
             "model",
             "preset in any case, or folder with a config.json; `laptime list models` shows presets",
@@ -65,7 +65,7 @@ pub fn axes() -> Vec<AxisSpec> {
         ),
         axis(
             "attention",
-            "how attention is computed; the model's own, naive with `--model-size`",
+            "how attention is computed; the model's own, naive with `--model-size`; sparse and sliding-window keep what the pattern says",
             names(ATTENTION),
             vec!["dense".into()],
             Cost::Low,
@@ -92,7 +92,9 @@ pub fn axes() -> Vec<AxisSpec> {
             vec![false.into()],
             Cost::Low,
         ),
-    ]
+    ];
+    axes.extend(pattern_axes());
+    axes
 }
 
 /// Names of the course, of the Nano kit and of others.
@@ -111,6 +113,10 @@ pub const ALIASES: &[Alias] = &[
     Alias::of_axis("attention_types", "attention"),
     Alias::switch("no_training", "pass_type", "forward"),
     Alias::of_values("training", "pass_type", "step"),
+    Alias::of_values("sliding_window", "attention", "sliding-window"),
+    Alias::of_values("dca", "attention", "sparse"),
+    Alias::of_values("shared", "random_per", "block"),
+    Alias::of_values("per-row", "random_per", "row"),
     Alias::of_values("small", "seq_len", "256,512"),
     Alias::of_values("medium", "seq_len", "1024,2048"),
     Alias::of_values("large", "seq_len", "4096,8192"),

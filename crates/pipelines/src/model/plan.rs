@@ -4,6 +4,8 @@
 use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, axis_of, parse_values, resolve};
 use laptime_models::{Attention, Config};
 
+use crate::attention::{CUSTOM, of_pattern, pattern_axes, pattern_told, patterns};
+
 use super::{
     axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes},
     test_name::{Pass, Test, Training},
@@ -62,7 +64,28 @@ pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
             return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
         }
     }
-    Plan::of_cases(axes(), cases)
+    Plan::of_cases(axes(), without_unused_pattern(cases, &resolved)?)
+}
+
+/// Attention that keeps some pairs.
+const SPARSE: [&str; 2] = ["sparse", "sliding-window"];
+
+/// The cases without what says which pairs are kept, unless one of them keeps some.
+fn without_unused_pattern(cases: Vec<Case>, given: &[Given]) -> Result<Vec<Case>, PlanError> {
+    let is_sparse = |case: &Case| case.text("attention").is_ok_and(|kind| SPARSE.contains(&kind));
+    if cases.iter().any(is_sparse) {
+        return Ok(cases);
+    }
+    let unused: Vec<&str> = pattern_axes().iter().map(|axis| axis.name).collect();
+    if let Some((axis, _)) = given.iter().find(|(axis, _)| unused.contains(&axis.as_str())) {
+        let reason = format!("no attention that was asked for looks at `{axis}`");
+        return Err(refused(reason, "`--attention dense,sparse` compares a pattern with dense attention"));
+    }
+    let without = |case: Case| {
+        let values = case.values().filter(|(axis, _)| !unused.contains(axis));
+        Case::new(values.map(|(axis, value)| (axis.to_owned(), value.clone())).collect())
+    };
+    Ok(cases.into_iter().map(without).collect())
 }
 
 fn refused(reason: String, hint: &str) -> PlanError {
@@ -121,11 +144,17 @@ impl Model {
     fn cases(&self, given: &[Given]) -> Result<Vec<Case>, PlanError> {
         let reduced = self.reduced(given);
         let mut found: Vec<(Key, Case)> = Vec::new();
-        for test in self.tests(given, reduced)? {
-            let plan = Plan::settle(NAME, self.axes(reduced), &self.of_test(given, test, reduced))?;
+        let tests = self.tests(given, reduced)?;
+        for (pattern, &test) in
+            self.patterns(given).iter().flat_map(|pattern| tests.iter().map(move |test| (pattern, test)))
+        {
+            let axes = of_pattern(self.axes(reduced), pattern);
+            let mut of_test = self.of_test(given, test, reduced);
+            of_test.push(("pattern".to_owned(), vec![pattern.clone()]));
+            let plan = Plan::settle(NAME, axes, &of_test)?;
             let dtypes = plan.axes().find(|(axis, _)| axis.name == "dtype").map_or(&[][..], |(_, values)| values);
             for case in plan.cases() {
-                found.push((Key::of(&case, test, dtypes), case.clone()));
+                found.push((Key::of(&case, test, dtypes), pattern_told(&case)));
             }
         }
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -143,9 +172,18 @@ impl Model {
         Some((known.1, known.2))
     }
 
+    /// The patterns that were named; if none was, that of the model, whose numbers need no name.
+    fn patterns(&self, given: &[Given]) -> Vec<String> {
+        let is_named = given.iter().any(|(axis, _)| axis == "pattern");
+        match &self.found.config.pattern {
+            Some(_) if !is_named => vec![CUSTOM.to_owned()],
+            _ => patterns(given),
+        }
+    }
+
     /// The axes with the defaults of this model.
     fn axes(&self, reduced: Option<(usize, i64)>) -> Vec<AxisSpec> {
-        let Config { dtype, attention_type, .. } = &self.found.config;
+        let Config { dtype, attention_type, pattern, .. } = &self.found.config;
         let word = match attention_type {
             _ if self.is_course => "naive",
             Attention::Naive => "naive",
@@ -158,6 +196,9 @@ impl Model {
                 }
                 "dtype" => Some(if self.is_course { "f32" } else { dtype.word() }.into()),
                 "attention" => Some(word.into()),
+                "window" => pattern.map(|pattern| (pattern.window as i64).into()),
+                "global" => pattern.map(|pattern| (pattern.global as i64).into()),
+                "random" => pattern.map(|pattern| (pattern.random as i64).into()),
                 _ => None,
             }
         };
@@ -170,7 +211,8 @@ impl Model {
 
     /// What was given, with the model, the test and whether it is reduced settled.
     fn of_test(&self, given: &[Given], test: Test, reduced: Option<(usize, i64)>) -> Vec<Given> {
-        let mut settled = without(given, &["model", "test", "reduced", "pass_type", "seq_len", "cache_tokens"]);
+        let mut settled =
+            without(given, &["model", "test", "reduced", "pass_type", "seq_len", "cache_tokens", "pattern"]);
         let mut add = |axis: &str, word: String| settled.push((axis.to_owned(), vec![word]));
         add("model", self.found.name.clone());
         add("test", test.to_string());

@@ -10,7 +10,7 @@ use super::{
     make::Made,
     test_name::Pass,
     wanted::{CHECKED_STEPS, Wanted},
-    work::{facts, work},
+    work::{facts, kept_facts, work},
 };
 
 /// A model that is ready to run a pass.
@@ -206,6 +206,7 @@ impl Take for ModelTake<'_> {
     fn facts(&self) -> Vec<Fact> {
         let mut facts = facts(&self.config, &self.wanted);
         facts.push(Fact::new("weights", self.made.weights));
+        facts.extend(self.wanted.kept.iter().flat_map(|kept| kept_facts(kept, self.wanted.test.tokens)));
         if self.wanted.test.pass == Pass::Decode {
             facts.push(Fact::new("steps", replay(&self.made.model.replay())));
         }

@@ -1,9 +1,13 @@
 //! A case of `model`, read.
 
 use laptime_bench::Case;
-use laptime_models::{Attention, Dtype, GraphMode, Room};
+use laptime_models::{
+    Attention, Dtype, GraphMode, Room,
+    attention::{Kept, Kind, Pattern},
+};
 
 use super::test_name::{Pass, Test};
+use crate::attention::pattern;
 
 /// Steps that are checked against a prefill of the same tokens.
 pub const CHECKED_STEPS: usize = 8;
@@ -21,6 +25,8 @@ pub struct Wanted {
     pub dtype: Dtype,
     /// How attention is computed.
     pub attention: Attention,
+    /// The pairs that attention keeps; none for all of them.
+    pub kept: Option<Kept>,
     /// Whether decode steps are replayed as a graph.
     pub graph: GraphMode,
     /// Threads of the CPU.
@@ -37,10 +43,15 @@ impl Wanted {
             tokens: case.size("seq_len")?,
             cached: case.size("cache_tokens")?,
         };
-        let attention = match case.text("attention")? {
-            "naive" => Attention::Naive,
-            "dense" => Attention::Dense,
-            other => anyhow::bail!("`model` has no attention `{other}`"),
+        let seed = u64::try_from(case.int("seed")?)?;
+        let kind: Kind = case.text("attention")?.parse()?;
+        let (attention, kept) = match kind {
+            Kind::Naive => (Attention::Naive, None),
+            Kind::Dense => (Attention::Dense, None),
+            Kind::Sparse | Kind::SlidingWindow => {
+                (Attention::Dense, Some(Kept::of(kind, Pattern { seed, ..pattern(case)? }, None)))
+            }
+            Kind::BlockSparse => anyhow::bail!("`model` has no attention `{kind}`"),
         };
         let graph = match case.text("graph")? {
             "auto" => GraphMode::Auto,
@@ -54,9 +65,10 @@ impl Wanted {
             batch: case.size("batch_size")?,
             dtype: case.text("dtype")?.parse()?,
             attention,
+            kept,
             graph,
             threads: case.size("threads")?,
-            seed: u64::try_from(case.int("seed")?)?,
+            seed,
         })
     }
 
@@ -87,6 +99,21 @@ impl Wanted {
         if self.test.pass.has_cache() { Room::Static(self.positions()) } else { Room::Growing }
     }
 
+    /// Why the pass makes no sense with attention that keeps some pairs, if it does not.
+    fn kept_refusal(&self) -> Option<&'static str> {
+        self.kept.as_ref()?;
+        match self.test.pass {
+            Pass::Decode => {
+                Some("one token at a time has no pattern to follow: sparse attention is for `forward` and `prefill`")
+            }
+            Pass::Training(_) => Some("sparse attention has no gradients here: it is for `forward` and `prefill`"),
+            Pass::Prefill if self.test.cached > 0 => {
+                Some("sparse attention begins with the first token, not behind a cache")
+            }
+            Pass::Forward | Pass::Prefill => None,
+        }
+    }
+
     /// Why the case makes no sense for a model with so many positions, if it does not.
     pub fn refusal(&self, context: usize) -> Option<String> {
         if !self.test.pass.has_cache() && self.test.cached > 0 {
@@ -95,6 +122,9 @@ impl Wanted {
         }
         if matches!(self.test.pass, Pass::Training(_)) && self.dtype == Dtype::F16 {
             return Some("gradients in f16 vanish unless the loss is scaled: train in bf16 or f32".to_owned());
+        }
+        if let Some(reason) = self.kept_refusal() {
+            return Some(reason.to_owned());
         }
         let positions = self.positions();
         let what = match (self.test.pass, self.prompt()) {

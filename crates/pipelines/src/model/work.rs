@@ -1,7 +1,10 @@
 //! What a take of a model has to do, and what is known of the model.
 
 use laptime_bench::{AxisValue, Fact, Work};
-use laptime_models::{Config, TrainOptions};
+use laptime_models::{
+    Config, PassWork, TrainOptions,
+    attention::{CPU_TILING, Kept, Layout},
+};
 use laptime_trace::run::Traffic;
 
 use super::{
@@ -12,9 +15,13 @@ use super::{
 /// The work of a take: of one pass, or of all steps.
 pub fn work(config: &Config, wanted: &Wanted) -> Work {
     let Wanted { batch, dtype, attention, test, .. } = wanted;
+    let of_kept = |work: PassWork| match &wanted.kept {
+        None => work.work(),
+        Some(kept) => work.with_pairs(config, *batch, connections(kept, test.tokens)).work(),
+    };
     match test.pass {
-        Pass::Forward => config.forward_work(*batch, test.tokens, *attention, *dtype).work(),
-        Pass::Prefill => config.prefill_work(*batch, test.tokens, test.cached, *attention, *dtype).work(),
+        Pass::Forward => of_kept(config.forward_work(*batch, test.tokens, *attention, *dtype)),
+        Pass::Prefill => of_kept(config.prefill_work(*batch, test.tokens, test.cached, *attention, *dtype)),
         Pass::Decode => {
             let positions = wanted.prompt()..wanted.positions();
             let steps = positions.map(|position| config.step_work(*batch, position, *dtype));
@@ -23,6 +30,19 @@ pub fn work(config: &Config, wanted: &Wanted) -> Work {
         }
         Pass::Training(part) => training_work(config, wanted, part),
     }
+}
+
+/// Pairs of a head that are kept.
+fn connections(kept: &Kept, tokens: usize) -> u64 {
+    Layout::build(kept, tokens, CPU_TILING).connections()
+}
+
+/// What is known of attention that keeps some pairs.
+pub fn kept_facts(kept: &Kept, tokens: usize) -> Vec<Fact> {
+    let connections = connections(kept, tokens);
+    let sparsity = 1.0 - connections as f64 / kept.allowed(tokens).max(1) as f64;
+    let whole = AxisValue::Int(i64::try_from(connections).unwrap_or(i64::MAX));
+    vec![Fact::new("connections", whole), Fact::new("sparsity", AxisValue::Float(sparsity))]
 }
 
 /// The work of a training step, or of the part of it that is timed.

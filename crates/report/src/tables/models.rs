@@ -13,7 +13,7 @@ const TEST: &str = "test";
 const RATE: &str = "tok_s";
 
 /// Axes that have a column only if their values differ.
-const VARYING: [&str; 6] = ["batch_size", "dtype", "attention", "graph", "seed", "reduced"];
+const VARYING: [&str; 7] = ["batch_size", "dtype", "attention", "pattern", "graph", "seed", "reduced"];
 
 /// Lays out the cases of models: name, size, parameters, device, threads, test, tokens a second. None if there are
 /// others among them.

@@ -14,7 +14,15 @@ use crate::{
 const F32_NEAR: f32 = 1e-4;
 
 fn options(dtype: Dtype, attention: Attention, batch: usize) -> Options {
-    Options { dtype, attention, batch, room: Room::Static(64), graph: GraphMode::Auto, marks: Marks::default() }
+    Options {
+        dtype,
+        attention,
+        kept: None,
+        batch,
+        room: Room::Static(64),
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+    }
 }
 
 const KINDS: [Attention; 2] = [Attention::Naive, Attention::Dense];

@@ -45,6 +45,7 @@ fn preset(bench: &Bench, name: &str) -> Answer {
         let options = Options {
             dtype: Dtype::Bf16,
             attention: Attention::Dense,
+            kept: None,
             batch: 1,
             room: Room::Static(1024),
             graph,
@@ -75,6 +76,7 @@ pub fn course(bench: &Bench) -> Answer {
                 let options = Options {
                     dtype,
                     attention,
+                    kept: None,
                     batch: 4,
                     room: Room::Static(1),
                     graph: GraphMode::Off,
