@@ -82,7 +82,9 @@ def flex(length, window, q, k, v):
         return (row >= key) & ((row - key <= window) | (key < GLOBAL))
 
     mask = create_block_mask(keeps, None, None, length, length, device="cuda")
-    compiled = torch.compile(flex_attention, dynamic=False)
+    # Compiled code is kept for a few shapes only, and what comes after them would run uncompiled.
+    torch._dynamo.reset()
+    compiled = torch.compile(flex_attention, dynamic=False, fullgraph=True)
     return lambda: compiled(q, k, v, block_mask=mask)
 
 

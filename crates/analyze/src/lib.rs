@@ -10,6 +10,7 @@ mod cases;
 mod check;
 mod cold_start;
 mod compare;
+mod crossover;
 mod device_time;
 mod devices;
 mod differences;
@@ -34,8 +35,11 @@ mod limits;
 mod overhead;
 mod overlap;
 mod overview;
+mod profiling;
 mod quantile;
 mod repeats;
+mod scaling;
+mod series;
 mod stage_figures;
 mod stages;
 mod syncs;
@@ -55,6 +59,10 @@ pub use self::{
     check::findings,
     cold_start::{ColdPart, ColdStart, ColdWork, StageShift, cold_start, middle_start},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
+    crossover::{
+        Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
+        REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
+    },
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
     doubt::Doubt,
@@ -76,6 +84,12 @@ pub use self::{
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},
+    profiling::{
+        ColdRun, FAR_FROM_LIMIT, KeyFinding, LossCurve, Mode, NamedRun, Part as ProfilingPart, Passes, ProfiledRun,
+        Profiling, RUN_AXIS, TrainingCost, profiling,
+    },
+    scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
+    series::{Clock, INTERVAL_TAKES, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},
     stages::{Per, Stage, Stages, stages},
     syncs::{

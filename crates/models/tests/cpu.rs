@@ -4,7 +4,9 @@
 
 use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, KeysValues, Marks, ModelError, Options, Replay, Room, Tokens,
-    Weights, cpu::CpuDecoder,
+    Weights,
+    attention::{Kept, Pattern},
+    cpu::CpuDecoder,
 };
 
 /// One of each kind: norms by head and a tied head; biases; stretched wavelengths; pairs; biases of the feed-forward part.
@@ -252,4 +254,49 @@ fn halves_are_near_what_f32_gives() {
             }
         }
     }
+}
+
+/// A causal pattern of this window alone.
+fn window(window: usize) -> Option<Kept> {
+    let pattern = Pattern { window, global: 0, random: 0, ..Pattern::preset("small").unwrap() };
+    Some(Kept::Pattern(pattern))
+}
+
+#[test]
+fn a_window_as_wide_as_the_sequence_is_dense_attention() {
+    for (model, dtype, within) in
+        [("tiny", Dtype::F32, 1e-5), ("tiny-llama", Dtype::F32, 1e-5), ("tiny", Dtype::Bf16, 0.2)]
+    {
+        let tokens = Tokens { ids: ids(2 * 150), batch: 2 };
+        let dense = Options { batch: 2, dtype, ..options() };
+        let wide = Options { kept: window(300), ..dense.clone() };
+        assert_near(&forward(model, wide, 2, &tokens), &forward(model, dense, 2, &tokens), within);
+    }
+}
+
+#[test]
+fn what_a_window_leaves_out_changes_nothing() {
+    let last = |first: u32| {
+        let mut tokens = ids(150);
+        tokens[0] = first;
+        let mut decoder = decoder("tiny", Options { kept: window(20), room: Room::Static(200), ..options() }, 1);
+        decoder.prefill(&Tokens::one(tokens.clone())).unwrap();
+        let prefilled = decoder.logits().unwrap();
+        let logits = forward("tiny", Options { kept: window(20), ..options() }, 1, &Tokens::one(tokens));
+        let last = logits[logits.len() - prefilled.len()..].to_vec();
+        assert_near(&last, &prefilled, 1e-5);
+        last
+    };
+    // Two layers look back by ten tokens each.
+    assert_eq!(last(3), last(4));
+    let all = |first: u32| forward("tiny", options(), 1, &Tokens::one([&[first][..], &ids(150)[1..]].concat()));
+    assert_ne!(all(3)[149 * 512..], all(4)[149 * 512..]);
+}
+
+#[test]
+fn sparse_attention_goes_no_further_behind_a_cache() {
+    let mut decoder = decoder("tiny", Options { kept: window(20), ..options() }, 1);
+    decoder.prefill(&Tokens::one(ids(30))).unwrap();
+    let error = decoder.step().unwrap_err().to_string();
+    assert!(error.contains("begins with the first token"), "{error}");
 }

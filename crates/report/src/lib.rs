@@ -25,6 +25,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+pub mod chart;
 mod curve;
 mod figures;
 pub mod flamegraph;
@@ -32,6 +33,7 @@ pub mod format;
 mod kernel_name;
 mod layout;
 mod machine;
+pub mod profiling;
 pub mod table;
 pub mod tables;
 mod tree;

@@ -7,8 +7,8 @@ mod made;
 
 use blessed::{compare_others, compare_text};
 use laptime_analyze::{
-    Comparing, RunResults, TimedStage, TimingFigures, Timings, cases, compare, doubts, warmup, warmup_doubts,
-    warmup_study,
+    Comparing, RunResults, TimedStage, TimingFigures, Timings, cases, compare, crossovers, doubts, scaling, warmup,
+    warmup_doubts, warmup_study,
 };
 use laptime_report::{Cell, Table, tables};
 use laptime_stats::cost_of_first;
@@ -158,4 +158,20 @@ fn the_docs_show_the_tables_as_they_are() {
         let shown = std::fs::read_to_string(root.join(format!("tests/data/{file}_80.txt"))).unwrap();
         assert!(text.contains(&shown), "docs/{page}.md does not show {file}_80.txt");
     }
+}
+
+#[test]
+fn growth_over_lengths_looks_right() {
+    compare_all("scaling", &tables::scaling(&scaling(&made::kinds_over_lengths())).unwrap());
+}
+
+#[test]
+fn kinds_that_change_places_look_right() {
+    compare_all("crossover", &tables::crossovers(&crossovers(&made::kinds_over_lengths())).unwrap());
+}
+
+#[test]
+fn cases_of_one_length_have_no_table_of_lengths() {
+    let found = made::single();
+    assert_eq!((tables::scaling(&scaling(&found)), tables::crossovers(&crossovers(&found))), (None, None));
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod attention;
 mod bad_input;
 mod bench;
 mod common;
@@ -14,8 +15,10 @@ mod laps;
 mod measuring;
 mod model;
 mod overlap;
+mod report;
 mod several;
 mod stages;
+mod suite;
 mod syncs;
 mod top;
 mod tour;

@@ -274,3 +274,50 @@ fn the_work_of_a_take_is_that_of_its_passes() {
         assert_eq!(work.bytes, steps.iter().map(|step| step.bytes).sum::<u64>());
     });
 }
+
+#[test]
+fn a_pattern_is_the_models_own_and_is_told_only_where_some_attention_follows_it() {
+    let axes = "attention pattern window global random";
+    let line = "--preset decoder_tiny --seq-lens 64 --attention dense,sparse";
+    assert_eq!(cases(line, axes), ["dense tiny 256 32 16", "sparse tiny 256 32 16"]);
+    let named = "--preset decoder_tiny --seq-lens 64 --attention sparse --pattern small,medium";
+    assert_eq!(cases(named, axes), ["sparse small 512 64 32", "sparse medium 1024 128 64"]);
+    let numbered = "--seq-lens 64 --attention sliding-window --window 9";
+    assert_eq!(cases(numbered, axes), ["sliding-window custom 9 64 32"]);
+    let dense = settled("--preset decoder_tiny --seq-lens 64").unwrap();
+    assert!(dense[0].get("window").is_none() && dense[0].get("pattern").is_none());
+    let error = settled("--seq-lens 64 --window 9").unwrap_err().to_string();
+    assert_eq!(error, "no attention that was asked for looks at `window`");
+}
+
+#[test]
+fn sparse_attention_is_for_passes_over_many_tokens_from_the_first_on() {
+    let outcome = |test: &str| {
+        let case = settled(&format!("--test {test} --attention sparse")).unwrap().remove(0);
+        match model(Fault::None).0.prepare(&case, &Simulated::new()).unwrap() {
+            Prepared::DoesNotApply(reason) => reason,
+            Prepared::Ready(_) => "ready".to_owned(),
+            Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
+        }
+    };
+    assert_eq!([outcome("forward8"), outcome("pp8")], ["ready", "ready"]);
+    assert!(outcome("tg8").starts_with("one token at a time has no pattern to follow"));
+    assert!(outcome("pp8@d4").contains("not behind a cache"));
+    assert!(outcome("step8").contains("no gradients"));
+}
+
+#[test]
+fn work_and_facts_of_sparse_attention_are_of_what_is_kept() {
+    let of = |attention: &str| {
+        let line = format!("--preset decoder_tiny --test forward600 --attention {attention}");
+        let case = settled(&line).unwrap().remove(0);
+        let (model, _) = model(Fault::None);
+        let device = Simulated::new();
+        let Prepared::Ready(take) = model.prepare(&case, &device).unwrap() else { panic!("it is ready") };
+        let sparsity = take.facts().into_iter().find(|fact| fact.name == "sparsity").map(|fact| fact.value);
+        (take.work().unwrap().flops, sparsity)
+    };
+    let ((dense, none), (sparse, some)) = (of("dense"), of("sparse"));
+    assert!(sparse < dense && none.is_none());
+    assert!(matches!(some, Some(AxisValue::Float(sparsity)) if (0.4..0.6).contains(&sparsity)), "{some:?}");
+}

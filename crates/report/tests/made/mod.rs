@@ -93,6 +93,27 @@ fn no_room() -> Outcome {
     Outcome::OutOfMemory { needed_bytes: Some(19_756_849_562), available_bytes: Some(6_335_076_762) }
 }
 
+/// Two kinds of attention over four lengths: dense grows towards N², naive keeps its scores, sparse grows as N.
+pub fn kinds_over_lengths() -> Vec<CaseResult> {
+    let mut results = Vec::new();
+    for length in [512_u64, 1024, 2048, 4096] {
+        let n = length as f64;
+        let kinds = [
+            ("dense", 9e3 * n + 25.0 * n * n, 4096.0 * n),
+            ("naive", 9e3 * n + 31.0 * n * n, 4096.0 * n + 64.0 * n * n),
+            ("sparse", 41e3 * n, 4400.0 * n),
+        ];
+        for (attention, around, bytes) in kinds {
+            let work = Work { flops: length * 28_000_000 + length * length * 24_000, ..work(length) };
+            let mut of_case = measured(takes(around, 0, 20, 0.02), n, work);
+            of_case.peak_bytes = Some(bytes as u64);
+            results.push(result(case(attention, length as i64), 0, Outcome::Measured(of_case)));
+        }
+    }
+    results.push(result(case("naive", 8192), 0, no_room()));
+    results
+}
+
 /// One case on a GPU with a clock of its own, which held that down in three takes.
 pub fn on_a_gpu() -> Vec<CaseResult> {
     let wall = takes(52.1e6, 0, 30, 0.01);
