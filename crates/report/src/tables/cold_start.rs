@@ -160,7 +160,8 @@ impl Times {
     fn places(&self, start: &ColdStart) -> String {
         let rest = start.beyond_part(ColdWork::Rest).map_or(0, |rest| rest.nanos);
         let place = |shift: &StageShift| {
-            let stage = shift.stage.as_ref().map_or_else(|| "between stages".to_owned(), |stage| format!("`{stage}`"));
+            let stage =
+                shift.stage.as_ref().map_or_else(|| "outside of stages".to_owned(), |stage| format!("`{stage}`"));
             format!("{stage} ({})", self.write(shift.nanos.unsigned_abs()))
         };
         let long = start.rest_in.iter().filter(|shift| is_worth_a_word(shift.nanos, rest)).take(MOST_STAGES);
