@@ -117,7 +117,7 @@ pub struct ColdPart {
 /// What a take did longer in a stage, beside what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageShift {
-    /// The stage, right inside the take; none for what lies between stages.
+    /// The stage, right inside the take; none for what lies outside of them.
     pub stage: Option<String>,
     /// How much longer, in nanoseconds.
     pub nanos: i64,
@@ -207,7 +207,7 @@ struct Seen {
     before_ns: u64,
     before: Parts,
     takes: Vec<Taken>,
-    /// The time of each stage right inside takes that nothing explains, by take; `None` is between stages.
+    /// The time of each stage right inside takes that nothing explains, by take; `None` is outside of them.
     unmarked: BTreeMap<Option<NameId>, BTreeMap<usize, u64>>,
     names: BTreeMap<NameId, String>,
     /// What the first touch of a page costs, in nanoseconds of the process.

@@ -90,7 +90,7 @@ fn the_first_take_is_held_against_the_later_half() {
     assert_eq!((start.first_ns, start.steady_ns, start.beyond_ns()), (400, Some(100), Some(300)));
     assert_eq!(told(&start.beyond), [("first_products", 90, 2), ("rest", 210, 0)]);
     let stages: Vec<_> = start.rest_in.iter().map(|shift| (shift.stage.as_deref(), shift.nanos)).collect();
-    assert_eq!(stages, [(Some("forward"), 130), (Some("backward"), 80)], "between stages it was no slower");
+    assert_eq!(stages, [(Some("forward"), 130), (Some("backward"), 80)], "outside of them it was no slower");
 }
 
 #[test]

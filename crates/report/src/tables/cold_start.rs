@@ -68,18 +68,18 @@ fn row(case: &WarmUpRows, axes: &Axes, own: [Cell; 5]) -> Vec<Cell> {
 /// What a part is, in a few words.
 fn meaning(work: ColdWork) -> &'static str {
     match work {
-        ColdWork::Context => "the device is opened, with its context",
-        ColdWork::Libraries => "libraries are read and started",
+        ColdWork::Context => "the device is opened",
+        ColdWork::Libraries => "libraries are started",
         ColdWork::Compile => "kernels are compiled",
-        ColdWork::Load => "compiled kernels are put on the device",
-        ColdWork::FirstProducts => "cuBLAS loads a kernel for each size",
-        ColdWork::Capture => "a step is captured as a graph",
+        ColdWork::Load => "kernels go to the device",
+        ColdWork::FirstProducts => "cuBLAS loads its kernels",
+        ColdWork::Capture => "a graph is captured",
         ColdWork::Weights => "weights are made or read",
         ColdWork::Allocate => "memory is allocated",
         ColdWork::Threads => "threads are started",
         ColdWork::Prompt => "the cache is filled",
         ColdWork::Autotune => "variants are tried",
-        ColdWork::FirstTouch => "pages are touched first (estimated)",
+        ColdWork::FirstTouch => "first touch, estimated",
         ColdWork::Rest => "nothing marks it",
     }
 }
@@ -160,7 +160,8 @@ impl Times {
     fn places(&self, start: &ColdStart) -> String {
         let rest = start.beyond_part(ColdWork::Rest).map_or(0, |rest| rest.nanos);
         let place = |shift: &StageShift| {
-            let stage = shift.stage.as_ref().map_or_else(|| "between stages".to_owned(), |stage| format!("`{stage}`"));
+            let stage =
+                shift.stage.as_ref().map_or_else(|| "outside of stages".to_owned(), |stage| format!("`{stage}`"));
             format!("{stage} ({})", self.write(shift.nanos.unsigned_abs()))
         };
         let long = start.rest_in.iter().filter(|shift| is_worth_a_word(shift.nanos, rest)).take(MOST_STAGES);

@@ -179,7 +179,7 @@ pub fn study() -> (Vec<(usize, Vec<CaseResult>)>, Vec<ColdProcess>) {
     let mut process = |number: usize, run: u32| {
         let mut takes = takes(61.3e6, run + 7 * number as u32, number as u64 + 10, 0.01);
         (takes[0], takes[1]) = (412_000_000 + 1_000_000 * u64::from(run), 66_000_000);
-        cold.push(ColdProcess { case: case.clone(), start: cold_start(&cold_trace(&takes)).unwrap() });
+        cold.push(ColdProcess { case: case.clone(), start: cold_start(&cold_trace(&takes)).expect("there are takes") });
         let counted = takes.split_off(number);
         let measured = Measured { warmup_ns: takes, ..measured(counted, 2048.0, work(512)) };
         CaseResult { device: "cuda:0".into(), ..result(case.clone(), run, Outcome::Measured(measured)) }
@@ -192,7 +192,9 @@ pub fn study() -> (Vec<(usize, Vec<CaseResult>)>, Vec<ColdProcess>) {
 fn cold_trace(takes: &[u64]) -> Trace {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
-    let mut stage = |name: &str, start: u64, nanos: u64| drop(builder.span(main, Nanos(start), Nanos(nanos), name, ""));
+    let mut stage = |name: &str, start: u64, nanos: u64| {
+        builder.span(main, Nanos(start), Nanos(nanos), name, "");
+    };
     let ms = 1_000_000;
     stage("open_device", 0, 310 * ms);
     stage("context", 10 * ms, 250 * ms);
@@ -217,7 +219,7 @@ fn cold_trace(takes: &[u64]) -> Trace {
         }
         at += nanos + ms;
     }
-    builder.build().unwrap()
+    builder.build().expect("the spans are in order")
 }
 
 pub fn peaks() -> Peaks {
