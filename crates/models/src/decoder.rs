@@ -1,5 +1,7 @@
 //! A model with its weights on a device: what can be asked of it, whatever the device.
 
+use std::ops::Range;
+
 use laptime_probe::Lane;
 use laptime_trace::run::Depth;
 
@@ -113,6 +115,22 @@ pub struct KeysValues {
     pub values: Vec<f32>,
 }
 
+impl KeysValues {
+    /// Some of its positions, where heads are of this width.
+    fn positions(&self, positions: Range<usize>, head_dim: usize) -> Result<Self, ModelError> {
+        let (start, end) = (positions.start, positions.end);
+        if start > end || end > self.length {
+            let held = self.length;
+            return Err(ModelError::Refused(format!("positions {start} to {end} are not in a cache of {held}")));
+        }
+        let part = |numbers: &[f32]| {
+            let heads = numbers.chunks((self.length * head_dim).max(1));
+            heads.flat_map(|head| &head[start * head_dim..end * head_dim]).copied().collect()
+        };
+        Ok(Self { length: end - start, keys: part(&self.keys), values: part(&self.values) })
+    }
+}
+
 /// A model with its weights and its KV cache on a device.
 ///
 /// Passes put work on the device and do not wait for it; [`Decoder::logits`], [`Decoder::chosen`] and reading the cache
@@ -161,6 +179,12 @@ pub trait Decoder {
 
     /// Reads a layer of the cache. Waits for the device.
     fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError>;
+
+    /// Reads some positions of a layer of the cache. Waits for the device.
+    fn read_positions(&mut self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError> {
+        let (all, width) = (self.read_cache(layer)?, self.config().head_dim);
+        all.positions(positions, width)
+    }
 
     /// Overwrites positions of a layer of the cache, from `start` on; positions behind its end lengthen it once every
     /// layer has them, by [`Decoder::set_length`].
