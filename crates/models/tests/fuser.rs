@@ -246,7 +246,8 @@ proptest! {
             }
             (0..3).map(|layer| joined.receiver.read_cache(layer).unwrap()).collect::<Vec<_>>()
         };
-        for (whole, parts) in run(&[0..10]).into_iter().zip(run(&[0..cut, cut..10])) {
+        let (whole, parts) = (run(&[0..10, 10..10]), run(&[0..cut, cut..10]));
+        for (whole, parts) in whole.into_iter().zip(parts) {
             prop_assert!(distance(&whole.keys, &parts.keys) < 1e-5);
             prop_assert!(distance(&whole.values, &parts.values) < 1e-5);
         }
