@@ -196,3 +196,20 @@ pub trait Decoder {
     /// What came of the wish for a graph.
     fn replay(&self) -> Replay;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_positions_are_those_of_every_head() {
+        let numbers = |from: u8| (from..from + 12).map(f32::from).collect::<Vec<f32>>();
+        let all = KeysValues { length: 3, keys: numbers(0), values: numbers(100) };
+        let part = all.positions(1..3, 2).unwrap();
+        assert_eq!((part.length, part.keys), (2, vec![2.0, 3.0, 4.0, 5.0, 8.0, 9.0, 10.0, 11.0]));
+        assert_eq!(part.values[..2], [102.0, 103.0]);
+        assert!(all.positions(3..3, 2).unwrap().keys.is_empty());
+        let error = all.positions(1..4, 2).unwrap_err().to_string();
+        assert_eq!(error, "positions 1 to 4 are not in a cache of 3");
+    }
+}

@@ -190,6 +190,32 @@ fn of_batch(name: &str, batch: usize) -> laptime_models::cpu::CpuDecoder {
 }
 
 #[test]
+fn a_sharer_may_have_the_same_tokens_in_other_places() {
+    let ids = expected().ids;
+    let run = |start: usize, prepare: &dyn Fn(&mut dyn Decoder)| {
+        let mut joined = joined(&["long"], Dtype::F32, FuseMode::Sequential);
+        prepare(&mut *joined.sharers[0]);
+        joined.receiver.prefill(&Tokens::one(ids.clone())).unwrap();
+        let section = Section { positions: 0..10, sharer_starts: vec![start], mask: SharerMask::FIRST };
+        joined.fuse_section(&section).unwrap();
+        joined.receiver.read_cache(1).unwrap()
+    };
+    let longer = Tokens::one([&[7, 8, 9], &ids[..]].concat());
+    let apart = run(3, &|sharer| sharer.prefill(&longer).unwrap());
+    // The same keys and values, moved to the beginning.
+    let moved = run(0, &|sharer| {
+        sharer.prefill(&longer).unwrap();
+        let layers: Vec<_> = (0..5).map(|layer| sharer.read_positions(layer, 3..13).unwrap()).collect();
+        sharer.truncate(0).unwrap();
+        layers.iter().enumerate().for_each(|(layer, part)| sharer.write_cache(layer, 0, part).unwrap());
+        sharer.set_length(10).unwrap();
+    });
+    assert_eq!(apart, moved);
+    let other = run(0, &|sharer| sharer.prefill(&longer).unwrap());
+    assert_ne!(apart, other);
+}
+
+#[test]
 fn prompts_that_cannot_be_run_are_refused_before_anything_is() {
     let expected = expected();
     let mut joined = joined(&["long"], Dtype::F32, FuseMode::Sequential);

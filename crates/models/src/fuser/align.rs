@@ -211,46 +211,55 @@ impl Aligned {
         if sharers.iter().any(|other| other.receiver_ids() != receiver) {
             return refuse("the receiver has other tokens beside another sharer");
         }
-        let messages: Vec<Vec<(usize, usize, usize)>> = sharers.iter().map(Self::messages).collect();
-        let starts = |at: usize| messages.iter().map(|of| of.get(at).map_or(0, |message| message.1)).collect();
-        let mut sections = Vec::new();
-        let mut done = 0;
-        for (at, &(start, _, length)) in messages[0].iter().enumerate() {
-            // The last token is run plain, so that its logits are made over what was fused.
-            let end = (start + length).min(receiver.len() - 1);
-            sections.push(Section {
-                positions: done..start,
-                sharer_starts: vec![0; sharers.len()],
-                mask: SharerMask::NONE,
-            });
-            sections.push(Section { positions: start..end.max(start), sharer_starts: starts(at), mask });
-            done = end.max(start);
-        }
-        sections.push(Section {
-            positions: done..receiver.len(),
-            sharer_starts: vec![0; sharers.len()],
-            mask: SharerMask::NONE,
-        });
-        sections.retain(|section| !section.positions.is_empty());
+        let sections = sections(sharers, receiver.len(), mask);
         let sharers = sharers.iter().map(Self::sharer_ids).collect();
         Ok(Prompt { receiver, sharers, sections, is_aligned: true })
     }
 
-    /// The messages: where they begin with the receiver and with the sharer, without padding, and how long they are.
-    fn messages(&self) -> Vec<(usize, usize, usize)> {
-        let (mut messages, mut ours, mut theirs) = (Vec::<(usize, usize, usize)>::new(), 0, 0);
+    /// The messages, without padding.
+    fn messages(&self) -> Vec<Message> {
+        let (mut messages, mut start, mut sharer_start) = (Vec::<Message>::new(), 0, 0);
+        let mut is_inside = false;
         for at in 0..self.receiver.len() {
-            if self.is_message[at] {
-                match messages.last_mut() {
-                    Some(last) if last.0 + last.2 == ours && at > 0 && self.is_message[at - 1] => last.2 += 1,
-                    _ => messages.push((ours, theirs, 1)),
-                }
+            match messages.last_mut() {
+                Some(last) if is_inside && self.is_message[at] => last.length += 1,
+                _ if self.is_message[at] => messages.push(Message { start, sharer_start, length: 1 }),
+                _ => {}
             }
-            ours += usize::from(!self.receiver_padding[at]);
-            theirs += usize::from(!self.sharer_padding[at]);
+            is_inside = self.is_message[at];
+            start += usize::from(!self.receiver_padding[at]);
+            sharer_start += usize::from(!self.sharer_padding[at]);
         }
         messages
     }
+}
+
+/// The tokens of a message, without padding.
+#[derive(Debug, Clone, Copy)]
+struct Message {
+    /// Where they begin with the receiver.
+    start: usize,
+    /// Where they begin with the sharer.
+    sharer_start: usize,
+    length: usize,
+}
+
+/// Sections of so many tokens: messages are fused, what is between them is not.
+fn sections(sharers: &[Aligned], tokens: usize, mask: SharerMask) -> Vec<Section> {
+    let messages: Vec<Vec<Message>> = sharers.iter().map(Aligned::messages).collect();
+    let starts = |at: usize| messages.iter().map(|of| of.get(at).map_or(0, |message| message.sharer_start)).collect();
+    let plain = |positions| Section { positions, sharer_starts: vec![0; sharers.len()], mask: SharerMask::NONE };
+    let (mut sections, mut done) = (Vec::new(), 0);
+    for (at, message) in messages.first().into_iter().flatten().enumerate() {
+        // The last token is run plain, so that its logits are made over what was fused.
+        let end = (message.start + message.length).min(tokens.saturating_sub(1)).max(message.start);
+        sections.push(plain(done..message.start));
+        sections.push(Section { positions: message.start..end, sharer_starts: starts(at), mask });
+        done = end;
+    }
+    sections.push(plain(done..tokens));
+    sections.retain(|section| !section.positions.is_empty());
+    sections
 }
 
 fn without(ids: &[u32], is_padding: &[bool]) -> Vec<u32> {

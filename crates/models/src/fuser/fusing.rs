@@ -187,15 +187,14 @@ pub(crate) fn check_section(
     }
     let length = section.positions.len();
     holds(receiver, section.positions.start, length)?;
-    for (at, (config, sharer)) in configs.iter().zip(sharers).enumerate() {
-        if section.mask.has(at) {
-            is_that_of(&config.receiver, receiver)?;
-            is_that_of(&config.sharer, &**sharer)?;
-            holds(&**sharer, section.sharer_starts[at], length)?;
-            if sharer.options().batch != receiver.options().batch {
-                let (theirs, ours) = (sharer.options().batch, receiver.options().batch);
-                return refuse(format!("a sharer runs {theirs} sequences together, and the receiver {ours}"));
-            }
+    let heard = configs.iter().zip(sharers).zip(&section.sharer_starts).enumerate();
+    for (_, ((config, sharer), start)) in heard.filter(|(at, _)| section.mask.has(*at)) {
+        is_that_of(&config.receiver, receiver)?;
+        is_that_of(&config.sharer, &**sharer)?;
+        holds(&**sharer, *start, length)?;
+        let (theirs, ours) = (sharer.options().batch, receiver.options().batch);
+        if theirs != ours {
+            return refuse(format!("a sharer runs {theirs} sequences together, and the receiver {ours}"));
         }
     }
     Ok(())

@@ -80,34 +80,39 @@ impl<T: Number> Engine<T> {
         section.mask.has(sharer) && Path::ALL.into_iter().any(|path| self.gates[sharer].is_open(layer, path))
     }
 
+    /// Adds what one path makes, if its gate is open.
     fn fuse_path(&mut self, place: Place, heard: &KeysValues, clean: &KeysValues, fused: &mut KeysValues) {
         let Place { sharer, layer, path } = place;
+        let _stage = self.mark(place);
         let config = &self.configs[sharer];
         let Some(weights) = self.projectors[sharer].path(config.pairs[layer].projector, path) else { return };
-        let is_marked = self.options.order == FuseOrder::ByLayer;
-        let marks = &self.options.marks;
-        let _stage = is_marked.then(|| match path {
-            Path::Keys => mark!(marks, Pipeline, "fuse_keys", layer = layer, sharer = sharer),
-            Path::Values => mark!(marks, Pipeline, "fuse_values", layer = layer, sharer = sharer),
-        });
-        let (heard, own) = (numbers(heard, path), numbers(clean, path));
         let to = match path {
             Path::Keys => &mut fused.keys,
             Path::Values => &mut fused.values,
         };
-        // One after another, each sees what a cache would give back of the one before.
         let there = match self.options.mode {
-            FuseMode::Sequential => to.iter().map(|number| T::narrow(*number).wide()).collect(),
-            FuseMode::Parallel => own.to_vec(),
+            FuseMode::Sequential => to.clone(),
+            FuseMode::Parallel => numbers(clean, path).to_vec(),
         };
         let heads = |numbers, shape: &CacheShape| {
             let CacheShape { kv_heads, head_dim, .. } = *shape;
             Heads { numbers, kv_heads, head_dim, length: clean.length }
         };
-        let (heard, there) = (heads(heard, &config.sharer), heads(&there, &config.receiver));
-        let rows = own.len() / config.receiver.width();
-        let run = Run { crew: &self.crew, marks, config, path: weights, rows };
-        run.add(&mut self.buffers, heard, there, to);
+        let (heard, own) = (heads(numbers(heard, path), &config.sharer), heads(&there, &config.receiver));
+        let (marks, rows) = (&self.options.marks, there.len() / config.receiver.width());
+        Run { crew: &self.crew, marks, config, path: weights, rows }.add(&mut self.buffers, heard, own, to);
+    }
+
+    /// Marks a path that is open, where each is a stage of its own.
+    fn mark(&self, Place { sharer, layer, path }: Place) -> Option<impl Sized + use<T>> {
+        let marks = &self.options.marks;
+        if self.options.order == FuseOrder::Batched || !self.gates[sharer].is_open(layer, path) {
+            return None;
+        }
+        match path {
+            Path::Keys => mark!(marks, Pipeline, "fuse_keys", layer = layer, sharer = sharer),
+            Path::Values => mark!(marks, Pipeline, "fuse_values", layer = layer, sharer = sharer),
+        }
     }
 }
 
