@@ -14,6 +14,7 @@ mod decoder;
 mod dtype;
 mod error;
 mod folder;
+pub mod fuser;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 mod map;
@@ -26,6 +27,7 @@ mod size;
 pub mod synthetic;
 mod tensors;
 mod tokenizer;
+mod torch;
 mod train;
 mod weights;
 mod work;
@@ -39,7 +41,7 @@ pub use self::{
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
-    tokenizer::Tokenizer,
+    tokenizer::{TokenRole, Tokenizer},
     train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, TrainSizes, Trainer, UpdateWork, random_batch},
     weights::{TensorData, Weights},
     work::{PassWork, Stage, StageWork},

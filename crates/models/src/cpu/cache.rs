@@ -1,5 +1,7 @@
 //! Keys and values of the positions that were run, layer by layer.
 
+use std::ops::Range;
+
 use super::number::Number;
 use crate::{Config, KeysValues, ModelError, Options, Room};
 
@@ -119,14 +121,27 @@ impl<T: Number> Cache<T> {
 
     /// What a layer holds, as numbers.
     pub fn read(&self, layer: usize) -> Result<KeysValues, ModelError> {
+        self.read_positions(layer, 0..self.length)
+    }
+
+    /// What some positions of a layer hold, as numbers.
+    pub fn read_positions(&self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError> {
         self.check_layer(layer)?;
+        let (start, end, held) = (positions.start, positions.end, self.length);
+        if start > end || end > held {
+            return Err(ModelError::Refused(format!("positions {start} to {end} are not in a cache of {held}")));
+        }
+        let (heads, length) = (self.batch * self.kv_heads, (end - start) * self.head_dim);
         let read = |numbers: &[T]| {
-            let heads = (0..self.batch * self.kv_heads).map(|head| head * self.room * self.head_dim);
-            let heads = heads.flat_map(|first| &numbers[first..][..self.length * self.head_dim]);
-            heads.map(|number| number.wide()).collect()
+            let mut wide = Vec::with_capacity(heads * length);
+            for head in 0..heads {
+                let first = (head * self.room + start) * self.head_dim;
+                wide.extend(numbers[first..][..length].iter().map(|number| number.wide()));
+            }
+            wide
         };
         let (keys, values) = self.layer(layer);
-        Ok(KeysValues { length: self.length, keys: read(keys), values: read(values) })
+        Ok(KeysValues { length: end - start, keys: read(keys), values: read(values) })
     }
 
     /// Overwrites positions of a layer.
