@@ -3,6 +3,7 @@
 //! A [`Config`] says what a model is; [`Decoder`] is one with its weights on a device. The CPU computes with `gemm` and
 //! loops of our own, a GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
 
+mod cache_rules;
 #[cfg(feature = "candle")]
 pub mod candle;
 mod check;
@@ -24,6 +25,7 @@ mod rope;
 mod size;
 pub mod synthetic;
 mod tensors;
+pub mod threads;
 mod tokenizer;
 mod train;
 mod weights;
