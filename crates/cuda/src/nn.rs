@@ -8,6 +8,7 @@ mod adamw;
 mod attention;
 mod attention_backward;
 mod block_attention;
+mod fuse;
 mod gradients;
 mod heads;
 mod operations;
@@ -23,6 +24,7 @@ pub use self::{
     attention::Attention,
     attention_backward::{Attended, AttentionGradients},
     block_attention::{BlockAttention, BlockLayout, Engine, LayoutParts, Rule, TILING, Tiling},
+    fuse::{Additions, CachePlaces, CacheSection, CacheTable, Fuse, FuseSizes},
     gradients::{Gradients, HeadNormGradients, Normed},
     heads::{HeadNorm, Packed, Pairing, Rotation},
     operations::Operations,
@@ -107,7 +109,7 @@ macro_rules! block_text {
 }
 
 /// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
-pub const SOURCES: [Source<'static>; 21] = [
+pub const SOURCES: [Source<'static>; 22] = [
     ROWS,
     RMS_NORM,
     HEADS,
@@ -129,6 +131,7 @@ pub const SOURCES: [Source<'static>; 21] = [
     BLOCK_ATTENTION,
     BLOCK_ATTENTION_TENSOR,
     BLOCK_ATTENTION_HOPPER,
+    FUSE,
 ];
 
 const ROWS: Source<'static> = text!("rows.cu");
@@ -149,6 +152,7 @@ const ROWS_BACKWARD: Source<'static> = gradient_text!("rows_backward.cu");
 const ADAMW: Source<'static> = text!("adamw.cu");
 const ATTENTION_BACKWARD: Source<'static> = gradient_text!("attention_backward.cu");
 const ATTENTION_BACKWARD_TENSOR: Source<'static> = tensor_text!("attention_backward_tensor.cu");
+const FUSE: Source<'static> = text!("fuse.cu");
 const BLOCK_ATTENTION: Source<'static> = block_text!("block_attention.cu");
 const BLOCK_ATTENTION_TENSOR: Source<'static> = block_text!(tensor "block_attention_tensor.cu");
 const BLOCK_ATTENTION_HOPPER: Source<'static> = block_text!(hopper "block_attention_hopper.cu");
