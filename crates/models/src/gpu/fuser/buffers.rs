@@ -119,7 +119,8 @@ pub fn needed_fuser_bytes(configs: &[FuserConfig], options: &FuseOptions, [batch
         sizes.times(sizes.paths_at_once(number).min(2 * config.pairs.len()))
     };
     let buffers = configs.iter().map(together).fold(BufferSizes::default(), BufferSizes::max);
-    let clean = configs.first().map_or(0, |config| 2 * config.receiver.layers * config.receiver.width()) as u64;
+    let of_receiver = |config: &FuserConfig| config.receiver.width().saturating_mul(2 * config.pairs.len());
+    let clean = configs.first().map_or(0, of_receiver) as u64;
     let is_kept = options.mode == FuseMode::Parallel && configs.len() > 1;
     let clean = if is_kept { clean.saturating_mul(rows as u64).saturating_mul(number) } else { 0 };
     let parts = [weights, buffers.numbers().saturating_mul(number), clean, WORKSPACE_BYTES];
