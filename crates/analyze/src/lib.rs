@@ -8,6 +8,7 @@ mod account;
 mod by_case;
 mod cases;
 mod check;
+mod cold_start;
 mod compare;
 mod crossover;
 mod device_time;
@@ -56,6 +57,7 @@ pub use self::{
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
+    cold_start::{ColdPart, ColdStart, ColdWork, StageShift, cold_start, middle_start},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
     crossover::{
         Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
@@ -97,6 +99,9 @@ pub use self::{
     timings::{TimedStage, TimingFigures, Timings, timings},
     top::{GroupTime, Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
-    warmup_rows::{Distance, REFERENCE_TAKES, WarmUpRow, WarmUpRows, WarmUpStudy, warmup_study},
+    warmup_rows::{
+        ColdProcess, Distance, REFERENCE_TAKES, TakeSeries, WarmUpRow, WarmUpRows, WarmUpStudy, warmup_doubts,
+        warmup_study,
+    },
     waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},
 };

@@ -152,8 +152,8 @@ impl Measuring {
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
         let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()).arg(kit_files::flag()).args(kit_files::places()),
-            "warmup" => command.arg(warmup_study::flag()).arg(kit_files::flag()),
+            "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()),
+            "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
             _ => command,
         };
         let workloads = app.registry.workloads.iter().enumerate();
@@ -350,7 +350,8 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            ["help", "resume", "fit", "kit-files", "output", "output-dir", "warmups"].contains(&name.as_str())
+            ["help", "resume", "fit", "kit-files", "warmups", "output", "output-dir", "no-sync"]
+                .contains(&name.as_str())
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
         if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {

@@ -19,6 +19,7 @@
 //! ones. `examples/custom_workload` is such a program.
 
 mod absent;
+mod alone;
 mod app;
 mod aside;
 mod asked;

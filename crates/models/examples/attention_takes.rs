@@ -1,4 +1,4 @@
-//! Times attention of each kind on the CPU: `attention_takes LENGTH THREADS TAKES`.
+//! Times attention on the CPU: `attention_takes LENGTH THREADS TAKES KIND`, or of each kind without the last.
 
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
@@ -24,6 +24,9 @@ fn main() {
         (Kind::SlidingWindow, pattern),
         (Kind::BlockSparse, pattern),
     ] {
+        if std::env::args().nth(4).is_some_and(|wanted| wanted != kind.word()) {
+            continue;
+        }
         let inputs = Synthetic { sizes, dtype: Dtype::F32, seed: 0 };
         let mut attention = CpuAttention::new(&inputs, threads, kind == Kind::Naive).expect("there is memory");
         let kept = Kept::of(kind, pattern, None);

@@ -13,6 +13,7 @@ mod kind;
 mod layout;
 mod pattern;
 mod reference;
+mod room;
 mod sizes;
 mod synthetic;
 

@@ -1,4 +1,4 @@
-//! How answers look: tables in six formats, and flame graphs.
+//! How answers look: tables in six formats, charts, and flame graphs.
 //!
 //! This crate lays out and computes nothing: numbers come in as they were
 //! measured and are rounded here for people, and written in full for

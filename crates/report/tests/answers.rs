@@ -8,8 +8,9 @@ mod made;
 use blessed::{compare_others, compare_text};
 use laptime_analyze::{
     Comparing, RunResults, TimedStage, TimingFigures, Timings, cases, compare, crossovers, doubts, scaling, warmup,
+    warmup_doubts, warmup_study,
 };
-use laptime_report::{Table, tables};
+use laptime_report::{Cell, Table, tables};
 use laptime_stats::cost_of_first;
 use laptime_trace::run::{Outcome, Timing};
 
@@ -118,6 +119,35 @@ fn cases_that_share_a_reason_share_a_sentence() {
 #[test]
 fn warm_ups_look_right() {
     compare_all("warmup", &tables::warmup(&warmup(&made::cold())));
+}
+
+#[test]
+fn a_study_of_warm_ups_looks_right() {
+    let (by_number, cold) = made::study();
+    let answer = warmup_study(&by_number, &cold);
+    let told = warmup_doubts(&by_number, &made::settings(2, 0), &made::environment("77c53e8"));
+    compare_all("warmup_study", &tables::warmup_study(&answer, &told));
+    compare_all("cold_start", &tables::cold_start(&answer).unwrap());
+}
+
+#[test]
+fn a_study_without_traces_tells_no_cold_start() {
+    let (by_number, _) = made::study();
+    let answer = warmup_study(&by_number, &[]);
+    assert_eq!(tables::cold_start(&answer), None);
+    let table = tables::warmup_study(&answer, &[]);
+    assert!(!table.columns.iter().any(|column| column.key.starts_with("cold")), "{:?}", table.columns);
+}
+
+#[test]
+fn the_laps_of_a_study_are_every_take_of_every_process() {
+    let (by_number, _) = made::study();
+    let table = tables::warmup_laps(&warmup_study(&by_number, &[]));
+    assert_eq!(table.rows.len(), 2 * (10 + 11 + 15 + 20));
+    let cells = |row: usize| table.rows[row][..5].to_vec();
+    let (five, first) = (Cell::Count(5), Cell::Nanos(412_000_000));
+    assert_eq!(cells(42), [five.clone(), Cell::Count(0), Cell::Count(0), first, Cell::Bool(false)]);
+    assert_eq!((&cells(47)[2], &cells(47)[4]), (&five, &Cell::Bool(true)), "the sixth step counts");
 }
 
 #[test]

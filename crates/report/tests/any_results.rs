@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use laptime_analyze::{
     Cases, Comparing, ProfiledRun, RunResults, cases, compare, crossovers, doubts, profiling, scaling, warmup,
+    warmup_study,
 };
 use laptime_report::{Format, Table, TextStyle, chart::Theme, profiling as report, tables, write};
 use laptime_stats::Verdict;
@@ -91,6 +92,7 @@ fn measured() -> impl Strategy<Value = Measured> {
             device_ns,
             busy_ns,
             states,
+            warmup_metrics: metrics.clone(),
             metrics,
             stopped,
             peak_bytes,
@@ -160,7 +162,9 @@ fn all_tables(a: &[CaseResult], b: &[CaseResult], metric: Option<String>) -> Vec
     let side = |results| RunResults { run: None, results };
     let compared = compare(&side(a), &side(b), &Comparing { metric, ..Comparing::default() });
     let others = [tables::cases(&found, &all_doubts(&found)), tables::compare(&compared), tables::warmup(&warmup(a))];
-    others.into_iter().chain(tables::models(&found, &[])).collect()
+    let study = warmup_study(&[(0, a.to_vec()), (5, b.to_vec())], &[]);
+    let studied = [tables::warmup_study(&study, &all_doubts(&found)), tables::warmup_laps(&study)];
+    others.into_iter().chain(tables::models(&found, &[])).chain(studied).collect()
 }
 
 fn written(table: &Table, format: Format, width: usize) -> String {

@@ -1,5 +1,6 @@
 //! Charts: what they show, that nothing of them collides, and that nothing in the data breaks them.
 
+#[path = "blessed/file.rs"]
 mod blessed;
 mod figures;
 mod seen;
@@ -27,7 +28,7 @@ fn of_points(points: Vec<Point>) -> Attention {
 }
 
 fn latency(points: Vec<Point>) -> Seen {
-    Seen::of(&attention_latency(&of_points(points)).unwrap().to_svg(Theme::Light))
+    Seen::of(&attention_latency(&of_points(points)).expect("there is something to draw").to_svg(Theme::Light))
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn assert_is_drawn(chart: Option<Chart>) {
     for theme in THEMES {
         Seen::of(&chart.to_svg(theme)).assert_is_inside();
     }
-    assert!(chart.to_png(Theme::Dark, 200).unwrap().len() > 100);
+    assert!(chart.to_png(Theme::Dark, 200).expect("it can be drawn").len() > 100);
 }
 
 proptest! {

@@ -48,7 +48,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if asked.place.format.format() == Format::Text && asked.kit_files.is_asked {
         course::write_attention(&finished, out)?;
     }
-    for file in kit_files::write(&finished, &asked.kit_files)? {
+    for file in kit_files::write(app, &finished, &asked.kit_files)? {
         say(&format!("Written: {}", file.display()));
     }
     tell_of_fit(app, &finished);

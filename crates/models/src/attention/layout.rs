@@ -2,7 +2,7 @@
 //! are gathered one by one.
 
 use super::{
-    BlockMask, Kept, Pattern, Random, Rule, SHARED_ROWS,
+    Kept, Rule,
     columns::{Entry, Gathering},
     kept::Blocks,
 };
@@ -74,22 +74,6 @@ impl Layout {
             layout.end_block(block, &mut gathering);
         }
         layout
-    }
-
-    /// Bytes that a layout takes at most while it is built.
-    pub fn most_bytes(kept: &Kept, length: usize, tiling: Tiling) -> u64 {
-        let Tiling { rows, keys } = tiling;
-        let (blocks, tiles) = (length.div_ceil(rows.max(1) as usize), length.div_ceil(keys.max(1) as usize));
-        let (tiles, columns, mask) = match kept {
-            Kept::All { is_causal: true } => (blocks.saturating_mul(tiles + 2) / 2 + blocks, 0, 0),
-            Kept::All { .. } => (blocks.saturating_mul(tiles), 0, 0),
-            Kept::Pattern(pattern) => pattern_counts(pattern, length, tiling),
-            Kept::Blocks { .. } => mask_counts(kept, length, tiling),
-        };
-        let column = 4 + 8 * words(tiling) as u64;
-        let lists = (tiles as u64).saturating_mul(4).saturating_add((columns as u64).saturating_mul(column));
-        // A list that grows is there twice for a moment, and may end up half empty.
-        lists.saturating_add(8 * (blocks as u64 + 1)).saturating_mul(3).saturating_add(mask as u64)
     }
 
     /// Blocks of queries.
@@ -204,36 +188,8 @@ impl Layout {
     }
 }
 
-/// Tiles and columns of a pattern at most, and bytes of a mask.
-fn pattern_counts(pattern: &Pattern, length: usize, tiling: Tiling) -> (usize, usize, usize) {
-    let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
-    let (blocks, all) = (length.div_ceil(rows), length.div_ceil(keys));
-    let near = (pattern.window.saturating_add(rows) / keys).saturating_add(pattern.global / keys).saturating_add(4);
-    // Blocks with a token that sees everything.
-    let seeing = if pattern.is_causal { 0 } else { blocks.min(pattern.global.div_ceil(rows)) };
-    let tiles = blocks.saturating_mul(near.min(all)).saturating_add(seeing.saturating_mul(all));
-    let draws = match pattern.shared {
-        Random::PerRow => length,
-        Random::PerBlock => blocks.saturating_mul(rows / SHARED_ROWS + 1),
-    };
-    (tiles, draws.saturating_mul(pattern.random.min(length)), 0)
-}
-
-/// Likewise of a mask: what is no whole tile may be gathered.
-fn mask_counts(kept: &Kept, length: usize, tiling: Tiling) -> (usize, usize, usize) {
-    let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
-    let block = match kept {
-        Kept::Blocks { mask: Some(mask), .. } => mask.block(length).unwrap_or(1),
-        _ => BlockMask::built_in_block(),
-    };
-    let (blocks, side) = (length.div_ceil(rows), length.div_ceil(block));
-    let is_whole = block.is_multiple_of(rows) && block.is_multiple_of(keys);
-    let columns = if is_whole { 0 } else { blocks.saturating_mul(length) };
-    (blocks.saturating_mul(length.div_ceil(keys)), columns, side.saturating_mul(side).saturating_mul(2))
-}
-
 /// Words of bits that a gathered column of a tiling has.
-fn words(tiling: Tiling) -> usize {
+pub(super) fn words(tiling: Tiling) -> usize {
     (tiling.rows as usize).div_ceil(64)
 }
 
@@ -277,8 +233,8 @@ mod tests {
         let mut counts = vec![vec![0; layout.length]; rows.min(layout.length - from)];
         for (first, is_partial) in layout.tiles_of(block) {
             for (row, counts) in counts.iter_mut().enumerate() {
-                for column in first..(first + keys).min(layout.length) {
-                    counts[column] += u8::from(!is_partial || layout.rule.allows(from + row, column));
+                for (column, count) in counts.iter_mut().enumerate().skip(first).take(keys) {
+                    *count += u8::from(!is_partial || layout.rule.allows(from + row, column));
                 }
             }
         }

@@ -50,14 +50,17 @@ fn around(at: At, reach: f64) -> Rect {
     Rect { left: at.x - reach, top: at.y - reach, right: at.x + reach, bottom: at.y + reach }
 }
 
-/// The room that a line of text takes at a place of its base line.
+/// The blank that stays between two words.
+const BLANK: f64 = 3.0;
+
+/// The room that a line of text takes at a place of its base line, with a blank on both sides.
 fn room(at: At, anchor: Anchor, width: f64) -> Rect {
     let left = match anchor {
         Anchor::Start => at.x,
         Anchor::Middle => at.x - width / 2.0,
         Anchor::End => at.x - width,
     };
-    Rect { left, top: at.y - 0.8 * SIZE, right: left + width, bottom: at.y + 0.25 * SIZE }
+    Rect { left: left - BLANK, top: at.y - 0.8 * SIZE, right: left + width + BLANK, bottom: at.y + 0.25 * SIZE }
 }
 
 /// The places around a point at which its word may stand, the best first.

@@ -3,6 +3,7 @@
 mod ab;
 mod axes;
 mod cases;
+mod cold_start;
 mod compare;
 mod course;
 mod crossover;
@@ -29,8 +30,9 @@ pub(crate) use self::scaling::lengths;
 pub use self::{
     ab::ab,
     cases::cases,
+    cold_start::cold_start,
     compare::compare,
-    course::{course, course_summary},
+    course::{course, course_separate, course_summary, with_pass},
     crossover::crossovers,
     doctor::doctor,
     fleet::fleet,
@@ -46,6 +48,6 @@ pub use self::{
     timings::timings,
     top::{Ranking, Side, Sort, groups, top},
     warmup::warmup,
-    warmup_study::warmup_study,
+    warmup_study::{warmup_laps, warmup_study},
     waterfall::waterfall,
 };

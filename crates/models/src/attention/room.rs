@@ -1,0 +1,84 @@
+//! How much a layout takes, before it is built.
+
+use super::{BlockMask, Kept, Layout, Pattern, Random, SHARED_ROWS, Tiling, layout::words};
+
+impl Layout {
+    /// Bytes that a layout takes at most while it is built.
+    pub fn most_bytes(kept: &Kept, length: usize, tiling: Tiling) -> u64 {
+        let Tiling { rows, keys } = tiling;
+        let (blocks, tiles) = (length.div_ceil(rows.max(1) as usize), length.div_ceil(keys.max(1) as usize));
+        let (tiles, columns, mask) = match kept {
+            Kept::All { is_causal: true } => (blocks.saturating_mul(tiles + 2) / 2 + blocks, 0, 0),
+            Kept::All { .. } => (blocks.saturating_mul(tiles), 0, 0),
+            Kept::Pattern(pattern) => pattern_counts(pattern, length, tiling),
+            Kept::Blocks { .. } => mask_counts(kept, length, tiling),
+        };
+        let column = 4 + 8 * words(tiling) as u64;
+        let lists = (tiles as u64).saturating_mul(4).saturating_add((columns as u64).saturating_mul(column));
+        // A list that grows is there twice for a moment, and may end up half empty.
+        lists.saturating_add(8 * (blocks as u64 + 1)).saturating_mul(3).saturating_add(mask as u64)
+    }
+}
+
+/// Tiles and columns of a pattern at most, and bytes of a mask.
+fn pattern_counts(pattern: &Pattern, length: usize, tiling: Tiling) -> (usize, usize, usize) {
+    let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
+    let (blocks, all) = (length.div_ceil(rows), length.div_ceil(keys));
+    let near = (pattern.window.saturating_add(rows) / keys).saturating_add(pattern.global / keys).saturating_add(4);
+    // Blocks with a token that sees everything.
+    let seeing = if pattern.is_causal { 0 } else { blocks.min(pattern.global.div_ceil(rows)) };
+    let tiles = blocks.saturating_mul(near.min(all)).saturating_add(seeing.saturating_mul(all));
+    let draws = match pattern.shared {
+        Random::PerRow => length,
+        Random::PerBlock => blocks.saturating_mul(rows / SHARED_ROWS + 1),
+    };
+    (tiles, draws.saturating_mul(pattern.random.min(length)), 0)
+}
+
+/// Likewise of a mask: what is no whole tile may be gathered.
+fn mask_counts(kept: &Kept, length: usize, tiling: Tiling) -> (usize, usize, usize) {
+    let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
+    let block = match kept {
+        Kept::Blocks { mask: Some(mask), .. } => mask.block(length).unwrap_or(1),
+        _ => BlockMask::built_in_block(),
+    };
+    let (blocks, side) = (length.div_ceil(rows), length.div_ceil(block));
+    let is_whole = block.is_multiple_of(rows) && block.is_multiple_of(keys);
+    let columns = if is_whole { 0 } else { blocks.saturating_mul(length) };
+    (blocks.saturating_mul(length.div_ceil(keys)), columns, side.saturating_mul(side).saturating_mul(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_layout_takes_more_than_was_said(
+            window in 0_usize..600, global in 0_usize..300, random in 0_usize..40, is_causal: bool, per_row: bool,
+            length in 0_usize..1500, rows in prop::sample::select(vec![32_u32, 64, 128]), is_masked: bool,
+        ) {
+            let shared = if per_row { Random::PerRow } else { Random::PerBlock };
+            let pattern = Pattern { window, global, random, is_causal, shared, seed: 1 };
+            let tiling = Tiling { rows, keys: 64 };
+            let masked = Kept::Blocks { mask: None, is_causal };
+            for kept in [Kept::All { is_causal }, if is_masked { masked } else { Kept::Pattern(pattern) }] {
+                let bytes = Layout::build(&kept, length, tiling).bytes();
+                prop_assert!(bytes <= Layout::most_bytes(&kept, length, tiling), "{:?}", kept);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_all_measure_saturates() {
+        let tiling = Tiling { rows: 64, keys: 64 };
+        for is_causal in [true, false] {
+            assert!(Layout::most_bytes(&Kept::All { is_causal }, usize::MAX, tiling) > 1 << 60);
+            let pattern = Pattern { is_causal, random: usize::MAX, ..Pattern::preset("small").unwrap() };
+            assert!(Layout::most_bytes(&Kept::Pattern(pattern), usize::MAX, tiling) > 1 << 60);
+        }
+    }
+}
