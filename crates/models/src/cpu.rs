@@ -16,6 +16,7 @@ mod pass;
 mod product;
 mod rows;
 mod steps;
+pub(crate) mod tiles;
 mod train;
 mod turned;
 pub(crate) mod vectors;
