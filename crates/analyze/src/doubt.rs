@@ -257,6 +257,17 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 impl Doubt {
+    /// Whether it is about the whole run, and not about the takes of a case.
+    pub fn is_of_run(&self) -> bool {
+        matches!(self, Self::Unoptimised { .. } | Self::Loaded { .. } | Self::OneProcess)
+    }
+
+    /// Whether it holds where early takes are meant to be slow, and there are as many takes as were asked for.
+    pub(crate) fn holds_of_warm_ups(&self) -> bool {
+        use Doubt::{Loaded, Outliers, ProcessesDiffer, Throttled, Unoptimised};
+        matches!(self, Unoptimised { .. } | Loaded { .. } | Throttled { .. } | Outliers { .. } | ProcessesDiffer { .. })
+    }
+
     /// How bad it is among doubts of its kind.
     pub(crate) fn weight(&self) -> f64 {
         match self {

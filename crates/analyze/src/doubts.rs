@@ -51,7 +51,7 @@ impl fmt::Display for Told {
 pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> Vec<Told> {
     let measured: Vec<(&CaseFigures, &MeasuredFigures)> =
         cases.cases.iter().filter_map(|case| Some((case, case.measured.as_ref()?))).collect();
-    let varying = Varying::of(cases);
+    let varying = Varying::of(cases.cases.iter().map(|case| &case.id));
     let mut told: Vec<Told> = Vec::new();
     for (case, figures) in &measured {
         for doubt in of_case(figures, settings) {
@@ -65,17 +65,17 @@ pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> 
 }
 
 /// What tells cases apart: looked for once, however many there are.
-struct Varying {
+pub(crate) struct Varying {
     workload: bool,
     device: bool,
     axes: BTreeSet<String>,
 }
 
 impl Varying {
-    fn of(cases: &Cases) -> Self {
+    pub(crate) fn of<'a>(mut ids: impl Iterator<Item = &'a CaseId>) -> Self {
         let mut varying = Self { workload: false, device: false, axes: BTreeSet::new() };
-        let Some(first) = cases.cases.first().map(|case| &case.id) else { return varying };
-        for id in cases.cases.iter().map(|case| &case.id) {
+        let Some(first) = ids.next() else { return varying };
+        for id in ids {
             varying.workload |= id.workload != first.workload;
             varying.device |= id.device != first.device;
             for (axis, value) in id.case.values() {
@@ -88,7 +88,7 @@ impl Varying {
     }
 
     /// A case by what tells it from the others; none if it is the only one.
-    fn name(&self, id: &CaseId) -> Option<String> {
+    pub(crate) fn name(&self, id: &CaseId) -> Option<String> {
         let workload = self.workload.then(|| id.workload.clone());
         let axes = id.case.values().filter(|(axis, _)| self.axes.contains(*axis) && !id.case.is_told(axis));
         let axes = axes.map(|(axis, value)| format!("{axis}={value}"));

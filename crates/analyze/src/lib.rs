@@ -8,7 +8,9 @@ mod account;
 mod by_case;
 mod cases;
 mod check;
+mod cold_start;
 mod compare;
+mod crossover;
 mod device_time;
 mod devices;
 mod differences;
@@ -33,8 +35,11 @@ mod limits;
 mod overhead;
 mod overlap;
 mod overview;
+mod profiling;
 mod quantile;
 mod repeats;
+mod scaling;
+mod series;
 mod stage_figures;
 mod stages;
 mod syncs;
@@ -52,7 +57,12 @@ pub use self::{
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
+    cold_start::{ColdPart, ColdStart, ColdWork, StageShift, cold_start, middle_start},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
+    crossover::{
+        Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
+        REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
+    },
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
     doubt::Doubt,
@@ -74,6 +84,12 @@ pub use self::{
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},
+    profiling::{
+        ColdRun, FAR_FROM_LIMIT, KeyFinding, LossCurve, Mode, NamedRun, Part as ProfilingPart, Passes, ProfiledRun,
+        Profiling, RUN_AXIS, TrainingCost, profiling,
+    },
+    scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
+    series::{Clock, INTERVAL_TAKES, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},
     stages::{Per, Stage, Stages, stages},
     syncs::{
@@ -83,6 +99,9 @@ pub use self::{
     timings::{TimedStage, TimingFigures, Timings, timings},
     top::{GroupTime, Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
-    warmup_rows::{Distance, REFERENCE_TAKES, WarmUpRow, WarmUpRows, WarmUpStudy, warmup_study},
+    warmup_rows::{
+        ColdProcess, Distance, REFERENCE_TAKES, TakeSeries, WarmUpRow, WarmUpRows, WarmUpStudy, warmup_doubts,
+        warmup_study,
+    },
     waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},
 };

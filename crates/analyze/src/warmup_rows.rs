@@ -1,10 +1,13 @@
 //! What some numbers of warm-up takes would have said of a case, each tried in fresh processes.
 
 use laptime_stats::spread::median;
-use laptime_trace::run::CaseResult;
+use laptime_trace::run::{Case, CaseResult, Environment, Settings};
 
 use crate::{
     by_case::{CaseId, Trouble, by_case},
+    cases::cases,
+    cold_start::{ColdStart, middle_start},
+    doubts::{Told, doubts},
     figures::{Figures, numbers},
     warmup::warmup,
 };
@@ -30,6 +33,8 @@ pub struct WarmUpRows {
     pub rows: Vec<WarmUpRow>,
     /// Processes that gave no takes, and why.
     pub troubles: Vec<Trouble>,
+    /// What a fresh process paid for, of the one in the middle by its first take; none if no process was recorded.
+    pub cold: Option<ColdStart>,
 }
 
 /// What a number of warm-up takes would have said.
@@ -45,6 +50,26 @@ pub struct WarmUpRow {
     pub from_reference: Option<Distance>,
     /// Their mean against the steady level.
     pub from_steady: Option<Distance>,
+    /// Every take of every process, for a chart.
+    pub series: Vec<TakeSeries>,
+}
+
+/// The takes of a process in order, those that do not count first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakeSeries {
+    /// Which process, counted from 0.
+    pub run: u32,
+    /// The takes, in nanoseconds.
+    pub takes_ns: Vec<u64>,
+}
+
+/// What a fresh process of a case paid for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColdProcess {
+    /// The case.
+    pub case: Case,
+    /// What it paid for.
+    pub start: ColdStart,
 }
 
 /// How far a mean is from something else.
@@ -63,10 +88,27 @@ impl Distance {
     }
 }
 
-/// Holds numbers of warm-up takes against each other: each with the results of its processes.
-pub fn warmup_study(by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpStudy {
+/// Holds numbers of warm-up takes against each other: each with the results of its processes, and with what those paid
+/// for that were recorded.
+pub fn warmup_study(by_number: &[(usize, Vec<CaseResult>)], cold: &[ColdProcess]) -> WarmUpStudy {
     let all: Vec<CaseResult> = by_number.iter().flat_map(|(_, results)| results).cloned().collect();
-    WarmUpStudy { cases: by_case(&all).iter().map(|case| case_rows(&case.id, by_number)).collect() }
+    let rows = |id: &CaseId| {
+        let of_case = cold.iter().filter(|process| process.case == id.case).map(|process| &process.start);
+        WarmUpRows { cold: middle_start(of_case.collect()).cloned(), ..case_rows(id, by_number) }
+    };
+    WarmUpStudy { cases: by_case(&all).iter().map(|case| rows(&case.id)).collect() }
+}
+
+/// Says what speaks against a study: about the whole of it, and about the takes of its largest warm-up.
+pub fn warmup_doubts(
+    by_number: &[(usize, Vec<CaseResult>)],
+    settings: &Settings,
+    environment: &Environment,
+) -> Vec<Told> {
+    let largest = by_number.iter().max_by_key(|(takes, _)| *takes).map_or(&[][..], |(_, results)| results);
+    let mut told = doubts(&cases(largest, None), settings, environment);
+    told.retain(|told| told.doubt.holds_of_warm_ups());
+    told
 }
 
 fn case_rows(id: &CaseId, by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpRows {
@@ -86,7 +128,7 @@ fn case_rows(id: &CaseId, by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpRows 
     let troubles = own
         .iter()
         .flat_map(|(_, results)| by_case(results).iter().flat_map(|case| case.troubles()).collect::<Vec<_>>());
-    WarmUpRows { id: id.clone(), steady_ns, rows, troubles: troubles.collect() }
+    WarmUpRows { id: id.clone(), steady_ns, rows, troubles: troubles.collect(), cold: None }
 }
 
 fn mean(row: &WarmUpRow) -> Option<f64> {
@@ -98,7 +140,13 @@ fn row(warmup_takes: usize, results: &[CaseResult]) -> WarmUpRow {
     let first = |ns: &[u64], more: &[u64]| ns.first().or(more.first()).map(|first| *first as f64);
     let firsts: Vec<f64> = measured().filter_map(|measured| first(&measured.warmup_ns, &measured.wall_ns)).collect();
     let takes = Figures::of(measured().map(|measured| numbers(&measured.wall_ns)).collect());
-    WarmUpRow { warmup_takes, first_ns: median(&firsts), takes, from_reference: None, from_steady: None }
+    let series = results.iter().filter_map(series).collect();
+    WarmUpRow { warmup_takes, first_ns: median(&firsts), takes, from_reference: None, from_steady: None, series }
+}
+
+fn series(result: &CaseResult) -> Option<TakeSeries> {
+    let measured = result.measured()?;
+    Some(TakeSeries { run: result.run, takes_ns: [measured.warmup_ns.as_slice(), &measured.wall_ns].concat() })
 }
 
 /// The median of the steady levels of the processes that became steady.
@@ -112,7 +160,7 @@ fn steady(results: &[CaseResult]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laptime_trace::run::{Case, Measured, Outcome};
+    use laptime_trace::run::{Measured, Outcome};
 
     /// A process whose first take lasts 500 and all others 100, of which so many do not count.
     fn result(run: u32, warmup: usize) -> CaseResult {
@@ -126,7 +174,7 @@ mod tests {
     #[test]
     fn a_row_without_warm_up_is_off_by_what_the_first_take_paid() {
         let by_number: Vec<_> = [0, 1, 5].map(|takes| (takes, vec![result(0, takes), result(1, takes)])).into();
-        let study = warmup_study(&by_number);
+        let study = warmup_study(&by_number, &[]);
         let [case] = study.cases.as_slice() else { panic!("{study:?}") };
         assert_eq!(case.steady_ns, Some(100.0));
         let shares: Vec<Option<f64>> = case.rows.iter().map(|row| Some(row.from_reference?.share)).collect();
@@ -138,8 +186,34 @@ mod tests {
     }
 
     #[test]
+    fn every_take_of_every_process_is_kept_in_order_for_a_chart() {
+        let study = warmup_study(&[(1, vec![result(0, 1), result(1, 1)])], &[]);
+        let series = &study.cases[0].rows[0].series;
+        assert_eq!(series.iter().map(|series| series.run).collect::<Vec<_>>(), [0, 1]);
+        assert!(series.iter().all(|series| series.takes_ns.len() == 11 && series.takes_ns[..2] == [500, 100]));
+    }
+
+    #[test]
+    fn the_cold_start_is_that_of_the_process_in_the_middle() {
+        let start = |first_ns: u64| ColdStart {
+            before_ns: 0,
+            before: Vec::new(),
+            first_ns,
+            steady_ns: None,
+            beyond: Vec::new(),
+            rest_in: Vec::new(),
+        };
+        let of = |case: &Case, first_ns: u64| ColdProcess { case: case.clone(), start: start(first_ns) };
+        let (own, other) = (result(0, 0).case, Case::new(vec![("size".to_owned(), 9.into())]));
+        let cold = [of(&own, 900), of(&own, 500), of(&own, 510), of(&other, 1)];
+        let study = warmup_study(&[(0, vec![result(0, 0)])], &cold);
+        assert_eq!(study.cases[0].cold.as_ref().map(|start| start.first_ns), Some(510));
+        assert_eq!(warmup_study(&[(0, vec![result(0, 0)])], &[]).cases[0].cold, None);
+    }
+
+    #[test]
     fn without_a_row_of_five_nothing_is_held_against_it() {
-        let study = warmup_study(&[(0, vec![result(0, 0)]), (2, vec![result(0, 2)])]);
+        let study = warmup_study(&[(0, vec![result(0, 0)]), (2, vec![result(0, 2)])], &[]);
         assert!(study.cases[0].rows.iter().all(|row| row.from_reference.is_none() && row.from_steady.is_some()));
     }
 
@@ -147,9 +221,9 @@ mod tests {
     fn a_number_that_gave_nothing_is_a_row_without_figures() {
         let mut failed = result(0, 5);
         failed.outcome = Outcome::Failed { errors: vec!["it broke".to_owned()], wall_ns: Vec::new() };
-        let study = warmup_study(&[(0, vec![result(0, 0)]), (5, vec![failed])]);
+        let study = warmup_study(&[(0, vec![result(0, 0)]), (5, vec![failed])], &[]);
         let case = &study.cases[0];
         assert_eq!((case.rows[1].takes, case.rows[0].from_reference, case.troubles.len()), (None, None, 1));
-        assert_eq!(warmup_study(&[]), WarmUpStudy::default());
+        assert_eq!(warmup_study(&[], &[]), WarmUpStudy::default());
     }
 }

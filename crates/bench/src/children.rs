@@ -13,6 +13,7 @@ use anyhow::Context;
 use laptime_trace::run::{Case, CaseResult, Outcome};
 
 use crate::{
+    cold::EmptyCaches,
     interrupt::Interrupt,
     job::Job,
     sink::Sink,
@@ -125,16 +126,17 @@ struct Started {
     wake: Sender<Event>,
     has_ended: bool,
     complaints: Option<Receiver<Vec<String>>>,
+    /// Goes when the child is gone.
+    _caches: Option<EmptyCaches>,
 }
 
 impl Started {
     fn new(program: &PathBuf, job: &Job) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.env(WORKER, "1").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if job.settings.cold {
-            // The driver keeps compiled kernels from process to process; a cold one is not to find them.
-            command.env("CUDA_CACHE_DISABLE", "1");
-        }
+        // Compiled kernels are kept from process to process; a cold one is not to find them.
+        let caches = job.settings.cold.then(EmptyCaches::new).transpose().context("cannot make an empty cache")?;
+        caches.iter().for_each(|caches| caches.give_to(&mut command));
         // Ctrl-C is for the parent, which asks its child to stop after the current take.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -156,7 +158,7 @@ impl Started {
             // A child that died at once is told by how it ended.
             let _ = writeln!(input, "{text}");
         }
-        Ok(Self { child, input, events, wake, has_ended: false, complaints })
+        Ok(Self { child, input, events, wake, has_ended: false, complaints, _caches: caches })
     }
 
     fn next(&self, timeout_ns: Option<u64>) -> Event {

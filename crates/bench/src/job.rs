@@ -1,5 +1,7 @@
 //! What a program can measure, and what it is asked to.
 
+use std::path::PathBuf;
+
 use laptime_trace::run::{Case, Settings};
 use serde::{Deserialize, Serialize};
 
@@ -35,13 +37,14 @@ pub struct Job {
     pub settings: Settings,
     /// The name of the environment, for the results.
     pub environment: String,
+    /// Where a fresh process records itself, from its start on; nowhere if there is none.
+    #[serde(default)]
+    pub trace: Option<PathBuf>,
 }
 
 impl Job {
     /// The same for other cases.
     pub fn with_cases(&self, cases: Vec<Case>) -> Self {
-        let Self { workload, device, run, settings, environment, .. } = self;
-        let (workload, device, environment) = (workload.clone(), device.clone(), environment.clone());
-        Self { workload, device, cases, run: *run, settings: *settings, environment }
+        Self { cases, ..self.clone() }
     }
 }

@@ -7,6 +7,7 @@
 mod alias;
 mod axis;
 mod children;
+mod cold;
 mod depth;
 pub mod environment;
 mod given;

@@ -5,14 +5,16 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use laptime_probe::stage;
+use laptime_probe::{lap, stage};
 use laptime_stats::{Steadiness, steadiness};
 use laptime_trace::{
+    Nanos,
     kernels::Stretch,
     run::{Case, DeviceState, Measured, Metric, Outcome, Settings, Steady, StopReason, Timing, WarmUp},
 };
 
 use crate::{
+    cold::mark_page_faults,
     sink::Sink,
     stop::reason_to_stop,
     trouble::OutOfMemory,
@@ -116,8 +118,8 @@ fn take_all(
         WarmUp::Found => 0,
     };
     for _ in 0..asked {
-        let wall_ns = take_one(take, device)?.wall_ns();
-        taken.measured.warmup_ns.push(wall_ns);
+        let wall_ns = take_marked(take, device, taken.count())?.wall_ns();
+        taken.keep_warm_up(wall_ns, take.readings(Nanos(wall_ns)));
         sink.take(wall_ns, false);
         if sink.is_interrupted() {
             return Ok(StopReason::Interrupted);
@@ -141,9 +143,9 @@ fn sample(
     taken: &mut Taken,
 ) -> anyhow::Result<StopReason> {
     loop {
-        let one = take_one(take, device)?;
+        let one = take_marked(take, device, taken.count())?;
         let wall_ns = one.wall_ns();
-        taken.keep(one, take.readings(laptime_trace::Nanos(wall_ns)));
+        taken.keep(one, take.readings(Nanos(wall_ns)));
         sink.take(wall_ns, true);
         if let Some(reason) = reason_to_stop(&settings.stop, &taken.measured.wall_ns, taken.elapsed_ns) {
             return Ok(reason);
@@ -154,17 +156,34 @@ fn sample(
     }
 }
 
+/// One take that is a lap of the trace, with the memory it touched first, if something records.
+fn take_marked(take: &mut dyn Take, device: &dyn Device, at: usize) -> anyhow::Result<One> {
+    let one = take_in(take, device, || {
+        mark_page_faults();
+        lap!("take", take = at)
+    });
+    mark_page_faults();
+    one
+}
+
 /// One take, synchronised at both ends.
 pub(crate) fn take_one(take: &mut dyn Take, device: &dyn Device) -> anyhow::Result<One> {
+    take_in(take, device, || ())
+}
+
+/// One take, synchronised at both ends, inside what `enter` opens.
+fn take_in<Lap>(take: &mut dyn Take, device: &dyn Device, enter: impl FnOnce() -> Lap) -> anyhow::Result<One> {
     take.ready()?;
     device.chill()?;
     device.synchronise()?;
+    let lap = enter();
     let start = device.now();
     device.begin_take()?;
     take.run()?;
     device.end_take()?;
     device.synchronise()?;
     let time = Stretch { start_ns: start.0, end_ns: device.now().0 };
+    drop(lap);
     Ok(One { time, state: device.last_take() })
 }
 
@@ -194,9 +213,9 @@ pub(crate) struct Taken {
 impl Taken {
     pub(crate) fn new(metrics: Vec<MetricSpec>) -> Self {
         let metric = |spec: MetricSpec| Metric { name: spec.name.to_owned(), better: spec.better, values: Vec::new() };
-        let metrics = metrics.into_iter().map(metric).collect();
+        let metrics: Vec<Metric> = metrics.into_iter().map(metric).collect();
         Self {
-            measured: Measured { metrics, ..Measured::default() },
+            measured: Measured { warmup_metrics: metrics.clone(), metrics, ..Measured::default() },
             stretches: Vec::new(),
             elapsed_ns: 0,
             kept_bytes: 0,
@@ -232,7 +251,8 @@ impl Taken {
 
     /// What no take knows is left out.
     fn forget_what_is_unknown(&mut self) {
-        let Measured { device_ns, states, .. } = &mut self.measured;
+        let Measured { device_ns, states, warmup_metrics, .. } = &mut self.measured;
+        warmup_metrics.retain(|metric| metric.values.iter().any(Option::is_some));
         if device_ns.iter().all(Option::is_none) {
             device_ns.clear();
         }
@@ -247,16 +267,24 @@ impl Taken {
         self.kept_bytes = take.kept_bytes();
     }
 
+    /// Takes so far, whether they count or not.
+    fn count(&self) -> usize {
+        self.measured.warmup_ns.len() + self.measured.wall_ns.len()
+    }
+
+    /// Keeps a take that does not count.
+    pub(crate) fn keep_warm_up(&mut self, wall_ns: u64, readings: Vec<Option<f64>>) {
+        self.measured.warmup_ns.push(wall_ns);
+        push_readings(&mut self.measured.warmup_metrics, readings);
+    }
+
     pub(crate) fn keep(&mut self, one: One, readings: Vec<Option<f64>>) {
         self.elapsed_ns += one.wall_ns();
         self.measured.wall_ns.push(one.wall_ns());
         self.measured.device_ns.push(one.state.device_ns);
         self.measured.states.push(one.state.state);
         self.stretches.push(one.time);
-        let mut readings = readings.into_iter();
-        for metric in &mut self.measured.metrics {
-            metric.values.push(readings.next().flatten().filter(|value| value.is_finite()));
-        }
+        push_readings(&mut self.measured.metrics, readings);
     }
 
     /// Finds where the takes became steady and moves slower ones before it to the warm-up; true if nothing more is to
@@ -288,9 +316,18 @@ impl Taken {
         self.measured.device_ns.drain(..count);
         self.measured.states.drain(..count);
         self.stretches.drain(..count);
-        for metric in &mut self.measured.metrics {
-            metric.values.drain(..count);
+        let kept = self.measured.warmup_metrics.iter_mut();
+        for (metric, kept) in self.measured.metrics.iter_mut().zip(kept) {
+            kept.values.extend(metric.values.drain(..count));
         }
+    }
+}
+
+/// Keeps what a take said of itself; what is no finite number is not known.
+fn push_readings(metrics: &mut [Metric], readings: Vec<Option<f64>>) {
+    let mut readings = readings.into_iter();
+    for metric in metrics {
+        metric.values.push(readings.next().flatten().filter(|value| value.is_finite()));
     }
 }
 
@@ -322,10 +359,7 @@ mod tests {
         scripted::{CHECK, Scripted, Step, Told},
         simulated::Simulated,
     };
-    use laptime_trace::{
-        Nanos,
-        run::{Depth, L2, Stop},
-    };
+    use laptime_trace::run::{Depth, L2, Stop};
 
     fn settings(warmup: WarmUp, takes: usize) -> Settings {
         Settings {
@@ -363,6 +397,21 @@ mod tests {
         assert_eq!((measured.prepare_ns, measured.warmup_ns, measured.wall_ns), (7, vec![900], vec![50, 52]));
         assert_eq!((measured.stopped, measured.steady), (StopReason::Takes(2), Steady::Asked));
         assert_eq!(told.takes, [(900, false), (50, true), (52, true)]);
+    }
+
+    #[test]
+    fn what_warm_up_takes_say_of_themselves_is_kept_beside_them() {
+        let device = Simulated::new();
+        let asked = measured(run(&Scripted::steps(&device, [900, 50, 52]), settings(WarmUp::Takes(1), 2)));
+        assert_eq!(asked.warmup_metrics.len(), asked.metrics.len());
+        for (early, counted) in asked.warmup_metrics.iter().zip(&asked.metrics) {
+            assert_eq!((&early.name, early.values.len(), counted.values.len()), (&counted.name, 1, 2));
+        }
+        let steps = std::iter::once(900).chain(std::iter::repeat_n(50, 39));
+        let found = measured(run(&Scripted::steps(&device, steps), settings(WarmUp::Found, 20)));
+        assert_eq!((found.warmup_ns.len(), found.warmup_metrics[0].values.len()), (1, 1));
+        let none = measured(run(&Scripted::steps(&device, [50, 50]), settings(WarmUp::Takes(0), 2)));
+        assert!(none.warmup_metrics.is_empty(), "there is nothing to keep");
     }
 
     /// The host takes 10, the device 40 after it.

@@ -101,7 +101,7 @@ fn warm_up(
     for at in 0..settings.warmup {
         let _stage = stage!("warm_up", take = at);
         let wall_ns = take_one(take, device)?.wall_ns();
-        taken.measured.warmup_ns.push(wall_ns);
+        taken.keep_warm_up(wall_ns, take.readings(Nanos(wall_ns)));
         sink.take(wall_ns, false);
         if sink.is_interrupted() {
             break;

@@ -1,5 +1,6 @@
 //! A sweep: the cases of a plan, one after the other, in this process or in fresh ones.
 
+use laptime_probe::stage;
 use laptime_trace::run::{Case, CaseResult};
 
 use crate::{
@@ -62,7 +63,10 @@ pub fn sweep(
 pub(crate) fn here(registry: &Registry, job: &Job, sink: &mut dyn Sink) -> anyhow::Result<Swept> {
     let unknown = || anyhow::anyhow!("there is no workload `{}` in this program", job.workload);
     let workload = registry.workload(&job.workload).ok_or_else(unknown)?;
-    let device = registry.devices.open(&job.device)?;
+    let device = {
+        let _stage = stage!("open_device", device = job.device.as_str());
+        registry.devices.open(&job.device)?
+    };
     measure_all(workload, &*device, job, sink)
 }
 

@@ -53,6 +53,12 @@ pub trait Workload: Send + Sync {
         Ok(None)
     }
 
+    /// What is known of a case before anything is prepared, such as the parameters of a model.
+    fn known(&self, case: &Case) -> Vec<Fact> {
+        let _ = case;
+        Vec::new()
+    }
+
     /// The quantities that its takes report beside their time.
     fn metrics(&self) -> Vec<MetricSpec> {
         Vec::new()

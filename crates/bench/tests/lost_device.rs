@@ -127,6 +127,7 @@ fn job(runs: u32) -> Job {
         run: 0,
         settings: Settings { warmup, stop, runs, isolate, timeout_ns, cold, timing, l2, depth },
         environment: String::new(),
+        trace: None,
     }
 }
 

@@ -47,7 +47,8 @@ __device__ __forceinline__ Part part_of(u32 first_row, u32 last_row, u32 first_k
     u32 last_key = first_key + KEYS - 1, half = rule.half_window;
     bool is_windowed = half != NO_WINDOW && first_row >= rule.global;
     if (first_key >= rule.length || (rule.is_causal && first_key > last_row)) return NOTHING;
-    if (is_windowed && first_key >= rule.global && (first_key > last_row + half || last_key + half < first_row)) return NOTHING;
+    bool is_far = first_key > last_row + half || last_key + half < first_row;
+    if (is_windowed && first_key >= rule.global && is_far) return NOTHING;
     bool is_near = half == NO_WINDOW || last_row < rule.global || last_key < rule.global ||
                    (last_row <= first_key + half && last_key <= first_row + half);
     return is_near && last_key < rule.length && !(rule.is_causal && last_key > first_row) ? ALL : SOME;

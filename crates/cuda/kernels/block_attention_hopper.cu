@@ -20,10 +20,6 @@
 // A row's largest score is raised when another exceeds it by so much that shares would be 256 and more.
 #define SLACK 8.0f
 
-struct alignas(128) TensorMap {
-    u64 words[16];
-};
-
 // What lies in shared memory behind the stages.
 struct Board {
     u64 kept[STAGES][2][KEYS];
@@ -31,63 +27,6 @@ struct Board {
     u32 words[STAGES];
     volatile float computed[THREADS];
 };
-
-__device__ __forceinline__ u32 address(const void *place) { return (u32)__cvta_generic_to_shared(place); }
-
-__device__ __forceinline__ void wait_until(u32 barrier, u32 parity) {
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "AGAIN:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra AGAIN;\n"
-                 "}" ::"r"(barrier), "r"(parity)
-                 : "memory");
-}
-__device__ __forceinline__ void arrive(u32 barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void begin_barrier(u32 barrier, u32 arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void begin_tile(u32 to, const TensorMap &map, u32 column, u32 key, u32 head, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-                 "l"(reinterpret_cast<u64>(&map)), "r"(column), "r"(key), "r"(head), "r"(barrier)
-                 : "memory");
-}
-
-// How the products find rows of 128 swizzled bytes: groups of eight lie 1024 bytes apart.
-__device__ __forceinline__ u64 matrix(u32 place) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | (place & 0x3ffff) >> 4; }
-
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void end_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int LATER> __device__ __forceinline__ void wait_for_products() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
-}
-// Keeps the compiler from moving what is done with these numbers to the other side.
-__device__ __forceinline__ void hold(float (&numbers)[32]) {
-#pragma unroll
-    for (int i = 0; i < 32; i++) asm volatile("" : "+f"(numbers[i])::"memory");
-}
-
-// sum += a b, or = a b: 64 by 16 times 16 by 64. The rows of b are its columns unless it is transposed.
-template <int IS_TRANSPOSED> __device__ __forceinline__ void product(float (&sum)[32], const u32 *a, u64 b, int is_added) {
-    asm volatile("{\n"
-                 ".reg .pred added;\n"
-                 "setp.ne.b32 added, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, added, 1, 1, %38;\n"
-                 "}"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]),
-                   "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]), "+f"(sum[12]), "+f"(sum[13]),
-                   "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]), "+f"(sum[18]), "+f"(sum[19]),
-                   "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]), "+f"(sum[24]), "+f"(sum[25]),
-                   "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_added), "n"(IS_TRANSPOSED));
-}
 
 // A lane has two of the 16 rows of its warp, eight apart; of a tile's scores, 16 of each row.
 struct Softmax {
@@ -102,7 +41,7 @@ __device__ __forceinline__ void share(Softmax &rows, float (&score)[32], float s
     for (int r = 0; r < 2; r++) {
         most[r] = fmaxf(score[2 * r], score[2 * r + 1]);
 #pragma unroll
-        for (int n = 1; n < KEYS / 8; n++) most[r] = fmaxf(most[r], fmaxf(score[4 * n + 2 * r], score[4 * n + 2 * r + 1]));
+        for (int n = 4; n < KEYS / 2; n += 4) most[r] = fmaxf(most[r], fmaxf(score[n + 2 * r], score[n + 2 * r + 1]));
     }
     rows.is_raised = __any_sync(~0u, most[0] > rows.largest[0] + slack || most[1] > rows.largest[1] + slack);
     if (rows.is_raised) {
@@ -196,7 +135,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
                            BLOCK_PARAMETERS) {
     extern __shared__ uint4 shared[];
     u32 ring = (address(shared) + 1023) / 1024 * 1024;
-    Board &board = *reinterpret_cast<Board *>(reinterpret_cast<char *>(shared) + (ring - address(shared)) + STAGES * STAGE_BYTES);
+    char *behind = reinterpret_cast<char *>(shared) + (ring - address(shared)) + STAGES * STAGE_BYTES;
+    Board &board = *reinterpret_cast<Board *>(behind);
     Rule rule = {tokens, is_causal, half_window, global};
     Work work = works[blockIdx.y];
     u32 sequence = blockIdx.x / heads, head = blockIdx.x % heads;
@@ -221,47 +161,53 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
 #pragma unroll
         for (u32 i = 0; i < KEYS / ROWS_AT_ONCE; i++) {
             u32 at = (tile - work.tiles) * KEYS + threadIdx.x / CHUNKS + i * ROWS_AT_ONCE;
-            next_columns[i] = tile >= work.tiles && tile < count && at < work.columns ? columns[work.first_column + at] : ~0u;
+            bool is_there = tile >= work.tiles && tile < count && at < work.columns;
+            next_columns[i] = is_there ? columns[work.first_column + at] : ~0u;
         }
     };
     u32 next_word = work.words[0];
 
-    // Begins to fill the stage of a tile, when all have left it. What is looked up for the tile after it takes its time.
+    // Begins to fill the stage of a tile, when all have left it: of the list, by one thread. What is looked up for the tile
+    // after it takes its time.
+    auto load_listed = [&](u32 tile) {
+        u32 stage = tile % STAGES, to = stage_place(place, stage), full = barrier(place, &Board::full, stage);
+        u32 word = next_word, key = (word >> 1) * KEYS;
+        if (tile + 1 < work.tiles) next_word = tile == 0 ? work.words[1] : tile_word(tiles, work, tile + 1, rule);
+        if (tile >= STAGES) wait_until(barrier(place, &Board::empty, stage), (tile / STAGES - 1) % 2);
+        board.words[stage] = word;
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(STAGE_BYTES) : "memory");
+#pragma unroll
+        for (u32 half = 0; half < HALVES; half++) {
+            begin_tile(to + half * HALF_BYTES, key_map, half * 64, key, kv_head, full);
+            begin_tile(to + TILE_BYTES + half * HALF_BYTES, value_map, half * 64, key, kv_head, full);
+        }
+    };
+    // Of gathered columns, by all threads.
+    auto load_gathered = [&](u32 tile) {
+        u32 stage = tile % STAGES, to = stage_place(place, stage), chunk = threadIdx.x % CHUNKS;
+        if (tile >= STAGES) wait_until(barrier(place, &Board::empty, stage), (tile / STAGES - 1) % 2);
+#pragma unroll
+        for (u32 i = 0; i < KEYS / ROWS_AT_ONCE; i++) {
+            u32 row = threadIdx.x / CHUNKS + i * ROWS_AT_ONCE;
+            bool is_there = next_columns[i] != ~0u;
+            u64 from = ((u64)kv_head * capacity + (is_there ? next_columns[i] : 0)) * HEAD_DIM + chunk * 8;
+            u32 at = to + chunk / 8 * HALF_BYTES + row * 128 + (chunk % 8 ^ row % 8) * 16;
+            begin_copy(at, k + from, is_there);
+            begin_copy(at + TILE_BYTES, v + from, is_there);
+        }
+        if (threadIdx.x < 2 * KEYS) {
+            u32 at = (tile - work.tiles) * KEYS + threadIdx.x / 2;
+            bool is_there = at < work.columns;
+            const u64 *from = column_rows + (is_there ? ((u64)work.first_column + at) * 2 + threadIdx.x % 2 : 0);
+            u32 kept = address(&board.kept[stage][threadIdx.x % 2][threadIdx.x / 2]);
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(kept), "l"(from), "r"(is_there ? 8 : 0));
+        }
+    };
     auto load = [&](u32 tile) {
-        if (tile >= count) return;
-        u32 stage = tile % STAGES, to = stage_place(place, stage);
         if (tile < work.tiles) {
-            if (threadIdx.x == 0) {
-                u32 word = next_word, full = barrier(place, &Board::full, stage);
-                if (tile + 1 < work.tiles) next_word = tile == 0 ? work.words[1] : tile_word(tiles, work, tile + 1, rule);
-                if (tile >= STAGES) wait_until(barrier(place, &Board::empty, stage), (tile / STAGES - 1) % 2);
-                board.words[stage] = word;
-                asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(STAGE_BYTES) : "memory");
-#pragma unroll
-                for (u32 half = 0; half < HALVES; half++) {
-                    begin_tile(to + half * HALF_BYTES, key_map, half * 64, (word >> 1) * KEYS, kv_head, full);
-                    begin_tile(to + TILE_BYTES + half * HALF_BYTES, value_map, half * 64, (word >> 1) * KEYS, kv_head, full);
-                }
-            }
-        } else {
-            if (tile >= STAGES) wait_until(barrier(place, &Board::empty, stage), (tile / STAGES - 1) % 2);
-            u32 chunk = threadIdx.x % CHUNKS;
-#pragma unroll
-            for (u32 i = 0; i < KEYS / ROWS_AT_ONCE; i++) {
-                u32 row = threadIdx.x / CHUNKS + i * ROWS_AT_ONCE;
-                bool is_there = next_columns[i] != ~0u;
-                u64 from = ((u64)kv_head * capacity + (is_there ? next_columns[i] : 0)) * HEAD_DIM + chunk * 8;
-                u32 at = to + chunk / 8 * HALF_BYTES + row * 128 + (chunk % 8 ^ row % 8) * 16;
-                begin_copy(at, k + from, is_there);
-                begin_copy(at + TILE_BYTES, v + from, is_there);
-            }
-            if (threadIdx.x < 2 * KEYS) {
-                u32 at = (tile - work.tiles) * KEYS + threadIdx.x / 2;
-                bool is_there = at < work.columns;
-                const u64 *from = column_rows + (is_there ? ((u64)work.first_column + at) * 2 + threadIdx.x % 2 : 0);
-                u32 to = address(&board.kept[stage][threadIdx.x % 2][threadIdx.x / 2]);
-                asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(is_there ? 8 : 0));
-            }
+            if (threadIdx.x == 0) load_listed(tile);
+        } else if (tile < count) {
+            load_gathered(tile);
         }
         look_up(tile + 1);
     };
@@ -287,30 +233,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             bool is_there = row + i % 2 * 8 < tokens;
-            queries[depth][i] = is_there ? *reinterpret_cast<const u32 *>(from + i % 2 * 8 * HEAD_DIM + depth * 16 + i / 2 * 8) : 0;
+            const number *two = from + i % 2 * 8 * HEAD_DIM + depth * 16 + i / 2 * 8;
+            queries[depth][i] = is_there ? *reinterpret_cast<const u32 *>(two) : 0;
         }
     settle(0);
 
     float slack = SLACK / scale;
     u32 tile = 0;
     Part part = NOTHING;
-    // Goes to the next tile that these rows keep something of.
-    auto find = [&]() {
-        for (; tile < count; tile++) {
-            u32 stage = tile % STAGES;
+    // Comes to a tile, once to each: begins to load a later one, waits for this one, and says whether these rows keep
+    // something of it. It may wait until all have left the tile two before, so none but the one before may be held.
+    auto visit = [&]() {
+        u32 stage = tile % STAGES;
+        if (tile + AHEAD + 1 < work.tiles) {
+            if (threadIdx.x == 0) load_listed(tile + AHEAD);
+        } else {
             settle(tile + 1);
             load(tile + AHEAD);
-            bool is_gathered = tile >= work.tiles;
-            if (is_gathered) {
-                wait_until(barrier(place, &Board::gathered, stage), (tile - work.tiles) / STAGES % 2);
-                part = SOME;
-            } else {
-                wait_until(barrier(place, &Board::full, stage), tile / STAGES % 2);
-                u32 word = board.words[stage];
-                part = word & 1 ? part_of(place.first_row, place.first_row + 63, (word >> 1) * KEYS, rule) : ALL;
-            }
-            if (part != NOTHING && place.first_row < tokens) return true;
-            leave(place, stage);
+        }
+        if (tile >= work.tiles) {
+            wait_until(barrier(place, &Board::gathered, stage), (tile - work.tiles) / STAGES % 2);
+            part = SOME;
+        } else {
+            wait_until(barrier(place, &Board::full, stage), tile / STAGES % 2);
+            u32 word = board.words[stage];
+            part = word & 1 ? part_of(place.first_row, place.first_row + 63, (word >> 1) * KEYS, rule) : ALL;
+        }
+        return part != NOTHING && place.first_row < tokens;
+    };
+    // Goes to the next tile that these rows keep something of. None may be held.
+    auto find = [&]() {
+        while (tile < count) {
+            if (visit()) return true;
+            leave(place, tile++ % STAGES);
         }
         return false;
     };
@@ -318,19 +273,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
     u32 shares[KEYS / 16][4];
     Softmax rows = {{LOWEST, LOWEST}, {0, 0}, {1, 1}, false};
     auto begin_scores = [&](u32 stage) {
-        u64 keys = matrix(stage_place(place, stage));
+        u32 keys = stage_place(place, stage) / 16;
 #pragma unroll
         for (int depth = 0; depth < HEAD_DIM / 16; depth++)
-            product<0>(score, queries[depth], keys + (depth / 4 * HALF_BYTES + depth % 4 * 32) / 16, depth > 0);
+            product<0>(score, queries[depth], matrix(keys + (depth / 4 * HALF_BYTES + depth % 4 * 32) / 16), depth > 0);
         end_of_products();
     };
     auto begin_results = [&](u32 stage) {
-        u64 values = matrix(stage_place(place, stage) + TILE_BYTES);
+        u32 values = (stage_place(place, stage) + TILE_BYTES) / 16;
 #pragma unroll
         for (int depth = 0; depth < KEYS / 16; depth++)
 #pragma unroll
             for (int half = 0; half < HALVES; half++)
-                product<1>(result[half], shares[depth], values + (half * HALF_BYTES + depth * 16 * 128) / 16, 1);
+                product<1>(result[half], shares[depth], matrix(values + (half * HALF_BYTES + depth * 16 * 128) / 16), 1);
         end_of_products();
     };
     auto mask_and_share = [&](u32 tile) {
@@ -346,16 +301,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
         for (int i = 0; i < KEYS / 4; i++) shares[i / 4][i % 4] = pair(score[2 * i], score[2 * i + 1]);
     };
 
-    bool is_any = find();
-    if (is_any) {
+    auto rescale = [&]() {
+        if (!rows.is_raised) return;
+#pragma unroll
+        for (int half = 0; half < HALVES; half++)
+#pragma unroll
+            for (int i = 0; i < 32; i++) result[half][i] *= rows.kept[i / 2 % 2];
+    };
+    auto end_results = [&]() {
+        wait_for_products<0>();
+#pragma unroll
+        for (int half = 0; half < HALVES; half++) hold(result[half]);
+    };
+
+    while (find()) {
         begin_products();
         begin_scores(tile % STAGES);
         wait_for_products<0>();
         hold(score);
         mask_and_share(tile);
+        rescale();
         pack();
         u32 held = tile++;
-        while (find()) {
+        while (tile < count && visit()) {
             begin_products();
             begin_scores(tile % STAGES);
             begin_results(held % STAGES);
@@ -364,24 +332,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
             mask_and_share(tile);
             // A store that needs the sums: else the powers would be computed behind the wait, and not beside the product.
             board.computed[threadIdx.x] = rows.sum[0] + rows.sum[1];
-            wait_for_products<0>();
-#pragma unroll
-            for (int half = 0; half < HALVES; half++) hold(result[half]);
+            end_results();
             leave(place, held % STAGES);
-            if (rows.is_raised) {
-#pragma unroll
-                for (int half = 0; half < HALVES; half++)
-#pragma unroll
-                    for (int i = 0; i < 32; i++) result[half][i] *= rows.kept[i / 2 % 2];
-            }
+            rescale();
             pack();
             held = tile++;
         }
         begin_products();
         begin_results(held % STAGES);
-        wait_for_products<0>();
-#pragma unroll
-        for (int half = 0; half < HALVES; half++) hold(result[half]);
+        end_results();
+        leave(place, held % STAGES);
+        // The tile that these rows keep nothing of.
+        if (tile < count) leave(place, tile++ % STAGES);
     }
 
 #pragma unroll
@@ -401,7 +363,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM > 64 ? 1 : 2)
                 words[i] = pair(two[0] * share, two[1] * share);
             }
             turn(words);
-            if (row + 8 * r < tokens) *reinterpret_cast<uint4 *>(to + n * 8) = make_uint4(words[0], words[1], words[2], words[3]);
+            uint4 chunk = make_uint4(words[0], words[1], words[2], words[3]);
+            if (row + 8 * r < tokens) *reinterpret_cast<uint4 *>(to + n * 8) = chunk;
         }
     }
 }

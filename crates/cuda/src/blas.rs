@@ -3,11 +3,12 @@
 
 mod sizes;
 
-use std::{ffi::c_void, ptr, sync::Arc};
+use std::{cell::RefCell, ffi::c_void, ptr, sync::Arc};
 
 use bytemuck::Pod;
 use cudarc::cublas::sys::{self, cublasStatus_t};
 use half::{bf16, f16};
+use laptime_probe::stage;
 
 pub use self::sizes::{Batch, Matrices, Sizes};
 use crate::{
@@ -76,6 +77,8 @@ pub struct Blas {
     handle: sys::cublasHandle_t,
     stream: Arc<Stream>,
     _workspace: Buffer<u8>,
+    /// What was multiplied before, by type and sizes, as far as a recording saw it.
+    seen: RefCell<Vec<(u32, Batch)>>,
 }
 
 // SAFETY: a handle may move between threads; it is not used by two at once, since it is not `Sync`.
@@ -86,12 +89,13 @@ impl Blas {
     pub fn new(device: &Device) -> Result<Self, CudaError> {
         library::load(library::CUBLAS)?;
         device.context().bind()?;
+        let _stage = stage!("start_cublas");
         let stream = Arc::clone(device.stream());
         let workspace = device.allocate::<u8>(WORKSPACE_BYTES)?;
         let mut handle = ptr::null_mut();
         // SAFETY: the library is there, and the place is valid.
         check("starting cuBLAS", unsafe { sys::cublasCreate_v2(&mut handle) })?;
-        let blas = Self { handle, stream, _workspace: workspace };
+        let blas = Self { handle, stream, _workspace: workspace, seen: RefCell::default() };
         blas.set_up()?;
         if blas.is_tf32_allowed()? {
             return Err(CudaError::refused("starting cuBLAS", 0, "it would compute products of f32 in TF32"));
@@ -162,9 +166,26 @@ impl Blas {
             return Err(CudaError::refused("multiplying", 0, "the buffers do not fit the sizes"));
         }
         self.stream.context.bind()?;
+        // cuBLAS loads a kernel when it first needs it, which is long beside a launch.
+        let _stage =
+            self.is_first(T::TYPE, batch).then(|| stage!("first_product", m = batch.m, n = batch.n, k = batch.k));
         let (a, b, c) = (a.pointer() as *const c_void, b.pointer() as *const c_void, c.pointer() as *mut c_void);
         // SAFETY: the handle lives, and the slices hold what the call reads and writes.
         check("multiplying", unsafe { self.multiply_places(T::TYPE, [a, b], c, batch) })
+    }
+
+    /// Whether a recording sees such a product for the first time.
+    fn is_first(&self, of: sys::cudaDataType, batch: &Batch) -> bool {
+        if !laptime_probe::recording() {
+            return false;
+        }
+        let mut seen = self.seen.borrow_mut();
+        let product = (of as u32, *batch);
+        let is_first = !seen.contains(&product);
+        if is_first {
+            seen.push(product);
+        }
+        is_first
     }
 
     /// cuBLAS counts by columns: a row-major matrix is the transpose of what it sees, so `cᵀ = bᵀ aᵀ` is asked for.

@@ -4,6 +4,7 @@
 use std::{env, ffi::c_char, sync::Arc};
 
 use cudarc::driver::sys;
+use laptime_probe::stage;
 
 use crate::{
     context::{Context, driver},
@@ -132,6 +133,7 @@ fn check_index(index: u32, count: u32) -> Result<(), Unavailable> {
 impl Device {
     /// Opens the device of this number.
     pub fn open(index: u32) -> Result<Self, CudaError> {
+        let _stage = stage!("context", gpu = index);
         check_index(index, device_count()?)?;
         let mut device = 0;
         driver!("finding the device", cuDeviceGet(&mut device, index as i32))?;

@@ -9,6 +9,7 @@ use std::{
 
 use bytemuck::Pod;
 use cudarc::driver::sys;
+use laptime_probe::stage;
 
 use crate::{
     context::{Context, driver},
@@ -135,6 +136,7 @@ impl Module {
     pub fn load(device: &Device, image: &[u8]) -> Result<Arc<Self>, CudaError> {
         let context = Arc::clone(device.context());
         context.bind()?;
+        let _stage = stage!("load", bytes = image.len());
         let mut raw = ptr::null_mut();
         driver!("loading a module", cuModuleLoadData(&mut raw, image.as_ptr().cast()))?;
         Ok(Arc::new(Self { context, raw }))
@@ -143,6 +145,7 @@ impl Module {
     /// Finds a kernel by its name.
     pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, CudaError> {
         self.context.bind()?;
+        let _stage = stage!("load_kernel", kernel = name);
         let doing = format!("finding kernel `{name}`");
         let text = CString::new(name).map_err(|_| CudaError::refused(&doing, 0, "the name holds a zero"))?;
         let mut raw = ptr::null_mut();

@@ -12,6 +12,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use laptime_probe::stage;
 use libloading::Library;
 
 use crate::error::CudaError;
@@ -47,6 +48,7 @@ pub fn load(wanted: Wanted) -> Result<&'static Library, CudaError> {
     if let Some(library) = loaded.get(wanted.name) {
         return Ok(library);
     }
+    let _stage = stage!("load_library", library = wanted.name);
     let folders = Surroundings::here().folders();
     let found = candidates(wanted, &folders).find_map(|path| open(wanted, &path));
     let library: &'static Library = Box::leak(Box::new(found.ok_or_else(|| missing(wanted, &folders))?));

@@ -5,6 +5,7 @@ use std::{ffi::c_void, marker::PhantomData, ops, ptr, slice, sync::Arc};
 
 use bytemuck::Pod;
 use cudarc::driver::sys;
+use laptime_probe::stage;
 use sys::{CUgraphMem_attribute as GraphAttribute, CUmemPool_attribute as PoolAttribute};
 
 use crate::{
@@ -98,6 +99,7 @@ impl Device {
     pub fn allocate_on<T: Pod>(&self, stream: &Arc<Stream>, length: usize) -> Result<Buffer<T>, CudaError> {
         let too_large = || CudaError::OutOfMemory { wanted: None, free: None, total: None };
         let bytes = length.checked_mul(size_of::<T>()).ok_or_else(too_large)?;
+        let _stage = stage!("allocate", bytes = bytes);
         match Buffer::new(stream, length, bytes) {
             Err(error) if error.is_out_of_memory() => self.allocate_again(stream, length, bytes),
             answered => answered,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use cudarc::nvrtc::sys::{self, nvrtcResult};
+use laptime_probe::stage;
 
 use crate::{
     cache::{Cache, Key},
@@ -60,6 +61,7 @@ pub fn compiler_version() -> Result<(u32, u32), CudaError> {
 /// Compiles a text for an architecture such as `sm_90`, with further options.
 pub fn compile(source: Source<'_>, architecture: &str, options: &[String]) -> Result<Compiled, CudaError> {
     library::load(library::NVRTC)?;
+    let _stage = stage!("compile", file = source.file);
     let program = Program::new(source)?;
     let result = program.compile(&all_options(architecture, options))?;
     let log = program.log()?;

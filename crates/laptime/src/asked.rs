@@ -8,7 +8,12 @@ use laptime_bench::{
     WarmUp, Workload, axis_of, parse_warm_up, settle_l2, settle_timing,
 };
 
-use crate::{app::App, failure::Hinted, kit_files::Places, output::FormatArgs};
+use crate::{
+    app::App,
+    failure::Hinted,
+    kit_files::{NO_SYNC, Places},
+    output::{FormatArgs, say},
+};
 
 /// The flags of every command that measures.
 #[derive(Debug, Clone, Args)]
@@ -145,6 +150,9 @@ impl Asked {
         let is_asked = matches.try_get_one::<bool>("kit-files").ok().flatten().copied().unwrap_or(false);
         let kit_files = Places { is_asked, output: path("output"), output_dir: path("output-dir") };
         let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
+        if matches.try_get_one::<bool>("no-sync").ok().flatten().copied().unwrap_or(false) {
+            say(NO_SYNC);
+        }
         Ok(Self { workload, axes, run, place, resume, fit, kit_files, warmups })
     }
 

@@ -50,6 +50,8 @@ enum Plain {
     #[command(display_order = 1)]
     Tour(commands::tour::Args),
     #[command(display_order = 5)]
+    Suite(commands::suite::Args),
+    #[command(display_order = 5)]
     Ab(commands::ab::Args),
     #[command(display_order = 6)]
     Peaks(commands::peaks::Args),
@@ -71,6 +73,8 @@ enum Plain {
     Overlap(commands::overlap::Args),
     #[command(display_order = 16)]
     Compare(commands::compare::Args),
+    #[command(display_order = 17)]
+    Report(commands::report::Args),
     #[command(display_order = 17)]
     Convert(commands::convert::Args),
     #[command(display_order = 20)]
@@ -148,8 +152,8 @@ impl Measuring {
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
         let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()).arg(kit_files::flag()).args(kit_files::places()),
-            "warmup" => command.arg(warmup_study::flag()).arg(kit_files::flag()),
+            "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()),
+            "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
             _ => command,
         };
         let workloads = app.registry.workloads.iter().enumerate();
@@ -268,6 +272,7 @@ fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std:
 fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
     match command {
         Plain::Tour(args) => commands::tour::run(app, args, out),
+        Plain::Suite(args) => commands::suite::run(app, args, out),
         Plain::Ab(args) => commands::ab::run(app, args, out),
         Plain::Peaks(args) => commands::peaks::run(app, args, out),
         Plain::Doctor(args) => commands::doctor::run(app, args, out),
@@ -279,6 +284,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Syncs(args) => commands::syncs::run(args, out),
         Plain::Overlap(args) => commands::overlap::run(args, out),
         Plain::Laps(args) => commands::laps::run(args, out),
+        Plain::Report(args) => commands::report::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Completions(args) => commands::completions::run(app, args, out),
         Plain::Man(args) => commands::man::run(app, args, out),
@@ -344,7 +350,8 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            ["help", "resume", "fit", "kit-files", "output", "output-dir", "warmups"].contains(&name.as_str())
+            ["help", "resume", "fit", "kit-files", "warmups", "output", "output-dir", "no-sync"]
+                .contains(&name.as_str())
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
         if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {

@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
+use laptime_report::tables::with_pass;
 use laptime_trace::run::AxisValue;
 
-use crate::{attention_profile, kit_files::twin, session::Finished};
+use crate::{attention_profile, session::Finished};
 
 /// Writes mean, standard deviation and coefficient of variation of the only case, if there is one of a model; of several
 /// how backward compares with forward, where both were measured.
@@ -49,7 +50,7 @@ fn ratio(answer: &Cases, case: &CaseFigures) -> Option<String> {
     if axis("pass_type") != "backward" {
         return None;
     }
-    let forward = twin(answer, case, "forward")?.measured.as_ref()?.wall.median;
+    let forward = with_pass(answer, case, "forward")?.measured.as_ref()?.wall.median;
     let backward = case.measured.as_ref()?.wall.median;
     let (model, tokens, batch) = (axis("model"), axis("seq_len"), axis("batch_size"));
     let ratio = Some(backward / forward).filter(|ratio| ratio.is_finite())?;

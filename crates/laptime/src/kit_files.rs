@@ -8,11 +8,14 @@ use std::{
 use anyhow::Context;
 use clap::{Arg, ArgAction};
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
-use laptime_report::{Format, Table};
-use laptime_trace::{format::write_whole, run::AxisValue};
+use laptime_report::{Format, Table, tables::with_pass};
+use laptime_trace::{
+    format::write_whole,
+    run::{AxisValue, Case},
+};
 use serde_json::{Map, Value, json};
 
-use crate::{asked::Asked, attention_profile, failure::Hinted, output::write_file, session::Finished};
+use crate::{app::App, asked::Asked, attention_profile, failure::Hinted, output::write_file, session::Finished};
 
 /// Where the course keeps its tables.
 const COURSE_FOLDER: &str = "results";
@@ -20,82 +23,92 @@ const COURSE_FOLDER: &str = "results";
 /// Where the Nano kit keeps its profiles.
 const NANO_FOLDER: &str = "profiling/results";
 
-/// The flag that asks for them where the kits keep them.
-pub fn flag() -> Arg {
-    Arg::new("kit-files")
+/// Forward and backward apart.
+const SEPARATE_FILE: &str = "profiling_benchmarking_separate.csv";
+
+/// The flags of older kits: for their files where they keep them, for a file or a folder that they name, and for a take
+/// without synchronisation.
+pub fn flags() -> [Arg; 4] {
+    let kit_files = Arg::new("kit-files")
         .long("kit-files")
         .action(ArgAction::SetTrue)
-        .global(true)
-        .help("Write the files of older kits where these keep them, too: under `results/` and `profiling/results/`")
-        .help_heading("Where it goes")
-}
-
-/// The flags by which the Nano kit is told where its profile goes.
-pub fn places() -> [Arg; 2] {
+        .help("Write the files of older kits where these keep them, too: under `results/` and `profiling/results/`");
     let place = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name(value)
-            .value_parser(clap::value_parser!(PathBuf))
-            .global(true)
-            .help(help)
-            .help_heading("Where it goes")
+        Arg::new(name).long(name).value_name(value).value_parser(clap::value_parser!(PathBuf)).help(help)
     };
-    [
-        place("output", "FILE", "Write the Nano kit's profile of models or of attention to this file, too"),
-        place("output-dir", "DIR", "Write it into this folder, under its name"),
-    ]
+    let output = place("output", "FILE", "Write the table (`.csv`) or a kit's profile (`.json`) to this file, too");
+    let folder = place("output-dir", "DIR", "Write a kit's profile into this folder, too, under its name");
+    let no_sync = Arg::new("no-sync").long("no-sync").action(ArgAction::SetTrue).hide(true);
+    [kit_files, output, folder, no_sync].map(|flag| flag.global(true).help_heading("Where it goes"))
 }
 
-/// Where the profile of the Nano kit goes, beside the run's folder.
+/// What a run without synchronisation is told.
+pub const NO_SYNC: &str = "note: `--no-sync` changes nothing: takes are synchronised at both ends, since their time is true only then; `laptime profile … --timing host,sync` shows what the host alone would have said";
+
+/// Where files of older kits go, beside the run's folder.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
-    /// Whether it goes where the kits keep it.
+    /// Whether they go where the kits keep them.
     pub is_asked: bool,
-    /// A file.
+    /// A file: a table or a profile, as its name ends.
     pub output: Option<PathBuf>,
-    /// A folder.
+    /// A folder for a profile.
     pub output_dir: Option<PathBuf>,
 }
 
-/// Refuses a place for a profile that there will not be.
+impl Places {
+    fn output_of(&self, extension: &str) -> Option<&Path> {
+        let is_one = |path: &&Path| path.extension().is_some_and(|own| own.eq_ignore_ascii_case(extension));
+        self.output.as_deref().filter(is_one)
+    }
+}
+
+/// Refuses a place for what there will not be.
 pub fn refuse_unused(asked: &Asked, workload: &str) -> anyhow::Result<()> {
     let Places { output, output_dir, .. } = &asked.kit_files;
-    if ["model", "attention"].contains(&workload) || output.is_none() && output_dir.is_none() {
+    let refuse = |reason: String, hint: &'static str| Err(Hinted::wrap(anyhow::anyhow!(reason), hint));
+    let is_table = asked.kit_files.output_of("csv").is_some();
+    if let Some(path) = output.as_ref().filter(|_| !is_table && asked.kit_files.output_of("json").is_none()) {
+        let reason = format!("`--output {}` names neither a table nor a profile", path.display());
+        return refuse(reason, "end it in `.csv` for the table, in `.json` for a kit's profile");
+    }
+    if ["model", "attention"].contains(&workload) || (is_table || output.is_none()) && output_dir.is_none() {
         return Ok(());
     }
-    let error = anyhow::anyhow!("`--output` and `--output-dir` are for a kit's profile, and `{workload}` has none");
-    Err(Hinted::wrap(error, "`--out` says where the run is kept"))
+    let reason = format!("`--output` and `--output-dir` are for a kit's profile, and `{workload}` has none");
+    refuse(reason, "`--output` with `.csv` writes the table; `--out` says where the run is kept")
 }
 
 /// Writes the files of a benchmark of models or of attention into its folder and, if asked for, where the kits keep them.
 /// Returns those outside of the run's folder.
-pub fn write(finished: &Finished, places: &Places) -> anyhow::Result<Vec<PathBuf>> {
+pub fn write(app: &App, finished: &Finished, places: &Places) -> anyhow::Result<Vec<PathBuf>> {
     let answer = laptime_analyze::cases(&finished.results, finished.run.peaks.as_ref());
+    let known = Known { app, workload: &finished.run.workload };
+    let parameters = |case: &Case| known.fact(case, "parameters");
+    let of_course = laptime_report::tables::course(&answer, &parameters);
+    let mut outside = Vec::new();
     if let Some(profile) = attention_profile::profile(&answer) {
-        return write_profile(&profile, "attention_profile.json", &finished.folder, places);
+        outside.extend(write_profile(&profile, "attention_profile.json", &finished.folder, places)?);
+    } else if let Some(table) = &of_course {
+        outside.extend(write_course(table, finished, &answer, places.is_asked)?);
+        outside.extend(write_profile(&profile(&answer, &known), "model_profile.json", &finished.folder, places)?);
     }
-    let mut outside = write_course(finished, &answer, places.is_asked)?;
-    if laptime_report::tables::course(&answer).is_some() {
-        outside.extend(write_profile(&profile(&answer), "model_profile.json", &finished.folder, places)?);
+    let table = || of_course.unwrap_or_else(|| laptime_report::tables::cases(&answer, &[]));
+    if let Some(path) = places.output_of("csv") {
+        outside.push(write_table(&table(), path)?);
     }
     Ok(outside)
 }
 
 /// Writes a profile of the Nano kit wherever it is wanted.
 fn write_profile(profile: &Value, name: &str, run: &Path, places: &Places) -> anyhow::Result<Vec<PathBuf>> {
-    let mut outside = Vec::new();
     for folder in folders(run, NANO_FOLDER, places.is_asked)? {
         write_json(profile, &folder.join(name))?;
     }
-    if places.is_asked {
-        outside.push(Path::new(NANO_FOLDER).join(name));
-    }
-    let named = places.output.clone().into_iter().chain(places.output_dir.as_ref().map(|folder| folder.join(name)));
-    for file in named {
-        if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
-        }
+    let mut outside: Vec<PathBuf> = places.is_asked.then(|| Path::new(NANO_FOLDER).join(name)).into_iter().collect();
+    let named = places.output_of("json").map(Path::to_owned);
+    for file in named.into_iter().chain(places.output_dir.as_ref().map(|folder| folder.join(name))) {
+        make_folder_of(&file)?;
         write_json(profile, &file)?;
         outside.push(file);
     }
@@ -103,19 +116,51 @@ fn write_profile(profile: &Value, name: &str, run: &Path, places: &Places) -> an
 }
 
 /// Writes the course's tables of a benchmark of models.
-fn write_course(finished: &Finished, answer: &Cases, is_asked: bool) -> anyhow::Result<Vec<PathBuf>> {
-    let Some(table) = laptime_report::tables::course(answer) else { return Ok(Vec::new()) };
+fn write_course(table: &Table, finished: &Finished, answer: &Cases, is_asked: bool) -> anyhow::Result<Vec<PathBuf>> {
     let settings = &finished.run.settings;
     let is_isolated = settings.isolate || settings.runs > 1;
     let name = if is_isolated { "profiling_benchmarking_run_benchmarks" } else { "profiling_benchmarking_direct" };
-    let course_folders = folders(&finished.folder, COURSE_FOLDER, is_asked)?;
-    for folder in &course_folders {
-        write_file(&table, Format::Csv, &folder.join(format!("{name}.csv")))?;
+    let separate = laptime_report::tables::course_separate(answer);
+    for folder in folders(&finished.folder, COURSE_FOLDER, is_asked)? {
+        write_file(table, Format::Csv, &folder.join(format!("{name}.csv")))?;
         if let Some(summary) = laptime_report::tables::course_summary(answer) {
             write_file(&summary, Format::Md, &folder.join(format!("{name}.md")))?;
         }
+        if let Some(separate) = &separate {
+            write_file(separate, Format::Csv, &folder.join(SEPARATE_FILE))?;
+        }
     }
-    Ok(is_asked.then(|| Path::new(COURSE_FOLDER).join(format!("{name}.csv"))).into_iter().collect())
+    let files = [Some(format!("{name}.csv")), separate.map(|_| SEPARATE_FILE.to_owned())];
+    Ok(files.into_iter().flatten().filter(|_| is_asked).map(|file| Path::new(COURSE_FOLDER).join(file)).collect())
+}
+
+/// Writes a table to the file that `--output` named, if it named one for a table.
+pub fn write_output(table: &Table, places: &Places) -> anyhow::Result<Option<PathBuf>> {
+    places.output_of("csv").map(|path| write_table(table, path)).transpose()
+}
+
+fn write_table(table: &Table, path: &Path) -> anyhow::Result<PathBuf> {
+    make_folder_of(path)?;
+    write_file(table, Format::Csv, path)?;
+    Ok(path.to_owned())
+}
+
+fn make_folder_of(path: &Path) -> anyhow::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))
+}
+
+/// What a workload knows of cases, measured or not.
+struct Known<'a> {
+    app: &'a App,
+    workload: &'a str,
+}
+
+impl Known<'_> {
+    fn fact(&self, case: &Case, name: &str) -> Option<AxisValue> {
+        let facts = self.app.registry.workload(self.workload)?.known(case);
+        facts.into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
+    }
 }
 
 /// Writes the course's table of a study of warm-ups likewise.
@@ -143,7 +188,7 @@ fn write_json(value: &Value, path: &Path) -> anyhow::Result<()> {
 }
 
 /// The profile of the Nano kit: sizes of models, and a record for each length and mode.
-fn profile(answer: &Cases) -> Value {
+fn profile(answer: &Cases, known: &Known<'_>) -> Value {
     let measured = |case: &CaseFigures| axis(case, "pass_type").as_str() != Some("step") || !has_both(answer, case);
     let results: Vec<Value> =
         answer.cases.iter().filter(|case| measured(case)).filter_map(|case| record(answer, case)).collect();
@@ -153,16 +198,20 @@ fn profile(answer: &Cases) -> Value {
     let batch_size = first.map_or(Value::Null, |case| axis(case, "batch_size"));
     json!({
         "metadata": { "device": device, "batch_size": batch_size, "profile_training": is_training },
-        "model_sizes": sizes(answer),
+        "model_sizes": sizes(answer, known),
         "results": results,
     })
 }
 
-fn sizes(answer: &Cases) -> Map<String, Value> {
+fn sizes(answer: &Cases, known: &Known<'_>) -> Map<String, Value> {
     let mut sizes = Map::new();
-    for (case, measured) in answer.cases.iter().filter_map(|case| Some((case, case.measured.as_ref()?))) {
-        let parameters = fact(measured, "parameters");
-        let memory = fact(measured, "weight_bytes").as_i64().map(|bytes| mib(bytes as f64));
+    for case in &answer.cases {
+        let fact = |name: &str| {
+            let measured = case.measured.as_ref().and_then(|measured| measured.fact(name)).cloned();
+            measured.or_else(|| known.fact(&case.id.case, name)).as_ref().map_or(Value::Null, json_of)
+        };
+        let parameters = fact("parameters");
+        let memory = fact("weight_bytes").as_i64().map(|bytes| mib(bytes as f64));
         let size = json!({
             "total_parameters": parameters, "trainable_parameters": parameters, "parameter_memory_mb": memory,
         });
@@ -184,7 +233,8 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
     match &case.measured {
         Some(measured) => {
             let is_step = pass == "step";
-            let step = if is_step { Some(case) } else { twin(answer, case, "step").filter(|_| mode == "training") };
+            let step =
+                if is_step { Some(case) } else { with_pass(answer, case, "step").filter(|_| mode == "training") };
             add("latency_ms", if is_step { Value::Null } else { median_ms(measured) });
             if mode == "training" {
                 add("step_ms", step.and_then(|step| step.measured.as_ref()).map_or(Value::Null, median_ms));
@@ -207,18 +257,7 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
 
 /// Whether a step stands beside a forward and backward of the same case, whose record tells it.
 fn has_both(answer: &Cases, step: &CaseFigures) -> bool {
-    twin(answer, step, "forward_backward").is_some()
-}
-
-/// The case that differs in its pass alone.
-pub fn twin<'a>(answer: &'a Cases, case: &CaseFigures, pass: &str) -> Option<&'a CaseFigures> {
-    let of_pass = ["test", "pass_type"];
-    let is_same = |other: &&CaseFigures| {
-        let others = other.id.case.values().zip(case.id.case.values());
-        let is_equal = others.into_iter().all(|(other, own)| of_pass.contains(&own.0) || other == own);
-        is_equal && text(other, "pass_type") == pass
-    };
-    answer.cases.iter().find(is_same)
+    with_pass(answer, step, "forward_backward").is_some()
 }
 
 pub fn median_ms(measured: &MeasuredFigures) -> Value {

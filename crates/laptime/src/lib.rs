@@ -19,6 +19,7 @@
 //! ones. `examples/custom_workload` is such a program.
 
 mod absent;
+mod alone;
 mod app;
 mod aside;
 mod asked;
@@ -26,15 +27,18 @@ mod attention_profile;
 mod cli;
 mod commands;
 mod course;
+mod estimate;
 mod failure;
 mod keeper;
 mod kept_peaks;
 mod kit_files;
+mod kit_input;
 mod moment;
 mod near;
 mod output;
 mod progress;
 mod run_folder;
+mod run_input;
 mod session;
 mod tour;
 

@@ -37,7 +37,8 @@ pub fn make(asked: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<Pat
     unreachable!("one of endlessly many names is free")
 }
 
-fn create(path: &Path) -> anyhow::Result<()> {
+/// Makes a folder, and those it lies in.
+pub fn create(path: &Path) -> anyhow::Result<()> {
     let Err(source) = fs::create_dir_all(path) else { return Ok(()) };
     let hint = place_hint(&source).unwrap_or_else(|| "`--out DIR` names another place".to_owned());
     let failed = Err::<(), _>(source).with_context(|| format!("cannot make the folder `{}`", path.display()));

@@ -108,6 +108,7 @@ impl Session {
             run: 0,
             settings: run.settings,
             environment: run.environment_fingerprint.clone(),
+            trace: None,
         };
         let is_done = |case: &Case, run: u32| done.contains(&(case.to_string(), run));
         let aside = Aside::begin();

@@ -9,6 +9,7 @@ pub(crate) mod blocks;
 pub(crate) mod cache;
 pub(crate) mod crew;
 mod engine;
+mod fuser;
 mod memory;
 mod model;
 pub(crate) mod number;
@@ -21,10 +22,13 @@ mod train;
 mod turned;
 pub(crate) mod vectors;
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use self::engine::Engine;
 pub use self::{
+    fuser::{CpuFuser, needed_fuser_bytes},
     memory::{Pass, needed_bytes},
     train::{CpuTrainer, needed_train_bytes},
 };
@@ -102,6 +106,10 @@ impl Decoder for CpuDecoder {
 
     fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
         self.engine.read_cache(layer)
+    }
+
+    fn read_positions(&mut self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError> {
+        self.engine.read_positions(layer, positions)
     }
 
     fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {

@@ -90,6 +90,48 @@ pub enum ModelError {
         /// What stands there.
         value: String,
     },
+    /// A file in a format, or with contents, that is not read.
+    #[error("`{}`: {reason}", path.display())]
+    NotRead {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// A folder without a fuser.
+    #[error("`{}` has no fuser: no `projector_config.json`", folder.display())]
+    NoFuser {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A fuser for other models.
+    #[error("the fuser in `{}` does not join `{sharer}` to `{receiver}`: {reason}", folder.display())]
+    OtherFuser {
+        /// The folder.
+        folder: PathBuf,
+        /// The model whose cache is heard.
+        sharer: String,
+        /// The model that answers.
+        receiver: String,
+        /// What differs, and on which side.
+        reason: String,
+    },
+    /// A fuser whose tensors are not those that its own files tell of.
+    #[error("the fuser in `{}` is not whole: {reasons}", folder.display())]
+    FuserNotWhole {
+        /// The folder.
+        folder: PathBuf,
+        /// The tensors that are missing, too many, misshapen or of an unknown type.
+        reasons: String,
+        /// Whether only types are wrong.
+        types_alone: bool,
+    },
+    /// Tokenizers between which no tokens can be found for each other.
+    #[error("the tokens of two models cannot be aligned: {reason}")]
+    NotAligned {
+        /// What is missing, and on which side.
+        reason: String,
+    },
     /// More tokens than the model or the cache has positions for.
     #[error("{tokens} tokens do not fit: `{what}` has {room}")]
     TooLong {
@@ -120,6 +162,11 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// A trainer that was made to be never updated.
+    pub(crate) fn no_optimizer() -> Self {
+        Self::Refused("the trainer was made without an optimizer".to_owned())
+    }
+
     /// What can be done about it, where that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -137,7 +184,23 @@ impl ModelError {
             }
             Self::NoWeights { other, .. } => Some(weights_hint(other.as_deref())),
             Self::Damaged { .. } => Some("fetch the file again; its copying may have been stopped".to_owned()),
-            Self::Unfit { types_alone: true, .. } => {
+            Self::NotRead { .. } => Some(
+                "a fuser is read as `torch.save(projector.state_dict(), …)` writes it since torch 1.6, or as safetensors"
+                    .to_owned(),
+            ),
+            Self::NoFuser { .. } => {
+                Some("name the folder with `projector_config.json`, or the one above it that has `final`".to_owned())
+            }
+            Self::OtherFuser { .. } => {
+                Some("name the fuser that was trained for these two models, or the models that it was trained for".to_owned())
+            }
+            Self::FuserNotWhole { types_alone: false, .. } => {
+                Some("fetch every `projector_*.json` and `projector_*.pt` of one fuser again".to_owned())
+            }
+            Self::NotAligned { .. } => {
+                Some("take two models that share a tokenizer, or a prompt without a chat template".to_owned())
+            }
+            Self::Unfit { types_alone: true, .. } | Self::FuserNotWhole { types_alone: true, .. } => {
                 Some("f32, bf16 and f16 are read; save the model in one of them".to_owned())
             }
             Self::Unfit { .. } => Some("the folder's `config.json` and its weights must be of one model".to_owned()),

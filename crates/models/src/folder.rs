@@ -12,7 +12,7 @@ use safetensors::{
     tensor::{Dtype as StoredType, Metadata},
 };
 
-use crate::{Config, Dtype, ModelError, map::Map, misfit::Misfit, tensors::TensorSpec};
+use crate::{Config, Dtype, ModelError, map::Map, misfit::Misfit, tensors::TensorSpec, torch};
 
 /// The index of weights that are in several files.
 const INDEX: &str = "model.safetensors.index.json";
@@ -21,7 +21,7 @@ const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
 
 /// Weights in a folder.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Folder {
     files: Vec<Map>,
     tensors: HashMap<String, Stored>,
@@ -55,15 +55,33 @@ impl Stored {
 impl Folder {
     /// Maps the files of a folder and checks that they hold the model.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
-        let mut opened = Self { files: Vec::new(), tensors: HashMap::new() };
+        let mut opened = Self::default();
         for path in weight_files(folder)? {
-            opened.add(&path)?;
+            opened.add_safetensors(&path, "")?;
         }
         Misfit::of(config, &opened.tensors).refuse(folder, config)?;
         Ok(opened)
     }
 
-    fn add(&mut self, path: &Path) -> Result<(), ModelError> {
+    /// Everything that it has, by name.
+    pub fn tensors(&self) -> &HashMap<String, Stored> {
+        &self.tensors
+    }
+
+    /// Maps a file of torch's, and puts a prefix before the names of its tensors.
+    pub fn add_torch(&mut self, path: &Path, prefix: &str) -> Result<(), ModelError> {
+        let map = open_file(path, Map::open)?;
+        let file = self.files.len();
+        for found in torch::tensors(map.bytes()).map_err(|fault| fault.of(path))? {
+            let torch::Tensor { name, bytes, shape, stored_as } = found;
+            self.tensors.insert(format!("{prefix}{name}"), Stored { file, bytes, shape, stored_as });
+        }
+        self.files.push(map);
+        Ok(())
+    }
+
+    /// Maps a file of safetensors, and puts a prefix before the names of its tensors.
+    pub fn add_safetensors(&mut self, path: &Path, prefix: &str) -> Result<(), ModelError> {
         let map = open_file(path, Map::open)?;
         let damaged = |reason| ModelError::Damaged { path: path.to_owned(), reason };
         let (header, metadata) = read_header(map.bytes()).map_err(damaged)?;
@@ -71,7 +89,10 @@ impl Folder {
         for (name, info) in metadata.tensors() {
             let place = |offset: usize| offset.saturating_add(header).saturating_add(LENGTH_BYTES);
             let bytes = place(info.data_offsets.0)..place(info.data_offsets.1);
-            self.tensors.insert(name, Stored { file, bytes, shape: info.shape.clone(), stored_as: info.dtype });
+            self.tensors.insert(
+                format!("{prefix}{name}"),
+                Stored { file, bytes, shape: info.shape.clone(), stored_as: info.dtype },
+            );
         }
         self.files.push(map);
         Ok(())
@@ -92,7 +113,7 @@ impl Folder {
 /// Bytes at the beginning of a file that say how long its header is.
 const LENGTH_BYTES: usize = 8;
 
-fn open_file<T>(path: &Path, open: impl Fn(&Path) -> std::io::Result<T>) -> Result<T, ModelError> {
+pub(crate) fn open_file<T>(path: &Path, open: impl Fn(&Path) -> std::io::Result<T>) -> Result<T, ModelError> {
     open(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })
 }
 

@@ -4,6 +4,7 @@ mod cache;
 mod decoder;
 mod pass;
 mod room;
+mod sparse;
 mod step;
 mod stepping;
 mod train;

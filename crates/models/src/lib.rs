@@ -4,6 +4,7 @@
 //! loops of our own, a GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
 
 pub mod attention;
+mod cache_rules;
 #[cfg(feature = "candle")]
 pub mod candle;
 mod check;
@@ -14,6 +15,7 @@ mod decoder;
 mod dtype;
 mod error;
 mod folder;
+pub mod fuser;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 mod map;
@@ -25,7 +27,9 @@ mod rope;
 mod size;
 pub mod synthetic;
 mod tensors;
+pub mod threads;
 mod tokenizer;
+mod torch;
 mod train;
 mod weights;
 mod work;
@@ -39,7 +43,7 @@ pub use self::{
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
     tensors::{Role, TensorSpec},
-    tokenizer::Tokenizer,
+    tokenizer::{TokenRole, Tokenizer},
     train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, TrainSizes, Trainer, UpdateWork, random_batch},
     weights::{TensorData, Weights},
     work::{PassWork, Stage, StageWork},

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use crate::{Config, ModelError, folder::Stored};
+use crate::{Config, ModelError, TensorSpec, folder::Stored};
 
 /// Names of each kind that are told.
 const TOLD: usize = 5;
@@ -19,9 +19,18 @@ pub struct Misfit {
 impl Misfit {
     /// Compares what is stored with what a model needs.
     pub fn of(config: &Config, stored: &HashMap<String, Stored>) -> Self {
+        Self::between(config.tensors(), stored, |name| is_harmless(config, name))
+    }
+
+    /// Compares what is stored with what is needed; some of what is not needed does no harm.
+    pub fn between(
+        specs: Vec<TensorSpec>,
+        stored: &HashMap<String, Stored>,
+        is_harmless: impl Fn(&str) -> bool,
+    ) -> Self {
         let mut misfit = Self::default();
         let mut needed = std::collections::HashSet::new();
-        for spec in config.tensors() {
+        for spec in specs {
             match stored.get(&spec.name) {
                 None => misfit.missing.push(format!("`{}`", spec.name)),
                 Some(found) if found.shape != spec.shape => {
@@ -34,7 +43,7 @@ impl Misfit {
             }
             needed.insert(spec.name);
         }
-        let extra = stored.keys().filter(|name| !needed.contains(*name) && !is_harmless(config, name));
+        let extra = stored.keys().filter(|name| !needed.contains(*name) && !is_harmless(name));
         misfit.extra = extra.map(|name| format!("`{name}`")).collect();
         misfit.extra.sort();
         misfit
@@ -42,6 +51,13 @@ impl Misfit {
 
     /// Refuses the folder, unless everything fits.
     pub fn refuse(self, folder: &Path, config: &Config) -> Result<(), ModelError> {
+        let Some((reasons, types_alone)) = self.reasons() else { return Ok(()) };
+        let (folder, model) = (folder.to_owned(), config.name.clone());
+        Err(ModelError::Unfit { folder, model, reasons, types_alone })
+    }
+
+    /// What does not fit, in words, and whether only types are wrong; nothing if everything fits.
+    pub fn reasons(&self) -> Option<(String, bool)> {
         let kinds = [
             told(&self.missing, "missing"),
             told(&self.extra, "not of the model"),
@@ -49,12 +65,8 @@ impl Misfit {
             told(&self.unread, "of a type that is not read"),
         ];
         let reasons: Vec<String> = kinds.into_iter().flatten().collect();
-        if reasons.is_empty() {
-            return Ok(());
-        }
         let types_alone = self.missing.is_empty() && self.extra.is_empty() && self.misshapen.is_empty();
-        let (folder, model) = (folder.to_owned(), config.name.clone());
-        Err(ModelError::Unfit { folder, model, reasons: reasons.join("; "), types_alone })
+        (!reasons.is_empty()).then(|| (reasons.join("; "), types_alone))
     }
 }
 

@@ -72,14 +72,14 @@ pub fn fill(family: Family, spec: &TensorSpec, seed: u64) -> Fill {
     }
 }
 
-/// The standard deviation of a tensor's numbers, or none for those that are 1.
+/// The standard deviation of a tensor's numbers, or none for those that are 1: norms, and gates, which are open so.
 fn deviation(family: Family, spec: &TensorSpec) -> Option<f64> {
     let by_width = || {
         let widths: usize = spec.shape.iter().sum();
         (2.0 / widths as f64).sqrt()
     };
     match (spec.role, family) {
-        (Role::Norm, _) => None,
+        (Role::Norm | Role::Gate, _) => None,
         (Role::Linear, _) | (Role::Head, Family::Course) => Some(by_width()),
         (Role::Embedding, Family::Course) => Some(1.0),
         (Role::Embedding | Role::Head | Role::Bias, _) => Some(0.02),

@@ -26,6 +26,8 @@ pub enum Role {
     Bias,
     /// The matrix that makes logits.
     Head,
+    /// One number that opens a path of a fuser if it is above 0.
+    Gate,
 }
 
 impl TensorSpec {
@@ -102,7 +104,7 @@ impl LayerList {
     }
 }
 
-fn tensor<const N: usize>(name: String, shape: [usize; N], role: Role) -> TensorSpec {
+pub(crate) fn tensor<const N: usize>(name: String, shape: [usize; N], role: Role) -> TensorSpec {
     TensorSpec { name, shape: shape.to_vec(), role }
 }
 

@@ -1,7 +1,14 @@
 //! Text as tokens: by the tokenizer of a model's folder, else byte by byte.
 
-use std::path::Path;
+mod roles;
 
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    path::Path,
+};
+
+pub use self::roles::TokenRole;
 use crate::{Config, ModelError};
 
 /// Turns text into tokens and back.
@@ -10,8 +17,27 @@ pub struct Tokenizer(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    File(Box<tokenizers::Tokenizer>),
+    File(Box<File>),
     Bytes,
+}
+
+/// The tokenizer of a folder.
+#[derive(Debug)]
+struct File {
+    tokenizer: tokenizers::Tokenizer,
+    /// Tokens that stand for something else than text.
+    special: HashSet<u32>,
+    roles: HashMap<TokenRole, u32>,
+}
+
+impl File {
+    fn new(tokenizer: tokenizers::Tokenizer, folder: &Path) -> Result<Self, ModelError> {
+        let roles = roles::read(folder, |token| tokenizer.token_to_id(token))?;
+        let added = tokenizer.get_added_tokens_decoder().into_iter();
+        let mut special: HashSet<u32> = added.filter(|(_, token)| token.special).map(|(id, _)| id).collect();
+        special.extend(roles.values());
+        Ok(Self { tokenizer, special, roles })
+    }
 }
 
 /// The different bytes.
@@ -26,7 +52,7 @@ impl Tokenizer {
         }
         let text = std::fs::read(&path).map_err(|source| ModelError::Open { path: path.clone(), source })?;
         match tokenizers::Tokenizer::from_bytes(text) {
-            Ok(tokenizer) => Ok(Self(Kind::File(Box::new(tokenizer)))),
+            Ok(tokenizer) => Ok(Self(Kind::File(Box::new(File::new(tokenizer, folder)?)))),
             Err(error) => Err(ModelError::Damaged { path, reason: format!("it is no tokenizer: {error}") }),
         }
     }
@@ -49,11 +75,51 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
         match &self.0 {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
-            Kind::File(tokenizer) => {
-                let encoded = tokenizer.encode_fast(text, true);
-                let refused = |error| ModelError::Refused(format!("the text cannot be made tokens: {error}"));
-                Ok(encoded.map_err(refused)?.get_ids().to_vec())
+            Kind::File(file) => {
+                let encoded = file.tokenizer.encode_fast(text, true);
+                Ok(encoded.map_err(no_tokens)?.get_ids().to_vec())
             }
+        }
+    }
+
+    /// The tokens of a text and nothing around them, each with the bytes of the text that it stands for.
+    pub fn encode_with_places(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, ModelError> {
+        match &self.0 {
+            Kind::Bytes => Ok(text.bytes().enumerate().map(|(at, byte)| (u32::from(byte), at..at + 1)).collect()),
+            Kind::File(file) => {
+                let encoded = file.tokenizer.encode(text, false).map_err(no_tokens)?;
+                let places = encoded.get_offsets().iter().map(|(start, end)| *start..*end);
+                Ok(encoded.get_ids().iter().copied().zip(places).collect())
+            }
+        }
+    }
+
+    /// The token that is written so, if there is one.
+    pub fn id_of(&self, token: &str) -> Option<u32> {
+        match &self.0 {
+            Kind::Bytes => <[u8; 1]>::try_from(token.as_bytes()).ok().map(|[byte]| u32::from(byte)),
+            Kind::File(file) => file.tokenizer.token_to_id(token),
+        }
+    }
+
+    /// The text of one token, whatever it stands for.
+    pub fn text_of(&self, id: u32) -> Result<String, ModelError> {
+        match &self.0 {
+            Kind::Bytes => Ok(bytes_as_text(&[id])),
+            Kind::File(file) => file.tokenizer.decode(&[id], false).map_err(no_text),
+        }
+    }
+
+    /// Whether a token stands for something else than text.
+    pub fn is_special(&self, id: u32) -> bool {
+        matches!(&self.0, Kind::File(file) if file.special.contains(&id))
+    }
+
+    /// The token that a folder names for a role.
+    pub fn role(&self, role: TokenRole) -> Option<u32> {
+        match &self.0 {
+            Kind::Bytes => None,
+            Kind::File(file) => file.roles.get(&role).copied(),
         }
     }
 
@@ -61,12 +127,17 @@ impl Tokenizer {
     pub fn decode(&self, ids: &[u32]) -> Result<String, ModelError> {
         match &self.0 {
             Kind::Bytes => Ok(bytes_as_text(ids)),
-            Kind::File(tokenizer) => {
-                let refused = |error| ModelError::Refused(format!("the tokens cannot be made text: {error}"));
-                tokenizer.decode(ids, true).map_err(refused)
-            }
+            Kind::File(file) => file.tokenizer.decode(ids, true).map_err(no_text),
         }
     }
+}
+
+fn no_tokens(error: tokenizers::Error) -> ModelError {
+    ModelError::Refused(format!("the text cannot be made tokens: {error}"))
+}
+
+fn no_text(error: tokenizers::Error) -> ModelError {
+    ModelError::Refused(format!("the tokens cannot be made text: {error}"))
 }
 
 fn bytes_as_text(ids: &[u32]) -> String {

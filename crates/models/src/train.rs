@@ -29,14 +29,14 @@ pub struct TrainOptions {
     pub tokens: usize,
     /// Which stages are marked, and where.
     pub marks: Marks,
-    /// How parameters are updated.
-    pub adamw: AdamW,
+    /// How parameters are updated; none if they never are, and then there are no moments.
+    pub adamw: Option<AdamW>,
 }
 
 impl TrainOptions {
     /// Options of a batch in a number type, with all else as usual: naive attention, no marks, the defaults of AdamW.
     pub fn new(dtype: Dtype, batch: usize, tokens: usize) -> Self {
-        let (marks, adamw) = (Marks::default(), AdamW::default());
+        let (marks, adamw) = (Marks::default(), Some(AdamW::default()));
         Self { dtype, attention: Attention::Naive, batch, tokens, marks, adamw }
     }
 
@@ -124,7 +124,8 @@ pub trait Trainer {
     /// kept: refused unless a forward was run since the last backward.
     fn backward(&mut self) -> Result<(), ModelError>;
 
-    /// Updates every parameter by AdamW and its gradient. Refused before the first backward.
+    /// Updates every parameter by AdamW and its gradient. Refused before the first backward, and of a trainer that was
+    /// made without an optimizer.
     fn update(&mut self) -> Result<(), ModelError>;
 
     /// How many updates were made.

@@ -24,6 +24,35 @@ enum Source {
     Folder(Folder),
 }
 
+/// What has tensors by name: the weights of a model, or of a fuser.
+pub(crate) trait TensorSource: Sync {
+    /// The numbers of a tensor.
+    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError>;
+}
+
+impl TensorSource for Weights {
+    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
+        Self::tensor(self, spec)
+    }
+}
+
+/// Refuses tensors with numbers that are not finite, and names the first. Reads all of them.
+pub(crate) fn check_finite(source: &dyn TensorSource, tensors: &[TensorSpec]) -> Result<(), ModelError> {
+    let unusual = |spec: &TensorSpec| -> Result<(), ModelError> {
+        let TensorData::Stored { dtype, bytes } = source.tensor(spec)? else { return Ok(()) };
+        match first_unusual(dtype, bytes) {
+            None => Ok(()),
+            Some((index, value)) => {
+                Err(ModelError::NotFinite { tensor: spec.name.clone(), index, value: value.to_string() })
+            }
+        }
+    };
+    match tensors.par_iter().map(unusual).find_first(Result::is_err) {
+        Some(error) => error,
+        None => Ok(()),
+    }
+}
+
 impl Weights {
     /// Weights by formula, from a seed.
     pub fn synthetic(config: &Config, seed: u64) -> Self {
@@ -57,22 +86,9 @@ impl Weights {
 
     /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.
     pub fn check_finite(&self, config: &Config) -> Result<(), ModelError> {
-        if self.is_synthetic() {
-            return Ok(());
-        }
-        let unusual = |spec: &TensorSpec| -> Result<(), ModelError> {
-            let TensorData::Stored { dtype, bytes } = self.tensor(spec)? else { return Ok(()) };
-            match first_unusual(dtype, bytes) {
-                None => Ok(()),
-                Some((index, value)) => {
-                    Err(ModelError::NotFinite { tensor: spec.name.clone(), index, value: value.to_string() })
-                }
-            }
-        };
-        let tensors = config.tensors();
-        match tensors.par_iter().map(unusual).find_first(Result::is_err) {
-            Some(error) => error,
-            None => Ok(()),
+        match self.is_synthetic() {
+            true => Ok(()),
+            false => check_finite(self, &config.tensors()),
         }
     }
 }

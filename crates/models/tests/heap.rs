@@ -11,7 +11,8 @@ use std::{
 
 use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Trainer, Weights,
-    cpu::{CpuDecoder, CpuTrainer, Pass, needed_bytes, needed_train_bytes},
+    cpu::{CpuDecoder, CpuFuser, CpuTrainer, Pass, needed_bytes, needed_fuser_bytes, needed_train_bytes},
+    fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, Fusing, SharerMask, sections},
     random_batch,
 };
 
@@ -54,6 +55,7 @@ fn main() {
             }
             a_trainer_uses_what_was_predicted(dtype, attention);
         }
+        a_fuser_uses_what_was_predicted(dtype);
     }
 }
 
@@ -84,6 +86,33 @@ fn run(config: Config, options: Options, pass: Pass, tokens: usize, threads: usi
             decoder.step().unwrap();
         }
     }
+}
+
+fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
+    let (config, threads, tokens) = (config(), 2, 400);
+    let fuser = FuserConfig::new(&config, &Config { layers: 5, kv_heads: 4, ..config.clone() }, Alignment::LastAligned);
+    let options = FuseOptions::new(dtype);
+    let needed = needed_fuser_bytes(std::slice::from_ref(&fuser), &options, [1, tokens], threads);
+    let mut decoders = [config.clone(), Config { layers: 5, kv_heads: 4, ..config }].map(|config| {
+        let (attention, graph, marks) = (Attention::Dense, GraphMode::Auto, Marks::default());
+        let options = Options { dtype, attention, batch: 1, room: Room::Growing, graph, marks, kept: None };
+        let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, threads).unwrap();
+        decoder.prefill(&Tokens::one(vec![1; tokens])).unwrap();
+        decoder
+    });
+    let [receiver, sharer] = &mut decoders;
+    let start = LIVE.load(Relaxed);
+    PEAK.store(start, Relaxed);
+    {
+        let weights = FuserWeights::synthetic(1);
+        let mut fuser = CpuFuser::new(vec![(fuser, &weights)], options, threads).unwrap();
+        let section = &sections(tokens + 1, 1, SharerMask::FIRST)[0];
+        fuser.fuse(receiver, &mut [sharer], section).unwrap();
+    }
+    let used = (PEAK.load(Relaxed) - start) as u64;
+    let case = format!("fusing, {dtype}: needed {needed}, used {used}");
+    assert!(used <= needed, "{case}");
+    assert!(needed * 100 <= used * 120, "{case}");
 }
 
 fn a_trainer_uses_what_was_predicted(dtype: Dtype, attention: Attention) {

@@ -21,6 +21,8 @@ fn names(depth: Depth, attention: Attention) -> Vec<String> {
         marks,
     };
     let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();
+    // The first pass allocates, which is a stage of its own.
+    decoder.forward(&Tokens::one(vec![1; 100])).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();

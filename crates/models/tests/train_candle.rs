@@ -59,7 +59,7 @@ fn steps_are_those_of_the_reference() {
         };
         let Fixture { config, weights, .. } = fixture("nano");
         let (tokens, targets) = random_batch(&config, 1, 16, 11).unwrap();
-        let options = TrainOptions { adamw, ..TrainOptions::new(Dtype::F32, 1, 16) };
+        let options = TrainOptions { adamw: Some(adamw), ..TrainOptions::new(Dtype::F32, 1, 16) };
         let mut trainer = CpuTrainer::new(config, &weights, options, 2).unwrap();
         let tensors = trainer.config().tensors();
         let read = |trainer: &mut CpuTrainer| -> Vec<Vec<f32>> {

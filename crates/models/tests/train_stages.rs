@@ -53,7 +53,7 @@ fn a_step_marks_its_stages_and_tells_its_memory() {
     assert!(gradients[7] == weights && optimizer[7] == 2.0 * weights && weights > 0.0);
 
     for (attention, back) in
-        [(Attention::Naive, &["weighted", "softmax", "scores"][..]), (Attention::Dense, &["fused"])]
+        [(Attention::Naive, &["weights_again", "weighted", "softmax", "scores"][..]), (Attention::Dense, &["fused"])]
     {
         let trace = step(Depth::Ops, attention);
         let ffn = ["layer", "ffn", "down_input", "swiglu", "down_weights", "norm", "gate_up_weights", "gate_up_input"];

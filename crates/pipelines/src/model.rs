@@ -20,7 +20,9 @@ mod training_tests;
 mod wanted;
 mod work;
 
-use laptime_bench::{Alias, AxisSpec, Better, Case, Device, Given, MetricSpec, Plan, PlanError, Prepared, Workload};
+use laptime_bench::{
+    Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, Plan, PlanError, Prepared, Workload,
+};
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
 pub(crate) use self::take::told;
@@ -92,7 +94,7 @@ fn train_options(wanted: &Wanted, options: &Options) -> TrainOptions {
         batch: wanted.batch,
         tokens: wanted.test.tokens,
         marks: options.marks.clone(),
-        adamw: AdamW::default(),
+        adamw: (wanted.test.pass == Pass::Training(Training::Step)).then(AdamW::default),
     }
 }
 
@@ -137,6 +139,15 @@ impl Workload for Model {
             return Ok(None);
         }
         Ok(Some(self.needed_bytes(&found.config, &wanted, &options, device)))
+    }
+
+    fn known(&self, case: &Case) -> Vec<Fact> {
+        let facts = || {
+            let wanted = Wanted::of(case).ok()?;
+            let found = self.maker.find(Named::Any(&wanted.model)).ok()?;
+            Some(work::facts(&found.config, &wanted))
+        };
+        facts().unwrap_or_default()
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {

@@ -71,9 +71,26 @@ pub(crate) fn single(cell: &Cell) -> String {
 
 /// Writes values that are to be compared by eye, each with the unit they share: `18.40 GiB`, `5.900 GiB`.
 pub(crate) fn in_one_unit<const N: usize>(cells: [Cell; N]) -> [String; N] {
-    let scale = Scale::of(cells.iter());
-    let unit = |cell: &Cell| scale.unit_name(cell).map_or_else(String::new, |unit| format!(" {unit}"));
-    cells.each_ref().map(|cell| scale.write(cell) + &unit(cell))
+    let unit = OneUnit::of(cells.iter());
+    cells.each_ref().map(|cell| unit.write(cell))
+}
+
+/// The unit that the values of a sentence share.
+pub(crate) struct OneUnit {
+    scale: Scale,
+}
+
+impl OneUnit {
+    /// Chooses it.
+    pub(crate) fn of<'a>(cells: impl Iterator<Item = &'a Cell> + Clone) -> Self {
+        Self { scale: Scale::of(cells) }
+    }
+
+    /// Writes a value in it.
+    pub(crate) fn write(&self, cell: &Cell) -> String {
+        let unit = self.scale.unit_name(cell).map_or_else(String::new, |unit| format!(" {unit}"));
+        self.scale.write(cell) + &unit
+    }
 }
 
 fn shown<'a>(column: &Column, scale: &Scale, cells: impl Iterator<Item = &'a Cell> + Clone) -> Shown {

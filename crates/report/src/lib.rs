@@ -1,4 +1,4 @@
-//! How answers look: tables in six formats, and flame graphs.
+//! How answers look: tables in six formats, charts, and flame graphs.
 //!
 //! This crate lays out and computes nothing: numbers come in as they were
 //! measured and are rounded here for people, and written in full for
@@ -25,6 +25,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+pub mod chart;
 mod curve;
 mod figures;
 pub mod flamegraph;
@@ -32,6 +33,7 @@ pub mod format;
 mod kernel_name;
 mod layout;
 mod machine;
+pub mod profiling;
 pub mod table;
 pub mod tables;
 mod tree;

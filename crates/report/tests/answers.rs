@@ -6,8 +6,11 @@ mod blessed;
 mod made;
 
 use blessed::{compare_others, compare_text};
-use laptime_analyze::{Comparing, RunResults, TimedStage, TimingFigures, Timings, cases, compare, doubts, warmup};
-use laptime_report::{Table, tables};
+use laptime_analyze::{
+    Comparing, RunResults, TimedStage, TimingFigures, Timings, cases, compare, crossovers, doubts, scaling, warmup,
+    warmup_doubts, warmup_study,
+};
+use laptime_report::{Cell, Table, tables};
 use laptime_stats::cost_of_first;
 use laptime_trace::run::{Outcome, Timing};
 
@@ -119,6 +122,35 @@ fn warm_ups_look_right() {
 }
 
 #[test]
+fn a_study_of_warm_ups_looks_right() {
+    let (by_number, cold) = made::study();
+    let answer = warmup_study(&by_number, &cold);
+    let told = warmup_doubts(&by_number, &made::settings(2, 0), &made::environment("77c53e8"));
+    compare_all("warmup_study", &tables::warmup_study(&answer, &told));
+    compare_all("cold_start", &tables::cold_start(&answer).unwrap());
+}
+
+#[test]
+fn a_study_without_traces_tells_no_cold_start() {
+    let (by_number, _) = made::study();
+    let answer = warmup_study(&by_number, &[]);
+    assert_eq!(tables::cold_start(&answer), None);
+    let table = tables::warmup_study(&answer, &[]);
+    assert!(!table.columns.iter().any(|column| column.key.starts_with("cold")), "{:?}", table.columns);
+}
+
+#[test]
+fn the_laps_of_a_study_are_every_take_of_every_process() {
+    let (by_number, _) = made::study();
+    let table = tables::warmup_laps(&warmup_study(&by_number, &[]));
+    assert_eq!(table.rows.len(), 2 * (10 + 11 + 15 + 20));
+    let cells = |row: usize| table.rows[row][..5].to_vec();
+    let (five, first) = (Cell::Count(5), Cell::Nanos(412_000_000));
+    assert_eq!(cells(42), [five.clone(), Cell::Count(0), Cell::Count(0), first, Cell::Bool(false)]);
+    assert_eq!((&cells(47)[2], &cells(47)[4]), (&five, &Cell::Bool(true)), "the sixth step counts");
+}
+
+#[test]
 fn the_docs_show_the_tables_as_they_are() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     for (page, file) in [("bench", "cases"), ("compare", "compare"), ("warmup", "warmup")] {
@@ -126,4 +158,20 @@ fn the_docs_show_the_tables_as_they_are() {
         let shown = std::fs::read_to_string(root.join(format!("tests/data/{file}_80.txt"))).unwrap();
         assert!(text.contains(&shown), "docs/{page}.md does not show {file}_80.txt");
     }
+}
+
+#[test]
+fn growth_over_lengths_looks_right() {
+    compare_all("scaling", &tables::scaling(&scaling(&made::kinds_over_lengths())).unwrap());
+}
+
+#[test]
+fn kinds_that_change_places_look_right() {
+    compare_all("crossover", &tables::crossovers(&crossovers(&made::kinds_over_lengths())).unwrap());
+}
+
+#[test]
+fn cases_of_one_length_have_no_table_of_lengths() {
+    let found = made::single();
+    assert_eq!((tables::scaling(&scaling(&found)), tables::crossovers(&crossovers(&found))), (None, None));
 }

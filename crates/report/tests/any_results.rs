@@ -2,8 +2,11 @@
 
 use std::collections::HashSet;
 
-use laptime_analyze::{Cases, Comparing, RunResults, cases, compare, doubts, warmup};
-use laptime_report::{Format, Table, TextStyle, tables, write};
+use laptime_analyze::{
+    Cases, Comparing, ProfiledRun, RunResults, cases, compare, crossovers, doubts, profiling, scaling, warmup,
+    warmup_study,
+};
+use laptime_report::{Format, Table, TextStyle, chart::Theme, profiling as report, tables, write};
 use laptime_stats::Verdict;
 use laptime_trace::run::{
     AxisValue, Better, Case, CaseResult, Depth, DeviceState, Environment, Fact, Measured, Metric, Outcome, PeakFlops,
@@ -89,6 +92,7 @@ fn measured() -> impl Strategy<Value = Measured> {
             device_ns,
             busy_ns,
             states,
+            warmup_metrics: metrics.clone(),
             metrics,
             stopped,
             peak_bytes,
@@ -158,7 +162,9 @@ fn all_tables(a: &[CaseResult], b: &[CaseResult], metric: Option<String>) -> Vec
     let side = |results| RunResults { run: None, results };
     let compared = compare(&side(a), &side(b), &Comparing { metric, ..Comparing::default() });
     let others = [tables::cases(&found, &all_doubts(&found)), tables::compare(&compared), tables::warmup(&warmup(a))];
-    others.into_iter().chain(tables::models(&found, &[])).collect()
+    let study = warmup_study(&[(0, a.to_vec()), (5, b.to_vec())], &[]);
+    let studied = [tables::warmup_study(&study, &all_doubts(&found)), tables::warmup_laps(&study)];
+    others.into_iter().chain(tables::models(&found, &[])).chain(studied).collect()
 }
 
 fn written(table: &Table, format: Format, width: usize) -> String {
@@ -221,4 +227,48 @@ fn csv_header(table: &Table) -> Vec<String> {
     let text = written(table, Format::Csv, 80);
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     reader.headers().expect("there is a header").iter().map(str::to_owned).collect()
+}
+
+/// A case along its length, of attention alone or of a model.
+fn along_length() -> impl Strategy<Value = CaseResult> {
+    let kind = prop::option::of(prop::sample::select(vec!["dense", "sparse", "naive", "|\n`"]));
+    let model = prop::option::of(prop::sample::select(vec!["tiny", "</svg>"]));
+    let pass = prop::sample::select(vec!["forward", "forward_backward", "step", "decode"]);
+    let length = prop::sample::select(vec![-1, 0, 1, 512, 1024, 2048, 4096, i64::MAX]);
+    (kind, model, pass, length, 0..3_u32, outcome()).prop_map(|(kind, model, pass, length, run, outcome)| {
+        let axis = |axis: &str, value: AxisValue| (axis.to_owned(), value);
+        let mut values = vec![axis("seq_len", length.into()), axis("pass_type", pass.into())];
+        values.extend(kind.map(|kind| axis("attention", kind.into())));
+        values.extend(model.map(|model| axis("model", model.into())));
+        CaseResult::new("model", "cpu", Case::new(values), run, "", outcome)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn any_runs_become_a_report(runs in vec(vec(along_length(), 0..12), 0..3), width in 40..160_usize) {
+        let of_lengths = runs.iter().flat_map(|results| {
+            [tables::scaling(&scaling(results)), tables::crossovers(&crossovers(results))]
+        });
+        let of_lengths: Vec<Table> = of_lengths.flatten().collect();
+        let read = |(at, results)| ProfiledRun { folder: format!("run {at}"), run: None, results };
+        let answer = profiling(runs.into_iter().enumerate().map(read).collect());
+        for chart in report::charts(&answer) {
+            prop_assert!(roxmltree::Document::parse(&chart.to_svg(Theme::Light)).is_ok());
+        }
+        let summaries = [report::attention_summary(&answer), report::model_summary(&answer)];
+        for table in of_lengths.iter().chain(summaries.iter().flatten()) {
+            prop_assert!(!table.rows.is_empty());
+            let text = written(table, Format::Text, width);
+            prop_assert!(!text.lines().any(|line| line.width() > width), "{text}");
+            Format::ALL.iter().for_each(|format| drop(written(table, *format, width)));
+        }
+        let told = report::document(&answer, &[], &[]);
+        let findings = told.lines().skip_while(|line| *line != "## Key Findings").skip(2);
+        for line in findings.take_while(|line| !line.is_empty()) {
+            prop_assert!(line.starts_with("- **"), "a finding is one line: {line}");
+        }
+    }
 }

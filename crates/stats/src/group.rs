@@ -6,7 +6,9 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::bootstrap::{percentile_interval, resampled_median, student_stretch, variance_stretch};
+use crate::bootstrap::{
+    percentile_interval, resampled_median, small_sample_stretch, student_stretch, variance_stretch,
+};
 use crate::interval::Interval;
 use crate::quantile::Sorted;
 use crate::random::Rng;
@@ -85,6 +87,20 @@ impl Group {
     pub fn interval(&self, level: f64, seed: u64) -> Option<Interval> {
         let draws = self.draws(RESAMPLES, &mut Rng::new(seed));
         self.interval_of(&draws, level)
+    }
+
+    /// Draws logarithms of the typical value as they would be if processes and
+    /// takes were drawn again, widened for few of them: the middle `level` of
+    /// them is an interval of that level, and draws of several groups make one
+    /// of whatever is computed from them. Empty for a level outside 0 to 1.
+    pub fn resampled_logs(&self, resamples: usize, level: f64, seed: u64) -> Vec<f64> {
+        let stretch = match self.processes.as_slice() {
+            [only] => small_sample_stretch(only.len(), level),
+            several => student_stretch(level, several.len() - 1),
+        };
+        let Some(stretch) = stretch.filter(|_| (0.0..1.0).contains(&level)) else { return Vec::new() };
+        let centre = self.log_typical();
+        self.draws(resamples, &mut Rng::new(seed)).into_iter().map(|draw| centre + stretch * draw).collect()
     }
 
     pub(crate) fn log_typical(&self) -> f64 {
@@ -231,6 +247,26 @@ mod tests {
     fn equal_takes_have_an_interval_without_width() {
         let interval = group(&[&[4.0, 4.0], &[4.0]]).interval(0.95, 1).unwrap();
         assert!((interval.low - 4.0).abs() < 1e-12 && (interval.high - 4.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn resampled_logs_of_several_processes_make_their_interval() {
+        let three = group(&[&[10.0, 10.2], &[11.0, 11.1], &[10.4]]);
+        let mut draws = three.resampled_logs(RESAMPLES, 0.95, 7);
+        draws.sort_unstable_by(f64::total_cmp);
+        let ends = [0.025, 0.975].map(|p| crate::quantile_of_sorted(&draws, p).unwrap().exp());
+        let interval = three.interval(0.95, 7).unwrap();
+        assert!((ends[0] - interval.low).abs() < 1e-12 && (ends[1] - interval.high).abs() < 1e-12);
+        assert!(three.resampled_logs(5, 1.5, 7).is_empty());
+    }
+
+    #[test]
+    fn resampled_logs_of_one_process_are_about_its_median() {
+        let one = group(&[&[9.0, 10.0, 11.0, 10.0, 10.0, 9.5, 10.5]]);
+        let mut draws = one.resampled_logs(RESAMPLES, 0.95, 7);
+        draws.sort_unstable_by(f64::total_cmp);
+        assert!((draws[RESAMPLES / 2].exp() - 10.0).abs() < 1e-9);
+        assert!(draws[0] < draws[RESAMPLES - 1]);
     }
 
     #[test]

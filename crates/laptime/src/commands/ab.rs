@@ -9,11 +9,12 @@ use std::{
 };
 
 use anyhow::Context;
-use laptime_bench::{Case, CaseResult, Children, GivenSettings, Job, Outcome, Seconds, Share, Sink, Swept, WarmUp};
+use laptime_bench::{Case, CaseResult, GivenSettings, Job, Outcome, Seconds, Share, WarmUp};
 use laptime_stats::{Rng, Verdict};
 use laptime_trace::run::{AxisValue, AxisValues, Measured, RESULTS_FILE, ResultsWriter, Run, SCHEMA, StopReason};
 
 use crate::{
+    alone,
     app::App,
     cli::{self, Status},
     failure::Hinted,
@@ -154,7 +155,8 @@ fn job(app: &App, label: &str, words: Vec<String>) -> anyhow::Result<Job> {
     let device = device.name().to_owned();
     let settings = laptime_bench::Settings { runs: 1, isolate: true, ..settings };
     let workload = order.workload.name().to_owned();
-    Ok(Job { workload, device, cases, run: 0, settings, environment: app.environment().fingerprint() })
+    let environment = app.environment().fingerprint();
+    Ok(Job { workload, device, cases, run: 0, settings, environment, trace: None })
 }
 
 /// What `run.json` says of a comparison: the variants are the values of its one axis.
@@ -243,10 +245,7 @@ impl<'a> Taker<'a> {
     }
 
     fn take_workload(&self, job: &Job, label: &str, pair: u32) -> anyhow::Result<Option<CaseResult>> {
-        let mut last = Last::default();
-        let job = Job { run: pair, ..job.clone() };
-        let swept = Children::of_this_program().run(&job, &self.app.interrupt, &mut last)?;
-        let result = last.0.filter(|result| swept == Swept::Whole && result.is_finished());
+        let result = alone::measure(self.app, &Job { run: pair, ..job.clone() })?;
         Ok(result.map(|result| CaseResult { case: with_variant(&result.case, label), ..result }))
     }
 
@@ -320,21 +319,6 @@ fn last_complaint(stream: impl Read + Send + 'static) -> Receiver<Option<String>
         drop(told.send(lines.filter(|line| !line.trim().is_empty()).last()));
     });
     complaint
-}
-
-/// Keeps the last result.
-#[derive(Default)]
-struct Last(Option<CaseResult>);
-
-impl Sink for Last {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
-    fn take(&mut self, _: u64, _: bool) {}
-
-    fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
-        self.0 = Some(result);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if asked.place.format.format() == Format::Text && asked.kit_files.is_asked {
         course::write_attention(&finished, out)?;
     }
-    for file in kit_files::write(&finished, &asked.kit_files)? {
+    for file in kit_files::write(app, &finished, &asked.kit_files)? {
         say(&format!("Written: {}", file.display()));
     }
     tell_of_fit(app, &finished);
@@ -121,7 +121,19 @@ pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow:
     let of_models = of_models.and_then(|_| laptime_report::tables::models(&answer, &doubts));
     let mut table = of_models.unwrap_or_else(|| laptime_report::tables::cases(&answer, &doubts));
     add_settings(&mut table, &run.settings);
-    write_to_screen(&table, format, out)
+    write_to_screen(&table, format, out)?;
+    if matches!(format, Format::Text | Format::Md) { show_lengths(results, format, out) } else { Ok(()) }
+}
+
+/// Shows how cases grow with their length, and where kinds of attention change places; machines get rows alone.
+fn show_lengths(results: &[CaseResult], format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+    let crossovers = laptime_report::tables::crossovers(&laptime_analyze::crossovers(results));
+    let scaling = laptime_report::tables::scaling(&laptime_analyze::scaling(results));
+    for table in [crossovers, scaling].into_iter().flatten() {
+        writeln!(out)?;
+        write_to_screen(&table, format, out)?;
+    }
+    Ok(())
 }
 
 /// Says where the results are, and how to go on if they are not whole.

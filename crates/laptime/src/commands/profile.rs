@@ -7,6 +7,7 @@ use laptime_bench::{
     Case, CaseResult, Depth, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop,
     Timing, TimingPairs, WarmUp,
 };
+use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
 use laptime_trace::{
     Recorded, Trace,
@@ -135,10 +136,13 @@ fn record(
     asked: &Asked,
     path: &Path,
 ) -> anyhow::Result<(Profiled, Recorded)> {
-    let device = app.device(&run.device)?;
     let mut shown = Shown { progress: Progress::new(1, asked.run.quiet), interrupt: app.interrupt.clone() };
     shown.progress.begin(case, 0, 1);
     let recording = laptime_trace::record_to(path)?;
+    let device = {
+        let _stage = stage!("open_device");
+        app.device(&run.device)?
+    };
     let aside = Aside::begin();
     let profiled = laptime_bench::profile(order.workload, case, &*device, &settings(run, timings), &mut shown);
     drop(aside);

@@ -10,7 +10,8 @@ use crate::{
     cli::Status,
     commands::{bench, warmup_study},
     failure::Hinted,
-    output::{warn, write_to_screen},
+    kit_files,
+    output::{say, warn, write_to_screen},
     session::Session,
 };
 
@@ -41,7 +42,11 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let session = Session::begin(app, &order, "warmup", asked.place.out.as_deref())?;
     let finished = session.sweep(app, asked.run.quiet)?;
     let answer = laptime_analyze::warmup(&finished.results);
-    write_to_screen(&laptime_report::tables::warmup(&answer), asked.place.format.format(), out)?;
+    let table = laptime_report::tables::warmup(&answer);
+    write_to_screen(&table, asked.place.format.format(), out)?;
+    if let Some(file) = kit_files::write_output(&table, &asked.kit_files)? {
+        say(&format!("Written: {}", file.display()));
+    }
     for result in finished.results.iter().filter(|result| result.measured().is_none()) {
         warn(&format!("case {} was not measured ({}); it has no row", result.case, result.outcome.word()));
     }

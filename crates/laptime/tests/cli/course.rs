@@ -1,6 +1,6 @@
 //! Training through the program: the command lines of a course, its files, and its study of warm-ups.
 
-use laptime_trace::run::{Run, read_results};
+use laptime_trace::run::{CaseResult, Run, read_results};
 use serde_json::Value;
 
 use crate::common::Place;
@@ -48,6 +48,35 @@ fn backward_is_held_against_the_forward_of_the_same_case() {
 }
 
 #[test]
+fn separate_passes_have_a_table_of_their_own_with_their_ratio() {
+    let place = Place::new();
+    let line = format!("bench model --model-size tiny --pass-type forward,backward {SMALL} --kit-files --out run");
+    let said = place.laptime(words(&line));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.err.contains("Written: results/profiling_benchmarking_separate.csv"), "{}", said.err);
+    let csv = String::from_utf8(place.read("results/profiling_benchmarking_separate.csv")).unwrap();
+    let course = "model_size,context_length,batch_size,forward_mean_ms,forward_std_ms,backward_mean_ms,backward_std_ms,ratio,error,";
+    assert!(csv.starts_with(course) && csv.lines().count() == 2, "{csv}");
+    let number = |name: &str| column(&csv, name)[0].parse::<f64>().unwrap();
+    assert!((number("ratio") * number("forward_mean_ms") / number("backward_mean_ms") - 1.0).abs() < 1e-4, "{csv}");
+    assert_eq!(csv.as_bytes(), place.read("run/profiling_benchmarking_separate.csv"));
+}
+
+#[test]
+fn the_file_that_the_course_names_gets_the_table_too_and_takes_stay_synchronised() {
+    let place = Place::new();
+    let line = format!("bench model --model-sizes tiny {SMALL} --no-sync --output results/mine.csv --out run");
+    let said = place.laptime(words(&line));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.err.contains("note: `--no-sync` changes nothing") && said.err.contains("Written: results/mine.csv"));
+    assert_eq!(place.read("results/mine.csv"), place.read("run/profiling_benchmarking_direct.csv"));
+    let said = place.laptime(words("bench matmul --size 8 --threads 1 --takes 2 --warmup 0 --output matmul.csv"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let csv = String::from_utf8(place.read("matmul.csv")).unwrap();
+    assert!(csv.contains("median_ms") && csv.lines().count() == 2, "{csv}");
+}
+
+#[test]
 fn a_run_leaves_the_files_of_the_course_and_the_kit() {
     let place = Place::new();
     let line = format!("bench model --model-sizes tiny --pass-type forward,forward_backward,step {SMALL} --out run");
@@ -91,12 +120,15 @@ fn a_step_that_does_not_fit_is_oom_and_one_that_makes_no_sense_a_runtime_error()
         place.laptime(words("bench model --model-size tiny --context-length 513 --takes 1 --warmup 0 --out run"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let csv = String::from_utf8(place.read("run/profiling_benchmarking_direct.csv")).unwrap();
-    assert!(csv.contains(",forward_backward,,,,,runtime_error,") && csv.contains("513 tokens are longer"), "{csv}");
+    assert!(csv.contains(",forward_backward,131456,,,,runtime_error,"), "{csv}");
+    assert!(csv.contains("513 tokens are longer"), "{csv}");
     let huge = "bench model --model-size 2.7B --batch-size 100000 --takes 1 --warmup 0 --device cpu --out huge";
     let said = place.laptime(words(huge));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let csv = String::from_utf8(place.read("huge/profiling_benchmarking_direct.csv")).unwrap();
-    assert_eq!(column(&csv, "error"), ["OOM"]);
+    assert_eq!((column(&csv, "error"), column(&csv, "num_params")), (vec!["OOM".into()], vec!["3406809600".into()]));
+    let profile: Value = serde_json::from_slice(&place.read("huge/model_profile.json")).unwrap();
+    assert_eq!(profile["model_sizes"]["2.7B"]["total_parameters"], 3_406_809_600_u64);
 }
 
 #[test]
@@ -122,7 +154,37 @@ fn numbers_of_warm_up_takes_are_held_against_each_other() {
     assert!(csv.starts_with("warmup_steps,mean_time_ms,std_time_ms,cv_percent,from_5_ms,from_5,"), "{csv}");
     let results = read_results(&place.path("run/warmup-5/results.jsonl")).unwrap().results;
     assert!(results.iter().all(|result| result.measured().unwrap().warmup_ns.len() == 5));
+    let losses = |result: &CaseResult| result.measured().unwrap().warmup_metrics.last().unwrap().clone();
+    assert!(results.iter().map(losses).all(|loss| loss.name == "loss" && loss.values.iter().flatten().count() == 5));
     assert!(Run::read(&place.path("run/warmup-0")).unwrap().settings.cold);
+    let laps = String::from_utf8(place.read("run/warmup_laps.csv")).unwrap();
+    assert!(laps.starts_with("warmup_steps,run,step,time_ms,counts,"), "{laps}");
+    assert_eq!(laps.lines().count(), 1 + 2 * (6 + 7 + 11));
+}
+
+#[test]
+fn a_study_of_warm_ups_says_what_a_fresh_process_paid_for() {
+    let place = Place::new();
+    let line = "warmup model --model-size tiny --context-length 32 --batch-size 1 --threads 2 --warmups 0 --measure-steps 8 --runs 1";
+    let said = place.laptime(words(&format!("{line} --output mine.csv --out run")));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    for part in ["weights", "allocate", "threads", "A fresh process needed ", "Autotuning: none."] {
+        assert!(said.out.contains(part), "{part} is not in {}", said.out);
+    }
+    let told: Value = serde_json::from_slice(&place.read("run/cold_start.json")).unwrap();
+    let rows = told["cold_start"].as_array().unwrap();
+    let sum = |key: &str| rows.iter().rev().skip(1).filter_map(|row| row[key].as_f64()).sum::<f64>();
+    let all = rows.last().unwrap();
+    assert_eq!(all["part"], "all");
+    for key in ["before_ms", "first_take_ms"] {
+        assert!((sum(key) - all[key].as_f64().unwrap()).abs() < 1e-6, "{key}: {told}");
+    }
+    let trace = laptime_trace::read(place.path("run/warmup-0/traces/case-0-run-0.pftrace")).unwrap();
+    assert_eq!(trace.spans().filter(|span| span.name == "take").count(), 8);
+    assert!(trace.spans().next().unwrap().name == "open_device", "the trace begins with the process");
+    let csv = String::from_utf8(place.read("mine.csv")).unwrap();
+    assert_eq!(csv.as_bytes(), place.read("run/profiling_benchmarking_warmup_comparison.csv"));
+    assert!(column(&csv, "cold_before_ms")[0].parse::<f64>().unwrap() > 0.0, "{csv}");
 }
 
 #[test]

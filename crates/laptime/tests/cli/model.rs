@@ -39,6 +39,11 @@ fn the_command_lines_of_older_kits_settle_to_their_cases() {
         "bench model --model-size small --pass-type forward,backward",
         "bench model --model-size small --pass-type step",
         "bench model --model-sizes small medium large --isolate --timeout 600s --kit-files",
+        "bench model --model-size small --warmup-steps 5 --measure-steps 10",
+        "bench model --model-sizes small medium large --warmup-steps 5 --measure-steps 10",
+        "bench model --model-sizes small medium large --output results/profiling_benchmarking_direct.csv",
+        "bench model --model-size small --pass-type forward_backward --no-sync --device cpu",
+        "warmup model --model-size small --measure-steps 10 --output results/profiling_benchmarking_warmup_comparison.csv",
         "bench model --model-sizes xl 2.7B --reduced",
         "warmup model --model-size small --measure-steps 10",
         "bench model --presets decoder_tiny decoder_small --seq_lens 512 1024 2048 --batch_size 1 --device auto --no_training",
@@ -49,7 +54,12 @@ fn the_command_lines_of_older_kits_settle_to_their_cases() {
         "bench model --preset QWEN3-0.6B --test pp512,tg128@d4096 --dtype bfloat16",
         "bench model --model-size tiny --context-length small --dtype float32,bfloat16",
     ] {
-        let said = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
+        let mut said = place.laptime(words(&format!("{line} --dry-run --format jsonl")));
+        if line.contains("--no-sync") {
+            assert!(said.err.starts_with("note: `--no-sync` changes nothing"), "{}", said.err);
+            said.err.clear();
+        }
+        let said = said.done();
         told.push_str(&format!("laptime {line}\n"));
         for row in said.lines() {
             let row: Value = serde_json::from_str(row).unwrap();

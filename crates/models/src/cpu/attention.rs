@@ -149,31 +149,34 @@ pub fn naive<T: Number>(
     out: (&mut [T], Strides),
 ) {
     let scores = &mut scores[..span.scores()];
+    store_weights(crew, marks, span, inputs, scores);
+    let _stage = mark!(marks, Ops, "weighted");
+    weigh_values(crew, span, inputs.values, scores, out);
+}
+
+/// Stores the scores of all pairs, and makes them weights.
+pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs: &Inputs<'_, T>, scores: &mut [T]) {
     {
         let _stage = mark!(marks, Ops, "scores");
         let scale = (span.head_dim as f32).sqrt().recip();
         store_scores(crew, span, (inputs.queries, inputs.keys), scores, scale);
     }
-    {
-        let _stage = mark!(marks, Ops, "softmax");
-        let (keys, queries) = (span.keys(), span.queries);
-        let rows = (TILE.0 * TILE.1).div_ceil(keys);
-        let touched = scores.len();
-        crew.each(touched, scores.chunks_mut(rows * keys).enumerate(), |(at, scores)| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (row, scores) in scores.chunks_mut(keys).enumerate() {
-                        let seen = span.seen_by((at * rows + row) % queries);
-                        softmax(&mut scores[..seen]);
-                        scores[seen..].fill(T::default());
-                    }
-                },
-            );
-        });
-    }
-    let _stage = mark!(marks, Ops, "weighted");
-    weigh_values(crew, span, inputs.values, scores, out);
+    let _stage = mark!(marks, Ops, "softmax");
+    let (keys, queries) = (span.keys(), span.queries);
+    let rows = (TILE.0 * TILE.1).div_ceil(keys);
+    let touched = scores.len();
+    crew.each(touched, scores.chunks_mut(rows * keys).enumerate(), |(at, scores)| {
+        vectorized(
+            #[inline(always)]
+            || {
+                for (row, scores) in scores.chunks_mut(keys).enumerate() {
+                    let seen = span.seen_by((at * rows + row) % queries);
+                    softmax(&mut scores[..seen]);
+                    scores[seen..].fill(T::default());
+                }
+            },
+        );
+    });
 }
 
 /// Stores the products of every query of a head with every key.

@@ -1,5 +1,7 @@
 //! A decoder whose numbers are all of one type.
 
+use std::ops::Range;
+
 use super::{
     attention::Span,
     cache::Cache,
@@ -199,6 +201,10 @@ impl<T: Number> Decoder for Engine<T> {
 
     fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
         self.cache.read(layer)
+    }
+
+    fn read_positions(&mut self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError> {
+        self.cache.read_positions(layer, positions)
     }
 
     fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {

@@ -14,7 +14,7 @@ use crate::{
 
 /// What a thread needs for a product and a tile of attention: a slab of `gemm` as large as a second-level cache, packed
 /// columns, scores of a tile.
-const THREAD_BYTES: u64 = 3 << 20;
+pub(super) const THREAD_BYTES: u64 = 3 << 20;
 
 /// What is small and not counted one by one: the threads, the lists of layers, the frequencies.
 pub(super) const SMALL_BYTES: u64 = 1 << 20;

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use half::{bf16, f16};
+use laptime_probe::stage;
 
 use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
-use crate::{Config, Dtype, ModelError, TensorData, TensorSpec, Weights};
+use crate::{Config, Dtype, ModelError, TensorData, TensorSpec, weights::TensorSource};
 
 /// Numbers that one thread makes or reads at a time.
 const PART: usize = 1 << 15;
@@ -47,13 +48,17 @@ pub struct Layer<T> {
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     /// None where all numbers are 0.
-    pub weights: Option<&'a Weights>,
+    pub weights: Option<&'a dyn TensorSource>,
     pub crew: &'a Crew,
 }
 
 impl<T: Number> Model<T> {
     /// Puts the weights of a model together.
     pub fn load(config: &Config, source: Source<'_>) -> Result<Self, ModelError> {
+        let _stage = match source.weights {
+            Some(_) => stage!("weights"),
+            None => stage!("allocate"),
+        };
         Ok(Self {
             embedding: source.stacked(&[&config.embedding_tensor()])?,
             own_head: config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?,
@@ -97,7 +102,7 @@ impl<T: Number> Layer<T> {
 
 impl Source<'_> {
     /// The numbers of several tensors, one after another.
-    fn stacked<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<T>, ModelError> {
+    pub fn stacked<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<T>, ModelError> {
         let mut numbers = zeros(specs.iter().map(|spec| spec.count()).sum())?;
         let Some(weights) = self.weights else { return Ok(numbers) };
         let mut rest = numbers.as_mut_slice();
@@ -115,7 +120,7 @@ impl Source<'_> {
     }
 
     /// The numbers of several tensors in f32, as the type rounds them.
-    fn rounded<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<f32>, ModelError> {
+    pub fn rounded<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<f32>, ModelError> {
         Ok(self.stacked::<T>(specs)?.into_iter().map(T::wide).collect())
     }
 }

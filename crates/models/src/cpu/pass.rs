@@ -1,5 +1,7 @@
 //! One pass of tokens through the layers.
 
+use laptime_probe::stage;
+
 use super::{
     attention::{Heads, Inputs, Span, Strides, fused, naive},
     blocks,
@@ -72,8 +74,10 @@ impl<T: Number> Buffers<T> {
             (&mut self.gate_up, sizes.gate_up),
             (&mut self.logits, sizes.logits),
         ];
+        let mut stage = None;
         for (buffer, size) in all {
             if buffer.len() < size {
+                stage.get_or_insert_with(|| stage!("allocate"));
                 // The old one is not needed, and not both at once.
                 *buffer = Vec::new();
                 *buffer = zeros(size)?;

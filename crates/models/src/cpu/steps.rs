@@ -4,7 +4,7 @@ use super::{
     attention::Span,
     crew::Crew,
     number::Number,
-    vectors::{silu, sum_of_squares, vectorized},
+    vectors::{self, silu, sum_of_squares, vectorized},
 };
 use crate::{Config, RopeLayout, rope::RopeTable};
 
@@ -171,6 +171,17 @@ pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_u
                     gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = T::narrow(silu(gate.wide()) * up.wide()));
                 }
             },
+        );
+    });
+}
+
+/// Makes every number of rows its gelu.
+pub fn gelu<T: Number>(crew: &Crew, width: usize, numbers: &mut [T]) {
+    let rows = rows_of_part(width);
+    crew.each(numbers.len() * 4, numbers.chunks_mut(rows * width), |part| {
+        vectorized(
+            #[inline(always)]
+            || part.iter_mut().for_each(|number| *number = T::narrow(vectors::gelu(number.wide()))),
         );
     });
 }

@@ -16,6 +16,7 @@ use super::{
     pass::{Buffers, Pass, Turns},
     room::{Head, PassSizes},
     size,
+    sparse::Sparse,
     step::Stepper,
     stepping::{first_replay, steps_by_pass},
     weights::{GpuWeights, Number},
@@ -38,6 +39,8 @@ pub struct GpuDecoder<'a, T> {
     pub(super) weights: Arc<GpuWeights<T>>,
     pub(super) blas: Blas,
     pub(super) attention: Attention<T>,
+    /// What takes its place where only some pairs are kept.
+    sparse: Option<Sparse<T>>,
     pub(super) turns: Turns,
     pub(super) cache: GpuCache<T>,
     /// Keys and values of a layer in a pass without the cache.
@@ -73,9 +76,6 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         if options.batch == 0 {
             return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
         }
-        if options.kept.is_some() {
-            return Err(ModelError::Refused("models on a GPU have no sparse attention".to_owned()));
-        }
         let capacity = match options.room {
             Room::Static(positions) if positions > config.context => {
                 return Err(too_long(positions, &config.name, config.context));
@@ -84,12 +84,14 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             Room::Growing => 0,
         };
         let replay = first_replay(&options)?;
+        let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {
             graph: None,
             replay,
             device,
             blas: Blas::new(device)?,
             attention: Attention::load(device, &Cache::of_user(), size(config.head_dim)?)?,
+            sparse,
             turns: Turns::new(device, &config, capacity)?,
             cache: GpuCache::new(device, &config, options.batch, capacity)?,
             beside: None,
@@ -173,6 +175,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             blas: &self.blas,
             operations: &self.weights.operations,
             attention: &self.attention,
+            blocks: self.sparse.as_ref().and_then(|sparse| Some((&sparse.attention, sparse.layout.as_ref()?))),
             config: &self.config,
             options: &self.options,
             turns: &self.turns,
@@ -196,6 +199,15 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         }
         let _stage = mark!(pass.marks(), Layer, "head");
         finish(&pass, &self.weights, buffers, tokens, head)
+    }
+
+    /// Builds the layout of what is kept, where only some pairs are.
+    fn lay_out(&mut self, tokens: usize, start: usize) -> Result<(), ModelError> {
+        match &mut self.sparse {
+            None => Ok(()),
+            Some(_) if start > 0 => Err(behind_a_cache()),
+            Some(sparse) => sparse.lay_out(self.device, tokens, &self.options.marks),
+        }
     }
 
     fn last_logits(&self) -> Result<&Buffer<T>, ModelError> {
@@ -241,6 +253,10 @@ fn finish<T: Number>(
     }
 }
 
+fn behind_a_cache() -> ModelError {
+    ModelError::Refused("sparse attention begins with the first token: the cache must be empty".to_owned())
+}
+
 fn too_long(tokens: usize, what: &str, room: usize) -> ModelError {
     ModelError::TooLong { tokens, what: what.to_owned(), room }
 }
@@ -263,6 +279,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
         let sizes = PassSizes::new(&self.config, &self.options, length, length, Head::All);
         self.make_buffers(sizes)?;
         self.make_beside(length)?;
+        self.lay_out(length, 0)?;
         self.upload_ids(tokens)?;
         self.set_position(0)?;
         self.pass(length, 0, Head::All)?;
@@ -274,6 +291,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
         self.check(tokens)?;
         let (length, start) = (tokens.length(), self.length);
         self.reach(start + length)?;
+        self.lay_out(length, start)?;
         let sizes = PassSizes::new(&self.config, &self.options, length, start + length, Head::Last);
         self.make_buffers(sizes)?;
         self.upload_ids(tokens)?;
@@ -289,6 +307,9 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     fn step(&mut self) -> Result<(), ModelError> {
         if !self.has_token {
             return Err(ModelError::Refused("there is no token to go on from: run a prompt first".to_owned()));
+        }
+        if self.sparse.is_some() {
+            return Err(behind_a_cache());
         }
         self.reach(self.length + 1)?;
         self.capture()?;

@@ -2,7 +2,7 @@
 
 use laptime_cuda::{
     Batch, Blas, Buffer, CudaError, Device, Matrices, Sizes, Slice, Stream,
-    nn::{Attention, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
+    nn::{Attention, BlockAttention, BlockLayout, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
 };
 
 use super::{
@@ -93,6 +93,8 @@ pub struct Pass<'a, T> {
     pub blas: &'a Blas,
     pub operations: &'a Operations<T>,
     pub attention: &'a Attention<T>,
+    /// What attention keeps, in blocks; none for all that causality allows.
+    pub blocks: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
     pub config: &'a Config,
     pub options: &'a Options,
     pub turns: &'a Turns,
@@ -144,9 +146,10 @@ impl<T: Number> Pass<'_, T> {
             let Buffers { queries, .. } = buffers;
             self.operations.split_heads(self.stream, &packed, queries, &mut *keys, &mut *values, &self.heads)?;
         }
-        match self.options.attention {
-            Kind::Naive => self.naive([keys, values], buffers)?,
-            Kind::Dense => self.fused([keys, values], buffers)?,
+        match (self.blocks, self.options.attention) {
+            (Some(blocks), _) => self.blocks(blocks, [keys, values], buffers)?,
+            (None, Kind::Naive) => self.naive([keys, values], buffers)?,
+            (None, Kind::Dense) => self.fused([keys, values], buffers)?,
         }
         let _op = mark!(self.marks(), Ops, "output");
         let sizes = self.sizes(config.hidden, config.heads * config.head_dim)?;
@@ -162,6 +165,17 @@ impl<T: Number> Pass<'_, T> {
         let Buffers { queries, attended, .. } = buffers;
         let inputs = [queries.all(), keys.all(), values.all()];
         self.attention.attend(self.stream, inputs, self.start, attended, &self.heads, self.scale())
+    }
+
+    fn blocks(
+        &self,
+        (attention, layout): (&BlockAttention<T>, &BlockLayout),
+        [keys, values]: [&Buffer<T>; 2],
+        buffers: &mut Buffers<T>,
+    ) -> Result<(), CudaError> {
+        let _op = mark!(self.marks(), Ops, "blocks");
+        let Buffers { queries, attended, .. } = buffers;
+        attention.attend(self.stream, &self.heads, [queries.all(), keys.all(), values.all()], layout, attended)
     }
 
     /// Scores of all pairs, their softmax, and the sum of values weighted by it.

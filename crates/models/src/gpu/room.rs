@@ -1,6 +1,7 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
-use crate::{Attention, Config, Options, Room, TrainOptions, TrainSizes};
+use super::sparse::GPU_TILING;
+use crate::{Attention, Config, Options, Room, TrainOptions, TrainSizes, attention::Layout};
 
 /// What cuBLAS has for itself.
 const WORKSPACE_BYTES: u64 = 32 << 20;
@@ -93,10 +94,12 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     let head = if is_forward { Head::All } else { Head::Last };
     let pass = PassSizes::new(config, options, tokens, positions, head).numbers().saturating_mul(number);
     let rotation = (positions as u64).saturating_mul(config.head_dim as u64).saturating_mul(4);
+    let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, GPU_TILING));
     [
         config.weight_bytes(options.dtype),
         cache,
         pass,
+        layout,
         step_bytes(config, options, is_forward),
         rotation,
         WORKSPACE_BYTES,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use laptime_cuda::{CudaError, Graph};
+use laptime_probe::stage;
 use laptime_trace::run::Depth;
 
 use super::{
@@ -75,6 +76,7 @@ impl<T: Number> GpuDecoder<'_, T> {
         if self.graph.is_some() || !wanted || !self.is_warm {
             return Ok(());
         }
+        let _stage = stage!("capture");
         let stream = Arc::clone(self.device.stream());
         let captured = Graph::capture(&stream, || self.launch_step());
         match captured.and_then(|graph| graph.upload(&stream).map(|()| graph)) {

@@ -19,7 +19,10 @@ use super::{
     size,
     weights::{GpuWeights, Number, Parameters},
 };
-use crate::{Config, Dtype, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, TrainSizes, Trainer, Weights};
+use crate::{
+    Config, Dtype, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, TrainSizes, Trainer, Weights,
+    train::Ledger,
+};
 
 /// Puts a model on a device to be trained.
 pub fn trainer<'a>(
@@ -44,8 +47,8 @@ struct GpuTrainer<'a, T> {
     options: TrainOptions,
     weights: GpuWeights<T>,
     gradients: Parameters<T>,
-    moments: [Parameters<T>; 2],
-    optimizer: AdamW<T>,
+    /// None if it never updates.
+    optimizer: Option<Optimizer<T>>,
     operations: Gradients<T>,
     blas: Blas,
     attention: Attention<T>,
@@ -59,8 +62,27 @@ struct GpuTrainer<'a, T> {
     kept: Kept<T>,
     scratch: Scratch<T>,
     sizes: TrainSizes,
+    ledger: Ledger,
     state: State,
     updates: u64,
+}
+
+/// What updates parameters.
+struct Optimizer<T> {
+    adamw: AdamW<T>,
+    moments: [Parameters<T>; 2],
+    rates: Rates,
+}
+
+impl From<crate::AdamW> for Rates {
+    fn from(crate::AdamW { lr, betas, eps, weight_decay }: crate::AdamW) -> Self {
+        Self {
+            learning_rate: lr as f32,
+            betas: [betas.0 as f32, betas.1 as f32],
+            epsilon: eps as f32,
+            weight_decay: weight_decay as f32,
+        }
+    }
 }
 
 /// How far a step has come.
@@ -82,8 +104,15 @@ impl<'a, T: Number> GpuTrainer<'a, T> {
         let mut weights = GpuWeights::load(device, &config, weights)?;
         let zeros = |like: &Parameters<T>| like.zeros(device);
         let gradients = zeros(&weights.parameters)?;
-        let mut moments = [zeros(&gradients)?, zeros(&gradients)?];
-        let optimizer = AdamW::new(device, &cache, &parameters(&mut weights.parameters, &gradients, &mut moments))?;
+        let optimizer = match options.adamw {
+            Some(rates) => {
+                let mut moments = [zeros(&gradients)?, zeros(&gradients)?];
+                let all = parameters(&mut weights.parameters, &gradients, &mut moments);
+                let adamw = AdamW::new(device, &cache, &all)?;
+                Some(Optimizer { adamw, moments, rates: rates.into() })
+            }
+            None => None,
+        };
         let operations = Gradients::load(device, &cache)?;
         let sizes = TrainSizes::new(&config, &options);
         let heads = HeadSizes {
@@ -106,6 +135,7 @@ impl<'a, T: Number> GpuTrainer<'a, T> {
             kept: Kept::new(device, &config, &sizes)?,
             scratch: Scratch::new(device, &config, &sizes, &operations)?,
             operations,
+            ledger: Ledger::new(&config, &options),
             state: State::New,
             updates: 0,
             device,
@@ -113,24 +143,11 @@ impl<'a, T: Number> GpuTrainer<'a, T> {
             options,
             weights,
             gradients,
-            moments,
             optimizer,
             heads,
             start,
             sizes,
         })
-    }
-
-    fn memory_in(&self, layers: usize) -> TrainMemory {
-        let weights = self.config.weight_bytes(self.options.dtype);
-        let layers = self.sizes.layer_bytes().saturating_mul(layers as u64);
-        let head = if self.state == State::HasLoss { self.sizes.head_bytes() } else { 0 };
-        TrainMemory {
-            weights,
-            gradients: if self.state == State::HasGradients { weights } else { 0 },
-            optimizer: if self.updates > 0 { weights.saturating_mul(2) } else { 0 },
-            activations: if self.state == State::HasLoss { layers.saturating_add(head) } else { 0 },
-        }
     }
 }
 
@@ -151,9 +168,10 @@ impl<T: Number> Trainer for GpuTrainer<'_, T> {
             self.ids.put(stream, &tokens.ids)?;
             self.targets.put(stream, targets)?;
         }
+        self.ledger.forward_begins();
         self.run_forward()?;
         self.state = State::HasLoss;
-        self.memory().record();
+        self.ledger.forward_ends();
         Ok(())
     }
 
@@ -163,7 +181,7 @@ impl<T: Number> Trainer for GpuTrainer<'_, T> {
         }
         self.run_backward()?;
         self.state = State::HasGradients;
-        self.memory().record();
+        self.ledger.backward_ends();
         Ok(())
     }
 
@@ -171,18 +189,14 @@ impl<T: Number> Trainer for GpuTrainer<'_, T> {
         if self.state != State::HasGradients {
             return Err(ModelError::Refused("there are no gradients to update by".to_owned()));
         }
-        self.updates += 1;
-        let crate::AdamW { lr, betas, eps, weight_decay } = self.options.adamw;
-        let rates = Rates {
-            learning_rate: lr as f32,
-            betas: [betas.0 as f32, betas.1 as f32],
-            epsilon: eps as f32,
-            weight_decay: weight_decay as f32,
+        let Some(Optimizer { adamw, moments, rates }) = &mut self.optimizer else {
+            return Err(ModelError::no_optimizer());
         };
+        self.updates += 1;
         let number = u32::try_from(self.updates).unwrap_or(u32::MAX);
-        let mut all = parameters(&mut self.weights.parameters, &self.gradients, &mut self.moments);
-        self.optimizer.step(self.device.stream(), &mut all, &rates, number)?;
-        self.memory().record();
+        let mut all = parameters(&mut self.weights.parameters, &self.gradients, moments);
+        adamw.step(self.device.stream(), &mut all, rates, number)?;
+        self.ledger.update_ends();
         Ok(())
     }
 
@@ -209,7 +223,7 @@ impl<T: Number> Trainer for GpuTrainer<'_, T> {
     }
 
     fn memory(&self) -> TrainMemory {
-        self.memory_in(self.config.layers)
+        self.ledger.now()
     }
 }
 

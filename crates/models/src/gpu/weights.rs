@@ -1,6 +1,7 @@
 //! The weights of a model on a GPU, packed as its kernels read them.
 
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nn::Operations};
+use laptime_probe::stage;
 
 use crate::{Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights};
 
@@ -60,6 +61,7 @@ impl<T: Number> GpuWeights<T> {
     /// Puts all weights on a device.
     pub fn load(device: &Device, config: &Config, weights: &Weights) -> Result<Self, ModelError> {
         let operations = Operations::load(device, &Cache::of_user())?;
+        let _stage = stage!("weights");
         let loader = Loader { device, operations: &operations, weights };
         let embedding = loader.packed(&[config.embedding_tensor()])?;
         let layers = (0..config.layers).map(|layer| loader.layer(config.layer_tensors(layer)));

@@ -1,10 +1,10 @@
 //! Bytes that training needs, counted from the model's sizes, and bytes that are in use.
 //!
 //! Forward keeps of each layer: the inputs of its two norms, queries, keys and values as they were projected (before
-//! norm and rotation), the weights of naive attention or a number a row of fused attention (the logarithm of the
-//! sum of powers), what attention gave, and gate and up as they were projected. What a norm, a rotation or an activation
-//! makes of these is computed again. Of the head it keeps the last norm's input and the logits, whose gradient takes
-//! their place.
+//! norm and rotation), of fused attention a number a row (the logarithm of the sum of powers), what attention gave, and
+//! gate and up as they were projected. What a norm, a rotation, an activation or the softmax of naive attention makes of
+//! these is computed again, so that nothing grows with the square of the length times the layers. Of the head it keeps
+//! the last norm's input and the logits, whose gradient takes their place.
 
 use laptime_probe::value;
 
@@ -73,7 +73,7 @@ impl Config {
         TrainNeed {
             weights,
             gradients: weights,
-            optimizer: weights.saturating_mul(2),
+            optimizer: if options.adamw.is_some() { weights.saturating_mul(2) } else { 0 },
             activations: sizes.activation_bytes(self.layers),
             scratch: sizes.scratch_bytes(),
         }
@@ -131,8 +131,8 @@ impl TrainSizes {
 
     /// Bytes that forward keeps of a layer.
     pub fn layer_bytes(&self) -> u64 {
-        let Self { stream, qkv, attended, scores, gate_up, .. } = *self;
-        self.bytes([stream, stream, qkv, scores, attended, gate_up], [self.row_sums])
+        let Self { stream, qkv, attended, gate_up, .. } = *self;
+        self.bytes([stream, stream, qkv, attended, gate_up], [self.row_sums])
     }
 
     /// Bytes that forward keeps of the head: the input of its norm, the logits, and the loss of each row.
@@ -146,11 +146,11 @@ impl TrainSizes {
     }
 
     /// Bytes that operations compute in: what is normed, rotated and activated again; the gradients of the stream, of
-    /// what is normed, of heads before and behind their rotation (the latter in place of the heads), of scores, of what
-    /// attention gave and of what went through the gates; and the rotation.
+    /// what is normed, of heads before and behind their rotation (the latter in place of the heads), the weights of naive
+    /// attention and the gradients of its scores, those of what attention gave and of what went through the gates; and the rotation.
     pub fn scratch_bytes(&self) -> u64 {
         let Self { stream, qkv, attended, scores, activated, .. } = *self;
-        let numbers = [stream, stream, stream, qkv, qkv, scores, attended, activated, activated];
+        let numbers = [stream, stream, stream, qkv, qkv, scores, scores, attended, activated, activated];
         self.bytes(numbers, [self.row_sums, self.rotation])
     }
 
@@ -172,21 +172,28 @@ mod tests {
         assert_eq!(need.weights, 4 * 128_625_408);
         assert_eq!((need.gradients, need.optimizer), (need.weights, 2 * need.weights));
         let rows = 4 * 512_u64;
-        let layer = rows * (2 * 768 + 3 * 768 + 768 + 2 * 3072) + 4 * 12 * 512 * 512;
+        let layer = rows * (2 * 768 + 3 * 768 + 768 + 2 * 3072);
         let head = rows * (768 + 10_000 + 1);
         assert_eq!(need.activations, 4 * (12 * layer + head));
-        let scratch = rows * (3 * 768 + 2 * 3 * 768 + 768 + 2 * 3072) + 4 * 12 * 512 * 512 + 512 * 64;
+        let scratch = rows * (3 * 768 + 2 * 3 * 768 + 768 + 2 * 3072) + 2 * 4 * 12 * 512 * 512 + 512 * 64;
         assert_eq!(need.scratch, 4 * scratch);
         assert_eq!(need.total(), need.weights * 4 + need.activations + need.scratch);
     }
 
     #[test]
-    fn fused_attention_keeps_a_number_a_row_in_place_of_its_weights() {
+    fn a_trainer_that_never_updates_has_no_moments() {
+        let config = Config::from_preset("small").unwrap();
+        let options = TrainOptions { adamw: None, ..TrainOptions::new(Dtype::F32, 4, 512) };
+        assert_eq!(config.train_need(&options).optimizer, 0);
+    }
+
+    #[test]
+    fn fused_attention_keeps_a_number_a_row_and_naive_attention_nothing() {
         let config = Config::from_preset("small").unwrap();
         let naive = TrainOptions::new(Dtype::Bf16, 4, 512);
         let dense = TrainOptions { attention: Attention::Dense, ..naive.clone() };
         let [naive, dense] = [naive, dense].map(|options| TrainSizes::new(&config, &options).layer_bytes());
-        assert_eq!(naive - dense, 4 * 12 * 512 * (2 * 512 - 4));
+        assert_eq!(dense - naive, 4 * 12 * 512 * 4);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
+pub mod joined;
+
 use std::path::PathBuf;
 
 use laptime_models::{Config, Tokens, Weights};

@@ -67,8 +67,16 @@ struct OnGpu<'a, T> {
 
 /// How it is computed.
 enum How<T> {
-    Blocks { attention: BlockAttention<T>, layout: Option<BlockLayout>, dense: Built },
-    Naive(Naive<T>),
+    Blocks(Box<Blocks<T>>),
+    Naive(Box<Naive<T>>),
+}
+
+/// What is needed to go through blocks.
+struct Blocks<T> {
+    attention: BlockAttention<T>,
+    /// None before the pattern is built.
+    layout: Option<BlockLayout>,
+    dense: Built,
 }
 
 /// What is needed where scores are stored.
@@ -97,10 +105,10 @@ impl<'a, T: Element + element::Element> OnGpu<'a, T> {
         let inputs = [make(Input::Queries, queries)?, make(Input::Keys, keys)?, make(Input::Values, keys)?];
         let out = device.allocate(usize::try_from(queries)?).map_err(told)?;
         let how = match wanted.kind {
-            Kind::Naive => How::Naive(Naive::new(wanted, gpu, operations)?),
+            Kind::Naive => How::Naive(Box::new(Naive::new(wanted, gpu, operations)?)),
             _ => {
                 let attention = BlockAttention::load(device, &cache, u32::try_from(sizes.head_dim)?).map_err(told)?;
-                How::Blocks { attention, layout: None, dense: dense(wanted) }
+                How::Blocks(Box::new(Blocks { attention, layout: None, dense: dense(wanted) }))
             }
         };
         Ok(Self { gpu, wanted: wanted.clone(), heads: head_sizes(&sizes)?, inputs, out, how, marks })
@@ -172,7 +180,8 @@ impl<T: Element + element::Element> Naive<T> {
 impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
     fn build(&mut self, kept: &Kept) -> anyhow::Result<Built> {
         let length = self.wanted.inputs.sizes.length;
-        let How::Blocks { layout, dense, .. } = &mut self.how else { return Ok(Built::naive(kept, length)) };
+        let How::Blocks(blocks) = &mut self.how else { return Ok(Built::naive(kept, length)) };
+        let Blocks { layout, dense, .. } = &mut **blocks;
         // Never two at a time.
         *layout = None;
         let (device, tokens) = (self.gpu.cuda(), self.heads.tokens);
@@ -200,12 +209,12 @@ impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
         let Self { gpu, heads, inputs, out, how, marks, .. } = self;
         match how {
             How::Naive(naive) => naive.attend(gpu, heads, inputs, out),
-            How::Blocks { attention, layout: Some(layout), .. } => {
+            How::Blocks(blocks) => {
+                let Some(layout) = &blocks.layout else { anyhow::bail!("the pattern was not built") };
                 let _op = (marks.depth >= laptime_bench::Depth::Ops).then(|| stage!("blocks", on = marks.lane));
                 let of = [inputs[0].all(), inputs[1].all(), inputs[2].all()];
-                attention.attend(gpu.cuda().stream(), heads, of, layout, out).map_err(told)
+                blocks.attention.attend(gpu.cuda().stream(), heads, of, layout, out).map_err(told)
             }
-            How::Blocks { .. } => anyhow::bail!("the pattern was not built"),
         }
     }
 
@@ -221,7 +230,7 @@ impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
     fn kernel(&self) -> String {
         match &self.how {
             How::Naive(_) => "cuBLAS, scores stored".to_owned(),
-            How::Blocks { attention, .. } => attention.engine().kernel().to_owned(),
+            How::Blocks(blocks) => blocks.attention.engine().kernel().to_owned(),
         }
     }
 }

@@ -40,7 +40,7 @@ impl Maker for BuiltIn {
     fn refusal(&self, wanted: &Wanted, device: &dyn Device) -> Option<String> {
         #[cfg(feature = "cuda")]
         if crate::gpu::gpu(device).is_some() {
-            return wanted.kept.as_ref().map(|_| "models on a GPU have no sparse attention yet".to_owned());
+            return None;
         }
         (wanted.graph == GraphMode::On).then(|| format!("device `{}` has no graphs", device.name()))
     }

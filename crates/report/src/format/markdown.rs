@@ -111,7 +111,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Escapes a sentence, except for what stands in backticks.
-fn escape_prose(sentence: &str) -> String {
+pub(crate) fn escape_prose(sentence: &str) -> String {
     let parts: Vec<_> = sentence.split('`').collect();
     if parts.len() % 2 == 0 {
         return escape(sentence);

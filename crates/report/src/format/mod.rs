@@ -5,6 +5,8 @@ mod json;
 mod markdown;
 mod text;
 
+pub(crate) use self::markdown::escape_prose;
+
 use std::fmt;
 use std::io;
 use std::str::FromStr;

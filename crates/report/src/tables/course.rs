@@ -1,6 +1,7 @@
 //! The cases of models in the columns of a course's benchmark, ours behind them.
 
 use laptime_analyze::{CaseFigures, Cases, Figures, TroubleKind};
+use laptime_trace::run::{AxisValue, Case};
 
 use super::{axes::value, cases::nanos};
 use crate::{Cell, Column, Table};
@@ -37,15 +38,79 @@ const COLUMNS: [&str; 25] = [
     "activation_bytes",
 ];
 
-/// Lays out the cases that ran without a cache: a row a case. None if there are none.
+/// Lays out the cases that ran without a cache: a row a case. None if there are none. `parameters` knows the size of a
+/// model that was not measured.
 ///
 /// `std_time_ms` is the standard deviation of the sample.
-pub fn course(answer: &Cases) -> Option<Table> {
+pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>) -> Option<Table> {
     let mut table = Table::new("course", COLUMNS.map(|name| Column::new(name, name)));
     for case in answer.cases.iter().filter(|case| is_of_course(case)) {
-        table.push(row(case));
+        table.push(row(case, parameters));
     }
     (!table.rows.is_empty()).then_some(table)
+}
+
+/// The columns of a course's table of separate passes, and ours.
+const SEPARATE: [&str; 12] = [
+    "model_size",
+    "context_length",
+    "batch_size",
+    "forward_mean_ms",
+    "forward_std_ms",
+    "backward_mean_ms",
+    "backward_std_ms",
+    "ratio",
+    "error",
+    "dtype",
+    "attention",
+    "device",
+];
+
+/// Lays out backward beside the forward of the same case, with the ratio of their means. None if there is no such pair.
+pub fn course_separate(answer: &Cases) -> Option<Table> {
+    let mut table = Table::new("separate", SEPARATE.map(|name| Column::new(name, name)));
+    let backward = answer.cases.iter().filter(|case| is_of_course(case) && pass(case) == "backward");
+    for (backward, forward) in backward.filter_map(|case| Some((case, with_pass(answer, case, "forward")?))) {
+        table.push(separate_row(forward, backward));
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+fn separate_row(forward: &CaseFigures, backward: &CaseFigures) -> Vec<Cell> {
+    let wall = |case: &CaseFigures| case.measured.as_ref().map(|measured| measured.wall);
+    let (before, after) = (wall(forward), wall(backward));
+    let mean = |wall: Option<Figures>| wall.map(|wall| wall.mean);
+    let ratio = mean(before).filter(|mean| *mean > 0.0).zip(mean(after)).map(|(before, after)| after / before);
+    let error = [forward, backward].into_iter().map(error).find(|error| !error.is_empty());
+    vec![
+        axis(backward, "model"),
+        axis(backward, "seq_len"),
+        axis(backward, "batch_size"),
+        nanos(mean(before)),
+        nanos(before.and_then(|wall| wall.std)),
+        nanos(mean(after)),
+        nanos(after.and_then(|wall| wall.std)),
+        Cell::from(ratio.map(Cell::Number)),
+        Cell::from(error.map(Cell::text)),
+        axis(backward, "dtype"),
+        axis(backward, "attention"),
+        Cell::text(&backward.id.device),
+    ]
+}
+
+/// The case that differs in its pass alone.
+pub fn with_pass<'a>(answer: &'a Cases, case: &CaseFigures, wanted: &str) -> Option<&'a CaseFigures> {
+    let of_pass = ["test", "pass_type"];
+    let is_same = |other: &&CaseFigures| {
+        let values = other.id.case.values().zip(case.id.case.values());
+        let is_equal = values.into_iter().all(|(other, own)| of_pass.contains(&own.0) || other == own);
+        is_equal && other.id.device == case.id.device && pass(other) == wanted
+    };
+    answer.cases.iter().find(is_same)
+}
+
+fn pass(case: &CaseFigures) -> String {
+    case.id.case.get("pass_type").map(ToString::to_string).unwrap_or_default()
 }
 
 /// The same in five columns, as the course shows people.
@@ -66,8 +131,7 @@ pub fn course_summary(answer: &Cases) -> Option<Table> {
 }
 
 fn is_of_course(case: &CaseFigures) -> bool {
-    let pass = case.id.case.get("pass_type").map(ToString::to_string).unwrap_or_default();
-    case.id.case.get("model").is_some() && PASSES.contains(&pass.as_str())
+    case.id.case.get("model").is_some() && PASSES.contains(&pass(case).as_str())
 }
 
 fn axis(case: &CaseFigures, name: &str) -> Cell {
@@ -101,7 +165,7 @@ fn cv_percent(wall: &Figures) -> Option<f64> {
     wall.std.filter(|_| wall.mean > 0.0).map(|std| 100.0 * std / wall.mean)
 }
 
-fn row(case: &CaseFigures) -> Vec<Cell> {
+fn row(case: &CaseFigures, parameters: &dyn Fn(&Case) -> Option<AxisValue>) -> Vec<Cell> {
     let measured = case.measured.as_ref();
     let wall = measured.map(|measured| &measured.wall);
     let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
@@ -118,7 +182,10 @@ fn row(case: &CaseFigures) -> Vec<Cell> {
         count(measured.map(|measured| measured.warmup_takes)),
         count(wall.map(|wall| wall.n)),
         axis(case, "pass_type"),
-        fact(case, "parameters"),
+        match fact(case, "parameters") {
+            Cell::Empty => Cell::from(parameters(&case.id.case).as_ref().map(value)),
+            known => known,
+        },
         nanos(wall.map(|wall| wall.mean)),
         nanos(wall.and_then(|wall| wall.std)),
         number(wall.and_then(cv_percent)),
@@ -143,7 +210,7 @@ fn row(case: &CaseFigures) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laptime_trace::run::{Case, CaseResult, Fact, Measured, Outcome};
+    use laptime_trace::run::{CaseResult, Fact, Measured, Outcome};
 
     fn result(pass: &str, outcome: Outcome) -> CaseResult {
         let values = [("model", "small".into()), ("pass_type", pass.into()), ("seq_len", 512.into())];
@@ -164,7 +231,7 @@ mod tests {
             facts: vec![Fact::new("parameters", 128_625_408)],
             ..Measured::default()
         });
-        let table = course(&laptime_analyze::cases(&[result("step", measured)], None)).unwrap();
+        let table = course(&laptime_analyze::cases(&[result("step", measured)], None), &|_| Some(7.into())).unwrap();
         assert_eq!(cell(&table, 0, "mean_time_ms"), Cell::Nanos(2_000_000));
         assert_eq!(cell(&table, 0, "std_time_ms"), Cell::Nanos(1_414_214));
         assert_eq!(
@@ -180,19 +247,42 @@ mod tests {
         let lack = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
         let failed = Outcome::Failed { errors: vec!["it broke".to_owned()], wall_ns: Vec::new() };
         let results = [result("forward", lack), result("backward", failed)];
-        let table = course(&laptime_analyze::cases(&results, None)).unwrap();
+        let table = course(&laptime_analyze::cases(&results, None), &|_| Some(7.into())).unwrap();
         assert_eq!(
             (cell(&table, 0, "error"), cell(&table, 1, "error")),
             (Cell::text("OOM"), Cell::text("runtime_error"))
         );
         assert_eq!(cell(&table, 1, "reason"), Cell::text("it broke"));
         assert!(cell(&table, 0, "mean_time_ms").is_empty());
+        assert_eq!(cell(&table, 0, "num_params"), Cell::Whole(7), "the size of a model is known without a take");
+    }
+
+    #[test]
+    fn backward_stands_beside_the_forward_of_the_same_case() {
+        let took = |nanos: u64| Outcome::Measured(Measured { wall_ns: vec![nanos; 2], ..Measured::default() });
+        let lack = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
+        let other = |pass: &str, outcome: Outcome| {
+            let result = result(pass, outcome);
+            CaseResult { case: result.case.with("seq_len", 1024), ..result }
+        };
+        let results = [
+            result("forward", took(2_000_000)),
+            result("backward", took(5_000_000)),
+            other("backward", lack),
+            other("forward", took(1)),
+        ];
+        let table = course_separate(&laptime_analyze::cases(&results, None)).unwrap();
+        assert_eq!(cell(&table, 0, "forward_mean_ms"), Cell::Nanos(2_000_000));
+        assert_eq!((cell(&table, 0, "ratio"), cell(&table, 0, "error")), (Cell::Number(2.5), Cell::Empty));
+        assert_eq!((cell(&table, 1, "ratio"), cell(&table, 1, "error")), (Cell::Empty, Cell::text("OOM")));
+        assert_eq!(table.rows.len(), 2);
     }
 
     #[test]
     fn what_runs_behind_a_cache_is_no_row_of_the_course() {
         let results = [result("decode", Outcome::Measured(Measured { wall_ns: vec![1], ..Measured::default() }))];
         let answer = laptime_analyze::cases(&results, None);
-        assert_eq!((course(&answer), course_summary(&answer)), (None, None));
+        assert_eq!((course(&answer, &|_| None), course_summary(&answer)), (None, None));
+        assert_eq!(course_separate(&answer), None);
     }
 }

@@ -3,8 +3,10 @@
 mod ab;
 mod axes;
 mod cases;
+mod cold_start;
 mod compare;
 mod course;
+mod crossover;
 mod doctor;
 mod fleet;
 mod gaps;
@@ -14,6 +16,7 @@ mod overhead;
 mod overlap;
 mod overview;
 mod peaks;
+mod scaling;
 mod stages;
 mod syncs;
 mod timings;
@@ -23,11 +26,14 @@ mod warmup;
 mod warmup_study;
 mod waterfall;
 
+pub(crate) use self::scaling::lengths;
 pub use self::{
     ab::ab,
     cases::cases,
+    cold_start::cold_start,
     compare::compare,
-    course::{course, course_summary},
+    course::{course, course_separate, course_summary, with_pass},
+    crossover::crossovers,
     doctor::doctor,
     fleet::fleet,
     gaps::{gap_list, gaps},
@@ -36,11 +42,12 @@ pub use self::{
     overhead::add_overhead,
     overlap::overlap,
     peaks::peaks,
+    scaling::scaling,
     stages::{StageLimits, stages, stages_within},
     syncs::{syncs, waits},
     timings::timings,
     top::{Ranking, Side, Sort, groups, top},
     warmup::warmup,
-    warmup_study::warmup_study,
+    warmup_study::{warmup_laps, warmup_study},
     waterfall::waterfall,
 };

@@ -1,41 +1,60 @@
 //! A study of warm-ups as a table: a row a number of warm-up takes.
 
-use laptime_analyze::{Distance, WarmUpRow, WarmUpRows, WarmUpStudy};
+use laptime_analyze::{ColdStart, ColdWork, Distance, Told, WarmUpRow, WarmUpRows, WarmUpStudy};
 
 use super::{
     axes::{Axes, Taken},
     cases::nanos,
     troubles,
 };
-use crate::{Cell, Column, Table, layout::in_one_unit};
+use crate::{Cell, Column, Table};
 
-/// A first take that is slower by less is not worth a word.
-const LEAST_SLOWER: f64 = 0.05;
-
-/// Lays out what numbers of warm-up takes would have said, in the columns of the course and ours behind them.
-pub fn warmup_study(answer: &WarmUpStudy) -> Table {
+/// Lays out what numbers of warm-up takes would have said, in the columns of the course and ours behind them, with the
+/// doubts about them as notes.
+pub fn warmup_study(answer: &WarmUpStudy, doubts: &[Told]) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
-    let mut columns = columns();
+    let (mut columns, paid) = (columns(), Paid::of(answer));
+    columns.extend(paid.columns());
     let of_axes = axes.columns(&mut Taken::by(&columns));
     columns.extend(of_axes);
     let mut table = Table::new("warmup_study", columns);
     for case in &answer.cases {
         for row in &case.rows {
-            table.push(cells(row, case, &axes));
+            table.push(cells(row, case, &paid, &axes));
         }
     }
     if let Some(first) = answer.cases.first() {
         axes.add_common(&mut table, &first.id);
     }
-    for case in &answer.cases {
-        add_notes(&mut table, case);
-    }
+    add_notes(&mut table, answer, &axes);
     let told = answer.cases.iter().map(|case| troubles::Told {
         id: &case.id,
         troubles: &case.troubles,
         measured: case.rows.iter().filter_map(|row| row.takes).map(|takes| takes.processes).sum(),
     });
     troubles::add_notes(&mut table, &axes, told);
+    add_doubts(&mut table, answer, doubts);
+    table
+}
+
+/// Every take of every row, for a chart: a row a take.
+pub fn warmup_laps(answer: &WarmUpStudy) -> Table {
+    let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
+    let own = ["warmup_steps", "run", "step", "time_ms", "counts"].map(|key| Column::new(key, key));
+    let mut columns = own.to_vec();
+    columns.extend(axes.columns(&mut Taken::by(&own)));
+    let mut table = Table::new("warmup_laps", columns);
+    for (case, row) in answer.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
+        for series in &row.series {
+            for (step, &take) in series.takes_ns.iter().enumerate() {
+                let count = |count: usize| Cell::Count(count as u64);
+                let run = Cell::Count(u64::from(series.run));
+                let counts = Cell::Bool(step >= row.warmup_takes);
+                let own = [count(row.warmup_takes), run, count(step), Cell::Nanos(take), counts];
+                table.push(own.into_iter().chain(axes.cells(&case.id)).collect::<Vec<_>>());
+            }
+        }
+    }
     table
 }
 
@@ -57,7 +76,56 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-fn cells(row: &WarmUpRow, case: &WarmUpRows, axes: &Axes) -> Vec<Cell> {
+/// What fresh processes paid for, for machines: the parts that some case has.
+struct Paid {
+    before: Vec<ColdWork>,
+    first: Vec<ColdWork>,
+}
+
+impl Paid {
+    fn of(answer: &WarmUpStudy) -> Self {
+        let has = |part: fn(&ColdStart, ColdWork) -> bool, work: ColdWork| {
+            answer.cases.iter().filter_map(|case| case.cold.as_ref()).any(|start| part(start, work))
+        };
+        let works = |part: fn(&ColdStart, ColdWork) -> bool| {
+            ColdWork::ALL.into_iter().filter(|work| has(part, *work)).collect::<Vec<_>>()
+        };
+        Self {
+            before: works(|start, work| start.before_part(work).is_some()),
+            first: works(|start, work| start.beyond_part(work).is_some()),
+        }
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let column = |key: String| Column::new(key, "").machine_only();
+        let parts = |place: &'static str, works: &[ColdWork]| {
+            let whole = (!works.is_empty()).then(|| column(format!("{place}_ms")));
+            let parts = works.iter().map(|work| column(format!("{place}_{}_ms", work.word())));
+            whole.into_iter().chain(parts).collect::<Vec<_>>()
+        };
+        let mut columns = parts("cold_before", &self.before);
+        columns.extend(parts("cold_first", &self.first));
+        columns
+    }
+
+    fn cells(&self, cold: Option<&ColdStart>) -> Vec<Cell> {
+        let shift = |nanos: Option<i64>| Cell::from(nanos.map(Cell::Shift));
+        let mut cells = Vec::new();
+        if !self.before.is_empty() {
+            cells.push(Cell::from(cold.map(|start| Cell::Nanos(start.before_ns))));
+        }
+        let before = |work: &ColdWork| shift(cold.and_then(|start| start.before_part(*work)).map(|part| part.nanos));
+        cells.extend(self.before.iter().map(before));
+        if !self.first.is_empty() {
+            cells.push(shift(cold.and_then(ColdStart::beyond_ns)));
+        }
+        let first = |work: &ColdWork| shift(cold.and_then(|start| start.beyond_part(*work)).map(|part| part.nanos));
+        cells.extend(self.first.iter().map(first));
+        cells
+    }
+}
+
+fn cells(row: &WarmUpRow, case: &WarmUpRows, paid: &Paid, axes: &Axes) -> Vec<Cell> {
     let takes = row.takes.as_ref();
     let cv = takes.and_then(|takes| takes.std.filter(|_| takes.mean > 0.0).map(|std| 100.0 * std / takes.mean));
     let shift = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Shift(off.nanos.round() as i64)));
@@ -77,35 +145,32 @@ fn cells(row: &WarmUpRow, case: &WarmUpRows, axes: &Axes) -> Vec<Cell> {
         Cell::from(takes.map(|takes| count(takes.n))),
         Cell::from(takes.map(|takes| count(takes.processes))),
     ];
+    cells.extend(paid.cells(case.cold.as_ref()));
     cells.extend(axes.cells(&case.id));
     cells
 }
 
-/// Says what the first take paid for, as far as that is known.
-fn add_notes(table: &mut Table, case: &WarmUpRows) {
-    let Some(steady) = case.steady_ns else {
-        table.note("No steady state was found over the takes of the largest warm-up. Next: more takes, with `--measure-steps`.");
-        return;
-    };
-    let cold = case.rows.iter().filter(|row| row.warmup_takes == 0).find_map(|row| row.first_ns);
-    let first = cold.or_else(|| case.rows.iter().find_map(|row| row.first_ns));
-    let Some(first) = first.filter(|first| *first > steady * (1.0 + LEAST_SLOWER)) else {
-        table.note("The first take of a fresh process is as fast as later ones (limit: 5 % slower).");
-        return;
-    };
-    let times = [first, steady, first - steady].map(|time| nanos(Some(time)));
-    let [first, steady, beyond] = in_one_unit(times);
-    table.note(format!(
-        "The first take of a fresh process took {first}, {beyond} beyond the steady {steady}. A first take pays for {}. The parts are not told apart here, and what else ran is in them too.",
-        paid(&case.id.device)
-    ));
+/// Says where no steady state was found to hold rows against.
+fn add_notes(table: &mut Table, answer: &WarmUpStudy, axes: &Axes) {
+    let unsteady = answer.cases.iter().filter(|case| case.steady_ns.is_none() && case.troubles.is_empty());
+    let ids: Vec<_> = unsteady.map(|case| &case.id).collect();
+    if !ids.is_empty() {
+        let who = troubles::capital(&axes.names(ids.into_iter()));
+        table.note(format!(
+            "{who}: no steady state was found over the takes of the largest warm-up. Next: more takes, with \
+             `--measure-steps`."
+        ));
+    }
 }
 
-/// What a first take pays for on a device. What is no part of a take is not in it: weights are made before.
-fn paid(device: &str) -> &'static str {
-    if device.starts_with("cuda") {
-        "kernels that are loaded when they are first launched, cuBLAS's choice of products, and clocks that rise; the context and compiled kernels are part of preparation"
-    } else {
-        "pages of memory that are touched for the first time, threads that start, and empty caches"
+/// Doubts about takes are about those of the largest warm-up: early ones are meant to differ.
+fn add_doubts(table: &mut Table, answer: &WarmUpStudy, doubts: &[Told]) {
+    let largest = answer.cases.iter().flat_map(|case| &case.rows).map(|row| row.warmup_takes).max().unwrap_or(0);
+    for told in doubts {
+        let sentence = match told.doubt.is_of_run() {
+            true => told.to_string(),
+            false => format!("with {largest} warm-up takes, {told}"),
+        };
+        table.note(troubles::capital(&sentence));
     }
 }

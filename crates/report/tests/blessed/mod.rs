@@ -1,7 +1,8 @@
-//! Golden files: what is written is compared with `tests/data`, or becomes it if `LAPTIME_BLESS` is set.
+//! Tables as golden files.
 
-use std::path::PathBuf;
-use std::{env, fs};
+mod file;
+
+pub use file::compare;
 
 use laptime_report::{Format, Table, TextStyle, write};
 
@@ -10,16 +11,6 @@ pub fn written(table: &Table, format: Format, style: TextStyle) -> String {
     let mut out = Vec::new();
     write(table, format, style, &mut out).expect("a vector takes everything");
     String::from_utf8(out).expect("all formats are text")
-}
-
-/// Compares text with a golden file.
-pub fn compare(file: &str, found: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file);
-    if env::var_os("LAPTIME_BLESS").is_some() {
-        fs::write(&path, found).expect("the golden file can be written");
-    }
-    let expected = fs::read_to_string(&path).expect("the golden file can be read");
-    assert!(found == expected, "`{file}` differs; found:\n{found}");
 }
 
 /// Compares a table on a terminal of a width.

@@ -1,8 +1,12 @@
 //! Made-up results of realistic size, the same at every call.
 
-use laptime_trace::run::{
-    AxisValue, Bandwidth, Better, Build, Case, CaseResult, Depth, DeviceState, Environment, Machine, Measured, Metric,
-    Outcome, PeakFlops, Peaks, Run, SCHEMA, Settings, Stop, StopReason, Timing, Traffic, WarmUp, Work,
+use laptime_analyze::{ColdProcess, cold_start};
+use laptime_trace::{
+    LAP, Nanos, Trace, TraceBuilder,
+    run::{
+        AxisValue, Bandwidth, Better, Build, Case, CaseResult, Depth, DeviceState, Environment, Machine, Measured,
+        Metric, Outcome, PeakFlops, Peaks, Run, SCHEMA, Settings, Stop, StopReason, Timing, Traffic, WarmUp, Work,
+    },
 };
 
 /// A case of a workload `model` with the axes of a language model.
@@ -89,6 +93,27 @@ fn no_room() -> Outcome {
     Outcome::OutOfMemory { needed_bytes: Some(19_756_849_562), available_bytes: Some(6_335_076_762) }
 }
 
+/// Two kinds of attention over four lengths: dense grows towards N², naive keeps its scores, sparse grows as N.
+pub fn kinds_over_lengths() -> Vec<CaseResult> {
+    let mut results = Vec::new();
+    for length in [512_u64, 1024, 2048, 4096] {
+        let n = length as f64;
+        let kinds = [
+            ("dense", 9e3 * n + 25.0 * n * n, 4096.0 * n),
+            ("naive", 9e3 * n + 31.0 * n * n, 4096.0 * n + 64.0 * n * n),
+            ("sparse", 41e3 * n, 4400.0 * n),
+        ];
+        for (attention, around, bytes) in kinds {
+            let work = Work { flops: length * 28_000_000 + length * length * 24_000, ..work(length) };
+            let mut of_case = measured(takes(around, 0, 20, 0.02), n, work);
+            of_case.peak_bytes = Some(bytes as u64);
+            results.push(result(case(attention, length as i64), 0, Outcome::Measured(of_case)));
+        }
+    }
+    results.push(result(case("naive", 8192), 0, no_room()));
+    results
+}
+
 /// One case on a GPU with a clock of its own, which held that down in three takes.
 pub fn on_a_gpu() -> Vec<CaseResult> {
     let wall = takes(52.1e6, 0, 30, 0.01);
@@ -145,6 +170,56 @@ pub fn cold() -> Vec<CaseResult> {
         }
     }
     results
+}
+
+/// A study of warm-ups on a GPU: 0, 1, 5 and 10 of them in two fresh processes each, and what those paid for.
+pub fn study() -> (Vec<(usize, Vec<CaseResult>)>, Vec<ColdProcess>) {
+    let case = case("naive", 512).with("pass_type", "forward_backward");
+    let mut cold = Vec::new();
+    let mut process = |number: usize, run: u32| {
+        let mut takes = takes(61.3e6, run + 7 * number as u32, number as u64 + 10, 0.01);
+        (takes[0], takes[1]) = (412_000_000 + 1_000_000 * u64::from(run), 66_000_000);
+        cold.push(ColdProcess { case: case.clone(), start: cold_start(&cold_trace(&takes)).expect("there are takes") });
+        let counted = takes.split_off(number);
+        let measured = Measured { warmup_ns: takes, ..measured(counted, 2048.0, work(512)) };
+        CaseResult { device: "cuda:0".into(), ..result(case.clone(), run, Outcome::Measured(measured)) }
+    };
+    let rows = [0, 1, 5, 10].map(|number| (number, (0..2).map(|run| process(number, run)).collect()));
+    (rows.into(), cold)
+}
+
+/// The trace of a fresh process on a GPU.
+fn cold_trace(takes: &[u64]) -> Trace {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    let mut stage = |name: &str, start: u64, nanos: u64| {
+        builder.span(main, Nanos(start), Nanos(nanos), name, "");
+    };
+    let ms = 1_000_000;
+    stage("open_device", 0, 310 * ms);
+    stage("context", 10 * ms, 250 * ms);
+    stage("prepare", 312 * ms, 2_100 * ms);
+    stage("load_weights", 313 * ms, 2_090 * ms);
+    stage("load_library", 320 * ms, 90 * ms);
+    for text in 0..26 {
+        stage("compile", (420 + 60 * text) * ms, 55 * ms);
+        stage("load", (475 + 60 * text) * ms, ms);
+    }
+    stage("allocate", 2_100 * ms, 14 * ms);
+    let mut at = 2_420 * ms;
+    for (take, &nanos) in takes.iter().enumerate() {
+        let span = |builder: &mut TraceBuilder, start, nanos, name, category| {
+            builder.span(main, Nanos(start), Nanos(nanos), name, category);
+        };
+        span(&mut builder, at, nanos, "take", LAP);
+        span(&mut builder, at, nanos / 3, "forward", "");
+        span(&mut builder, at + nanos / 3, nanos / 2, "backward", "");
+        for size in 0..if take == 0 { 11 } else { 0 } {
+            span(&mut builder, at + 12 * ms * size, 11 * ms, "first_product", "");
+        }
+        at += nanos + ms;
+    }
+    builder.build().expect("the spans are in order")
 }
 
 pub fn peaks() -> Peaks {

@@ -106,9 +106,13 @@ impl Case {
     }
 
     /// Whether another axis tells the value on this one: the short name of a test, such as `tg128@d4096`, tells what runs,
-    /// how many tokens, and behind how many. People need not be told twice.
+    /// how many tokens, and behind how many, and the name of a pattern its numbers. People need not be told twice.
     pub fn is_told(&self, axis: &str) -> bool {
-        ["pass_type", "seq_len", "cache_tokens"].contains(&axis) && self.get("test").is_some()
+        match axis {
+            "pass_type" | "seq_len" | "cache_tokens" => self.get("test").is_some(),
+            "window" | "global" | "random" => self.text("pattern").is_ok_and(|name| name != "custom"),
+            _ => false,
+        }
     }
 
     /// The value on an axis.
@@ -205,6 +209,13 @@ mod tests {
         let text = serde_json::to_string(&case).unwrap();
         assert_eq!(text, r#"{"size":512,"dtype":"f32"}"#);
         assert_eq!(serde_json::from_str::<Case>(&text).unwrap(), case);
+    }
+
+    #[test]
+    fn the_name_of_a_pattern_tells_its_numbers_unless_it_is_custom() {
+        let case = |name: &str| Case::new(vec![("pattern".into(), name.into()), ("window".into(), 512.into())]);
+        assert!(case("small").is_told("window") && !case("small").is_told("pattern"));
+        assert!(!case("custom").is_told("window"));
     }
 
     #[test]

@@ -121,6 +121,10 @@ pub struct Measured {
     /// What the takes said of themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Metric>,
+    /// What the takes that do not count said of themselves, in the order of `warmup_ns`; metrics that none of them knew
+    /// are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warmup_metrics: Vec<Metric>,
     /// Why there are no more takes.
     pub stopped: StopReason,
     /// The highest use of the device's memory from preparation on; none if nobody counts it.
@@ -164,7 +168,7 @@ impl Fact {
     }
 }
 
-/// A quantity that a workload reports beside the time, a value for each take that counts.
+/// A quantity that a workload reports beside the time, a value for each take.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metric {

@@ -7,13 +7,14 @@ use crate::nn::{LayoutParts, Rule, Tiling};
 pub fn is_kept(parts: &LayoutParts<'_>, rule: Rule, tiling: Tiling, [row, key]: [u32; 2]) -> bool {
     let (block, tile) = ((row / tiling.rows) as usize, key / tiling.keys);
     let range = |starts: &[u32]| starts[block] as usize..starts[block + 1] as usize;
-    let of_tile = parts.tiles[range(parts.tile_starts)].iter().find(|word| **word >> 1 == tile);
-    if of_tile.is_some_and(|word| word % 2 == 0 || rule.allows(row, key)) {
+    let tiles = &parts.tiles[range(parts.tile_starts)];
+    let is_in_tile = |at: usize| tiles[at].is_multiple_of(2) || rule.allows(row, key);
+    if tiles.binary_search_by_key(&tile, |word| word >> 1).is_ok_and(is_in_tile) {
         return true;
     }
-    let within = row % tiling.rows;
-    let bit = |at: usize| parts.column_rows[at * tiling.row_words() + (within / 64) as usize] >> (within % 64) & 1;
-    range(parts.column_starts).any(|at| parts.columns[at] == key && bit(at) == 1)
+    let (columns, within) = (range(parts.column_starts), row % tiling.rows);
+    let bits = |at: usize| parts.column_rows[(columns.start + at) * tiling.row_words() + (within / 64) as usize];
+    parts.columns[columns.clone()].binary_search(&key).is_ok_and(|at| bits(at) >> (within % 64) & 1 == 1)
 }
 
 /// Attention of `q`, [batch, heads, tokens, head_dim], over the caches, [batch, kv_heads, capacity, head_dim], where each

@@ -59,6 +59,7 @@ const TESTS: &[Test] = &[
     ("a cache that is read and written back goes on alike", right::cache),
     ("halves come near the fixtures", right::halves),
     ("synthetic weights give the CPU's logits", right::against_cpu),
+    ("sparse passes give the CPU's logits", right::sparse),
     ("what cannot be done is refused", right::refused),
     ("gradients are the CPU's", learn::gradients),
     ("a model learns as on the CPU", learn::steps),

@@ -1,7 +1,9 @@
 //! Whether the decoder on a GPU is right.
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Replay, Room, Tokens, Weights, cpu::CpuDecoder,
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Replay, Room, Tokens, Weights,
+    attention::{Kept, Pattern, Random},
+    cpu::CpuDecoder,
     gpu::GpuModel,
 };
 
@@ -226,6 +228,41 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         }
         expect(apart <= 1e-4, || format!("{preset}: {apart:e} of the largest logit apart"))?;
         told.push(format!("{preset} {apart:.0e}"));
+    }
+    Ok(told.join(", "))
+}
+
+pub fn sparse(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    let narrow = Pattern { window: 40, global: 5, random: 7, is_causal: true, shared: Random::PerRow, seed: 5 };
+    let patterns = [narrow, Pattern { shared: Random::PerBlock, ..narrow }, Pattern { random: 0, ..narrow }];
+    for (preset, length) in [("tiny", 67), ("decoder_tiny", 200), ("small", 150)] {
+        let config = Config::from_preset(preset)?;
+        let weights = Weights::synthetic(&config, 3);
+        let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32)?;
+        let ids = (0..2 * length).map(|at| (at * 7919 + 13) % config.vocab as u32).collect();
+        let tokens = Tokens { ids, batch: 2 };
+        for pattern in patterns {
+            let kept = Some(Kept::Pattern(pattern));
+            let options = Options { kept, room: Room::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
+            let mut ours = model.decoder(&bench.device, options.clone())?;
+            let mut theirs = CpuDecoder::new(config.clone(), &weights, options, 8)?;
+            let mut apart = 0.0_f32;
+            for is_forward in [true, false] {
+                let run = |decoder: &mut dyn Decoder| match is_forward {
+                    true => decoder.forward(&tokens),
+                    false => decoder.prefill(&tokens),
+                };
+                run(&mut *ours)?;
+                run(&mut theirs)?;
+                let expected = theirs.logits()?;
+                let largest = expected.iter().fold(1e-6_f32, |most, value| most.max(value.abs()));
+                apart = apart.max(distance(&ours.logits()?, &expected)? / largest);
+            }
+            expect(apart <= 1e-4, || format!("{preset} {pattern:?}: {apart:e} of the largest logit apart"))?;
+            expect(ours.step().is_err(), || "a token was chosen behind a sparse pass".to_owned())?;
+            told.push(format!("{preset} {apart:.0e}"));
+        }
     }
     Ok(told.join(", "))
 }

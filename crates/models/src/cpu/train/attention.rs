@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "threads write heads of their own side by side; each block has its reason")]
 
 use super::super::{
-    attention::{Heads, Inputs, Span, Strides, store_scores, weigh_values},
+    attention::{Heads, Inputs, Span, Strides, store_scores, store_weights, weigh_values},
     crew::Crew,
     number::Number,
     product::{Blocks, Factor, Put, multiply},
@@ -63,17 +63,23 @@ pub struct Given<'a, T> {
     pub d_out: Heads<'a, T>,
 }
 
-/// Three steps, those of forward backwards. `weights` are those that forward stored; `d_scores` is as large.
+/// Three steps, those of forward backwards, after the weights of forward were computed again. `weights` and `d_scores`
+/// have room for a number each pair.
 pub fn naive_back<T: Number>(
     crew: &Crew,
     marks: &Marks,
     span: &Span,
     given: &Given<'_, T>,
-    (weights, d_scores): (&[T], &mut [T]),
+    (weights, d_scores): (&mut [T], &mut [T]),
     d_heads: &mut HeadGradients<'_, T>,
 ) {
     let scale = (span.head_dim as f32).sqrt().recip();
-    let weights = &weights[..span.scores()];
+    let weights = &mut weights[..span.scores()];
+    {
+        let _stage = mark!(marks, Ops, "weights_again");
+        store_weights(crew, &Marks::default(), span, &given.inputs, weights);
+    }
+    let weights = &*weights;
     let d_scores = &mut d_scores[..span.scores()];
     {
         let _stage = mark!(marks, Ops, "weighted");

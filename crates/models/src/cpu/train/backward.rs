@@ -141,13 +141,13 @@ impl<T: Number> Pass<'_, T> {
     }
 
     fn attend_back(&self, kept: &LayerKept<T>, scratch: &mut Scratch<T>) {
-        let Scratch { heads, d_heads, d_attended, d_scores, .. } = scratch;
+        let Scratch { heads, d_heads, d_attended, weights, d_scores, .. } = scratch;
         let strides = self.attended_strides();
         let given = Given { inputs: self.inputs(heads), d_out: Heads { numbers: d_attended, strides } };
         let mut d_heads = HeadGradients { numbers: d_heads, strides: self.heads_strides() };
         match self.options.attention {
             Attention::Naive => {
-                naive_back(self.crew, self.marks(), &self.span, &given, (&kept.weights, d_scores), &mut d_heads);
+                naive_back(self.crew, self.marks(), &self.span, &given, (weights, d_scores), &mut d_heads);
             }
             Attention::Dense => {
                 let out = Heads { numbers: &kept.attended, strides };

@@ -19,8 +19,6 @@ pub struct LayerKept<T> {
     pub input: Vec<T>,
     /// Queries, keys and values as they were projected, with their bias.
     pub qkv: Vec<T>,
-    /// The weights of naive attention.
-    pub weights: Vec<T>,
     /// The logarithm of the sum of powers of each row of fused attention.
     pub row_sums: Vec<f32>,
     /// What attention gave.
@@ -48,7 +46,6 @@ impl<T: Number> Kept<T> {
             Ok(LayerKept {
                 input: zeros(sizes.stream)?,
                 qkv: zeros(sizes.qkv)?,
-                weights: zeros(sizes.scores)?,
                 row_sums: zeros(sizes.row_sums)?,
                 attended: zeros(sizes.attended)?,
                 middle: zeros(sizes.stream)?,
@@ -78,6 +75,8 @@ pub struct Scratch<T> {
     /// The gradients of heads, then of what was projected.
     pub d_heads: Vec<T>,
     pub d_attended: Vec<T>,
+    /// The weights of naive attention.
+    pub weights: Vec<T>,
     pub d_scores: Vec<T>,
     /// Gradients of the norms of queries and of keys.
     pub d_norms: Vec<f32>,
@@ -95,6 +94,7 @@ impl<T: Number> Scratch<T> {
             d_normed: zeros(sizes.stream)?,
             d_heads: zeros(sizes.qkv)?,
             d_attended: zeros(sizes.attended)?,
+            weights: zeros(sizes.scores)?,
             d_scores: zeros(sizes.scores)?,
             d_norms: zeros(norms)?,
             sums: Sums::default(),

@@ -1,5 +1,7 @@
 //! A trainer whose numbers are all of one type.
 
+use laptime_probe::stage;
+
 use super::{
     super::{
         attention::Span,
@@ -20,7 +22,8 @@ use crate::{
 pub struct Engine<T> {
     given: Given<T>,
     gradients: Model<T>,
-    moments: Moments<T>,
+    /// None if it never updates.
+    moments: Option<Moments<T>>,
     buffers: Buffers<T>,
     ids: Vec<u32>,
     progress: Progress,
@@ -64,11 +67,14 @@ impl<T: Number> Engine<T> {
         let mut table = RopeTable::new(&config);
         table.reach(options.tokens);
         let (model, gradients) = (load(Some(weights))?, load(None)?);
-        let moments = Moments { first: load(None)?, second: load(None)? };
-        let buffers = Buffers {
-            kept: Kept::new(&sizes, config.layers)?,
-            scratch: Scratch::new(&sizes, norms)?,
-            ledger: Ledger::new(&config, &options),
+        let moments = match options.adamw {
+            Some(_) => Some(Moments { first: load(None)?, second: load(None)? }),
+            None => None,
+        };
+        let buffers = {
+            let _stage = stage!("allocate");
+            let (kept, scratch) = (Kept::new(&sizes, config.layers)?, Scratch::new(&sizes, norms)?);
+            Buffers { kept, scratch, ledger: Ledger::new(&config, &options) }
         };
         let given = Given { config, options, crew, model, table };
         Ok(Self { given, gradients, moments, buffers, ids: Vec::new(), progress: Progress::New, updates: 0 })
@@ -114,9 +120,12 @@ impl<T: Number> Trainer for Engine<T> {
 
     fn update(&mut self) -> Result<(), ModelError> {
         self.check_gradients()?;
-        self.updates += 1;
         let Given { options, crew, model, .. } = &mut self.given;
-        update(crew, &options.adamw, self.updates, (model, &mut self.gradients), &mut self.moments);
+        let (Some(adamw), Some(moments)) = (&options.adamw, &mut self.moments) else {
+            return Err(ModelError::no_optimizer());
+        };
+        self.updates += 1;
+        update(crew, adamw, self.updates, (model, &mut self.gradients), moments);
         self.buffers.ledger.update_ends();
         Ok(())
     }

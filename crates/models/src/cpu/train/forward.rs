@@ -99,7 +99,7 @@ impl<T: Number> Pass<'_, T> {
             let _stage = mark!(marks, Ops, "rope");
             self.enter_positions(layer, &kept.qkv, &mut scratch.heads);
         }
-        self.attend(kept, &scratch.heads);
+        self.attend(kept, scratch);
         let _stage = mark!(marks, Ops, "output");
         kept.middle.copy_from_slice(&kept.input);
         self.project(&kept.attended, &layer.output, &mut kept.middle, Put::ONTO);
@@ -140,11 +140,11 @@ impl<T: Number> Pass<'_, T> {
         Inputs { queries: from(0), keys: from(query_heads), values: from(query_heads + kv_heads) }
     }
 
-    fn attend(&self, kept: &mut LayerKept<T>, heads: &[T]) {
-        let inputs = self.inputs(heads);
+    fn attend(&self, kept: &mut LayerKept<T>, scratch: &mut Scratch<T>) {
+        let inputs = self.inputs(&scratch.heads);
         let out = (kept.attended.as_mut_slice(), self.attended_strides());
         match self.options.attention {
-            Attention::Naive => naive(self.crew, self.marks(), &self.span, &inputs, &mut kept.weights, out),
+            Attention::Naive => naive(self.crew, self.marks(), &self.span, &inputs, &mut scratch.weights, out),
             Attention::Dense => {
                 let _stage = mark!(self.marks(), Ops, "fused");
                 let row_sums = Shared::new(&mut kept.row_sums);

@@ -295,7 +295,7 @@ fn both_ways(crew: &Crew, span: &Span, rows: &[f32], d_out: &[f32]) -> [(Vec<f32
         } else {
             let (mut weights, mut d_scores) = (vec![0.0; span.scores()], vec![5.0; span.scores()]);
             naive(crew, &marks, span, &given.inputs, &mut weights, to);
-            naive_back(crew, &marks, span, &given, (&weights, &mut d_scores), &mut d_heads);
+            naive_back(crew, &marks, span, &given, (&mut weights, &mut d_scores), &mut d_heads);
         }
         (out, d_rows)
     })

@@ -7,7 +7,7 @@ use laptime_cuda::{
 
 use super::{GpuTrainer, buffers::Scratch};
 use crate::{
-    Attention,
+    Attention, Marks,
     gpu::{
         pass::packed,
         room::qkv_width,
@@ -25,6 +25,7 @@ impl<T: Number> GpuTrainer<'_, T> {
             let _stage = mark!(marks, Layer, "head");
             self.backward_head()?;
         }
+        self.ledger.head_backward();
         for index in (0..self.config.layers).rev() {
             let _layer = mark!(marks, Layer, "layer", layer = index);
             {
@@ -33,9 +34,7 @@ impl<T: Number> GpuTrainer<'_, T> {
             }
             let _part = mark!(marks, Layer, "attention");
             self.backward_attention(index)?;
-            if marks.depth > laptime_trace::run::Depth::Pipeline {
-                self.memory_in(index).record();
-            }
+            self.ledger.layer_backward();
         }
         let _stage = mark!(marks, Layer, "embed");
         self.backward_embed()
@@ -139,18 +138,32 @@ impl<T: Number> GpuTrainer<'_, T> {
             operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.heads)?;
         }
         match self.options.attention {
-            Attention::Naive => self.backward_naive(index)?,
+            Attention::Naive => self.backward_naive()?,
             Attention::Dense => self.backward_fused(index)?,
         }
         self.backward_qkv(index)
     }
 
-    fn backward_naive(&mut self, index: usize) -> Result<(), CudaError> {
+    fn backward_naive(&mut self) -> Result<(), CudaError> {
         let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
         let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-        let probabilities = &self.kept.layers[index].probabilities;
-        let Scratch { queries, keys, values, d_queries, d_keys, d_values, d_scores, by_head, d_attended, .. } =
-            &mut self.scratch;
+        {
+            let _op = mark!(marks, Ops, "weights_again");
+            self.naive_weights(&Marks::default())?;
+        }
+        let Scratch {
+            queries,
+            keys,
+            values,
+            probabilities,
+            by_head,
+            d_queries,
+            d_keys,
+            d_values,
+            d_scores,
+            d_attended,
+            ..
+        } = &mut self.scratch;
         {
             let _op = mark!(marks, Ops, "weighted");
             self.operations.split_rows_to_heads(stream, &*d_attended, &mut *by_head, &self.heads)?;
@@ -163,7 +176,7 @@ impl<T: Number> GpuTrainer<'_, T> {
             let (operations, start) = (&self.operations, &self.start);
             operations.softmax_causal_backward(
                 stream,
-                probabilities,
+                &*probabilities,
                 &mut *d_scores,
                 start,
                 &self.heads,

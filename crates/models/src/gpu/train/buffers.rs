@@ -28,8 +28,6 @@ pub struct KeptLayer<T> {
     pub x: Buffer<T>,
     /// Queries, keys and values as they were projected.
     pub qkv: Buffer<T>,
-    /// The weights of naive attention; none of fused.
-    pub probabilities: Buffer<T>,
     /// The logarithm of the sum of powers of each row of fused attention; none of naive.
     pub logarithms: Buffer<f32>,
     /// What attention gave.
@@ -58,7 +56,6 @@ impl<T: Number> KeptLayer<T> {
         Ok(Self {
             x: device.allocate(sizes.stream)?,
             qkv: device.allocate(sizes.qkv)?,
-            probabilities: device.allocate(sizes.scores)?,
             logarithms: device.allocate(sizes.row_sums)?,
             attended: device.allocate(sizes.attended)?,
             middle: device.allocate(sizes.stream)?,
@@ -85,7 +82,9 @@ pub struct Scratch<T> {
     pub d_values: Buffer<T>,
     /// The gradient of the packed product.
     pub d_qkv: Buffer<T>,
-    /// The gradient of the weights of naive attention.
+    /// The weights of naive attention; none of fused.
+    pub probabilities: Buffer<T>,
+    /// Their gradient, and then that of the scores.
     pub d_scores: Buffer<T>,
     /// A number a row that the backward of fused attention needs.
     pub dots: Buffer<f32>,
@@ -122,6 +121,7 @@ impl<T: Number> Scratch<T> {
             d_keys: numbers(keys)?,
             d_values: numbers(keys)?,
             d_qkv: numbers(sizes.qkv)?,
+            probabilities: numbers(sizes.scores)?,
             d_scores: numbers(sizes.scores)?,
             dots: device.allocate(sizes.row_sums)?,
             by_head: numbers(sizes.attended)?,

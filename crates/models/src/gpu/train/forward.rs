@@ -7,7 +7,7 @@ use super::{
     buffers::{KeptLayer, Scratch},
 };
 use crate::{
-    Attention,
+    Attention, Marks,
     gpu::{pass::packed, room::qkv_width, size, weights::Number},
     marks::mark,
 };
@@ -26,6 +26,7 @@ impl<T: Number> GpuTrainer<'_, T> {
         for index in 0..self.config.layers {
             let _layer = mark!(marks, Layer, "layer", layer = index);
             self.forward_layer(index)?;
+            self.ledger.layer_forward();
         }
         {
             let _stage = mark!(marks, Layer, "head");
@@ -82,21 +83,26 @@ impl<T: Number> GpuTrainer<'_, T> {
 
     fn forward_naive(&mut self, index: usize) -> Result<(), CudaError> {
         let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
-        let kept = &mut self.kept.layers[index];
-        let Scratch { queries, keys, values, by_head, .. } = &mut self.scratch;
+        self.naive_weights(&marks)?;
+        let _op = mark!(marks, Ops, "weighted");
+        let Scratch { values, probabilities, by_head, .. } = &mut self.scratch;
+        self.blas.multiply_batch([probabilities.all(), values.all()], by_head.all_mut(), &naive.weighted())?;
+        let attended = &mut self.kept.layers[index].attended;
+        self.weights.operations.merge_heads(stream, &*by_head, attended, &self.heads)
+    }
+
+    /// The weights of naive attention, from queries and keys by head.
+    pub(super) fn naive_weights(&mut self, marks: &Marks) -> Result<(), CudaError> {
+        let naive = self.naive();
+        let Scratch { queries, keys, probabilities, .. } = &mut self.scratch;
         {
             let _op = mark!(marks, Ops, "scores");
-            self.blas.multiply_batch([queries.all(), keys.all()], kept.probabilities.all_mut(), &naive.scores())?;
+            self.blas.multiply_batch([queries.all(), keys.all()], probabilities.all_mut(), &naive.scores())?;
         }
-        {
-            let _op = mark!(marks, Ops, "softmax");
-            let (operations, tokens) = (&self.weights.operations, self.heads.tokens);
-            let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-            operations.softmax_causal(stream, &mut kept.probabilities, &self.start, &self.heads, tokens, scale)?;
-        }
-        let _op = mark!(marks, Ops, "weighted");
-        self.blas.multiply_batch([kept.probabilities.all(), values.all()], by_head.all_mut(), &naive.weighted())?;
-        self.weights.operations.merge_heads(stream, &*by_head, &mut kept.attended, &self.heads)
+        let _op = mark!(marks, Ops, "softmax");
+        let (operations, tokens) = (&self.weights.operations, self.heads.tokens);
+        let scale = 1.0 / (self.config.head_dim as f32).sqrt();
+        operations.softmax_causal(self.device.stream(), probabilities, &self.start, &self.heads, tokens, scale)
     }
 
     fn forward_fused(&mut self, index: usize) -> Result<(), CudaError> {

@@ -107,18 +107,19 @@ impl Made {
         let mut made = Self::empty(rule, length);
         let mut dice = Dice::new(seed);
         for first in (0..length).step_by(TILING.rows as usize) {
-            let kind = dice.below(8);
+            // One in five blocks has no tiles, one no columns, and one nothing.
+            let kind = dice.below(5);
             for tile in 0..TILING.tiles(length) {
                 let is_whole = (tile + 1) * TILING.keys <= length;
                 match dice.below(3) {
-                    _ if kind == 0 => {}
+                    _ if kind == 0 || kind == 2 => {}
                     0 => {}
                     1 if is_whole => made.tiles.push(tile << 1),
                     _ => made.tiles.push(tile << 1 | 1),
                 }
             }
             made.tile_starts.push(made.tiles.len() as u32);
-            if kind != 1 {
+            if kind != 1 && kind != 2 {
                 made.add_any_columns(&mut dice, first, columns);
             }
             made.column_starts.push(made.columns.len() as u32);

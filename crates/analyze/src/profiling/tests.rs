@@ -1,0 +1,211 @@
+use laptime_trace::run::{
+    Better, Build, Depth, Environment, Machine, Measured, Metric, Outcome, SCHEMA, Stop, StopReason, Timing, WarmUp,
+};
+
+use super::*;
+
+fn result(workload: &str, values: &[(&str, AxisValue)], outcome: Outcome) -> CaseResult {
+    let case = Case::new(values.iter().map(|(axis, value)| ((*axis).to_owned(), value.clone())).collect());
+    CaseResult::new(workload, "cpu", case, 0, "", outcome)
+}
+
+fn took(nanos: u64) -> Outcome {
+    let wall_ns = (0..20).map(|take| nanos + nanos * (take % 5) / 500).collect();
+    let stopped = StopReason::Takes(20);
+    Outcome::Measured(Measured { wall_ns, stopped, peak_bytes: Some(1 << 20), ..Measured::default() })
+}
+
+fn attention(kind: &str, length: i64, nanos: u64) -> CaseResult {
+    result("attention", &[("attention", kind.into()), ("seq_len", length.into())], took(nanos))
+}
+
+fn model(pass: &str, nanos: u64, losses: &[f64]) -> CaseResult {
+    let values = [("model", "tiny".into()), ("pass_type", pass.into()), ("seq_len", 512.into())];
+    let mut outcome = took(nanos);
+    if let Outcome::Measured(measured) = &mut outcome {
+        let values = losses.iter().copied().map(Some).collect();
+        measured.metrics.push(Metric { name: "loss".to_owned(), better: Better::Lower, values });
+    }
+    result("model", &values, outcome)
+}
+
+fn run(workload: &str, commit: &str, started: &str) -> Run {
+    let build = Build { commit: commit.to_owned(), opt_level: "3".to_owned(), ..Build::default() };
+    Run {
+        schema: SCHEMA,
+        command: Vec::new(),
+        started: started.to_owned(),
+        workload: workload.to_owned(),
+        device: "cpu".to_owned(),
+        axes: Vec::new(),
+        cases: Vec::new(),
+        settings: Settings {
+            warmup: WarmUp::Found,
+            stop: Stop::Takes(20),
+            runs: 5,
+            isolate: false,
+            timeout_ns: None,
+            cold: false,
+            timing: Timing::Host,
+            l2: None,
+            depth: Depth::Pipeline,
+        },
+        environment_fingerprint: String::new(),
+        environment: Environment {
+            machine: Machine { cpus: 2, ..Machine::default() },
+            build,
+            ..Environment::default()
+        },
+        peaks: None,
+    }
+}
+
+fn read(folder: &str, run: Option<Run>, results: Vec<CaseResult>) -> ProfiledRun {
+    ProfiledRun { folder: folder.to_owned(), run, results }
+}
+
+fn names(runs: Vec<ProfiledRun>) -> Vec<Option<String>> {
+    profiling(runs).runs.into_iter().map(|run| run.name).collect()
+}
+
+#[test]
+fn one_run_of_a_workload_needs_no_name() {
+    let both = vec![
+        read("a", Some(run("attention", "1", "t")), vec![attention("dense", 512, 5)]),
+        read("m", Some(run("model", "2", "u")), vec![model("forward", 5, &[])]),
+    ];
+    assert_eq!(names(both), [None, None]);
+}
+
+#[test]
+fn runs_of_one_workload_are_told_apart_by_what_differs() {
+    let one = |commit: &str, started: &str| {
+        read(started, Some(run("attention", commit, started)), vec![attention("dense", 512, 5)])
+    };
+    let commits = names(vec![one("0123456789", "t"), one("abcdef0123+changes", "t")]);
+    assert_eq!(commits, [Some("commit 0123456".to_owned()), Some("commit abcdef0+changes".to_owned())]);
+    let times = names(vec![one("1", "10:00"), one("1", "11:00")]);
+    assert_eq!(times, [Some("started 10:00".to_owned()), Some("started 11:00".to_owned())]);
+    let folders =
+        vec![read("x", None, vec![attention("dense", 512, 5)]), read("y", None, vec![attention("dense", 512, 6)])];
+    assert_eq!(names(folders), [Some("x".to_owned()), Some("y".to_owned())]);
+}
+
+#[test]
+fn runs_that_share_no_case_and_differ_in_nothing_are_one() {
+    let one = |kind: &str, nanos| read(kind, Some(run("attention", "1", kind)), vec![attention(kind, 512, nanos)]);
+    let told = profiling(vec![one("dense", 1000), one("sparse", 500)]);
+    assert!(told.runs.iter().all(|run| run.name.is_none()));
+    assert_eq!(told.attention.crossovers.pairs.len(), 1, "so that they can be compared");
+}
+
+#[test]
+fn results_of_runs_that_are_told_apart_are_never_mixed() {
+    let one = |commit: &str, kind: &str| {
+        read(commit, Some(run("attention", commit, "t")), vec![attention(kind, 512, 5), attention("naive", 512, 6)])
+    };
+    let told = profiling(vec![one("1", "dense"), one("2", "sparse")]);
+    assert!(told.attention.crossovers.pairs.iter().all(|pair| pair.base != "dense" || pair.kind != "sparse"));
+    assert_eq!(told.attention.cases.len(), 4);
+}
+
+fn rules(told: &Profiling) -> Vec<&'static str> {
+    told.findings().iter().map(|finding| finding.rule).collect()
+}
+
+#[test]
+fn no_data_says_nothing() {
+    assert_eq!(profiling(Vec::new()).findings(), []);
+    assert_eq!(profiling(vec![read("a", None, Vec::new())]).findings(), []);
+}
+
+#[test]
+fn kinds_over_lengths_say_where_they_cross_and_how_they_grow() {
+    let mut results = Vec::new();
+    for length in [512, 1024, 2048_i64] {
+        let n = length as u64;
+        results.extend([attention("dense", length, n * n), attention("sparse", length, 1448 * n)]);
+    }
+    let told = profiling(vec![read("a", None, results)]);
+    let found = told.findings();
+    assert_eq!(rules(&told), ["crossover", "crossover_memory", "growth", "peak_memory"]);
+    assert!(found[0].said.starts_with("`sparse` is faster than `dense` from 1,450 ["), "{found:?}");
+    assert_eq!(found[0].next.as_deref(), Some("For time, use `dense` below about 1448 tokens and `sparse` above."));
+    assert!(found[2].said.contains("`attention=sparse` N^1.00 [1.00, 1.00] in time"), "{found:?}");
+}
+
+#[test]
+fn training_is_held_against_the_forward_pass_of_the_same_case() {
+    let results =
+        vec![model("forward", 1000, &[]), model("forward_backward", 3000, &[]), model("step", 3500, &[6.0, 5.5, 4.0])];
+    let told = profiling(vec![read("m", None, results)]);
+    let costs = told.models.training_costs();
+    assert_eq!(costs.len(), 1, "forward and backward are a part of the step");
+    assert!((costs[0].ratio - 3.5).abs() < 0.01 && costs[0].length == 512);
+    let found = told.findings();
+    let loss = found.iter().find(|finding| finding.rule == "loss").unwrap();
+    assert_eq!(
+        (loss.said.as_str(), &loss.next),
+        ("The loss of `tiny` fell from 6.000 to 4.000 over 3 steps on one batch.", &None)
+    );
+}
+
+#[test]
+fn what_was_not_measured_is_told_with_its_reason() {
+    let no_room = Outcome::OutOfMemory { needed_bytes: Some(4 << 30), available_bytes: Some(1 << 30) };
+    let failed = Outcome::Failed { errors: vec!["logit 3 is wrong".to_owned()], wall_ns: Vec::new() };
+    let of = |length: i64, outcome| {
+        result("attention", &[("attention", "naive".into()), ("seq_len", length.into())], outcome)
+    };
+    let told = profiling(vec![read("a", None, vec![of(1, no_room.clone()), of(2, no_room), of(3, failed)])]);
+    let found = told.findings();
+    assert_eq!(rules(&told), ["out_of_memory", "failed"]);
+    assert_eq!(
+        found[0].said,
+        "`seq_len=1` did not fit into memory: it needs 4096 MiB, there are 1024 MiB, and likewise 1 more case."
+    );
+    assert_eq!(found[1].said, "`seq_len=3` failed: logit 3 is wrong.");
+}
+
+#[test]
+fn a_doubt_is_a_finding_and_its_next_step_a_recommendation() {
+    let mut of_run = run("attention", "1", "t");
+    of_run.settings.runs = 1;
+    let told = profiling(vec![read("a", Some(of_run), vec![attention("dense", 512, 1000)])]);
+    let doubt = told.findings().into_iter().find(|finding| finding.rule == "one_process").unwrap();
+    assert!(doubt.said.starts_with("In the run of `attention`: each case ran in one process"), "{doubt:?}");
+    assert_eq!(doubt.next.as_deref(), Some("Measure in several processes before comparing: `--runs 5`."));
+}
+
+#[test]
+fn a_cold_run_tells_of_warm_up_and_of_nothing_else() {
+    let mut of_run = run("model", "1", "t");
+    of_run.settings.cold = true;
+    let mut cold = model("forward", 1000, &[]);
+    if let Outcome::Measured(measured) = &mut cold.outcome {
+        measured.wall_ns[0] = 9000;
+    }
+    let told = profiling(vec![read("w", Some(of_run), vec![cold])]);
+    assert_eq!(rules(&told), ["warm_up"]);
+    assert!(told.models.cases.is_empty());
+    assert!(told.findings()[0].said.contains("Leave out the first take: `--warmup 1`"), "{:?}", told.findings());
+}
+
+#[test]
+fn a_study_of_warm_ups_is_told_by_its_numbers_and_once() {
+    let cold = |takes: usize| {
+        let mut of_run = run("model", "1", &format!("t{takes}"));
+        of_run.settings = Settings { cold: true, warmup: WarmUp::Takes(takes), ..of_run.settings };
+        let mut result = model("forward", 1000, &[]);
+        if let Outcome::Measured(measured) = &mut result.outcome {
+            measured.warmup_ns = vec![9000; takes];
+        }
+        read(&format!("warmup-{takes}"), Some(of_run), vec![result])
+    };
+    let told = profiling(vec![cold(0), cold(5), cold(1)]);
+    let names: Vec<Option<String>> = told.runs.iter().map(|run| run.name.clone()).collect();
+    assert_eq!(names, [0, 5, 1].map(|takes| Some(format!("{takes} warm-up takes"))));
+    let found = told.findings();
+    let [only] = found.as_slice() else { panic!("{found:?}") };
+    assert!(only.said.starts_with("Run `5 warm-up takes`: The first take in a fresh process took 9.00 µs"), "{only:?}");
+}

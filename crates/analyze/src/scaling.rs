@@ -1,0 +1,252 @@
+//! How time and memory grow with the length of a sequence: exponents, each with an interval.
+
+use laptime_stats::{Group, Interval};
+use laptime_trace::run::CaseResult;
+
+use crate::{
+    by_case::CaseId,
+    finding::Finding,
+    series::{Clock, Point, Series, clock, draws, middle, series},
+};
+
+/// Lengths without which no exponent is fitted: through two points every line goes.
+pub const LEAST_LENGTHS: usize = 3;
+
+/// The exponent of the last doubling from which on growth is called quadratic.
+///
+/// If time is a part that grows as N and one that grows as N², the exponent is 1 and the share of the second: at 1.7 it
+/// takes 70 % of the time.
+pub const QUADRATIC: f64 = 1.7;
+
+/// The share of counted operations that grow as N² below which attention is not blamed.
+pub const LEAST_SHARE: f64 = 0.1;
+
+/// How the cases of a run grow.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Scaling {
+    /// One entry for cases that differ in their length alone, if it was doubled at least once.
+    pub series: Vec<ScalingSeries>,
+}
+
+/// How time and memory grow along one series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScalingSeries {
+    /// What its cases have in common.
+    pub id: CaseId,
+    /// Whose clock told the times.
+    pub clock: Clock,
+    /// The lengths that were measured, shortest first.
+    pub lengths: Vec<u64>,
+    /// The exponent of time.
+    pub time: Growth,
+    /// The exponent of peak memory.
+    pub memory: Growth,
+    /// The share of operations that grow as N² at the longest length, counted and not timed.
+    pub quadratic_work: Option<f64>,
+}
+
+/// Two exponents of one quantity.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Growth {
+    /// Fitted over all lengths; none of fewer than three.
+    pub overall: Option<Exponent>,
+    /// Over the last doubling: where long sequences are going.
+    pub last: Option<Exponent>,
+}
+
+/// An exponent: doubling the length multiplies by two to the power of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Exponent {
+    /// Its value.
+    pub value: f64,
+    /// How far it would move if the takes were taken again; none for memory, of which there is one figure a length.
+    pub interval: Option<Interval>,
+    /// The shortest length that it is of.
+    pub from: u64,
+    /// The longest.
+    pub to: u64,
+}
+
+impl Exponent {
+    /// The least that it may be.
+    pub fn low(&self) -> f64 {
+        self.interval.map_or(self.value, |interval| interval.low)
+    }
+}
+
+/// Says how time and memory grow with the length, series by series.
+pub fn scaling(results: &[CaseResult]) -> Scaling {
+    let grown = series(results).into_iter().enumerate().filter_map(|(at, series)| of_series(series, at as u64));
+    Scaling { series: grown.collect() }
+}
+
+fn of_series(series: Series, salt: u64) -> Option<ScalingSeries> {
+    let clock = clock(&series.points);
+    let times: Vec<(u64, &Group)> =
+        series.points.iter().filter_map(|point| Some((point.length, point.time(clock)?))).collect();
+    let time = time_growth(&times, salt);
+    let memory = memory_growth(&series.points);
+    let lengths = times.iter().map(|(length, _)| *length).collect();
+    let quadratic_work = quadratic_work(&series.points);
+    time.last?;
+    Some(ScalingSeries { id: series.id, clock, lengths, time, memory, quadratic_work })
+}
+
+fn time_growth(times: &[(u64, &Group)], salt: u64) -> Growth {
+    let (lengths, groups): (Vec<u64>, Vec<&Group>) = times.iter().copied().unzip();
+    let values: Vec<f64> = groups.iter().map(|group| group.typical().ln()).collect();
+    let drawn = draws(&groups, salt);
+    growth(&lengths, &values, drawn.as_deref())
+}
+
+fn memory_growth(points: &[Point]) -> Growth {
+    let known = points.iter().filter_map(|point| Some((point.length, (point.peak_bytes? as f64).ln())));
+    let (lengths, values): (Vec<u64>, Vec<f64>) = known.unzip();
+    growth(&lengths, &values, None)
+}
+
+/// Exponents of logarithms by length, with intervals if each was drawn again.
+fn growth(lengths: &[u64], values: &[f64], drawn: Option<&[Vec<f64>]>) -> Growth {
+    let exponent = |places: &[usize]| {
+        let logs: Vec<f64> = places.iter().map(|&at| (lengths[at] as f64).ln()).collect();
+        let value = slope(&logs, places.iter().map(|&at| values[at]))?;
+        let again =
+            |draw: usize| slope(&logs, places.iter().map(|&at| drawn.map_or(f64::NAN, |drawn| drawn[at][draw])));
+        let resamples = drawn.and_then(|drawn| drawn.iter().map(Vec::len).min()).unwrap_or(0);
+        let interval = middle((0..resamples).filter_map(again).collect());
+        let (from, to) = (lengths[*places.first()?], lengths[*places.last()?]);
+        Some(Exponent { value, interval, from, to })
+    };
+    let all: Vec<usize> = (0..lengths.len()).collect();
+    let overall = if lengths.len() >= LEAST_LENGTHS { exponent(&all) } else { None };
+    Growth { overall, last: last_doubling(lengths).and_then(|places| exponent(&places)) }
+}
+
+/// The longest length, and the longest that is at most half of it.
+fn last_doubling(lengths: &[u64]) -> Option<[usize; 2]> {
+    let last = lengths.len().checked_sub(1)?;
+    let half = lengths.iter().rposition(|&length| length <= lengths[last] / 2)?;
+    Some([half, last])
+}
+
+/// The slope of the straight line with the least squares.
+fn slope(xs: &[f64], ys: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let n = xs.len() as f64;
+    let mean_x = xs.iter().sum::<f64>() / n;
+    let mean_y = ys.clone().sum::<f64>() / n;
+    let spread: f64 = xs.iter().map(|x| (x - mean_x).powi(2)).sum();
+    let both: f64 = xs.iter().zip(ys).map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    Some(both / spread).filter(|slope| slope.is_finite())
+}
+
+/// The part of the operations at the longest length that grow as N², if they are a part as N and one as N².
+fn quadratic_work(points: &[Point]) -> Option<f64> {
+    let known: Vec<(u64, f64)> = points.iter().filter_map(|point| Some((point.length, point.flops? as f64))).collect();
+    let lengths: Vec<u64> = known.iter().map(|(length, _)| *length).collect();
+    let [from, to] = last_doubling(&lengths)?.map(|at| known[at]);
+    let each = |(length, flops): (u64, f64)| flops / length as f64;
+    let quadratic = (each(to) - each(from)) / (to.0 - from.0) as f64 * to.0 as f64;
+    Some(quadratic / each(to)).filter(|share| share.is_finite()).map(|share| share.clamp(0.0, 1.0))
+}
+
+impl Scaling {
+    /// What a reader should know: growth that will not stop. One finding a rule, of the series that grows most.
+    pub fn findings(&self) -> Vec<Finding> {
+        let of_time = |series: &&ScalingSeries| series.is_model() && is_steep(series.time.last);
+        let slow: Vec<&ScalingSeries> = self.series.iter().filter(of_time).collect();
+        let (elsewhere, quadratic): (Vec<_>, Vec<_>) =
+            slow.into_iter().partition(|series| series.is_hardly_attention());
+        let wide: Vec<&ScalingSeries> = self.series.iter().filter(|series| is_steep(series.memory.last)).collect();
+        let found = [
+            self.worst(&quadratic, "time", |series| series.time.last)
+                .map(|(evidence, worst)| quadratic_time(evidence, worst)),
+            self.worst(&elsewhere, "time", |series| series.time.last)
+                .map(|(evidence, worst)| other_time(evidence, worst)),
+            self.worst(&wide, "peak memory", |series| series.memory.last)
+                .map(|(evidence, _)| quadratic_memory(evidence)),
+        ];
+        found.into_iter().flatten().collect()
+    }
+
+    /// The series that grows most, and how much it grew.
+    fn worst<'a>(
+        &self,
+        some: &[&'a ScalingSeries],
+        what: &str,
+        of: fn(&ScalingSeries) -> Option<Exponent>,
+    ) -> Option<(String, &'a ScalingSeries)> {
+        let value = |series: &ScalingSeries| of(series).map_or(0.0, |last| last.value);
+        let worst = some.iter().max_by(|one, other| value(one).total_cmp(&value(other)))?;
+        let last = of(worst)?;
+        let others = match some.len() {
+            1 => String::new(),
+            count => format!(", and that of {} more above the limit", count - 1),
+        };
+        let name = self.name(worst);
+        let Exponent { from, to, value, .. } = last;
+        Some((format!("From {from} to {to} tokens the {what} of {name} grew as N^{value:.2}{others}"), worst))
+    }
+
+    /// A series by what tells it from the others.
+    fn name(&self, series: &ScalingSeries) -> String {
+        let varies = |axis: &str| self.series.iter().any(|other| other.id.case.get(axis) != series.id.case.get(axis));
+        let axes = series.id.case.values().filter(|(axis, _)| *axis == "model" || varies(axis));
+        let parts: Vec<String> = axes.map(|(axis, value)| format!("{axis}={value}")).collect();
+        if parts.is_empty() { "the case".to_owned() } else { format!("`{}`", parts.join(" ")) }
+    }
+}
+
+fn is_steep(exponent: Option<Exponent>) -> bool {
+    exponent.is_some_and(|exponent| exponent.low() > QUADRATIC)
+}
+
+impl ScalingSeries {
+    fn is_model(&self) -> bool {
+        self.id.case.get("model").is_some()
+    }
+
+    fn is_hardly_attention(&self) -> bool {
+        self.quadratic_work.is_some_and(|share| share < LEAST_SHARE)
+    }
+}
+
+fn quadratic_time(evidence: String, series: &ScalingSeries) -> Finding {
+    let share = |share: f64| format!(", with {:.0} % of the operations", 100.0 * share);
+    Finding {
+        rule: "quadratic_time",
+        evidence,
+        limit: format!("N^{QUADRATIC}"),
+        meaning: format!(
+            "quadratic: attention is the bottleneck{}",
+            series.quadratic_work.map(share).unwrap_or_default()
+        ),
+        next: "measure a sparse pattern: `laptime bench model … --attention dense,sparse`".to_owned(),
+    }
+}
+
+fn other_time(evidence: String, series: &ScalingSeries) -> Finding {
+    let share = 100.0 * series.quadratic_work.unwrap_or(0.0);
+    Finding {
+        rule: "superlinear_time",
+        evidence,
+        limit: format!("N^{QUADRATIC}"),
+        meaning: format!(
+            "only {share:.0} % of its operations are attention's, so that something else grows: caches that no longer \
+             hold the activations, or memory that runs short"
+        ),
+        next: "look at `laptime profile model … --depth layer` at both lengths".to_owned(),
+    }
+}
+
+fn quadratic_memory(evidence: String) -> Finding {
+    Finding {
+        rule: "quadratic_memory",
+        evidence,
+        limit: format!("N^{QUADRATIC}"),
+        meaning: "quadratic: something is kept for every pair of positions, as scores that are materialised".to_owned(),
+        next: "compute attention without stored scores: `--attention dense` or `sparse`".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! What makes a fresh process cold, and what its trace tells beside stages: memory that is touched for the first time.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{self, Command},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use laptime_probe::{recording, stage, value};
+
+/// Memory that is touched to learn what a page costs: so much that it is fresh whatever was freed before.
+const TOUCHED_BYTES: usize = 40 << 20;
+
+/// The smallest page that there is.
+const PAGE_BYTES: usize = 4096;
+
+/// A folder without anything in it, for what is kept from process to process; it goes with this value.
+pub(crate) struct EmptyCaches {
+    folder: PathBuf,
+}
+
+impl EmptyCaches {
+    /// Makes the folder. A name that is taken is somebody else's, and another one is tried.
+    pub(crate) fn new() -> io::Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let name = format!("laptime-cold-{}-{}", process::id(), NEXT.fetch_add(1, Relaxed));
+            let folder = std::env::temp_dir().join(name);
+            match fs::create_dir(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| Self { folder }),
+            }
+        }
+    }
+
+    /// Lets a process find nothing that others compiled: neither our kernels nor those of the driver.
+    pub(crate) fn give_to(&self, command: &mut Command) {
+        command.env("LAPTIME_CACHE", self.folder.join("laptime")).env("CUDA_CACHE_PATH", self.folder.join("driver"));
+    }
+}
+
+impl Drop for EmptyCaches {
+    fn drop(&mut self) {
+        // What cannot be removed is in a folder that the system empties.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Puts the pages that this process touched for the first time so far onto the trace, if something records.
+pub(crate) fn mark_page_faults() {
+    if recording()
+        && let Some(faults) = page_faults()
+    {
+        value!("page_faults", faults);
+    }
+}
+
+/// Learns what the first touch of a page costs, for whoever reads the trace.
+pub(crate) fn touch_memory() {
+    if !recording() {
+        return;
+    }
+    let mut memory: Vec<u8> = Vec::new();
+    if memory.try_reserve_exact(TOUCHED_BYTES).is_err() {
+        return;
+    }
+    mark_page_faults();
+    {
+        let _stage = stage!("touch_memory", bytes = TOUCHED_BYTES);
+        for page in memory.spare_capacity_mut().chunks_mut(PAGE_BYTES) {
+            page[0].write(1);
+        }
+        std::hint::black_box(&mut memory);
+    }
+    mark_page_faults();
+}
+
+/// Pages that this process touched for the first time, of all its threads; none where nobody counts.
+fn page_faults() -> Option<u64> {
+    minor_faults(&fs::read_to_string(Path::new("/proc/self/stat")).ok()?)
+}
+
+/// The tenth field of `/proc/self/stat`. The second is the program's name in brackets, which may hold anything.
+fn minor_faults(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(7)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_found_behind_any_name() {
+        let stat = "17 (a) b (c) R 1 17 17 0 -1 4194304 2345 99 1 0 5 6";
+        assert_eq!(minor_faults(stat), Some(2345));
+        assert_eq!(minor_faults("17 (cut"), None);
+        assert_eq!(minor_faults("17 (cut) R 1"), None);
+    }
+
+    #[test]
+    fn a_cold_process_gets_folders_that_are_empty_and_go_again() {
+        let caches = EmptyCaches::new().unwrap();
+        let folder = caches.folder.clone();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        let mut command = Command::new("true");
+        caches.give_to(&mut command);
+        let given: Vec<_> = command.get_envs().filter_map(|(_, value)| value).map(Path::new).collect();
+        assert!(given.len() == 2 && given.iter().all(|path| path.starts_with(&folder) && !path.exists()));
+        fs::write(folder.join("kept"), "by somebody").unwrap();
+        let other = EmptyCaches::new().unwrap();
+        assert_ne!(other.folder, folder);
+        drop(caches);
+        assert!(!folder.exists() && other.folder.exists());
+    }
+}

@@ -1,0 +1,27 @@
+//! One case in a fresh process of its own, for commands that decide case by case what comes next.
+
+use laptime_bench::{Case, CaseResult, Children, Job, Sink, Swept};
+
+use crate::app::App;
+
+/// Measures the only case of a job in a fresh process; none if somebody asked to stop.
+pub fn measure(app: &App, job: &Job) -> anyhow::Result<Option<CaseResult>> {
+    let mut last = Last::default();
+    let swept = Children::of_this_program().run(job, &app.interrupt, &mut last)?;
+    Ok(last.0.filter(|result| swept == Swept::Whole && result.is_finished()))
+}
+
+/// Keeps the last result.
+#[derive(Default)]
+struct Last(Option<CaseResult>);
+
+impl Sink for Last {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn take(&mut self, _: u64, _: bool) {}
+
+    fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
+        self.0 = Some(result);
+        Ok(())
+    }
+}

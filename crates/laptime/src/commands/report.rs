@@ -1,0 +1,154 @@
+//! `laptime report`: runs as charts, tables and a document.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use laptime_analyze::Profiling;
+use laptime_report::{
+    Format, Table,
+    chart::{Chart, Theme},
+    profiling::{self, MadeFiles},
+};
+use laptime_trace::format::write_whole;
+
+use crate::{
+    cli::Status,
+    failure::Hinted,
+    output::{say, warn, write_file},
+    run_folder, run_input,
+};
+
+/// The document, and the name of what else a report may have.
+pub const DOCUMENT: &str = "profiling_report.md";
+
+/// The width of a chart in pixels: twice what it is laid out for.
+const WIDTH: u32 = 1600;
+
+/// The charts that a report may have.
+const CHARTS: [&str; 7] = [
+    "attention_latency",
+    "attention_memory",
+    "attention_efficiency",
+    "model_performance",
+    "crossover",
+    "warmup_laps",
+    "roofline",
+];
+
+/// Makes charts, tables and a document of runs
+///
+/// Reads the folders of runs, of attention, models, warm-ups or others, and writes charts (SVG and PNG, light and dark),
+/// summaries and `profiling_report.md` with findings and what follows from them. Failed, skipped and missing cases are told;
+/// of what was not measured nothing is said. The same runs give the same bytes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  laptime report runs/attention-20261115-093000 runs/model-20261115-094500 --out report\n  laptime report --input_dir profiling/results --output_dir profiling/reports"
+)]
+pub struct Args {
+    /// Folder of a run, a folder of such folders, or one with the profiles of the Nano kit
+    #[arg(value_name = "RUN", required_unless_present = "input_dir")]
+    runs: Vec<PathBuf>,
+
+    /// Folder for the report [default: `report` in the first RUN] [also: --output-dir]
+    #[arg(long, value_name = "DIR", alias = "output-dir")]
+    out: Option<PathBuf>,
+
+    /// The same as RUN
+    #[arg(long, value_name = "DIR", hide = true)]
+    input_dir: Vec<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let paths: Vec<PathBuf> = args.input_dir.iter().chain(&args.runs).cloned().collect();
+    let folder = args.out.clone().unwrap_or_else(|| default_folder(&paths));
+    let answer = laptime_analyze::profiling(run_input::read(&paths)?);
+    make(&answer, &folder)?;
+    show(&answer, out)?;
+    say(&format!("\nReport: {}", folder.join(DOCUMENT).display()));
+    Ok(Status::Done)
+}
+
+fn default_folder(paths: &[PathBuf]) -> PathBuf {
+    let first = paths.first().map_or(Path::new("."), PathBuf::as_path);
+    let folder = if first.is_dir() { first } else { first.parent().unwrap_or(Path::new(".")) };
+    folder.join("report")
+}
+
+/// Tells the findings, a line each.
+fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
+    for finding in answer.findings() {
+        let next = finding.next.map_or_else(String::new, |next| format!(" Next: {next}"));
+        writeln!(out, "{}: {}{next}", finding.rule, finding.said)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes a report into a folder. Returns the names of its files.
+pub fn make(answer: &Profiling, folder: &Path) -> anyhow::Result<Vec<String>> {
+    if folder.exists() && !folder.is_dir() {
+        let error = anyhow::anyhow!("`{}` is a file, and a report is a folder", folder.display());
+        return Err(Hinted::wrap(error, "name another place with `--out DIR`"));
+    }
+    run_folder::create(folder)?;
+    let mut files = Vec::new();
+    let charts = profiling::charts(answer);
+    for chart in &charts {
+        files.push(draw(chart, folder)?);
+    }
+    let tables = [
+        ("attention_summary", "attention, a row a kind", profiling::attention_summary(answer)),
+        ("model_summary", "models, a row a preset", profiling::model_summary(answer)),
+    ];
+    for (name, about, table) in tables {
+        files.extend(table.map(|table| write_table(&table, name, about, folder)).transpose()?);
+    }
+    files.push(MadeFiles { names: vec![DOCUMENT.to_owned()], about: "this report".to_owned() });
+    let pictures: Vec<(String, String)> =
+        charts.iter().map(|chart| (chart.name.to_owned(), chart.title.clone())).collect();
+    let text = profiling::document(answer, &pictures, &files);
+    write_whole(&folder.join(DOCUMENT), |file| file.write_all(text.as_bytes()))?;
+    let names: Vec<String> = files.into_iter().flat_map(|files| files.names).collect();
+    warn_of_older(folder, &names);
+    Ok(names)
+}
+
+/// Writes a chart as SVG and PNG, light and dark.
+fn draw(chart: &Chart, folder: &Path) -> anyhow::Result<MadeFiles> {
+    let mut names = Vec::new();
+    for (theme, mark) in [(Theme::Light, ""), (Theme::Dark, "-dark")] {
+        let (svg, png) = (format!("{}{mark}.svg", chart.name), format!("{}{mark}.png", chart.name));
+        write_whole(&folder.join(&svg), |file| file.write_all(chart.to_svg(theme).as_bytes()))?;
+        let drawn = chart.to_png(theme, WIDTH)?;
+        write_whole(&folder.join(&png), |file| file.write_all(&drawn))?;
+        names.extend([svg, png]);
+    }
+    Ok(MadeFiles { names, about: chart.title.clone() })
+}
+
+fn write_table(table: &Table, name: &str, about: &str, folder: &Path) -> anyhow::Result<MadeFiles> {
+    let mut names = Vec::new();
+    for (format, ending) in [(Format::Csv, "csv"), (Format::Md, "md")] {
+        let name = format!("{name}.{ending}");
+        write_file(table, format, &folder.join(&name))?;
+        names.push(name);
+    }
+    Ok(MadeFiles { names, about: about.to_owned() })
+}
+
+/// Tells of files of an earlier report that this one does not have.
+fn warn_of_older(folder: &Path, names: &[String]) {
+    let charts = CHARTS.iter().flat_map(|name| ["", "-dark"].map(|mark| format!("{name}{mark}")));
+    let pictures = charts.flat_map(|name| ["svg", "png"].map(|ending| format!("{name}.{ending}")));
+    let tables = ["attention_summary", "model_summary"].iter();
+    let tables = tables.flat_map(|name| ["csv", "md"].map(|ending| format!("{name}.{ending}")));
+    let is_older = |name: &String| !names.contains(name) && folder.join(name).is_file();
+    let older: Vec<String> = pictures.chain(tables).filter(is_older).collect();
+    if let Some(first) = older.first() {
+        let count = older.len();
+        warn(&format!("{count} files of an earlier report are still in `{}`, such as `{first}`", folder.display()));
+    }
+}

@@ -1,0 +1,202 @@
+//! `laptime suite`: attention, models and a report on both, in one go.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use laptime_bench::Seconds;
+use laptime_trace::run::RESULTS_FILE;
+
+use super::{bench, report};
+use crate::{
+    app::App,
+    cli::{Status, read_bench},
+    estimate::Estimate,
+    failure::{self, Hinted},
+    moment::Moment,
+    output::say,
+    run_folder, run_input,
+};
+
+/// Where the Nano kit keeps its reports.
+const KIT_REPORTS: &str = "profiling/reports";
+
+/// Measures attention and models, and makes a report of both
+///
+/// Quick: attention at 512 and 1024 tokens, decoder_tiny at 256 and 512. Full: attention from 512 to 8192, decoder_tiny and
+/// decoder_small from 256 to 1024 with training. Each step is what `laptime bench` and `laptime report` do, in a folder of its
+/// own. A step that fails does not stop the others. Exit status 1 says that one failed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  laptime suite\n  laptime suite --full --out runs/full")]
+pub struct Args {
+    /// A minute or two on two cores; the default
+    #[arg(long)]
+    quick: bool,
+
+    /// Longer sequences, a larger model, and training
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
+
+    /// Folder for the steps [default: `runs/suite-` and the time] [also: --output-dir]
+    #[arg(long, value_name = "DIR", alias = "output-dir")]
+    out: Option<PathBuf>,
+
+    /// Folder in which `runs/` and the files of older kits are
+    #[arg(long, value_name = "DIR", hide = true)]
+    base_dir: Option<PathBuf>,
+
+    /// Stop each case after this time of takes [default: 5s, and 10s with `--full`]
+    #[arg(long, value_name = "TIME", value_parser = str::parse::<Seconds>)]
+    max_time: Option<Seconds>,
+
+    /// Device to run on: `auto`, `cpu`, `cuda`, `cuda:N`
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    device: String,
+
+    /// Write the files of older kits where these keep them, too: under `profiling/`
+    #[arg(long)]
+    kit_files: bool,
+
+    /// Show the commands of the steps and measure nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Show no progress bar
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// A step that measures: its name, and the words behind `laptime bench`.
+struct Step {
+    name: &'static str,
+    words: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if args.dry_run {
+        return show(args, out);
+    }
+    let asked = enter(args)?;
+    let folder = run_folder::make(asked.as_deref(), "suite", Moment::now())?;
+    let steps = steps(args, &folder);
+    let mut estimate = Estimate::of(app, &args.device, args.full, max_time(args).0);
+    if let Some(told) = estimate.sentence() {
+        say(&told);
+    }
+    let mut successful = 0;
+    for (at, step) in steps.iter().enumerate() {
+        say(&format!("\nStep {}/{}: {}{}", at + 1, steps.len() + 1, step.name, estimate.left(at)));
+        let began = Instant::now();
+        let is_done = told(app, measure(app, step, out))?;
+        estimate.took(at, began.elapsed());
+        successful += usize::from(is_done);
+    }
+    say(&format!("\nStep {}/{}: report", steps.len() + 1, steps.len() + 1));
+    successful += usize::from(told(app, make_report(&steps, &folder, args.kit_files))?);
+    end(&folder, successful, steps.len() + 1, out)
+}
+
+fn end(folder: &Path, successful: usize, of: usize, out: &mut dyn Write) -> anyhow::Result<Status> {
+    writeln!(out, "\nResults: {successful}/{of} steps successful")?;
+    out.flush()?;
+    say(&format!("Folder: {}", folder.display()));
+    Ok(if successful == of { Status::Done } else { Status::BadNews })
+}
+
+fn max_time(args: &Args) -> Seconds {
+    args.max_time.unwrap_or(Seconds(if args.full { 10.0 } else { 5.0 }))
+}
+
+/// Goes to the folder that everything is relative to, if one was named. Returns the folder that was asked for, seen from
+/// there.
+fn enter(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    let Some(base) = &args.base_dir else { return Ok(args.out.clone()) };
+    let out = args.out.as_ref().map(std::path::absolute).transpose()?;
+    std::env::set_current_dir(base).map_err(|source| {
+        let error = anyhow::Error::new(source).context(format!("cannot work in `{}`", base.display()));
+        Hinted::wrap(error, "`--base-dir` names a folder that is there")
+    })?;
+    Ok(out)
+}
+
+/// The steps that measure, each into a folder of its own.
+fn steps(args: &Args, folder: &Path) -> Vec<Step> {
+    let (attention, model) = if args.full {
+        (
+            "attention --seq-lens 512-8192*2 --attention-types dense,sparse",
+            "model --presets decoder_tiny,decoder_small --seq-lens 256-1024*2 --pass-type forward,step",
+        )
+    } else {
+        (
+            "attention --seq-lens 512,1024 --attention-types dense,sparse",
+            "model --presets decoder_tiny --seq-lens 256,512 --no-training",
+        )
+    };
+    let step = |name: &'static str, line: &str| {
+        let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        words.extend(["--device".to_owned(), args.device.clone()]);
+        words.extend(["--max-time".to_owned(), format!("{}s", max_time(args).0)]);
+        words.extend(["--out".to_owned(), folder.join(name).to_string_lossy().into_owned()]);
+        words.extend(args.kit_files.then(|| "--kit-files".to_owned()));
+        words.extend(args.quiet.then(|| "--quiet".to_owned()));
+        Step { name, words }
+    };
+    vec![step("attention", attention), step("model", model)]
+}
+
+/// Shows what would be run.
+fn show(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("DIR"));
+    let steps = steps(args, &folder);
+    for step in &steps {
+        let words: Vec<String> = step.words.iter().map(|word| quoted(word)).collect();
+        writeln!(out, "laptime bench {}", words.join(" "))?;
+    }
+    let folders: Vec<String> = steps.iter().map(|step| folder.join(step.name).display().to_string()).collect();
+    writeln!(out, "laptime report {} --out {}", folders.join(" "), folder.join("report").display())?;
+    out.flush()?;
+    Ok(Status::Done)
+}
+
+/// A word as a shell takes it: in quotes where there are blanks in it.
+fn quoted(word: &str) -> String {
+    if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.to_owned() }
+}
+
+fn measure(app: &App, step: &Step, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let asked = read_bench(app, step.words.clone())?;
+    Ok(bench::run(app, &asked, out)? == Status::Done)
+}
+
+/// Makes a report of the steps that left results.
+fn make_report(steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bool> {
+    let folders = steps.iter().map(|step| folder.join(step.name));
+    let folders: Vec<PathBuf> = folders.filter(|folder| folder.join(RESULTS_FILE).is_file()).collect();
+    if folders.is_empty() {
+        let error = anyhow::anyhow!("no step left results to report on");
+        return Err(Hinted::wrap(error, "what went wrong is told above"));
+    }
+    let answer = laptime_analyze::profiling(run_input::read(&folders)?);
+    report::make(&answer, &folder.join("report"))?;
+    say(&format!("Report: {}", folder.join("report").join(report::DOCUMENT).display()));
+    if is_kit {
+        report::make(&answer, Path::new(KIT_REPORTS))?;
+        say(&format!("Written: {KIT_REPORTS}/{}", report::DOCUMENT));
+    }
+    Ok(true)
+}
+
+/// Tells why a step failed, and goes on unless somebody wants to stop.
+fn told(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool> {
+    match done {
+        Err(error) if app.interrupt.is_asked() || failure::is_closed_pipe(&error) => Err(error),
+        Err(error) => {
+            failure::tell(&error, &mut anstream::stderr().lock());
+            Ok(false)
+        }
+        Ok(is_done) => Ok(is_done),
+    }
+}

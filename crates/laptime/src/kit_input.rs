@@ -1,0 +1,187 @@
+//! The profiles of the Nano kit, read as results: one take a case, for the kit timed one.
+
+use laptime_trace::run::{AxisValue, Better, Case, CaseResult, Fact, Measured, Metric, Outcome, Steady, StopReason};
+use serde_json::Value;
+
+/// The file of attention.
+pub const ATTENTION_FILE: &str = "attention_profile.json";
+
+/// The file of models.
+pub const MODEL_FILE: &str = "model_profile.json";
+
+/// Metrics that our own profiles of attention have beside the kit's keys.
+const METRICS: [(&str, Better); 4] = [
+    ("build_ms", Better::Lower),
+    ("tflop_s", Better::Higher),
+    ("mass_kept", Better::Higher),
+    ("output_error", Better::Lower),
+];
+
+/// The results in a profile of attention.
+pub fn attention(profile: &Value) -> Vec<CaseResult> {
+    let result = |record: &Value| {
+        let axes = [
+            ("attention", "attention_type"),
+            ("seq_len", "seq_len"),
+            ("batch_size", "batch_size"),
+            ("heads", "n_heads"),
+            ("head_dim", "head_dim"),
+            ("dtype", "dtype"),
+            ("pattern", "pattern"),
+        ];
+        let outcome = outcome(record, attention_metrics(record), Vec::new());
+        CaseResult::new("attention", device(profile), case(profile, record, &axes), 0, "", outcome)
+    };
+    records(profile).map(result).collect()
+}
+
+/// The results in a profile of models.
+pub fn models(profile: &Value) -> Vec<CaseResult> {
+    let result = |record: &Value| {
+        let axes = [("model", "preset"), ("pass_type", "mode"), ("seq_len", "seq_len"), ("batch_size", "batch_size")];
+        let loss = metric("loss", Better::Lower, record["loss"].as_f64());
+        let facts = facts(&profile["model_sizes"][record["preset"].as_str().unwrap_or_default()]);
+        let outcome = outcome(record, loss.into_iter().collect(), facts);
+        CaseResult::new("model", device(profile), case(profile, record, &axes), 0, "", outcome)
+    };
+    records(profile).map(result).collect()
+}
+
+fn records(profile: &Value) -> impl Iterator<Item = &Value> {
+    profile["results"].as_array().into_iter().flatten().filter(|record| record.is_object())
+}
+
+fn device(profile: &Value) -> &str {
+    profile["metadata"]["device"].as_str().unwrap_or_default()
+}
+
+/// The axes by the names of their keys; a batch size may stand in the metadata alone.
+fn case(profile: &Value, record: &Value, axes: &[(&str, &str)]) -> Case {
+    let value = |(axis, key): &(&str, &str)| {
+        let of_run = Some(&profile["metadata"][key]).filter(|_| *axis == "batch_size");
+        let found = axis_value(&record[key]).or_else(|| axis_value(of_run?))?;
+        Some(((*axis).to_owned(), found))
+    };
+    Case::new(axes.iter().filter_map(value).collect())
+}
+
+fn axis_value(value: &Value) -> Option<AxisValue> {
+    match value {
+        Value::Number(number) => number.as_i64().map(AxisValue::Int).or_else(|| number.as_f64().map(AxisValue::Float)),
+        Value::String(text) => Some(AxisValue::Text(text.clone())),
+        Value::Bool(yes) => Some(AxisValue::Bool(*yes)),
+        _ => None,
+    }
+}
+
+/// What became of a record: it has a latency, or an error.
+fn outcome(record: &Value, metrics: Vec<Metric>, facts: Vec<Fact>) -> Outcome {
+    // A step of ours that was measured alone has its time under a key of its own.
+    let latency = record["latency_ms"].as_f64().or_else(|| record["step_ms"].as_f64());
+    match latency.filter(|latency| *latency > 0.0) {
+        Some(latency) => Outcome::Measured(Measured {
+            wall_ns: vec![(latency * 1e6) as u64],
+            steady: Steady::Asked,
+            stopped: StopReason::Takes(1),
+            peak_bytes: record["peak_memory_mb"].as_f64().map(|megabytes| (megabytes * f64::from(1 << 20)) as u64),
+            metrics,
+            facts,
+            ..Measured::default()
+        }),
+        None => unmeasured(record["error"].as_str().unwrap_or("it has no latency")),
+    }
+}
+
+fn unmeasured(error: &str) -> Outcome {
+    let lower = error.to_lowercase().replace('_', " ");
+    if lower.contains("out of memory") || lower == "oom" {
+        return Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
+    }
+    if lower == "skipped" {
+        return Outcome::Skipped { reason: "the profile does not say why".to_owned() };
+    }
+    Outcome::Failed { errors: vec![error.to_owned()], wall_ns: Vec::new() }
+}
+
+fn metric(name: &str, better: Better, value: Option<f64>) -> Option<Metric> {
+    value.map(|value| Metric { name: name.to_owned(), better, values: vec![Some(value)] })
+}
+
+fn attention_metrics(record: &Value) -> Vec<Metric> {
+    let sparsity = metric("sparsity", Better::Higher, sparsity(record));
+    let ours = METRICS.iter().filter_map(|(name, better)| metric(name, *better, record[name].as_f64()));
+    sparsity.into_iter().chain(ours).collect()
+}
+
+/// The share of entries that are not computed. The kit wrote the share that is kept under `sparsity_ratio`, of all N²;
+/// our own profiles have that under `density`.
+fn sparsity(record: &Value) -> Option<f64> {
+    let ratio = record["sparsity_ratio"].as_f64();
+    if record.get("density").is_some() {
+        return ratio;
+    }
+    let length = record["seq_len"].as_f64().filter(|length| *length > 0.0);
+    let kept = record["connections"].as_f64().zip(length).map(|(connections, length)| connections / (length * length));
+    kept.or(ratio).map(|kept| 1.0 - kept)
+}
+
+fn facts(size: &Value) -> Vec<Fact> {
+    let parameters = size["total_parameters"].as_i64().map(|count| Fact::new("parameters", count));
+    let bytes = size["parameter_memory_mb"].as_f64().map(|megabytes| (megabytes * f64::from(1 << 20)) as i64);
+    parameters.into_iter().chain(bytes.map(|bytes| Fact::new("weight_bytes", bytes))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_record_of_the_kit_is_a_case_with_one_take() {
+        let record = json!({
+            "latency_ms": 1.5, "peak_memory_mb": 2.0, "attention_type": "sparse", "seq_len": 512, "batch_size": 1,
+            "n_heads": 16, "head_dim": 64, "sparsity_ratio": 0.25, "connections": 65536,
+        });
+        let results = attention(&json!({ "metadata": { "device": "cuda" }, "results": [record] }));
+        assert_eq!(results[0].case.to_string(), "attention=sparse seq_len=512 batch_size=1 heads=16 head_dim=64");
+        let measured = results[0].measured().unwrap();
+        assert_eq!((measured.wall_ns.as_slice(), measured.peak_bytes), (&[1_500_000][..], Some(2 << 20)));
+        assert_eq!(measured.metric("sparsity").unwrap().values, [Some(0.75)], "the kit wrote what is kept");
+    }
+
+    #[test]
+    fn our_own_profile_says_what_is_left_out() {
+        let ours = json!({ "sparsity_ratio": 0.9, "density": 0.05, "seq_len": 512, "connections": 13_000 });
+        assert_eq!(sparsity(&ours), Some(0.9));
+        assert_eq!(sparsity(&json!({ "sparsity_ratio": 0.3 })), Some(0.7));
+        assert_eq!(sparsity(&json!({})), None);
+    }
+
+    #[test]
+    fn an_error_of_the_kit_is_what_became_of_the_case() {
+        let failed = json!([
+            { "seq_len": 512, "attention_type": "dense", "error": "CUDA out of memory. Tried to allocate" },
+            { "seq_len": 512, "attention_type": "dense", "error": "boom" },
+            { "seq_len": 512, "attention_type": "dense" },
+            7,
+        ]);
+        let results = attention(&json!({ "results": failed }));
+        let words: Vec<&str> = results.iter().map(|result| result.outcome.word()).collect();
+        assert_eq!(words, ["out_of_memory", "failed", "failed"]);
+        assert!(attention(&json!([])).is_empty() && models(&json!(3)).is_empty());
+    }
+
+    #[test]
+    fn a_model_has_its_size_its_mode_and_its_loss() {
+        let profile = json!({
+            "metadata": { "device": "cpu", "batch_size": 2 },
+            "model_sizes": { "tiny": { "total_parameters": 100, "parameter_memory_mb": 1.0 } },
+            "results": [{ "latency_ms": 3.0, "mode": "training", "preset": "tiny", "seq_len": 16, "loss": 6.2 }],
+        });
+        let results = models(&profile);
+        assert_eq!(results[0].case.to_string(), "model=tiny pass_type=training seq_len=16 batch_size=2");
+        let measured = results[0].measured().unwrap();
+        assert_eq!(measured.fact("parameters"), Some(&AxisValue::Int(100)));
+        assert_eq!(measured.metric("loss").unwrap().values, [Some(6.2)]);
+    }
+}

@@ -1,0 +1,201 @@
+//! `laptime report`, through the program: made-up runs, the older kit's profiles, and what cannot be read.
+
+use std::{collections::BTreeMap, path::Path};
+
+use crate::common::{Place, assert_golden, data};
+
+/// The charts that there is something to draw of in the made-up runs.
+const CHARTS: [&str; 7] = [
+    "attention_latency",
+    "attention_memory",
+    "attention_efficiency",
+    "model_performance",
+    "crossover",
+    "warmup_laps",
+    "roofline",
+];
+
+fn runs() -> [String; 3] {
+    ["attention", "model", "warmup"].map(|name| data(&format!("report/{name}")).display().to_string())
+}
+
+/// Makes a report of some runs; returns what was told of it on standard output.
+fn report(place: &Place, runs: &[String], out: &str) -> String {
+    let words = ["report".to_owned()].into_iter().chain(runs.iter().cloned()).chain(["--out".into(), out.into()]);
+    let said = place.laptime(words);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    said.out
+}
+
+/// The files of a folder by name.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap()))
+        .collect()
+}
+
+fn text(place: &Place, name: &str) -> String {
+    String::from_utf8(place.read(name)).unwrap()
+}
+
+#[test]
+fn a_report_of_runs_has_every_chart_table_and_finding() {
+    let place = Place::new();
+    let said = report(&place, &runs(), "report");
+    assert_golden("report/expected/findings.txt", &said);
+    for name in [
+        "profiling_report.md",
+        "attention_summary.csv",
+        "attention_summary.md",
+        "model_summary.csv",
+        "model_summary.md",
+    ] {
+        assert_golden(&format!("report/expected/{name}"), &text(&place, &format!("report/{name}")));
+    }
+    let made = files(&place.path("report"));
+    for chart in CHARTS {
+        for ending in [".svg", ".png", "-dark.svg", "-dark.png"] {
+            let file = made.get(&format!("{chart}{ending}")).unwrap_or_else(|| panic!("no {chart}{ending}"));
+            assert!(file.starts_with(if ending.ends_with("png") { b"\x89PNG" } else { b"<svg" }), "{chart}{ending}");
+        }
+    }
+    assert_eq!(made.len(), 4 * CHARTS.len() + 5);
+}
+
+#[test]
+fn the_same_runs_give_the_same_bytes() {
+    let place = Place::new();
+    report(&place, &runs(), "one");
+    report(&place, &runs(), "other");
+    assert!(files(&place.path("one")) == files(&place.path("other")));
+    report(&place, &runs(), "one");
+    assert!(files(&place.path("one")) == files(&place.path("other")), "and so when it is made again in its place");
+}
+
+#[test]
+fn a_folder_of_runs_is_read_run_by_run() {
+    let place = Place::new();
+    report(&place, &[data("report").display().to_string()], "whole");
+    report(&place, &runs(), "each");
+    assert!(files(&place.path("whole")) == files(&place.path("each")));
+}
+
+#[test]
+fn of_what_was_not_measured_there_is_no_file_and_no_sentence() {
+    let place = Place::new();
+    report(&place, &runs()[2..], "report");
+    let names: Vec<String> = files(&place.path("report")).into_keys().collect();
+    let expected =
+        ["profiling_report.md", "warmup_laps-dark.png", "warmup_laps-dark.svg", "warmup_laps.png", "warmup_laps.svg"];
+    assert_eq!(names, expected);
+    let told = text(&place, "report/profiling_report.md");
+    assert!(!told.contains("crossover") && !told.contains("## Tables"), "{told}");
+}
+
+#[test]
+fn runs_of_one_workload_are_told_apart_by_what_differs() {
+    let place = Place::new();
+    for (name, commit) in [("old", "1111111"), ("new", "2222222")] {
+        std::fs::create_dir(place.path(name)).unwrap();
+        let run = std::fs::read_to_string(data("report/attention/run.json")).unwrap();
+        place.write(&format!("{name}/run.json"), run.replace("77c53e8", commit));
+        place.write(&format!("{name}/results.jsonl"), std::fs::read(data("report/attention/results.jsonl")).unwrap());
+    }
+    report(&place, &["old".to_owned(), "new".to_owned()], "report");
+    let told = text(&place, "report/profiling_report.md");
+    assert!(
+        told.contains("**`attention` (commit 1111111)**") && told.contains("**`attention` (commit 2222222)**"),
+        "{told}"
+    );
+    let summary = text(&place, "report/attention_summary.csv");
+    assert!(summary.contains("\nsparse,") && summary.contains(",commit 2222222,512-4096,"), "{summary}");
+    let chart = text(&place, "report/attention_latency.svg");
+    assert!(chart.contains("commit 1111111"), "the legend tells them apart");
+}
+
+const ATTENTION: &str = r#"{"metadata": {"device": "cuda", "batch_size": 1, "config": {}}, "results": [
+    {"latency_ms": 2.0, "peak_memory_mb": 10.0, "output_shape": [1, 16, 512, 64], "attention_type": "dense", "flops": 33554432,
+     "seq_len": 512, "batch_size": 1, "n_heads": 16, "head_dim": 64},
+    {"latency_ms": 9.0, "peak_memory_mb": 40.0, "attention_type": "dense", "flops": 134217728, "seq_len": 1024, "batch_size": 1, "n_heads": 16, "head_dim": 64},
+    {"latency_ms": 3.0, "peak_memory_mb": 11.0, "attention_type": "sparse", "flops": 1, "seq_len": 512, "batch_size": 1, "n_heads": 16, "head_dim": 64,
+     "sparsity_ratio": 0.25, "connections": 65536},
+    {"latency_ms": 6.0, "peak_memory_mb": 20.0, "attention_type": "sparse", "flops": 1, "seq_len": 1024, "batch_size": 1, "n_heads": 16, "head_dim": 64,
+     "sparsity_ratio": 0.125, "connections": 131072},
+    {"seq_len": 2048, "attention_type": "dense", "error": "CUDA out of memory"}]}"#;
+
+const MODEL: &str = r#"{"metadata": {"device": "cuda", "batch_size": 1, "profile_training": true},
+    "model_sizes": {"decoder_tiny": {"total_parameters": 50931712, "trainable_parameters": 50931712, "parameter_memory_mb": 194.0}},
+    "results": [{"latency_ms": 5.0, "peak_memory_mb": 300.0, "output_shape": [1, 256, 50257], "mode": "inference", "preset": "decoder_tiny", "seq_len": 256, "batch_size": 1},
+    {"latency_ms": 15.0, "peak_memory_mb": 900.0, "loss": 10.9, "total_loss": 10.9, "mode": "training", "preset": "decoder_tiny", "seq_len": 256, "batch_size": 1}]}"#;
+
+#[test]
+fn profiles_of_the_older_kit_are_read_and_made_true() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("results")).unwrap();
+    place.write("results/attention_profile.json", ATTENTION);
+    place.write("results/model_profile.json", MODEL);
+    let said = place.laptime(["report", "--input_dir", "results", "--output_dir", "reports"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let attention = text(&place, "reports/attention_summary.csv");
+    let columns = "Attention Type,Avg Latency (ms),Avg Memory (MB),Max Memory (MB),Avg Sparsity,";
+    assert!(attention.starts_with(columns), "{attention}");
+    assert!(attention.contains("\ndense,5.5,25,40,,"), "{attention}");
+    assert!(attention.contains("\nsparse,4.5,15.5,20,0.8125,"), "the share left out, not the share kept: {attention}");
+    let model = text(&place, "reports/model_summary.csv");
+    let columns = "Preset,Parameters,Model Memory (MB),Avg Inference Latency (ms),Avg Training Latency (ms),Avg Inference Memory (MB),Avg Training Memory (MB),";
+    assert!(model.starts_with(columns), "{model}");
+    assert!(model.contains("\ndecoder_tiny,50931712,194,5,15,300,900,"), "{model}");
+    let told = text(&place, "reports/profiling_report.md");
+    assert!(told.contains("`sparse` is faster than `dense` from 724 tokens on"), "{told}");
+    assert!(told.contains("did not fit into memory"), "{told}");
+    assert!(place.path("reports/attention_efficiency.png").is_file());
+}
+
+#[test]
+fn what_is_no_run_is_refused_with_a_hint() {
+    let place = Place::new();
+    place.write("notes.txt", "no run");
+    std::fs::create_dir(place.path("empty")).unwrap();
+    for (run, told) in [
+        ("nowhere", "error: there is no `nowhere`"),
+        ("notes.txt", "error: `notes.txt` is no run"),
+        ("empty", "error: `empty` holds no run"),
+    ] {
+        let failed = place.laptime(["report", run, "--out", "report"]).failed();
+        assert!(failed.starts_with(told), "{failed}");
+        assert!(!place.path("report").exists());
+    }
+    let failed = place.laptime(["report", &runs()[0], "--out", "notes.txt"]).failed();
+    assert!(failed.starts_with("error: `notes.txt` is a file, and a report is a folder"), "{failed}");
+}
+
+#[test]
+fn damage_is_told_with_the_file_that_has_it() {
+    let place = Place::new();
+    for folder in ["profile", "results"] {
+        std::fs::create_dir(place.path(folder)).unwrap();
+    }
+    place.write("profile/attention_profile.json", "{\"results\": [");
+    let failed = place.laptime(["report", "profile"]).failed();
+    assert!(failed.starts_with("error: `profile/attention_profile.json` is no profile"), "{failed}");
+    place.write("profile/attention_profile.json", "{\"results\": []}");
+    let failed = place.laptime(["report", "profile"]).failed();
+    assert!(failed.starts_with("error: `profile/attention_profile.json` has no results"), "{failed}");
+    place.write("results/results.jsonl", "{\"schema\":1}\n");
+    let failed = place.laptime(["report", "results"]).failed();
+    assert!(failed.contains("`results/results.jsonl`, line 1, is no record of a run"), "{failed}");
+}
+
+#[test]
+fn files_of_an_earlier_report_are_told_of() {
+    let place = Place::new();
+    report(&place, &runs(), "report");
+    let said = place.laptime(["report", &runs()[2], "--out", "report"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(
+        said.err.contains("files of an earlier report are still in `report`, such as `attention_latency.svg`"),
+        "{}",
+        said.err
+    );
+}

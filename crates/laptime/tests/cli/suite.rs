@@ -1,0 +1,62 @@
+//! `laptime suite`, through the program.
+
+use crate::common::{Place, assert_golden};
+
+#[test]
+fn a_dry_run_shows_the_commands_of_the_steps() {
+    let place = Place::new();
+    let quick = place.laptime(["suite", "--dry-run"]).done();
+    assert_eq!(quick, place.laptime(["suite", "--quick", "--dry-run"]).done(), "quick is the default");
+    let full = place.laptime(["suite", "--full", "--base_dir", ".", "--output_dir", "full", "--dry-run"]).done();
+    assert_golden("suite/dry-run.txt", &format!("{quick}\n{full}"));
+    for line in full.lines().filter(|line| line.starts_with("laptime bench ")) {
+        let words = line.split_whitespace().skip(1).chain(["--dry-run"]);
+        place.laptime(words).done();
+    }
+}
+
+#[test]
+fn the_quick_suite_leaves_two_runs_a_report_and_the_files_of_the_kit() {
+    let place = Place::new();
+    let said = place.laptime(["suite", "--device", "cpu", "--max-time", "10ms", "--out", "all", "--kit-files"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.ends_with("\nResults: 3/3 steps successful\n"), "{}", said.out);
+    assert!(said.err.contains("on this CPU: an estimate from"), "{}", said.err);
+    assert!(said.err.contains("Step 1/3: attention, about"), "{}", said.err);
+    for file in [
+        "all/attention/results.jsonl",
+        "all/attention/attention_profile.json",
+        "all/model/model_profile.json",
+        "all/report/profiling_report.md",
+        "all/report/attention_latency.png",
+        "all/report/model_summary.csv",
+        "profiling/results/attention_profile.json",
+        "profiling/results/model_profile.json",
+        "profiling/reports/profiling_report.md",
+    ] {
+        assert!(place.path(file).is_file(), "{file} is missing");
+    }
+    assert!(said.out.contains("`sparse` is ") || said.out.contains("which of `sparse`"), "{}", said.out);
+}
+
+#[test]
+fn a_step_that_fails_does_not_stop_the_others() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("all")).unwrap();
+    place.write("all/model", "a file where a folder should be");
+    let said = place.laptime(["suite", "--quick", "--device", "cpu", "--max-time", "10ms", "--out", "all"]);
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(said.out.ends_with("\nResults: 2/3 steps successful\n"), "{}", said.out);
+    assert!(said.err.contains("error: cannot make the folder `all/model`"), "{}", said.err);
+    assert!(place.path("all/report/attention_latency.svg").is_file());
+    assert!(!place.path("all/report/model_summary.csv").exists());
+}
+
+#[test]
+fn a_device_that_is_not_there_fails_every_step() {
+    let place = Place::new();
+    let said = place.laptime(["suite", "--device", "cuda:99", "--out", "all"]);
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert_eq!(said.out, "\nResults: 0/3 steps successful\n");
+    assert!(said.err.contains("error: no step left results to report on"), "{}", said.err);
+}

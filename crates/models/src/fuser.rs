@@ -1,0 +1,34 @@
+//! Cache to cache: what joins two models through their KV caches.
+//!
+//! A *receiver* answers; a *sharer* only reads the prompt. For every layer of the receiver a *projector* takes the keys
+//! (and, on a path of its own, the values) of the sharer and of the receiver, and makes what is added to the receiver's:
+//! `X' = T + gate * w * P`. All projectors together are a *fuser*. [`FuserConfig`] says what one is, [`FuserWeights`] where
+//! its numbers come from, [`Fusing`] what can be asked of it on a device, and [`Joined`] runs two models with one.
+
+mod align;
+mod alignment;
+mod chat;
+mod checkpoint;
+mod config;
+mod fusing;
+mod joined;
+mod prompt;
+mod tensors;
+mod weights;
+mod work;
+
+pub use self::{
+    align::{Aligned, Aligner, Choice},
+    alignment::Alignment,
+    chat::{ChatStyle, Rendered},
+    config::{CacheShape, FuserConfig, Pair},
+    fusing::{FuseMode, FuseOptions, FuseOrder, Fused, Fusing, Path},
+    joined::{Generated, Joined, Response},
+    prompt::{Prompt, Section, SharerMask, sections},
+    weights::{FuserWeights, Gates},
+    work::FuseWork,
+};
+pub(crate) use self::{
+    fusing::check_section,
+    tensors::{BlockTensors, LinearTensors, PathTensors},
+};

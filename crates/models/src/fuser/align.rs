@@ -1,0 +1,270 @@
+//! The same text in the tokens of two models, position by position.
+//!
+//! The receiver's tokens are kept. For each of a message one token of the sharer is found; templates stay as each model
+//! has them, and the shorter one is padded. Padding is there to be seen and is never run: [`Aligned::prompt`] leaves it out,
+//! which is what a mask over it would come to, and says where the tokens of a message are with each model.
+
+use std::{collections::HashMap, ops::Range, str::FromStr};
+
+use super::{Prompt, Rendered, Section, SharerMask};
+use crate::{ModelError, TokenRole, Tokenizer};
+
+/// Which of several tokens is taken for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// The first.
+    #[default]
+    First,
+    /// The one with the longest text; the first of equal ones.
+    Longest,
+}
+
+impl FromStr for Choice {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        match text.to_ascii_lowercase().as_str() {
+            "first" => Ok(Self::First),
+            "longest" => Ok(Self::Longest),
+            _ => Err(ModelError::Refused(format!("tokens are aligned by `first` or `longest`, not by `{text}`"))),
+        }
+    }
+}
+
+/// Finds tokens of a sharer for those of a receiver.
+#[derive(Debug)]
+pub struct Aligner<'a> {
+    receiver: &'a Tokenizer,
+    sharer: &'a Tokenizer,
+    choice: Choice,
+    /// What was found already.
+    found: HashMap<u32, u32>,
+}
+
+/// The same text in the tokens of two models: lists of one length.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Aligned {
+    /// The receiver's tokens, padded.
+    pub receiver: Vec<u32>,
+    /// The sharer's tokens, padded.
+    pub sharer: Vec<u32>,
+    /// Where the receiver's are padding.
+    pub receiver_padding: Vec<bool>,
+    /// Where the sharer's are padding.
+    pub sharer_padding: Vec<bool>,
+    /// Where tokens are of a message: those that are fused.
+    pub is_message: Vec<bool>,
+}
+
+/// Consecutive tokens that are all of a message, or of none.
+struct Part {
+    is_message: bool,
+    ids: Vec<u32>,
+}
+
+impl<'a> Aligner<'a> {
+    /// One for these tokenizers.
+    pub fn new(receiver: &'a Tokenizer, sharer: &'a Tokenizer, choice: Choice) -> Self {
+        Self { receiver, sharer, choice, found: HashMap::new() }
+    }
+
+    /// Whether tokens stand for the same with both, so that nothing needs to be aligned.
+    pub fn is_shared(&self, ids: &[u32]) -> bool {
+        let same = |id: &u32| match (self.receiver.text_of(*id), self.sharer.text_of(*id)) {
+            (Ok(ours), Ok(theirs)) => ours == theirs && !ours.is_empty(),
+            _ => false,
+        };
+        (self.receiver.is_bytes() && self.sharer.is_bytes()) || ids.iter().all(same)
+    }
+
+    /// Aligns a text, as each model has it rendered.
+    pub fn align(&mut self, receiver: &Rendered, sharer: &Rendered) -> Result<Aligned, ModelError> {
+        let (ours, theirs) = (parts(self.receiver, receiver)?, parts(self.sharer, sharer)?);
+        if ours.len() != theirs.len() {
+            let reason = format!("{} and {} messages were rendered", receiver.messages.len(), sharer.messages.len());
+            return Err(ModelError::NotAligned { reason });
+        }
+        let mut aligned = Aligned::default();
+        for (ours, theirs) in ours.into_iter().zip(theirs) {
+            match ours.is_message {
+                true => {
+                    let found = ours.ids.iter().map(|id| self.one(*id)).collect::<Result<_, _>>()?;
+                    aligned.add_message(ours.ids, found);
+                }
+                false => self.add_template(&mut aligned, ours.ids, theirs.ids)?,
+            }
+        }
+        Ok(aligned)
+    }
+
+    /// Puts a part of a template behind, padded to the longer one.
+    fn add_template(&self, to: &mut Aligned, mut ours: Vec<u32>, mut theirs: Vec<u32>) -> Result<(), ModelError> {
+        let length = ours.len().max(theirs.len());
+        let is_padding = |ids: &[u32]| -> Vec<bool> { (0..length).map(|at| at >= ids.len()).collect() };
+        to.receiver_padding.extend(is_padding(&ours));
+        to.sharer_padding.extend(is_padding(&theirs));
+        for (ids, tokenizer) in [(&mut ours, self.receiver), (&mut theirs, self.sharer)] {
+            if ids.len() < length {
+                ids.resize(length, padding(tokenizer)?);
+            }
+        }
+        to.receiver.extend(ours);
+        to.sharer.extend(theirs);
+        to.is_message.resize(to.receiver.len(), false);
+        Ok(())
+    }
+
+    /// The sharer's token for one of the receiver.
+    pub fn one(&mut self, id: u32) -> Result<u32, ModelError> {
+        if let Some(found) = self.found.get(&id) {
+            return Ok(*found);
+        }
+        let text = self.receiver.text_of(id)?;
+        let found = match self.receiver.is_special(id) {
+            true => self.special(id, &text),
+            false => self.of_text(&text)?,
+        };
+        let unknown = || self.sharer.role(TokenRole::Unknown);
+        let none = || ModelError::NotAligned { reason: format!("the sharer has no token for {id}, which is `{text}`") };
+        let found = found.or_else(unknown).ok_or_else(none)?;
+        self.found.insert(id, found);
+        Ok(found)
+    }
+
+    /// The token of the same role, or that is written the same.
+    fn special(&self, id: u32, text: &str) -> Option<u32> {
+        let is_its = |role: &TokenRole| self.receiver.role(*role) == Some(id);
+        let mut roles = TokenRole::ALL.into_iter().filter(is_its);
+        roles.find_map(|role| self.sharer.role(role)).or_else(|| self.sharer.id_of(text))
+    }
+
+    /// One of the tokens of a text.
+    fn of_text(&self, text: &str) -> Result<Option<u32>, ModelError> {
+        let ids: Vec<u32> = self.sharer.encode_with_places(text)?.into_iter().map(|(id, _)| id).collect();
+        if self.choice == Choice::First || ids.len() < 2 {
+            return Ok(ids.first().copied());
+        }
+        let mut longest = None;
+        for id in ids {
+            let length = self.sharer.text_of(id)?.chars().count();
+            if longest.is_none_or(|(most, _)| length > most) {
+                longest = Some((length, id));
+            }
+        }
+        Ok(longest.map(|(_, id)| id))
+    }
+}
+
+/// What fills the shorter of two templates: the token for that, else the one that ends a sequence.
+fn padding(tokenizer: &Tokenizer) -> Result<u32, ModelError> {
+    let found = tokenizer.role(TokenRole::Padding).or_else(|| tokenizer.role(TokenRole::End));
+    let reason = "a tokenizer names neither `pad_token` nor `eos_token`, so a shorter template cannot be padded";
+    found.ok_or_else(|| ModelError::NotAligned { reason: reason.to_owned() })
+}
+
+/// A rendered text as tokens: in turn a part of the template, which may be empty, and a message.
+fn parts(tokenizer: &Tokenizer, rendered: &Rendered) -> Result<Vec<Part>, ModelError> {
+    let tokens = tokenizer.encode_with_places(&rendered.text)?;
+    let ids = |range: Range<usize>| tokens[range].iter().map(|(id, _)| *id).collect();
+    let (mut parts, mut done) = (Vec::new(), 0);
+    for message in &rendered.messages {
+        // A token that reaches into a message is of the message.
+        let start = done + tokens[done..].partition_point(|(_, place)| place.end <= message.start);
+        let end = start + tokens[start..].partition_point(|(_, place)| place.start < message.end);
+        parts.push(Part { is_message: false, ids: ids(done..start) });
+        parts.push(Part { is_message: true, ids: ids(start..end) });
+        done = end;
+    }
+    parts.push(Part { is_message: false, ids: ids(done..tokens.len()) });
+    Ok(parts)
+}
+
+impl Aligned {
+    fn add_message(&mut self, ours: Vec<u32>, theirs: Vec<u32>) {
+        self.receiver.extend(ours);
+        self.sharer.extend(theirs);
+        let length = self.receiver.len();
+        self.receiver_padding.resize(length, false);
+        self.sharer_padding.resize(length, false);
+        self.is_message.resize(length, true);
+    }
+
+    /// The receiver's tokens without padding.
+    pub fn receiver_ids(&self) -> Vec<u32> {
+        without(&self.receiver, &self.receiver_padding)
+    }
+
+    /// The sharer's tokens without padding.
+    pub fn sharer_ids(&self) -> Vec<u32> {
+        without(&self.sharer, &self.sharer_padding)
+    }
+
+    /// What is run of it: tokens of messages are fused with the sharers of the mask, all others and the last one are not.
+    /// `sharers` has one for each sharer, with the same tokens of the receiver.
+    pub fn prompt(sharers: &[Self], mask: SharerMask) -> Result<Prompt, ModelError> {
+        let refuse = |reason: &str| Err(ModelError::Refused(reason.to_owned()));
+        let Some(first) = sharers.first() else { return refuse("there are no sharers") };
+        let receiver = first.receiver_ids();
+        if receiver.is_empty() {
+            return refuse("the prompt is empty");
+        }
+        if sharers.iter().any(|other| other.receiver_ids() != receiver) {
+            return refuse("the receiver has other tokens beside another sharer");
+        }
+        let sections = sections(sharers, receiver.len(), mask);
+        let sharers = sharers.iter().map(Self::sharer_ids).collect();
+        Ok(Prompt { receiver, sharers, sections, is_aligned: true })
+    }
+
+    /// The messages, without padding.
+    fn messages(&self) -> Vec<Message> {
+        let (mut messages, mut start, mut sharer_start) = (Vec::<Message>::new(), 0, 0);
+        let mut is_inside = false;
+        for at in 0..self.receiver.len() {
+            match messages.last_mut() {
+                Some(last) if is_inside && self.is_message[at] => last.length += 1,
+                _ if self.is_message[at] => messages.push(Message { start, sharer_start, length: 1 }),
+                _ => {}
+            }
+            is_inside = self.is_message[at];
+            start += usize::from(!self.receiver_padding[at]);
+            sharer_start += usize::from(!self.sharer_padding[at]);
+        }
+        messages
+    }
+}
+
+/// The tokens of a message, without padding.
+#[derive(Debug, Clone, Copy)]
+struct Message {
+    /// Where they begin with the receiver.
+    start: usize,
+    /// Where they begin with the sharer.
+    sharer_start: usize,
+    length: usize,
+}
+
+/// Sections of so many tokens: messages are fused, what is between them is not.
+fn sections(sharers: &[Aligned], tokens: usize, mask: SharerMask) -> Vec<Section> {
+    let messages: Vec<Vec<Message>> = sharers.iter().map(Aligned::messages).collect();
+    let starts = |at: usize| messages.iter().map(|of| of.get(at).map_or(0, |message| message.sharer_start)).collect();
+    let plain = |positions| Section { positions, sharer_starts: vec![0; sharers.len()], mask: SharerMask::NONE };
+    let (mut sections, mut done) = (Vec::new(), 0);
+    for (at, message) in messages.first().into_iter().flatten().enumerate() {
+        // The last token is run plain, so that its logits are made over what was fused.
+        let end = (message.start + message.length).min(tokens.saturating_sub(1)).max(message.start);
+        sections.push(plain(done..message.start));
+        sections.push(Section { positions: message.start..end, sharer_starts: starts(at), mask });
+        done = end;
+    }
+    sections.push(plain(done..tokens));
+    sections.retain(|section| !section.positions.is_empty());
+    sections
+}
+
+fn without(ids: &[u32], is_padding: &[bool]) -> Vec<u32> {
+    ids.iter().zip(is_padding).filter(|(_, is_padding)| !**is_padding).map(|(id, _)| *id).collect()
+}
+
+#[cfg(test)]
+mod tests;

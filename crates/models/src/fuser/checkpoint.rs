@@ -1,0 +1,240 @@
+//! A fuser in a folder, in the layout in which fusers are published.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path as FilePath, PathBuf},
+};
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{Alignment, CacheShape, FuserConfig, Pair, tensors::is_harmless};
+use crate::{Config, ModelError, folder::Folder, misfit::Misfit};
+
+/// The file that says which layers hear which, through which projectors.
+const PAIRS: &str = "projector_config.json";
+
+/// The folder of what training left at its end.
+const FINAL: &str = "final";
+
+/// The class of projectors that is computed here.
+const CLASS: &str = "C2CProjector";
+
+/// A fuser in a folder, seen to join two models.
+pub struct Checkpoint {
+    pub config: FuserConfig,
+    pub tensors: Folder,
+}
+
+/// Target model, source model, target layer, and what the layer hears: `[source layer, projector]`.
+type PairsFile = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<(usize, usize)>>>>;
+
+/// What `projector_{i}.json` says.
+#[derive(Deserialize)]
+struct ProjectorFile {
+    class: String,
+    init_args: Sizes,
+}
+
+/// The sizes of a projector, with the defaults of its class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+struct Sizes {
+    source_dim: usize,
+    target_dim: usize,
+    #[serde(default = "one")]
+    source_num_heads: usize,
+    #[serde(default = "one")]
+    target_num_heads: usize,
+    #[serde(default = "usual_width")]
+    intermediate_dim: usize,
+    #[serde(default = "usual_width")]
+    hidden_dim: usize,
+    #[serde(default = "usual_layers")]
+    num_layers: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn usual_width() -> usize {
+    1024
+}
+
+fn usual_layers() -> usize {
+    3
+}
+
+impl Checkpoint {
+    /// Reads what a folder says and checks that it joins these models.
+    pub fn open(folder: &FilePath, receiver: &Config, sharer: &Config) -> Result<Self, ModelError> {
+        let folder = find(folder)?;
+        let joins = Joins { folder: &folder, receiver: CacheShape::of(receiver), sharer: CacheShape::of(sharer) };
+        joins.check_names()?;
+        let pairs = joins.pairs()?;
+        let sizes = joins.sizes(&pairs)?;
+        let config = FuserConfig {
+            receiver: joins.receiver.clone(),
+            sharer: joins.sharer.clone(),
+            hidden: sizes.hidden_dim,
+            intermediate: sizes.intermediate_dim,
+            blocks: sizes.num_layers,
+            pairs,
+        };
+        config.check()?;
+        let tensors = read_tensors(&folder, &config)?;
+        Ok(Self { config, tensors })
+    }
+}
+
+/// The folder with the pairs: the one that is named, or `final` in it.
+fn find(folder: &FilePath) -> Result<PathBuf, ModelError> {
+    let places = [folder.to_owned(), folder.join(FINAL)];
+    let found = places.into_iter().find(|place| place.join(PAIRS).exists());
+    found.ok_or_else(|| ModelError::NoFuser { folder: folder.to_owned() })
+}
+
+fn read_json<T: DeserializeOwned>(path: &FilePath, what: &str) -> Result<T, ModelError> {
+    let text = fs::read(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
+    let damaged = |error| ModelError::Damaged { path: path.to_owned(), reason: format!("it is no {what}: {error}") };
+    serde_json::from_slice(&text).map_err(damaged)
+}
+
+/// The tensors of every projector that is used, seen to be those that it needs.
+fn read_tensors(folder: &FilePath, config: &FuserConfig) -> Result<Folder, ModelError> {
+    let mut tensors = Folder::default();
+    for projector in config.projectors() {
+        let (name, prefix) = (format!("projector_{projector}"), format!("projector_{projector}."));
+        let safe = folder.join(format!("{name}.safetensors"));
+        match safe.exists() {
+            true => tensors.add_safetensors(&safe, &prefix)?,
+            false => tensors.add_torch(&folder.join(format!("{name}.pt")), &prefix)?,
+        }
+    }
+    match Misfit::between(config.tensors(), tensors.tensors(), is_harmless).reasons() {
+        None => Ok(tensors),
+        Some((reasons, types_alone)) => {
+            Err(ModelError::FuserNotWhole { folder: folder.to_owned(), reasons, types_alone })
+        }
+    }
+}
+
+/// Two models, and a folder that may join them.
+struct Joins<'a> {
+    folder: &'a FilePath,
+    receiver: CacheShape,
+    sharer: CacheShape,
+}
+
+impl Joins<'_> {
+    fn other(&self, reason: String) -> ModelError {
+        let (sharer, receiver) = (self.sharer.model.clone(), self.receiver.model.clone());
+        ModelError::OtherFuser { folder: self.folder.to_owned(), sharer, receiver, reason }
+    }
+
+    /// Refuses a fuser that was trained for other models, where the names of both are known.
+    fn check_names(&self) -> Result<(), ModelError> {
+        let Some(path) = self.folder.parent().map(|above| above.join("config.json")).filter(|path| path.exists())
+        else {
+            return Ok(());
+        };
+        let trained: Value = read_json(&path, "record of training")?;
+        let sides = [("base_model", &self.receiver), ("teacher_model", &self.sharer)];
+        for (field, given) in sides {
+            let Some(trained) = trained.get("model").and_then(|model| model.get(field)).and_then(Value::as_str) else {
+                continue;
+            };
+            if let (Ok(trained), Ok(known)) = (Config::from_preset(trained), Config::from_preset(&given.model))
+                && trained.name != known.name
+            {
+                let (trained, given) = (trained.name, &given.model);
+                return Err(self.other(format!("it was trained with `{trained}` where `{given}` is given")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What every layer of the receiver hears.
+    fn pairs(&self) -> Result<Vec<Pair>, ModelError> {
+        let path = self.folder.join(PAIRS);
+        let file: PairsFile = read_json(&path, "list of pairs")?;
+        let damaged = |reason: &str| ModelError::Damaged { path: path.clone(), reason: reason.to_owned() };
+        let mut sources = file.values().flat_map(BTreeMap::values);
+        let (Some(layers), None) = (sources.next(), sources.next()) else {
+            return Err(damaged("it joins more or fewer than two models"));
+        };
+        let mut pairs = BTreeMap::new();
+        for (layer, heard) in layers {
+            let layer: usize = layer.parse().map_err(|_| damaged("a layer in it has no number"))?;
+            // The original computes what further ones would give, and uses the first.
+            let (sharer_layer, projector) = *heard.first().ok_or_else(|| damaged("a layer in it hears nothing"))?;
+            pairs.insert(layer, Pair { sharer_layer, projector });
+        }
+        self.check_layers(&pairs)?;
+        Ok(pairs.into_values().collect())
+    }
+
+    /// Refuses pairs that are not of all layers of these models.
+    fn check_layers(&self, pairs: &BTreeMap<usize, Pair>) -> Result<(), ModelError> {
+        let (own, heard) = (self.receiver.layers, self.sharer.layers);
+        if !pairs.keys().copied().eq(0..own) {
+            let (model, count) = (&self.receiver.model, pairs.len());
+            return Err(self.other(format!("it is for a receiver of {count} layers, and `{model}` has {own}")));
+        }
+        let sharer_layers: Vec<usize> = pairs.values().map(|pair| pair.sharer_layer).collect();
+        let reaches = sharer_layers.iter().max().map_or(0, |last| last.saturating_add(1));
+        let follows = |layers: usize| {
+            let ways = [Alignment::LastAligned, Alignment::KNearest];
+            ways.into_iter().any(|way| way.layers(own, layers) == sharer_layers)
+        };
+        let is_of_another = reaches > heard || (reaches < heard && follows(reaches) && !follows(heard));
+        match is_of_another {
+            true => {
+                let model = &self.sharer.model;
+                Err(self.other(format!("it is for a sharer of {reaches} layers, and `{model}` has {heard}")))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// The sizes of the projectors, which are the same for all that are used.
+    fn sizes(&self, pairs: &[Pair]) -> Result<Sizes, ModelError> {
+        let mut projectors: Vec<usize> = pairs.iter().map(|pair| pair.projector).collect();
+        projectors.sort_unstable();
+        projectors.dedup();
+        let mut common = None;
+        for projector in projectors {
+            let path = self.folder.join(format!("projector_{projector}.json"));
+            let file: ProjectorFile = read_json(&path, "projector")?;
+            if file.class != CLASS {
+                let reason = format!("it is a `{}`, and `{CLASS}` is computed here", file.class);
+                return Err(ModelError::NotRead { path, reason });
+            }
+            self.check_heads(&file.init_args)?;
+            if *common.get_or_insert(file.init_args) != file.init_args {
+                let reason = "its widths are not those of the projectors before it".to_owned();
+                return Err(ModelError::NotRead { path, reason });
+            }
+        }
+        common.ok_or_else(|| self.other("it has no projectors".to_owned()))
+    }
+
+    /// Refuses projectors for heads that the models do not have.
+    fn check_heads(&self, sizes: &Sizes) -> Result<(), ModelError> {
+        let sides = [
+            ("sharer", &self.sharer, sizes.source_num_heads, sizes.source_dim),
+            ("receiver", &self.receiver, sizes.target_num_heads, sizes.target_dim),
+        ];
+        for (side, given, heads, width) in sides {
+            if (given.kv_heads, given.head_dim) != (heads, width) {
+                let CacheShape { model, kv_heads, head_dim, .. } = given;
+                let reason = format!(
+                    "it is for a {side} with {heads} heads of {width}, and `{model}` has {kv_heads} of {head_dim}"
+                );
+                return Err(self.other(reason));
+            }
+        }
+        Ok(())
+    }
+}

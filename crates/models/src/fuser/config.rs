@@ -1,0 +1,254 @@
+//! What a fuser is: the two caches that it joins, its widths, and which layers hear which.
+
+use std::collections::BTreeSet;
+
+use super::Alignment;
+use crate::{Config, Dtype, ModelError};
+
+/// The width of a published fuser, outside and inside its feed-forward blocks.
+const USUAL_WIDTH: usize = 1024;
+
+/// Receivers narrower than this are there to try things with; their fusers are as narrow as they are.
+const NARROW: usize = 512;
+
+/// Blocks of a published fuser; there are never fewer.
+const USUAL_BLOCKS: usize = 3;
+
+/// The largest width, count or product of them: places are counted in 32 bits on devices.
+const LARGEST: usize = i32::MAX as usize;
+
+/// Blocks at most, far more than any fuser has.
+const MOST_BLOCKS: usize = 64;
+
+/// What of a model a fuser sees: the shape of its cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheShape {
+    /// The model's name.
+    pub model: String,
+    /// Layers.
+    pub layers: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+}
+
+impl CacheShape {
+    /// That of a model.
+    pub fn of(config: &Config) -> Self {
+        let Config { name, layers, kv_heads, head_dim, .. } = config;
+        Self { model: name.clone(), layers: *layers, kv_heads: *kv_heads, head_dim: *head_dim }
+    }
+
+    /// Numbers of the keys, or of the values, of one token in one layer.
+    pub fn width(&self) -> usize {
+        self.kv_heads.saturating_mul(self.head_dim)
+    }
+}
+
+/// What a layer of the receiver hears, and through which projector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair {
+    /// The layer of the sharer.
+    pub sharer_layer: usize,
+    /// The projector.
+    pub projector: usize,
+}
+
+/// What a fuser is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FuserConfig {
+    /// The model that answers.
+    pub receiver: CacheShape,
+    /// The model whose cache is heard.
+    pub sharer: CacheShape,
+    /// Width of the stream (`hidden_dim`).
+    pub hidden: usize,
+    /// Width inside the blocks, but for that of the weight path, which is `hidden` (`intermediate_dim`).
+    pub intermediate: usize,
+    /// Blocks from the input to the value, one of which is common to both paths (`num_layers`); 3 or more.
+    pub blocks: usize,
+    /// What each layer of the receiver hears.
+    pub pairs: Vec<Pair>,
+}
+
+impl FuserConfig {
+    /// A fuser of the published widths with a projector for every layer of the receiver. Receivers that are narrower than
+    /// 512 get one as narrow as they are.
+    pub fn new(receiver: &Config, sharer: &Config, alignment: Alignment) -> Self {
+        let width = if receiver.hidden < NARROW { receiver.hidden } else { USUAL_WIDTH };
+        let heard = alignment.layers(receiver.layers, sharer.layers).into_iter().enumerate();
+        Self {
+            receiver: CacheShape::of(receiver),
+            sharer: CacheShape::of(sharer),
+            hidden: width,
+            intermediate: width,
+            blocks: USUAL_BLOCKS,
+            pairs: heard.map(|(projector, sharer_layer)| Pair { sharer_layer, projector }).collect(),
+        }
+    }
+
+    /// Refuses what makes no fuser, and says what is wrong.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let refuse = |reason: String| {
+            let config = format!("fuser of `{}` to `{}`", self.sharer.model, self.receiver.model);
+            Err(ModelError::BadConfig { config, reason })
+        };
+        let widths = [self.hidden, self.intermediate, self.receiver.width(), self.sharer.width()];
+        if widths.iter().any(|width| *width == 0 || *width > LARGEST) || self.checked_parameters().is_none() {
+            return refuse(format!("its widths {widths:?} make no fuser"));
+        }
+        if !(USUAL_BLOCKS..=MOST_BLOCKS).contains(&self.blocks) {
+            let blocks = self.blocks;
+            return refuse(format!("`num_layers` is {blocks}, and it is {USUAL_BLOCKS} to {MOST_BLOCKS}"));
+        }
+        if self.pairs.len() != self.receiver.layers {
+            let (pairs, layers, model) = (self.pairs.len(), self.receiver.layers, &self.receiver.model);
+            return refuse(format!("it has something for {pairs} layers, and `{model}` has {layers}"));
+        }
+        match self.pairs.iter().find(|pair| pair.sharer_layer >= self.sharer.layers) {
+            Some(pair) => {
+                let (layer, layers, model) = (pair.sharer_layer, self.sharer.layers, &self.sharer.model);
+                refuse(format!("it hears layer {layer}, and `{model}` has {layers}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The projectors that are used, each once, in order.
+    pub fn projectors(&self) -> Vec<usize> {
+        self.pairs.iter().map(|pair| pair.projector).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Numbers in the weights of one projector.
+    pub fn projector_parameters(&self) -> u64 {
+        self.checked_path_parameters().map_or(u64::MAX, |path| path.saturating_mul(2))
+    }
+
+    /// Numbers in the weights of all projectors.
+    pub fn parameters(&self) -> u64 {
+        self.checked_parameters().unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of its weights in a number type.
+    pub fn weight_bytes(&self, dtype: Dtype) -> u64 {
+        self.parameters().saturating_mul(dtype.bytes())
+    }
+
+    fn checked_parameters(&self) -> Option<u64> {
+        self.checked_path_parameters()?.checked_mul(2)?.checked_mul(self.projectors().len() as u64)?.checked_mul(4)?;
+        Some(2 * self.checked_path_parameters()? * self.projectors().len() as u64)
+    }
+
+    /// Numbers of one path of a projector: of keys, or of values.
+    fn checked_path_parameters(&self) -> Option<u64> {
+        let biases_and_norms = [
+            self.hidden as u64,
+            (self.blocks as u64).checked_mul(self.hidden as u64)?,
+            self.receiver.kv_heads as u64,
+            self.receiver.width() as u64,
+            1,
+        ];
+        biases_and_norms.into_iter().try_fold(self.path_products()?, u64::checked_add)
+    }
+
+    /// Numbers of the matrices of one path: as many multiplications as a token takes.
+    pub(super) fn path_products(&self) -> Option<u64> {
+        let [hidden, inner, heads] = [self.hidden, self.intermediate, self.receiver.kv_heads].map(|size| size as u64);
+        let (own, heard) = (self.receiver.width() as u64, self.sharer.width() as u64);
+        let value_blocks = (self.blocks as u64).checked_sub(1)?;
+        let by_hidden = [
+            own.checked_add(heard)?,
+            inner.checked_mul(2)?.checked_mul(value_blocks)?,
+            hidden.checked_mul(2)?,
+            heads,
+            own,
+        ];
+        by_hidden.into_iter().try_fold(0_u64, u64::checked_add)?.checked_mul(hidden)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn preset(name: &str) -> Config {
+        Config::from_preset(name).unwrap()
+    }
+
+    fn fuser(sharer: &str, receiver: &str) -> FuserConfig {
+        FuserConfig::new(&preset(receiver), &preset(sharer), Alignment::LastAligned)
+    }
+
+    /// Sharer, receiver, parameters a layer, layers.
+    const TABLE: [(&str, &str, u64, usize); 6] = [
+        ("Qwen3-4B-Base", "Qwen3-0.6B", 18_901_010, 28),
+        ("Qwen2.5-0.5B", "Qwen3-0.6B", 17_066_002, 28),
+        ("Llama-3.2-1B", "Qwen3-0.6B", 17_852_434, 28),
+        ("Qwen2.5-1.5B", "Qwen3-0.6B", 17_328_146, 28),
+        ("Qwen2.5-1.5B", "Qwen3-1.7B", 17_328_146, 28),
+        ("Qwen2.5-7B", "Qwen3-8B", 17_852_434, 36),
+    ];
+
+    #[test]
+    fn parameters_are_those_of_the_published_pairs() {
+        for (sharer, receiver, a_layer, layers) in TABLE {
+            let config = fuser(sharer, receiver);
+            config.check().unwrap();
+            assert_eq!(config.projector_parameters(), a_layer, "{sharer} to {receiver}");
+            assert_eq!(config.parameters(), a_layer * layers as u64, "{sharer} to {receiver}");
+            assert_eq!(config.pairs.len(), layers);
+        }
+        assert_eq!(fuser("Qwen2.5-0.5B", "Qwen3-0.6B").weight_bytes(Dtype::Bf16) / 1_000_000, 955);
+        assert_eq!(fuser("Qwen3-4B", "Qwen3-0.6B").weight_bytes(Dtype::Bf16) / 1_000_000, 1058);
+    }
+
+    #[test]
+    fn a_projector_that_several_layers_share_is_counted_once() {
+        let mut config = fuser("Qwen3-4B", "Qwen3-0.6B");
+        config.pairs.iter_mut().for_each(|pair| pair.projector /= 2);
+        assert_eq!(config.projectors(), (0..14).collect::<Vec<_>>());
+        assert_eq!(config.parameters(), 14 * 18_901_010);
+    }
+
+    #[test]
+    fn the_fusers_of_tiny_receivers_are_as_narrow_as_they() {
+        let config = fuser("tiny-qwen2", "tiny");
+        assert_eq!((config.hidden, config.intermediate, config.blocks), (64, 64, 3));
+        assert_eq!(fuser("tiny", "Qwen3-0.6B").hidden, 1024);
+    }
+
+    #[test]
+    fn what_makes_no_fuser_is_named() {
+        let refused = |change: fn(&mut FuserConfig)| {
+            let mut config = fuser("Qwen3-4B", "Qwen3-0.6B");
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        let named = "fuser of `Qwen3-4B` to `Qwen3-0.6B`: ";
+        assert_eq!(refused(|config| config.blocks = 2), format!("{named}`num_layers` is 2, and it is 3 to 64"));
+        assert!(refused(|config| config.hidden = 0).starts_with(&format!("{named}its widths [0, ")));
+        let fewer = refused(|config| config.pairs.truncate(20));
+        assert_eq!(fewer, format!("{named}it has something for 20 layers, and `Qwen3-0.6B` has 28"));
+        let beyond = refused(|config| config.pairs[3].sharer_layer = 36);
+        assert_eq!(beyond, format!("{named}it hears layer 36, and `Qwen3-4B` has 36"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_sizes_are_taken_or_refused_without_a_panic(
+            sizes in proptest::array::uniform5(prop_oneof![0_usize..100, Just(usize::MAX), Just(LARGEST)]),
+        ) {
+            let [hidden, intermediate, blocks, kv_heads, head_dim] = sizes;
+            let mut config = FuserConfig { hidden, intermediate, blocks, ..fuser("tiny", "tiny") };
+            config.receiver.kv_heads = kv_heads;
+            config.sharer.head_dim = head_dim;
+            let bytes = config.weight_bytes(Dtype::F32);
+            if config.check().is_ok() {
+                prop_assert_eq!(bytes, config.parameters() * 4);
+            }
+        }
+    }
+}

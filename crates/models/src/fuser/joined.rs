@@ -1,0 +1,182 @@
+//! A receiver, its sharers and the fusers between them: one prompt, and the tokens that follow it.
+
+use laptime_probe::sync_point;
+
+use super::{Fused, Fusing, Prompt, Section, SharerMask};
+use crate::{Decoder, ModelError, Tokens};
+
+/// Whether what is generated is fused too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Response {
+    /// The receiver alone goes on from the fused prompt.
+    #[default]
+    Plain,
+    /// These sharers run every token too, and each position is fused with them before the next token is run.
+    Fused(SharerMask),
+}
+
+/// A receiver, its sharers and the fusers between them, all on one device.
+///
+/// A caller that times stages calls them one by one: [`Joined::run_section`] and [`Joined::share`] in either order, then
+/// [`Joined::fuse_section`], for every section; then [`Joined::step`]. [`Joined::generate`] does all of it.
+pub struct Joined<'a> {
+    /// The model that answers.
+    pub receiver: Box<dyn Decoder + 'a>,
+    /// The models that are heard.
+    pub sharers: Vec<Box<dyn Decoder + 'a>>,
+    /// What joins them.
+    pub fuser: Box<dyn Fusing + 'a>,
+}
+
+/// What was generated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generated {
+    /// The tokens, the first of which follows the prompt.
+    pub tokens: Vec<u32>,
+    /// What was fused on the way.
+    pub fused: Fused,
+}
+
+impl Joined<'_> {
+    /// Refuses a prompt that cannot be run to so many new tokens, before anything is: an empty one, one that is longer
+    /// than a model's context, tokens that a model does not have.
+    pub fn check(&self, prompt: &Prompt, new_tokens: usize, response: Response) -> Result<(), ModelError> {
+        if prompt.is_aligned && response != Response::Plain {
+            let reason = "the response can be fused only where sharers have the receiver's tokens";
+            return Err(ModelError::Refused(reason.to_owned()));
+        }
+        if prompt.sharers.len() != self.sharers.len() {
+            let (given, has) = (prompt.sharers.len(), self.sharers.len());
+            return Err(ModelError::Refused(format!("the prompt is told to {given} sharers, and there are {has}")));
+        }
+        // The last token is chosen and never run.
+        let behind = new_tokens.saturating_sub(1);
+        check_tokens(&*self.receiver, &prompt.receiver, behind)?;
+        for (at, (sharer, ids)) in self.sharers.iter().zip(&prompt.sharers).enumerate() {
+            let heard = prompt.heard_tokens(at).min(ids.len());
+            match response {
+                Response::Fused(mask) if mask.has(at) => check_tokens(&**sharer, ids, behind)?,
+                _ if heard == 0 => {}
+                _ => check_tokens(&**sharer, &ids[..heard], 0)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets every cache hold nothing.
+    pub fn clear(&mut self) -> Result<(), ModelError> {
+        self.receiver.truncate(0)?;
+        self.sharers.iter_mut().try_for_each(|sharer| sharer.truncate(0))
+    }
+
+    /// Runs the receiver over a section, behind what its cache holds.
+    pub fn run_section(&mut self, prompt: &Prompt, section: &Section) -> Result<(), ModelError> {
+        self.receiver.prefill(&part(&prompt.receiver, section.positions.clone())?)
+    }
+
+    /// Runs every sharer once, over all of its tokens that are heard. Those that nobody hears are not run.
+    pub fn share(&mut self, prompt: &Prompt, response: Response) -> Result<(), ModelError> {
+        for (at, sharer) in self.sharers.iter_mut().enumerate() {
+            let ids = prompt.sharers.get(at).map(Vec::as_slice).unwrap_or_default();
+            let heard = match response {
+                Response::Fused(mask) if mask.has(at) => ids.len(),
+                _ => prompt.heard_tokens(at),
+            };
+            if heard > 0 {
+                sharer.prefill(&part(ids, 0..heard)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fuses the positions of a section, unless nobody is heard in it.
+    pub fn fuse_section(&mut self, section: &Section) -> Result<Fused, ModelError> {
+        if section.mask.is_none() || section.positions.is_empty() {
+            return Ok(Fused::default());
+        }
+        let mut sharers: Vec<&mut dyn Decoder> = self.sharers.iter_mut().map(|sharer| &mut **sharer as _).collect();
+        self.fuser.fuse(&mut *self.receiver, &mut sharers, section)
+    }
+
+    /// Runs the token that was chosen last and chooses the next one; gives what was fused of it.
+    pub fn step(&mut self, response: Response) -> Result<Fused, ModelError> {
+        let Response::Fused(mask) = response else {
+            self.receiver.step()?;
+            return Ok(Fused::default());
+        };
+        let ids = sync_point!("read_token", self.receiver.chosen()?);
+        self.receiver.step()?;
+        for (_, sharer) in self.sharers.iter_mut().enumerate().filter(|(at, _)| mask.has(*at)) {
+            sharer.choose(&ids)?;
+            sharer.step()?;
+        }
+        self.fuse_last(1, mask)
+    }
+
+    /// Fuses the last positions of the receiver, which sharers have in the same places.
+    fn fuse_last(&mut self, count: usize, mask: SharerMask) -> Result<Fused, ModelError> {
+        let end = self.receiver.length();
+        let start = end.saturating_sub(count);
+        let sharer_starts = vec![start; self.sharers.len()];
+        self.fuse_section(&Section { positions: start..end, sharer_starts, mask })
+    }
+
+    /// Runs a prompt from nothing, section by section: the last one leaves the first token chosen.
+    pub fn read(&mut self, prompt: &Prompt, response: Response) -> Result<Fused, ModelError> {
+        self.clear()?;
+        self.share(prompt, response)?;
+        let mut fused = Fused::default();
+        for section in &prompt.sections {
+            self.run_section(prompt, section)?;
+            fused = fused.plus(match (section.mask.is_none(), response) {
+                (true, Response::Fused(mask)) => self.fuse_last(section.positions.len(), mask)?,
+                _ => self.fuse_section(section)?,
+            });
+        }
+        Ok(fused)
+    }
+
+    /// Reads a prompt from nothing and goes on with the likeliest token each time.
+    pub fn generate(
+        &mut self,
+        prompt: &Prompt,
+        new_tokens: usize,
+        response: Response,
+    ) -> Result<Generated, ModelError> {
+        self.check(prompt, new_tokens, response)?;
+        let mut fused = self.read(prompt, response)?;
+        let mut tokens = Vec::with_capacity(new_tokens.min(prompt.receiver.len().saturating_add(1024)));
+        for at in 0..new_tokens {
+            if at > 0 {
+                fused = fused.plus(self.step(response)?);
+            }
+            tokens.extend(sync_point!("read_token", self.receiver.chosen()?));
+        }
+        Ok(Generated { tokens, fused })
+    }
+}
+
+/// Some tokens of one sequence.
+fn part(ids: &[u32], positions: std::ops::Range<usize>) -> Result<Tokens, ModelError> {
+    let refuse =
+        || ModelError::Refused(format!("a section ends at {}, and there are {} tokens", positions.end, ids.len()));
+    Ok(Tokens::one(ids.get(positions.clone()).ok_or_else(refuse)?.to_vec()))
+}
+
+/// Refuses tokens that a model does not have, or that do not fit with so many behind them.
+fn check_tokens(decoder: &dyn Decoder, ids: &[u32], behind: usize) -> Result<(), ModelError> {
+    let config = decoder.config();
+    if decoder.options().batch != 1 {
+        let (name, batch) = (&config.name, decoder.options().batch);
+        return Err(ModelError::Refused(format!("`{name}` runs {batch} sequences together, and a prompt is one")));
+    }
+    if ids.is_empty() {
+        return Err(ModelError::Refused("the prompt is empty".to_owned()));
+    }
+    Tokens::one(ids.to_vec()).check(config)?;
+    let (tokens, room) = (ids.len().saturating_add(behind), config.context);
+    match tokens <= room {
+        true => Ok(()),
+        false => Err(ModelError::TooLong { tokens, what: config.name.clone(), room }),
+    }
+}

@@ -1,0 +1,79 @@
+//! Files that `torch.save` writes of a state dict: a zip archive with a pickle that names tensors, and their numbers.
+//!
+//! Nothing of the pickle is executed. What it may do is written down here, and all else is refused by name.
+
+mod archive;
+mod pickle;
+
+use std::{ops::Range, path::Path};
+
+use safetensors::tensor::Dtype as StoredType;
+
+use self::{archive::Archive, pickle::Found};
+use crate::ModelError;
+
+/// A tensor in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its name in the state dict.
+    pub name: String,
+    /// Where its numbers are in the file, row by row.
+    pub bytes: Range<usize>,
+    /// Its shape; none of a single number.
+    pub shape: Vec<usize>,
+    /// The type of its numbers.
+    pub stored_as: StoredType,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not whole.
+    Damaged(String),
+    /// It may be whole, and is not read.
+    NotRead(String),
+}
+
+impl Fault {
+    /// The error of a file with this fault.
+    pub fn of(self, path: &Path) -> ModelError {
+        let path = path.to_owned();
+        match self {
+            Self::Damaged(reason) => ModelError::Damaged { path, reason },
+            Self::NotRead(reason) => ModelError::NotRead { path, reason },
+        }
+    }
+}
+
+/// The tensors of a file that `torch.save` wrote of a state dict.
+pub fn tensors(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
+    let archive = Archive::read(bytes)?;
+    if archive.entry("byteorder").is_some_and(|order| bytes[order].starts_with(b"big")) {
+        return Err(Fault::NotRead("its numbers are high byte first".to_owned()));
+    }
+    let no_pickle = || Fault::NotRead("it has no `data.pkl`, so it is no file of torch".to_owned());
+    let pickle = archive.entry("data.pkl").ok_or_else(no_pickle)?;
+    let found = pickle::state_dict(&bytes[pickle])?;
+    found.into_iter().map(|found| place(&archive, found)).collect()
+}
+
+/// Finds the numbers of a tensor.
+fn place(archive: &Archive, found: Found) -> Result<Tensor, Fault> {
+    let Found { name, storage, offset, shape } = found;
+    let width = storage.stored_as.bitsize().div_ceil(8);
+    let Some(entry) = archive.entry(&format!("data/{}", storage.key)) else {
+        return Err(Fault::Damaged(format!("the numbers of `{name}` are missing")));
+    };
+    let size = |count: usize| count.checked_mul(width);
+    let count = shape.iter().try_fold(1_usize, |count, &side| count.checked_mul(side));
+    let places = || -> Option<Range<usize>> {
+        let start = entry.start.checked_add(size(offset)?)?;
+        let end = start.checked_add(size(count?)?)?;
+        (end <= entry.end && size(storage.count)? <= entry.len()).then_some(start..end)
+    };
+    let short = || Fault::Damaged(format!("the numbers of `{name}` are more than the {} bytes there", entry.len()));
+    Ok(Tensor { bytes: places().ok_or_else(short)?, name, shape, stored_as: storage.stored_as })
+}
+
+#[cfg(test)]
+mod tests;

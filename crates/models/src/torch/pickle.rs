@@ -1,0 +1,392 @@
+//! The pickle of a state dict: the steps that `torch.save` writes, and no others.
+
+use std::{collections::HashMap, rc::Rc};
+
+use safetensors::tensor::Dtype as StoredType;
+
+use super::Fault;
+
+/// How deep tuples and dicts may nest: a state dict with its versions has four.
+const DEEPEST: u8 = 8;
+
+/// A tensor that a pickle tells of.
+#[derive(Debug)]
+pub struct Found {
+    pub name: String,
+    pub storage: Rc<Storage>,
+    /// The first number of the storage that is its own.
+    pub offset: usize,
+    pub shape: Vec<usize>,
+}
+
+/// Numbers that tensors are made of.
+#[derive(Debug)]
+pub struct Storage {
+    /// Its name in the archive.
+    pub key: String,
+    pub stored_as: StoredType,
+    /// How many numbers it has.
+    pub count: usize,
+}
+
+/// The storages that are known, as torch names them.
+const STORAGES: [(&str, StoredType); 10] = [
+    ("FloatStorage", StoredType::F32),
+    ("BFloat16Storage", StoredType::BF16),
+    ("HalfStorage", StoredType::F16),
+    ("DoubleStorage", StoredType::F64),
+    ("LongStorage", StoredType::I64),
+    ("IntStorage", StoredType::I32),
+    ("ShortStorage", StoredType::I16),
+    ("CharStorage", StoredType::I8),
+    ("ByteStorage", StoredType::U8),
+    ("BoolStorage", StoredType::BOOL),
+];
+
+/// What stands on the stack of a pickle.
+#[derive(Debug, Clone)]
+enum Value {
+    Nothing,
+    Whole(i64),
+    Text(Rc<str>),
+    Tuple(Rc<Items>),
+    Dict(Items),
+    /// Something of a module, by its name; never what it stands for.
+    Named(Rc<str>),
+    Storage(Rc<Storage>),
+    Tensor(Rc<Place>),
+    /// Where a tuple or the items of a dict begin.
+    Mark,
+}
+
+/// What a tuple or a dict has: of a dict, keys and values in turn.
+#[derive(Debug, Clone, Default)]
+struct Items {
+    values: Vec<Value>,
+    /// How deep it nests, itself included.
+    depth: u8,
+}
+
+/// A tensor without its name.
+#[derive(Debug)]
+struct Place {
+    storage: Rc<Storage>,
+    offset: usize,
+    shape: Vec<usize>,
+}
+
+impl Value {
+    fn depth(&self) -> u8 {
+        match self {
+            Self::Tuple(items) => items.depth,
+            Self::Dict(items) => items.depth,
+            _ => 0,
+        }
+    }
+
+    /// What it is, in a word.
+    fn kind(&self) -> String {
+        match self {
+            Self::Nothing => "nothing".to_owned(),
+            Self::Whole(_) => "a number".to_owned(),
+            Self::Text(_) => "a text".to_owned(),
+            Self::Tuple(_) => "a tuple".to_owned(),
+            Self::Dict(_) => "a dict".to_owned(),
+            Self::Named(name) => format!("`{name}`"),
+            Self::Storage(_) => "a storage".to_owned(),
+            Self::Tensor(_) => "a tensor".to_owned(),
+            Self::Mark => "a mark".to_owned(),
+        }
+    }
+
+    fn count(&self) -> Option<usize> {
+        match self {
+            Self::Whole(number) => usize::try_from(*number).ok(),
+            _ => None,
+        }
+    }
+
+    fn counts(&self) -> Option<Vec<usize>> {
+        match self {
+            Self::Tuple(items) => items.values.iter().map(Self::count).collect(),
+            _ => None,
+        }
+    }
+}
+
+impl Items {
+    fn add(&mut self, values: impl IntoIterator<Item = Value>) -> Result<(), Fault> {
+        for value in values {
+            self.depth = self.depth.max(value.depth() + 1);
+            self.values.push(value);
+        }
+        match self.depth <= DEEPEST {
+            true => Ok(()),
+            false => Err(not_read("its pickle nests deeper than a state dict does")),
+        }
+    }
+}
+
+/// The tensors that a pickle of a state dict names.
+pub fn state_dict(pickle: &[u8]) -> Result<Vec<Found>, Fault> {
+    let mut machine = Machine { pickle, at: 0, stack: Vec::new(), kept: HashMap::new() };
+    let whole = loop {
+        if let Some(whole) = machine.step()? {
+            break whole;
+        }
+    };
+    let Value::Dict(items) = whole else {
+        return Err(not_read(&format!("it holds {} and not a state dict", whole.kind())));
+    };
+    let (pairs, _) = items.values.as_chunks();
+    pairs.iter().map(|[name, tensor]| found(name, tensor)).collect()
+}
+
+fn found(name: &Value, tensor: &Value) -> Result<Found, Fault> {
+    let Value::Text(name) = name else {
+        return Err(not_read(&format!("its state dict has {} for a name", name.kind())));
+    };
+    match tensor {
+        Value::Tensor(place) => {
+            let Place { storage, offset, shape } = &**place;
+            Ok(Found { name: name.to_string(), storage: Rc::clone(storage), offset: *offset, shape: shape.clone() })
+        }
+        other => Err(not_read(&format!("`{name}` in it is {} and no tensor", other.kind()))),
+    }
+}
+
+fn not_read(reason: &str) -> Fault {
+    Fault::NotRead(reason.to_owned())
+}
+
+/// A pickle that is followed step by step.
+struct Machine<'a> {
+    pickle: &'a [u8],
+    at: usize,
+    stack: Vec<Value>,
+    kept: HashMap<u32, Value>,
+}
+
+impl Machine<'_> {
+    /// Takes one step; gives what the pickle holds, at its end.
+    fn step(&mut self) -> Result<Option<Value>, Fault> {
+        let [step] = self.take::<1>()?;
+        match step {
+            0x80 => self.check_protocol()?,
+            b'(' => self.stack.push(Value::Mark),
+            b')' => self.stack.push(Value::Tuple(Rc::default())),
+            b'}' => self.stack.push(Value::Dict(Items::default())),
+            b'N' | 0x88 | 0x89 => self.stack.push(Value::Nothing),
+            b'K' | b'M' | b'J' | 0x8a => self.whole(step)?,
+            b'X' => self.text()?,
+            b'c' => self.named()?,
+            b'q' | b'r' => self.keep(step)?,
+            b'h' | b'j' => self.fetch(step)?,
+            b't' | 0x85..=0x87 => self.tuple(step)?,
+            b's' | b'u' => self.set_items(step)?,
+            b'Q' => self.storage()?,
+            b'R' => self.call()?,
+            b'b' => self.build()?,
+            b'.' => return self.pop().map(Some),
+            other => return Err(not_read(&format!("its pickle has a step {other:#04x}, which torch does not write"))),
+        }
+        Ok(None)
+    }
+
+    fn damaged(&self) -> Fault {
+        Fault::Damaged(format!("its pickle is damaged at byte {}", self.at))
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        let bytes = self.pickle.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
+        let bytes = *bytes.ok_or_else(|| self.damaged())?;
+        self.at += N;
+        Ok(bytes)
+    }
+
+    fn pop(&mut self) -> Result<Value, Fault> {
+        self.stack.pop().ok_or_else(|| self.damaged())
+    }
+
+    fn check_protocol(&mut self) -> Result<(), Fault> {
+        match self.take()? {
+            [2] => Ok(()),
+            [other] => Err(not_read(&format!("its pickle is of protocol {other}, and torch writes 2"))),
+        }
+    }
+
+    fn whole(&mut self, step: u8) -> Result<(), Fault> {
+        let number = match step {
+            b'K' => i64::from(u8::from_le_bytes(self.take()?)),
+            b'M' => i64::from(u16::from_le_bytes(self.take()?)),
+            b'J' => i64::from(i32::from_le_bytes(self.take()?)),
+            _ => self.long()?,
+        };
+        self.stack.push(Value::Whole(number));
+        Ok(())
+    }
+
+    /// A number of up to eight bytes, low byte first, with the sign in the highest bit.
+    fn long(&mut self) -> Result<i64, Fault> {
+        let [length] = self.take()?;
+        let mut number: i64 = 0;
+        for place in 0..u32::from(length) {
+            let [byte] = self.take()?;
+            let is_last = place + 1 == u32::from(length);
+            let byte = if is_last { i64::from(byte as i8) } else { i64::from(byte) };
+            number |= byte.checked_shl(8 * place).ok_or_else(|| self.damaged())?;
+        }
+        Ok(number)
+    }
+
+    fn text(&mut self) -> Result<(), Fault> {
+        let length = u32::from_le_bytes(self.take()?) as usize;
+        let bytes = self.pickle.get(self.at..).and_then(|rest| rest.get(..length)).ok_or_else(|| self.damaged())?;
+        let text = std::str::from_utf8(bytes).map_err(|_| self.damaged())?;
+        self.stack.push(Value::Text(text.into()));
+        self.at += length;
+        Ok(())
+    }
+
+    /// The name of something of a module, on two lines.
+    fn named(&mut self) -> Result<(), Fault> {
+        let (module, name) = (self.line()?, self.line()?);
+        self.stack.push(Value::Named(format!("{module}.{name}").into()));
+        Ok(())
+    }
+
+    fn line(&mut self) -> Result<String, Fault> {
+        let rest = &self.pickle[self.at..];
+        let length = rest.iter().position(|&byte| byte == b'\n').ok_or_else(|| self.damaged())?;
+        self.at += length + 1;
+        Ok(String::from_utf8_lossy(&rest[..length]).into_owned())
+    }
+
+    fn index(&mut self, is_short: bool) -> Result<u32, Fault> {
+        match is_short {
+            true => Ok(u32::from(u8::from_le_bytes(self.take()?))),
+            false => Ok(u32::from_le_bytes(self.take()?)),
+        }
+    }
+
+    fn keep(&mut self, step: u8) -> Result<(), Fault> {
+        let index = self.index(step == b'q')?;
+        let value = match self.stack.last() {
+            None => return Err(self.damaged()),
+            // Never fetched: see there.
+            Some(Value::Dict(_)) => Value::Dict(Items::default()),
+            Some(value) => value.clone(),
+        };
+        self.kept.insert(index, value);
+        Ok(())
+    }
+
+    fn fetch(&mut self, step: u8) -> Result<(), Fault> {
+        let index = self.index(step == b'h')?;
+        match self.kept.get(&index).cloned() {
+            None => Err(self.damaged()),
+            // What was put in since it was kept would be missing.
+            Some(Value::Dict(_)) => Err(not_read("its pickle tells of one dict twice")),
+            Some(value) => {
+                self.stack.push(value);
+                Ok(())
+            }
+        }
+    }
+
+    /// What stands on the stack behind the last mark.
+    fn behind_mark(&mut self) -> Result<Vec<Value>, Fault> {
+        let mark = self.stack.iter().rposition(|value| matches!(value, Value::Mark)).ok_or_else(|| self.damaged())?;
+        let values = self.stack.split_off(mark + 1);
+        self.stack.pop();
+        Ok(values)
+    }
+
+    fn tuple(&mut self, step: u8) -> Result<(), Fault> {
+        let values = match step {
+            b't' => self.behind_mark()?,
+            _ => {
+                let from = self.stack.len().checked_sub(usize::from(step - 0x84)).ok_or_else(|| self.damaged())?;
+                self.stack.split_off(from)
+            }
+        };
+        let mut items = Items::default();
+        items.add(values)?;
+        self.stack.push(Value::Tuple(Rc::new(items)));
+        Ok(())
+    }
+
+    fn set_items(&mut self, step: u8) -> Result<(), Fault> {
+        let values = match step {
+            b'u' => self.behind_mark()?,
+            _ => {
+                let value = self.pop()?;
+                vec![self.pop()?, value]
+            }
+        };
+        match self.stack.last_mut() {
+            Some(Value::Dict(items)) if values.len().is_multiple_of(2) => items.add(values),
+            _ => Err(self.damaged()),
+        }
+    }
+
+    /// A storage: `("storage", type, name in the archive, device, numbers)`.
+    fn storage(&mut self) -> Result<(), Fault> {
+        let Value::Tuple(items) = self.pop()? else { return Err(self.damaged()) };
+        let [Value::Text(word), Value::Named(class), Value::Text(key), _, count] = items.values.as_slice() else {
+            return Err(not_read("its pickle refers to something that is no storage"));
+        };
+        let count = count.count().filter(|_| **word == *"storage").ok_or_else(|| self.damaged())?;
+        let known = STORAGES.into_iter().find(|(name, _)| class.strip_prefix("torch.") == Some(*name));
+        let Some((_, stored_as)) = known else { return Err(not_read(&format!("its numbers are in a `{class}`"))) };
+        self.stack.push(Value::Storage(Rc::new(Storage { key: key.to_string(), stored_as, count })));
+        Ok(())
+    }
+
+    /// The calls that a state dict needs; none is made, what they would give is put together here.
+    fn call(&mut self) -> Result<(), Fault> {
+        let (with, what) = (self.pop()?, self.pop()?);
+        let (Value::Tuple(with), Value::Named(what)) = (with, what) else { return Err(self.damaged()) };
+        let made = match (&*what, with.values.as_slice()) {
+            ("collections.OrderedDict", []) => Value::Dict(Items::default()),
+            ("torch._utils._rebuild_tensor_v2", [storage, offset, shape, strides, ..]) => {
+                Value::Tensor(Rc::new(self.tensor([storage, offset, shape, strides])?))
+            }
+            ("torch._utils._rebuild_parameter", [tensor @ Value::Tensor(_), ..]) => tensor.clone(),
+            _ => return Err(not_read(&format!("its pickle calls `{what}`, and nothing of a pickle is executed here"))),
+        };
+        self.stack.push(made);
+        Ok(())
+    }
+
+    fn tensor(&self, [storage, offset, shape, strides]: [&Value; 4]) -> Result<Place, Fault> {
+        let Value::Storage(storage) = storage else { return Err(self.damaged()) };
+        let counts = (offset.count(), shape.counts(), strides.counts());
+        let (Some(offset), Some(shape), Some(strides)) = counts else { return Err(self.damaged()) };
+        match is_row_by_row(&shape, &strides) {
+            true => Ok(Place { storage: Rc::clone(storage), offset, shape }),
+            false => Err(not_read("a tensor in it is not stored row by row")),
+        }
+    }
+
+    /// Attributes of a dict, such as the versions of its modules, which say nothing about its tensors.
+    fn build(&mut self) -> Result<(), Fault> {
+        self.pop()?;
+        match self.stack.last() {
+            Some(Value::Dict(_)) => Ok(()),
+            Some(other) => Err(not_read(&format!("its pickle sets attributes of {}", other.kind()))),
+            None => Err(self.damaged()),
+        }
+    }
+}
+
+/// Whether the numbers of a tensor lie in the order of its indices, without gaps.
+fn is_row_by_row(shape: &[usize], strides: &[usize]) -> bool {
+    let mut step = 1_usize;
+    let mut is_in_order = shape.len() == strides.len();
+    for (&side, &stride) in shape.iter().zip(strides).rev() {
+        is_in_order &= side <= 1 || stride == step;
+        step = step.saturating_mul(side);
+    }
+    is_in_order
+}

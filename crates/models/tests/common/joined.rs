@@ -1,0 +1,88 @@
+//! The fixture `c2c`: two sharers of the model of `qwen3`, their fusers, and what is expected of them.
+
+#![allow(dead_code, reason = "each test uses what it needs")]
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use laptime_models::{
+    Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Weights,
+    cpu::{CpuDecoder, CpuFuser},
+    fuser::{FuseMode, FuseOptions, FuserConfig, FuserWeights, Joined, Prompt, SharerMask},
+};
+use serde::Deserialize;
+
+use super::folder;
+
+/// What is expected.
+#[derive(Deserialize)]
+pub struct Expected {
+    /// The prompt.
+    pub ids: Vec<u32>,
+    /// By name.
+    pub cases: BTreeMap<String, Case>,
+}
+
+/// What is expected of some sharers.
+#[derive(Deserialize)]
+pub struct Case {
+    pub sharers: Vec<String>,
+    pub margin: f64,
+    /// Keys and values of every layer, of all but the last token; none where that is of no interest.
+    pub cache: Vec<[Vec<f32>; 2]>,
+    /// Of the last token of the prompt.
+    pub logits: Vec<f32>,
+    pub greedy: Vec<u32>,
+}
+
+/// What is expected of the fixture.
+pub fn expected() -> Expected {
+    serde_json::from_str(&std::fs::read_to_string(folder("c2c/expected.json")).unwrap()).unwrap()
+}
+
+/// The model that answers.
+pub fn receiver() -> Config {
+    Config::from_folder(&folder("qwen3")).unwrap()
+}
+
+/// A model that is heard.
+pub fn sharer(name: &str) -> Config {
+    Config::from_folder(&folder(&format!("c2c/{name}"))).unwrap()
+}
+
+/// The folder of a fuser.
+pub fn fuser_folder(name: &str) -> PathBuf {
+    folder(&format!("c2c/{name}_Fuser"))
+}
+
+/// The fuser of a sharer.
+pub fn fuser(name: &str) -> (FuserConfig, FuserWeights) {
+    FuserWeights::open(&fuser_folder(name), &receiver(), &sharer(name)).unwrap()
+}
+
+/// A decoder of a folder of the fixtures.
+pub fn decoder(name: &str, dtype: Dtype) -> CpuDecoder {
+    let config = Config::from_folder(&folder(name)).unwrap();
+    let weights = Weights::open(&folder(name), &config).unwrap();
+    let (attention, marks) = (config.attention_type, Marks::default());
+    let options =
+        Options { dtype, attention, batch: 1, room: Room::Growing, graph: GraphMode::Auto, marks, kept: None };
+    CpuDecoder::new(config, &weights, options, 2).unwrap()
+}
+
+/// The model of `qwen3` with sharers.
+pub fn joined(sharers: &[&str], dtype: Dtype, mode: FuseMode) -> Joined<'static> {
+    let fusers: Vec<(FuserConfig, FuserWeights)> = sharers.iter().map(|name| fuser(name)).collect();
+    let fusers = fusers.iter().map(|(config, weights)| (config.clone(), weights)).collect();
+    let options = FuseOptions { mode, ..FuseOptions::new(dtype) };
+    let sharers = sharers.iter().map(|name| Box::new(decoder(&format!("c2c/{name}"), dtype)) as Box<dyn Decoder>);
+    Joined {
+        receiver: Box::new(decoder("qwen3", dtype)),
+        sharers: sharers.collect(),
+        fuser: Box::new(CpuFuser::new(fusers, options, 2).unwrap()),
+    }
+}
+
+/// The prompt of the fixture, with everybody heard.
+pub fn prompt(expected: &Expected, sharers: usize) -> Prompt {
+    Prompt::shared(expected.ids.clone(), sharers, SharerMask::all(sharers)).unwrap()
+}

@@ -1,0 +1,150 @@
+//! From numbers to places along an axis.
+
+use super::Scale;
+
+/// What is larger is no figure: differences of such numbers overflow.
+const LARGEST: f64 = 1e150;
+
+/// Whether a number has a place on an axis.
+pub(crate) fn has_place(value: f64, scale: Scale) -> bool {
+    match scale {
+        Scale::Linear => value.abs() <= LARGEST,
+        Scale::Log => (1.0 / LARGEST..=LARGEST).contains(&value),
+    }
+}
+
+/// The stretch of numbers that an axis shows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Reach {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+/// The room beyond the outermost figures, as a share of the stretch.
+const ROOM: f64 = 0.05;
+
+/// An axis of differences reaches over this share of its figures at least, one of ratios to the double: noise is flat.
+const LEAST: f64 = 0.1;
+
+/// A linear axis begins at 0 where its lowest figure is below this share of the highest.
+const NEAR_ZERO: f64 = 0.5;
+
+impl Reach {
+    /// The stretch that holds all figures that have a place, and some room; none if there are none.
+    pub(crate) fn of(values: impl Iterator<Item = f64>, scale: Scale) -> Option<Self> {
+        let values = values.filter(|&value| has_place(value, scale)).map(|value| forward(value, scale));
+        let reach = values.fold(None, |reach: Option<Self>, value| match reach {
+            None => Some(Self { low: value, high: value }),
+            Some(reach) => Some(Self { low: reach.low.min(value), high: reach.high.max(value) }),
+        })?;
+        let length = reach.high - reach.low;
+        let least = match scale {
+            Scale::Linear if length == 0.0 && reach.low == 0.0 => 2.0,
+            // To half and to the double: a length has its neighbours beside it.
+            Scale::Log if length == 0.0 => 2.0 * std::f64::consts::LN_2,
+            Scale::Linear => LEAST * reach.low.abs().max(reach.high.abs()),
+            Scale::Log => std::f64::consts::LN_2,
+        };
+        let room = (ROOM * length).max((least - length) / 2.0);
+        Some(Self { low: backward(reach.low - room, scale), high: backward(reach.high + room, scale) })
+    }
+
+    /// The same stretch with its ends no further than about half a step from the first and the last of some steps.
+    pub(crate) fn within_a_step(self, steps: impl Iterator<Item = f64> + Clone) -> Self {
+        let (first, last) = (steps.clone().fold(f64::INFINITY, f64::min), steps.fold(f64::NEG_INFINITY, f64::max));
+        Self { low: self.low.max(first - 0.6), high: self.high.min(last + 0.6) }
+    }
+
+    /// The same stretch from 0 on where 0 is near, for axes on which heights are compared.
+    pub(crate) fn down_to_zero(self) -> Self {
+        let Self { low, high } = self;
+        let near = |low: f64, high: f64| high > 0.0 && low < NEAR_ZERO * high && low > -2.0 * ROOM * high;
+        match () {
+            () if near(low, high) => Self { low: 0.0, high },
+            () if near(-high, -low) => Self { low, high: 0.0 },
+            () => self,
+        }
+    }
+}
+
+fn forward(value: f64, scale: Scale) -> f64 {
+    match scale {
+        Scale::Linear => value,
+        Scale::Log => value.ln(),
+    }
+}
+
+fn backward(value: f64, scale: Scale) -> f64 {
+    match scale {
+        Scale::Linear => value,
+        Scale::Log => value.exp(),
+    }
+}
+
+/// An axis that is laid out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ruler {
+    scale: Scale,
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Ruler {
+    /// The axis that shows a stretch of numbers between two places.
+    pub(crate) fn new(reach: Reach, scale: Scale, from: f64, to: f64) -> Self {
+        Self { scale, low: forward(reach.low, scale), high: forward(reach.high, scale), from, to }
+    }
+
+    /// The place of a number, inside the axis or beyond its ends; none if it has no place.
+    pub(crate) fn place(self, value: f64) -> Option<f64> {
+        let share = (forward(value, self.scale) - self.low) / (self.high - self.low);
+        let place = self.from + share * (self.to - self.from);
+        (has_place(value, self.scale) && place.is_finite()).then_some(place)
+    }
+
+    /// The place of a number, moved to the nearer end where it is beyond or has none.
+    pub(crate) fn held(self, value: f64) -> f64 {
+        let (least, most) = (self.from.min(self.to), self.from.max(self.to));
+        match self.place(value) {
+            Some(place) => place.clamp(least, most),
+            None if value > 1.0 => self.to,
+            None => self.from,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_spread_evenly_on_an_axis_of_ratios() {
+        let ruler = Ruler::new(Reach { low: 1.0, high: 100.0 }, Scale::Log, 0.0, 200.0);
+        assert!((ruler.place(10.0).unwrap() - 100.0).abs() < 1e-9);
+        assert_eq!((ruler.place(0.0), ruler.place(f64::NAN)), (None, None));
+        assert_eq!([0.0, -3.0, 1e9].map(|value| ruler.held(value)), [0.0, 0.0, 200.0]);
+    }
+
+    #[test]
+    fn one_figure_has_room_on_both_sides() {
+        let reach = Reach::of([8.0].into_iter(), Scale::Log).unwrap();
+        assert!((reach.low - 4.0).abs() < 1e-9 && (reach.high - 16.0).abs() < 1e-9);
+        assert_eq!(Reach::of([0.0].into_iter(), Scale::Linear), Some(Reach { low: -1.0, high: 1.0 }));
+    }
+
+    #[test]
+    fn what_is_no_figure_reaches_nowhere() {
+        assert_eq!(Reach::of([f64::NAN, f64::INFINITY, 1e300].into_iter(), Scale::Linear), None);
+        assert_eq!(Reach::of([0.0, -1.0].into_iter(), Scale::Log), None);
+    }
+
+    #[test]
+    fn heights_begin_at_zero_where_it_is_near() {
+        let reach = |low, high| Reach { low, high }.down_to_zero();
+        assert_eq!(reach(1.0, 10.0), Reach { low: 0.0, high: 10.0 });
+        assert_eq!(reach(9.0, 10.0), Reach { low: 9.0, high: 10.0 });
+        assert_eq!(reach(-5.0, 10.0), Reach { low: -5.0, high: 10.0 });
+    }
+}

@@ -1,0 +1,139 @@
+//! Attention over sequence length: time, memory, and what sparseness saves.
+
+use super::{LENGTHS, axis, chart, lines_panel};
+use crate::chart::{
+    Axis, BarSeries, Bars, Chart, Content, Line, Panel, Point, Quantity, Reading, Reference, Scale, panel::has_figures,
+};
+
+/// What kinds of attention cost over sequence length.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Attention {
+    /// Machine and method in a line.
+    pub subtitle: String,
+    /// One for each line: a kind of attention, at a batch size if that varies.
+    pub kinds: Vec<AttentionKind>,
+    /// Dense over another kind, over sequence length, one for each kind and metric: the name says which, such as
+    /// `time, sparse`.
+    pub ratios: Vec<Line>,
+}
+
+/// What one kind of attention cost. The three lines have the same name; one without points is left out.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AttentionKind {
+    /// Nanoseconds of a take, over sequence length.
+    pub time_ns: Line,
+    /// The slope of its logarithm, if there are lengths enough.
+    pub time_exponent: Option<Exponent>,
+    /// The largest memory in bytes, over sequence length.
+    pub peak_bytes: Line,
+    /// The slope of its logarithm, if there are lengths enough.
+    pub memory_exponent: Option<Exponent>,
+    /// The share of allowed entries that were not computed, over sequence length. Dense has none.
+    pub sparsity: Line,
+}
+
+/// How a cost grows with the sequence length: as its power.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Exponent {
+    /// The power.
+    pub value: f64,
+    /// Its interval.
+    pub interval: Option<[f64; 2]>,
+}
+
+/// Slopes are drawn beside the lines and not on them: by this factor above and below.
+const BESIDE: f64 = 1.6;
+
+/// Draws the time of each kind over sequence length, with slopes beside them.
+pub fn attention_latency(attention: &Attention) -> Option<Chart> {
+    let lines = attention.kinds.iter().map(|kind| with_exponent(&kind.time_ns, kind.time_exponent));
+    let y = axis("time of a take", Quantity::Nanos, Scale::Log);
+    growth("attention_latency", "Attention: time over sequence length", attention, y, lines.collect())
+}
+
+/// Draws the memory of each kind over sequence length, with slopes beside them.
+pub fn attention_memory(attention: &Attention) -> Option<Chart> {
+    let lines = attention.kinds.iter().map(|kind| with_exponent(&kind.peak_bytes, kind.memory_exponent));
+    let y = axis("peak memory", Quantity::Bytes, Scale::Log);
+    growth("attention_memory", "Attention: memory over sequence length", attention, y, lines.collect())
+}
+
+/// Draws what sparseness leaves out and what it saves, as bars for each sequence length.
+pub fn attention_efficiency(attention: &Attention) -> Option<Chart> {
+    let sparsity: Vec<&Line> = attention.kinds.iter().map(|kind| &kind.sparsity).collect();
+    let ratios: Vec<&Line> = attention.ratios.iter().collect();
+    let left_out = axis("entries not computed", Quantity::Share, Scale::Linear);
+    let saved = axis("dense / this kind", Quantity::Ratio, Scale::Linear);
+    let left_out = bars_panel("Sparsity", left_out, &sparsity, Vec::new());
+    let equal = Reference::Level { y: 1.0, label: "equal".to_owned() };
+    let saved = bars_panel("What it saves", saved, &ratios, vec![equal]);
+    let panels = [left_out, saved].into_iter().flatten().collect();
+    let chart = chart("attention_efficiency", "Attention: what sparseness saves", &attention.subtitle, panels)?;
+    Some(Chart { known_names: names(attention), ..chart })
+}
+
+fn growth(name: &'static str, title: &str, attention: &Attention, y: Axis, lines: Vec<Line>) -> Option<Chart> {
+    let mut panel = lines_panel("", LENGTHS, y, lines)?;
+    if let Content::Lines(lines) = &panel.content {
+        panel.references = slopes(lines);
+    }
+    Some(Chart { known_names: names(attention), ..chart(name, title, &attention.subtitle, vec![panel])? })
+}
+
+fn names(attention: &Attention) -> Vec<String> {
+    let lines = |kind: &AttentionKind| [&kind.time_ns, &kind.peak_bytes, &kind.sparsity].map(|line| line.name.clone());
+    attention.kinds.iter().flat_map(lines).filter(|name| !name.is_empty()).collect()
+}
+
+/// Tells the power in the legend, beside the name.
+fn with_exponent(line: &Line, exponent: Option<Exponent>) -> Line {
+    let Some(Exponent { value, interval }) = exponent else { return line.clone() };
+    let interval = interval.map(|[low, high]| format!(" [{low:.2}, {high:.2}]")).unwrap_or_default();
+    Line { note: format!("exponent {value:.2}{interval}"), ..line.clone() }
+}
+
+/// At the greatest length, the square of it above what costs most there, and the length itself below what costs least.
+fn slopes(lines: &[Line]) -> Vec<Reference> {
+    // Of one length alone nothing grows.
+    let ends: Vec<[f64; 2]> = lines.iter().filter(|line| line.points.len() > 1).filter_map(last_figure).collect();
+    let greatest = ends.iter().map(|end| end[0]).fold(0.0, f64::max);
+    let ends: Vec<[f64; 2]> = ends.into_iter().filter(|end| end[0] == greatest).collect();
+    let most = ends.iter().copied().max_by(|one, other| one[1].total_cmp(&other[1]));
+    let least = ends.iter().copied().min_by(|one, other| one[1].total_cmp(&other[1]));
+    let slope = |[x, y]: [f64; 2], exponent, label: &str| Reference::Slope {
+        through: [x, y],
+        exponent,
+        label: label.to_owned(),
+    };
+    let above = most.map(|[x, y]| slope([x, y * BESIDE], 2.0, "∝ N²"));
+    let below = least.map(|[x, y]| slope([x, y / BESIDE], 1.0, "∝ N"));
+    [above, below].into_iter().flatten().collect()
+}
+
+fn last_figure(line: &Line) -> Option<[f64; 2]> {
+    let figures = line.points.iter().filter_map(|point| match point.reading {
+        Reading::Measured { value, .. } if value.is_finite() && value > 0.0 => Some([point.x, value]),
+        _ => None,
+    });
+    figures.max_by(|one, other| one[0].total_cmp(&other[0]))
+}
+
+/// Lines over length as bars: a group for each length that one of them has, in order.
+fn bars_panel(title: &str, y: Axis, lines: &[&Line], references: Vec<Reference>) -> Option<Panel> {
+    let mut lengths: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)).collect();
+    lengths.sort_by(f64::total_cmp);
+    lengths.dedup();
+    let at = |points: &[Point], length: f64| {
+        let found = points.iter().find(|point| point.x == length);
+        found.map_or(Reading::Missing, |point| point.reading.clone())
+    };
+    let series = lines.iter().filter(|line| !line.points.is_empty()).map(|line| BarSeries {
+        name: line.name.clone(),
+        readings: lengths.iter().map(|&length| at(&line.points, length)).collect(),
+    });
+    let series: Vec<BarSeries> = series.collect();
+    let groups = lengths.iter().map(|&length| Quantity::Tokens.text(length)).collect();
+    let content = Content::Bars(Bars { groups, series });
+    let panel = Panel { title: title.to_owned(), x: LENGTHS, y, content, references, stretches: Vec::new() };
+    Some(panel).filter(has_figures)
+}

@@ -1,0 +1,41 @@
+//! From which sequence length on one thing is better than another.
+
+use super::{LENGTHS, axis, chart, lines_panel};
+use crate::chart::{Chart, Line, Quantity, Reference, Scale, Stretch};
+
+/// How many times one thing's cost is another's, over sequence length.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Crossovers {
+    /// Machine and method in a line.
+    pub subtitle: String,
+    /// Dense over another kind, over sequence length, one line for each kind, metric and batch size: the name says
+    /// which, such as `time, sparse, batch 4`. Above 1, the other kind is better.
+    pub ratios: Vec<Line>,
+    /// Where they cross 1.
+    pub crossings: Vec<Crossing>,
+}
+
+/// Where a ratio crosses 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Crossing {
+    /// The sequence length.
+    pub seq_len: f64,
+    /// Its interval.
+    pub interval: Option<[f64; 2]>,
+    /// What it is, such as `sparse: faster from 1,300 [1,180, 1,450] on`.
+    pub label: String,
+}
+
+/// Draws ratios over sequence length, with the line at 1 and the stretch in which it is crossed.
+pub fn crossover(crossovers: &Crossovers) -> Option<Chart> {
+    let y = axis("dense / this kind", Quantity::Ratio, Scale::Log);
+    let mut panel = lines_panel("", LENGTHS, y, crossovers.ratios.clone())?;
+    panel.references = vec![Reference::Level { y: 1.0, label: "equal".to_owned() }];
+    panel.stretches = crossovers.crossings.iter().map(stretch).collect();
+    let title = "Where another kind of attention beats dense (above 1)";
+    chart("crossover", title, &crossovers.subtitle, vec![panel])
+}
+
+fn stretch(crossing: &Crossing) -> Stretch {
+    Stretch { at: crossing.seq_len, interval: crossing.interval, label: crossing.label.clone() }
+}

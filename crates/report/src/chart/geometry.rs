@@ -1,0 +1,93 @@
+//! Places and rectangles of a picture, from its upper left corner.
+
+/// A place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct At {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+}
+
+impl At {
+    pub(crate) const fn new(x: f64, y: f64) -> Self {
+        Self { x, y }
+    }
+}
+
+/// A rectangle.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rect {
+    pub(crate) left: f64,
+    pub(crate) top: f64,
+    pub(crate) right: f64,
+    pub(crate) bottom: f64,
+}
+
+impl Rect {
+    pub(crate) fn corners(self) -> Vec<At> {
+        let Self { left, top, right, bottom } = self;
+        vec![At::new(left, top), At::new(right, top), At::new(right, bottom), At::new(left, bottom)]
+    }
+
+    pub(crate) fn width(self) -> f64 {
+        self.right - self.left
+    }
+
+    pub(crate) fn height(self) -> f64 {
+        self.bottom - self.top
+    }
+
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+    }
+
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.left <= other.left && other.right <= self.right && self.top <= other.top && other.bottom <= self.bottom
+    }
+
+    /// The part of a straight line that lies inside; none if no part does.
+    pub(crate) fn clip(self, from: At, to: At) -> Option<[At; 2]> {
+        let (dx, dy) = (to.x - from.x, to.y - from.y);
+        let sides = [
+            (-dx, from.x - self.left),
+            (dx, self.right - from.x),
+            (-dy, from.y - self.top),
+            (dy, self.bottom - from.y),
+        ];
+        let (mut enter, mut leave) = (0.0_f64, 1.0_f64);
+        for (step, room) in sides {
+            if step < 0.0 {
+                enter = enter.max(room / step);
+            } else if step > 0.0 {
+                leave = leave.min(room / step);
+            } else if room < 0.0 {
+                return None;
+            }
+        }
+        let place = |share: f64| At::new(from.x + share * dx, from.y + share * dy);
+        (enter <= leave).then(|| [place(enter), place(leave)])
+    }
+
+    /// The same rectangle, smaller by as much on every side.
+    pub(crate) fn inset(self, by: f64) -> Self {
+        Self { left: self.left + by, top: self.top + by, right: self.right - by, bottom: self.bottom - by }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: Rect = Rect { left: 0.0, top: 0.0, right: 10.0, bottom: 10.0 };
+
+    #[test]
+    fn a_line_is_cut_at_both_edges() {
+        let cut = UNIT.clip(At::new(-10.0, -10.0), At::new(20.0, 20.0)).unwrap();
+        assert_eq!(cut, [At::new(0.0, 0.0), At::new(10.0, 10.0)]);
+    }
+
+    #[test]
+    fn a_line_outside_has_no_part_inside() {
+        assert_eq!(UNIT.clip(At::new(-5.0, 20.0), At::new(5.0, 20.0)), None);
+        assert_eq!(UNIT.clip(At::new(-5.0, 4.0), At::new(4.0, -5.0)), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! Words beside points and lines, where there is room for them.
+
+use super::{
+    font::{self, Weight},
+    geometry::{At, Rect},
+    picture::{Anchor, Colour, Shape, Text},
+};
+
+/// The size of words inside a panel.
+pub(crate) const SIZE: f64 = 12.0;
+
+/// What is taken of a panel already.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    inside: Rect,
+    rects: Vec<Rect>,
+}
+
+/// Words beyond this number are not looked for room for: a panel holds far fewer.
+const MOST: usize = 400;
+
+impl Taken {
+    pub(crate) fn new(inside: Rect) -> Self {
+        Self { inside, rects: Vec::new() }
+    }
+
+    /// Takes the room around a place.
+    pub(crate) fn take(&mut self, at: At, reach: f64) {
+        if self.rects.len() < MOST {
+            self.rects.push(around(at, reach));
+        }
+    }
+
+    /// Puts words at the first place that has room for them, in front of everything with a halo.
+    pub(crate) fn put(&mut self, words: &str, places: &[(At, Anchor)], colour: Colour, halo: Colour) -> Option<Shape> {
+        if words.is_empty() || self.rects.len() >= MOST {
+            return None;
+        }
+        let words = font::shorten(words, 0.9 * self.inside.width(), SIZE, Weight::Regular);
+        let width = font::width(&words, SIZE, Weight::Regular);
+        let is_free = |rect: Rect| self.inside.contains(rect) && !self.rects.iter().any(|other| other.overlaps(rect));
+        let free = places.iter().find(|(at, anchor)| is_free(room(*at, *anchor, width)));
+        let (at, anchor) = *free?;
+        self.rects.push(room(at, anchor, width));
+        Some(Shape::Text(Text::new(words, at, anchor, SIZE, colour).halo(halo)))
+    }
+}
+
+fn around(at: At, reach: f64) -> Rect {
+    Rect { left: at.x - reach, top: at.y - reach, right: at.x + reach, bottom: at.y + reach }
+}
+
+/// The blank that stays between two words.
+const BLANK: f64 = 3.0;
+
+/// The room that a line of text takes at a place of its base line, with a blank on both sides.
+fn room(at: At, anchor: Anchor, width: f64) -> Rect {
+    let left = match anchor {
+        Anchor::Start => at.x,
+        Anchor::Middle => at.x - width / 2.0,
+        Anchor::End => at.x - width,
+    };
+    Rect { left: left - BLANK, top: at.y - 0.8 * SIZE, right: left + width + BLANK, bottom: at.y + 0.25 * SIZE }
+}
+
+/// The places around a point at which its word may stand, the best first.
+pub(crate) fn beside(at: At) -> [(At, Anchor); 8] {
+    let place = |x: f64, y: f64, anchor| (At::new(at.x + x, at.y + y), anchor);
+    [
+        place(9.0, 4.0, Anchor::Start),
+        place(-9.0, 4.0, Anchor::End),
+        place(0.0, -9.0, Anchor::Middle),
+        place(0.0, 17.0, Anchor::Middle),
+        place(7.0, -7.0, Anchor::Start),
+        place(7.0, 15.0, Anchor::Start),
+        place(-7.0, -7.0, Anchor::End),
+        place(-7.0, 15.0, Anchor::End),
+    ]
+}
+
+/// Moves heights apart until neighbours have room, keeping their order as far as the stretch allows.
+pub(crate) fn spread(heights: &[f64], apart: f64, top: f64, bottom: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..heights.len()).collect();
+    order.sort_by(|&one, &other| heights[one].total_cmp(&heights[other]));
+    let mut moved = heights.to_vec();
+    let mut least = top;
+    for &at in &order {
+        moved[at] = moved[at].max(least);
+        least = moved[at] + apart;
+    }
+    let mut most = bottom;
+    for &at in order.iter().rev() {
+        moved[at] = moved[at].min(most);
+        most = moved[at] - apart;
+    }
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_do_not_cover_each_other() {
+        let mut taken = Taken::new(Rect { left: 0.0, top: 0.0, right: 200.0, bottom: 100.0 });
+        let ink = Colour::rgb(0);
+        let places = beside(At::new(100.0, 50.0));
+        let put: Vec<Option<Shape>> = (0..9).map(|_| taken.put("4096", &places, ink, ink)).collect();
+        let first = put.iter().flatten().count();
+        assert!((2..9).contains(&first), "{first}");
+        for (at, one) in taken.rects.iter().enumerate() {
+            assert!(!taken.rects[..at].iter().any(|other| other.overlaps(*one)));
+        }
+    }
+
+    #[test]
+    fn heights_that_are_too_near_are_moved_apart_in_order() {
+        assert_eq!(spread(&[50.0, 48.0, 10.0], 14.0, 0.0, 100.0), [62.0, 48.0, 10.0]);
+        assert_eq!(spread(&[98.0, 99.0], 14.0, 0.0, 100.0), [86.0, 100.0]);
+    }
+}

@@ -1,0 +1,225 @@
+//! The legend below all panels, and the numbers by which names get their looks.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    Chart, Content, Line, Panel, Point, Reading, Theme,
+    font::{self, Weight},
+    geometry::{At, Rect},
+    lines::whisker,
+    picture::{Anchor, Shape, Text},
+    style::Style,
+};
+
+/// The size of names.
+const SIZE: f64 = 13.0;
+
+/// The height of a line of a name.
+const ROW: f64 = 18.0;
+
+/// The width of what a name looks like, the blank before the name included.
+const SAMPLE: f64 = 42.0;
+
+/// The blank between two columns.
+const BLANK: f64 = 22.0;
+
+/// A name is broken into this many lines at most.
+const MOST_LINES: usize = 2;
+
+/// A legend of more names has two columns at least, and four at most.
+const LONG: usize = 4;
+const MOST_COLUMNS: usize = 4;
+
+/// More names than this are counted instead of shown.
+const MOST_NAMES: usize = 40;
+
+/// The names of a chart, in the order in which they first come.
+#[derive(Debug)]
+pub(crate) struct Names<'a> {
+    numbers: HashMap<&'a str, usize>,
+    shown: Vec<Shown<'a>>,
+}
+
+/// A name that is drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Shown<'a> {
+    name: &'a str,
+    note: &'a str,
+    kind: Kind,
+}
+
+/// What is drawn of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Line,
+    Points,
+    Bar,
+}
+
+impl<'a> Names<'a> {
+    pub(crate) fn of(chart: &'a Chart) -> Self {
+        let mut shown: Vec<Shown<'a>> = Vec::new();
+        let mut seen = HashSet::new();
+        shown.extend(chart.panels.iter().flat_map(named).filter(|named| seen.insert(named.name)));
+        let mut numbers = HashMap::new();
+        for name in chart.known_names.iter().map(String::as_str).chain(shown.iter().map(|shown| shown.name)) {
+            let next = numbers.len();
+            numbers.entry(name).or_insert(next);
+        }
+        Self { numbers, shown }
+    }
+
+    /// The number of a name, counted from 0.
+    pub(crate) fn number(&self, name: &str) -> usize {
+        self.numbers.get(name).copied().unwrap_or(0)
+    }
+}
+
+fn named(panel: &Panel) -> Vec<Shown<'_>> {
+    match &panel.content {
+        Content::Lines(lines) => {
+            let kind = |line: &Line| if line.is_loose { Kind::Points } else { Kind::Line };
+            lines.iter().map(|line| Shown { name: &line.name, note: &line.note, kind: kind(line) }).collect()
+        }
+        Content::Bars(bars) => {
+            bars.series.iter().map(|series| Shown { name: &series.name, note: "", kind: Kind::Bar }).collect()
+        }
+    }
+}
+
+/// A line of the legend: what it looks like, and its name in one line or more.
+struct Entry {
+    sample: Sample,
+    lines: Vec<String>,
+    width: f64,
+    /// Whether something of the name was cut out.
+    is_cut: bool,
+}
+
+/// What stands before a name.
+#[derive(Debug, Clone, Copy)]
+enum Sample {
+    Nothing,
+    Name(usize, Kind),
+    /// An interval around a line, or around points alone.
+    Interval {
+        is_area: bool,
+    },
+}
+
+/// Lays out the legend below a height, and says where it ends.
+pub(crate) fn draw(chart: &Chart, names: &Names<'_>, room: Rect, theme: Theme) -> (Vec<Shape>, f64) {
+    let (entries, columns) = columns(&texts(chart, names), room.width());
+    let widest = entries.iter().map(|entry| entry.width).fold(1.0, f64::max);
+    let mut shapes = Vec::new();
+    let mut top = room.top;
+    for row in entries.chunks(columns.max(1)) {
+        for (column, entry) in row.iter().enumerate() {
+            let at = At::new(room.left + column as f64 * (widest + BLANK), top);
+            shapes.extend(entry.draw(at, theme));
+        }
+        let lines = row.iter().map(|entry| entry.lines.len()).max().unwrap_or(0);
+        top += lines as f64 * ROW + 2.0;
+    }
+    (shapes, top)
+}
+
+/// Everything that the legend says, each with what stands before it.
+fn texts(chart: &Chart, names: &Names<'_>) -> Vec<(Sample, String)> {
+    let named = |shown: &Shown<'_>| {
+        let name = if shown.name.trim().is_empty() { "(no name)" } else { shown.name };
+        let text = if shown.note.is_empty() { name.to_owned() } else { format!("{name}: {}", shown.note) };
+        (Sample::Name(names.number(shown.name), shown.kind), text)
+    };
+    let mut texts: Vec<(Sample, String)> = names.shown.iter().take(MOST_NAMES).map(named).collect();
+    if names.shown.len() > MOST_NAMES {
+        texts.push((Sample::Nothing, format!("and {} more", names.shown.len() - MOST_NAMES)));
+    }
+    if chart.panels.iter().any(has_interval) {
+        let is_area = chart.panels.iter().any(has_area);
+        texts.push((Sample::Interval { is_area }, chart.interval.to_owned()));
+    }
+    texts
+}
+
+/// Chooses the columns that cut no name and take least height, and of equals those that break fewest names.
+fn columns(texts: &[(Sample, String)], room: f64) -> (Vec<Entry>, usize) {
+    let least = if texts.len() > LONG { 2 } else { 1 };
+    let most = texts.len().clamp(least, MOST_COLUMNS);
+    let in_columns = |columns: usize| {
+        let room = (room - BLANK * (columns - 1) as f64) / columns as f64 - SAMPLE;
+        texts.iter().map(|(sample, text)| entry(*sample, text, room)).collect::<Vec<Entry>>()
+    };
+    let cost = |(entries, columns): &(Vec<Entry>, usize)| {
+        let broken = entries.iter().filter(|entry| entry.lines.len() > 1).count();
+        (entries.iter().filter(|entry| entry.is_cut).count(), lines(entries, *columns), broken)
+    };
+    let choices = (least..=most).map(|columns| (in_columns(columns), columns));
+    choices.min_by_key(cost).unwrap_or_default()
+}
+
+/// How many lines of text the rows take.
+fn lines(entries: &[Entry], columns: usize) -> usize {
+    let highest = |row: &[Entry]| row.iter().map(|entry| entry.lines.len()).max().unwrap_or(0);
+    entries.chunks(columns).map(highest).sum()
+}
+
+fn entry(sample: Sample, text: &str, room: f64) -> Entry {
+    let lines = font::wrap(text, room, SIZE, Weight::Regular, MOST_LINES);
+    let widest = lines.iter().map(|line| font::width(line, SIZE, Weight::Regular)).fold(0.0, f64::max);
+    let is_cut = !lines.iter().flat_map(|line| line.split(' ')).eq(text.split_whitespace());
+    Entry { sample, lines, width: SAMPLE + widest, is_cut }
+}
+
+/// Whether an interval of a panel is drawn as an area: between two points of a line or more.
+fn has_area(panel: &Panel) -> bool {
+    let is_measured = |point: &&Point| matches!(point.reading, Reading::Measured { .. });
+    match &panel.content {
+        Content::Lines(lines) => {
+            lines.iter().any(|line| !line.is_loose && line.points.iter().filter(is_measured).nth(1).is_some())
+        }
+        Content::Bars(_) => false,
+    }
+}
+
+fn has_interval(panel: &Panel) -> bool {
+    let has = |reading: &Reading| matches!(reading, Reading::Measured { interval: Some(_), .. });
+    match &panel.content {
+        Content::Lines(lines) => lines.iter().flat_map(|line| &line.points).any(|point| has(&point.reading)),
+        Content::Bars(bars) => bars.series.iter().flat_map(|series| &series.readings).any(has),
+    }
+}
+
+impl Entry {
+    fn draw(&self, at: At, theme: Theme) -> Vec<Shape> {
+        let middle = At::new(at.x, at.y + ROW / 2.0);
+        let mut shapes = match self.sample {
+            Sample::Nothing => Vec::new(),
+            Sample::Name(number, kind) => sample(Style::of(number, theme), kind, middle),
+            Sample::Interval { is_area } => vec![interval_sample(middle, is_area, theme)],
+        };
+        for (row, line) in self.lines.iter().enumerate() {
+            let at = At::new(at.x + SAMPLE, middle.y + 0.36 * SIZE + row as f64 * ROW);
+            shapes.push(Shape::Text(Text::new(line.as_str(), at, Anchor::Start, SIZE, theme.ink())));
+        }
+        shapes
+    }
+}
+
+fn sample(style: Style, kind: Kind, at: At) -> Vec<Shape> {
+    let (from, to) = (at, At::new(at.x + SAMPLE - 8.0, at.y));
+    let marker = style.marker(At::new((from.x + to.x) / 2.0, at.y), false);
+    match kind {
+        Kind::Line => vec![Shape::through(vec![from, to], style.line()), marker],
+        Kind::Points => vec![marker],
+        Kind::Bar => style.bar(Rect { left: from.x, top: at.y - 7.0, right: to.x, bottom: at.y + 7.0 }),
+    }
+}
+
+fn interval_sample(at: At, is_area: bool, theme: Theme) -> Shape {
+    let (left, right) = (at.x, at.x + SAMPLE - 8.0);
+    let (top, bottom) = (at.y - 7.0, at.y + 7.0);
+    let middle = At::new((left + right) / 2.0, at.y);
+    let area = Shape::filled(Rect { left, top, right, bottom }, theme.faint_ink().cover(0.25));
+    if is_area { area } else { whisker(middle, [bottom, top], theme.ink(), 1.2) }
+}

@@ -1,0 +1,177 @@
+//! Lines with their intervals and markers.
+
+use super::{
+    Line, Panel, Point, Reading,
+    frame::Frame,
+    geometry::At,
+    labels::{Taken, beside},
+    legend::Names,
+    panel::figure,
+    picture::{Colour, Look, Shape},
+    style::{MARKER, Style},
+};
+
+/// Markers of one line are at least so far apart; those between are left out.
+const APART: f64 = 7.0;
+
+/// A line whose points would have less room than this shows where it runs by itself, and has a marker now and then.
+const ROOM: f64 = 16.0;
+const FAR_APART: f64 = 45.0;
+
+/// More places of one line are thinned to what a column of pixels shows of them.
+const MANY: usize = 1_000;
+
+/// A point that has a place.
+struct Placed<'a> {
+    point: &'a Point,
+    at: At,
+    /// The places of its lower and upper end.
+    interval: Option<[f64; 2]>,
+}
+
+/// Takes the room of all markers.
+pub(crate) fn take_room(lines: &[Line], frame: &Frame, taken: &mut Taken) {
+    for point in lines.iter().flat_map(|line| &line.points) {
+        if let Reading::Measured { value, .. } = point.reading
+            && let (Some(x), Some(y)) = (frame.x.place(point.x), frame.y.place(value))
+        {
+            taken.take(At::new(x, y), MARKER + 1.0);
+        }
+    }
+}
+
+/// Draws all lines, intervals behind all of them; words beside points go to `words`.
+pub(crate) fn draw(
+    lines: &[Line],
+    panel: &Panel,
+    names: &Names<'_>,
+    frame: &Frame,
+    taken: &mut Taken,
+    words: &mut Vec<Shape>,
+) -> Vec<Shape> {
+    let (mut behind, mut front) = (Vec::new(), Vec::new());
+    for line in lines {
+        let style = Style::of(names.number(&line.name), frame.theme);
+        for run in runs(line, panel, frame) {
+            behind.extend(interval(&run, line.is_loose, style));
+            if !line.is_loose && run.len() > 1 {
+                let places = thinned(run.iter().map(|placed| placed.at).collect());
+                front.push(Shape::through(places, style.line()));
+            }
+        }
+        front.extend(markers(line, panel, frame, style));
+    }
+    for line in lines {
+        for placed in line.points.iter().filter_map(|point| placed(point, panel, frame)) {
+            let (ink, halo) = (frame.theme.ink(), frame.theme.background());
+            words.extend(taken.put(&placed.point.label, &beside(placed.at), ink, halo));
+        }
+    }
+    behind.append(&mut front);
+    behind
+}
+
+/// Points that follow each other without a gap.
+fn runs<'a>(line: &'a Line, panel: &Panel, frame: &Frame) -> Vec<Vec<Placed<'a>>> {
+    let mut runs = vec![Vec::new()];
+    for point in &line.points {
+        match (placed(point, panel, frame), runs.last_mut()) {
+            (Some(placed), Some(run)) => run.push(placed),
+            _ => runs.push(Vec::new()),
+        }
+    }
+    runs.retain(|run| !run.is_empty());
+    runs
+}
+
+fn placed<'a>(point: &'a Point, panel: &Panel, frame: &Frame) -> Option<Placed<'a>> {
+    let at = At::new(frame.x.place(point.x)?, frame.y.place(figure(point, panel)?)?);
+    let interval = match point.reading {
+        Reading::Measured { interval, .. } => interval.filter(|ends| ends.iter().all(|end| !end.is_nan())),
+        _ => None,
+    };
+    Some(Placed { point, at, interval: interval.map(|ends| ends.map(|end| frame.y.held(end))) })
+}
+
+/// The intervals of a run: an area, or a bar of its own for points that are not joined.
+fn interval(run: &[Placed<'_>], is_loose: bool, style: Style) -> Vec<Shape> {
+    let has_one = run.iter().any(|placed| placed.interval.is_some());
+    if is_loose || run.len() == 1 {
+        let alone = |placed: &Placed<'_>| Some(whisker(placed.at, placed.interval?, style.colour, 1.2));
+        return run.iter().filter_map(alone).collect();
+    }
+    let side = |end: usize| {
+        let place =
+            move |placed: &Placed<'_>| At::new(placed.at.x, placed.interval.map_or(placed.at.y, |ends| ends[end]));
+        thinned(run.iter().map(place).collect())
+    };
+    let area = || side(1).into_iter().chain(side(0).into_iter().rev()).collect();
+    has_one.then(|| Shape::around(area(), style.band())).into_iter().collect()
+}
+
+/// An interval as a bar with ends.
+pub(crate) fn whisker(at: At, [low, high]: [f64; 2], colour: Colour, width: f64) -> Shape {
+    let place = |x: f64, y: f64| At::new(at.x + x, y);
+    let places = [(-4.0, low), (4.0, low), (0.0, low), (0.0, high), (-4.0, high), (4.0, high)];
+    let look = Look::stroked(colour, width, &[]);
+    Shape::through(places.map(|(x, y)| place(x, y)).into(), look)
+}
+
+fn markers(line: &Line, panel: &Panel, frame: &Frame, style: Style) -> Vec<Shape> {
+    let is_dense = line.points.len() as f64 * ROOM > frame.plot.width();
+    let apart = if is_dense && !line.is_loose { FAR_APART } else { APART };
+    let mut last: Option<At> = None;
+    let mut shapes = Vec::new();
+    for placed in line.points.iter().filter_map(|point| placed(point, panel, frame)) {
+        let at = placed.at;
+        let is_near = last.is_some_and(|last| (last.x - at.x).abs() < apart && (last.y - at.y).abs() < apart);
+        if is_near {
+            continue;
+        }
+        last = Some(at);
+        let marker = style.marker(at, placed.point.is_hollow);
+        shapes.push(Shape::Titled { title: told(line, placed.point, panel), shapes: vec![marker] });
+    }
+    shapes
+}
+
+/// What a point says when it is pointed at.
+fn told(line: &Line, point: &Point, panel: &Panel) -> String {
+    let Reading::Measured { value, interval } = point.reading else { return String::new() };
+    let (x, y) = (panel.x.quantity, panel.y.quantity);
+    let interval = interval.map(|[low, high]| format!(" [{}, {}]", y.text(low), y.text(high))).unwrap_or_default();
+    format!("{}, {}: {}{interval}", line.name, x.text(point.x), y.text(value))
+}
+
+/// Leaves of each column of pixels what can be seen of it: its first, highest, lowest and last place.
+fn thinned(places: Vec<At>) -> Vec<At> {
+    if places.len() <= MANY {
+        return places;
+    }
+    let columns = places.chunk_by(|one, other| one.x.floor() == other.x.floor());
+    columns.flat_map(outermost).collect()
+}
+
+fn outermost(column: &[At]) -> Vec<At> {
+    let by_height = |one: &&(usize, &At), other: &&(usize, &At)| one.1.y.total_cmp(&other.1.y);
+    let places: Vec<(usize, &At)> = column.iter().enumerate().collect();
+    let ends = [places.first(), places.iter().min_by(by_height), places.iter().max_by(by_height), places.last()];
+    let mut kept: Vec<(usize, At)> = ends.into_iter().flatten().map(|(at, place)| (*at, **place)).collect();
+    kept.sort_by_key(|(at, _)| *at);
+    kept.dedup_by_key(|(at, _)| *at);
+    kept.into_iter().map(|(_, place)| place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_keeps_what_a_column_of_pixels_shows() {
+        let places: Vec<At> = (0..10_000).map(|at| At::new(f64::from(at) / 100.0, f64::from(at % 7))).collect();
+        let thin = thinned(places.clone());
+        assert!(thin.len() <= 400, "{}", thin.len());
+        let heights = |places: &[At]| places.iter().filter(|at| at.x < 1.0).map(|at| at.y).fold(0.0, f64::max);
+        assert_eq!((thin.first(), thin.last(), heights(&thin)), (places.first(), places.last(), heights(&places)));
+    }
+}

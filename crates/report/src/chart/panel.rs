@@ -1,0 +1,112 @@
+//! One panel: what its axes reach over, and everything in it from back to front.
+
+use super::{
+    Content, Panel, Point, Quantity, Reading, Reference, Scale, Theme,
+    axis::{Reach, has_place},
+    bars, failures,
+    frame::frame,
+    geometry::Rect,
+    labels::Taken,
+    legend::Names,
+    lines,
+    picture::Shape,
+    references,
+};
+
+/// Draws a panel in a cell of the picture.
+pub(crate) fn draw(panel: &Panel, has_title: bool, cell: Rect, names: &Names<'_>, theme: Theme) -> Vec<Shape> {
+    let Some((frame, mut shapes)) = frame(panel, has_title, cell, theme) else { return Vec::new() };
+    let mut taken = Taken::new(frame.figures.inset(2.0));
+    // Points take their room first: no word may cover one.
+    if let Content::Lines(lines) = &panel.content {
+        lines::take_room(lines, &frame, &mut taken);
+    }
+    let mut words = Vec::new();
+    shapes.extend(references::stretches(&panel.stretches, &frame, &mut taken, &mut words));
+    shapes.extend(references::lines(panel, &frame, &mut taken, &mut words));
+    match &panel.content {
+        Content::Lines(lines) => shapes.extend(lines::draw(lines, panel, names, &frame, &mut taken, &mut words)),
+        Content::Bars(bars) => shapes.extend(bars::draw(bars, panel.y.quantity, names, &frame)),
+    }
+    shapes.extend(failures::draw(&panel.content, names, &frame));
+    shapes.extend(words);
+    shapes
+}
+
+/// Whether a panel has a figure that can be drawn.
+pub(crate) fn has_figures(panel: &Panel) -> bool {
+    match &panel.content {
+        Content::Lines(lines) => lines.iter().flat_map(|line| &line.points).any(|point| figure(point, panel).is_some()),
+        Content::Bars(bars) => {
+            let readings = bars.series.iter().flat_map(|series| &series.readings);
+            readings.clone().any(|reading| value(reading, panel.y.scale).is_some())
+        }
+    }
+}
+
+/// The figure of a point that has a place on both axes.
+pub(crate) fn figure(point: &Point, panel: &Panel) -> Option<f64> {
+    value(&point.reading, panel.y.scale).filter(|_| has_place(point.x, panel.x.scale))
+}
+
+/// The figure of a reading that has a place.
+pub(crate) fn value(reading: &Reading, scale: Scale) -> Option<f64> {
+    match *reading {
+        Reading::Measured { value, .. } => Some(value).filter(|&value| has_place(value, scale)),
+        Reading::Missing | Reading::Failed(_) => None,
+    }
+}
+
+/// The stretch of the axis from left to right: all that was measured or failed, and what it is held against.
+pub(crate) fn reach_x(panel: &Panel) -> Option<Reach> {
+    let lines = match &panel.content {
+        Content::Bars(bars) => return Some(Reach { low: 0.0, high: bars.groups.len().max(1) as f64 }),
+        Content::Lines(lines) => lines,
+    };
+    let is_shown = |point: &&Point| figure(point, panel).is_some() || matches!(point.reading, Reading::Failed(_));
+    let points = lines.iter().flat_map(|line| line.points.iter().filter(is_shown)).map(|point| point.x);
+    let ridges = panel.references.iter().filter_map(|reference| match reference {
+        Reference::Roof { slope, most, .. } => Some(most / slope),
+        _ => None,
+    });
+    let stretches = panel.stretches.iter().map(|stretch| stretch.at);
+    let reach = Reach::of(points.clone().chain(ridges).chain(stretches), panel.x.scale)?;
+    let is_counted = panel.x.quantity == Quantity::Count && panel.x.scale == Scale::Linear;
+    Some(if is_counted { reach.within_a_step(points.filter(|&x| has_place(x, Scale::Linear))) } else { reach })
+}
+
+/// The stretch of the axis from bottom to top.
+pub(crate) fn reach_y(panel: &Panel) -> Option<Reach> {
+    let readings: Vec<&Reading> = match &panel.content {
+        Content::Lines(lines) => {
+            let points = lines.iter().flat_map(|line| &line.points);
+            points.filter(|point| figure(point, panel).is_some()).map(|point| &point.reading).collect()
+        }
+        Content::Bars(bars) => bars.series.iter().flat_map(|series| &series.readings).collect(),
+    };
+    let measured = readings.into_iter().flat_map(|reading| match *reading {
+        Reading::Measured { value, interval } => {
+            let [low, high] = interval.unwrap_or([value, value]);
+            [value, low, high]
+        }
+        _ => [f64::NAN; 3],
+    });
+    let held_against = panel.references.iter().map(|reference| match reference {
+        Reference::Level { y, .. } => *y,
+        Reference::Slope { through, .. } => through[1],
+        Reference::Roof { most, .. } => *most,
+    });
+    let is_bars = matches!(panel.content, Content::Bars(_));
+    let zero = is_bars.then_some(0.0);
+    let reach = Reach::of(measured.chain(held_against).chain(zero), panel.y.scale)?;
+    Some(match panel.y.scale {
+        Scale::Linear if is_bars => room_for_figures(reach.down_to_zero()),
+        Scale::Linear => reach.down_to_zero(),
+        Scale::Log => reach,
+    })
+}
+
+/// Bars have their figures above them.
+fn room_for_figures(reach: Reach) -> Reach {
+    Reach { high: reach.high + 0.06 * (reach.high - reach.low), ..reach }
+}

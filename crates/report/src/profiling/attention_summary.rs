@@ -1,0 +1,125 @@
+//! Attention in the columns of the Nano kit, a row a kind, ours behind them.
+
+use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Profiling, ScalingSeries};
+use laptime_trace::run::Case;
+
+use super::{labels::Labels, largest, mean, megabytes, smallest};
+use crate::{Cell, Column, Table, tables::lengths};
+
+/// The axes that a summary sums up over.
+const ALONG: [&str; 2] = ["seq_len", "test"];
+
+/// The columns of the kit, in its order, and ours.
+const COLUMNS: [&str; 16] = [
+    "Attention Type",
+    "Avg Latency (ms)",
+    "Avg Memory (MB)",
+    "Max Memory (MB)",
+    "Avg Sparsity",
+    "Setting",
+    "Lengths",
+    "Cases",
+    "Not Measured",
+    "Time Exponent",
+    "Memory Exponent",
+    "Max TFLOP/s",
+    "Best x Limit",
+    "Avg Build (ms)",
+    "Avg Mass Kept",
+    "Avg Output Error",
+];
+
+/// Lays attention out, a row a kind. None if there is none.
+///
+/// Averages are over the lengths measured, so rows of other lengths are not comparable. Sparsity is the share of allowed
+/// entries that are not computed.
+pub fn attention_summary(answer: &Profiling) -> Option<Table> {
+    let part = &answer.attention;
+    let labels = Labels::of(part.cases.iter().map(|case| &case.id), &["attention"]);
+    let mut table = Table::new("attention_summary", COLUMNS.map(|name| Column::new(name, name)));
+    for cases in by_series(&part.cases) {
+        let series = part.scaling.series.iter().find(|series| series.id == cases.id);
+        table.push(row(&cases, &labels, series));
+    }
+    if table.rows.is_empty() {
+        return None;
+    }
+    table.note("Averages are over the lengths in `Lengths`; a megabyte is 2^20 bytes; sparsity is the share of allowed entries that is not computed.");
+    Some(table)
+}
+
+/// Cases that differ in their length alone.
+pub(super) struct Together<'a> {
+    /// What they have in common.
+    pub(super) id: CaseId,
+    /// The cases.
+    pub(super) cases: Vec<&'a CaseFigures>,
+}
+
+impl<'a> Together<'a> {
+    pub(super) fn measured(&self) -> impl Iterator<Item = &'a MeasuredFigures> + Clone {
+        self.cases.iter().filter_map(|case| case.measured.as_ref())
+    }
+
+    /// The shortest and the longest length that were measured.
+    pub(super) fn lengths(&self) -> String {
+        let of = |case: &&&CaseFigures| case.measured.is_some();
+        let known =
+            self.cases.iter().filter(of).filter_map(|case| u64::try_from(case.id.case.int("seq_len").ok()?).ok());
+        let mut known: Vec<u64> = known.collect();
+        known.sort_unstable();
+        known.dedup();
+        lengths(&known)
+    }
+
+    pub(super) fn unmeasured(&self) -> Cell {
+        Cell::Count(self.cases.iter().filter(|case| case.measured.is_none()).count() as u64)
+    }
+}
+
+/// Gathers cases that differ in their length alone, in the order in which they come first.
+pub(super) fn by_series(cases: &[CaseFigures]) -> Vec<Together<'_>> {
+    let mut found: Vec<Together<'_>> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    for case in cases {
+        let id = without_length(&case.id);
+        let key = (id.workload.clone(), id.device.clone(), id.case.to_string());
+        let place = *places.entry(key).or_insert(found.len());
+        if place == found.len() {
+            found.push(Together { id, cases: Vec::new() });
+        }
+        found[place].cases.push(case);
+    }
+    found
+}
+
+fn without_length(id: &CaseId) -> CaseId {
+    let kept = id.case.values().filter(|(axis, _)| !ALONG.contains(axis));
+    let case = Case::new(kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect());
+    CaseId { case, ..id.clone() }
+}
+
+fn row(cases: &Together<'_>, labels: &Labels<'_>, series: Option<&ScalingSeries>) -> Vec<Cell> {
+    let numbers = |name: &'static str| cases.measured().filter_map(move |measured| measured.number(name));
+    let memory = || cases.measured().filter_map(|measured| Some(megabytes(measured.peak_bytes? as f64)));
+    let limits = cases.measured().filter_map(|measured| measured.limits?.x_limit);
+    let exponent = |of: fn(&ScalingSeries) -> Option<f64>| Cell::from(series.and_then(of).map(Cell::Number));
+    vec![
+        Cell::text(labels.kind(&cases.id.case)),
+        mean(cases.measured().map(|measured| measured.wall.median / 1e6)),
+        mean(memory()),
+        largest(memory()),
+        mean(numbers("sparsity")),
+        Cell::text(labels.setting(&cases.id)),
+        Cell::text(cases.lengths()),
+        Cell::Count(cases.cases.len() as u64),
+        cases.unmeasured(),
+        exponent(|series| Some(series.time.overall?.value)),
+        exponent(|series| Some(series.memory.overall?.value)),
+        largest(numbers("tflop_s")),
+        smallest(limits),
+        mean(numbers("build_ms")),
+        mean(numbers("mass_kept")),
+        mean(numbers("output_error")),
+    ]
+}

@@ -1,0 +1,98 @@
+//! The charts of a report, filled from what runs say.
+
+mod attention;
+mod model;
+mod roofline;
+mod warmup;
+
+use laptime_analyze::{CaseId, LengthPoint, LengthSeries, Profiling, ProfilingPart, TroubleKind};
+use laptime_trace::run::{AxisValue, Machine};
+
+use crate::chart::{Chart, Line, Point, charts as drawn};
+
+/// Draws what there is to draw.
+pub fn charts(answer: &Profiling) -> Vec<Chart> {
+    let attention = attention::attention(answer);
+    let all = [
+        drawn::attention_latency(&attention),
+        drawn::attention_memory(&attention),
+        drawn::attention_efficiency(&attention),
+        drawn::model_performance(&model::models(answer)),
+        drawn::crossover(&attention::crossovers(answer)),
+        drawn::warmup_laps(&warmup::laps(answer)),
+        roofline::roofline(answer).as_ref().and_then(drawn::roofline),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// The time of a series over its length.
+fn time_line(name: &str, series: &LengthSeries) -> Line {
+    let point = |point: &LengthPoint| {
+        let at = point.length as f64;
+        let Some(time) = &point.time else { return without_figure(at, point.trouble.as_ref()) };
+        let drawn = Point::measured(at, time.median);
+        time.interval.map_or(drawn.clone(), |ends| drawn.within(ends.low, ends.high))
+    };
+    Line::new(name, series.points.iter().map(point).collect())
+}
+
+/// The peak memory of a series over its length.
+fn memory_line(name: &str, series: &LengthSeries) -> Line {
+    let point = |point: &LengthPoint| {
+        let at = point.length as f64;
+        match point.peak_bytes {
+            Some(bytes) => Point::measured(at, bytes as f64),
+            None => without_figure(at, point.trouble.as_ref()),
+        }
+    };
+    Line::new(name, series.points.iter().map(point).collect())
+}
+
+/// A place without a figure: marked if something went wrong there.
+fn without_figure(at: f64, trouble: Option<&TroubleKind>) -> Point {
+    match trouble {
+        Some(TroubleKind::OutOfMemory { .. }) => Point::failed(at, "out of memory"),
+        Some(TroubleKind::Failed { .. }) => Point::failed(at, "failed"),
+        _ => Point::missing(at),
+    }
+}
+
+/// Machine and method in a line: what all cases of a part have in common.
+fn subtitle(answer: &Profiling, part: &ProfilingPart, method: &str) -> String {
+    let ids = || part.cases.iter().map(|case| &case.id);
+    let words = [machine(answer, ids()), common(ids(), "dtype", |dtype| dtype.to_string())];
+    let batch = common(ids(), "batch_size", |batch| format!("batch {batch}"));
+    let heads = common(ids(), "heads", |heads| format!("{heads} heads"));
+    let size = common(ids(), "head_dim", |size| format!("of {size}"));
+    let heads = heads.map(|heads| [Some(heads), size].into_iter().flatten().collect::<Vec<_>>().join(" "));
+    let told: Vec<String> = words.into_iter().chain([batch, heads]).flatten().collect();
+    if told.is_empty() { method.to_owned() } else { format!("{}; {method}", told.join(", ")) }
+}
+
+/// The machine that all runs of some cases share.
+fn machine<'a>(answer: &Profiling, mut ids: impl Iterator<Item = &'a CaseId>) -> Option<String> {
+    let first = ids.next()?;
+    if ids.any(|id| id.device != first.device) {
+        return None;
+    }
+    let of_workload =
+        answer.runs.iter().filter_map(|run| run.read.run.as_ref()).filter(|run| run.device == first.device);
+    let mut machines = of_workload.map(|run| device_name(&run.environment.machine, &run.device));
+    let name = machines.next()??;
+    machines.all(|other| other.as_ref() == Some(&name)).then_some(name)
+}
+
+/// What a device is called.
+pub(super) fn device_name(machine: &Machine, device: &str) -> Option<String> {
+    if let Some(number) = device.strip_prefix("cuda:") {
+        return machine.gpus.get(number.parse::<usize>().ok()?).map(|gpu| gpu.name.clone());
+    }
+    let cpu = machine.cpu.as_deref()?;
+    Some(if machine.cpus == 1 { cpu.to_owned() } else { format!("{} x {cpu}", machine.cpus) })
+}
+
+/// What all cases have in common on an axis, in words.
+fn common<'a>(mut ids: impl Iterator<Item = &'a CaseId>, axis: &str, word: fn(&AxisValue) -> String) -> Option<String> {
+    let first = ids.next()?.case.get(axis)?;
+    ids.all(|id| id.case.get(axis) == Some(first)).then(|| word(first))
+}

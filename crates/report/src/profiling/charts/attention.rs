@@ -1,0 +1,123 @@
+//! Attention over length, and where kinds change places.
+
+use std::collections::HashMap;
+
+use laptime_analyze::{
+    Crossing, Crossover, CrossoverAnswer, Ends, Exponent, LengthSeries, Profiling, ProfilingPart, Ratio,
+};
+
+use super::{memory_line, subtitle, time_line};
+use crate::{
+    chart::{Line, Point, charts as drawn},
+    profiling::labels::Labels,
+};
+
+/// The kind whose ratios are drawn: how much others take of it.
+const BASE: &str = "dense";
+
+/// Fills the charts of attention.
+pub(super) fn attention(answer: &Profiling) -> drawn::Attention {
+    let part = &answer.attention;
+    let labels = Labels::of(part.cases.iter().map(|case| &case.id), &["attention"]);
+    let sparsity = sparsity(part);
+    let kind = |series: &LengthSeries| {
+        let name = labels.label(&series.id);
+        let grown = part.scaling.series.iter().find(|grown| grown.id == series.id);
+        let exponent = |exponent: Option<Exponent>| exponent.map(drawn_exponent);
+        drawn::AttentionKind {
+            time_ns: time_line(&name, series),
+            time_exponent: exponent(grown.and_then(|grown| grown.time.overall)),
+            peak_bytes: memory_line(&name, series),
+            memory_exponent: exponent(grown.and_then(|grown| grown.memory.overall)),
+            sparsity: sparsity_line(&name, series, &sparsity),
+        }
+    };
+    drawn::Attention {
+        subtitle: subtitle(answer, part, "medians"),
+        kinds: part.series.iter().map(kind).collect(),
+        ratios: ratios(part),
+    }
+}
+
+fn drawn_exponent(exponent: Exponent) -> drawn::Exponent {
+    drawn::Exponent { value: exponent.value, interval: exponent.interval.map(|ends| [ends.low, ends.high]) }
+}
+
+/// The sparsity of each case, by its words.
+fn sparsity(part: &ProfilingPart) -> HashMap<String, f64> {
+    let known = part.measured().filter_map(|(case, measured)| {
+        let share = measured.number("sparsity").filter(|share| *share > 0.0)?;
+        let length = case.id.case.get("seq_len")?;
+        let rest: Vec<String> =
+            case.id.case.values().filter(|(axis, _)| *axis != "seq_len" && *axis != "test").map(word).collect();
+        Some((format!("{} {length} {}", case.id.device, rest.join(" ")), share))
+    });
+    known.collect()
+}
+
+fn word((axis, value): (&str, &laptime_trace::run::AxisValue)) -> String {
+    format!("{axis}={value}")
+}
+
+fn sparsity_line(name: &str, series: &LengthSeries, known: &HashMap<String, f64>) -> Line {
+    let of_case = |length: u64| format!("{} {length} {}", series.id.device, series.id.case);
+    let point = |length: u64| Some(Point::measured(length as f64, *known.get(&of_case(length))?));
+    Line::new(name, series.points.iter().filter_map(|at| point(at.length)).collect())
+}
+
+/// Dense over another kind, in time and in memory.
+fn ratios(part: &ProfilingPart) -> Vec<Line> {
+    let pairs = || part.crossovers.pairs.iter().filter(|pair| is_drawn(pair));
+    let labels = Labels::of(pairs().map(|pair| &pair.id), &["model"]);
+    let of_pair = |pair: &Crossover| {
+        let parts = [pair.kind.clone(), labels.label(&pair.id)];
+        let name = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+        let time = ratio_line(&format!("time, {name}"), &pair.faster);
+        [time, ratio_line(&format!("memory, {name}"), &pair.smaller)]
+    };
+    pairs().flat_map(of_pair).filter(|line| !line.points.is_empty()).collect()
+}
+
+fn is_drawn(pair: &Crossover) -> bool {
+    pair.base == BASE && pair.kind != "naive"
+}
+
+fn ratio_line(name: &str, ratios: &[Ratio]) -> Line {
+    let point = |ratio: &Ratio| {
+        let drawn = Point::measured(ratio.length as f64, ratio.ratio);
+        ratio.interval.map_or(drawn.clone(), |ends| drawn.within(ends.low, ends.high))
+    };
+    Line::new(name, ratios.iter().map(point).collect())
+}
+
+/// Fills the chart of crossings, of attention alone and of whole models.
+pub(super) fn crossovers(answer: &Profiling) -> drawn::Crossovers {
+    let parts = [&answer.attention, &answer.models];
+    let ratios = parts.iter().flat_map(|part| ratios(part)).collect();
+    let pairs = parts.iter().flat_map(|part| &part.crossovers.pairs).filter(|pair| is_drawn(pair));
+    let part = if answer.attention.cases.is_empty() { &answer.models } else { &answer.attention };
+    drawn::Crossovers {
+        subtitle: subtitle(answer, part, "ratios of medians"),
+        ratios,
+        crossings: pairs.flat_map(crossings).collect(),
+    }
+}
+
+fn crossings(pair: &Crossover) -> Vec<drawn::Crossing> {
+    let time = pair.time.as_ref().and_then(|answer| crossing(answer, &pair.faster, ["faster", "slower"]));
+    let memory = pair.memory.as_ref().and_then(|answer| crossing(answer, &pair.smaller, ["smaller", "larger"]));
+    [time, memory].into_iter().flatten().collect()
+}
+
+fn crossing(answer: &CrossoverAnswer, points: &[Ratio], [less, more]: [&str; 2]) -> Option<drawn::Crossing> {
+    let (crossing, word) = match answer {
+        CrossoverAnswer::From(crossing) => (crossing, less),
+        CrossoverAnswer::Until(crossing) => (crossing, more),
+        _ => return None,
+    };
+    let Crossing { length, ends } = *crossing;
+    // An end beyond what was measured is drawn at the edge of it.
+    let edges = [points.first()?.length as f64, points.last()?.length as f64];
+    let interval = ends.map(|Ends { low, high }| [low.unwrap_or(edges[0]), high.unwrap_or(edges[1])]);
+    Some(drawn::Crossing { seq_len: length, interval, label: format!("{word} from {length:.0} on") })
+}

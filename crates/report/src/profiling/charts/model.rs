@@ -1,0 +1,80 @@
+//! Whole models over length.
+
+use laptime_analyze::{CaseId, LengthSeries, Mode, Profiling, ProfilingPart};
+use laptime_trace::run::Case;
+
+use super::{memory_line, subtitle, time_line};
+use crate::{
+    chart::{Line, Point, charts as drawn},
+    profiling::labels::Labels,
+};
+
+/// Fills the chart of models.
+pub(super) fn models(answer: &Profiling) -> drawn::Models {
+    let part = &answer.models;
+    let labels =
+        Labels::of(part.cases.iter().map(|case| &case.id).filter(|id| Mode::of(&id.case).is_some()), &["model"]);
+    let series: Vec<(String, &LengthSeries)> =
+        part.series.iter().filter_map(|series| Some((name(part, &labels, series)?, series))).collect();
+    drawn::Models {
+        subtitle: subtitle(answer, part, "medians"),
+        time_ns: series.iter().map(|(name, series)| time_line(name, series)).collect(),
+        peak_bytes: series.iter().map(|(name, series)| memory_line(name, series)).collect(),
+        training_over_inference: costs(part, &labels),
+        loss: losses(part, &labels),
+    }
+}
+
+/// The model and what it does; none of decoding, and of what is a part of a step that was measured too.
+fn name(part: &ProfilingPart, labels: &Labels<'_>, series: &LengthSeries) -> Option<String> {
+    let mode = Mode::of(&series.id.case)?;
+    let passes = part.passes();
+    let is_part = part.cases.iter().any(|case| is_of(&case.id, &series.id) && passes.has_step(case));
+    (mode == Mode::Inference || !is_part).then(|| named(labels, &series.id, mode))
+}
+
+fn named(labels: &Labels<'_>, id: &CaseId, mode: Mode) -> String {
+    let label = labels.label(&without(id, &["pass_type"]));
+    format!("{label}, {}", mode.word())
+}
+
+/// Whether a case belongs to a series.
+fn is_of(case: &CaseId, series: &CaseId) -> bool {
+    case.device == series.device && without(case, &["seq_len", "test"]).case == series.case
+}
+
+fn without(id: &CaseId, axes: &[&str]) -> CaseId {
+    let kept = id.case.values().filter(|(axis, _)| !axes.contains(axis));
+    let case = Case::new(kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect());
+    CaseId { case, ..id.clone() }
+}
+
+/// A case as its identity, where the device does not matter.
+fn as_id(case: &Case) -> CaseId {
+    CaseId { workload: String::new(), device: String::new(), case: case.clone() }
+}
+
+/// Training over inference, under the name of the training.
+fn costs(part: &ProfilingPart, labels: &Labels<'_>) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for cost in part.training_costs() {
+        let name = named(labels, &as_id(&cost.case), Mode::Training);
+        let point = Point::measured(cost.length as f64, cost.ratio);
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line::new(name, vec![point])),
+        }
+    }
+    for line in &mut lines {
+        line.points.sort_by(|one, other| one.x.total_cmp(&other.x));
+    }
+    lines
+}
+
+fn losses(part: &ProfilingPart, labels: &Labels<'_>) -> Vec<Line> {
+    let line = |curve: laptime_analyze::LossCurve| {
+        let steps = curve.losses.iter().enumerate().map(|(at, loss)| Point::measured((at + 1) as f64, *loss));
+        Line::new(named(labels, &as_id(&curve.case), Mode::Training), steps.collect())
+    };
+    part.loss_curves().into_iter().map(line).collect()
+}

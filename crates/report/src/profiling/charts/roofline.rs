@@ -1,0 +1,75 @@
+//! What cases reached, under what the machine was measured to allow.
+
+use laptime_analyze::{CaseFigures, Limits, Profiling, ProfilingPart, RUN_AXIS};
+use laptime_trace::run::{Peaks, Traffic};
+
+use super::device_name;
+use crate::{
+    chart::{Line, Point, charts as drawn},
+    profiling::labels::Labels,
+};
+
+/// Fills the roofline of the first run that knows the peaks of its device, with the cases that are held against them.
+pub(super) fn roofline(answer: &Profiling) -> Option<drawn::Roofline> {
+    let named = answer.runs.iter().find(|named| named.read.run.as_ref().is_some_and(|run| run.peaks.is_some()))?;
+    let (name, run) = (&named.name, named.read.run.as_ref()?);
+    let peaks = run.peaks.as_ref()?;
+    let is_held = |case: &CaseFigures| {
+        let own = case.id.case.get(RUN_AXIS).map(ToString::to_string);
+        case.id.device == peaks.device && (own == *name || is_shared(answer, peaks))
+    };
+    let parts = [&answer.attention, &answer.models, &answer.others];
+    let reached: Vec<Line> = parts.iter().flat_map(|part| lines(part, &is_held)).collect();
+    let bytes_s = peaks.bytes_s(Traffic::Read)?;
+    let machine = device_name(&run.environment.machine, &run.device).unwrap_or_else(|| run.device.clone());
+    Some(drawn::Roofline {
+        subtitle: format!("{machine}; roofs as laptime peaks measured them at {}", peaks.measured),
+        memory: drawn::MemoryRoof { name: format!("memory, {} GB/s", three_figures(bytes_s / 1e9)), bytes_s },
+        compute: peaks.flops.iter().map(|peak| compute(&peak.dtype, peak.flops_s)).collect(),
+        reached,
+    })
+}
+
+/// Whether all runs that know peaks know the same ones.
+fn is_shared(answer: &Profiling, peaks: &Peaks) -> bool {
+    let mut known = answer.runs.iter().filter_map(|run| run.read.run.as_ref()?.peaks.as_ref());
+    known.all(|other| other == peaks)
+}
+
+fn compute(dtype: &str, flops_s: f64) -> drawn::ComputeRoof {
+    let (size, unit) = if flops_s >= 1e12 { (1e12, "TFLOP/s") } else { (1e9, "GFLOP/s") };
+    drawn::ComputeRoof { name: format!("{dtype}, {} {unit}", three_figures(flops_s / size)), flops_s }
+}
+
+fn three_figures(number: f64) -> String {
+    let decimals = if number >= 100.0 {
+        0
+    } else if number >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{number:.decimals$}")
+}
+
+/// One line for cases that differ in their length alone.
+fn lines(part: &ProfilingPart, is_held: &dyn Fn(&CaseFigures) -> bool) -> Vec<Line> {
+    let labels = Labels::of(part.cases.iter().map(|case| &case.id), &["model", "attention", "pass_type"]);
+    let mut lines: Vec<Line> = Vec::new();
+    for (case, point) in part.cases.iter().filter(|case| is_held(case)).filter_map(|case| Some((case, point(case)?))) {
+        let label = labels.label(&case.id);
+        let name = if label.is_empty() { case.id.workload.clone() } else { label };
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line::new(name, vec![point])),
+        }
+    }
+    lines
+}
+
+fn point(case: &CaseFigures) -> Option<Point> {
+    let Limits { gflop, gb, gflop_s, mfu, .. } = case.measured.as_ref()?.limits?;
+    mfu?;
+    let point = Point::measured(gflop? / gb?, 1e9 * gflop_s?);
+    Some(case.id.case.get("seq_len").map_or(point.clone(), |length| point.labelled(length.to_string())))
+}

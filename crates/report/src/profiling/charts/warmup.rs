@@ -1,0 +1,57 @@
+//! The first takes of fresh processes.
+
+use laptime_analyze::{ColdRun, Profiling};
+use laptime_stats::spread::median;
+
+use super::device_name;
+use crate::chart::charts as drawn;
+
+/// Lines beyond which a chart cannot be read.
+const MOST_LINES: usize = 8;
+
+/// Fills the chart of warm-ups: of one run a line a process, of several a line a number of warm-up takes.
+pub(super) fn laps(answer: &Profiling) -> drawn::WarmupLaps {
+    let runs = &answer.warmups;
+    let mut rows: Vec<drawn::WarmupRow> = match runs.as_slice() {
+        [only] => processes(only),
+        several => {
+            let mut runs: Vec<&ColdRun> = several.iter().collect();
+            runs.sort_by_key(|run| run.not_counted);
+            runs.into_iter().filter_map(first_process).collect()
+        }
+    };
+    rows.truncate(MOST_LINES);
+    let levels = runs.iter().flat_map(|run| run.warmups.cases.first()).flat_map(|case| &case.processes);
+    let levels: Vec<f64> = levels.filter_map(|process| process.steady_ns).collect();
+    drawn::WarmupLaps { subtitle: subtitle(answer), rows, steady_ns: median(&levels) }
+}
+
+fn processes(run: &ColdRun) -> Vec<drawn::WarmupRow> {
+    let Some(case) = run.warmups.cases.first() else { return Vec::new() };
+    let row = |process: &laptime_analyze::WarmUpProcess| drawn::WarmupRow {
+        name: format!("process {}", process.run + 1),
+        laps_ns: process.takes_ns.clone(),
+        not_counted: run.not_counted,
+    };
+    case.processes.iter().map(row).collect()
+}
+
+fn first_process(run: &ColdRun) -> Option<drawn::WarmupRow> {
+    let process = run.warmups.cases.first()?.processes.first()?;
+    let takes = if run.not_counted == 1 { "take" } else { "takes" };
+    let name = format!("{} warm-up {takes}", run.not_counted);
+    Some(drawn::WarmupRow { name, laps_ns: process.takes_ns.clone(), not_counted: run.not_counted })
+}
+
+/// The machine, and the case whose takes are drawn.
+fn subtitle(answer: &Profiling) -> String {
+    let cold = answer.runs.iter().filter(|run| run.read.is_warm_up());
+    let machine =
+        cold.filter_map(|run| run.read.run.as_ref()).find_map(|run| device_name(&run.environment.machine, &run.device));
+    let case = answer.warmups.iter().find_map(|run| run.warmups.cases.first());
+    let told = |axis: &str| Some(case?.id.case.get(axis)?.to_string());
+    let pass = if told("test").is_some() { "test" } else { "pass_type" };
+    let words = ["model", pass, "size"].into_iter().filter_map(told);
+    let parts: Vec<String> = machine.into_iter().chain(words).chain(["fresh processes".to_owned()]).collect();
+    parts.join(", ")
+}

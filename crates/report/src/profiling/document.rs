@@ -1,0 +1,206 @@
+//! The report as a document.
+
+use laptime_analyze::{KeyFinding, NamedRun, Profiling, ProfilingPart};
+use laptime_trace::run::{Environment, Run, Settings, Stop, WarmUp};
+
+use super::{attention_summary, charts::device_name, model_summary};
+use crate::{
+    Cell, Format, Table, TextStyle,
+    format::escape_prose,
+    layout::single,
+    tables::{crossovers, scaling},
+    visible::visible,
+    write,
+};
+
+/// Files of the report that show the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MadeFiles {
+    /// Their names.
+    pub names: Vec<String>,
+    /// What they show.
+    pub about: String,
+}
+
+/// Writes the report in Markdown: machine and method, findings, recommendations that follow from them, the tables and
+/// charts, and the files.
+pub fn document(answer: &Profiling, charts: &[(String, String)], files: &[MadeFiles]) -> String {
+    let findings = answer.findings();
+    let sections = [
+        overview(answer),
+        list("Key Findings", findings.iter().map(finding).collect()),
+        list("Recommendations", recommendations(&findings)),
+        tables(answer),
+        pictures(charts),
+        list("Files Generated", files.iter().map(file_line).collect()),
+    ];
+    let sections: Vec<String> = sections.into_iter().flatten().collect();
+    format!("# Profiling Report\n\n{}", sections.join("\n"))
+}
+
+fn list(title: &str, lines: Vec<String>) -> Option<String> {
+    let lines: Vec<String> = lines.into_iter().map(|line| format!("- {line}\n")).collect();
+    (!lines.is_empty()).then(|| format!("## {title}\n\n{}", lines.concat()))
+}
+
+fn finding(finding: &KeyFinding) -> String {
+    format!("**{}**: {}", finding.rule, prose(&finding.said))
+}
+
+/// A sentence that nothing in it breaks: it may hold an error of anybody's.
+fn prose(sentence: &str) -> String {
+    escape_prose(&visible(sentence))
+}
+
+/// What follows from findings, each once.
+fn recommendations(findings: &[KeyFinding]) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for finding in findings {
+        let line = finding.next.as_ref().map(|next| format!("{} (From **{}**.)", prose(next), finding.rule));
+        told.extend(line.filter(|line| !told.contains(line)));
+    }
+    told
+}
+
+fn file_line(files: &MadeFiles) -> String {
+    let names: Vec<String> = files.names.iter().map(|name| format!("`{name}`")).collect();
+    format!("{}: {}", names.join(", "), files.about)
+}
+
+/// What was measured, where and how: what all runs have in common once, then a paragraph a run.
+fn overview(answer: &Profiling) -> Option<String> {
+    let of_runs: Vec<Vec<Fact>> =
+        answer.runs.iter().map(|named| named.read.run.as_ref().map_or_else(Vec::new, facts)).collect();
+    let first = of_runs.first()?;
+    let is_common = |fact: &Fact| of_runs.len() > 1 && of_runs.iter().all(|facts| facts.contains(fact));
+    let common: Vec<String> = first.iter().filter(|fact| is_common(fact)).map(fact_line).collect();
+    let mut told = Vec::new();
+    told.extend((!common.is_empty()).then(|| format!("**All runs**\n\n{}", common.concat())));
+    for (named, facts) in answer.runs.iter().zip(&of_runs) {
+        let own: Vec<String> = facts.iter().filter(|fact| !is_common(fact)).map(fact_line).collect();
+        told.push(of_run(named, &own.concat()));
+    }
+    Some(format!("## Overview\n\n{}", told.join("\n")))
+}
+
+/// A label and what is true of a run.
+type Fact = (&'static str, String);
+
+fn fact_line((label, value): &Fact) -> String {
+    format!("- {label}: {}\n", prose(value))
+}
+
+fn of_run(named: &NamedRun, facts: &str) -> String {
+    let workload = named.read.workload().unwrap_or("nothing");
+    let what = if named.read.is_warm_up() { "Warm-up of " } else { "" };
+    let name = named.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+    let cases = counts(named).map_or_else(String::new, |told| format!("- Cases: {told}\n"));
+    let source = match named.read.run {
+        Some(_) => String::new(),
+        None => format!("- Read from `{}`, which does not tell machine and method\n", named.read.folder),
+    };
+    format!("**{what}`{workload}`{name}**\n\n{cases}{source}{facts}")
+}
+
+/// How many cases ended how.
+fn counts(named: &NamedRun) -> Option<String> {
+    let results = &named.read.results;
+    let of = |word: &str| results.iter().filter(|result| result.outcome.word() == word).count();
+    let words = ["measured", "out_of_memory", "failed", "skipped"].map(|word| (word, of(word)));
+    let told: Vec<String> = words
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(word, count)| format!("{count} {}", word.replace('_', " ")))
+        .collect();
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
+fn facts(run: &Run) -> Vec<Fact> {
+    let Environment { machine, build, .. } = &run.environment;
+    let device = device_name(machine, &run.device)
+        .map_or_else(|| format!("`{}`", run.device), |name| format!("`{}`, {name}", run.device));
+    let memory = machine.memory_bytes.map(|bytes| format!(", {} of memory", single(&Cell::Bytes(bytes))));
+    let system =
+        machine.kernel.as_ref().map_or_else(|| machine.os.clone(), |kernel| format!("{} {kernel}", machine.os));
+    let facts = [
+        ("Device", format!("{device}{}", memory.unwrap_or_default())),
+        ("System", system),
+        ("Build", build_words(build)),
+        ("Method", method(&run.settings)),
+        ("Started", run.started.clone()),
+        ("Command", if run.command.is_empty() { String::new() } else { format!("`{}`", run.command.join(" ")) }),
+    ];
+    facts.into_iter().filter(|(_, value)| !value.trim().is_empty()).collect()
+}
+
+fn build_words(build: &laptime_trace::run::Build) -> String {
+    let words = [&build.version, &build.commit, &build.profile, &build.target];
+    words.into_iter().filter(|word| !word.is_empty()).cloned().collect::<Vec<_>>().join(", ")
+}
+
+/// How cases were measured, in a sentence.
+fn method(settings: &Settings) -> String {
+    let warmup = match settings.warmup {
+        WarmUp::Takes(0) => "every take counts".to_owned(),
+        WarmUp::Takes(1) => "the first take does not count".to_owned(),
+        WarmUp::Takes(takes) => format!("the first {takes} takes do not count"),
+        WarmUp::Found => "takes before the steady state do not count".to_owned(),
+    };
+    let stop = match settings.stop {
+        Stop::Takes(takes) => format!("{takes} takes"),
+        Stop::Interval { within, at_least, at_most_ns, .. } => format!(
+            "takes until the 95 % interval of the median is within {} of it, {at_least} at least, {} s at most",
+            single(&Cell::Share(within)),
+            at_most_ns as f64 / 1e9
+        ),
+    };
+    let processes =
+        if settings.runs > 1 { format!(" in each of {} fresh processes", settings.runs) } else { String::new() };
+    let l2 = settings.l2.map_or_else(String::new, |l2| format!("; L2 {l2}"));
+    format!(
+        "{stop}{processes}; {warmup}; timed by `{}`{l2}; every result is checked before it is timed",
+        settings.timing
+    )
+}
+
+/// The tables of kinds, models, crossings and growth.
+fn tables(answer: &Profiling) -> Option<String> {
+    let of_part = |part: &ProfilingPart| [crossovers(&part.crossovers), scaling(&part.scaling)];
+    let [attention_crossing, attention_growth] = of_part(&answer.attention).map(quiet);
+    let [model_crossing, model_growth] = of_part(&answer.models).map(quiet);
+    let all = [
+        ("Attention", attention_summary(answer)),
+        ("Attention: how much faster and smaller", attention_crossing),
+        ("Attention: growth with length", attention_growth),
+        ("Models", model_summary(answer)),
+        ("Models: how much faster and smaller", model_crossing),
+        ("Models: growth with length", model_growth),
+    ];
+    let told: Vec<String> =
+        all.into_iter().filter_map(|(title, table)| Some(format!("### {title}\n\n{}", markdown(&table?)))).collect();
+    (!told.is_empty()).then(|| format!("## Tables\n\n{}", told.join("\n")))
+}
+
+/// A table whose notes are findings already.
+fn quiet(table: Option<Table>) -> Option<Table> {
+    table.map(|table| Table { notes: Vec::new(), facts: Vec::new(), ..table })
+}
+
+fn markdown(table: &Table) -> String {
+    let mut text = Vec::new();
+    let style = TextStyle { width: usize::MAX, colour: false };
+    // Writing to memory does not fail.
+    let _ = write(table, Format::Md, style, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The charts, light or dark as the reader's screen is. A chart is told by its name and what it shows.
+fn pictures(charts: &[(String, String)]) -> Option<String> {
+    let picture = |(name, title): &(String, String)| {
+        format!(
+            "<picture>\n  <source media=\"(prefers-color-scheme: dark)\" srcset=\"{name}-dark.svg\">\n  <img src=\"{name}.svg\" alt=\"{title}\">\n</picture>\n"
+        )
+    };
+    let told: Vec<String> = charts.iter().map(picture).collect();
+    (!told.is_empty()).then(|| format!("## Charts\n\n{}", told.join("\n")))
+}

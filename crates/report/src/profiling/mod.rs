@@ -1,0 +1,39 @@
+//! What a report of several runs is made of: tables, charts and a document, one function each.
+//!
+//! Of what was not measured there is nothing: no row, no sentence, no chart.
+
+mod attention_summary;
+mod charts;
+mod document;
+mod labels;
+mod model_summary;
+
+pub use self::{
+    attention_summary::attention_summary,
+    charts::charts,
+    document::{MadeFiles, document},
+    model_summary::model_summary,
+};
+
+use crate::Cell;
+
+/// Bytes as the older kits count them: a megabyte is 2^20.
+fn megabytes(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
+}
+
+/// The mean of what is known; empty if nothing is.
+fn mean(values: impl Iterator<Item = f64>) -> Cell {
+    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+    if count == 0 { Cell::Empty } else { Cell::Number(sum / f64::from(count)) }
+}
+
+/// The largest of what is known.
+fn largest(values: impl Iterator<Item = f64>) -> Cell {
+    Cell::from(values.reduce(f64::max).map(Cell::Number))
+}
+
+/// The smallest of what is known.
+fn smallest(values: impl Iterator<Item = f64>) -> Cell {
+    Cell::from(values.reduce(f64::min).map(Cell::Number))
+}

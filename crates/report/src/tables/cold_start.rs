@@ -1,0 +1,213 @@
+//! What a fresh process paid for, as a table and in sentences.
+
+use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, WarmUpStudy};
+
+use super::{
+    axes::{Axes, Taken},
+    troubles::capital,
+};
+use crate::{Cell, Column, Table, layout::OneUnit};
+
+/// A first take that is slower by less is not worth a word.
+const LEAST_SLOWER: f64 = 0.05;
+
+/// Stages of the first take that a sentence names at most.
+const MOST_STAGES: usize = 3;
+
+/// Lays out what fresh processes paid for: a row a part. None if no process was recorded.
+pub fn cold_start(answer: &WarmUpStudy) -> Option<Table> {
+    let recorded: Vec<(&WarmUpRows, &ColdStart)> =
+        answer.cases.iter().filter_map(|case| Some((case, case.cold.as_ref()?))).collect();
+    let axes = Axes::of(recorded.iter().map(|(case, _)| &case.id));
+    let own = columns();
+    let mut columns = axes.columns(&mut Taken::by(&own));
+    columns.extend(own);
+    let mut table = Table::new("cold_start", columns);
+    for (case, start) in &recorded {
+        add_rows(&mut table, case, start, &axes);
+    }
+    for (case, start) in &recorded {
+        let who = axes.name(&case.id).map_or_else(String::new, |name| format!("`{name}`: "));
+        sentences(start).into_iter().for_each(|sentence| table.note(capital(&format!("{who}{sentence}"))));
+    }
+    add_tuning(&mut table, &recorded);
+    (!recorded.is_empty()).then_some(table)
+}
+
+fn columns() -> Vec<Column> {
+    vec![
+        Column::new("part", "cold start"),
+        Column::new("before_ms", "before"),
+        Column::new("first_take_ms", "first take").in_unit_of("before_ms"),
+        Column::new("count", "times"),
+        Column::new("meaning", "what it is").human_only().drop(1),
+    ]
+}
+
+fn add_rows(table: &mut Table, case: &WarmUpRows, start: &ColdStart, axes: &Axes) {
+    for work in ColdWork::ALL {
+        let (before, first) = (start.before_part(work), start.beyond_part(work));
+        if before.or(first).is_none() {
+            continue;
+        }
+        let count = [before, first].into_iter().flatten().map(|part| part.count).sum::<u64>();
+        let count = Cell::from((count > 0).then_some(Cell::Count(count)));
+        let shift = |part: Option<&ColdPart>| Cell::from(part.map(|part| Cell::Shift(part.nanos)));
+        let before = Cell::from(before.map(|part| Cell::Nanos(part.nanos.unsigned_abs())));
+        table.push(row(case, axes, [Cell::text(work.word()), before, shift(first), count, Cell::text(meaning(work))]));
+    }
+    let first = Cell::from(start.beyond_ns().map(Cell::Shift));
+    let all = [Cell::text("all"), Cell::Nanos(start.before_ns), first, Cell::Empty, Cell::Empty];
+    table.push(row(case, axes, all));
+}
+
+fn row(case: &WarmUpRows, axes: &Axes, own: [Cell; 5]) -> Vec<Cell> {
+    axes.cells(&case.id).into_iter().chain(own).collect()
+}
+
+/// What a part is, in a few words.
+fn meaning(work: ColdWork) -> &'static str {
+    match work {
+        ColdWork::Context => "the device is opened",
+        ColdWork::Libraries => "libraries are started",
+        ColdWork::Compile => "kernels are compiled",
+        ColdWork::Load => "kernels go to the device",
+        ColdWork::FirstProducts => "cuBLAS loads its kernels",
+        ColdWork::Capture => "a graph is captured",
+        ColdWork::Weights => "weights and inputs",
+        ColdWork::Allocate => "memory is allocated",
+        ColdWork::Threads => "threads are started",
+        ColdWork::Prompt => "the cache is filled",
+        ColdWork::Autotune => "variants are tried",
+        ColdWork::FirstTouch => "first touch, estimated",
+        ColdWork::Rest => "nothing marks it",
+    }
+}
+
+/// What a process did, in a sentence: `compiling 26 kernels`.
+fn doing(part: &ColdPart) -> String {
+    let some = |one: &str, several: &str| match part.count {
+        0 => several.to_owned(),
+        1 => format!("one {one}"),
+        count => format!("{count} {several}"),
+    };
+    match part.work {
+        ColdWork::Context => "the device and its context".to_owned(),
+        ColdWork::Libraries => "reading and starting libraries".to_owned(),
+        ColdWork::Compile => format!("compiling {}", some("text of kernels", "texts of kernels")),
+        ColdWork::Load => format!("loading {}", some("module", "modules")),
+        ColdWork::FirstProducts => format!("the first product of {}", some("size", "sizes")),
+        ColdWork::Capture => "capturing a graph".to_owned(),
+        ColdWork::Weights => "weights and inputs".to_owned(),
+        ColdWork::Allocate => "allocation".to_owned(),
+        ColdWork::Threads => "starting threads".to_owned(),
+        ColdWork::Prompt => "filling the cache".to_owned(),
+        ColdWork::Autotune => "autotuning".to_owned(),
+        ColdWork::FirstTouch => format!("{} touched for the first time (estimated)", some("page", "pages")),
+        ColdWork::Rest => "what nothing marks".to_owned(),
+    }
+}
+
+fn sentences(start: &ColdStart) -> Vec<String> {
+    let times = Times::of(start);
+    let mut sentences = vec![format!(
+        "a fresh process needed {} until its first take: {}.",
+        times.write(start.before_ns),
+        times.list(&start.before)
+    )];
+    let (Some(steady), Some(beyond)) = (start.steady_ns, start.beyond_ns()) else { return sentences };
+    if (beyond as f64) <= steady as f64 * LEAST_SLOWER {
+        sentences.push("its first take was as fast as later ones (limit: 5 % slower).".to_owned());
+        return sentences;
+    }
+    let [first, beyond, steady] = [start.first_ns, beyond.unsigned_abs(), steady].map(|nanos| times.write(nanos));
+    let parts = times.list(&start.beyond);
+    let mut sentence = format!("its first take took {first}, {beyond} beyond the steady {steady}: {parts}");
+    let rest = start.beyond_part(ColdWork::Rest).map_or(0, |rest| rest.nanos);
+    if is_worth_a_word(rest.saturating_neg(), start.beyond_ns().unwrap_or(0)) {
+        let meanwhile = times.write(rest.unsigned_abs());
+        sentence.push_str(&format!("; {meanwhile} of it lay beside work that a steady take does too"));
+    }
+    let places = times.places(start);
+    if !places.is_empty() {
+        sentence.push_str(&format!("; that lies in {places}"));
+    }
+    sentences.push(format!("{sentence}."));
+    sentences
+}
+
+/// Times of one process, told in one unit.
+struct Times {
+    unit: OneUnit,
+}
+
+impl Times {
+    fn of(start: &ColdStart) -> Self {
+        let times = [start.before_ns, start.first_ns].map(Cell::Nanos);
+        Self { unit: OneUnit::of(times.iter()) }
+    }
+
+    fn write(&self, nanos: u64) -> String {
+        self.unit.write(&Cell::Nanos(nanos))
+    }
+
+    /// Parts from the longest to the shortest, what nothing marks at the end; those that hardly count are left out.
+    fn list(&self, parts: &[ColdPart]) -> String {
+        let all = parts.iter().map(|part| part.nanos.max(0)).fold(0, i64::saturating_add);
+        let mut long: Vec<&ColdPart> = parts.iter().filter(|part| is_worth_a_word(part.nanos, all)).collect();
+        long.sort_by_key(|part| (part.work == ColdWork::Rest, std::cmp::Reverse(part.nanos)));
+        let told = long.iter().map(|part| format!("{} for {}", self.write(part.nanos.unsigned_abs()), doing(part)));
+        let told: Vec<String> = told.collect();
+        if told.is_empty() { "nothing that was marked".to_owned() } else { told.join(", ") }
+    }
+
+    /// Where the part lies that nothing marks, if there is one: the stages that took longer.
+    fn places(&self, start: &ColdStart) -> String {
+        let rest = start.beyond_part(ColdWork::Rest).map_or(0, |rest| rest.nanos);
+        let place = |shift: &StageShift| {
+            let stage =
+                shift.stage.as_ref().map_or_else(|| "outside of stages".to_owned(), |stage| format!("`{stage}`"));
+            format!("{stage} ({})", self.write(shift.nanos.unsigned_abs()))
+        };
+        let long = start.rest_in.iter().filter(|shift| is_worth_a_word(shift.nanos, rest)).take(MOST_STAGES);
+        long.map(place).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Whether a part is at least a hundredth of a time.
+fn is_worth_a_word(part: i64, of: i64) -> bool {
+    part > 0 && of > 0 && part >= of / 100
+}
+
+/// Says that nothing tuned itself, where that is so.
+fn add_tuning(table: &mut Table, recorded: &[(&WarmUpRows, &ColdStart)]) {
+    let tunes = |start: &ColdStart| {
+        start.before_part(ColdWork::Autotune).or_else(|| start.beyond_part(ColdWork::Autotune)).is_some()
+    };
+    if recorded.iter().any(|(_, start)| tunes(start)) {
+        return;
+    }
+    let on_gpu = recorded.iter().any(|(case, _)| case.id.device.starts_with("cuda"));
+    let blas = if on_gpu { ", and cuBLAS chooses products by rule" } else { "" };
+    table.note(format!("Autotuning: none. No stage `autotune` was marked{blas}."));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_add_up_to_more_than_the_difference_are_explained() {
+        let part = |work, nanos, count| ColdPart { work, nanos, count };
+        let start = ColdStart {
+            before_ns: 4_000_000_000,
+            before: vec![part(ColdWork::Compile, 4_000_000_000, 15)],
+            first_ns: 126_000_000,
+            steady_ns: Some(42_000_000),
+            beyond: vec![part(ColdWork::FirstProducts, 100_000_000, 18), part(ColdWork::Rest, -16_000_000, 0)],
+            rest_in: Vec::new(),
+        };
+        let said = sentences(&start);
+        assert!(said[1].ends_with("; 16.00 ms of it lay beside work that a steady take does too."), "{}", said[1]);
+    }
+}
