@@ -8,6 +8,7 @@ mod adamw;
 mod attention;
 mod attention_backward;
 mod block_attention;
+mod fuse;
 mod gradients;
 mod heads;
 mod operations;
@@ -23,6 +24,7 @@ pub use self::{
     attention::Attention,
     attention_backward::{Attended, AttentionGradients},
     block_attention::{BlockAttention, BlockLayout, Engine, LayoutParts, Rule, TILING, Tiling},
+    fuse::{Additions, CachePlaces, CacheSection, CacheTable, Fuse, FuseSizes},
     gradients::{Gradients, HeadNormGradients, Normed},
     heads::{HeadNorm, Packed, Pairing, Rotation},
     operations::Operations,
@@ -46,7 +48,7 @@ macro_rules! text {
 }
 
 /// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
-pub const SOURCES: [Source<'static>; 21] = [
+pub const SOURCES: [Source<'static>; 22] = [
     ROWS,
     RMS_NORM,
     HEADS,
@@ -68,6 +70,7 @@ pub const SOURCES: [Source<'static>; 21] = [
     BLOCK_ATTENTION,
     BLOCK_ATTENTION_TENSOR,
     BLOCK_ATTENTION_HOPPER,
+    FUSE,
 ];
 
 const ROWS: Source<'static> = text!(in "rows.cu");
@@ -92,6 +95,7 @@ const BLOCK_ATTENTION: Source<'static> = text!("block.cuh", in "block_attention.
 const BLOCK_ATTENTION_TENSOR: Source<'static> = text!("tensor.cuh", "block.cuh", in "block_attention_tensor.cu");
 const BLOCK_ATTENTION_HOPPER: Source<'static> =
     text!("tensor.cuh", "hopper.cuh", "block.cuh", in "block_attention_hopper.cu");
+const FUSE: Source<'static> = text!(in "fuse.cu");
 
 /// The sizes of heads that a check compiles attention for; it can be compiled for others.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];
