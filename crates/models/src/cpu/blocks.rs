@@ -252,19 +252,17 @@ impl Work {
 /// Leaves out what the rule of a layout does: the scores of keys from `from` on with the queries from `first` on.
 fn mask_by_rule(layout: &Layout, first: usize, from: usize, scores: &mut [Lanes]) {
     // Bounds of each query, counted from the first key: up to one end, and from a beginning to another end.
-    let mut bounds = [[0_u32; LANES]; 3];
-    for lane in 0..LANES {
-        let (end, [begin, to]) = layout.rule.columns(first + lane, layout.length);
-        let place = |column: usize| column.saturating_sub(from).min(scores.len()) as u32;
-        [bounds[0][lane], bounds[1][lane], bounds[2][lane]] = [end, begin, to].map(place);
-    }
+    let kept: [_; LANES] = std::array::from_fn(|lane| layout.rule.columns(first + lane, layout.length));
+    let place = |column: usize| column.saturating_sub(from).min(scores.len()) as u32;
+    let ends = kept.map(|(end, _)| place(end));
+    let [begins, tos] = [0, 1].map(|at| kept.map(|(_, window)| place(window[at])));
     vectorized(
         #[inline(always)]
         || {
             for (key, Lanes(scores)) in scores.iter_mut().enumerate() {
                 let key = key as u32;
                 for lane in 0..LANES {
-                    let is_kept = key < bounds[0][lane] || key >= bounds[1][lane] && key < bounds[2][lane];
+                    let is_kept = key < ends[lane] || key >= begins[lane] && key < tos[lane];
                     scores[lane] = if is_kept { scores[lane] } else { f32::NEG_INFINITY };
                 }
             }
