@@ -21,7 +21,10 @@ use super::{
     stepping::{first_replay, steps_by_pass},
     weights::{GpuWeights, Number},
 };
-use crate::{Config, Decoder, KeysValues, ModelError, Options, Replay, Room, Tokens, marks::mark};
+use crate::{
+    Config, Decoder, KeysValues, ModelError, Options, Replay, Room, Tokens,
+    marks::{mark, mark_embedding},
+};
 
 /// Logits that are read at a time when they are looked at.
 const LOOKED_AT: usize = 16 << 20;
@@ -184,7 +187,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             keys: size(start + tokens)?,
         };
         {
-            let _stage = mark!(pass.marks(), Layer, "embed");
+            let _stage = mark_embedding!(pass.marks(), tokens);
             let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
             let Buffers { ids, x, .. } = &mut *buffers;
             pass.operations.embed(pass.stream, &*ids, &self.weights.parameters.embedding, x, shape)?;
