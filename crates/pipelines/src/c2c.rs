@@ -41,7 +41,7 @@ impl Workload for CacheToCache {
     }
 
     fn about(&self) -> &'static str {
-        "two models joined through their KV caches: both read a prompt, the caches are fused, the base model answers"
+        "joins two models through their KV caches: both read a prompt, the caches are fused, the base model answers"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
