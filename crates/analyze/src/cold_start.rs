@@ -23,7 +23,7 @@ pub enum ColdWork {
     FirstProducts,
     /// A step that is captured as a graph.
     Capture,
-    /// Weights that are made or read.
+    /// Weights and inputs that are made or read.
     Weights,
     /// Memory that is allocated.
     Allocate,
@@ -89,7 +89,7 @@ impl ColdWork {
             "first_product" => (Self::FirstProducts, true),
             "capture" => (Self::Capture, true),
             "weights" => (Self::Weights, true),
-            "load_weights" => (Self::Weights, false),
+            "load_weights" | "prepare_inputs" => (Self::Weights, false),
             "allocate" => (Self::Allocate, true),
             "start_threads" => (Self::Threads, true),
             "prompt" => (Self::Prompt, true),

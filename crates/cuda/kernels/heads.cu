@@ -40,37 +40,6 @@ __device__ __forceinline__ const number *norm_of(const Split &split, u32 head) {
     return head < split.heads + split.kv_heads ? split.k_norm : nullptr;
 }
 
-__device__ __forceinline__ void rotate(float &a, float &b, float cosine, float sine) {
-    float turned = a * cosine - b * sine;
-    b = b * cosine + a * sine;
-    a = turned;
-}
-
-// A lane has V numbers of the lower half of a head, from `at` on, and as many of the upper half.
-template <int V> __device__ __forceinline__ void rotate_lane(const Split &split, u64 position, u32 at, float *low, float *high) {
-    u32 half = split.head_dim / 2;
-    u64 row = position < split.positions ? position : split.positions - 1;
-    const float *cosines = split.cosines + row * half, *sines = split.sines + row * half;
-    if (split.is_by_pairs) {
-#pragma unroll
-        for (int i = 0; i + 1 < V; i += 2) {
-            u32 low_pair = (at + i) / 2, high_pair = (half + at + i) / 2;
-            rotate(low[i], low[i + 1], cosines[low_pair], sines[low_pair]);
-            rotate(high[i], high[i + 1], cosines[high_pair], sines[high_pair]);
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < V; i += 4) {
-            float4 cosine = *reinterpret_cast<const float4 *>(cosines + at + i);
-            float4 sine = *reinterpret_cast<const float4 *>(sines + at + i);
-            rotate(low[i], high[i], cosine.x, sine.x);
-            rotate(low[i + 1], high[i + 1], cosine.y, sine.y);
-            rotate(low[i + 2], high[i + 2], cosine.z, sine.z);
-            rotate(low[i + 3], high[i + 3], cosine.w, sine.w);
-        }
-    }
-}
-
 // Blocks go over tokens and heads; 2^`lane_bits` threads a head, at most a warp. Half a head is groups of 16 bytes.
 extern "C" __global__ void __launch_bounds__(256, 4) split_heads(SPLIT_PARAMETERS) {
     const Split split = SPLIT_ARGUMENTS;
@@ -117,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) split_heads(SPLIT_PARAMETER
     }
     if (!is_used) return;
     u64 position = (u64)*start + token;
-    if (head < heads + kv_heads) rotate_lane<V>(split, position, at, low, high);
+    if (head < heads + kv_heads) rotate_lane<V, 1>(split, position, at, low, high);
     number *to = target(split, sequence, token, head, position);
     if (!to) return;
     numbers lows, highs;

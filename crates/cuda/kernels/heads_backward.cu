@@ -40,38 +40,6 @@ __device__ __forceinline__ const number *source(const Join &join, u32 sequence, 
            (((u64)sequence * join.kv_heads + kv_head) * join.capacity + position) * join.head_dim;
 }
 
-__device__ __forceinline__ void rotate_back(float &a, float &b, float cosine, float sine) {
-    float turned = a * cosine + b * sine;
-    b = b * cosine - a * sine;
-    a = turned;
-}
-
-// A lane has V numbers of the lower half of a head, from `at` on, and as many of the upper half.
-template <int V>
-__device__ __forceinline__ void rotate_lane_back(const Join &join, u64 position, u32 at, float *low, float *high) {
-    u32 half = join.head_dim / 2;
-    u64 row = position < join.positions ? position : join.positions - 1;
-    const float *cosines = join.cosines + row * half, *sines = join.sines + row * half;
-    if (join.is_by_pairs) {
-#pragma unroll
-        for (int i = 0; i + 1 < V; i += 2) {
-            u32 low_pair = (at + i) / 2, high_pair = (half + at + i) / 2;
-            rotate_back(low[i], low[i + 1], cosines[low_pair], sines[low_pair]);
-            rotate_back(high[i], high[i + 1], cosines[high_pair], sines[high_pair]);
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < V; i += 4) {
-            float4 cosine = *reinterpret_cast<const float4 *>(cosines + at + i);
-            float4 sine = *reinterpret_cast<const float4 *>(sines + at + i);
-            rotate_back(low[i], high[i], cosine.x, sine.x);
-            rotate_back(low[i + 1], high[i + 1], cosine.y, sine.y);
-            rotate_back(low[i + 2], high[i + 2], cosine.z, sine.z);
-            rotate_back(low[i + 3], high[i + 3], cosine.w, sine.w);
-        }
-    }
-}
-
 // Adds up what the warps of a block found about the weights, each in its own row of `sums`.
 __device__ __forceinline__ void leave_sums(const Join &join, const float *sums) {
     u32 width = 2 * join.head_dim;
@@ -104,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(256) split_heads_backward_plain(JOI
                 low[i] = widened(lows.at[i]);
                 high[i] = widened(highs.at[i]);
             }
-            rotate_lane_back<V>(join, position, at, low, high);
+            rotate_lane<V, -1>(join, position, at, low, high);
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 lows.at[i] = narrowed(low[i]);
@@ -141,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
                 low[i] = widened(lows.at[i]);
                 high[i] = widened(highs.at[i]);
             }
-            if (head < heads + kv_heads) rotate_lane_back<V>(join, position, at, low, high);
+            if (head < heads + kv_heads) rotate_lane<V, -1>(join, position, at, low, high);
         }
         {
             bool is_q = head < heads, is_mine = is_used && head < heads + kv_heads;
@@ -242,8 +210,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward_any(JO
                 pair_gradient[0] = widened(from[place[0]]);
                 pair_gradient[1] = widened(from[place[1]]);
                 if (is_turned)
-                    rotate_back(pair_gradient[0], pair_gradient[1], cosines[table_row * half + pair],
-                                sines[table_row * half + pair]);
+                    rotate(pair_gradient[0], pair_gradient[1], cosines[table_row * half + pair],
+                           -sines[table_row * half + pair]);
             }
             if (!norm) continue;
 #pragma unroll

@@ -8,6 +8,7 @@ mod adamw;
 mod attention;
 mod attention_backward;
 mod block_attention;
+mod fuse;
 mod gradients;
 mod heads;
 mod operations;
@@ -23,6 +24,7 @@ pub use self::{
     attention::Attention,
     attention_backward::{Attended, AttentionGradients},
     block_attention::{BlockAttention, BlockLayout, Engine, LayoutParts, Rule, TILING, Tiling},
+    fuse::{Additions, CachePlaces, CacheSection, CacheTable, Fuse, FuseSizes},
     gradients::{Gradients, HeadNormGradients, Normed},
     heads::{HeadNorm, Packed, Pairing, Rotation},
     operations::Operations,
@@ -31,75 +33,14 @@ pub use self::{
 };
 use crate::{blas::Element, nvrtc::Source};
 
-/// A text of kernels over numbers, behind what they all begin with.
+/// A text of kernels over numbers, behind what they all begin with and the headers that it names.
 macro_rules! text {
-    ($file:literal) => {
-        Source {
-            file: $file,
-            text: concat!(include_str!("../kernels/number.cuh"), include_str!(concat!("../kernels/", $file))),
-        }
-    };
-}
-
-/// The same for gradients, behind what those have in common too.
-macro_rules! gradient_text {
-    ($file:literal) => {
+    ($($header:literal,)* in $file:literal) => {
         Source {
             file: $file,
             text: concat!(
                 include_str!("../kernels/number.cuh"),
-                include_str!("../kernels/gradient.cuh"),
-                include_str!(concat!("../kernels/", $file))
-            ),
-        }
-    };
-}
-
-/// The same for tensor cores.
-macro_rules! tensor_text {
-    ($file:literal) => {
-        Source {
-            file: $file,
-            text: concat!(
-                include_str!("../kernels/number.cuh"),
-                include_str!("../kernels/tensor.cuh"),
-                include_str!(concat!("../kernels/", $file))
-            ),
-        }
-    };
-}
-
-/// The same for attention over blocks, with and without tensor cores.
-macro_rules! block_text {
-    ($file:literal) => {
-        Source {
-            file: $file,
-            text: concat!(
-                include_str!("../kernels/number.cuh"),
-                include_str!("../kernels/block.cuh"),
-                include_str!(concat!("../kernels/", $file))
-            ),
-        }
-    };
-    (tensor $file:literal) => {
-        Source {
-            file: $file,
-            text: concat!(
-                include_str!("../kernels/number.cuh"),
-                include_str!("../kernels/tensor.cuh"),
-                include_str!("../kernels/block.cuh"),
-                include_str!(concat!("../kernels/", $file))
-            ),
-        }
-    };
-    (hopper $file:literal) => {
-        Source {
-            file: $file,
-            text: concat!(
-                include_str!("../kernels/number.cuh"),
-                include_str!("../kernels/tensor.cuh"),
-                include_str!("../kernels/hopper.cuh"),
-                include_str!("../kernels/block.cuh"),
+                $(include_str!(concat!("../kernels/", $header)),)*
                 include_str!(concat!("../kernels/", $file))
             ),
         }
@@ -107,7 +48,7 @@ macro_rules! block_text {
 }
 
 /// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
-pub const SOURCES: [Source<'static>; 21] = [
+pub const SOURCES: [Source<'static>; 22] = [
     ROWS,
     RMS_NORM,
     HEADS,
@@ -129,29 +70,32 @@ pub const SOURCES: [Source<'static>; 21] = [
     BLOCK_ATTENTION,
     BLOCK_ATTENTION_TENSOR,
     BLOCK_ATTENTION_HOPPER,
+    FUSE,
 ];
 
-const ROWS: Source<'static> = text!("rows.cu");
-const RMS_NORM: Source<'static> = text!("rms_norm.cu");
-const HEADS: Source<'static> = text!("heads.cu");
-const SOFTMAX: Source<'static> = text!("softmax.cu");
-const SWIGLU: Source<'static> = text!("swiglu.cu");
-const ARGMAX: Source<'static> = text!("argmax.cu");
-const RANDOM: Source<'static> = text!("random.cu");
-const ATTENTION: Source<'static> = text!("attention.cu");
-const ATTENTION_TENSOR: Source<'static> = tensor_text!("attention_tensor.cu");
-const LOSS: Source<'static> = gradient_text!("loss.cu");
-const RMS_NORM_BACKWARD: Source<'static> = gradient_text!("rms_norm_backward.cu");
-const SWIGLU_BACKWARD: Source<'static> = gradient_text!("swiglu_backward.cu");
-const HEADS_BACKWARD: Source<'static> = gradient_text!("heads_backward.cu");
-const SOFTMAX_BACKWARD: Source<'static> = gradient_text!("softmax_backward.cu");
-const ROWS_BACKWARD: Source<'static> = gradient_text!("rows_backward.cu");
-const ADAMW: Source<'static> = text!("adamw.cu");
-const ATTENTION_BACKWARD: Source<'static> = gradient_text!("attention_backward.cu");
-const ATTENTION_BACKWARD_TENSOR: Source<'static> = tensor_text!("attention_backward_tensor.cu");
-const BLOCK_ATTENTION: Source<'static> = block_text!("block_attention.cu");
-const BLOCK_ATTENTION_TENSOR: Source<'static> = block_text!(tensor "block_attention_tensor.cu");
-const BLOCK_ATTENTION_HOPPER: Source<'static> = block_text!(hopper "block_attention_hopper.cu");
+const ROWS: Source<'static> = text!(in "rows.cu");
+const RMS_NORM: Source<'static> = text!(in "rms_norm.cu");
+const HEADS: Source<'static> = text!("rotate.cuh", in "heads.cu");
+const SOFTMAX: Source<'static> = text!(in "softmax.cu");
+const SWIGLU: Source<'static> = text!(in "swiglu.cu");
+const ARGMAX: Source<'static> = text!(in "argmax.cu");
+const RANDOM: Source<'static> = text!(in "random.cu");
+const ATTENTION: Source<'static> = text!(in "attention.cu");
+const ATTENTION_TENSOR: Source<'static> = text!("tensor.cuh", in "attention_tensor.cu");
+const LOSS: Source<'static> = text!("gradient.cuh", in "loss.cu");
+const RMS_NORM_BACKWARD: Source<'static> = text!("gradient.cuh", in "rms_norm_backward.cu");
+const SWIGLU_BACKWARD: Source<'static> = text!("gradient.cuh", in "swiglu_backward.cu");
+const HEADS_BACKWARD: Source<'static> = text!("gradient.cuh", "rotate.cuh", in "heads_backward.cu");
+const SOFTMAX_BACKWARD: Source<'static> = text!("gradient.cuh", in "softmax_backward.cu");
+const ROWS_BACKWARD: Source<'static> = text!("gradient.cuh", in "rows_backward.cu");
+const ADAMW: Source<'static> = text!(in "adamw.cu");
+const ATTENTION_BACKWARD: Source<'static> = text!("gradient.cuh", in "attention_backward.cu");
+const ATTENTION_BACKWARD_TENSOR: Source<'static> = text!("tensor.cuh", in "attention_backward_tensor.cu");
+const BLOCK_ATTENTION: Source<'static> = text!("block.cuh", in "block_attention.cu");
+const BLOCK_ATTENTION_TENSOR: Source<'static> = text!("tensor.cuh", "block.cuh", in "block_attention_tensor.cu");
+const BLOCK_ATTENTION_HOPPER: Source<'static> =
+    text!("tensor.cuh", "hopper.cuh", "block.cuh", in "block_attention_hopper.cu");
+const FUSE: Source<'static> = text!(in "fuse.cu");
 
 /// The sizes of heads that a check compiles attention for; it can be compiled for others.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];

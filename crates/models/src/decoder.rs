@@ -211,6 +211,12 @@ pub trait Decoder {
 
     /// What came of the wish for a graph.
     fn replay(&self) -> Replay;
+
+    /// The cache where it lies on a GPU, for what works on it there; none if it does not.
+    #[cfg(feature = "cuda")]
+    fn device_cache(&mut self) -> Option<crate::gpu::DeviceCache<'_>> {
+        None
+    }
 }
 
 #[cfg(test)]

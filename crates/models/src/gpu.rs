@@ -2,6 +2,8 @@
 
 mod cache;
 mod decoder;
+mod device_cache;
+mod fuser;
 mod pass;
 mod room;
 mod sparse;
@@ -19,6 +21,8 @@ use crate::{Config, Decoder, Dtype, ModelError, Options, Weights};
 
 use self::{decoder::GpuDecoder, weights::GpuWeights};
 pub use self::{
+    device_cache::DeviceCache,
+    fuser::{fuser, needed_fuser_bytes},
     room::{needed_bytes, train_needed_bytes},
     train::trainer,
 };

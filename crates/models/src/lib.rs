@@ -4,6 +4,7 @@
 //! loops of our own, a GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
 
 pub mod attention;
+mod cache_rules;
 #[cfg(feature = "candle")]
 pub mod candle;
 mod check;
@@ -26,6 +27,7 @@ mod rope;
 mod size;
 pub mod synthetic;
 mod tensors;
+pub mod threads;
 mod tokenizer;
 mod torch;
 mod train;

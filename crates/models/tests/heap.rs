@@ -95,7 +95,7 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
     let needed = needed_fuser_bytes(std::slice::from_ref(&fuser), &options, [1, tokens], threads);
     let mut decoders = [config.clone(), Config { layers: 5, kv_heads: 4, ..config }].map(|config| {
         let (attention, graph, marks) = (Attention::Dense, GraphMode::Auto, Marks::default());
-        let options = Options { dtype, attention, batch: 1, room: Room::Growing, graph, marks };
+        let options = Options { dtype, attention, batch: 1, room: Room::Growing, graph, marks, kept: None };
         let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, threads).unwrap();
         decoder.prefill(&Tokens::one(vec![1; tokens])).unwrap();
         decoder

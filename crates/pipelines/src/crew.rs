@@ -7,8 +7,8 @@ use std::{
 
 use anyhow::Context;
 use laptime_bench::{AxisSpec, Cost, Takes};
-use laptime_probe::stage;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use laptime_models::threads;
+use rayon::ThreadPool;
 
 /// The most threads that a case may ask for.
 const MOST_THREADS: i64 = 1024;
@@ -29,10 +29,8 @@ pub fn all_threads() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// The threads of a case. One thread is the caller's own: waking another would cost more than small work takes.
-///
-/// Several are each kept on a processor of their own, as long as there are enough: a kernel may wake two threads on one
-/// processor and leave them there, so that both together run at the speed of one.
+/// The threads of a case. One thread is the caller's own: waking another would cost more than small work takes. Several
+/// are beside the caller, and stay where [`threads::start`] puts them.
 pub struct Crew {
     pool: Option<ThreadPool>,
 }
@@ -43,16 +41,7 @@ impl Crew {
         if threads <= 1 {
             return Ok(Self { pool: None });
         }
-        let _stage = stage!("start_threads", threads = threads);
-        let builder = ThreadPoolBuilder::new().num_threads(threads).thread_name(|at| format!("crew {at}"));
-        let processors = processors();
-        let has_enough = threads <= processors.len();
-        let builder = builder.start_handler(move |at| {
-            if has_enough {
-                stay_on(processors[at]);
-            }
-        });
-        let pool = builder.build().with_context(|| format!("cannot start {threads} threads"))?;
+        let pool = threads::start(threads, 0, "crew").with_context(|| format!("cannot start {threads} threads"))?;
         Ok(Self { pool: Some(pool) })
     }
 
@@ -87,27 +76,6 @@ impl Crew {
     }
 }
 
-/// The processors that this thread may run on; none if that is not known.
-fn processors() -> Vec<usize> {
-    #[cfg(target_os = "linux")]
-    if let Ok(allowed) = rustix::thread::sched_getaffinity(None) {
-        return (0..rustix::thread::CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor)).collect();
-    }
-    Vec::new()
-}
-
-/// Keeps this thread on one processor. Where that is refused it goes where the kernel puts it.
-fn stay_on(processor: usize) {
-    #[cfg(target_os = "linux")]
-    {
-        let mut only = rustix::thread::CpuSet::new();
-        only.set(processor);
-        let _ = rustix::thread::sched_setaffinity(None, &only);
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = processor;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,24 +86,6 @@ mod tests {
         let crew = Crew::new(1).unwrap();
         assert_eq!(crew.run(|| thread::current().id()), thread::current().id());
         assert_eq!(crew.threads(), 1);
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn several_threads_stay_on_processors_of_their_own() {
-        let allowed = processors();
-        let crew = Crew::new(allowed.len().clamp(2, 8)).unwrap();
-        let kept = Mutex::new(BTreeSet::new());
-        crew.each(0..crew.threads(), |_| {
-            kept.lock().unwrap().insert(processors());
-        });
-        let kept = kept.into_inner().unwrap();
-        if allowed.len() >= crew.threads() {
-            assert_eq!(kept.len(), crew.threads(), "each has one: {kept:?}");
-            assert!(kept.iter().all(|processors| processors.len() == 1));
-        } else {
-            assert_eq!(kept, BTreeSet::from([allowed]), "there are too few to give each its own");
-        }
     }
 
     #[test]

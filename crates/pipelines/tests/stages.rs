@@ -36,13 +36,15 @@ fn workloads_mark_their_inputs_and_their_takes() {
     let trace = laptime_trace::read(&path).unwrap();
     let names: Vec<&str> = trace.spans().map(|span| span.name).collect();
     let inputs = "prepare_inputs";
-    let expected =
-        [inputs, "matmul", "matmul", inputs, "read", "read", inputs, "write", "write", inputs, inputs, "copy", "copy"];
+    let threads = "start_threads";
+    let matmul = [threads, inputs, "matmul", "matmul"];
+    let read_write = [threads, inputs, "read", "read", inputs, "write", "write"];
+    let copy = [threads, inputs, inputs, "copy", "copy"];
     let chain = ["small", "large", "read_back", "read_result"];
-    let prefill = ["load_weights", "prefill", "prefill"];
+    let prefill = ["load_weights", "weights", "prefill", "allocate", "prefill"];
     let decode = ["decode", "token", "token", "read_tokens"];
-    let steps = ["load_weights", "prompt", "check_steps"];
+    let steps = ["load_weights", "weights", "prompt", "allocate", "check_steps"];
     let attention = [inputs, "build_pattern", "compute", "build_pattern", "compute"];
-    let models = [&prefill[..], &steps, &decode, &decode].concat();
-    assert_eq!(names, [&expected[..], &[inputs], &chain, &chain, &models, &attention].concat());
+    let simple = [&matmul[..], &read_write, &copy, &[inputs], &chain, &chain].concat();
+    assert_eq!(names, [&simple[..], &prefill, &steps, &decode, &decode, &attention].concat());
 }

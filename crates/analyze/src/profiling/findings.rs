@@ -1,6 +1,6 @@
 //! The key findings of a report: each follows from figures, and a recommendation follows from one of them.
 
-use super::{ColdRun, Part, Profiling};
+use super::{ColdRun, Part, Profiling, RUN_AXIS};
 use crate::{
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, MeasuredFigures},
@@ -9,6 +9,7 @@ use crate::{
     doubts::{Told, Varying},
     finding::Finding,
     scaling::{Exponent, ScalingSeries},
+    series::without,
     units::{per_cent, three_figures, time},
     warmup::WarmUp,
 };
@@ -56,7 +57,7 @@ impl Profiling {
             found.extend(memory(part));
             found.extend(troubles(part));
         }
-        found.extend(self.warmups.iter().filter_map(warm_up));
+        found.extend(longest(&self.warmups).into_iter().filter_map(warm_up));
         found.extend(self.doubts());
         found
     }
@@ -301,6 +302,24 @@ fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count:
         _ => format!(", and likewise {} more cases", count - 1),
     };
     format!("{} {why}{others}.", capital(&names.of_case(case)))
+}
+
+/// Of several runs of the same cases, the one that left out most takes: it has seen them longest.
+fn longest(runs: &[ColdRun]) -> Vec<&ColdRun> {
+    let cases = |run: &ColdRun| -> Vec<String> {
+        let ids = run.warmups.cases.iter().map(|case| without(&case.id, |axis| axis == RUN_AXIS));
+        ids.map(|id| format!("{} {} {}", id.workload, id.device, id.case)).collect()
+    };
+    let mut found: Vec<(Vec<String>, &ColdRun)> = Vec::new();
+    for run in runs {
+        let own = cases(run);
+        match found.iter_mut().find(|(known, _)| *known == own) {
+            Some((_, known)) if known.not_counted < run.not_counted => *known = run,
+            Some(_) => {}
+            None => found.push((own, run)),
+        }
+    }
+    found.into_iter().map(|(_, run)| run).collect()
 }
 
 fn warm_up(cold: &ColdRun) -> Option<KeyFinding> {

@@ -2,18 +2,23 @@
 
 use std::collections::HashSet;
 
-use laptime_trace::run::Run;
+use laptime_trace::run::{Run, WarmUp};
 
 use super::ProfiledRun;
 
 /// What of a run may differ from another, and decides times: told wherever it does.
-const LASTING: [fn(&Run) -> Option<String>; 6] = [
+const LASTING: [fn(&Run) -> Option<String>; 7] = [
     |run| Some(run.device.clone()),
     |run| run.environment.machine.cpu.clone().map(|cpu| format!("{} x {cpu}", run.environment.machine.cpus)),
     |run| run.environment.machine.gpus.first().map(|gpu| gpu.name.clone()),
     |run| Some(format!("commit {}", short(&run.environment.build.commit))),
     |run| Some(format!("timing {}", run.settings.timing)),
     |run| run.settings.l2.map(|l2| format!("L2 {l2}")),
+    // Of runs that begin cold the warm-up is what is studied.
+    |run| match run.settings.warmup {
+        WarmUp::Takes(takes) if run.settings.cold => Some(format!("{takes} warm-up takes")),
+        _ => None,
+    },
 ];
 
 /// The first digits of a commit, with the mark of changes behind it.

@@ -190,3 +190,22 @@ fn a_cold_run_tells_of_warm_up_and_of_nothing_else() {
     assert!(told.models.cases.is_empty());
     assert!(told.findings()[0].said.contains("Leave out the first take: `--warmup 1`"), "{:?}", told.findings());
 }
+
+#[test]
+fn a_study_of_warm_ups_is_told_by_its_numbers_and_once() {
+    let cold = |takes: usize| {
+        let mut of_run = run("model", "1", &format!("t{takes}"));
+        of_run.settings = Settings { cold: true, warmup: WarmUp::Takes(takes), ..of_run.settings };
+        let mut result = model("forward", 1000, &[]);
+        if let Outcome::Measured(measured) = &mut result.outcome {
+            measured.warmup_ns = vec![9000; takes];
+        }
+        read(&format!("warmup-{takes}"), Some(of_run), vec![result])
+    };
+    let told = profiling(vec![cold(0), cold(5), cold(1)]);
+    let names: Vec<Option<String>> = told.runs.iter().map(|run| run.name.clone()).collect();
+    assert_eq!(names, [0, 5, 1].map(|takes| Some(format!("{takes} warm-up takes"))));
+    let found = told.findings();
+    let [only] = found.as_slice() else { panic!("{found:?}") };
+    assert!(only.said.starts_with("Run `5 warm-up takes`: The first take in a fresh process took 9.00 µs"), "{only:?}");
+}

@@ -291,7 +291,7 @@ pub(super) fn copying_threads<T>(width: u32) -> u32 {
 }
 
 /// Threads that a row of so many groups is normalised by, if they can keep it.
-fn norm_threads(groups: u32) -> Option<u32> {
+pub(super) fn norm_threads(groups: u32) -> Option<u32> {
     let each = groups.div_ceil(THREADS).clamp(1, NORM_KEPT);
     let threads = groups.div_ceil(each).next_multiple_of(32).max(32);
     (threads <= 1024).then_some(threads)

@@ -4,7 +4,7 @@
 use candle_core::{DType, Device, Tensor};
 
 use super::{memory::check_free, parameters::type_of};
-use crate::{Config, KeysValues, ModelError, Options, Room};
+use crate::{Config, KeysValues, ModelError, Options, Room, cache_rules::CacheRules};
 
 /// The dimension of positions.
 const POSITIONS: usize = 2;
@@ -17,10 +17,7 @@ pub struct Cache {
     batch: usize,
     kv_heads: usize,
     head_dim: usize,
-    /// Positions that there can be.
-    most: usize,
-    /// What is too short if there are more.
-    limit: String,
+    rules: CacheRules,
     /// Positions that are in it.
     length: usize,
 }
@@ -36,10 +33,6 @@ struct Layer {
 impl Cache {
     /// A cache that holds nothing.
     pub fn new(config: &Config, options: &Options) -> Result<Self, ModelError> {
-        let (most, limit) = match options.room {
-            Room::Static(room) if room < config.context => (room, "the cache".to_owned()),
-            _ => (config.context, config.name.clone()),
-        };
         let mut cache = Self {
             layers: (0..config.layers).map(|_| Layer::default()).collect(),
             is_static: options.room != Room::Growing,
@@ -47,8 +40,7 @@ impl Cache {
             batch: options.batch,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
-            most,
-            limit,
+            rules: CacheRules::new(config, options),
             length: 0,
         };
         if cache.is_static {
@@ -59,7 +51,7 @@ impl Cache {
 
     /// Gives every layer memory for all positions.
     fn allocate(&mut self) -> Result<(), ModelError> {
-        let shape = self.shape(self.most);
+        let shape = self.shape(self.rules.most);
         let count = shape.into_iter().fold(1, usize::saturating_mul);
         for layer in &mut self.layers {
             check_free(count.saturating_mul(2 * self.dtype.size_in_bytes()))?;
@@ -80,10 +72,7 @@ impl Cache {
 
     /// Refuses more positions than there can be.
     pub fn check_room(&self, positions: usize) -> Result<(), ModelError> {
-        match positions > self.most {
-            true => Err(ModelError::TooLong { tokens: positions, what: self.limit.clone(), room: self.most }),
-            false => Ok(()),
-        }
+        self.rules.check_room(positions)
     }
 
     /// Puts keys and values behind those that a layer holds, and gives all of them.
@@ -117,16 +106,9 @@ impl Cache {
 
     /// Says how many positions it holds: no more than every layer has.
     pub fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
-        match self.layers.iter().position(|layer| layer.written < length) {
-            Some(at) => {
-                let written = self.layers[at].written;
-                Err(ModelError::Refused(format!("layer {at} of the cache has {written} positions and not {length}")))
-            }
-            None => {
-                self.length = length;
-                Ok(())
-            }
-        }
+        self.rules.check_length(length, self.layers.iter().map(|layer| layer.written))?;
+        self.length = length;
+        Ok(())
     }
 
     /// Lets it hold only its first positions.
@@ -143,7 +125,7 @@ impl Cache {
 
     /// What a layer holds, as numbers.
     pub fn read(&self, layer: usize) -> Result<KeysValues, ModelError> {
-        self.check_layer(layer)?;
+        self.rules.check_layer(layer)?;
         let read = |all: &Tensor| all.narrow(POSITIONS, 0, self.length)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1();
         match &self.layers[layer].both {
             Some((keys, values)) if self.length > 0 => {
@@ -155,18 +137,8 @@ impl Cache {
 
     /// Overwrites positions of a layer.
     pub fn write(&mut self, layer: usize, start: usize, from: &KeysValues) -> Result<(), ModelError> {
-        self.check_layer(layer)?;
-        let expected = (self.batch * self.kv_heads * self.head_dim).saturating_mul(from.length);
-        if from.keys.len() != expected || from.values.len() != expected {
-            let (keys, values, length) = (from.keys.len(), from.values.len(), from.length);
-            let reason = format!("{keys} keys and {values} values are not the {expected} of {length} positions");
-            return Err(ModelError::Refused(reason));
-        }
-        let written = self.layers[layer].written;
-        if start > written {
-            return Err(ModelError::Refused(format!("position {start} is beyond the {written} of layer {layer}")));
-        }
-        self.check_room(start.saturating_add(from.length))?;
+        self.rules.check_layer(layer)?;
+        self.rules.check_write(layer, self.layers[layer].written, start, from)?;
         if from.length == 0 {
             return Ok(());
         }
@@ -174,13 +146,6 @@ impl Cache {
         let new = |numbers: &[f32]| Tensor::from_slice(numbers, &shape, &Device::Cpu)?.to_dtype(self.dtype);
         let (keys, values) = (new(&from.keys)?, new(&from.values)?);
         Ok(self.put(layer, start, keys, values)?)
-    }
-
-    fn check_layer(&self, layer: usize) -> Result<(), ModelError> {
-        match layer < self.layers.len() {
-            true => Ok(()),
-            false => Err(ModelError::Refused(format!("there is no layer {layer}: there are {}", self.layers.len()))),
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::number::Number;
-use crate::{Config, KeysValues, ModelError, Options, Room};
+use crate::{Config, KeysValues, ModelError, Options, Room, cache_rules::CacheRules};
 
 /// Positions that a growing cache begins with.
 const FIRST_ROOM: usize = 64;
@@ -16,10 +16,7 @@ pub struct Cache<T> {
     head_dim: usize,
     /// Positions that there is memory for.
     room: usize,
-    /// Positions that there can be.
-    most: usize,
-    /// What is too short if there are more.
-    limit: String,
+    rules: CacheRules,
     /// Positions that are in it.
     length: usize,
 }
@@ -36,12 +33,10 @@ impl<T: Number> Cache<T> {
     /// A cache that holds nothing.
     pub fn new(config: &Config, options: &Options) -> Result<Self, ModelError> {
         let layers = (0..config.layers).map(|_| Layer { keys: Vec::new(), values: Vec::new(), written: 0 }).collect();
-        let (most, limit) = match options.room {
-            Room::Static(room) if room < config.context => (room, "the cache".to_owned()),
-            _ => (config.context, config.name.clone()),
-        };
+        let rules = CacheRules::new(config, options);
+        let most = rules.most;
         let (kv_heads, head_dim, batch) = (config.kv_heads, config.head_dim, options.batch);
-        let mut cache = Self { layers, batch, kv_heads, head_dim, room: 0, most, limit, length: 0 };
+        let mut cache = Self { layers, batch, kv_heads, head_dim, room: 0, rules, length: 0 };
         if options.room != Room::Growing {
             cache.make_room(most)?;
         }
@@ -60,11 +55,9 @@ impl<T: Number> Cache<T> {
 
     /// Makes sure that there is memory for so many positions.
     pub fn reserve(&mut self, positions: usize) -> Result<(), ModelError> {
-        if positions > self.most {
-            return Err(ModelError::TooLong { tokens: positions, what: self.limit.clone(), room: self.most });
-        }
+        self.rules.check_room(positions)?;
         match positions > self.room {
-            true => self.make_room(grown_room(positions, self.most)),
+            true => self.make_room(grown_room(positions, self.rules.most)),
             false => Ok(()),
         }
     }
@@ -101,16 +94,9 @@ impl<T: Number> Cache<T> {
 
     /// Says how many positions it holds: no more than every layer has.
     pub fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
-        match self.layers.iter().position(|layer| layer.written < length) {
-            Some(at) => {
-                let written = self.layers[at].written;
-                Err(ModelError::Refused(format!("layer {at} of the cache has {written} positions and not {length}")))
-            }
-            None => {
-                self.length = length;
-                Ok(())
-            }
-        }
+        self.rules.check_length(length, self.layers.iter().map(|layer| layer.written))?;
+        self.length = length;
+        Ok(())
     }
 
     /// Lets it hold only its first positions.
@@ -126,7 +112,7 @@ impl<T: Number> Cache<T> {
 
     /// What some positions of a layer hold, as numbers.
     pub fn read_positions(&self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError> {
-        self.check_layer(layer)?;
+        self.rules.check_layer(layer)?;
         let (start, end, held) = (positions.start, positions.end, self.length);
         if start > end || end > held {
             return Err(ModelError::Refused(format!("positions {start} to {end} are not in a cache of {held}")));
@@ -146,17 +132,8 @@ impl<T: Number> Cache<T> {
 
     /// Overwrites positions of a layer.
     pub fn write(&mut self, layer: usize, start: usize, from: &KeysValues) -> Result<(), ModelError> {
-        self.check_layer(layer)?;
-        let expected = (self.batch * self.kv_heads * self.head_dim).saturating_mul(from.length);
-        if from.keys.len() != expected || from.values.len() != expected {
-            let (keys, values, length) = (from.keys.len(), from.values.len(), from.length);
-            let reason = format!("{keys} keys and {values} values are not the {expected} of {length} positions");
-            return Err(ModelError::Refused(reason));
-        }
-        let written = self.layers[layer].written;
-        if start > written {
-            return Err(ModelError::Refused(format!("position {start} is beyond the {written} of layer {layer}")));
-        }
+        self.rules.check_layer(layer)?;
+        self.rules.check_write(layer, self.layers[layer].written, start, from)?;
         self.reserve(start.saturating_add(from.length))?;
         let (room, width, length) = (self.room, self.head_dim, from.length);
         let (keys, values) = self.layer_mut(layer, start + length);
@@ -170,13 +147,6 @@ impl<T: Number> Cache<T> {
             }
         }
         Ok(())
-    }
-
-    fn check_layer(&self, layer: usize) -> Result<(), ModelError> {
-        match layer < self.layers.len() {
-            true => Ok(()),
-            false => Err(ModelError::Refused(format!("there is no layer {layer}: there are {}", self.layers.len()))),
-        }
     }
 }
 

@@ -2,19 +2,15 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use laptime_probe::stage;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::ThreadPool;
 
-use crate::ModelError;
+use crate::{ModelError, threads};
 
 /// Numbers that are touched in less time than it takes to wake a thread.
 const TOO_LITTLE: usize = 1 << 15;
 
 /// The threads of a decoder. The caller is one of them, so that stages stay on its track, and one thread is the caller
 /// alone.
-///
-/// The others are each kept on a processor of their own, as long as there are enough: a kernel may wake two threads on
-/// one processor and leave them there.
 pub struct Crew {
     others: Option<ThreadPool>,
 }
@@ -25,17 +21,8 @@ impl Crew {
         if threads <= 1 {
             return Ok(Self { others: None });
         }
-        let _stage = stage!("start_threads", threads = threads);
-        let processors = processors();
-        let has_enough = threads <= processors.len();
-        let builder = ThreadPoolBuilder::new().num_threads(threads - 1).thread_name(|at| format!("decoder {}", at + 1));
-        let builder = builder.start_handler(move |at| {
-            if has_enough {
-                stay_on(processors[at + 1]);
-            }
-        });
         let refuse = |error| ModelError::Refused(format!("cannot start {threads} threads: {error}"));
-        Ok(Self { others: Some(builder.build().map_err(refuse)?) })
+        Ok(Self { others: Some(threads::start(threads - 1, 1, "decoder").map_err(refuse)?) })
     }
 
     /// How many there are.
@@ -80,27 +67,6 @@ impl Crew {
             turn();
         });
     }
-}
-
-/// The processors that this thread may run on; none if that is not known.
-fn processors() -> Vec<usize> {
-    #[cfg(target_os = "linux")]
-    if let Ok(allowed) = rustix::thread::sched_getaffinity(None) {
-        return (0..rustix::thread::CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor)).collect();
-    }
-    Vec::new()
-}
-
-/// Keeps this thread on one processor. Where that is refused it goes where the kernel puts it.
-fn stay_on(processor: usize) {
-    #[cfg(target_os = "linux")]
-    {
-        let mut only = rustix::thread::CpuSet::new();
-        only.set(processor);
-        let _ = rustix::thread::sched_setaffinity(None, &only);
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = processor;
 }
 
 #[cfg(test)]

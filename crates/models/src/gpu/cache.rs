@@ -1,6 +1,8 @@
 //! The KV cache on a GPU: one buffer of keys and one of values a layer, `[batch, kv_heads, capacity, head_dim]`.
 
-use laptime_cuda::{Buffer, CudaError, Device, Rows};
+use std::ops::Range;
+
+use laptime_cuda::{Buffer, CudaError, Device, Rows, SliceMut, Stream};
 
 use super::weights::Number;
 use crate::{Config, KeysValues, ModelError};
@@ -78,6 +80,25 @@ impl<T: Number> GpuCache<T> {
             buffer.slice_mut(start * self.head_dim..end)?.copy_rows_from(device.stream(), source.all(), rows)?;
         }
         Ok(())
+    }
+
+    /// Numbers of the keys, or of the values, of so many positions of a layer.
+    pub fn section_numbers(&self, positions: usize) -> usize {
+        self.heads * positions * self.head_dim
+    }
+
+    /// Puts a copy of some positions of one of its buffers on a stream, head by head, and does not wait for it.
+    pub fn copy_section(
+        &self,
+        stream: &Stream,
+        from: &Buffer<T>,
+        positions: Range<usize>,
+        mut to: SliceMut<'_, T>,
+    ) -> Result<(), CudaError> {
+        let numbers = positions.len() * self.head_dim;
+        let from_stride = self.capacity * self.head_dim;
+        let rows = Rows { count: self.heads, length: numbers, from_stride, to_stride: numbers };
+        to.copy_rows_from(stream, from.slice(positions.start * self.head_dim..from.length())?, rows)
     }
 
     fn layer(&self, layer: usize) -> Result<&[Buffer<T>; 2], ModelError> {

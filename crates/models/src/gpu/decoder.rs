@@ -13,6 +13,7 @@ use laptime_cuda::{
 
 use super::{
     cache::GpuCache,
+    device_cache::DeviceCache,
     pass::{Buffers, Pass, Turns},
     room::{Head, PassSizes},
     size,
@@ -391,6 +392,10 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
 
     fn replay(&self) -> Replay {
         self.replay.clone()
+    }
+
+    fn device_cache(&mut self) -> Option<DeviceCache<'_>> {
+        Some(DeviceCache { device: self.device, cache: T::typed(&mut self.cache) })
     }
 }
 

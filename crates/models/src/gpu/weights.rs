@@ -3,23 +3,39 @@
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nn::Operations};
 use laptime_probe::stage;
 
-use crate::{Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights};
+use super::{cache::GpuCache, device_cache::TypedCache};
+use crate::{Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights, weights::TensorSource};
 
 /// A number type of weights on a GPU.
 pub trait Number: Element {
     /// Its name.
     const DTYPE: Dtype;
+
+    /// A cache of this type as one of any.
+    fn typed(cache: &mut GpuCache<Self>) -> TypedCache<'_>;
+    /// The cache, if it is of this type.
+    fn known(cache: TypedCache<'_>) -> Option<&mut GpuCache<Self>>;
 }
 
-impl Number for f32 {
-    const DTYPE: Dtype = Dtype::F32;
+/// A number type, and which of [`Dtype`] and [`TypedCache`] it is.
+macro_rules! number {
+    ($number:ty, $name:ident) => {
+        impl Number for $number {
+            const DTYPE: Dtype = Dtype::$name;
+
+            fn typed(cache: &mut GpuCache<Self>) -> TypedCache<'_> {
+                TypedCache::$name(cache)
+            }
+            fn known(cache: TypedCache<'_>) -> Option<&mut GpuCache<Self>> {
+                if let TypedCache::$name(cache) = cache { Some(cache) } else { None }
+            }
+        }
+    };
 }
-impl Number for half::bf16 {
-    const DTYPE: Dtype = Dtype::Bf16;
-}
-impl Number for half::f16 {
-    const DTYPE: Dtype = Dtype::F16;
-}
+
+number!(f32, F32);
+number!(half::bf16, Bf16);
+number!(half::f16, F16);
 
 /// The weights of a model on a GPU.
 #[derive(Debug)]
@@ -190,10 +206,11 @@ impl<T: Number> LayerWeights<T> {
     }
 }
 
-struct Loader<'a, T> {
-    device: &'a Device,
-    operations: &'a Operations<T>,
-    weights: &'a Weights,
+/// Puts tensors on a device.
+pub struct Loader<'a, T> {
+    pub device: &'a Device,
+    pub operations: &'a Operations<T>,
+    pub weights: &'a dyn TensorSource,
 }
 
 impl<T: Number> Loader<'_, T> {
@@ -223,7 +240,7 @@ impl<T: Number> Loader<'_, T> {
     }
 
     /// Tensors one behind the other in one buffer.
-    fn packed(&self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+    pub fn packed(&self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
         let mut buffer = self.device.allocate(tensors.iter().map(TensorSpec::count).sum())?;
         let mut begin = 0;
         for tensor in tensors {

@@ -93,11 +93,7 @@ fn row(cases: &Together<'_>, labels: &Labels<'_>, answer: &Profiling) -> Vec<Cel
     let latency = |mode| mean(of_mode(cases, &passes, mode).map(|measured| measured.wall.median / 1e6));
     let fact = |name| cases.measured().find_map(|measured| measured.number(name));
     let rates = of_mode(cases, &passes, Mode::Inference).filter_map(|measured| measured.number("tok_s"));
-    let own = |case: &Case| without_pass_case(case) == without_pass_case(&cases.id.case);
-    let costs = answer.models.training_costs().into_iter().filter(|cost| own(&cost.case)).map(|cost| cost.ratio);
-    let losses = answer.models.loss_curves().into_iter().find(|curve| own(&curve.case)).map(|curve| curve.losses);
-    let loss = |at: fn(&[f64]) -> Option<&f64>| Cell::from(losses.as_deref().and_then(at).copied().map(Cell::Number));
-    vec![
+    let mut cells = vec![
         Cell::text(labels.kind(&cases.id.case)),
         Cell::from(fact("parameters").map(|count| Cell::Count(count as u64))),
         Cell::from(fact("weight_bytes").map(|bytes| Cell::Number(megabytes(bytes)))),
@@ -110,10 +106,18 @@ fn row(cases: &Together<'_>, labels: &Labels<'_>, answer: &Profiling) -> Vec<Cel
         Cell::Count(cases.cases.len() as u64),
         cases.unmeasured(),
         mean(rates),
-        mean(costs),
-        loss(<[f64]>::first),
-        loss(<[f64]>::last),
-    ]
+    ];
+    cells.extend(training_cells(&cases.id.case, answer));
+    cells
+}
+
+/// What training costs, and the first and the last loss.
+fn training_cells(of: &Case, answer: &Profiling) -> [Cell; 3] {
+    let own = |case: &Case| without_pass_case(case) == without_pass_case(of);
+    let costs = answer.models.training_costs().into_iter().filter(|cost| own(&cost.case)).map(|cost| cost.ratio);
+    let losses = answer.models.loss_curves().into_iter().find(|curve| own(&curve.case)).map(|curve| curve.losses);
+    let loss = |at: fn(&[f64]) -> Option<&f64>| Cell::from(losses.as_deref().and_then(at).copied().map(Cell::Number));
+    [mean(costs), loss(<[f64]>::first), loss(<[f64]>::last)]
 }
 
 /// A case without what rows are summed up over.

@@ -74,7 +74,7 @@ fn meaning(work: ColdWork) -> &'static str {
         ColdWork::Load => "kernels go to the device",
         ColdWork::FirstProducts => "cuBLAS loads its kernels",
         ColdWork::Capture => "a graph is captured",
-        ColdWork::Weights => "weights are made or read",
+        ColdWork::Weights => "weights and inputs",
         ColdWork::Allocate => "memory is allocated",
         ColdWork::Threads => "threads are started",
         ColdWork::Prompt => "the cache is filled",
@@ -98,7 +98,7 @@ fn doing(part: &ColdPart) -> String {
         ColdWork::Load => format!("loading {}", some("module", "modules")),
         ColdWork::FirstProducts => format!("the first product of {}", some("size", "sizes")),
         ColdWork::Capture => "capturing a graph".to_owned(),
-        ColdWork::Weights => "weights".to_owned(),
+        ColdWork::Weights => "weights and inputs".to_owned(),
         ColdWork::Allocate => "allocation".to_owned(),
         ColdWork::Threads => "starting threads".to_owned(),
         ColdWork::Prompt => "filling the cache".to_owned(),
@@ -123,6 +123,11 @@ fn sentences(start: &ColdStart) -> Vec<String> {
     let [first, beyond, steady] = [start.first_ns, beyond.unsigned_abs(), steady].map(|nanos| times.write(nanos));
     let parts = times.list(&start.beyond);
     let mut sentence = format!("its first take took {first}, {beyond} beyond the steady {steady}: {parts}");
+    let rest = start.beyond_part(ColdWork::Rest).map_or(0, |rest| rest.nanos);
+    if is_worth_a_word(rest.saturating_neg(), start.beyond_ns().unwrap_or(0)) {
+        let meanwhile = times.write(rest.unsigned_abs());
+        sentence.push_str(&format!("; {meanwhile} of it lay beside work that a steady take does too"));
+    }
     let places = times.places(start);
     if !places.is_empty() {
         sentence.push_str(&format!("; that lies in {places}"));
@@ -185,4 +190,24 @@ fn add_tuning(table: &mut Table, recorded: &[(&WarmUpRows, &ColdStart)]) {
     let on_gpu = recorded.iter().any(|(case, _)| case.id.device.starts_with("cuda"));
     let blas = if on_gpu { ", and cuBLAS chooses products by rule" } else { "" };
     table.note(format!("Autotuning: none. No stage `autotune` was marked{blas}."));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_add_up_to_more_than_the_difference_are_explained() {
+        let part = |work, nanos, count| ColdPart { work, nanos, count };
+        let start = ColdStart {
+            before_ns: 4_000_000_000,
+            before: vec![part(ColdWork::Compile, 4_000_000_000, 15)],
+            first_ns: 126_000_000,
+            steady_ns: Some(42_000_000),
+            beyond: vec![part(ColdWork::FirstProducts, 100_000_000, 18), part(ColdWork::Rest, -16_000_000, 0)],
+            rest_in: Vec::new(),
+        };
+        let said = sentences(&start);
+        assert!(said[1].ends_with("; 16.00 ms of it lay beside work that a steady take does too."), "{}", said[1]);
+    }
 }

@@ -7,6 +7,7 @@ mod backward_speed;
 mod block_layouts;
 mod block_speed;
 mod blocks;
+mod fuse;
 mod layer;
 mod rows;
 mod speed;
@@ -23,6 +24,9 @@ pub use self::{
     backward_speed::{adamw as adamw_speed, attention as attention_backward_speed, gradients as gradient_speed},
     block_speed::{prefill as block_prefill_speed, speed as block_speed},
     blocks::{dense as block_dense, layouts as block_layouts, refused as block_refused},
+    fuse::{
+        additions as fuse_additions, gelu as fuse_gelu, joins as fuse_joins, norms as fuse_norms, speed as fuse_speed,
+    },
     layer::captured,
     rows::{argmax, embedding, gating, memory, norms, random, softmax},
     speed::{attention as attention_speed, models as model_speed, rows as row_speed},

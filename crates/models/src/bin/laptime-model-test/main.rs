@@ -4,6 +4,7 @@
 //! exits with 0 if all held, 1 if something did not, and 2 if there is no GPU to test.
 
 mod fixture;
+mod joined;
 mod learn;
 mod right;
 mod speed;
@@ -63,8 +64,13 @@ const TESTS: &[Test] = &[
     ("what cannot be done is refused", right::refused),
     ("gradients are the CPU's", learn::gradients),
     ("a model learns as on the CPU", learn::steps),
+    ("fused caches and tokens are the fixtures', batched and by layer", joined::fixtures),
+    ("sharers on a stream of their own are waited for", joined::two_streams),
+    ("synthetic fusers give the CPU's caches", joined::against_cpu),
+    ("what cannot be fused is refused", joined::refused),
     ("speed of Qwen3-0.6B", speed::small),
     ("speed of Qwen3-4B", speed::large),
+    ("speed of the fuser", joined::speed),
     ("speed of the course's sizes", speed::course),
     ("speed of training the course's sizes", learn::speed),
 ];

@@ -1,5 +1,7 @@
 //! Whole models over length.
 
+use std::collections::HashSet;
+
 use laptime_analyze::{CaseId, LengthSeries, Mode, Profiling, ProfilingPart};
 use laptime_trace::run::Case;
 
@@ -14,8 +16,9 @@ pub(super) fn models(answer: &Profiling) -> drawn::Models {
     let part = &answer.models;
     let labels =
         Labels::of(part.cases.iter().map(|case| &case.id).filter(|id| Mode::of(&id.case).is_some()), &["model"]);
+    let parts = parts_of_steps(part);
     let series: Vec<(String, &LengthSeries)> =
-        part.series.iter().filter_map(|series| Some((name(part, &labels, series)?, series))).collect();
+        part.series.iter().filter_map(|series| Some((name(&parts, &labels, series)?, series))).collect();
     drawn::Models {
         subtitle: subtitle(answer, part, "medians"),
         time_ns: series.iter().map(|(name, series)| time_line(name, series)).collect(),
@@ -25,22 +28,30 @@ pub(super) fn models(answer: &Profiling) -> drawn::Models {
     }
 }
 
-/// The model and what it does; none of decoding, and of what is a part of a step that was measured too.
-fn name(part: &ProfilingPart, labels: &Labels<'_>, series: &LengthSeries) -> Option<String> {
-    let mode = Mode::of(&series.id.case)?;
+/// Series that are a part of a step that was measured too.
+fn parts_of_steps(part: &ProfilingPart) -> HashSet<(String, String)> {
     let passes = part.passes();
-    let is_part = part.cases.iter().any(|case| is_of(&case.id, &series.id) && passes.has_step(case));
-    (mode == Mode::Inference || !is_part).then(|| named(labels, &series.id, mode))
+    part.cases
+        .iter()
+        .filter(|case| passes.has_step(case))
+        .map(|case| key(&without(&case.id, &["seq_len", "test"])))
+        .collect()
+}
+
+fn key(id: &CaseId) -> (String, String) {
+    (id.device.clone(), id.case.to_string())
+}
+
+/// The model and what it does; none of decoding, and of a part of a step.
+fn name(parts: &HashSet<(String, String)>, labels: &Labels<'_>, series: &LengthSeries) -> Option<String> {
+    let mode = Mode::of(&series.id.case)?;
+    let is_part = mode == Mode::Training && parts.contains(&key(&series.id));
+    (!is_part).then(|| named(labels, &series.id, mode))
 }
 
 fn named(labels: &Labels<'_>, id: &CaseId, mode: Mode) -> String {
     let label = labels.label(&without(id, &["pass_type"]));
     format!("{label}, {}", mode.word())
-}
-
-/// Whether a case belongs to a series.
-fn is_of(case: &CaseId, series: &CaseId) -> bool {
-    case.device == series.device && without(case, &["seq_len", "test"]).case == series.case
 }
 
 fn without(id: &CaseId, axes: &[&str]) -> CaseId {

@@ -12,9 +12,13 @@ const MOST_LINES: usize = 8;
 /// Fills the chart of warm-ups: of one run a line a process, of several a line a number of warm-up takes.
 pub(super) fn laps(answer: &Profiling) -> drawn::WarmupLaps {
     let runs = &answer.warmups;
-    let mut rows = match runs.as_slice() {
+    let mut rows: Vec<drawn::WarmupRow> = match runs.as_slice() {
         [only] => processes(only),
-        several => several.iter().filter_map(first_process).collect(),
+        several => {
+            let mut runs: Vec<&ColdRun> = several.iter().collect();
+            runs.sort_by_key(|run| run.not_counted);
+            runs.into_iter().filter_map(first_process).collect()
+        }
     };
     rows.truncate(MOST_LINES);
     let levels = runs.iter().flat_map(|run| run.warmups.cases.first()).flat_map(|case| &case.processes);

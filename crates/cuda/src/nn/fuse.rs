@@ -1,0 +1,310 @@
+//! What joins two models through their KV caches, between the products: all paths of a fuser at once.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use super::{
+    FUSE,
+    operations::{Pair, area, copying_threads, groups, launch, norm_threads},
+    sizes::{has_room, holds, is_by_16_bytes},
+};
+use crate::{
+    blas::Element,
+    cache::Cache,
+    device::Device,
+    error::CudaError,
+    kernel::{Argument, Kernel, Shape},
+    kernels::expect,
+    memory::Buffer,
+    nvrtc,
+    slice::{Slice, SliceMut},
+    stream::Stream,
+};
+
+/// The most blocks along the second side of a grid.
+const MOST_PATHS: u32 = 65_535;
+const THREADS: u32 = 256;
+
+/// Positions of caches, [batch, heads, capacity, head_dim] each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSection {
+    /// Heads of keys or values.
+    pub heads: u32,
+    /// Numbers of a head.
+    pub head_dim: u32,
+    /// Positions that a cache has room for.
+    pub capacity: u32,
+    /// The first position.
+    pub start: u32,
+}
+
+impl CacheSection {
+    /// Numbers of a token.
+    pub fn width(&self) -> u32 {
+        self.heads.saturating_mul(self.head_dim)
+    }
+
+    fn arguments(&self) -> [Argument; 4] {
+        [self.heads, self.head_dim, self.capacity, self.start].map(Argument::from)
+    }
+}
+
+/// Tokens that are fused, on so many paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FuseSizes {
+    /// Paths: the keys or the values of a layer each.
+    pub paths: u32,
+    /// Sequences.
+    pub batch: u32,
+    /// Tokens of each sequence.
+    pub length: u32,
+}
+
+impl FuseSizes {
+    /// Tokens of all sequences.
+    pub fn rows(&self) -> u32 {
+        self.batch.saturating_mul(self.length)
+    }
+
+    fn numbers(&self, width: u32) -> u64 {
+        area(self.paths, self.rows()).saturating_mul(width.into())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.paths == 0 || self.rows() == 0
+    }
+
+    fn check(&self, doing: &str) -> Result<(), CudaError> {
+        let rows = u64::from(self.batch) * u64::from(self.length);
+        expect(doing, rows < 1 << 31 && self.paths <= MOST_PATHS, "too many tokens or paths")
+    }
+
+    /// A block for each token of each path.
+    fn shape(&self, threads: u32) -> Shape {
+        Shape { grid: [self.rows(), self.paths, 1], block: [threads, 1, 1], shared_bytes: 0 }
+    }
+}
+
+/// The addresses of a cache for each path, on the device.
+#[derive(Debug)]
+pub struct CacheTable {
+    known: Vec<u64>,
+    there: Buffer<u64>,
+}
+
+impl CacheTable {
+    /// Room for so many addresses, none of which is known yet.
+    pub fn new(device: &Device, paths: usize) -> Result<Self, CudaError> {
+        Ok(Self { known: Vec::new(), there: device.allocate(paths)? })
+    }
+
+    /// Puts addresses on a stream, unless they are there already, and does not wait for it.
+    pub fn set(&mut self, stream: &Stream, addresses: Vec<u64>) -> Result<(), CudaError> {
+        if self.known != addresses {
+            // What is not known to be there is put anew, should this fail.
+            self.known.clear();
+            // SAFETY: a list of the host's own memory is no pinned memory.
+            unsafe { self.there.put(stream, &addresses)? };
+            self.known = addresses;
+        }
+        Ok(())
+    }
+
+    /// Those of some paths.
+    pub fn paths(&self, first: usize, count: usize) -> Result<CachePlaces<'_>, CudaError> {
+        let end = first.saturating_add(count);
+        expect("taking addresses", end <= self.known.len(), "there are not as many paths")?;
+        Ok(CachePlaces { known: &self.known[first..end], there: self.there.slice(first..end)? })
+    }
+}
+
+/// The addresses of some paths.
+#[derive(Debug, Clone, Copy)]
+pub struct CachePlaces<'a> {
+    known: &'a [u64],
+    there: Slice<'a, u64>,
+}
+
+impl CachePlaces<'_> {
+    fn are(&self, paths: u32) -> bool {
+        self.known.len() == paths as usize
+    }
+}
+
+/// What a fuser adds to caches, before biases.
+#[derive(Debug)]
+pub struct Additions<'a, T> {
+    /// Values, [paths, rows, width].
+    pub values: Slice<'a, T>,
+    /// [paths, width].
+    pub value_bias: Slice<'a, T>,
+    /// A weight for each head, before its sigmoid, [paths, rows, heads].
+    pub weights: Slice<'a, T>,
+    /// [paths, heads].
+    pub weight_bias: Slice<'a, T>,
+}
+
+/// The operations of a fuser on numbers of one type, on one device.
+#[derive(Debug)]
+pub struct Fuse<T> {
+    join: Kernel,
+    norm: Pair,
+    gelu: Kernel,
+    add: Kernel,
+    most_blocks: u32,
+    of: PhantomData<T>,
+}
+
+impl<T: Element> Fuse<T> {
+    /// Loads them all, from the cache where they are there.
+    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
+        let module = nvrtc::load(device, cache, FUSE, &[T::OPTION.to_owned()])?.0;
+        Ok(Self {
+            join: module.kernel("fuse_join")?,
+            norm: Pair { by_16_bytes: module.kernel("fuse_norm")?, any: module.kernel("fuse_norm_any")? },
+            gelu: module.kernel("fuse_gelu")?,
+            add: module.kernel("fuse_add")?,
+            most_blocks: device.facts().multiprocessors.max(1) * 16,
+            of: PhantomData,
+        })
+    }
+
+    /// Puts what was heard of each token, and behind it what is there, all heads side by side, into a row of `out`,
+    /// [paths, rows, both widths].
+    ///
+    /// # Safety
+    ///
+    /// Every address is that of a cache of the sizes of its section, which lives until this is done.
+    pub unsafe fn join<'a>(
+        &self,
+        stream: &Stream,
+        [heard, own]: [(CachePlaces<'_>, &CacheSection); 2],
+        out: impl Into<SliceMut<'a, T>>,
+        sizes: &FuseSizes,
+    ) -> Result<(), CudaError> {
+        const DOING: &str = "joining caches";
+        let out = out.into();
+        check_sections(DOING, &[heard, own], sizes)?;
+        let width = heard.1.width().saturating_add(own.1.width());
+        expect(DOING, has_room(&out, sizes.numbers(width)), "a buffer is too small")?;
+        let places: Vec<u64> = [heard.0.known, own.0.known, &[out.pointer()]].concat();
+        let is_aligned = is_by_16_bytes::<T>(heard.1.head_dim, &places) && is_by_16_bytes::<T>(own.1.head_dim, &places);
+        let mut arguments = vec![heard.0.there.into(), own.0.there.into(), (&out).into(), sizes.length.into()];
+        arguments.extend(heard.1.arguments());
+        arguments.extend(own.1.arguments());
+        arguments.push(u32::from(is_aligned).into());
+        let shape = sizes.shape(copying_threads::<T>(width));
+        // SAFETY: the caller answers for the caches; the kernel writes a row for each token of each path.
+        launch(u32::from(!sizes.is_empty()), || unsafe { self.join.launch(stream, shape, &arguments) })
+    }
+
+    /// Puts the RMS norm of each row of `x`, [paths, rows, width], into `out`, with a weight a path, [paths, width].
+    ///
+    /// A bias, [paths, width], is added to `x` first, where there is one. What `x` then is goes to `copy` too, where that
+    /// is.
+    #[allow(clippy::too_many_arguments)]
+    pub fn norm<'a>(
+        &self,
+        stream: &Stream,
+        x: impl Into<SliceMut<'a, T>>,
+        [bias, weight]: [Option<Slice<'_, T>>; 2],
+        out: impl Into<SliceMut<'a, T>>,
+        copy: Option<SliceMut<'_, T>>,
+        (sizes, width): (&FuseSizes, u32),
+        epsilon: f32,
+    ) -> Result<(), CudaError> {
+        const DOING: &str = "normalising paths";
+        let (x, out) = (x.into(), out.into());
+        sizes.check(DOING)?;
+        let numbers = sizes.numbers(width);
+        let rows_fit = [Some(&x), Some(&out), copy.as_ref()].into_iter().flatten().all(|to| has_room(to, numbers));
+        let a_path = area(sizes.paths, width);
+        let paths_fit = weight.is_some() && [bias, weight].into_iter().flatten().all(|of| holds(of, a_path));
+        expect(DOING, rows_fit && paths_fit, "a buffer is too small")?;
+        let copied = copy.map_or(0, |copy| copy.pointer());
+        let read = [bias, weight].map(|of| of.map_or(0, |of| of.pointer()));
+        let is_aligned = is_by_16_bytes::<T>(width, &[x.pointer(), out.pointer(), copied, read[0], read[1]]);
+        let (kernel, threads) = match norm_threads(groups::<T>(width)) {
+            Some(threads) if is_aligned => (&self.norm.by_16_bytes, threads),
+            _ => (&self.norm.any, width.clamp(32, 1024).next_multiple_of(32)),
+        };
+        let arguments: [Argument; 7] =
+            [(&x).into(), read[0].into(), read[1].into(), (&out).into(), copied.into(), width.into(), epsilon.into()];
+        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
+        launch(u32::from(!sizes.is_empty()), || unsafe { kernel.launch(stream, sizes.shape(threads), &arguments) })
+    }
+
+    /// Makes every number of `x` its gelu, the exact one: `x (1 + erf(x / √2)) / 2`.
+    pub fn gelu<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>) -> Result<(), CudaError> {
+        let x = x.into();
+        let count = x.length() as u64;
+        let is_aligned = x.pointer().is_multiple_of(16);
+        let arguments: [Argument; 3] = [(&x).into(), count.into(), u32::from(is_aligned).into()];
+        let threads = count.div_ceil(if is_aligned { 16 / size_of::<T>() as u64 } else { 1 });
+        let blocks = threads.div_ceil(THREADS.into()).min(self.most_blocks.into()) as u32;
+        // SAFETY: the kernel goes over the numbers of the slice.
+        launch(blocks, || unsafe { self.gelu.launch(stream, Shape::line(blocks, THREADS), &arguments) })
+    }
+
+    /// Adds to each head of each token its value times the sigmoid of its weight, where it lies in the caches.
+    ///
+    /// # Safety
+    ///
+    /// Every address is that of a cache of the sizes of the section, which lives until this is done; no two are the same,
+    /// and nothing else reads or writes them meanwhile.
+    pub unsafe fn add(
+        &self,
+        stream: &Stream,
+        own: (CachePlaces<'_>, &CacheSection),
+        additions: &Additions<'_, T>,
+        sizes: &FuseSizes,
+    ) -> Result<(), CudaError> {
+        const DOING: &str = "adding to caches";
+        let Additions { values, value_bias, weights, weight_bias } = *additions;
+        check_sections(DOING, &[own], sizes)?;
+        let (width, heads) = (own.1.width(), own.1.heads);
+        let rows_fit = holds(values, sizes.numbers(width)) && holds(weights, sizes.numbers(heads));
+        let paths_fit = holds(value_bias, area(sizes.paths, width)) && holds(weight_bias, area(sizes.paths, heads));
+        expect(DOING, rows_fit && paths_fit, "a buffer is too small")?;
+        let places = [own.0.known, &[values.pointer(), value_bias.pointer()]].concat();
+        let is_aligned = is_by_16_bytes::<T>(own.1.head_dim, &places);
+        let read = [values, value_bias, weights, weight_bias].map(Argument::from);
+        let mut arguments = vec![own.0.there.into()];
+        arguments.extend(read);
+        arguments.push(sizes.length.into());
+        arguments.extend(own.1.arguments());
+        arguments.push(u32::from(is_aligned).into());
+        let shape = sizes.shape(copying_threads::<T>(width));
+        // SAFETY: the caller answers for the caches; the buffers are at least as large as the sizes.
+        launch(u32::from(!sizes.is_empty()), || unsafe { self.add.launch(stream, shape, &arguments) })
+    }
+}
+
+/// Refuses addresses or positions that do not fit the sizes.
+fn check_sections(
+    doing: &str,
+    sections: &[(CachePlaces<'_>, &CacheSection)],
+    sizes: &FuseSizes,
+) -> Result<(), CudaError> {
+    sizes.check(doing)?;
+    expect(doing, sections.iter().all(|(places, _)| places.are(sizes.paths)), "there are not as many paths")?;
+    let fits = |section: &CacheSection| {
+        let end = u64::from(section.start) + u64::from(sizes.length);
+        end <= section.capacity.into() && section.head_dim > 0 && area(section.heads, section.head_dim) < 1 << 31
+    };
+    expect(doing, sections.iter().all(|(_, section)| fits(section)), "the positions are not in the caches")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_beyond_a_grid_are_refused() {
+        let sizes = FuseSizes { paths: 56, batch: 1, length: 512 };
+        assert!(sizes.check("x").is_ok());
+        assert!(FuseSizes { paths: 65_536, ..sizes }.check("x").is_err());
+        assert!(FuseSizes { batch: 1 << 16, length: 1 << 15, ..sizes }.check("x").is_err());
+        assert_eq!((sizes.rows(), sizes.numbers(10)), (512, 56 * 512 * 10));
+    }
+}

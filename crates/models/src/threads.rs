@@ -1,0 +1,67 @@
+//! Threads that stay where they are: one place for whoever computes on the host.
+
+use laptime_probe::stage;
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+
+/// Starts so many threads beside `callers` that work with them, named after `name` and their place.
+///
+/// Each is kept on a processor of its own behind those of the callers, as long as there are enough: a kernel may wake two
+/// threads on one processor and leave them there, so that both together run at the speed of one.
+pub fn start(threads: usize, callers: usize, name: &'static str) -> Result<ThreadPool, ThreadPoolBuildError> {
+    let _stage = stage!("start_threads", threads = threads + callers);
+    let processors = processors();
+    let has_enough = threads + callers <= processors.len();
+    let builder = ThreadPoolBuilder::new().num_threads(threads);
+    let builder = builder.thread_name(move |at| format!("{name} {}", at + callers));
+    let builder = builder.start_handler(move |at| {
+        if has_enough {
+            stay_on(processors[at + callers]);
+        }
+    });
+    builder.build()
+}
+
+/// The processors that this thread may run on; none if that is not known.
+pub fn processors() -> Vec<usize> {
+    #[cfg(target_os = "linux")]
+    if let Ok(allowed) = rustix::thread::sched_getaffinity(None) {
+        return (0..rustix::thread::CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor)).collect();
+    }
+    Vec::new()
+}
+
+/// Keeps this thread on one processor. Where that is refused it goes where the kernel puts it.
+fn stay_on(processor: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        let mut only = rustix::thread::CpuSet::new();
+        only.set(processor);
+        let _ = rustix::thread::sched_setaffinity(None, &only);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = processor;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_named_and_numbered_behind_the_callers() {
+        let pool = start(2, 1, "worker").unwrap();
+        let names = pool.broadcast(|_| std::thread::current().name().map(str::to_owned));
+        assert_eq!(names, [Some("worker 1".to_owned()), Some("worker 2".to_owned())]);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn enough_processors_give_each_thread_its_own() {
+        let allowed = processors();
+        let count = allowed.len().min(8);
+        let kept: Vec<Vec<usize>> = start(count, 0, "worker").unwrap().broadcast(|_| processors());
+        let different: std::collections::HashSet<_> = kept.iter().collect();
+        assert_eq!(different.len(), count, "{kept:?}");
+        let crowded = start(allowed.len(), 1, "worker").unwrap().broadcast(|_| processors());
+        assert!(crowded.iter().all(|kept| *kept == allowed), "there are too few to give each its own");
+    }
+}
