@@ -6,6 +6,7 @@
 mod ab;
 mod account;
 mod by_case;
+mod c2c;
 mod cases;
 mod check;
 mod cold_start;
@@ -55,6 +56,7 @@ pub use self::{
     ab::{Ab, ab},
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsHeld, NoAccount, Owner, accounts},
     by_case::{CaseId, Trouble, TroubleKind},
+    c2c::{JoinedStages, joined_stages},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
     cold_start::{ColdPart, ColdStart, ColdWork, StageShift, cold_start, middle_start},

@@ -24,6 +24,8 @@ mod app;
 mod aside;
 mod asked;
 mod attention_profile;
+mod c2c_files;
+mod c2c_profile;
 mod cli;
 mod commands;
 mod course;
