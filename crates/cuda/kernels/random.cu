@@ -15,28 +15,45 @@ __device__ __forceinline__ float random_value(u64 key, u64 index, float amplitud
     return __fmul_rn(amplitude, 2 * share - 1);
 }
 
+// How memory is gone through: groups of 16 bytes from the first address that is a multiple of 16 on, and single numbers
+// before and behind them.
+struct walk {
+    u64 thread, stride, lead, groups, behind;
+};
+
+__device__ __forceinline__ walk along(const number *numbers, u64 count) {
+    walk way;
+    way.thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    way.stride = (u64)gridDim.x * blockDim.x;
+    way.lead = min(count, (u64)(-(u64)numbers % 16 / sizeof(number)));
+    way.groups = (count - way.lead) / NUMBERS_IN_16_BYTES;
+    way.behind = way.lead + way.groups * NUMBERS_IN_16_BYTES;
+    return way;
+}
+
 extern "C" __global__ void fill_random(number *out, u64 count, u64 key, float amplitude) {
-    u64 groups = count / NUMBERS_IN_16_BYTES, stride = (u64)gridDim.x * blockDim.x;
-    u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    for (u64 group = thread; group < groups; group += stride) {
+    walk way = along(out, count);
+    for (u64 group = way.thread; group < way.groups; group += way.stride) {
+        u64 first = way.lead + group * NUMBERS_IN_16_BYTES;
         numbers values;
 #pragma unroll
-        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++)
-            values.at[i] = narrowed(random_value(key, group * NUMBERS_IN_16_BYTES + i, amplitude));
-        store(out + group * NUMBERS_IN_16_BYTES, values);
+        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) values.at[i] = narrowed(random_value(key, first + i, amplitude));
+        store(out + first, values);
     }
-    u64 rest = groups * NUMBERS_IN_16_BYTES + thread;
+    u64 rest = way.behind + way.thread;
+    if (way.thread < way.lead) out[way.thread] = narrowed(random_value(key, way.thread, amplitude));
     if (rest < count) out[rest] = narrowed(random_value(key, rest, amplitude));
 }
 
 extern "C" __global__ void fill_numbers(number *out, u64 count, float value) {
-    u64 groups = count / NUMBERS_IN_16_BYTES, stride = (u64)gridDim.x * blockDim.x;
-    u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    walk way = along(out, count);
     numbers values;
 #pragma unroll
     for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) values.at[i] = narrowed(value);
-    for (u64 group = thread; group < groups; group += stride) store(out + group * NUMBERS_IN_16_BYTES, values);
-    u64 rest = groups * NUMBERS_IN_16_BYTES + thread;
+    for (u64 group = way.thread; group < way.groups; group += way.stride)
+        store(out + way.lead + group * NUMBERS_IN_16_BYTES, values);
+    u64 rest = way.behind + way.thread;
+    if (way.thread < way.lead) out[way.thread] = narrowed(value);
     if (rest < count) out[rest] = narrowed(value);
 }
 
@@ -46,15 +63,15 @@ __device__ __forceinline__ u32 is_not_finite(number value) {
 
 // Adds to `found`.
 extern "C" __global__ void count_not_finite(const number *values, u64 count, u32 *found) {
-    u64 groups = count / NUMBERS_IN_16_BYTES, stride = (u64)gridDim.x * blockDim.x;
-    u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    walk way = along(values, count);
     u32 here = 0;
-    for (u64 group = thread; group < groups; group += stride) {
-        numbers read = loaded(values + group * NUMBERS_IN_16_BYTES);
+    for (u64 group = way.thread; group < way.groups; group += way.stride) {
+        numbers read = loaded(values + way.lead + group * NUMBERS_IN_16_BYTES);
 #pragma unroll
         for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) here += is_not_finite(read.at[i]);
     }
-    u64 rest = groups * NUMBERS_IN_16_BYTES + thread;
+    u64 rest = way.behind + way.thread;
+    if (way.thread < way.lead) here += is_not_finite(values[way.thread]);
     if (rest < count) here += is_not_finite(values[rest]);
     here = __reduce_add_sync(~0u, here);
     if (here && threadIdx.x % 32 == 0) atomicAdd(found, here);

@@ -17,6 +17,7 @@ mod pass;
 mod product;
 mod rows;
 mod steps;
+pub(crate) mod tiles;
 mod train;
 mod turned;
 pub(crate) mod vectors;

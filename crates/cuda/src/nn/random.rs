@@ -1,11 +1,7 @@
 //! Weights that look random and are the same on every device; constants; and the count of what is no finite number.
 #![allow(unsafe_code)]
 
-use super::{
-    Operations,
-    operations::launch,
-    sizes::{has_room, is_by_16_bytes},
-};
+use super::{Operations, operations::launch, sizes::has_room};
 use crate::{
     blas::Element,
     error::CudaError,
@@ -47,7 +43,7 @@ impl<T: Element> Operations<T> {
         amplitude: f32,
     ) -> Result<(), CudaError> {
         let out = out.into();
-        let count = aligned_count::<T>("filling", out.pointer(), out.length())?;
+        let count = out.length() as u64;
         let arguments: [Argument; 4] = [(&out).into(), count.into(), key.into(), amplitude.into()];
         // SAFETY: the kernel writes `count` numbers, and there is room for as many.
         launch(u32::from(count > 0), || unsafe { self.fill_random.launch(stream, self.along_memory, &arguments) })
@@ -56,7 +52,7 @@ impl<T: Element> Operations<T> {
     /// Puts one value into all of `out`.
     pub fn fill<'a>(&self, stream: &Stream, out: impl Into<SliceMut<'a, T>>, value: f32) -> Result<(), CudaError> {
         let out = out.into();
-        let count = aligned_count::<T>("filling", out.pointer(), out.length())?;
+        let count = out.length() as u64;
         let arguments: [Argument; 3] = [(&out).into(), count.into(), value.into()];
         // SAFETY: as above.
         launch(u32::from(count > 0), || unsafe { self.fill_numbers.launch(stream, self.along_memory, &arguments) })
@@ -71,17 +67,11 @@ impl<T: Element> Operations<T> {
     ) -> Result<(), CudaError> {
         let (values, found) = (values.into(), found.into());
         expect("counting", has_room(&found, 1), "the count needs a place")?;
-        let count = aligned_count::<T>("counting", values.pointer(), values.length())?;
+        let count = values.length() as u64;
         let arguments: [Argument; 3] = [values.into(), count.into(), (&found).into()];
         // SAFETY: the kernel reads `count` numbers and writes one.
         launch(u32::from(count > 0), || unsafe { self.count_not_finite.launch(stream, self.along_memory, &arguments) })
     }
-}
-
-/// So many numbers, if groups of them can be taken from there.
-fn aligned_count<T>(doing: &str, address: u64, length: usize) -> Result<u64, CudaError> {
-    expect(doing, is_by_16_bytes::<T>(0, &[address]), "the slice does not begin at a multiple of 16 bytes")?;
-    Ok(length as u64)
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@ use crate::{
         cache::zeros,
         crew::Crew,
         number::Number,
+        tiles::LANES,
     },
 };
 
 /// Queries and keys that the CPU works on together.
-pub const CPU_TILING: Tiling = Tiling { rows: 64, keys: 64 };
+pub const CPU_TILING: Tiling = Tiling { rows: LANES as u32, keys: 64 };
 
 /// What each thread needs for products: a slab of `gemm` as large as a second-level cache, and what is packed.
 const THREAD_BYTES: u64 = 3 << 20;
@@ -27,7 +28,7 @@ const SMALL_BYTES: u64 = 1 << 20;
 /// stored. A layout comes on top.
 pub fn needed_bytes(sizes: &AttentionSizes, dtype: Dtype, threads: usize, stores_scores: bool) -> u64 {
     let scores = if stores_scores { sizes.scores().saturating_mul(dtype.bytes()) } else { 0 };
-    let blocks = blocks::thread_bytes(CPU_TILING.rows as usize, sizes.head_dim);
+    let blocks = blocks::thread_bytes(sizes.head_dim);
     let a_thread = THREAD_BYTES.saturating_add(blocks).saturating_mul(threads.max(1) as u64);
     let parts = [SMALL_BYTES, sizes.bytes(dtype), scores, a_thread];
     parts.into_iter().fold(0, u64::saturating_add)

@@ -9,9 +9,10 @@ use super::{
     attention::{Inputs, Span, Strides},
     crew::Crew,
     number::Number,
-    product::{Blocks, Factor, Put, multiply},
+    product::widened,
     rows::{Rows, RowsMut, Shared},
-    vectors::{dot, exp, largest, powers_from, vectorized},
+    tiles::{LANES, Lanes, mix, score, weigh},
+    vectors::{dot, exp, vectorized},
 };
 use crate::{Marks, attention::Layout, marks::mark};
 
@@ -21,10 +22,11 @@ const KEYS: usize = 256;
 /// A gathered column is computed for every row of its block if at least one in so many keeps it, else row by row.
 const WORTH_GATHERING: u32 = 8;
 
-/// Bytes that a thread needs for blocks of so many rows and heads of so many numbers, beside what products need.
-pub fn thread_bytes(rows: usize, head_dim: usize) -> u64 {
-    let numbers = rows * (KEYS + head_dim + 2) + 2 * KEYS * head_dim;
-    (4 * numbers + rows * size_of::<Single>() * KEYS) as u64
+/// Bytes that a thread needs for heads of so many numbers.
+pub fn thread_bytes(head_dim: usize) -> u64 {
+    // A list that grows may end up half empty.
+    let numbers = LANES * (KEYS + 2 * head_dim) + 2 * KEYS * head_dim;
+    2 * (4 * numbers + LANES * size_of::<Single>() * KEYS) as u64
 }
 
 /// Pairs that are computed: those of tiles and of columns that are worth gathering for every query of their block.
@@ -58,6 +60,7 @@ pub fn attend<T: Number>(
 ) {
     let _stage = mark!(marks, Ops, "blocks");
     assert!(span.start == 0 && span.queries == layout.length, "the layout is of this length");
+    assert!(layout.tiling.rows as usize == LANES, "the layout is for the CPU");
     let blocks = layout.blocks();
     let heads = span.batch * span.heads;
     let touched = usize::try_from(layout.executed()).unwrap_or(usize::MAX).saturating_mul(heads * span.head_dim) / 16;
@@ -67,10 +70,10 @@ pub fn attend<T: Number>(
         let (of, block) = (at / blocks, blocks - 1 - at % blocks);
         let head = Head::of(span, inputs, of / span.heads, of % span.heads);
         work.attend(&head, layout, block);
-        let first = block * layout.tiling.rows as usize;
+        let first = block * LANES;
         let place = of / span.heads * strides.batch + of % span.heads * strides.head + first * strides.row;
         // SAFETY: blocks and heads have no number in common, and each is done once.
-        let out = unsafe { out.rows(place, work.tops.len(), span.head_dim, strides.row) };
+        let out = unsafe { out.rows(place, LANES.min(layout.length - first), span.head_dim, strides.row) };
         work.put(out);
     });
 }
@@ -101,87 +104,110 @@ struct Single {
 }
 
 /// What a thread keeps of a block of queries.
-#[derive(Default)]
 struct Work {
-    blocks: Blocks,
-    scores: Vec<f32>,
-    /// Values weighted so far, not yet divided by the sum of the weights.
+    /// The queries, turned and scaled: a row for each of their numbers.
+    queries: Vec<Lanes>,
+    scores: Vec<Lanes>,
+    /// Values weighted so far, not yet divided by the sum of the weights: a row for each query.
     mixed: Vec<f32>,
-    /// The largest score and the sum of the weights so far, of each row.
-    tops: Vec<(f32, f32)>,
-    /// Keys and values that were gathered.
+    /// The largest score and the sum of the weights so far.
+    tops: Lanes,
+    sums: Lanes,
+    /// Keys and values that were gathered, or widened.
     keys: Vec<f32>,
     values: Vec<f32>,
     singles: Vec<Single>,
 }
 
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            queries: Vec::new(),
+            scores: Vec::new(),
+            mixed: Vec::new(),
+            tops: Lanes::all(f32::NEG_INFINITY),
+            sums: Lanes::all(0.0),
+            keys: Vec::new(),
+            values: Vec::new(),
+            singles: Vec::new(),
+        }
+    }
+}
+
 impl Work {
     /// Weighs the values for a block of queries.
     fn attend<T: Number>(&mut self, head: &Head<'_, T>, layout: &Layout, block: usize) {
-        let rows = layout.tiling.rows as usize;
-        let first = block * rows;
-        let count = rows.min(layout.length - first);
-        let width = head.queries.width;
-        self.mixed.clear();
-        self.mixed.resize(count * width, 0.0);
-        self.tops.clear();
-        self.tops.resize(count, (f32::NEG_INFINITY, 0.0));
-        let queries = head.queries.part(first, count, 0, width);
+        let first = block * LANES;
+        let queries = head.queries.part(first, LANES.min(layout.length - first), 0, head.queries.width);
+        self.begin(queries);
         for (keys, is_partial) in runs(layout, block) {
-            let parts = [head.keys, head.values].map(|rows| rows.part(keys.start, keys.len(), 0, width));
-            let kept = |row: usize| match is_partial {
-                true => within(layout.rule.columns(first + row, layout.length), &keys),
-                false => [0..keys.len(), 0..0],
+            let parts = [head.keys, head.values].map(|rows| rows.part(keys.start, keys.len(), 0, queries.width));
+            let mask = |scores: &mut [Lanes]| {
+                if is_partial {
+                    mask_by_rule(layout, first, keys.start, scores);
+                }
             };
-            self.tile(queries, parts, |weighed| weigh_ranges(weighed, kept));
+            self.tile(parts, mask);
         }
-        self.gathered(queries, head, layout, block);
+        self.gathered(queries.count, head, layout, block);
         self.single(queries, head, layout, block);
     }
 
+    /// Turns the queries, and forgets what was before. Lanes without a query have zeros.
+    fn begin<T: Number>(&mut self, queries: Rows<'_, T>) {
+        let scale = (queries.width as f32).sqrt().recip();
+        self.queries.clear();
+        self.queries.resize(queries.width, Lanes::all(0.0));
+        for lane in 0..queries.count {
+            let numbers = self.queries.iter_mut().zip(queries.row(lane));
+            numbers.for_each(|(lanes, number)| lanes.0[lane] = scale * number.wide());
+        }
+        self.mixed.clear();
+        self.mixed.resize(LANES * queries.width, 0.0);
+        (self.tops, self.sums) = (Lanes::all(f32::NEG_INFINITY), Lanes::all(0.0));
+    }
+
     /// Adds a tile: its scores are made, made weights, and the values weighted by them.
-    fn tile<T: Number, K: Number>(
-        &mut self,
-        queries: Rows<'_, T>,
-        [keys, values]: [Rows<'_, K>; 2],
-        weigh: impl FnOnce(&mut Weighed<'_>),
-    ) {
-        let Self { blocks, scores, mixed, tops, .. } = self;
-        let (count, width) = (keys.count, queries.width);
-        scores.resize(queries.count * count, 0.0);
-        let put = Put { scale: (width as f32).sqrt().recip(), add: false };
-        let mut rows = RowsMut::dense(scores, queries.count, count);
-        multiply(blocks, Factor::Plain(queries), Factor::Transposed(keys), &mut rows, put);
-        weigh(&mut Weighed { scores, count, mixed, width, tops });
-        let weights = Factor::Plain(Rows::dense(scores, queries.count, count));
-        multiply(blocks, weights, Factor::Plain(values), &mut RowsMut::dense(mixed, queries.count, width), Put::ONTO);
+    fn tile<T: Number>(&mut self, [keys, values]: [Rows<'_, T>; 2], mask: impl FnOnce(&mut [Lanes])) {
+        let Self { queries, scores, mixed, tops, sums, keys: wide_keys, values: wide_values, .. } = self;
+        scores.resize(keys.count, Lanes::all(0.0));
+        score(queries, widened(keys, wide_keys), scores);
+        mask(scores);
+        weigh(scores, tops, sums, mixed);
+        mix(scores, widened(values, wide_values), mixed);
     }
 
     /// Adds the columns that many rows keep, some at a time.
-    fn gathered<T: Number>(&mut self, queries: Rows<'_, T>, head: &Head<'_, T>, layout: &Layout, block: usize) {
-        let rows = queries.count as u32;
-        let columns: Vec<_> =
-            layout.columns_of(block).filter(|(_, bits)| is_worth_gathering(ones(bits), rows)).collect();
-        for some in columns.chunks(KEYS) {
+    fn gathered<T: Number>(&mut self, rows: usize, head: &Head<'_, T>, layout: &Layout, block: usize) {
+        let (rows, width) = (rows as u32, head.keys.width);
+        let mut columns = layout.columns_of(block).filter(|(_, bits)| is_worth_gathering(ones(bits), rows)).peekable();
+        while columns.peek().is_some() {
             let (mut keys, mut values) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.values));
-            copy_rows(head.keys, some, &mut keys);
-            copy_rows(head.values, some, &mut values);
-            let width = queries.width;
-            let both = [&keys, &values].map(|numbers| Rows::dense(numbers, some.len(), width));
-            self.tile(queries, both, |weighed| weigh_bits(weighed, some));
+            let mut kept = [0; KEYS];
+            let mut count = 0;
+            keys.clear();
+            values.clear();
+            for (column, bits) in columns.by_ref().take(KEYS) {
+                copy_row(head.keys.row(column), &mut keys);
+                copy_row(head.values.row(column), &mut values);
+                kept[count] = bits[0];
+                count += 1;
+            }
+            let both = [&keys, &values].map(|numbers| Rows::dense(numbers, count, width));
+            self.tile(both, |scores| mask_by_bits(&kept[..count], scores));
             (self.keys, self.values) = (keys, values);
         }
     }
 
     /// Adds the columns that few rows keep, pair by pair.
     fn single<T: Number>(&mut self, queries: Rows<'_, T>, head: &Head<'_, T>, layout: &Layout, block: usize) {
-        let count = queries.count as u32;
         let scale = (queries.width as f32).sqrt().recip();
-        let columns = layout.columns_of(block).filter(|(_, bits)| !is_worth_gathering(ones(bits), count));
-        let Self { singles, mixed, tops, keys: query, .. } = self;
+        let columns =
+            layout.columns_of(block).filter(|(_, bits)| !is_worth_gathering(ones(bits), queries.count as u32));
+        let Self { singles, mixed, tops: Lanes(tops), sums: Lanes(sums), keys: query, .. } = self;
         singles.clear();
         for (column, bits) in columns {
-            singles.extend(bit_places(bits).map(|row| Single { row, column: column as u32, weight: 0.0 }));
+            singles.extend(bit_places(bits[0]).map(|row| Single { row, column: column as u32, weight: 0.0 }));
         }
         // Row by row, so that a query is widened once; a row's columns stay in order.
         singles.sort_unstable_by_key(|single| (single.row, single.column));
@@ -193,19 +219,18 @@ impl Work {
                     query.clear();
                     query.extend(queries.row(row).iter().map(|number| number.wide()));
                     let mixed = &mut mixed[row * queries.width..][..queries.width];
-                    let mut higher = tops[row].0;
+                    let mut higher = tops[row];
                     for single in of_row.iter_mut() {
                         single.weight = scale * dot(query, head.keys.row(single.column as usize));
                         higher = higher.max(single.weight);
                     }
-                    let (top, sum) = &mut tops[row];
-                    let shrink = exp(*top - higher);
+                    let shrink = exp(tops[row] - higher);
                     mixed.iter_mut().for_each(|number| *number *= shrink);
-                    *sum *= shrink;
-                    *top = higher;
+                    sums[row] *= shrink;
+                    tops[row] = higher;
                     for single in of_row {
                         let weight = exp(single.weight - higher);
-                        *sum += weight;
+                        sums[row] += weight;
                         let value = head.values.row(single.column as usize);
                         mixed.iter_mut().zip(value).for_each(|(mixed, value)| *mixed += weight * value.wide());
                     }
@@ -216,89 +241,58 @@ impl Work {
 
     /// Writes the rows of the block: what was mixed over the sum of the weights, and zeros where nothing was kept.
     fn put<T: Number>(&self, mut out: RowsMut<'_, T>) {
-        for (row, (mixed, (_, sum))) in self.mixed.chunks(out.width).zip(&self.tops).enumerate() {
-            let share = if *sum > 0.0 { sum.recip() } else { 0.0 };
+        for (row, mixed) in self.mixed.chunks(out.width).enumerate().take(out.count) {
+            let share = if self.sums.0[row] > 0.0 { self.sums.0[row].recip() } else { 0.0 };
             let out = out.row(row).iter_mut().zip(mixed);
             out.for_each(|(out, mixed)| *out = T::narrow(mixed * share));
         }
     }
 }
 
-/// The rows of a tile: scores to be made weights, and what they change.
-struct Weighed<'a> {
-    scores: &'a mut [f32],
-    /// Scores of a row.
-    count: usize,
-    mixed: &'a mut [f32],
-    width: usize,
-    tops: &'a mut [(f32, f32)],
-}
-
-/// Makes the scores in two ranges of each row weights, and all others zero.
-fn weigh_ranges(weighed: &mut Weighed<'_>, kept: impl Fn(usize) -> [Range<usize>; 2]) {
-    let Weighed { scores, count, mixed, width, tops } = weighed;
-    let rows = scores.chunks_mut(*count).zip(mixed.chunks_mut(*width)).zip(tops.iter_mut());
+/// Leaves out what the rule of a layout does: the scores of keys from `from` on with the queries from `first` on.
+fn mask_by_rule(layout: &Layout, first: usize, from: usize, scores: &mut [Lanes]) {
+    // Bounds of each query, counted from the first key: up to one end, and from a beginning to another end.
+    let kept: [_; LANES] = std::array::from_fn(|lane| layout.rule.columns(first + lane, layout.length));
+    let place = |column: usize| column.saturating_sub(from).min(scores.len()) as u32;
+    let ends = kept.map(|(end, _)| place(end));
+    let [begins, tos] = [0, 1].map(|at| kept.map(|(_, window)| place(window[at])));
     vectorized(
         #[inline(always)]
         || {
-            for (row, ((scores, mixed), (top, sum))) in rows.enumerate() {
-                let [first, second] = kept(row);
-                let higher = top.max(largest(&scores[first.clone()])).max(largest(&scores[second.clone()]));
-                scores[first.end..second.start.max(first.end)].fill(0.0);
-                scores[second.end.max(first.end)..].fill(0.0);
-                if higher == f32::NEG_INFINITY {
-                    scores.fill(0.0);
-                    continue;
+            for (key, Lanes(scores)) in scores.iter_mut().enumerate() {
+                let key = key as u32;
+                for lane in 0..LANES {
+                    let is_kept = key < ends[lane] || key >= begins[lane] && key < tos[lane];
+                    scores[lane] = if is_kept { scores[lane] } else { f32::NEG_INFINITY };
                 }
-                let shrink = exp(*top - higher);
-                *sum =
-                    *sum * shrink + powers_from(&mut scores[first], higher) + powers_from(&mut scores[second], higher);
-                *top = higher;
-                mixed.iter_mut().for_each(|number| *number *= shrink);
             }
         },
     );
 }
 
-/// Makes the scores of the columns whose bit is set for a row weights, and all others zero.
-fn weigh_bits(weighed: &mut Weighed<'_>, columns: &[(usize, &[u64])]) {
-    let rows = weighed.tops.len();
-    let is_kept = |row: usize, bits: &[u64]| bits[row / 64] >> (row % 64) & 1 == 1;
-    let keeps_all = columns.iter().all(|(_, bits)| ones(bits) as usize == rows);
-    if !keeps_all {
-        for (row, scores) in weighed.scores.chunks_mut(weighed.count).enumerate() {
-            let left_out = scores.iter_mut().zip(columns).filter(|(_, (_, bits))| !is_kept(row, bits));
-            left_out.for_each(|(score, _)| *score = f32::NEG_INFINITY);
-        }
-    }
-    let count = weighed.count;
-    weigh_ranges(weighed, |_| [0..count, count..count]);
-    if !keeps_all {
-        for (row, scores) in weighed.scores.chunks_mut(count).enumerate() {
-            let left_out = scores.iter_mut().zip(columns).filter(|(_, (_, bits))| !is_kept(row, bits));
-            left_out.for_each(|(score, _)| *score = 0.0);
-        }
+/// Leaves out the scores of gathered columns whose bit is not set.
+fn mask_by_bits(kept: &[u64], scores: &mut [Lanes]) {
+    for (bits, scores) in kept.iter().zip(scores).filter(|(bits, _)| **bits != u64::MAX) {
+        let left_out = scores.0.iter_mut().enumerate().filter(|(lane, _)| bits >> lane & 1 == 0);
+        left_out.for_each(|(_, score)| *score = f32::NEG_INFINITY);
     }
 }
 
-/// Copies the rows of gathered columns one behind the other.
-fn copy_rows<T: Number>(from: Rows<'_, T>, columns: &[(usize, &[u64])], to: &mut Vec<f32>) {
-    to.clear();
+/// Copies a row in f32.
+fn copy_row<T: Number>(from: &[T], to: &mut Vec<f32>) {
     vectorized(
         #[inline(always)]
-        || columns.iter().for_each(|(column, _)| to.extend(from.row(*column).iter().map(|number| number.wide()))),
+        || to.extend(from.iter().map(|number| number.wide())),
     );
 }
 
 /// The places of the bits that are set.
-fn bit_places(bits: &[u64]) -> impl Iterator<Item = u32> {
-    bits.iter().enumerate().flat_map(|(word, &bits)| {
-        let mut left = bits;
-        std::iter::from_fn(move || {
-            let bit = left.trailing_zeros();
-            left &= left.wrapping_sub(1);
-            (bit < 64).then_some(word as u32 * 64 + bit)
-        })
+fn bit_places(bits: u64) -> impl Iterator<Item = u32> {
+    let mut left = bits;
+    std::iter::from_fn(move || {
+        let bit = left.trailing_zeros();
+        left &= left.wrapping_sub(1);
+        (bit < 64).then_some(bit)
     })
 }
 
@@ -315,10 +309,4 @@ fn runs(layout: &Layout, block: usize) -> impl Iterator<Item = (Range<usize>, bo
         }
         Some((from..to.min(length), is_partial))
     })
-}
-
-/// The columns that a row keeps, counted from the first of some keys.
-fn within((end, [from, to]): (usize, [usize; 2]), keys: &Range<usize>) -> [Range<usize>; 2] {
-    let place = |column: usize| column.clamp(keys.start, keys.end) - keys.start;
-    [0..place(end), place(from)..place(to)]
 }

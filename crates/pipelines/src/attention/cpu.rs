@@ -58,7 +58,7 @@ impl Engine for OnCpu {
     fn kernel(&self) -> String {
         match self.kind {
             Kind::Naive => "gemm, scores stored".to_owned(),
-            _ => format!("tiles of {} x {} by gemm", CPU_TILING.rows, CPU_TILING.keys),
+            _ => format!("tiles of {} x {}", CPU_TILING.rows, CPU_TILING.keys),
         }
     }
 }

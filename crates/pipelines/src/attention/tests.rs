@@ -146,7 +146,7 @@ fn work_and_facts_are_counted_from_what_is_kept() {
         let executed = 64 * 64 * 6 + 8 * 200;
         assert_eq!(fact("executed_pairs"), AxisValue::Int(executed));
         assert_eq!(fact("flops"), AxisValue::Int(4 * 4 * 16 * executed));
-        assert_eq!(fact("kernel"), "tiles of 64 x 64 by gemm".into());
+        assert_eq!(fact("kernel"), "tiles of 64 x 64".into());
     });
     ready("--attention sliding-window --window 2", |take| {
         assert_eq!(take.work().unwrap().flops, 4 * 4 * 16 * (2 * 200 - 1));

@@ -1,7 +1,9 @@
 //! Operations on rows.
 
+use std::{collections::BTreeSet, ops::Range};
+
 use laptime_cuda::{
-    Buffer, Rows,
+    Rows,
     nn::{HeadSizes, random_value, reference},
 };
 
@@ -155,25 +157,40 @@ pub fn random(bench: &Bench) -> Answer {
 }
 
 fn random_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
-    let (stream, key, count) = (lab.bench.device.stream(), 0x1234_5678_9abc_def0, 100_003_usize);
-    let mut out: Buffer<T> = lab.bench.device.allocate(count)?;
-    lab.operations.fill_random(stream, &mut out, key, 0.02)?;
-    let expected = (0..count).map(|index| T::narrowed(random_value(key, index as u64, 0.02)).widened().to_bits());
-    let wrong =
-        out.read()?.into_iter().zip(expected).filter(|(found, bits)| found.widened().to_bits() != *bits).count();
-    expect(wrong == 0, || format!("{}: {wrong} weights are not those of the CPU", T::NAME))?;
+    // From the beginning of a buffer, from addresses that are no multiple of 16, and fewer numbers than a group has.
+    for range in [0..100_003, 1..100_003, 5..100_000, 3..4] {
+        random_in(lab, range)?;
+        lab.cases += 3;
+    }
+    Ok(())
+}
+
+/// Fills a part of a buffer in both ways and counts in it, and sees that nothing beside it was touched.
+fn random_in<T: Number>(lab: &Lab<'_, T>, part: Range<usize>) -> Result<(), Failed> {
+    let (stream, key) = (lab.bench.device.stream(), 0x1234_5678_9abc_def0);
+    let mut out = lab.upload(&vec![7.0; part.end + 3])?;
+    lab.operations.fill_random(stream, out.slice_mut(part.clone())?, key, 0.02)?;
+    let weight = |at: usize| random_value(key, (at - part.start) as u64, 0.02);
+    let expected = |at: usize| T::narrowed(if part.contains(&at) { weight(at) } else { 7.0 }).widened();
+    let is_wrong = |(at, found): &(usize, T)| found.widened().to_bits() != expected(*at).to_bits();
+    let wrong = out.read()?.into_iter().enumerate().filter(is_wrong).count();
+    expect(wrong == 0, || format!("{}, {part:?}: {wrong} weights are not those of the CPU", T::NAME))?;
+
     let mut found = lab.bench.device.upload(&[0_u32])?;
-    lab.operations.count_not_finite(stream, &out, &mut found)?;
+    lab.operations.count_not_finite(stream, out.slice(part.clone())?, &mut found)?;
     expect(found.read()? == [0], || format!("{}: finite weights were counted", T::NAME))?;
-    for (at, value) in [(0, f32::NAN), (77, f32::INFINITY), (count - 1, f32::NEG_INFINITY)] {
+    out.slice_mut(part.end..part.end + 1)?.write(&[T::narrowed(f32::NAN)])?;
+    let bad = [(part.start, f32::NAN), (part.start + part.len() / 2, f32::INFINITY), (part.end - 1, f32::NEG_INFINITY)];
+    for (at, value) in bad {
         out.slice_mut(at..at + 1)?.write(&[T::narrowed(value)])?;
     }
-    lab.operations.count_not_finite(stream, &out, &mut found)?;
-    expect(found.read()? == [3], || format!("{}: {:?} of 3 were counted", T::NAME, found.read()))?;
-    lab.operations.fill(stream, &mut out, 1.5)?;
-    expect(out.read()?.into_iter().all(|value| value.widened() == 1.5), || format!("{}: fill is wrong", T::NAME))?;
-    lab.cases += 3;
-    Ok(())
+    let places = bad.iter().map(|(at, _)| at).collect::<BTreeSet<_>>().len() as u32;
+    lab.operations.count_not_finite(stream, out.slice(part.clone())?, &mut found)?;
+    expect(found.read()? == [places], || format!("{}: {:?} of {places} were counted", T::NAME, found.read()))?;
+
+    lab.operations.fill(stream, out.slice_mut(part.clone())?, 1.5)?;
+    let is_filled = out.read()?[part].iter().all(|value| value.widened() == 1.5);
+    expect(is_filled, || format!("{}: fill is wrong", T::NAME))
 }
 
 pub fn memory(bench: &Bench) -> Answer {
