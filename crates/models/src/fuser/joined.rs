@@ -114,7 +114,7 @@ impl Joined<'_> {
     }
 
     /// Fuses the last positions of the receiver, which sharers have in the same places.
-    fn fuse_last(&mut self, count: usize, mask: SharerMask) -> Result<Fused, ModelError> {
+    pub fn fuse_last(&mut self, count: usize, mask: SharerMask) -> Result<Fused, ModelError> {
         let end = self.receiver.length();
         let start = end.saturating_sub(count);
         let sharer_starts = vec![start; self.sharers.len()];

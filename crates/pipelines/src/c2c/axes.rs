@@ -36,6 +36,18 @@ pub const OF_PLAN: &[&str] = &["preset", "samples"];
 /// Axes that a case has only if they were given.
 pub const OF_PROMPT: &[&str] = &["prompt", "prompt_file", "sample"];
 
+/// Axes that a case has only where it is held against text.
+pub const OF_AGAINST: &[&str] = &["against", "text_tokens"];
+
+/// What stands for a text between the models.
+pub const TEXT: &str = "text";
+
+/// What a case can be held against.
+const AGAINST: &[&str] = &[NONE, TEXT];
+
+/// Tokens that the teacher writes where nobody says so.
+const TEXT_TOKENS: [i64; 5] = [1, 2, 4, 16, 64];
+
 /// The axes.
 pub fn axes() -> Vec<AxisSpec> {
     let axis =
@@ -74,6 +86,34 @@ pub fn axes() -> Vec<AxisSpec> {
             ALIGNMENTS[0].into(),
             Cost::Middle,
         ),
+        axis(
+            "include_response",
+            "whether new tokens are fused too: the teacher runs each of them",
+            Takes::Switch,
+            false.into(),
+            Cost::Middle,
+        ),
+        axis(
+            "overlap",
+            "whether both prompts are read at the same time, on two streams of a GPU",
+            Takes::Switch,
+            false.into(),
+            Cost::Middle,
+        ),
+        axis(
+            "against",
+            "text: beside a text that the teacher writes and the base model reads, and the base model alone",
+            Takes::OneOf(AGAINST),
+            NONE.into(),
+            Cost::High,
+        ),
+        AxisSpec {
+            name: "text_tokens",
+            about: "tokens of that text",
+            takes: from(1),
+            default: TEXT_TOKENS.map(AxisValue::Int).to_vec(),
+            cost: Cost::Low,
+        },
         axis("dtype", "number type; auto is that of the base model", Takes::OneOf(DTYPES), AUTO.into(), Cost::High),
         axis("prompt", "a message", Takes::Name, RANDOM.into(), Cost::Low),
         axis("prompt_file", "JSONL with a `prompt` or `question` a line", Takes::Name, NONE.into(), Cost::Low),

@@ -3,7 +3,7 @@
 use laptime_bench::PlanError;
 use laptime_models::{
     Dtype, ModelError, Tokenizer,
-    fuser::{Aligned, Aligner, ChatStyle, Choice, FuserConfig, FuserWeights, Prompt, Rendered, SharerMask},
+    fuser::{Aligned, Aligner, ChatStyle, Choice, FuserConfig, FuserWeights, Prompt, Rendered, Response, SharerMask},
 };
 use laptime_stats::Rng;
 
@@ -71,14 +71,34 @@ impl Pair {
         self.prompt.receiver.len()
     }
 
-    /// Tokens that the teacher reads.
-    pub fn heard(&self) -> usize {
-        self.prompt.heard_tokens(0)
+    /// Tokens that the teacher reads before the base model goes on.
+    pub fn heard(&self, wanted: &Wanted) -> usize {
+        match wanted.response {
+            Response::Plain => self.prompt.heard_tokens(0),
+            Response::Fused(_) => self.told().len(),
+        }
+    }
+
+    /// The whole prompt in the tokens of the teacher.
+    pub fn told(&self) -> &[u32] {
+        self.prompt.sharers.first().map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Positions of the base model's cache: the last new token is chosen and never run.
     pub fn positions(&self, wanted: &Wanted) -> usize {
-        self.tokens().saturating_add(wanted.new_tokens.saturating_sub(1))
+        let behind = wanted.new_tokens.saturating_sub(1).max(wanted.text_tokens.unwrap_or(0));
+        self.tokens().saturating_add(behind)
+    }
+
+    /// Positions of the teacher's cache, likewise.
+    pub fn teacher_positions(&self, wanted: &Wanted) -> usize {
+        let told = self.told().len();
+        let with_text = wanted.text_tokens.map_or(0, |text| told.saturating_add(text.saturating_sub(1)));
+        let with_response = match wanted.response {
+            Response::Plain => 0,
+            Response::Fused(_) => told.saturating_add(wanted.new_tokens.saturating_sub(1)),
+        };
+        self.heard(wanted).max(with_text).max(with_response)
     }
 
     /// Why the case makes no sense, if it does not.
@@ -89,11 +109,18 @@ impl Pair {
             format!("`{}` has {} positions, and {what} are longer", found.name, found.config.context)
         };
         if positions > base.config.context {
-            let what = format!("{tokens} tokens of the prompt with {} new ones", wanted.new_tokens);
+            let what = match wanted.text_tokens {
+                Some(text) => format!("{tokens} tokens of the prompt with {text} of a text"),
+                None => format!("{tokens} tokens of the prompt with {} new ones", wanted.new_tokens),
+            };
             return Some(longer(base, what));
         }
-        (self.heard() > teacher.config.context)
-            .then(|| longer(teacher, format!("{} tokens of the prompt", self.heard())))
+        if wanted.response != Response::Plain && self.prompt.is_aligned {
+            let (base, teacher) = (&base.name, &teacher.name);
+            return Some(format!("the response can be fused only in tokens that `{base}` and `{teacher}` share"));
+        }
+        let heard = self.teacher_positions(wanted);
+        (heard > teacher.config.context).then(|| longer(teacher, format!("{heard} tokens")))
     }
 }
 

@@ -6,7 +6,7 @@ use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanErro
 use laptime_models::ModelError;
 
 use super::{
-    axes::{ALIASES, OF_PLAN, OF_PROMPT, PAIRS, axes},
+    axes::{ALIASES, NONE, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, TEXT, axes},
     pair::{Pair, find},
     prompts,
     wanted::Wanted,
@@ -23,8 +23,13 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     Plan::settle(NAME, axes(), &resolved)?;
     name_pair(&mut resolved)?;
     let lines = lines(&texts, &resolved)?;
-    resolved.retain(|(axis, _)| !OF_PLAN.contains(&axis.as_str()) && !OF_PROMPT.contains(&axis.as_str()));
-    let plain = Plan::settle(NAME, without(axes(), &[OF_PLAN, OF_PROMPT].concat()), &resolved)?;
+    let is_against = is_against(&resolved)?;
+    let mut left_out = [OF_PLAN, OF_PROMPT].concat();
+    if !is_against {
+        left_out.extend(OF_AGAINST);
+    }
+    resolved.retain(|(axis, _)| !left_out.contains(&axis.as_str()));
+    let plain = Plan::settle(NAME, until_first_token(without(axes(), &left_out), is_against), &resolved)?;
     let mut cases = Vec::new();
     for case in plain.cases() {
         let case = with_names(&case)?;
@@ -44,6 +49,34 @@ fn is_text(name: &str) -> bool {
 
 fn without(axes: Vec<AxisSpec>, names: &[&str]) -> Vec<AxisSpec> {
     axes.into_iter().filter(|axis| !names.contains(&axis.name)).collect()
+}
+
+/// Whether cases are held against a text; what has no meaning then, or only then, is refused.
+fn is_against(given: &[Given]) -> Result<bool, PlanError> {
+    let of = |axis: &str| given.iter().find(|(name, _)| name == axis).map(|(_, words)| words.join(","));
+    let is_against = match of("against").as_deref() {
+        None | Some(NONE) => false,
+        Some(TEXT) => true,
+        Some(_) => return Err(refused("`against` takes one value".to_owned(), "`--against text`")),
+    };
+    if !is_against && of("text_tokens").is_some() {
+        let reason = "`text_tokens` are those of a text, and there is none".to_owned();
+        return Err(refused(reason, "`--against text` holds a pair against a text that the teacher writes"));
+    }
+    if is_against && of("max_new_tokens").is_some() {
+        let reason = "`against` compares times to the first token: `max_new_tokens` has no meaning".to_owned();
+        return Err(refused(reason, "leave it out; `--text-tokens` says how long the text is"));
+    }
+    Ok(is_against)
+}
+
+/// The axes, with the first new token as the only one where it is what is compared.
+fn until_first_token(axes: Vec<AxisSpec>, is_against: bool) -> Vec<AxisSpec> {
+    let one = |axis: AxisSpec| match axis.name {
+        "max_new_tokens" if is_against => AxisSpec { default: vec![AxisValue::Int(1)], ..axis },
+        _ => axis,
+    };
+    axes.into_iter().map(one).collect()
 }
 
 /// Puts the models of a named pair where none were given.

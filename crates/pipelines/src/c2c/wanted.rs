@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use laptime_bench::Case;
+use laptime_bench::{AxisValue, Case};
 use laptime_models::{
     Dtype,
-    fuser::{Alignment, FuseOrder},
+    fuser::{Alignment, FuseOrder, Response, SharerMask},
 };
 
 use super::axes::SYNTHETIC;
@@ -23,6 +23,12 @@ pub struct Wanted {
     pub prompt: Source,
     /// Tokens that are generated.
     pub new_tokens: usize,
+    /// Whether new tokens are fused too.
+    pub response: Response,
+    /// Whether both prompts are read at the same time.
+    pub overlap: bool,
+    /// Tokens of the text that the pair is held against, if it is.
+    pub text_tokens: Option<usize>,
     /// In which order paths are computed.
     pub order: FuseOrder,
     /// How layers find each other.
@@ -49,6 +55,7 @@ pub enum Source {
 impl Wanted {
     /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
+        let is_on = |axis: &str| case.get(axis) == Some(&AxisValue::Bool(true));
         let folder = |name: &str| Some(name).filter(|name| *name != SYNTHETIC).map(PathBuf::from);
         Ok(Self {
             base_model: case.text("base_model")?.to_owned(),
@@ -56,6 +63,9 @@ impl Wanted {
             checkpoint: folder(case.text("fuser_checkpoint")?),
             prompt: source(case)?,
             new_tokens: case.size("max_new_tokens")?,
+            response: if is_on("include_response") { Response::Fused(SharerMask::FIRST) } else { Response::Plain },
+            overlap: is_on("overlap"),
+            text_tokens: case.get("against").map(|_| case.size("text_tokens")).transpose()?,
             order: case.text("fuse")?.parse()?,
             alignment: case.text("alignment")?.parse()?,
             dtype: case.text("dtype")?.parse().ok(),
