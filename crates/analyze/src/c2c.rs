@@ -1,5 +1,7 @@
 //! The stages of two models joined through their caches, take by take.
 
+use std::collections::HashMap;
+
 use laptime_trace::{Nanos, SpanId, Trace, TrackId, TrackKind};
 
 /// Times of one take, in the order in which they were taken; a stage that did not happen has none.
@@ -7,6 +9,8 @@ use laptime_trace::{Nanos, SpanId, Trace, TrackId, TrackKind};
 pub struct JoinedStages {
     /// The whole take.
     pub total: Nanos,
+    /// From the beginning of the take until the first token was read.
+    pub first_token: Option<Nanos>,
     /// Embedding of the prompt by the base model.
     pub base_embedding: Vec<Nanos>,
     /// The base model's prefill without its embedding.
@@ -15,8 +19,10 @@ pub struct JoinedStages {
     pub teacher_embedding: Vec<Nanos>,
     /// The teacher model's prefill without its embedding.
     pub teacher_prefill: Vec<Nanos>,
-    /// Fusing: all layers together.
+    /// Fusing of the prompt: all layers together.
     pub projector: Vec<Nanos>,
+    /// Fusing of new tokens, which is part of their steps.
+    pub response_projector: Vec<Nanos>,
     /// Paths of layers, where each is a stage: keys and values apart.
     pub paths: Vec<Nanos>,
     /// The last token of the prompt.
@@ -33,57 +39,100 @@ impl JoinedStages {
         times.iter().copied().fold(Nanos(0), Nanos::saturating_add)
     }
 
-    /// Everything until the first token is known.
-    pub fn first_token(&self) -> Nanos {
-        let prefill = [
-            &self.base_embedding,
-            &self.base_prefill,
-            &self.teacher_embedding,
-            &self.teacher_prefill,
-            &self.projector,
-            &self.last_token_prefill,
-        ];
-        let first = self.sampling.first().copied().unwrap_or_default();
-        prefill.into_iter().map(|times| Self::sum(times)).fold(first, Nanos::saturating_add)
+    /// Whether nothing of such a pipeline is in it.
+    fn is_empty(&self) -> bool {
+        self.projector.is_empty() && self.last_token_prefill.is_empty()
     }
 }
 
-/// The takes of a trace that have such stages, in their order. Where a device has stages of its own, these are told.
+/// The takes of a trace that have such stages, in their order. Where a device has stages of its own, these are told; the
+/// teacher may have run on another stream of it.
 pub fn joined_stages(trace: &Trace) -> Vec<JoinedStages> {
-    let Some(track) = track_of_takes(trace) else { return Vec::new() };
-    let mut takes: Vec<JoinedStages> = Vec::new();
-    // Where a span lies in the list of takes; spans come behind those that they lie in.
-    let mut take_of: std::collections::HashMap<SpanId, usize> = std::collections::HashMap::new();
-    for span in trace.spans_on(track).filter(|span| !span.is_open) {
-        if span.name == TAKE {
-            take_of.insert(span.id, takes.len());
-            takes.push(JoinedStages { total: span.duration, ..JoinedStages::default() });
-            continue;
-        }
-        let Some(&at) = span.parent.and_then(|parent| take_of.get(&parent)) else { continue };
-        take_of.insert(span.id, at);
-        takes[at].add(span.name, span.duration);
+    let tracks = tracks(trace);
+    let Some(own) = tracks.iter().copied().find(|track| has_takes(trace, *track)) else { return Vec::new() };
+    let mut takes = Takes::default();
+    takes.add_own(trace, own);
+    let is_thread = |track: TrackId| trace.track(track).kind == TrackKind::Thread;
+    if !is_thread(own) {
+        let others = tracks.into_iter().filter(|track| *track != own && !is_thread(*track));
+        others.for_each(|track| takes.add_beside(trace, track));
     }
-    takes.retain(|take| !take.projector.is_empty() || !take.last_token_prefill.is_empty());
-    takes
+    takes.found.into_iter().map(|(_, take)| take).filter(|take| !take.is_empty()).collect()
+}
+
+/// The tracks, those of devices first.
+fn tracks(trace: &Trace) -> Vec<TrackId> {
+    let mut tracks: Vec<(bool, TrackId)> =
+        trace.tracks().map(|(id, track)| (track.kind == TrackKind::Thread, id)).collect();
+    tracks.sort_by_key(|(is_host, _)| *is_host);
+    tracks.into_iter().map(|(_, id)| id).collect()
+}
+
+fn has_takes(trace: &Trace, track: TrackId) -> bool {
+    trace.spans_on(track).any(|span| span.name == TAKE)
+}
+
+/// Takes by when they began.
+#[derive(Default)]
+struct Takes {
+    found: Vec<(Nanos, JoinedStages)>,
+}
+
+/// Where a span lies.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Which take it is in.
+    take: usize,
+    /// Whether it is in a decode step.
+    is_in_step: bool,
+}
+
+impl Takes {
+    /// Takes of a track and what lies in them; spans come behind those that they lie in.
+    fn add_own(&mut self, trace: &Trace, track: TrackId) {
+        let mut places: HashMap<SpanId, Place> = HashMap::new();
+        for span in trace.spans_on(track).filter(|span| !span.is_open) {
+            if span.name == TAKE {
+                places.insert(span.id, Place { take: self.found.len(), is_in_step: false });
+                self.found.push((span.start, JoinedStages { total: span.duration, ..JoinedStages::default() }));
+                continue;
+            }
+            let Some(&place) = span.parent.and_then(|parent| places.get(&parent)) else { continue };
+            places.insert(span.id, Place { is_in_step: place.is_in_step || span.name == STEP, ..place });
+            let (start, take) = &mut self.found[place.take];
+            if span.name == SAMPLING && take.first_token.is_none() {
+                take.first_token = Some(span.start.saturating_add(span.duration).saturating_sub(*start));
+            }
+            take.add(span.name, span.duration, place.is_in_step);
+        }
+    }
+
+    /// What lies on another stream within the time of a take.
+    fn add_beside(&mut self, trace: &Trace, track: TrackId) {
+        for span in trace.spans_on(track).filter(|span| !span.is_open) {
+            let behind = self.found.partition_point(|(start, _)| *start <= span.start);
+            let Some((start, take)) = behind.checked_sub(1).and_then(|at| self.found.get_mut(at)) else { continue };
+            if span.start < start.saturating_add(take.total) && span.name.starts_with(TEACHER) {
+                take.add(span.name, span.duration, false);
+            }
+        }
+    }
 }
 
 /// The lap of a take.
 const TAKE: &str = "take";
 
-fn track_of_takes(trace: &Trace) -> Option<TrackId> {
-    let has_takes = |id: &TrackId| trace.spans_on(*id).any(|span| span.name == TAKE);
-    let mut with: Vec<(bool, TrackId)> = trace
-        .tracks()
-        .filter(|(id, _)| has_takes(id))
-        .map(|(id, track)| (track.kind == TrackKind::Thread, id))
-        .collect();
-    with.sort_by_key(|(is_host, _)| *is_host);
-    with.first().map(|(_, id)| *id)
-}
+/// The lap of a decode step.
+const STEP: &str = "token";
+
+/// Where the host reads a token.
+const SAMPLING: &str = "sampling";
+
+/// How the names of the teacher's stages begin.
+const TEACHER: &str = "teacher_";
 
 impl JoinedStages {
-    fn add(&mut self, name: &str, duration: Nanos) {
+    fn add(&mut self, name: &str, duration: Nanos, is_in_step: bool) {
         let less = |times: &mut Vec<Nanos>| {
             if let Some(last) = times.last_mut() {
                 *last = last.saturating_sub(duration);
@@ -100,11 +149,13 @@ impl JoinedStages {
             }
             "base_prefill" => self.base_prefill.push(duration),
             "teacher_prefill" => self.teacher_prefill.push(duration),
+            "projector" if is_in_step => self.response_projector.push(duration),
             "projector" => self.projector.push(duration),
+            "fuse_keys" | "fuse_values" if is_in_step => {}
             "fuse_keys" | "fuse_values" => self.paths.push(duration),
             "last_token_prefill" => self.last_token_prefill.push(duration),
-            "token" => self.steps.push(duration),
-            "sampling" => self.sampling.push(duration),
+            STEP => self.steps.push(duration),
+            SAMPLING => self.sampling.push(duration),
             _ => {}
         }
     }
@@ -144,9 +195,43 @@ mod tests {
         assert_eq!((&take.paths[..], &take.steps[..]), (&[Nanos(10)][..], &[Nanos(9)][..]));
         assert!(take.teacher_embedding.is_empty());
         assert_eq!(
-            (take.total, take.first_token(), JoinedStages::sum(&take.sampling)),
-            (Nanos(150), Nanos(100), Nanos(3))
+            (take.total, take.first_token, JoinedStages::sum(&take.sampling)),
+            (Nanos(150), Some(Nanos(100)), Nanos(3))
         );
+    }
+
+    #[test]
+    fn a_teacher_on_another_stream_is_of_the_take_that_it_ran_in() {
+        let mut builder = TraceBuilder::default();
+        let [first, second] = [7, 8].map(|stream| builder.stream(1, stream, "stream"));
+        builder.span(first, Nanos(100), Nanos(100), "take", LAP);
+        builder.span(first, Nanos(110), Nanos(20), "base_prefill", "");
+        builder.span(first, Nanos(150), Nanos(10), "projector", "");
+        for (start, length) in [(10, 5), (105, 40), (300, 5)] {
+            builder.span(second, Nanos(start), Nanos(length), "teacher_prefill", "");
+        }
+        builder.span(second, Nanos(106), Nanos(4), "teacher_embedding", "");
+        let takes = joined_stages(&builder.build().unwrap());
+        assert_eq!(takes.len(), 1);
+        assert_eq!(
+            (&takes[0].teacher_prefill[..], &takes[0].teacher_embedding[..]),
+            (&[Nanos(36)][..], &[Nanos(4)][..])
+        );
+        assert_eq!(takes[0].base_prefill, [Nanos(20)]);
+        assert_eq!(takes[0].first_token, None);
+    }
+
+    #[test]
+    fn what_is_fused_in_a_step_is_none_of_the_prompt() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 10, "main");
+        builder.span(main, Nanos(0), Nanos(100), "take", LAP);
+        builder.span(main, Nanos(0), Nanos(10), "projector", "");
+        builder.span(main, Nanos(20), Nanos(30), "decode", "");
+        builder.span(main, Nanos(21), Nanos(20), "token", LAP);
+        builder.span(main, Nanos(30), Nanos(6), "projector", "");
+        let takes = joined_stages(&builder.build().unwrap());
+        assert_eq!((&takes[0].projector[..], &takes[0].response_projector[..]), (&[Nanos(10)][..], &[Nanos(6)][..]));
     }
 
     #[test]

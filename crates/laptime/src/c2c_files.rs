@@ -1,4 +1,4 @@
-//! The files of the kit for two models joined through their caches, and the summary that it prints.
+//! The files of the kit for two models joined through their caches.
 
 use std::{
     fmt::Write as _,
@@ -10,7 +10,11 @@ use std::{
 use anyhow::Context;
 use laptime_analyze::{JoinedStages, Operation, Top};
 use laptime_bench::{AxisValue, Case};
-use laptime_trace::{Nanos, Trace, format::write_whole, run::Measured};
+use laptime_trace::{
+    Nanos, Trace,
+    format::write_whole,
+    run::{Measured, Peaks, Work},
+};
 use serde_json::{Value, json};
 
 /// The table of stages.
@@ -36,6 +40,10 @@ pub struct Kit<'a> {
     pub measured: &'a Measured,
     /// The recorded takes.
     pub takes: Vec<JoinedStages>,
+    /// What each stage has to do, all steps together as one.
+    pub work: Vec<(&'static str, Work)>,
+    /// What the device reaches at most, if that was measured.
+    pub peaks: Option<&'a Peaks>,
 }
 
 impl Kit<'_> {
@@ -53,31 +61,30 @@ impl Kit<'_> {
         Ok([TABLE_FILE, RECORDS_FILE, TRACE_FILE, STATS_FILE].map(at).to_vec())
     }
 
-    fn fact(&self, name: &str) -> Option<&AxisValue> {
+    pub fn fact(&self, name: &str) -> Option<&AxisValue> {
         self.measured.facts.iter().find(|fact| fact.name == name).map(|fact| &fact.value)
     }
 
-    fn projector_calls(&self) -> u64 {
+    pub fn projector_calls(&self) -> u64 {
         match self.fact("projector_calls") {
             Some(AxisValue::Int(calls)) => u64::try_from(*calls).unwrap_or(0),
             _ => 0,
         }
     }
 
-    fn told(&self, name: &str) -> String {
+    pub fn told(&self, name: &str) -> String {
         self.fact(name).map(ToString::to_string).unwrap_or_default()
     }
 
-    fn axis(&self, name: &str) -> String {
+    pub fn axis(&self, name: &str) -> String {
         self.case.get(name).map(ToString::to_string).unwrap_or_default()
     }
 
     fn record(&self, take: &JoinedStages, calls: u64) -> Value {
         let total = |times: &[Nanos]| json!((!times.is_empty()).then(|| rounded(ms(sum(times)))));
         let projector = sum(&take.projector);
-        let stages = [&take.base_embedding, &take.base_prefill, &take.teacher_embedding, &take.teacher_prefill];
-        let breakdown: Vec<Value> =
-            stages.into_iter().chain([&take.projector, &take.steps]).map(|times| total(times)).collect();
+        // The kit has the same steps twice: in seconds, and in milliseconds.
+        let seconds: Vec<f64> = take.steps.iter().map(|step| (step.0 as f64 / 100.0).round() / 1e7).collect();
         let steps: Vec<f64> = take.steps.iter().map(|step| rounded(ms(*step))).collect();
         json!({
             "prompt": self.told("prompt_text"),
@@ -93,69 +100,11 @@ impl Kit<'_> {
                 "projector_calls": calls,
                 "decode_total_ms": total(&take.steps),
                 "decode_avg_ms": average(&take.steps).map(rounded),
-                "decode_steps": steps,
+                "decode_steps": seconds,
                 "num_generated_tokens": self.fact("new_tokens").map(ToString::to_string).and_then(|it| it.parse::<u64>().ok()),
             },
-            "timing_breakdown_ms": breakdown,
+            "timing_breakdown_ms": steps,
         })
-    }
-
-    /// The lines that the kit prints, and those that it leaves out; medians of the recorded takes.
-    pub fn summary(&self) -> Vec<String> {
-        let of = |time: fn(&JoinedStages) -> Option<f64>| median(self.takes.iter().filter_map(time).collect());
-        let stage = |name: &str, time: Option<f64>| time.map(|time| format!("  {name}: {time:.3} ms"));
-        let first = of(|take| Some(ms(take.first_token())));
-        let projector = of(|take| total(&take.projector));
-        let calls = self.projector_calls();
-        let step = of(|take| average(&take.steps));
-        let steps = self.takes.first().map_or(0, |take| take.steps.len());
-        let projection = projector.zip(first).filter(|_| calls > 0).map(|(projector, first)| {
-            let (each, share) = (projector / calls as f64, 100.0 * projector / first);
-            format!(
-                "  Projector: {projector:.3} ms, {each:.4} ms a layer ({calls} calls), {share:.0} % of the first token"
-            )
-        });
-        let decode = step.map(|step| {
-            let (all, rate) = (step * steps as f64, 1e3 / step);
-            format!("  Decode: {all:.3} ms total, {step:.3} ms/token avg ({steps} tokens), {rate:.0} tokens/s")
-        });
-        let lines = [
-            Some(format!("Timing Summary (medians of {} recorded takes):", self.takes.len())),
-            stage("Base Embedding", of(|take| total(&take.base_embedding))),
-            stage("Base Prefill", of(|take| total(&take.base_prefill))),
-            stage("Teacher Embedding", of(|take| total(&take.teacher_embedding))),
-            stage("Teacher Prefill", of(|take| total(&take.teacher_prefill))),
-            projection,
-            stage("Last Token Prefill", of(|take| total(&take.last_token_prefill))),
-            stage("First Token (all of the above, and its sampling)", first),
-            decode,
-            stage("Sampling", of(|take| total(&take.sampling))),
-            self.memory(),
-            Some(format!("  Calls: teacher {}, projector {calls}", self.told("teacher_calls"))),
-            Some(format!(
-                "  Base model: {}, teacher model: {}, fuser: {}",
-                self.axis("base_model"),
-                self.axis("teacher_model"),
-                self.axis("fuser_checkpoint")
-            )),
-        ];
-        lines.into_iter().flatten().collect()
-    }
-
-    fn memory(&self) -> Option<String> {
-        let mib = |name: &str| match self.fact(name) {
-            Some(AxisValue::Int(bytes)) => Some(format!("{:.2}", *bytes as f64 / f64::from(1 << 20))),
-            _ => None,
-        };
-        let parts = [
-            ("weights", "weight_bytes"),
-            ("caches", "cache_bytes"),
-            ("fuser", "fuser_bytes"),
-            ("activations and the rest", "activation_bytes"),
-        ];
-        let told: Vec<String> =
-            parts.iter().filter_map(|(name, fact)| Some(format!("{name} {}", mib(fact)?))).collect();
-        (!told.is_empty()).then(|| format!("  Peak memory (MiB): {}", told.join(", ")))
     }
 }
 
@@ -207,9 +156,8 @@ fn stats(top: &Top) -> Value {
         of.sort_by(|a, b| b.own.cmp(&a.own).then_with(|| a.name.cmp(&b.name)));
         of.into_iter().take(MOST_OPERATIONS).map(told).collect()
     };
-    let count = top.operations.iter().map(|one| one.count).fold(0, u64::saturating_add);
     json!({
-        "total_operations": count,
+        "total_operations": top.operations.len(),
         "top_10_cpu_ops": longest(false, &host),
         "top_10_cuda_ops": longest(true, &device),
     })
@@ -221,11 +169,11 @@ fn append(path: &Path, record: &Value) -> anyhow::Result<()> {
     writeln!(file, "{record}").with_context(told)
 }
 
-fn sum(times: &[Nanos]) -> Nanos {
+pub fn sum(times: &[Nanos]) -> Nanos {
     JoinedStages::sum(times)
 }
 
-fn ms(nanos: Nanos) -> f64 {
+pub fn ms(nanos: Nanos) -> f64 {
     nanos.0 as f64 / 1e6
 }
 
@@ -234,15 +182,15 @@ fn rounded(ms: f64) -> f64 {
     (ms * 1e4).round() / 1e4
 }
 
-fn total(times: &[Nanos]) -> Option<f64> {
+pub fn total(times: &[Nanos]) -> Option<f64> {
     (!times.is_empty()).then(|| ms(sum(times)))
 }
 
-fn average(times: &[Nanos]) -> Option<f64> {
+pub fn average(times: &[Nanos]) -> Option<f64> {
     total(times).map(|total| total / times.len() as f64)
 }
 
-fn median(mut numbers: Vec<f64>) -> Option<f64> {
+pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
     let middle = numbers.len() / 2;
     let upper = *numbers.get(middle)?;
@@ -257,6 +205,8 @@ mod tests {
         let times = |times: &[u64]| times.iter().map(|micros| Nanos(micros * 1_000)).collect();
         JoinedStages {
             total: Nanos(9_000_000),
+            first_token: Some(Nanos(5_800_000)),
+            response_projector: Vec::new(),
             base_embedding: times(&[12]),
             base_prefill: times(&[1500]),
             teacher_embedding: Vec::new(),
@@ -283,6 +233,22 @@ mod tests {
             \t1\t0.3100\t\t\n\
             \t2\t0.2900\t\t\n";
         assert_eq!(table(&take(), 28), expected);
+    }
+
+    #[test]
+    fn steps_are_told_in_seconds_and_in_milliseconds_as_the_kit_has_them() {
+        let kit = Kit {
+            case: &Case::default(),
+            measured: &Measured::default(),
+            takes: Vec::new(),
+            work: Vec::new(),
+            peaks: None,
+        };
+        let record = kit.record(&take(), 28);
+        assert_eq!(record["timing"]["decode_steps"], json!([0.00031, 0.00029]));
+        assert_eq!(record["timing_breakdown_ms"], json!([0.31, 0.29]));
+        assert_eq!(record["timing"]["projector_avg_ms"], json!(0.05));
+        assert_eq!(record["timing"]["teacher_embedding_ms"], Value::Null);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::{io::Write, path::Path};
 
 use anyhow::{Context, bail};
 use laptime_bench::{Case, CaseResult, Depth, Prepared};
+use laptime_pipelines::CacheToCache;
 use laptime_probe::{lap, pause};
 use laptime_trace::Trace;
 
@@ -13,6 +14,7 @@ use crate::{
     asked::{Asked, Order},
     c2c_files::Kit,
     output::{read_trace, say},
+    session::Session,
 };
 
 /// The workload that has them.
@@ -27,12 +29,16 @@ pub fn write(
     order: &Order<'_>,
     trace: &Trace,
     result: &CaseResult,
-    folder: &Path,
+    session: &Session,
     asked: &Asked,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let Some(measured) = result.measured().filter(|_| result.workload == WORKLOAD) else { return Ok(()) };
-    let kit = Kit { case: &result.case, measured, takes: laptime_analyze::joined_stages(trace) };
+    // What is held against a text has no answer to tell of.
+    let is_kit = result.workload == WORKLOAD && result.case.get("against").is_none();
+    let Some(measured) = result.measured().filter(|_| is_kit) else { return Ok(()) };
+    let (case, takes) = (&result.case, laptime_analyze::joined_stages(trace));
+    let kit = Kit { case, measured, takes, work: CacheToCache::stage_work(case), peaks: session.run.peaks.as_ref() };
+    let folder = &session.folder;
     let operations = record_operations(app, order, &result.case, &result.device, &folder.join(RECORDING))?;
     let in_folder = kit.write(&operations, folder)?;
     if asked.place.format.is_for_people() {

@@ -26,6 +26,7 @@ mod asked;
 mod attention_profile;
 mod c2c_files;
 mod c2c_profile;
+mod c2c_summary;
 mod cli;
 mod commands;
 mod course;
