@@ -5,6 +5,7 @@
 
 mod ab;
 mod account;
+mod against;
 mod by_case;
 mod c2c;
 mod cases;
@@ -55,6 +56,7 @@ mod waterfall;
 pub use self::{
     ab::{Ab, ab},
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsHeld, NoAccount, Owner, accounts},
+    against::{AgainstText, PromptAgainst, TextAgainst, against_text},
     by_case::{CaseId, Trouble, TroubleKind},
     c2c::{JoinedStages, joined_stages},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},

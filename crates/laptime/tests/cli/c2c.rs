@@ -91,3 +91,73 @@ fn a_prompt_that_cannot_be_run_is_an_error_with_a_hint() {
     assert!(failed("profile c2c --preset tiny --prompt-tokens 600").contains("`tiny` has 512 positions"));
     assert!(failed("profile c2c --base-model tiny --teacher-model nobody").contains("there is no model `nobody`"));
 }
+
+/// A folder of the models' fixtures.
+fn fixture(name: &str) -> String {
+    format!("{}/../models/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
+    let place = Place::new();
+    let line = "bench c2c --preset tiny --prompt-tokens 16 --against text --text-tokens 1,32 --threads 1 --device cpu \
+                --takes 8 --warmup 1";
+    let said = place.laptime(words(line));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    for expected in ["text tokens", "text/caches", "alone/caches", "aches are faster than a text"] {
+        assert!(said.out.contains(expected), "{expected}: {}", said.out);
+    }
+    let said = place.laptime(words(&format!("{line} --format jsonl")));
+    let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2, "{}", said.out);
+    for row in rows {
+        for metric in ["ttft_ms", "text_ttft_ms", "alone_ttft_ms", "text_over_c2c", "alone_over_c2c"] {
+            assert!(row[metric].is_number(), "{metric}: {row}");
+        }
+    }
+}
+
+#[test]
+fn two_streams_on_a_cpu_are_said_not_to_apply() {
+    let place = Place::new();
+    let said = place.laptime(words(&format!("profile c2c {TINY} --takes 1 --overlap")));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.err.contains("`cpu` has no second stream to read a prompt on"), "{}", said.err);
+}
+
+#[test]
+fn a_response_that_is_fused_is_told_apart() {
+    let place = Place::new();
+    let said = place.laptime(words(&format!("profile c2c {TINY} --takes 1 --include-response")));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("Projector of new tokens (in Decode)"), "{}", said.out);
+}
+
+#[test]
+fn a_fuser_for_other_models_is_refused_with_both_sides_named() {
+    let place = Place::new();
+    let (short, fuser) = (fixture("c2c/short"), fixture("c2c/short_Fuser"));
+    let failed = |line: &str| place.laptime(words(line)).failed();
+    let other = failed(&format!("profile c2c --preset tiny --prompt-tokens 8 --fuser-checkpoint {fuser}"));
+    assert!(other.contains("fuser") && other.contains("`tiny`"), "{other}");
+    let turned = failed(&format!(
+        "profile c2c --base-model {short} --teacher-model {short} --prompt-tokens 8 --fuser-checkpoint {fuser}"
+    ));
+    assert!(turned.contains("fuser"), "{turned}");
+    let none = failed("profile c2c --preset tiny --prompt-tokens 8 --fuser-checkpoint ./nowhere");
+    assert!(none.contains("nowhere"), "{none}");
+}
+
+#[test]
+fn tokenizers_that_cannot_be_aligned_are_refused() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("words")).unwrap();
+    place.write("words/config.json", std::fs::read(fixture("c2c/short/config.json")).unwrap());
+    place.write("words/model.safetensors", std::fs::read(fixture("c2c/short/model.safetensors")).unwrap());
+    let tokenizer = r#"{"version":"1.0","added_tokens":[],"pre_tokenizer":{"type":"Whitespace"},
+        "model":{"type":"WordLevel","vocab":{"hello":0,"you":1},"unk_token":"you"}}"#;
+    place.write("words/tokenizer.json", tokenizer);
+    let line = "profile c2c --base-model tiny --teacher-model ./words --prompt hello --dtype f32";
+    let told = place.laptime(words(line)).failed();
+    assert!(told.contains("no chat template can be rendered"), "{told}");
+}

@@ -333,7 +333,8 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.check(&Tokens { ids: ids.to_vec(), batch: ids.len() })?;
         self.has_token = true;
-        Ok(self.state.token.write(ids)?)
+        // SAFETY: a list of the host's own memory is no pinned memory.
+        Ok(unsafe { self.state.token.put(self.device.stream(), ids)? })
     }
 
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {

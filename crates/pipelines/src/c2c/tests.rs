@@ -162,3 +162,85 @@ fn one_more_token_is_the_work_of_one_more_step() {
     let step = Config::from_preset("tiny").unwrap().step_work(1, 35, Dtype::F32).work().flops;
     assert_eq!(flops(5) - flops(4), step);
 }
+
+#[test]
+fn every_take_reads_as_many_metrics_as_there_are() {
+    let metrics = CacheToCache.metrics().len();
+    let joined = tiny(&[("prompt_tokens", "8")]);
+    let against = settled(&[("preset", "tiny"), ("prompt_tokens", "8"), ("against", "text"), ("text_tokens", "2")]);
+    ready(&joined, |take| assert!(take.readings(Nanos(1)).len() <= metrics));
+    ready(&against.unwrap()[0], |take| assert_eq!(take.readings(Nanos(1)).len(), metrics));
+}
+
+#[test]
+fn two_streams_do_not_apply_where_there_is_one() {
+    let case = tiny(&[("prompt_tokens", "8"), ("overlap", "true")]);
+    let Prepared::DoesNotApply(reason) = CacheToCache.prepare(&case, &Simulated::new()).unwrap() else {
+        panic!("there is one stream")
+    };
+    assert_eq!(reason, "`simulated` has no second stream to read a prompt on");
+}
+
+#[test]
+fn a_response_that_is_fused_calls_the_projectors_at_every_token() {
+    ready(&tiny(&[("prompt_tokens", "9"), ("include_response", "true")]), |take| {
+        take.check().unwrap();
+        assert_eq!(fact(take, "new_tokens"), 4.into());
+        // Two layers: of the prompt, of its last token, and of three steps.
+        let calls = ["teacher_calls", "projector_calls", "response_projector_calls"].map(|name| fact(take, name));
+        assert_eq!(calls, [1.into(), 4.into(), 6.into()]);
+    });
+    let plain = tiny(&[("prompt_tokens", "9")]);
+    let more = tiny(&[("prompt_tokens", "9"), ("include_response", "true")]);
+    let flops = |case: &Case| CacheToCache::stage_work(case).iter().map(|(_, work)| work.flops).sum::<u64>();
+    assert!(flops(&more) > flops(&plain));
+}
+
+#[test]
+fn the_work_of_stages_is_the_work_of_a_take() {
+    let case = tiny(&[("prompt_tokens", "32")]);
+    let stages = CacheToCache::stage_work(&case);
+    let names: Vec<&str> = stages.iter().map(|(name, _)| *name).collect();
+    let expected = [
+        "base_embedding",
+        "base_prefill",
+        "teacher_embedding",
+        "teacher_prefill",
+        "projector",
+        "last_token_prefill",
+        "decode",
+    ];
+    assert_eq!(names, expected);
+    ready(&case, |take| {
+        let whole = take.work().unwrap();
+        assert_eq!(whole.flops, stages.iter().map(|(_, work)| work.flops).sum::<u64>());
+        assert_eq!(whole.bytes, stages.iter().map(|(_, work)| work.bytes).sum::<u64>());
+    });
+}
+
+#[test]
+fn a_pair_is_held_against_texts_of_several_lengths_until_the_first_token() {
+    let given = [("preset", "tiny"), ("prompt_tokens", "16,32"), ("against", "text"), ("text_tokens", "1,8")];
+    let cases = settled(&given).unwrap();
+    assert_eq!(cases.len(), 4);
+    assert!(cases.iter().all(|case| case.size("max_new_tokens").unwrap() == 1));
+    assert_eq!(settled(&[("preset", "tiny"), ("prompt_tokens", "8"), ("against", "text")]).unwrap().len(), 5);
+    assert!(settled(&[("preset", "tiny"), ("prompt_tokens", "8")]).unwrap()[0].get("text_tokens").is_none());
+    ready(&cases[3], |take| {
+        take.check().unwrap();
+        take.run().unwrap();
+        let readings = take.readings(Nanos(1));
+        assert!([0, 10, 11].iter().all(|at| readings[*at].is_some()), "{readings:?}");
+        assert!(readings[1..10].iter().all(Option::is_none), "{readings:?}");
+    });
+}
+
+#[test]
+fn what_has_no_meaning_against_a_text_is_refused() {
+    let lone = refused(&[("preset", "tiny"), ("text_tokens", "8")]);
+    assert_eq!(lone, "`text_tokens` are those of a text, and there is none");
+    let tokens = refused(&[("preset", "tiny"), ("against", "text"), ("max_new_tokens", "8")]);
+    assert!(tokens.starts_with("`against` compares times to the first token"), "{tokens}");
+    let long = refused(&[("preset", "tiny"), ("prompt_tokens", "500"), ("against", "text"), ("text_tokens", "64")]);
+    assert_eq!(long, "`tiny` has 512 positions, and 500 tokens of the prompt with 64 of a text are longer");
+}
