@@ -165,7 +165,7 @@ mod tests {
     fn result(prompt: i64, tokens: i64, ratio: f64) -> CaseResult {
         let values = [("prompt_tokens", prompt.into()), ("against", "text".into()), (TEXT, tokens.into())];
         let case = Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec());
-        let around = |middle: f64| (0..12).map(|at| Some(middle * (1.0 + 0.001 * f64::from(at % 5 - 2)))).collect();
+        let around = |middle: f64| (0..15).map(|at| Some(middle * (1.0 + 0.001 * f64::from(at % 5 - 2)))).collect();
         let metric =
             |name: &str, middle: f64| Metric { name: name.to_owned(), better: Better::Lower, values: around(middle) };
         let metrics = vec![
@@ -175,7 +175,7 @@ mod tests {
             metric("text_over_c2c", ratio),
             metric("alone_over_c2c", 0.2),
         ];
-        let measured = Measured { wall_ns: vec![1; 12], metrics, ..Measured::default() };
+        let measured = Measured { wall_ns: vec![1; 15], metrics, ..Measured::default() };
         CaseResult::new("c2c", "cpu", case, 0, "", Outcome::Measured(measured))
     }
 

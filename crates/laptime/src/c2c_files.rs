@@ -44,6 +44,8 @@ pub struct Kit<'a> {
     pub work: Vec<(&'static str, Work)>,
     /// What the device reaches at most, if that was measured.
     pub peaks: Option<&'a Peaks>,
+    /// Whether stages are timed by a host that does not wait for the device.
+    pub is_queued: bool,
 }
 
 impl Kit<'_> {
@@ -243,6 +245,7 @@ mod tests {
             takes: Vec::new(),
             work: Vec::new(),
             peaks: None,
+            is_queued: false,
         };
         let record = kit.record(&take(), 28);
         assert_eq!(record["timing"]["decode_steps"], json!([0.00031, 0.00029]));

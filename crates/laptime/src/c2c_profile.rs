@@ -3,7 +3,7 @@
 use std::{io::Write, path::Path};
 
 use anyhow::{Context, bail};
-use laptime_bench::{Case, CaseResult, Depth, Prepared};
+use laptime_bench::{Case, CaseResult, Depth, Prepared, Timing};
 use laptime_pipelines::CacheToCache;
 use laptime_probe::{lap, pause};
 use laptime_trace::Trace;
@@ -19,6 +19,9 @@ use crate::{
 
 /// The workload that has them.
 const WORKLOAD: &str = "c2c";
+
+/// The device whose work is done when a call returns.
+const CPU: &str = "cpu";
 
 /// The recording of the pass that shows every operation, until it is written as the kit has it.
 const RECORDING: &str = "operations.pftrace";
@@ -37,7 +40,10 @@ pub fn write(
     let is_kit = result.workload == WORKLOAD && result.case.get("against").is_none();
     let Some(measured) = result.measured().filter(|_| is_kit) else { return Ok(()) };
     let (case, takes) = (&result.case, laptime_analyze::joined_stages(trace));
-    let kit = Kit { case, measured, takes, work: CacheToCache::stage_work(case), peaks: session.run.peaks.as_ref() };
+    let run = &session.run;
+    let (work, peaks) = (CacheToCache::stage_work(case), run.peaks.as_ref());
+    let is_queued = result.device != CPU && matches!(run.settings.timing, Timing::Host | Timing::Kernels);
+    let kit = Kit { case, measured, takes, work, peaks, is_queued };
     let folder = &session.folder;
     let operations = record_operations(app, order, &result.case, &result.device, &folder.join(RECORDING))?;
     let in_folder = kit.write(&operations, folder)?;
