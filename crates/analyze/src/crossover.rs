@@ -180,20 +180,20 @@ fn alone(base: &Series, series: &Series) -> Vec<u64> {
 }
 
 /// The logarithm of a ratio, with what it would be if takes were taken again.
-struct Logs {
-    length: u64,
+pub(crate) struct Logs {
+    pub(crate) length: u64,
     log: f64,
     drawn: Vec<f64>,
     interval: Option<Interval>,
 }
 
 impl Logs {
-    fn new(length: u64, log: f64, drawn: Vec<f64>) -> Self {
+    pub(crate) fn new(length: u64, log: f64, drawn: Vec<f64>) -> Self {
         let interval = middle(drawn.clone());
         Self { length, log, drawn, interval }
     }
 
-    fn ratio(&self) -> Ratio {
+    pub(crate) fn ratio(&self) -> Ratio {
         let interval =
             self.interval.map(|ends| Interval { low: ends.low.exp(), high: ends.high.exp(), level: ends.level });
         Ratio { length: self.length, ratio: self.log.exp(), interval }
@@ -236,7 +236,7 @@ fn memory_ratios(common: &[(&Point, &Point)]) -> Vec<Logs> {
 }
 
 /// Where less is taken. Lengths at which that is not known decide nothing but where exactly places change.
-fn answer(points: &[Logs], may_extrapolate: bool) -> Option<Answer> {
+pub(crate) fn answer(points: &[Logs], may_extrapolate: bool) -> Option<Answer> {
     let (first, last) = (points.first()?, points.last()?);
     let known: Vec<(usize, bool)> =
         points.iter().enumerate().filter_map(|(at, point)| Some((at, point.sign()?))).collect();

@@ -5,7 +5,9 @@
 
 mod ab;
 mod account;
+mod against;
 mod by_case;
+mod c2c;
 mod cases;
 mod check;
 mod cold_start;
@@ -54,7 +56,9 @@ mod waterfall;
 pub use self::{
     ab::{Ab, ab},
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsHeld, NoAccount, Owner, accounts},
+    against::{AgainstText, PromptAgainst, TextAgainst, against_text},
     by_case::{CaseId, Trouble, TroubleKind},
+    c2c::{JoinedStages, joined_stages},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
     cold_start::{ColdPart, ColdStart, ColdWork, StageShift, cold_start, middle_start},
@@ -80,7 +84,7 @@ pub use self::{
         SlowLap, Trend, laps,
     },
     launch_figures::{Delay, LaunchFigures},
-    limits::{Bound, Limits},
+    limits::{Bound, Limits, limits},
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},

@@ -169,6 +169,13 @@ impl Device {
         Stream::new(Arc::clone(&self.context))
     }
 
+    /// The same device with streams of its own: what is put on them does not wait for what is on these.
+    pub fn beside(&self) -> Result<Self, CudaError> {
+        let stream = || self.new_stream().map(Arc::new);
+        let (facts, context) = (self.facts.clone(), Arc::clone(&self.context));
+        Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()? })
+    }
+
     /// Waits until all work of every stream is done.
     pub fn synchronise(&self) -> Result<(), CudaError> {
         self.context.bind()?;

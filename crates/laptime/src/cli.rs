@@ -153,6 +153,7 @@ impl Measuring {
             .arg_required_else_help(true);
         let command = match self.name {
             "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()),
+            "profile" => command.args(kit_files::flags().into_iter().take(1)),
             "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
             _ => command,
         };

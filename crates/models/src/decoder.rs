@@ -68,6 +68,20 @@ pub struct Marks {
     pub depth: Depth,
     /// The lane of the device, if it has one.
     pub lane: Option<Lane>,
+    /// Whether the embedding of a prompt is a stage of its own at any depth, and by which name.
+    pub embedding: EmbeddingStage,
+}
+
+/// How the embedding of a prompt is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EmbeddingStage {
+    /// As `embed`, from the depth of layers on.
+    #[default]
+    Usual,
+    /// As `base_embedding`, where there is more than one token: of a model that hears another.
+    Base,
+    /// As `teacher_embedding`, likewise: of the model that is heard.
+    Teacher,
 }
 
 /// Tokens of several sequences of one length.

@@ -36,7 +36,7 @@ mod work;
 
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
-    decoder::{Decoder, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
+    decoder::{Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
     dtype::Dtype,
     error::ModelError,
     numbers::{from_f32, to_f32},

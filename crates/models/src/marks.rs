@@ -8,4 +8,19 @@ macro_rules! mark {
     };
 }
 
-pub(crate) use mark;
+/// Opens the stage of an embedding of so many tokens.
+macro_rules! mark_embedding {
+    ($marks:expr, $tokens:expr) => {
+        match ($marks.embedding, $tokens) {
+            (crate::EmbeddingStage::Base, 2..) => {
+                Some(laptime_probe::stage!("base_embedding", on = $marks.lane, tokens = $tokens))
+            }
+            (crate::EmbeddingStage::Teacher, 2..) => {
+                Some(laptime_probe::stage!("teacher_embedding", on = $marks.lane, tokens = $tokens))
+            }
+            _ => mark!($marks, Layer, "embed"),
+        }
+    };
+}
+
+pub(crate) use {mark, mark_embedding};

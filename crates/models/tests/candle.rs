@@ -210,7 +210,7 @@ fn stages_that_are_marked_change_nothing() {
     let tokens = Tokens::one(ids(50));
     let plain = forward(&mut decoder("tiny", options()), &tokens);
     for depth in [Depth::Layer, Depth::Ops] {
-        let marks = Marks { depth, lane: None };
+        let marks = Marks { depth, ..Marks::default() };
         assert_eq!(forward(&mut decoder("tiny", Options { marks, ..options() }), &tokens), plain);
     }
 }

@@ -15,7 +15,7 @@ use laptime_trace::run::Depth;
 /// The stages of reading a prompt of two models whose fuser has two closed gates, each with its layer.
 fn stages(order: FuseOrder, depth: Depth) -> Vec<String> {
     let (config, weights) = fuser("short");
-    let options = FuseOptions { order, marks: Marks { depth, lane: None }, ..FuseOptions::new(Dtype::F32) };
+    let options = FuseOptions { order, marks: Marks { depth, ..Marks::default() }, ..FuseOptions::new(Dtype::F32) };
     let mut joined = joined(&["short"], Dtype::F32, FuseMode::Sequential);
     joined.fuser = Box::new(CpuFuser::new(vec![(config, &weights)], options, 2).unwrap());
     let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use laptime_trace::run::Depth;
 /// The names of the stages of one forward pass of a model with two layers, in order.
 fn names(depth: Depth, attention: Attention) -> Vec<String> {
     let config = Config::from_preset("tiny").unwrap();
-    let marks = Marks { depth, lane: None };
+    let marks = Marks { depth, ..Marks::default() };
     let options = Options {
         dtype: Dtype::F32,
         attention,

@@ -9,7 +9,7 @@ use laptime_trace::{Trace, run::Depth};
 /// What one step of a model with two layers leaves.
 fn step(depth: Depth, attention: Attention) -> Trace {
     let config = Config::from_preset("tiny").unwrap();
-    let marks = Marks { depth, lane: None };
+    let marks = Marks { depth, ..Marks::default() };
     let options = TrainOptions { attention, marks, ..TrainOptions::new(Dtype::F32, 1, 100) };
     let (tokens, targets) = random_batch(&config, 1, 100, 1).unwrap();
     let mut trainer = CpuTrainer::new(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();

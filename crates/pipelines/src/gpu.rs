@@ -1,5 +1,6 @@
 //! A CUDA GPU as a device.
 
+mod beside;
 mod copy;
 mod listen;
 mod matmul;
@@ -18,9 +19,10 @@ use laptime_bench::{
     AtomicDepth, Depth, Device, DeviceState, KernelRecording, L2, Nanos, NoDevice, OutOfMemory, TakeState, Timing,
     TurningClock, nanos_between,
 };
-use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, nvml::Card};
+use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::Card};
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
 
+use self::beside::Beside;
 pub use self::{copy::prepare_copy, matmul::prepare_matmul};
 
 /// How long a reading of the card holds: power and clocks change no faster, and a reading takes longer than many takes.
@@ -39,6 +41,8 @@ pub struct CudaDevice {
     card: Option<Card>,
     reading: Mutex<Option<(Instant, DeviceState)>>,
     kernels: OnceLock<Kernels>,
+    /// A second stream, made when it is first needed.
+    beside: OnceLock<Beside>,
     is_cold: AtomicBool,
     /// Written to empty the cache.
     flushed: Mutex<Option<Buffer<u8>>>,
@@ -55,11 +59,7 @@ impl CudaDevice {
 
     fn try_open(index: u32) -> Result<Self, CudaError> {
         let device = laptime_cuda::Device::open(index)?;
-        let events: Arc<dyn DeviceClock> = Arc::new(EventClock::new(Arc::clone(device.stream()))?);
-        let stream = Arc::clone(device.stream());
-        // A stream that fails tells so at the next call that can.
-        let wait = move || drop(stream.synchronise());
-        let clock = Arc::new(TurningClock::new(events, wait));
+        let clock = clock(device.stream())?;
         let name = format!("cuda:{index}");
         let lane = Lane::device(&name, Arc::clone(&clock) as Arc<dyn DeviceClock>);
         let card = Card::open(&device.facts().bus).ok();
@@ -72,6 +72,7 @@ impl CudaDevice {
             card,
             reading: Mutex::default(),
             kernels: OnceLock::new(),
+            beside: OnceLock::new(),
             is_cold: AtomicBool::new(false),
             flushed: Mutex::default(),
             used_before: AtomicU64::new(0),
@@ -94,6 +95,16 @@ impl CudaDevice {
         self.kernels.get().ok_or_else(|| anyhow::anyhow!("the kernels are not loaded"))
     }
 
+    /// The same GPU with a second stream and a lane for it.
+    pub fn beside(&self) -> anyhow::Result<&Beside> {
+        if self.beside.get().is_none() {
+            let made = Beside::new(&self.name, &self.device, self.clock.timing()).map_err(told)?;
+            // Another thread may have been first; both are the same.
+            let _ = self.beside.set(made);
+        }
+        self.beside.get().ok_or_else(|| anyhow::anyhow!("there is no second stream"))
+    }
+
     fn flush_buffer(&self) -> anyhow::Result<Buffer<u8>> {
         let bytes = self.device.facts().l2_bytes.saturating_mul(CACHE_TIMES);
         self.device.allocate(usize::try_from(bytes)?).map_err(told)
@@ -111,6 +122,15 @@ impl CudaDevice {
             }
         }
     }
+}
+
+/// The clock of a stream under every timing.
+fn clock(stream: &Arc<Stream>) -> Result<Arc<TurningClock>, CudaError> {
+    let events: Arc<dyn DeviceClock> = Arc::new(EventClock::new(Arc::clone(stream))?);
+    let stream = Arc::clone(stream);
+    // A stream that fails tells so at the next call that can.
+    let wait = move || drop(stream.synchronise());
+    Ok(Arc::new(TurningClock::new(events, wait)))
 }
 
 fn state_of(reading: &laptime_cuda::nvml::Reading) -> DeviceState {
@@ -210,6 +230,9 @@ impl Device for CudaDevice {
 
     fn set_timing(&self, timing: Timing) {
         self.clock.set(timing);
+        if let Some(beside) = self.beside.get() {
+            beside.clock.set(timing);
+        }
     }
 
     fn set_depth(&self, depth: Depth) {
@@ -246,6 +269,9 @@ impl Device for CudaDevice {
         if self.clock.timing() == Timing::Events {
             // Host and device were synchronised just now: what follows is told from here.
             self.clock.anchor();
+            if let Some(beside) = self.beside.get() {
+                beside.clock.anchor();
+            }
         }
         TakeState { device_ns, state: self.state() }
     }

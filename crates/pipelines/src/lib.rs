@@ -4,6 +4,7 @@
 //! from its shapes. [`measure_peaks`] runs the same workloads to find what a machine reaches.
 
 mod attention;
+mod c2c;
 mod caches;
 mod chain;
 mod copy;
@@ -25,6 +26,7 @@ mod traffic;
 
 pub use self::{
     attention::Attention,
+    c2c::CacheToCache,
     chain::Chain,
     copy::{COPY_OPS, MemoryCopy},
     cpu::CpuDevice,
@@ -38,7 +40,14 @@ pub use self::{
 
 /// The built-in workloads, in the order in which they are listed.
 pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
-    vec![Box::new(Matmul), Box::new(MemoryCopy), Box::new(Chain), Box::new(Model::new()), Box::new(Attention)]
+    vec![
+        Box::new(Matmul),
+        Box::new(MemoryCopy),
+        Box::new(Chain),
+        Box::new(Model::new()),
+        Box::new(Attention),
+        Box::new(CacheToCache),
+    ]
 }
 
 /// Whether this build has the CUDA device.

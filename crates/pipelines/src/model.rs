@@ -25,16 +25,19 @@ use laptime_bench::{
 };
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
-pub(crate) use self::take::told;
 use self::{
     axes::{ALIASES, axes},
-    built_in::BuiltIn,
-    make::Maker,
-    plan::{Found, Named, settle},
+    plan::settle,
     take::ModelTake,
     test_name::{Pass, Training},
     train_take::TrainTake,
     wanted::Wanted,
+};
+pub(crate) use self::{
+    built_in::{BuiltIn, checked_weights, decoder, looks_like_a_folder, with_causes},
+    make::Maker,
+    plan::{Found, Named},
+    take::told,
 };
 
 /// Passes of a transformer: forward, prefill, decode, and those of training.
@@ -63,7 +66,7 @@ impl Model {
             batch: wanted.batch,
             room: wanted.room(),
             graph: wanted.graph,
-            marks: Marks { depth: device.depth(), lane: device.lane().cloned() },
+            marks: Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() },
         };
         Ok((found, wanted, options))
     }

@@ -125,11 +125,13 @@ pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow:
     if matches!(format, Format::Text | Format::Md) { show_lengths(results, format, out) } else { Ok(()) }
 }
 
-/// Shows how cases grow with their length, and where kinds of attention change places; machines get rows alone.
+/// Shows how cases grow with their length, where kinds of attention change places, and how caches do against a text;
+/// machines get rows alone.
 fn show_lengths(results: &[CaseResult], format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let crossovers = laptime_report::tables::crossovers(&laptime_analyze::crossovers(results));
     let scaling = laptime_report::tables::scaling(&laptime_analyze::scaling(results));
-    for table in [crossovers, scaling].into_iter().flatten() {
+    let against = laptime_report::tables::against_text(&laptime_analyze::against_text(results));
+    for table in [crossovers, against, scaling].into_iter().flatten() {
         writeln!(out)?;
         write_to_screen(&table, format, out)?;
     }

@@ -19,6 +19,7 @@ use crate::{
     app::App,
     aside::Aside,
     asked::{Asked, Order},
+    c2c_profile,
     cli::Status,
     commands::{bench, convert},
     failure::Hinted,
@@ -70,6 +71,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         if asked.place.format.is_for_people() {
             tell_where(&session.folder, &files, &recorded, out)?;
         }
+        c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
         if app.interrupt.is_asked() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
             let error = anyhow::anyhow!("interrupted after {rounds} pairs");

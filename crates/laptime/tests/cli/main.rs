@@ -5,6 +5,7 @@
 mod attention;
 mod bad_input;
 mod bench;
+mod c2c;
 mod common;
 mod compare;
 mod compare_traces;

@@ -13,7 +13,12 @@ use super::{
     rows::Rows,
     steps::{Norm, Positions, add_bias, embed, store, swiglu},
 };
-use crate::{Attention, Config, ModelError, Options, attention::Layout, marks::mark, rope::RopeTable};
+use crate::{
+    Attention, Config, ModelError, Options,
+    attention::Layout,
+    marks::{mark, mark_embedding},
+    rope::RopeTable,
+};
 
 /// What passes compute in, kept from one to the next.
 #[derive(Default)]
@@ -106,7 +111,7 @@ impl<T: Number> Pass<'_, T> {
     pub fn run(&self, ids: &[u32], buffers: &mut Buffers<T>, mut cache: Option<&mut Cache<T>>) {
         let marks = &self.options.marks;
         {
-            let _stage = mark!(marks, Layer, "embed");
+            let _stage = mark_embedding!(marks, ids.len());
             embed(self.crew, ids, &self.model.embedding, self.config.hidden, &mut buffers.stream);
         }
         for (at, layer) in self.model.layers.iter().enumerate() {

@@ -71,7 +71,13 @@ impl Joined<'_> {
 
     /// Runs the receiver over a section, behind what its cache holds.
     pub fn run_section(&mut self, prompt: &Prompt, section: &Section) -> Result<(), ModelError> {
-        self.receiver.prefill(&part(&prompt.receiver, section.positions.clone())?)
+        let tokens = part(&prompt.receiver, section.positions.clone())?;
+        // One token behind others is a step: that is the shorter way.
+        if tokens.ids.len() > 1 || self.receiver.length() == 0 {
+            return self.receiver.prefill(&tokens);
+        }
+        self.receiver.choose(&tokens.ids)?;
+        self.receiver.step()
     }
 
     /// Runs every sharer once, over all of its tokens that are heard. Those that nobody hears are not run.
@@ -114,7 +120,7 @@ impl Joined<'_> {
     }
 
     /// Fuses the last positions of the receiver, which sharers have in the same places.
-    fn fuse_last(&mut self, count: usize, mask: SharerMask) -> Result<Fused, ModelError> {
+    pub fn fuse_last(&mut self, count: usize, mask: SharerMask) -> Result<Fused, ModelError> {
         let end = self.receiver.length();
         let start = end.saturating_sub(count);
         let sharer_starts = vec![start; self.sharers.len()];

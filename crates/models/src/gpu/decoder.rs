@@ -22,7 +22,10 @@ use super::{
     stepping::{first_replay, steps_by_pass},
     weights::{GpuWeights, Number},
 };
-use crate::{Config, Decoder, KeysValues, ModelError, Options, Replay, Room, Tokens, marks::mark};
+use crate::{
+    Config, Decoder, KeysValues, ModelError, Options, Replay, Room, Tokens,
+    marks::{mark, mark_embedding},
+};
 
 /// Logits that are read at a time when they are looked at.
 const LOOKED_AT: usize = 16 << 20;
@@ -185,7 +188,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             keys: size(start + tokens)?,
         };
         {
-            let _stage = mark!(pass.marks(), Layer, "embed");
+            let _stage = mark_embedding!(pass.marks(), tokens);
             let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
             let Buffers { ids, x, .. } = &mut *buffers;
             pass.operations.embed(pass.stream, &*ids, &self.weights.parameters.embedding, x, shape)?;
@@ -330,7 +333,8 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.check(&Tokens { ids: ids.to_vec(), batch: ids.len() })?;
         self.has_token = true;
-        Ok(self.state.token.write(ids)?)
+        // SAFETY: a list of the host's own memory is no pinned memory.
+        Ok(unsafe { self.state.token.put(self.device.stream(), ids)? })
     }
 
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {

@@ -25,7 +25,7 @@ pub trait Engine {
 
 /// Makes attention ready on a device.
 pub fn make<'a>(wanted: &Wanted, device: &'a dyn Device) -> anyhow::Result<Box<dyn Engine + 'a>> {
-    let marks = Marks { depth: device.depth(), lane: device.lane().cloned() };
+    let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
     #[cfg(feature = "cuda")]
     if let Some(gpu) = crate::gpu::gpu(device) {
         return super::gpu::make(wanted, gpu, marks);

@@ -70,7 +70,7 @@ impl Maker for BuiltIn {
         device: &'a dyn Device,
     ) -> anyhow::Result<Made<dyn Decoder + 'a>> {
         let _stage = stage!("load_weights", model = found.name);
-        let (weights, kind) = checked_weights(found, wanted)?;
+        let (weights, kind) = checked_weights(found, wanted.seed)?;
         let model = decoder(found, &weights, options, wanted.threads, device).map_err(told)?;
         Ok(Made { model, weights: kind, kept_bytes: 0 })
     }
@@ -94,15 +94,15 @@ impl Maker for BuiltIn {
         device: &'a dyn Device,
     ) -> anyhow::Result<Made<dyn Trainer + 'a>> {
         let _stage = stage!("load_weights", model = found.name);
-        let (weights, kind) = checked_weights(found, wanted)?;
+        let (weights, kind) = checked_weights(found, wanted.seed)?;
         let model = trainer(found, &weights, options, wanted.threads, device).map_err(told)?;
         Ok(Made { model, weights: kind, kept_bytes: 0 })
     }
 }
 
 /// The weights of a case, which are finite numbers, and where they come from.
-fn checked_weights(found: &Found, wanted: &Wanted) -> anyhow::Result<(Weights, &'static str)> {
-    let weights = weights(found, wanted.seed).map_err(hinted)?;
+pub fn checked_weights(found: &Found, seed: u64) -> anyhow::Result<(Weights, &'static str)> {
+    let weights = weights(found, seed).map_err(hinted)?;
     weights.check_finite(&found.config).map_err(hinted)?;
     let kind = if weights.is_synthetic() { "synthetic" } else { "folder" };
     Ok((weights, kind))
@@ -123,7 +123,8 @@ fn trainer<'a>(
     Ok(Box::new(CpuTrainer::new(found.config.clone(), weights, options, threads)?))
 }
 
-fn decoder<'a>(
+/// A decoder with these weights on a device.
+pub fn decoder<'a>(
     found: &Found,
     weights: &Weights,
     options: Options,
@@ -158,7 +159,7 @@ fn find(named: Named<'_>) -> Result<Found, ModelError> {
 }
 
 /// Whether a name is meant as a path: it begins like one, or there is a model in a folder of it that is no preset.
-fn looks_like_a_folder(name: &str) -> bool {
+pub fn looks_like_a_folder(name: &str) -> bool {
     let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
     let is_preset = || !name.contains('/') && Config::from_preset(name).is_ok();
     is_path || Path::new(name).is_dir() && !is_preset()
@@ -173,7 +174,7 @@ fn weights(found: &Found, seed: u64) -> Result<Weights, ModelError> {
 }
 
 /// An error in one line, with what caused it.
-fn with_causes(error: &ModelError) -> String {
+pub fn with_causes(error: &ModelError) -> String {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -1,0 +1,244 @@
+//! The stages of two models joined through their caches, take by take.
+
+use std::collections::HashMap;
+
+use laptime_trace::{Nanos, SpanId, Trace, TrackId, TrackKind};
+
+/// Times of one take, in the order in which they were taken; a stage that did not happen has none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JoinedStages {
+    /// The whole take.
+    pub total: Nanos,
+    /// From the beginning of the take until the first token was read.
+    pub first_token: Option<Nanos>,
+    /// Embedding of the prompt by the base model.
+    pub base_embedding: Vec<Nanos>,
+    /// The base model's prefill without its embedding.
+    pub base_prefill: Vec<Nanos>,
+    /// Embedding of the prompt by the teacher model.
+    pub teacher_embedding: Vec<Nanos>,
+    /// The teacher model's prefill without its embedding.
+    pub teacher_prefill: Vec<Nanos>,
+    /// Fusing of the prompt: all layers together.
+    pub projector: Vec<Nanos>,
+    /// Fusing of new tokens, which is part of their steps.
+    pub response_projector: Vec<Nanos>,
+    /// Paths of layers, where each is a stage: keys and values apart.
+    pub paths: Vec<Nanos>,
+    /// The last token of the prompt.
+    pub last_token_prefill: Vec<Nanos>,
+    /// Decode steps.
+    pub steps: Vec<Nanos>,
+    /// Reading a token, the first one behind the prompt.
+    pub sampling: Vec<Nanos>,
+}
+
+impl JoinedStages {
+    /// All of some times together.
+    pub fn sum(times: &[Nanos]) -> Nanos {
+        times.iter().copied().fold(Nanos(0), Nanos::saturating_add)
+    }
+
+    /// Whether nothing of such a pipeline is in it.
+    fn is_empty(&self) -> bool {
+        self.projector.is_empty() && self.last_token_prefill.is_empty()
+    }
+}
+
+/// The takes of a trace that have such stages, in their order. Where a device has stages of its own, these are told; the
+/// teacher may have run on another stream of it.
+pub fn joined_stages(trace: &Trace) -> Vec<JoinedStages> {
+    let tracks = tracks(trace);
+    let Some(own) = tracks.iter().copied().find(|track| has_takes(trace, *track)) else { return Vec::new() };
+    let mut takes = Takes::default();
+    takes.add_own(trace, own);
+    let is_thread = |track: TrackId| trace.track(track).kind == TrackKind::Thread;
+    if !is_thread(own) {
+        let others = tracks.into_iter().filter(|track| *track != own && !is_thread(*track));
+        others.for_each(|track| takes.add_beside(trace, track));
+    }
+    takes.found.into_iter().map(|(_, take)| take).filter(|take| !take.is_empty()).collect()
+}
+
+/// The tracks, those of devices first.
+fn tracks(trace: &Trace) -> Vec<TrackId> {
+    let mut tracks: Vec<(bool, TrackId)> =
+        trace.tracks().map(|(id, track)| (track.kind == TrackKind::Thread, id)).collect();
+    tracks.sort_by_key(|(is_host, _)| *is_host);
+    tracks.into_iter().map(|(_, id)| id).collect()
+}
+
+fn has_takes(trace: &Trace, track: TrackId) -> bool {
+    trace.spans_on(track).any(|span| span.name == TAKE)
+}
+
+/// Takes by when they began.
+#[derive(Default)]
+struct Takes {
+    found: Vec<(Nanos, JoinedStages)>,
+}
+
+/// Where a span lies.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Which take it is in.
+    take: usize,
+    /// Whether it is in a decode step.
+    is_in_step: bool,
+}
+
+impl Takes {
+    /// Takes of a track and what lies in them; spans come behind those that they lie in.
+    fn add_own(&mut self, trace: &Trace, track: TrackId) {
+        let mut places: HashMap<SpanId, Place> = HashMap::new();
+        for span in trace.spans_on(track).filter(|span| !span.is_open) {
+            if span.name == TAKE {
+                places.insert(span.id, Place { take: self.found.len(), is_in_step: false });
+                self.found.push((span.start, JoinedStages { total: span.duration, ..JoinedStages::default() }));
+                continue;
+            }
+            let Some(&place) = span.parent.and_then(|parent| places.get(&parent)) else { continue };
+            places.insert(span.id, Place { is_in_step: place.is_in_step || span.name == STEP, ..place });
+            let (start, take) = &mut self.found[place.take];
+            if span.name == SAMPLING && take.first_token.is_none() {
+                take.first_token = Some(span.start.saturating_add(span.duration).saturating_sub(*start));
+            }
+            take.add(span.name, span.duration, place.is_in_step);
+        }
+    }
+
+    /// What lies on another stream within the time of a take.
+    fn add_beside(&mut self, trace: &Trace, track: TrackId) {
+        for span in trace.spans_on(track).filter(|span| !span.is_open) {
+            let behind = self.found.partition_point(|(start, _)| *start <= span.start);
+            let Some((start, take)) = behind.checked_sub(1).and_then(|at| self.found.get_mut(at)) else { continue };
+            if span.start < start.saturating_add(take.total) && span.name.starts_with(TEACHER) {
+                take.add(span.name, span.duration, false);
+            }
+        }
+    }
+}
+
+/// The lap of a take.
+const TAKE: &str = "take";
+
+/// The lap of a decode step.
+const STEP: &str = "token";
+
+/// Where the host reads a token.
+const SAMPLING: &str = "sampling";
+
+/// How the names of the teacher's stages begin.
+const TEACHER: &str = "teacher_";
+
+impl JoinedStages {
+    fn add(&mut self, name: &str, duration: Nanos, is_in_step: bool) {
+        let less = |times: &mut Vec<Nanos>| {
+            if let Some(last) = times.last_mut() {
+                *last = last.saturating_sub(duration);
+            }
+        };
+        match name {
+            "base_embedding" => {
+                less(&mut self.base_prefill);
+                self.base_embedding.push(duration);
+            }
+            "teacher_embedding" => {
+                less(&mut self.teacher_prefill);
+                self.teacher_embedding.push(duration);
+            }
+            "base_prefill" => self.base_prefill.push(duration),
+            "teacher_prefill" => self.teacher_prefill.push(duration),
+            "projector" if is_in_step => self.response_projector.push(duration),
+            "projector" => self.projector.push(duration),
+            "fuse_keys" | "fuse_values" if is_in_step => {}
+            "fuse_keys" | "fuse_values" => self.paths.push(duration),
+            "last_token_prefill" => self.last_token_prefill.push(duration),
+            STEP => self.steps.push(duration),
+            SAMPLING => self.sampling.push(duration),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use laptime_trace::{LAP, TraceBuilder};
+
+    use super::*;
+
+    #[test]
+    fn a_prefill_is_told_without_its_embedding_and_stages_outside_of_takes_are_not() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 10, "main");
+        let mut span = |start, length, name: &str, category: &str| {
+            builder.span(main, Nanos(start), Nanos(length), name, category);
+        };
+        span(0, 50, "base_prefill", "");
+        for start in [100, 300] {
+            span(start, 150, "take", LAP);
+            span(start, 20, "base_prefill", "");
+            span(start + 1, 5, "base_embedding", "");
+            span(start + 20, 30, "teacher_prefill", "");
+            span(start + 50, 40, "projector", "");
+            span(start + 50, 10, "fuse_keys", "");
+            span(start + 90, 8, "last_token_prefill", "");
+            span(start + 98, 2, "sampling", "");
+            span(start + 100, 30, "decode", "");
+            span(start + 101, 9, "token", LAP);
+            span(start + 110, 1, "sampling", "");
+        }
+        let takes = joined_stages(&builder.build().unwrap());
+        assert_eq!(takes.len(), 2);
+        let take = &takes[1];
+        assert_eq!((&take.base_prefill[..], &take.base_embedding[..]), (&[Nanos(15)][..], &[Nanos(5)][..]));
+        assert_eq!((&take.paths[..], &take.steps[..]), (&[Nanos(10)][..], &[Nanos(9)][..]));
+        assert!(take.teacher_embedding.is_empty());
+        assert_eq!(
+            (take.total, take.first_token, JoinedStages::sum(&take.sampling)),
+            (Nanos(150), Some(Nanos(100)), Nanos(3))
+        );
+    }
+
+    #[test]
+    fn a_teacher_on_another_stream_is_of_the_take_that_it_ran_in() {
+        let mut builder = TraceBuilder::default();
+        let [first, second] = [7, 8].map(|stream| builder.stream(1, stream, "stream"));
+        builder.span(first, Nanos(100), Nanos(100), "take", LAP);
+        builder.span(first, Nanos(110), Nanos(20), "base_prefill", "");
+        builder.span(first, Nanos(150), Nanos(10), "projector", "");
+        for (start, length) in [(10, 5), (105, 40), (300, 5)] {
+            builder.span(second, Nanos(start), Nanos(length), "teacher_prefill", "");
+        }
+        builder.span(second, Nanos(106), Nanos(4), "teacher_embedding", "");
+        let takes = joined_stages(&builder.build().unwrap());
+        assert_eq!(takes.len(), 1);
+        assert_eq!(
+            (&takes[0].teacher_prefill[..], &takes[0].teacher_embedding[..]),
+            (&[Nanos(36)][..], &[Nanos(4)][..])
+        );
+        assert_eq!(takes[0].base_prefill, [Nanos(20)]);
+        assert_eq!(takes[0].first_token, None);
+    }
+
+    #[test]
+    fn what_is_fused_in_a_step_is_none_of_the_prompt() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 10, "main");
+        builder.span(main, Nanos(0), Nanos(100), "take", LAP);
+        builder.span(main, Nanos(0), Nanos(10), "projector", "");
+        builder.span(main, Nanos(20), Nanos(30), "decode", "");
+        builder.span(main, Nanos(21), Nanos(20), "token", LAP);
+        builder.span(main, Nanos(30), Nanos(6), "projector", "");
+        let takes = joined_stages(&builder.build().unwrap());
+        assert_eq!((&takes[0].projector[..], &takes[0].response_projector[..]), (&[Nanos(10)][..], &[Nanos(6)][..]));
+    }
+
+    #[test]
+    fn a_trace_of_something_else_has_none() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 10, "main");
+        builder.span(main, Nanos(0), Nanos(9), "take", LAP);
+        assert!(joined_stages(&builder.build().unwrap()).is_empty());
+    }
+}

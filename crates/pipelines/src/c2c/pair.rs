@@ -1,0 +1,159 @@
+//! The two models of a case, the fuser between them and the prompt that they read.
+
+use laptime_bench::PlanError;
+use laptime_models::{
+    Dtype, ModelError, Tokenizer,
+    fuser::{Aligned, Aligner, ChatStyle, Choice, FuserConfig, FuserWeights, Prompt, Rendered, Response, SharerMask},
+};
+use laptime_stats::Rng;
+
+use super::{
+    prompts,
+    wanted::{Source, Wanted},
+};
+use crate::model::{BuiltIn, Found, Maker, Named, looks_like_a_folder};
+
+/// The two models of a case, the fuser between them and the prompt that they read.
+#[derive(Debug)]
+pub struct Pair {
+    /// The model that answers.
+    pub base: Found,
+    /// The model that is heard.
+    pub teacher: Found,
+    /// What the fuser is.
+    pub fuser: FuserConfig,
+    /// Where its numbers come from.
+    pub weights: FuserWeights,
+    /// The number type of all of them.
+    pub dtype: Dtype,
+    /// The prompt in the tokens of both.
+    pub prompt: Prompt,
+    /// The message, if the prompt is one.
+    pub message: Option<String>,
+    /// What makes text of the answer.
+    pub tokenizer: Option<Tokenizer>,
+}
+
+/// Finds a model by the name of a case.
+pub fn find(name: &str) -> Result<Found, PlanError> {
+    BuiltIn::default().find(Named::Any(name))
+}
+
+impl Pair {
+    /// Finds models and fuser, and makes tokens of the prompt. Of weights only names and shapes are read.
+    pub fn of(wanted: &Wanted) -> anyhow::Result<Self> {
+        let (base, teacher) = (find(&wanted.base_model)?, find(&wanted.teacher_model)?);
+        let (fuser, weights) = match &wanted.checkpoint {
+            Some(folder) => FuserWeights::open(folder, &base.config, &teacher.config)?,
+            None => {
+                let fuser = FuserConfig::new(&base.config, &teacher.config, wanted.alignment);
+                (fuser, FuserWeights::synthetic(wanted.seed))
+            }
+        };
+        fuser.check()?;
+        let message = match &wanted.prompt {
+            Source::Random(_) => None,
+            Source::Message(message) => Some(message.clone()),
+            Source::Line(file, line) => Some(prompts::line(file, *line)?),
+        };
+        let tokenizer = message.as_ref().map(|_| tokenizer(&base)).transpose()?;
+        let prompt = match (&message, &tokenizer, &wanted.prompt) {
+            (Some(message), Some(tokenizer), _) => of_message(message, tokenizer, &base, &teacher)?,
+            (_, _, Source::Random(tokens)) => random(*tokens, &base, &teacher, wanted.seed)?,
+            _ => return Err(ModelError::Refused("the prompt is empty".to_owned()).into()),
+        };
+        let dtype = wanted.dtype.unwrap_or(base.config.dtype);
+        Ok(Self { base, teacher, fuser, weights, dtype, prompt, message, tokenizer })
+    }
+
+    /// Tokens of the base model before the first new one.
+    pub fn tokens(&self) -> usize {
+        self.prompt.receiver.len()
+    }
+
+    /// Tokens that the teacher reads before the base model goes on.
+    pub fn heard(&self, wanted: &Wanted) -> usize {
+        match wanted.response {
+            Response::Plain => self.prompt.heard_tokens(0),
+            Response::Fused(_) => self.told().len(),
+        }
+    }
+
+    /// The whole prompt in the tokens of the teacher.
+    pub fn told(&self) -> &[u32] {
+        self.prompt.sharers.first().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Positions of the base model's cache: the last new token is chosen and never run.
+    pub fn positions(&self, wanted: &Wanted) -> usize {
+        let behind = wanted.new_tokens.saturating_sub(1).max(wanted.text_tokens.unwrap_or(0));
+        self.tokens().saturating_add(behind)
+    }
+
+    /// Positions of the teacher's cache, likewise.
+    pub fn teacher_positions(&self, wanted: &Wanted) -> usize {
+        let told = self.told().len();
+        let with_text = wanted.text_tokens.map_or(0, |text| told.saturating_add(text.saturating_sub(1)));
+        let with_response = match wanted.response {
+            Response::Plain => 0,
+            Response::Fused(_) => told.saturating_add(wanted.new_tokens.saturating_sub(1)),
+        };
+        self.heard(wanted).max(with_text).max(with_response)
+    }
+
+    /// Why the case makes no sense, if it does not.
+    pub fn refusal(&self, wanted: &Wanted) -> Option<String> {
+        let (base, teacher) = (&self.base, &self.teacher);
+        let (positions, tokens) = (self.positions(wanted), self.tokens());
+        let longer = |found: &Found, what: String| {
+            format!("`{}` has {} positions, and {what} are longer", found.name, found.config.context)
+        };
+        if positions > base.config.context {
+            let what = match wanted.text_tokens {
+                Some(text) => format!("{tokens} tokens of the prompt with {text} of a text"),
+                None => format!("{tokens} tokens of the prompt with {} new ones", wanted.new_tokens),
+            };
+            return Some(longer(base, what));
+        }
+        if wanted.response != Response::Plain && self.prompt.is_aligned {
+            let (base, teacher) = (&base.name, &teacher.name);
+            return Some(format!("the response can be fused only in tokens that `{base}` and `{teacher}` share"));
+        }
+        let heard = self.teacher_positions(wanted);
+        (heard > teacher.config.context).then(|| longer(teacher, format!("{heard} tokens")))
+    }
+}
+
+fn tokenizer(found: &Found) -> Result<Tokenizer, ModelError> {
+    match looks_like_a_folder(&found.name) {
+        true => Tokenizer::open(std::path::Path::new(&found.name), &found.config),
+        false => Tokenizer::bytes(&found.config),
+    }
+}
+
+/// Random tokens that both models have.
+fn random(tokens: usize, base: &Found, teacher: &Found, seed: u64) -> Result<Prompt, ModelError> {
+    let vocab = base.config.vocab.min(teacher.config.vocab) as f64;
+    let mut rng = Rng::new(seed);
+    Prompt::shared((0..tokens).map(|_| (rng.uniform() * vocab) as u32).collect(), 1, SharerMask::FIRST)
+}
+
+/// A message in the tokens of both models, in the chat template of each where it has one.
+fn of_message(message: &str, ours: &Tokenizer, base: &Found, teacher: &Found) -> Result<Prompt, ModelError> {
+    if message.trim().is_empty() {
+        return Err(ModelError::Refused("the prompt is empty".to_owned()));
+    }
+    let theirs = tokenizer(teacher)?;
+    let is_raw = ours.is_bytes() && theirs.is_bytes();
+    let rendered = |tokenizer: &Tokenizer, found: &Found| -> Result<Rendered, ModelError> {
+        if is_raw { Ok(Rendered::raw(message)) } else { Ok(ChatStyle::of(tokenizer, &found.name)?.render(message)) }
+    };
+    let own = rendered(ours, base)?;
+    let ids = ours.encode(&own.text)?;
+    let mut aligner = Aligner::new(ours, &theirs, Choice::default());
+    if aligner.is_shared(&ids) {
+        return Prompt::shared(ids, 1, SharerMask::FIRST);
+    }
+    let aligned = aligner.align(&own, &rendered(&theirs, teacher)?)?;
+    Aligned::prompt(&[aligned], SharerMask::FIRST)
+}

@@ -1,0 +1,198 @@
+//! Which cases are meant: a pair has a name or two, a prompt is a message, a line of a file or random tokens.
+
+use std::path::Path;
+
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, axis_of, resolve};
+use laptime_models::ModelError;
+
+use super::{
+    axes::{ALIASES, NONE, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, TEXT, axes},
+    pair::{Pair, find},
+    prompts,
+    wanted::Wanted,
+};
+use crate::model::with_causes;
+
+const NAME: &str = "c2c";
+
+/// Settles the cases. What cannot be run by any of them is told here, before anything is measured.
+pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
+    let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
+    let mut resolved = resolve(ALIASES, &rest)?;
+    // What no axis takes is told before anything else.
+    Plan::settle(NAME, axes(), &resolved)?;
+    name_pair(&mut resolved)?;
+    let lines = lines(&texts, &resolved)?;
+    let is_against = is_against(&resolved)?;
+    let mut left_out = [OF_PLAN, OF_PROMPT].concat();
+    if !is_against {
+        left_out.extend(OF_AGAINST);
+    }
+    resolved.retain(|(axis, _)| !left_out.contains(&axis.as_str()));
+    let plain = Plan::settle(NAME, until_first_token(without(axes(), &left_out), is_against), &resolved)?;
+    let mut cases = Vec::new();
+    for case in plain.cases() {
+        let case = with_names(&case)?;
+        cases.extend(lines.iter().map(|line| with_prompt(&case, line)));
+        if cases.len() > MOST_CASES {
+            return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
+        }
+    }
+    let cases = checked(cases)?;
+    Plan::of_cases(without(axes(), OF_PLAN), cases)
+}
+
+/// Flags whose words are a text and no list.
+fn is_text(name: &str) -> bool {
+    ["prompt", "prompt_file"].contains(&axis_of(ALIASES, name))
+}
+
+fn without(axes: Vec<AxisSpec>, names: &[&str]) -> Vec<AxisSpec> {
+    axes.into_iter().filter(|axis| !names.contains(&axis.name)).collect()
+}
+
+/// Whether cases are held against a text; what has no meaning then, or only then, is refused.
+fn is_against(given: &[Given]) -> Result<bool, PlanError> {
+    let of = |axis: &str| given.iter().find(|(name, _)| name == axis).map(|(_, words)| words.join(","));
+    let is_against = match of("against").as_deref() {
+        None | Some(NONE) => false,
+        Some(TEXT) => true,
+        Some(_) => return Err(refused("`against` takes one value".to_owned(), "`--against text`")),
+    };
+    if !is_against && of("text_tokens").is_some() {
+        let reason = "`text_tokens` are those of a text, and there is none".to_owned();
+        return Err(refused(reason, "`--against text` holds a pair against a text that the teacher writes"));
+    }
+    if is_against && of("max_new_tokens").is_some() {
+        let reason = "`against` compares times to the first token: `max_new_tokens` has no meaning".to_owned();
+        return Err(refused(reason, "leave it out; `--text-tokens` says how long the text is"));
+    }
+    Ok(is_against)
+}
+
+/// The axes, with the first new token as the only one where it is what is compared.
+fn until_first_token(axes: Vec<AxisSpec>, is_against: bool) -> Vec<AxisSpec> {
+    let one = |axis: AxisSpec| match axis.name {
+        "max_new_tokens" if is_against => AxisSpec { default: vec![AxisValue::Int(1)], ..axis },
+        _ => axis,
+    };
+    axes.into_iter().map(one).collect()
+}
+
+/// Puts the models of a named pair where none were given.
+fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
+    let Some(name) = given.iter().find(|(axis, _)| axis == "preset").and_then(|(_, words)| words.first()).cloned()
+    else {
+        return Ok(());
+    };
+    let Some((_, base, teacher)) = PAIRS.iter().find(|(pair, ..)| *pair == name) else {
+        let known: Vec<&str> = PAIRS.iter().map(|(pair, ..)| *pair).collect();
+        return Err(refused(
+            format!("a pair has one name, and `{name}` is none"),
+            &format!("pairs: {}", known.join(", ")),
+        ));
+    };
+    for (axis, model) in [("base_model", base), ("teacher_model", teacher)] {
+        if !given.iter().any(|(known, _)| known == axis) {
+            given.push((axis.to_owned(), vec![(*model).to_owned()]));
+        }
+    }
+    Ok(())
+}
+
+/// What a case has of its prompt beside the number of random tokens.
+type OfPrompt = Vec<(String, AxisValue)>;
+
+fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
+    let text = |axis: &str| {
+        let words: Vec<&str> = texts
+            .iter()
+            .filter(|(name, _)| axis_of(ALIASES, name) == axis)
+            .flat_map(|(_, words)| words)
+            .map(String::as_str)
+            .collect();
+        (!words.is_empty()).then(|| words.join(" "))
+    };
+    let number = |axis: &str| -> Option<usize> {
+        given.iter().find(|(name, _)| name == axis).and_then(|(_, words)| words.first()?.parse().ok())
+    };
+    let has_length = given.iter().any(|(name, _)| name == "prompt_tokens");
+    let (message, file) = (text("prompt"), text("prompt_file"));
+    if (message.is_some() || file.is_some()) && has_length || message.is_some() && file.is_some() {
+        let reason = "`prompt`, `prompt_file` and `prompt_tokens` all say what the prompt is".to_owned();
+        return Err(refused(reason, "leave all but one of them out"));
+    }
+    if file.is_none() && (number("samples").is_some() || number("sample").is_some()) {
+        let reason = "`samples` are lines of a file, and there is none".to_owned();
+        return Err(refused(reason, "`--prompt-file FILE` has a JSON record with a `prompt` or `question` a line"));
+    }
+    if let Some(message) = message {
+        return Ok(vec![vec![("prompt".to_owned(), AxisValue::Text(message))]]);
+    }
+    match file {
+        None => Ok(vec![Vec::new()]),
+        Some(file) => of_file(&file, number("sample"), number("samples").unwrap_or(1)),
+    }
+}
+
+fn of_file(file: &str, sample: Option<usize>, samples: usize) -> Result<Vec<OfPrompt>, PlanError> {
+    let hint = "a line is a JSON record with a `prompt` or a `question`";
+    let count = prompts::count(Path::new(file)).map_err(|error| refused(format!("{error:#}"), hint))?;
+    let wanted = sample.map_or(1..=samples, |sample| sample..=sample);
+    if *wanted.end() > count {
+        let reason = format!("`{file}` has {count} prompts, and {} are asked for", wanted.end());
+        return Err(refused(reason, "ask for fewer with `--samples`"));
+    }
+    let one = |sample: usize| {
+        let sample = AxisValue::Int(i64::try_from(sample).unwrap_or(i64::MAX));
+        vec![("prompt_file".to_owned(), AxisValue::Text(file.to_owned())), ("sample".to_owned(), sample)]
+    };
+    Ok(wanted.take(MOST_CASES.saturating_add(1)).map(one).collect())
+}
+
+/// The case with models in their own spelling.
+fn with_names(case: &Case) -> Result<Case, PlanError> {
+    ["base_model", "teacher_model"].iter().try_fold(case.clone(), |case, axis| {
+        let name = case.get(axis).map(ToString::to_string).unwrap_or_default();
+        Ok(case.with(axis, find(&name)?.name))
+    })
+}
+
+fn with_prompt(case: &Case, prompt: &OfPrompt) -> Case {
+    let values = case.values().map(|(axis, value)| (axis.to_owned(), value.clone()));
+    Case::new(values.chain(prompt.iter().cloned()).collect())
+}
+
+/// Refuses pairs, fusers and prompts that cannot be run; lengths only if no case has one that can.
+fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
+    let (mut told, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
+    for case in cases {
+        let wanted =
+            Wanted::of(&case).map_err(|error| refused(format!("{error:#}"), "see `laptime bench c2c --help`"))?;
+        let pair = Pair::of(&wanted).map_err(|error| refusal(&error))?;
+        match pair.refusal(&wanted) {
+            Some(reason) => first = first.or(Some(reason)),
+            None => can_run = true,
+        }
+        let tokens = i64::try_from(pair.tokens()).unwrap_or(i64::MAX);
+        told.push(case.with("prompt_tokens", tokens));
+    }
+    match first {
+        Some(reason) if !can_run => Err(refused(reason, "take a shorter prompt, fewer new tokens or other models")),
+        _ => Ok(told),
+    }
+}
+
+fn refusal(error: &anyhow::Error) -> PlanError {
+    match error.downcast_ref::<ModelError>() {
+        Some(model) => {
+            let hint = model.hint().unwrap_or_else(|| "docs/c2c.md has what joins which models".to_owned());
+            PlanError::Refused { reason: with_causes(model), hint }
+        }
+        None => refused(format!("{error:#}"), "docs/c2c.md has what can be joined"),
+    }
+}
+
+fn refused(reason: String, hint: &str) -> PlanError {
+    PlanError::Refused { reason, hint: hint.to_owned() }
+}

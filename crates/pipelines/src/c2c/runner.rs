@@ -1,0 +1,271 @@
+//! Two models and a fuser, run stage by stage.
+
+use laptime_bench::{Device, Fact};
+use laptime_models::{
+    ModelError, Tokens,
+    fuser::{FuseOrder, Fused, Gates, Response},
+};
+use laptime_probe::{Lane, lap, pause, stage, sync_point};
+
+use super::{
+    make::{Made, make, set_fuser},
+    pair::Pair,
+    wanted::Wanted,
+    work::{bytes, sizes, whole},
+};
+use crate::model::told;
+
+/// Two models and a fuser that are ready.
+pub struct Runner<'a> {
+    /// The models, the fuser and the prompt.
+    pub pair: Pair,
+    /// What the case asks for.
+    pub wanted: Wanted,
+    /// What they run on.
+    pub device: &'a dyn Device,
+    /// Both models and the fuser on the device.
+    pub made: Made<'a>,
+    lane: Option<&'a Lane>,
+    /// The first logits with paths computed in the other order.
+    pub in_other_order: Vec<f32>,
+}
+
+/// What reading a prompt did.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Read {
+    /// What was fused.
+    pub fused: Fused,
+    /// How often the teacher was run.
+    pub teacher_calls: u64,
+    /// Time of the projectors; none where the device may still be at it when the host goes on.
+    pub projector_ns: Option<u64>,
+}
+
+/// How long both prompts took to read, each alone and both together.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Prefills {
+    /// The base model alone.
+    pub base_ns: u64,
+    /// The teacher alone.
+    pub teacher_ns: u64,
+    /// Both at the same time.
+    pub together_ns: u64,
+}
+
+impl Prefills {
+    /// Time that was hidden: what both take alone, less what they take together. Below 0 if they hinder each other.
+    pub fn hidden_ns(&self) -> f64 {
+        self.base_ns as f64 + self.teacher_ns as f64 - self.together_ns as f64
+    }
+
+    /// The same as a share of what could be hidden: the shorter of the two.
+    pub fn hidden_share(&self) -> Option<f64> {
+        let shorter = self.base_ns.min(self.teacher_ns);
+        (shorter > 0).then(|| self.hidden_ns() / shorter as f64)
+    }
+}
+
+impl<'a> Runner<'a> {
+    /// Loads everything, and runs the prompt once in the order that was not asked for.
+    pub fn new(pair: Pair, wanted: Wanted, device: &'a dyn Device) -> anyhow::Result<Self> {
+        let mut made = make(&pair, &wanted, device)?;
+        made.joined.check(&pair.prompt, wanted.new_tokens, wanted.response).map_err(told)?;
+        let other = match wanted.order {
+            FuseOrder::Batched => FuseOrder::ByLayer,
+            FuseOrder::ByLayer => FuseOrder::Batched,
+        };
+        set_fuser(&mut made.joined, &pair, &wanted, other, device)?;
+        let in_other_order = {
+            let _stage = stage!("run_in_other_order");
+            made.joined.read(&pair.prompt, wanted.response).map_err(told)?;
+            made.joined.receiver.logits().map_err(told)?
+        };
+        set_fuser(&mut made.joined, &pair, &wanted, wanted.order, device)?;
+        Ok(Self { pair, wanted, device, made, lane: device.lane(), in_other_order })
+    }
+
+    /// Reads the prompt, section by section, and fuses what is to be fused.
+    pub fn read(&mut self) -> Result<Read, ModelError> {
+        let mut read = Read::default();
+        let sections = self.pair.prompt.sections.len();
+        if self.wanted.overlap && self.pair.heard(&self.wanted) > 0 {
+            // The longer one first: it runs while the host puts the other one on its stream.
+            self.share(&mut read)?;
+        }
+        for at in 0..sections {
+            self.run_section(at, at + 1 == sections)?;
+            let is_plain = self.pair.prompt.sections[at].mask.is_none();
+            if is_plain && self.wanted.response == Response::Plain {
+                continue;
+            }
+            if read.teacher_calls == 0 {
+                self.share(&mut read)?;
+            }
+            self.fuse(at, is_plain, &mut read)?;
+        }
+        Ok(read)
+    }
+
+    fn run_section(&mut self, at: usize, is_last: bool) -> Result<(), ModelError> {
+        let Self { pair, made, lane, .. } = self;
+        let section = &pair.prompt.sections[at];
+        let tokens = section.positions.len();
+        let _stage = match is_last {
+            true => stage!("last_token_prefill", on = *lane, tokens = tokens),
+            false => stage!("base_prefill", on = *lane, tokens = tokens),
+        };
+        made.joined.run_section(&pair.prompt, section)
+    }
+
+    /// Runs the teacher over all that is heard.
+    fn share(&mut self, read: &mut Read) -> Result<(), ModelError> {
+        let Self { pair, made, wanted, .. } = self;
+        let _stage = stage!("teacher_prefill", on = made.teacher_lane, tokens = pair.heard(wanted));
+        made.joined.share(&pair.prompt, wanted.response)?;
+        read.teacher_calls += 1;
+        Ok(())
+    }
+
+    fn fuse(&mut self, at: usize, is_plain: bool, read: &mut Read) -> Result<(), ModelError> {
+        let start = self.device.now();
+        let (section, joined) = (&self.pair.prompt.sections[at], &mut self.made.joined);
+        let fused = match (is_plain, self.wanted.response) {
+            (true, Response::Fused(mask)) => joined.fuse_last(section.positions.len(), mask)?,
+            _ => joined.fuse_section(section)?,
+        };
+        read.fused = read.fused.plus(fused);
+        let took = self.device.now().saturating_sub(start).0;
+        // What is queued is not done.
+        read.projector_ns = self.lane.is_none().then(|| read.projector_ns.unwrap_or(0).saturating_add(took));
+        Ok(())
+    }
+
+    /// The token that was chosen: here the host waits for it.
+    pub fn sample(&mut self) -> Result<Vec<u32>, ModelError> {
+        let _stage = stage!("sampling", on = self.lane);
+        self.made.joined.receiver.chosen()
+    }
+
+    /// Goes on behind the first token, one token after another.
+    pub fn decode(&mut self, tokens: &mut Vec<u32>) -> Result<Fused, ModelError> {
+        let _stage = stage!("decode", on = self.lane, tokens = self.steps());
+        let mut fused = Fused::default();
+        for token in 1..=self.steps() {
+            {
+                let _lap = lap!("token", on = self.lane, token = token);
+                fused = fused.plus(self.made.joined.step(self.wanted.response)?);
+            }
+            tokens.extend(self.sample()?);
+        }
+        Ok(fused)
+    }
+
+    /// Decode steps: the first token is the prompt's.
+    pub fn steps(&self) -> usize {
+        self.wanted.new_tokens.saturating_sub(1)
+    }
+
+    /// Text between the models: the teacher reads the prompt and writes so many tokens, each of which is read, and the
+    /// base model reads the prompt with them.
+    pub fn read_with_text(&mut self, count: usize) -> Result<(), ModelError> {
+        let text = self.write_text(count)?;
+        let vocab = self.pair.base.config.vocab.max(1);
+        // What a token of one model is to the other is no matter of time.
+        let text = text.into_iter().map(|id| (id as usize % vocab) as u32);
+        let ids: Vec<u32> = self.pair.prompt.receiver.iter().copied().chain(text).collect();
+        let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
+        self.made.joined.receiver.prefill(&Tokens::one(ids))
+    }
+
+    fn write_text(&mut self, count: usize) -> Result<Vec<u32>, ModelError> {
+        let Self { pair, made, .. } = self;
+        let (lane, Some(teacher)) = (made.teacher_lane, made.joined.sharers.first_mut()) else {
+            return Err(ModelError::Refused("there is no teacher".to_owned()));
+        };
+        {
+            let _stage = stage!("teacher_prefill", on = lane, tokens = pair.told().len());
+            teacher.prefill(&Tokens::one(pair.told().to_vec()))?;
+        }
+        let _stage = stage!("write_text", on = lane, tokens = count);
+        let mut text = Vec::with_capacity(count.min(1 << 16));
+        text.extend(sync_point!("read_token", teacher.chosen()?));
+        for token in 1..count {
+            let _lap = lap!("text_token", on = lane, token = token);
+            teacher.step()?;
+            text.extend(sync_point!("read_token", teacher.chosen()?));
+        }
+        Ok(text)
+    }
+
+    /// The base model alone reads the prompt.
+    pub fn read_alone(&mut self) -> Result<(), ModelError> {
+        let ids = self.pair.prompt.receiver.clone();
+        let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
+        self.made.joined.receiver.prefill(&Tokens::one(ids))
+    }
+
+    /// Reads both prompts alone and together, with the device idle at both ends of each. Nothing of it is recorded.
+    pub fn prefills(&mut self) -> anyhow::Result<Prefills> {
+        let _paused = pause();
+        let mut nothing = Read::default();
+        let base_ns = self.timed(|runner| runner.run_section(0, false))?;
+        let teacher_ns = self.timed(|runner| runner.share(&mut nothing))?;
+        let together_ns = self.timed(|runner| {
+            runner.share(&mut nothing)?;
+            runner.run_section(0, false)
+        })?;
+        self.made.joined.clear().map_err(told)?;
+        Ok(Prefills { base_ns, teacher_ns, together_ns })
+    }
+
+    fn timed(&mut self, act: impl FnOnce(&mut Self) -> Result<(), ModelError>) -> anyhow::Result<u64> {
+        self.be_idle()?;
+        let start = self.device.now();
+        act(self).map_err(told)?;
+        self.device.synchronise()?;
+        Ok(self.device.now().saturating_sub(start).0)
+    }
+
+    /// Empties both caches, as every take finds them, and waits for the device.
+    pub fn be_idle(&mut self) -> anyhow::Result<()> {
+        self.made.joined.clear().map_err(told)?;
+        self.device.chill()?;
+        self.device.synchronise()
+    }
+
+    /// Which gates of the fuser are open.
+    pub fn gates(&self) -> Gates {
+        let gates = self.made.joined.fuser.gates().first().cloned();
+        gates.unwrap_or_else(|| Gates::open(self.pair.base.config.layers))
+    }
+
+    /// What is known of both models and the fuser, and of the memory that they take.
+    pub fn facts(&self) -> Vec<Fact> {
+        let mut facts = sizes(&self.pair, &self.wanted);
+        let known = bytes(&self.pair, &self.wanted).into_iter().fold(0, u64::saturating_add);
+        if let Some(peak) = self.device.peak_bytes() {
+            facts.push(whole("activation_bytes", peak.saturating_sub(known)));
+        }
+        let [base, teacher, fuser] = self.made.weights;
+        facts.extend([
+            Fact::new("weights", base),
+            Fact::new("teacher_weights", teacher),
+            Fact::new("fuser_weights", fuser),
+        ]);
+        facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_hidden_is_what_both_take_alone_less_what_they_take_together() {
+        let prefills = Prefills { base_ns: 20, teacher_ns: 100, together_ns: 105 };
+        assert_eq!((prefills.hidden_ns(), prefills.hidden_share()), (15.0, Some(0.75)));
+        let hindered = Prefills { together_ns: 130, ..prefills };
+        assert_eq!(hindered.hidden_ns(), -10.0);
+        assert_eq!(Prefills::default().hidden_share(), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! The workload on the CPU: which cases are meant, what is refused, what a take does and tells.
+
+use std::io::Write;
+
+use laptime_bench::{AxisValue, Case, Nanos, PlanError, Prepared, Simulated, Take, Workload};
+use laptime_models::{Config, Dtype};
+
+use super::CacheToCache;
+
+/// The cases of flags and what follows them.
+fn settled(given: &[(&str, &str)]) -> Result<Vec<Case>, PlanError> {
+    let given: Vec<(String, Vec<String>)> =
+        given.iter().map(|(name, word)| ((*name).to_owned(), vec![(*word).to_owned()])).collect();
+    Ok(CacheToCache.plan(&given)?.cases())
+}
+
+fn refused(given: &[(&str, &str)]) -> String {
+    settled(given).unwrap_err().to_string()
+}
+
+/// The first case of the tiny pair.
+fn tiny(rest: &[(&str, &str)]) -> Case {
+    let given = [&[("preset", "tiny"), ("threads", "2"), ("max_new_tokens", "4")], rest].concat();
+    settled(&given).unwrap().remove(0)
+}
+
+fn ready(case: &Case, act: impl FnOnce(&mut dyn Take)) {
+    match CacheToCache.prepare(case, &Simulated::new()).unwrap() {
+        Prepared::Ready(mut take) => act(&mut *take),
+        Prepared::DoesNotApply(reason) => panic!("{reason}"),
+        Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
+    }
+}
+
+fn fact(take: &dyn Take, name: &str) -> AxisValue {
+    take.facts().into_iter().find(|fact| fact.name == name).unwrap_or_else(|| panic!("no {name}")).value
+}
+
+#[test]
+fn a_pair_is_named_together_or_apart() {
+    let models = |given: &[(&str, &str)]| {
+        let case = settled(given).unwrap().remove(0);
+        [case.text("base_model").unwrap().to_owned(), case.text("teacher_model").unwrap().to_owned()]
+    };
+    assert_eq!(models(&[]), ["Qwen3-0.6B", "Qwen3-4B-Base"]);
+    assert_eq!(models(&[("preset", "tiny"), ("prompt_tokens", "9")]), ["tiny", "tiny-qwen2"]);
+    assert_eq!(models(&[("teacher_model", "qwen/qwen3-1.7b")]), ["Qwen3-0.6B", "Qwen3-1.7B"]);
+    let lengths = settled(&[("prompt_tokens", "32-2048*2")]).unwrap();
+    assert_eq!(lengths.len(), 7);
+    assert!(lengths[0].get("prompt").is_none() && lengths[0].get("preset").is_none());
+}
+
+#[test]
+fn the_number_type_is_that_of_the_base_model() {
+    let case = CacheToCache.on_device(&settled(&[]).unwrap()[0], &Simulated::new());
+    assert_eq!(case.text("dtype").unwrap(), "bf16");
+}
+
+#[test]
+fn a_message_is_one_text_and_its_tokens_are_counted() {
+    let case = tiny(&[("prompt", "Say hello, in one sentence")]);
+    assert_eq!(case.text("prompt").unwrap(), "Say hello, in one sentence");
+    assert_eq!(case.size("prompt_tokens").unwrap(), 26);
+    ready(&case, |take| {
+        take.check().unwrap();
+        assert_eq!(fact(take, "prompt_text"), "Say hello, in one sentence".into());
+    });
+}
+
+#[test]
+fn lines_of_a_file_are_cases() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "{{\"prompt\": \"one\"}}\n\n{{\"question\": \"three\", \"id\": 3}}").unwrap();
+    let name = file.path().display().to_string();
+    let given = |rest: &[(&str, &str)]| {
+        let given = [&[("preset", "tiny"), ("prompt_file", &*name)], rest].concat();
+        settled(&given).map(|cases| cases.iter().map(|case| case.size("prompt_tokens").unwrap()).collect::<Vec<_>>())
+    };
+    assert_eq!(given(&[]).unwrap(), [3]);
+    assert_eq!(given(&[("samples", "2")]).unwrap(), [3, 5]);
+    assert_eq!(given(&[("sample", "2")]).unwrap(), [5]);
+    let many = given(&[("samples", "3")]).unwrap_err().to_string();
+    assert!(many.ends_with("has 2 prompts, and 3 are asked for"), "{many}");
+    writeln!(file, "{{\"text\": \"four\"}}").unwrap();
+    let other = given(&[]).unwrap_err().to_string();
+    assert!(other.contains("line 4 of") && other.ends_with("it has neither a `prompt` nor a `question`"), "{other}");
+    let missing = refused(&[("prompt_file", "nowhere.jsonl")]);
+    assert!(missing.starts_with("cannot read the prompts of `nowhere.jsonl`"), "{missing}");
+}
+
+#[test]
+fn what_cannot_be_joined_or_run_is_told_before_anything_is_timed() {
+    assert_eq!(refused(&[("preset", "tiny"), ("prompt", " ")]), "the prompt is empty");
+    let long = refused(&[("preset", "tiny"), ("prompt_tokens", "510"), ("max_new_tokens", "4")]);
+    assert_eq!(long, "`tiny` has 512 positions, and 510 tokens of the prompt with 4 new ones are longer");
+    assert!(refused(&[("base_model", "qwen9")]).contains("there is no model `qwen9`"));
+    let missing = refused(&[("preset", "tiny"), ("fuser_checkpoint", "./nowhere"), ("prompt_tokens", "8")]);
+    assert!(missing.contains("nowhere"), "{missing}");
+    let both = refused(&[("preset", "tiny"), ("prompt", "a"), ("prompt_tokens", "8")]);
+    assert_eq!(both, "`prompt`, `prompt_file` and `prompt_tokens` all say what the prompt is");
+    assert_eq!(refused(&[("samples", "2")]), "`samples` are lines of a file, and there is none");
+}
+
+#[test]
+fn a_length_that_is_too_long_is_a_row_where_others_are_not() {
+    let cases = settled(&[("preset", "tiny"), ("prompt_tokens", "16,2048")]).unwrap();
+    let Prepared::DoesNotApply(reason) = CacheToCache.prepare(&cases[1], &Simulated::new()).unwrap() else {
+        panic!("2048 tokens are too many")
+    };
+    assert!(reason.starts_with("`tiny` has 512 positions, and 2048 tokens"), "{reason}");
+}
+
+#[test]
+fn both_orders_give_the_same_tokens_and_the_same_calls() {
+    let run = |order: &str| {
+        let mut told = None;
+        ready(&tiny(&[("prompt_tokens", "24"), ("fuse", order)]), |take| {
+            take.check().unwrap();
+            take.ready().unwrap();
+            take.run().unwrap();
+            let calls = [fact(take, "teacher_calls"), fact(take, "projector_calls"), fact(take, "closed_paths")];
+            told = Some((fact(take, "response"), calls, fact(take, "new_tokens")));
+        });
+        told.unwrap()
+    };
+    let (batched, by_layer) = (run("batched"), run("by-layer"));
+    assert_eq!(batched, by_layer);
+    assert_eq!(batched.1, [1.into(), 2.into(), 0.into()]);
+    assert_eq!(batched.2, 4.into());
+}
+
+#[test]
+fn a_prompt_of_one_token_is_not_fused_and_one_new_token_has_no_steps() {
+    ready(&tiny(&[("prompt_tokens", "1")]).with("max_new_tokens", 1), |take| {
+        take.check().unwrap();
+        assert_eq!([fact(take, "teacher_calls"), fact(take, "projector_calls")], [0.into(), 0.into()]);
+        let [_, each, rate, share, projection, ..] = take.readings(Nanos(1))[..] else { panic!("ten metrics") };
+        assert_eq!([each, rate, share, projection], [None; 4]);
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_told_and_not_tried() {
+    let device = Simulated::with_memory(1 << 30);
+    let case = &settled(&[]).unwrap()[0];
+    let Prepared::DoesNotFit { needed, .. } = CacheToCache.prepare(case, &device).unwrap() else {
+        panic!("4.6 billion parameters do not fit")
+    };
+    // 0.6 and 4.0 billion parameters and a fuser of half a billion, in bf16.
+    assert!((10_200_000_000..12_000_000_000).contains(&needed), "{needed}");
+    assert_eq!(CacheToCache.predicted_bytes(case, &device).unwrap(), Some(needed));
+}
+
+#[test]
+fn one_more_token_is_the_work_of_one_more_step() {
+    let flops = |new_tokens: i64| {
+        let mut flops = 0;
+        let case = tiny(&[("prompt_tokens", "32")]).with("max_new_tokens", new_tokens);
+        ready(&case, |take| flops = take.work().unwrap().flops);
+        flops
+    };
+    let step = Config::from_preset("tiny").unwrap().step_work(1, 35, Dtype::F32).work().flops;
+    assert_eq!(flops(5) - flops(4), step);
+}
+
+#[test]
+fn every_take_reads_as_many_metrics_as_there_are() {
+    let metrics = CacheToCache.metrics().len();
+    let joined = tiny(&[("prompt_tokens", "8")]);
+    let against = settled(&[("preset", "tiny"), ("prompt_tokens", "8"), ("against", "text"), ("text_tokens", "2")]);
+    ready(&joined, |take| assert!(take.readings(Nanos(1)).len() <= metrics));
+    ready(&against.unwrap()[0], |take| assert_eq!(take.readings(Nanos(1)).len(), metrics));
+}
+
+#[test]
+fn two_streams_do_not_apply_where_there_is_one() {
+    let case = tiny(&[("prompt_tokens", "8"), ("overlap", "true")]);
+    let Prepared::DoesNotApply(reason) = CacheToCache.prepare(&case, &Simulated::new()).unwrap() else {
+        panic!("there is one stream")
+    };
+    assert_eq!(reason, "`simulated` has no second stream to read a prompt on");
+}
+
+#[test]
+fn a_response_that_is_fused_calls_the_projectors_at_every_token() {
+    ready(&tiny(&[("prompt_tokens", "9"), ("include_response", "true")]), |take| {
+        take.check().unwrap();
+        assert_eq!(fact(take, "new_tokens"), 4.into());
+        // Two layers: of the prompt, of its last token, and of three steps.
+        let calls = ["teacher_calls", "projector_calls", "response_projector_calls"].map(|name| fact(take, name));
+        assert_eq!(calls, [1.into(), 4.into(), 6.into()]);
+    });
+    let plain = tiny(&[("prompt_tokens", "9")]);
+    let more = tiny(&[("prompt_tokens", "9"), ("include_response", "true")]);
+    let flops = |case: &Case| CacheToCache::stage_work(case).iter().map(|(_, work)| work.flops).sum::<u64>();
+    assert!(flops(&more) > flops(&plain));
+}
+
+#[test]
+fn the_work_of_stages_is_the_work_of_a_take() {
+    let case = tiny(&[("prompt_tokens", "32")]);
+    let stages = CacheToCache::stage_work(&case);
+    let names: Vec<&str> = stages.iter().map(|(name, _)| *name).collect();
+    let expected = [
+        "base_embedding",
+        "base_prefill",
+        "teacher_embedding",
+        "teacher_prefill",
+        "projector",
+        "last_token_prefill",
+        "decode",
+    ];
+    assert_eq!(names, expected);
+    ready(&case, |take| {
+        let whole = take.work().unwrap();
+        assert_eq!(whole.flops, stages.iter().map(|(_, work)| work.flops).sum::<u64>());
+        assert_eq!(whole.bytes, stages.iter().map(|(_, work)| work.bytes).sum::<u64>());
+    });
+}
+
+#[test]
+fn a_pair_is_held_against_texts_of_several_lengths_until_the_first_token() {
+    let given = [("preset", "tiny"), ("prompt_tokens", "16,32"), ("against", "text"), ("text_tokens", "1,8")];
+    let cases = settled(&given).unwrap();
+    assert_eq!(cases.len(), 4);
+    assert!(cases.iter().all(|case| case.size("max_new_tokens").unwrap() == 1));
+    assert_eq!(settled(&[("preset", "tiny"), ("prompt_tokens", "8"), ("against", "text")]).unwrap().len(), 5);
+    assert!(settled(&[("preset", "tiny"), ("prompt_tokens", "8")]).unwrap()[0].get("text_tokens").is_none());
+    ready(&cases[3], |take| {
+        take.check().unwrap();
+        take.run().unwrap();
+        let readings = take.readings(Nanos(1));
+        assert!([0, 10, 11].iter().all(|at| readings[*at].is_some()), "{readings:?}");
+        assert!(readings[1..10].iter().all(Option::is_none), "{readings:?}");
+    });
+}
+
+#[test]
+fn what_has_no_meaning_against_a_text_is_refused() {
+    let lone = refused(&[("preset", "tiny"), ("text_tokens", "8")]);
+    assert_eq!(lone, "`text_tokens` are those of a text, and there is none");
+    let tokens = refused(&[("preset", "tiny"), ("against", "text"), ("max_new_tokens", "8")]);
+    assert!(tokens.starts_with("`against` compares times to the first token"), "{tokens}");
+    let long = refused(&[("preset", "tiny"), ("prompt_tokens", "500"), ("against", "text"), ("text_tokens", "64")]);
+    assert_eq!(long, "`tiny` has 512 positions, and 500 tokens of the prompt with 64 of a text are longer");
+}
