@@ -225,12 +225,26 @@ impl Rules {
             rules.iter().any(|rule| rule.last_name().as_bytes() == word && (before == b'.' || !rule.needs_dot()))
         };
         // A name that is no word of this kind is not looked for but taken to be there.
-        !by_letter[0].is_empty() || words(text.as_bytes()).any(is_one)
+        !by_letter[0].is_empty()
+            || language == Language::Rust && names_tests(text)
+            || words(text.as_bytes()).any(is_one)
     }
 
     pub(crate) fn of(&self, language: Language) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |rule| rule.is_for(language))
     }
+}
+
+/// Letters behind a condition in which the module stands that it is for.
+const MODULE_WITHIN: usize = 200;
+
+/// Whether a text may name a file of tests: `#[cfg(test)] mod cases;`.
+fn names_tests(text: &str) -> bool {
+    text.match_indices("cfg(").any(|(at, _)| {
+        let rest = text.get(at..text.ceil_char_boundary(at + MODULE_WITHIN)).unwrap_or_default();
+        let end = rest.find(['{', ';']).unwrap_or(rest.len());
+        rest[end..].starts_with(';') && rest[..end].contains("test") && rest[..end].contains("mod ")
+    })
 }
 
 /// The words of a text, each with the byte before it.
@@ -264,5 +278,7 @@ mod tests {
         assert!(rules.may_occur("x.item()", Python) && rules.may_occur("t.to_vec1::<f32>()?", Rust));
         assert!(!rules.may_occur("items, to_vec10, §item_, max(all(x))", Python));
         assert!(!rules.may_occur("x.item()", Rust), "a rule of Python");
+        assert!(rules.may_occur("#[cfg(test)]\nmod cases;", Rust));
+        assert!(!rules.may_occur("#[cfg(test)]\nmod cases { use x; }", Rust));
     }
 }

@@ -1,6 +1,7 @@
 //! Answers as tables: one file a question, named like the question.
 
 mod ab;
+mod audit;
 mod axes;
 mod cases;
 mod cold_start;
@@ -29,6 +30,7 @@ mod waterfall;
 pub(crate) use self::scaling::lengths;
 pub use self::{
     ab::ab,
+    audit::{Listed, audit},
     cases::cases,
     cold_start::cold_start,
     compare::compare,
