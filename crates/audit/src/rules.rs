@@ -123,7 +123,6 @@ fn built_in() -> Vec<Rule> {
         Rule::of(Rust, "to_vec2", Any, Nothing, Certain).read(),
         Rule::of(Rust, "to_vec3", Any, Nothing, Certain).read(),
         Rule::of(Rust, "to_scalar", Any, Nothing, Certain).read(),
-        Rule::of(Rust, "to_cpu_storage", Any, Nothing, Certain).read(),
         Rule::of(Rust, "to_device", Any, Cpu, Certain).read(),
         // Devices, streams and events of candle, cudarc and Laptime; Metal's command buffers.
         Rule::of(Rust, "synchronize", Any, Nothing, Certain),
@@ -135,7 +134,8 @@ fn built_in() -> Vec<Rule> {
         Rule::of(Rust, "dtoh_sync_copy", Any, Nothing, Certain).read(),
         Rule::of(Rust, "dtoh_sync_copy_into", Any, Nothing, Certain),
         Rule::of(Rust, "dtoh_sync_copy_into_reclaim", Any, Nothing, Certain),
-        // Into pinned memory it does not wait.
+        // Arrays of the host have the first too, and into pinned memory the second does not wait.
+        Rule::of(Rust, "to_cpu_storage", Any, Nothing, Likely).read(),
         Rule::of(Rust, "memcpy_dtoh", Any, Nothing, Likely),
         // CUDA itself.
         Rule::of(Rust, "cuCtxSynchronize", Any, Nothing, Certain),

@@ -92,6 +92,8 @@ fn what_follows_a_read_is_a_part_of_it() {
     assert_eq!(calls("x.detach().cpu().float().numpy()"), ["cpu"]);
     assert_eq!(calls("x.to('cpu')[0].item()"), ["to(\"cpu\")"]);
     assert_eq!(calls("x.sum().item() + y.cpu()"), ["item", "cpu"]);
+    assert_eq!(calls("import numpy as np\nnp.random.rand(1).item()\nnp.where(x)[0].tolist()"), NONE);
+    assert_eq!(calls("torch.linspace(0, 1, 9, device='cpu').tolist()"), NONE, "it was made on the host");
     assert_eq!(calls("if x.all().item(): pass"), ["item"]);
 }
 

@@ -101,6 +101,7 @@ fn macros_are_looked_into() {
     assert_eq!(depth("select! { let x = 1; for _ in y { t.to_vec1::<f32>()?; } }"), 1);
     let rules = sites("macro_rules! read { ($x:expr) => { $x.to_vec1()? }; }");
     assert_eq!(rules, [site(1, "to_vec1", "read!", 0)]);
+    assert_eq!(calls("macro_rules! m { () => { fn to_scalar(self) {} } }"), [""; 0], "a definition is no call");
 }
 
 #[test]

@@ -55,29 +55,24 @@ pub fn wait_places(trace: &Trace, lap: Option<&str>) -> Result<WaitPlaces, NoLap
     };
     let found = waits(trace, &devices);
     let sites = Sites::of(trace, &devices.activities, &found);
-    let mut known: HashMap<Key<'_>, usize> = HashMap::new();
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: HashMap<Key<'_>, Group> = HashMap::new();
     for wait in &found {
-        let site = sites.site(wait);
-        let key = key(trace, &sites, wait, site);
-        let at = *known.entry(key).or_insert(groups.len());
-        if at == groups.len() {
-            groups.push(Group::default());
-        }
         let in_lap = unit.as_ref().is_some_and(|unit| unit.at(wait.start).is_some());
-        groups[at].add(wait, in_lap);
+        groups.entry(key(trace, &sites, wait)).or_default().add(wait, in_lap);
     }
-    let laps = unit.as_ref().map(|unit| (unit.name.clone(), unit.laps.len() as u64));
-    let name = laps.as_ref().map(|(name, _)| name.as_str());
-    let count = laps.as_ref().map(|(_, count)| *count);
-    let told = known.into_iter().map(|(key, at)| groups[at].told(&key, &sites, name, count));
-    let mut places: Vec<WaitPlace> = told.collect();
-    places.sort_by(|one, other| {
-        let key = |place: &WaitPlace| std::cmp::Reverse((place.total, place.count));
-        let words = |place: &WaitPlace| (place.file.clone(), place.line, place.call.clone(), place.function.clone());
-        key(one).cmp(&key(other)).then_with(|| words(one).cmp(&words(other)))
-    });
-    Ok(WaitPlaces { places, laps })
+    let laps = unit.map(|unit| (unit.name, unit.laps.len() as u64));
+    let told = groups.iter().map(|(key, group)| group.told(key, &sites, laps.as_ref()));
+    Ok(WaitPlaces { places: in_order(told.collect()), laps })
+}
+
+/// Puts places with most time first.
+fn in_order(mut places: Vec<WaitPlace>) -> Vec<WaitPlace> {
+    let words = |place: &WaitPlace| {
+        let WaitPlace { file, line, function, method, call, .. } = place.clone();
+        (std::cmp::Reverse((place.total, place.count)), file, line, call, function, method)
+    };
+    places.sort_by_cached_key(words);
+    places
 }
 
 #[derive(Debug, Default)]
@@ -95,8 +90,9 @@ impl Group {
         self.total = length.map(|length| self.total.unwrap_or(0).saturating_add(length)).or(self.total);
     }
 
-    fn told(&self, (where_, call): &Key<'_>, sites: &Sites<'_>, lap: Option<&str>, laps: Option<u64>) -> WaitPlace {
-        let (file, line, function, method) = match where_ {
+    fn told(&self, (place, call): &Key<'_>, sites: &Sites<'_>, laps: Option<&(String, u64)>) -> WaitPlace {
+        let lap = laps.map(|(name, _)| name.as_str());
+        let (file, line, function, method) = match place {
             Where::Line(file, line) => ((*file).to_owned(), *line, None, None),
             Where::Function { file, line, function, method } => {
                 ((*file).to_owned(), *line, Some((*function).to_owned()), method.map(str::to_owned))
@@ -111,7 +107,7 @@ impl Group {
             call: (*call).to_owned(),
             count: self.count,
             total: self.total.map(Nanos),
-            a_lap: laps.filter(|laps| *laps > 0).map(|laps| self.in_laps as f64 / laps as f64),
+            a_lap: laps.filter(|(_, laps)| *laps > 0).map(|(_, laps)| self.in_laps as f64 / *laps as f64),
         }
     }
 }
@@ -129,7 +125,8 @@ enum Where<'a> {
     Path(Site),
 }
 
-fn key<'a>(trace: &'a Trace, sites: &Sites<'a>, wait: &Found, site: Site) -> Key<'a> {
+fn key<'a>(trace: &'a Trace, sites: &Sites<'a>, wait: &Found) -> Key<'a> {
+    let site = sites.site(wait);
     let (call, fields) = match wait.place {
         Place::Span(id) => (trace.span_name(id), trace.span(id).fields),
         Place::Mark(id, name) => (name, trace.mark(id).fields),

@@ -14,6 +14,9 @@ const MOST_LINKS: usize = 64;
 /// Modules whose functions compute on devices; those of others are no methods of tensors.
 const DEVICE_MODULES: [&str; 2] = ["torch", "jax"];
 
+/// Modules whose results lie on the host.
+const HOST_MODULES: [&str; 4] = ["cv2", "numpy", "pandas", "scipy"];
+
 /// What is known of calls.
 #[derive(Debug)]
 pub struct Calls<'a> {
@@ -79,7 +82,7 @@ impl<'a> Calls<'a> {
         match verdict {
             Verdict::No => None,
             Verdict::Unknown => Some(Called::Unknown),
-            Verdict::Waits if function.object.is_some_and(|object| self.is_read(object)) => None,
+            Verdict::Waits if function.object.is_some_and(|object| self.is_on_host(object)) => None,
             Verdict::Waits => {
                 let name = rule.last_name().to_owned();
                 let call = told(rule, &function, truth);
@@ -135,12 +138,12 @@ impl<'a> Calls<'a> {
         (!path.is_empty()).then_some(Function { place, path, is_of_module, object, is_whole })
     }
 
-    /// Whether a chain of calls already read its data to the host.
-    fn is_read(&self, mut node: Node<'_>) -> bool {
+    /// Whether a chain of calls already read its data to the host, or made it there.
+    fn is_on_host(&self, mut node: Node<'_>) -> bool {
         for _ in 0..MOST_LINKS {
             let inner = match node.kind() {
                 "call" => {
-                    if self.reads(node) {
+                    if self.gives_host_data(node) {
                         return true;
                     }
                     node.child_by_field_name("function")
@@ -156,9 +159,14 @@ impl<'a> Calls<'a> {
         false
     }
 
-    fn reads(&self, call: Node<'_>) -> bool {
+    fn gives_host_data(&self, call: Node<'_>) -> bool {
         let Some(function) = self.function(call) else { return false };
-        matches!(self.judge(call, &function, None), Some((rule, Verdict::Waits)) if rule.is_read)
+        let is_of_host = function.is_whole && HOST_MODULES.contains(&&*function.path[0]);
+        let arguments = Arguments::of(call, self);
+        let is_made_on_cpu = arguments.has_device && matches!(arguments.device(), Verdict::Waits);
+        is_of_host
+            || is_made_on_cpu
+            || matches!(self.judge(call, &function, None), Some((rule, Verdict::Waits)) if rule.is_read)
     }
 }
 
@@ -194,6 +202,8 @@ fn told(rule: &Rule, function: &Function<'_>, truth: Option<&str>) -> String {
 struct Arguments<'a> {
     positional: usize,
     has_keywords: bool,
+    /// The device is named as such.
+    has_device: bool,
     is_non_blocking: bool,
     device: Option<Node<'a>>,
     calls: &'a Calls<'a>,
@@ -201,7 +211,8 @@ struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     fn of(call: Node<'a>, calls: &'a Calls<'a>) -> Self {
-        let mut arguments = Self { positional: 0, has_keywords: false, is_non_blocking: false, device: None, calls };
+        let mut arguments =
+            Self { positional: 0, has_keywords: false, has_device: false, is_non_blocking: false, device: None, calls };
         let Some(list) = call.child_by_field_name("arguments") else { return arguments };
         let mut cursor = list.walk();
         for argument in list.named_children(&mut cursor) {
@@ -228,7 +239,7 @@ impl<'a> Arguments<'a> {
         let part = |field| argument.child_by_field_name(field);
         let name = part("name").map(|name| self.calls.text_of(name));
         match (name, part("value")) {
-            (Some("device"), value) => self.device = value,
+            (Some("device"), value) => (self.device, self.has_device) = (value, true),
             (Some("non_blocking"), Some(value)) => self.is_non_blocking = self.calls.text_of(value) == "True",
             _ => {}
         }

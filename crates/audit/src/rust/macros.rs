@@ -49,6 +49,7 @@ pub fn token_calls(tokens: TokenStream, is_asked: &dyn Fn(&str) -> bool) -> Vec<
     let mut name: Option<Ident> = None;
     // A turbofish may stand between name and arguments: `to_vec1::<f32>()`.
     let mut is_in_turbofish = false;
+    let mut is_definition = false;
     while let Some(last) = open.last_mut() {
         match last.next() {
             None => {
@@ -56,7 +57,12 @@ pub fn token_calls(tokens: TokenStream, is_asked: &dyn Fn(&str) -> bool) -> Vec<
                 (name, is_in_turbofish) = (None, false);
             }
             Some(TokenTree::Ident(_)) if is_in_turbofish => {}
-            Some(TokenTree::Ident(ident)) => name = is_asked(&ident.to_string()).then_some(ident),
+            Some(TokenTree::Ident(ident)) => {
+                // Behind `fn` it is a definition.
+                name = (!is_definition && is_asked(&ident.to_string())).then(|| ident.clone());
+                is_definition = ident == "fn";
+                continue;
+            }
             Some(TokenTree::Group(group)) => {
                 let name = name.take().filter(|_| group.delimiter() == Delimiter::Parenthesis);
                 calls.extend(name.map(|name| token_call(name, &group)));
@@ -70,6 +76,7 @@ pub fn token_calls(tokens: TokenStream, is_asked: &dyn Fn(&str) -> bool) -> Vec<
             },
             Some(TokenTree::Literal(_)) => {}
         }
+        is_definition = false;
     }
     calls
 }

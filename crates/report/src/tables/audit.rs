@@ -7,7 +7,7 @@ use crate::{Cell, Column, Table, layout::single};
 /// Files that are named which were not read as a whole; more are counted.
 const NAMED: usize = 5;
 
-/// Which sites are listed beside those that count.
+/// Which sites are listed beside those that count and those that a run saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Listed {
     /// Those in tests.
@@ -18,7 +18,8 @@ pub struct Listed {
 
 impl Listed {
     fn has(self, placed: &Placed) -> bool {
-        (self.tests || !placed.site.is_test) && (self.allowed || placed.site.allowed.is_none())
+        let is_seen = placed.seen.as_ref().is_some_and(|seen| seen.count > 0);
+        is_seen || (self.tests || !placed.site.is_test) && (self.allowed || placed.site.allowed.is_none())
     }
 }
 
@@ -35,13 +36,13 @@ pub fn audit(answer: &Answer, listed: Listed) -> Table {
             Column::new("call", "call").whole(),
             Column::new("function", "function").drop(5),
             Column::new("loop_depth", "loops"),
-            Column::new("certainty", "name").drop(6),
+            Column::new("certainty", "wait").drop(6),
             shown_if(listed.tests, Column::new("in_test", "in").drop(4)),
             shown_if(listed.allowed, Column::new("allowed", "allowed").drop(3)),
             Column::new("recorded", "recorded"),
             Column::new("waited_ms", "waited"),
-            Column::new("waits_a_lap", "a lap").drop(2),
-            Column::new("run", "in the run").drop(1),
+            Column::new("waits_a_lap", "a lap").drop(1),
+            Column::new("run", "in the run").drop(2),
         ],
     );
     for placed in answer.sites.iter().filter(|placed| listed.has(placed)) {
@@ -107,11 +108,11 @@ fn seen_word(seen: &Seen) -> String {
 
 fn add_facts(table: &mut Table, answer: &Answer) {
     let count = |is: &dyn Fn(&Placed) -> bool| answer.counted().filter(|placed| is(placed)).count() as u64;
-    table.fact("sites", "sites", Cell::Count(answer.counted().count() as u64));
+    table.fact("site_count", "sites", Cell::Count(answer.counted().count() as u64));
     table.fact("sites_in_loops", "in loops", Cell::Count(count(&|placed| placed.site.loop_depth > 0)));
-    table.fact("likely", "likely", Cell::Count(count(&|placed| placed.site.certainty == Certainty::Likely)));
-    table.fact("allowed", "allowed", Cell::Count(answer.allowed()));
-    table.fact("in_tests", "in tests", Cell::Count(answer.in_tests()));
+    table.fact("likely_sites", "likely", Cell::Count(count(&|placed| placed.site.certainty == Certainty::Likely)));
+    table.fact("allowed_sites", "allowed", Cell::Count(answer.allowed()));
+    table.fact("test_sites", "in tests", Cell::Count(answer.in_tests()));
     table.fact("rust_files", "files of Rust", Cell::Count(answer.rust_files));
     table.fact("python_files", "of Python", Cell::Count(answer.python_files));
     table.fact("unread_files", "not read", Cell::Count(answer.unread.len() as u64));
@@ -133,8 +134,8 @@ fn add_notes(table: &mut Table, answer: &Answer, listed: Listed) {
         table.note("No call was found that makes the host wait.");
     }
     let hidden = |hidden: u64, flag: &str, what: &str| {
-        let are = if hidden == 1 { "site is" } else { "sites are" };
-        (hidden > 0).then(|| format!("{hidden} {are} {what}; `{flag}` lists them."))
+        let (are, them) = if hidden == 1 { ("site is", "it") } else { ("sites are", "them") };
+        (hidden > 0).then(|| format!("{hidden} {are} {what}; `{flag}` lists {them}."))
     };
     let tests = if listed.tests { None } else { hidden(answer.in_tests(), "--tests", "in tests") };
     let allowed = if listed.allowed { None } else { hidden(answer.allowed(), "--allowed", "allowed") };
@@ -178,7 +179,7 @@ fn add_run(table: &mut Table, answer: &Answer) {
         answer.sites.iter().filter(seen).fold((0, 0), |(sites, waits), placed| {
             (sites + 1, waits + placed.seen.as_ref().map_or(0, |seen| seen.count))
         });
-    let never = answer.sites.iter().filter(|placed| placed.seen.as_ref().is_some_and(is_never)).count() as u64;
+    let never = answer.counted().filter(|placed| placed.seen.as_ref().is_some_and(is_never)).count() as u64;
     let others = unplaced.iter().fold(0, |count: u64, wait| count.saturating_add(wait.seen.count));
     let time = answer.sites.iter().filter_map(|placed| placed.seen.as_ref()?.total).fold(0, u64::saturating_add);
     table.machine_fact("sites_seen", Cell::Count(sites));
