@@ -43,7 +43,7 @@ fn audit(text: &str, rules: &Rules) -> Audited {
     let code = code(text);
     let tokens: TokenStream = match code.parse() {
         Ok(tokens) => tokens,
-        Err(error) => return failed(number(error.span()), error.to_string()),
+        Err(error) => return failed(number(error.span()), "a bracket or a literal does not end".to_owned()),
     };
     let nesting = Nesting::of(tokens.clone(), text.contains(MARKER));
     if nesting.depth > MOST_NESTING {

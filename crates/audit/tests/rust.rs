@@ -99,7 +99,7 @@ fn macros_are_looked_into() {
     assert_eq!(calls("assert_eq!(t.to_vec1()?, [1.0]); let x = vec![t.to_scalar()?; 3];"), ["to_vec1", "to_scalar"]);
     assert_eq!(calls("select! { x = wait() => { for _ in y { t.to_vec1::<f32>()?; } } }"), ["to_vec1"]);
     assert_eq!(depth("select! { let x = 1; for _ in y { t.to_vec1::<f32>()?; } }"), 1);
-    let rules = sites("macro_rules! read { ($x:expr) => { $x.to_vec1()? }; }");
+    let rules = sites("macro_rules! read { ($x:expr, $t:ty) => { $x.to_vec1::<$t>()? }; }");
     assert_eq!(rules, [site(1, "to_vec1", "read!", 0)]);
     assert_eq!(calls("macro_rules! m { () => { fn to_scalar(self) {} } }"), [""; 0], "a definition is no call");
 }

@@ -70,8 +70,10 @@ pub fn token_calls(tokens: TokenStream, is_asked: &dyn Fn(&str) -> bool) -> Vec<
                 open.push(group.stream().into_iter());
             }
             Some(TokenTree::Punct(punct)) => match punct.as_char() {
-                ':' | '>' => is_in_turbofish &= punct.as_char() == ':',
+                ':' => {}
+                '>' => is_in_turbofish = false,
                 '<' => is_in_turbofish = name.is_some(),
+                _ if is_in_turbofish => {}
                 _ => (name, is_in_turbofish) = (None, false),
             },
             Some(TokenTree::Literal(_)) => {}

@@ -222,7 +222,7 @@ fn what_cannot_be_audited_is_told_with_a_hint() {
 #[test]
 fn files_that_do_not_parse_are_named_and_stop_nothing() {
     let place = with_source();
-    place.write("src/broken.rs", "fn f() {\n    x.to_vec1(;\n}\n");
+    place.write("src/broken.rs", "fn f() {\n    let = x.to_vec1();\n}\n");
     place.write("src/broken.py", "def f(:\n    x.item()\n");
     place.write("src/latin.py", b"# caf\xe9\nx.item()\n");
     place.write("src/deep.rs", format!("fn f() {{ {}x.to_vec1(){} }}", "(".repeat(100_000), ")".repeat(100_000)));
