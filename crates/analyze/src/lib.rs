@@ -98,7 +98,7 @@ pub use self::{
     stages::{Per, Stage, Stages, stages},
     syncs::{
         Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
-        WaitingThread, syncs,
+        WaitPlace, WaitPlaces, WaitingThread, syncs, wait_places,
     },
     timings::{TimedStage, TimingFigures, Timings, timings},
     top::{GroupTime, Operation, OperationKind, Top, top},

@@ -3,6 +3,7 @@
 mod budget;
 mod groups;
 mod meanwhile;
+mod places;
 mod sites;
 
 use std::collections::HashMap;
@@ -12,6 +13,7 @@ use laptime_trace::{Nanos, Trace, TrackId};
 pub use self::{
     budget::{Budget, Judged, Limit, NoBudget, Over, Spent},
     groups::WaitGroup,
+    places::{WaitPlace, WaitPlaces, wait_places},
 };
 use self::{
     groups::{Grouped, grouped},

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use laptime_trace::{
-    Activity, CopyPath, MemoryKind, NameId, ProcessId, SYNC, Span, SpanId, Trace, TrackId, activity::category,
+    Activity, CopyPath, MarkId, MemoryKind, NameId, ProcessId, SYNC, Span, SpanId, Trace, TrackId, activity::category,
 };
 
 use crate::{
@@ -53,8 +53,8 @@ pub struct Found {
 pub enum Place {
     /// A span.
     Span(SpanId),
-    /// A mark, by its name.
-    Mark(NameId),
+    /// A mark, and its name.
+    Mark(MarkId, NameId),
 }
 
 /// Finds the waits of every thread, in order of start. One inside another is part of it.
@@ -75,7 +75,7 @@ pub fn waits(trace: &Trace, devices: &Devices) -> Vec<Found> {
     for mark in trace.marks().filter(|mark| mark.category == SYNC) {
         let Some(name) = trace.known_name(mark.name) else { continue };
         let (kind, start) = (WaitKind::Marked, mark.time.0);
-        let wait = Found { kind, track: mark.track, start, end: None, place: Place::Mark(name) };
+        let wait = Found { kind, track: mark.track, start, end: None, place: Place::Mark(mark.id, name) };
         found.entry(mark.track).or_default().push(wait);
     }
     let mut waits: Vec<Found> = found.into_values().flat_map(outermost).collect();

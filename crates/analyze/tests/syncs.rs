@@ -632,3 +632,38 @@ proptest! {
         prop_assert!(judged.is_kept() && judged.allowed == count);
     }
 }
+
+#[test]
+fn waits_are_told_by_the_line_or_the_function_that_the_trace_names() {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    let mut span =
+        |start, length, name: &str, category: &str| builder.span(main, Nanos(start), Nanos(length), name, category);
+    let marked = span(0, 10, "read_token", SYNC);
+    for start in [100, 200] {
+        span(start, 50, "train.py(5): step", category::PYTHON);
+        span(start + 5, 30, &format!("<built-in method item of Tensor object at 0x{start}>"), category::PYTHON);
+        span(start + 10, 20, "cudaStreamSynchronize", category::RUNTIME);
+    }
+    span(300, 50, "train.py(9): log", category::PYTHON);
+    span(305, 40, "torch/cuda/__init__.py(975): synchronize", category::PYTHON);
+    span(310, 30, "cudaDeviceSynchronize", category::RUNTIME);
+    span(400, 5, "cudaDeviceSynchronize", category::RUNTIME);
+    builder.span_field(marked, "file", "src/main.rs");
+    builder.span_field(marked, "line", 29_i64);
+    let places = laptime_analyze::wait_places(&builder.build().unwrap(), None).unwrap().places;
+    let told: Vec<_> = places
+        .iter()
+        .map(|place| {
+            let (function, method) = (place.function.as_deref(), place.method.as_deref());
+            (place.file.as_str(), place.line, function, method, place.count, place.total.map(|total| total.0))
+        })
+        .collect();
+    let expected = [
+        ("train.py", 5, Some("step"), Some("item"), 2, Some(40)),
+        ("train.py", 9, Some("log"), Some("synchronize"), 1, Some(30)),
+        ("src/main.rs", 29, None, None, 1, Some(10)),
+        ("", 0, None, None, 1, Some(5)),
+    ];
+    assert_eq!(told, expected);
+}

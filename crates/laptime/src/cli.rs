@@ -77,6 +77,8 @@ enum Plain {
     Report(commands::report::Args),
     #[command(display_order = 17)]
     Convert(commands::convert::Args),
+    #[command(display_order = 18)]
+    Audit(commands::audit::Args),
     #[command(display_order = 20)]
     Completions(commands::completions::Args),
     #[command(display_order = 21)]
@@ -287,6 +289,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Laps(args) => commands::laps::run(args, out),
         Plain::Report(args) => commands::report::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
+        Plain::Audit(args) => commands::audit::run(args, out),
         Plain::Completions(args) => commands::completions::run(app, args, out),
         Plain::Man(args) => commands::man::run(app, args, out),
     }

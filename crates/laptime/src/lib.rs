@@ -43,6 +43,7 @@ mod progress;
 mod run_folder;
 mod run_input;
 mod session;
+mod source_files;
 mod tour;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};

@@ -94,6 +94,11 @@ impl Column {
         Self { keep: Keep::Drop(order), ..self }
     }
 
+    /// Keeps the column whole, whatever the width: for what is clicked on or copied.
+    pub fn whole(self) -> Self {
+        Self { keep: Keep::Whole, ..self }
+    }
+
     /// Gives the column the unit of another, so that the two can be compared along a row.
     pub fn in_unit_of(self, key: impl Into<Name>) -> Self {
         Self { in_unit_of: Some(key.into()), ..self }
@@ -130,6 +135,8 @@ pub enum Keep {
     Always,
     /// Left out before columns with a lower number.
     Drop(u8),
+    /// Kept and never shortened, even if lines become wider than the terminal.
+    Whole,
 }
 
 /// Who sees a column.

@@ -295,7 +295,8 @@ impl Trace {
         range_of(&self.marks.track, track).map(|at| self.mark(MarkId(at)))
     }
 
-    fn mark(&self, id: MarkId) -> Mark<'_> {
+    /// A mark by its number.
+    pub fn mark(&self, id: MarkId) -> Mark<'_> {
         let (marks, at) = (&self.marks, id.0 as usize);
         Mark {
             id,

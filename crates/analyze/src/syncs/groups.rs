@@ -152,7 +152,7 @@ impl<'a> Places<'a> {
         let trace = self.trace;
         let call = match wait.place {
             Place::Span(id) => trace.span_name(id),
-            Place::Mark(name) => name,
+            Place::Mark(_, name) => name,
         };
         let key = (wait.kind, trace.name(call), self.sites.site(wait));
         if let Some(known) = self.known.get(&key) {

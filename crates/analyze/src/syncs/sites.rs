@@ -34,6 +34,8 @@ struct Around {
     python: Option<SpanId>,
     /// The innermost function of Python that is none of the framework.
     own_python: Option<SpanId>,
+    /// What that function called, if it is known: a function of the framework or a built-in one.
+    called: Option<SpanId>,
 }
 
 /// Where one wait stands.
@@ -41,6 +43,7 @@ struct Around {
 pub(super) struct Site {
     path: u32,
     python: Option<NameId>,
+    called: Option<NameId>,
     /// The wait's own name ends the path: it is no call but named for its place.
     pub(super) own_name: Option<NameId>,
     pub(super) stage: Option<NameId>,
@@ -67,9 +70,12 @@ impl<'a> Sites<'a> {
             Activity::Python if is_in_file(span.name) => {
                 around.python = Some(span.id);
                 if !span.name.starts_with(FRAMEWORK) {
-                    around.own_python = Some(span.id);
+                    (around.own_python, around.called) = (Some(span.id), None);
+                } else if around.own_python.is_some() {
+                    around.called = around.called.or(Some(span.id));
                 }
             }
+            Activity::Python if around.own_python.is_some() => around.called = around.called.or(Some(span.id)),
             Activity::Python => {}
             Activity::Wait if span.category != SYNC => {}
             Activity::Launch | Activity::Call => {}
@@ -93,7 +99,7 @@ impl<'a> Sites<'a> {
         let end = wait.end.unwrap_or(wait.start);
         let (own, lane, own_name) = match wait.place {
             Place::Span(id) => (Some(self.around[id.index()]), Some(self.trace.span(id).lane), None),
-            Place::Mark(name) => (None, None, Some(name)),
+            Place::Mark(_, name) => (None, None, Some(name)),
         };
         let others = self.host.around(wait.track, wait.start, end, lane);
         let all: Vec<Around> = own.into_iter().chain(others.iter().map(|id| self.around[id.index()])).collect();
@@ -101,13 +107,24 @@ impl<'a> Sites<'a> {
             all.iter().filter_map(of).max_by_key(|id| (self.trace.span(*id).start, *id))
         };
         let python = innermost(|around| around.own_python).or_else(|| innermost(|around| around.python));
+        let called = python.and_then(|python| {
+            let of_python = all.iter().filter(|around| around.own_python == Some(python));
+            of_python.filter_map(|around| around.called).next()
+        });
         let name = |id: SpanId| self.trace.span_name(id);
         Site {
             path: all.iter().map(|around| around.path).find(|path| *path != 0).unwrap_or(0),
             python: python.map(name),
+            called: called.map(name),
             own_name,
             stage: innermost(|around| around.stage).map(name),
         }
+    }
+
+    /// The function of Python that a site stands in, and what it called, by their names.
+    pub(super) fn python(&self, site: &Site) -> Option<(&'a str, Option<&'a str>)> {
+        let trace = self.trace;
+        Some((trace.name(site.python?), site.called.map(|called| trace.name(called))))
     }
 
     /// The site in words: a function of Python with its file and line, else the path of stages and operations.

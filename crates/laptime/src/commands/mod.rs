@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod ab;
+pub mod audit;
 pub mod bench;
 pub mod compare;
 pub mod compare_traces;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod attention;
+mod audit;
 mod bad_input;
 mod bench;
 mod c2c;

@@ -1,7 +1,8 @@
 //! Aligned columns for a terminal, fitted to its width.
 //!
 //! The first column of text gives way first, then columns are left out in
-//! the order the table asks for. No line is wider than the terminal.
+//! the order the table asks for. No line is wider than the terminal, unless
+//! a column is to stay whole.
 
 use std::io;
 
@@ -53,6 +54,7 @@ impl Fitted {
     fn at_least(shown: Shown, place: usize, is_name: bool) -> Self {
         let natural = shown.natural_width();
         let floor = match shown.is_numeric {
+            _ if shown.keep == Keep::Whole => natural,
             _ if is_name => NAME_FLOOR,
             true => natural,
             false => TEXT_FLOOR,
@@ -72,10 +74,12 @@ fn fit(columns: Vec<Shown>, room: usize) -> (Vec<Fitted>, Vec<String>) {
     {
         gone.push(kept.remove(at));
     }
-    if total_width(&kept) > room {
+    let is_whole = kept.iter().any(|column| column.shown.keep == Keep::Whole);
+    if total_width(&kept) > room && !is_whole {
         tighten(&mut kept);
     }
     while total_width(&kept) > room
+        && !is_whole
         && let Some(at) = kept.iter().rposition(|column| !column.is_name)
     {
         gone.push(kept.remove(at));
@@ -115,7 +119,8 @@ fn widen(columns: &mut [Fitted], room: usize) {
     columns.sort_by_key(|column| !column.is_name);
     for column in &mut *columns {
         let more = spare.min(column.natural - column.width);
-        column.width = (column.width + more).min(room);
+        let most = if column.shown.keep == Keep::Whole { column.natural } else { room };
+        column.width = (column.width + more).min(most);
         spare -= more;
     }
     columns.sort_by_key(|column| column.place);
@@ -269,6 +274,14 @@ mod tests {
         let mut table = Table::new("spans", columns);
         table.push([Cell::text("a_name_of_28_columns_in_full"), Cell::Count(1_000_000_000_000)]);
         assert_eq!(written(&table, 30).lines().nth(2), Some("a_name_of_…  1,000,000,000,000"));
+    }
+
+    #[test]
+    fn a_column_that_is_to_stay_whole_makes_lines_wider_if_it_must() {
+        let columns = [Column::new("site", "site").whole(), Column::new("call", "call"), Column::new("x", "x").drop(1)];
+        let mut table = Table::new("sites", columns);
+        table.push([Cell::text("a/path/of/31/columns/file.rs:12"), Cell::text("to_vec1"), Cell::text("function")]);
+        assert_eq!(written(&table, 30).lines().nth(2), Some("a/path/of/31/columns/file.rs:12  to_vec1"));
     }
 
     #[test]

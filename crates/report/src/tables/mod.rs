@@ -2,6 +2,7 @@
 
 mod ab;
 mod against;
+mod audit;
 mod axes;
 mod cases;
 mod cold_start;
@@ -31,6 +32,7 @@ pub(crate) use self::scaling::lengths;
 pub use self::{
     ab::ab,
     against::against_text,
+    audit::{Listed, audit},
     cases::cases,
     cold_start::cold_start,
     compare::compare,

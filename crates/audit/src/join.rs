@@ -1,0 +1,142 @@
+//! Sites in source, joined with the waits that a run recorded.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
+
+use crate::answer::{Answer, Placed, Recorded, Seen, Unplaced};
+
+/// Joins the sites of an answer with what a run recorded, and puts those that cost most first.
+///
+/// A wait belongs to a site at its line; else, where the trace says only in which function of Python it was, to the sites
+/// of that function whose name was called. Sites that cannot be told apart are told together, at the first of them.
+pub fn join(answer: &mut Answer, recorded: Vec<Recorded>) {
+    let files = Files::of(&answer.sites);
+    for placed in &mut answer.sites {
+        placed.seen = Some(Seen::default());
+    }
+    let mut unplaced = Vec::new();
+    for wait in recorded {
+        match files.sites(&answer.sites, &wait).as_slice() {
+            [] => unplaced.push(unplaced_of(wait)),
+            [first, others @ ..] => {
+                add(&mut answer.sites[*first], &wait.seen);
+                let line = answer.sites[*first].site.line;
+                for other in others {
+                    answer.sites[*other].seen.get_or_insert_default().told_at = Some(line);
+                }
+            }
+        }
+    }
+    unplaced.sort_by_key(|wait| Reverse((wait.seen.total, wait.seen.count)));
+    answer.unplaced = Some(unplaced);
+    // Stable: what was never seen stays in the order of files.
+    answer.sites.sort_by_key(|placed| Reverse(placed.seen.as_ref().map(|seen| (seen.total, seen.count))));
+}
+
+fn unplaced_of(wait: Recorded) -> Unplaced {
+    let Recorded { file, line, function, call, seen, .. } = wait;
+    let place = match (file.as_str(), function) {
+        ("", function) => function.unwrap_or_default(),
+        (file, Some(function)) => format!("{file}({line}): {function}"),
+        (file, None) => format!("{file}:{line}"),
+    };
+    Unplaced { place, call, seen }
+}
+
+fn add(placed: &mut Placed, more: &Seen) {
+    let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
+    };
+    let seen = placed.seen.get_or_insert_default();
+    seen.count = seen.count.saturating_add(more.count);
+    seen.total = sum(seen.total, more.total);
+    seen.a_lap = match (seen.a_lap, more.a_lap) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
+    };
+}
+
+/// The files that have sites, by their last name.
+struct Files {
+    by_name: HashMap<String, Vec<String>>,
+    sites: BTreeMap<String, Vec<usize>>,
+}
+
+impl Files {
+    fn of(sites: &[Placed]) -> Self {
+        let mut files = Self { by_name: HashMap::new(), sites: BTreeMap::new() };
+        for (at, placed) in sites.iter().enumerate() {
+            let of_file = files.sites.entry(placed.path.clone()).or_default();
+            if of_file.is_empty() {
+                let name = placed.path.rsplit('/').next().unwrap_or_default();
+                files.by_name.entry(name.to_owned()).or_default().push(placed.path.clone());
+            }
+            of_file.push(at);
+        }
+        files
+    }
+
+    /// The sites that a wait belongs to: one, or several that cannot be told apart.
+    fn sites(&self, sites: &[Placed], wait: &Recorded) -> Vec<usize> {
+        let name = wait.file.rsplit('/').next().unwrap_or_default();
+        let known = self.by_name.get(name).into_iter().flatten();
+        let shared = known.filter_map(|path| Some((shared_parts(path, &wait.file)?, path)));
+        let shared: Vec<_> = shared.collect();
+        let Some(most) = shared.iter().map(|(parts, _)| *parts).max() else { return Vec::new() };
+        let paths = shared.iter().filter(|(parts, _)| *parts == most);
+        let mut fitting = paths
+            .map(|(_, path)| of_file(sites, self.sites.get(*path).map_or(&[][..], Vec::as_slice), wait))
+            .filter(|found| !found.is_empty());
+        let first = fitting.next().unwrap_or_default();
+        // Two files of the same name that both have a site there are not told apart.
+        if fitting.next().is_some() { Vec::new() } else { first }
+    }
+}
+
+/// The sites of a file that a wait belongs to.
+fn of_file(sites: &[Placed], of_file: &[usize], wait: &Recorded) -> Vec<usize> {
+    let is_called = |at: &&usize| wait.method.as_ref().is_none_or(|method| *method == sites[**at].site.name);
+    let at_line = |at: &&usize| {
+        let site = &sites[**at].site;
+        (site.line..=site.last_line).contains(&wait.line)
+    };
+    let exact: Vec<usize> = of_file.iter().filter(at_line).filter(is_called).copied().collect();
+    if !exact.is_empty() || wait.function.is_none() {
+        return exact;
+    }
+    let function = wait.function.as_deref();
+    let in_function = |at: &&usize| {
+        let site = &sites[**at].site;
+        let (first, last) = site.function_lines;
+        (first..=last).contains(&wait.line) && site.function.rsplit('.').next() == function
+    };
+    of_file.iter().filter(in_function).filter(is_called).copied().collect()
+}
+
+/// How many parts two paths share from their end on; none if they are of different files.
+fn shared_parts(one: &str, other: &str) -> Option<usize> {
+    let parts = |path: &'_ str| -> Vec<String> {
+        path.split(['/', '\\']).filter(|part| !matches!(*part, "" | ".")).map(str::to_owned).collect()
+    };
+    let (one, other) = (parts(one), parts(other));
+    let shared = std::iter::zip(one.iter().rev(), other.iter().rev()).take_while(|(one, other)| one == other).count();
+    let is_whole = shared == one.len().min(other.len());
+    (shared > 1 || is_whole && shared > 0).then_some(shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_of_one_file_if_their_ends_are_the_same() {
+        assert_eq!(shared_parts("src/main.rs", "examples/a/src/main.rs"), Some(2));
+        assert_eq!(shared_parts("/home/x/a/src/main.rs", "/ci/a/src/main.rs"), Some(3));
+        assert_eq!(shared_parts("main.rs", "./src/main.rs"), Some(1));
+        assert_eq!(shared_parts("a/main.rs", "b/main.rs"), None);
+        assert_eq!(shared_parts("a.rs", "b.rs"), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Waits in Python, by tree-sitter's parse.
+//!
+//! The tree is walked without recursion, and its parser knows none either, so that no nesting is too deep. What does not
+//! parse is passed over by the parser itself; the rest of the file is looked at.
+
+mod calls;
+mod imports;
+mod scope;
+
+use tree_sitter::{Node, Parser, Tree};
+
+use self::{
+    calls::{Called, Calls},
+    imports::Imports,
+    scope::{Frame, Scopes},
+};
+use crate::{
+    answer::{Audited, Problem},
+    comments::{Lines, Markers},
+    rules::Rules,
+    site::Site,
+};
+
+/// Finds the waits in a text of Python.
+pub fn audit_python(text: &str, rules: &Rules) -> Audited {
+    let Some(tree) = parse(text) else {
+        let problem = Problem { line: None, reason: "it could not be parsed".to_owned() };
+        return Audited { problem: Some(problem), ..Audited::default() };
+    };
+    let lines = Lines::of(text, "#");
+    let walk = Walk {
+        text,
+        calls: Calls { rules, text, imports: Imports::default() },
+        scopes: Scopes::new(lines.count()),
+        markers: Markers::default(),
+        found: Vec::new(),
+        unknown: 0,
+    };
+    let mut audited = walk.run(&tree, &lines);
+    audited.problem = tree.root_node().has_error().then(|| problem(&tree));
+    audited
+}
+
+fn parse(text: &str) -> Option<Tree> {
+    let mut parser = Parser::new();
+    parser.set_language(&tree_sitter_python::LANGUAGE.into()).ok()?;
+    parser.parse(text, None)
+}
+
+/// The first place that did not parse.
+fn problem(tree: &Tree) -> Problem {
+    let mut cursor = tree.walk();
+    loop {
+        let node = cursor.node();
+        if node.is_error() || node.is_missing() {
+            break;
+        }
+        // The first child with an error in it, as deep as that goes.
+        let mut is_deeper = cursor.goto_first_child();
+        while is_deeper && !cursor.node().has_error() {
+            is_deeper = cursor.goto_next_sibling();
+        }
+        if !is_deeper {
+            break;
+        }
+    }
+    Problem { line: Some(line(cursor.node().start_position().row)), reason: "this is no Python".to_owned() }
+}
+
+fn line(row: usize) -> u32 {
+    u32::try_from(row).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+/// A site, before it is known whether a comment allows it.
+struct Found {
+    site: Site,
+    statement_line: u32,
+}
+
+struct Walk<'a> {
+    text: &'a str,
+    calls: Calls<'a>,
+    scopes: Scopes<'a>,
+    markers: Markers,
+    found: Vec<Found>,
+    unknown: u64,
+}
+
+impl<'a> Walk<'a> {
+    fn run(mut self, tree: &'a Tree, lines: &Lines<'_>) -> Audited {
+        let mut cursor = tree.walk();
+        loop {
+            let (node, field) = (cursor.node(), cursor.field_name());
+            let frame = self.scopes.enter(node, field, self.text);
+            self.look_at(node, &frame);
+            if cursor.goto_first_child() {
+                self.scopes.push(frame);
+                continue;
+            }
+            while !cursor.goto_next_sibling() {
+                if !cursor.goto_parent() {
+                    return self.finish(lines);
+                }
+                self.scopes.pop();
+            }
+        }
+    }
+
+    fn finish(self, lines: &Lines<'_>) -> Audited {
+        let Self { markers, found, unknown, .. } = self;
+        let allowed = |found: Found| {
+            let Found { site, statement_line } = found;
+            let allowed = markers.reason(lines, site.line, site.last_line, statement_line);
+            Site { allowed, ..site }
+        };
+        Audited { sites: found.into_iter().map(allowed).collect(), unknown, ..Audited::default() }
+    }
+
+    fn look_at(&mut self, node: Node<'_>, frame: &Frame<'_>) {
+        match node.kind() {
+            "comment" => self.markers.read(line(node.start_position().row), self.calls.text_of(node)),
+            "import_statement" | "import_from_statement" => self.calls.imports.read(node, self.text),
+            "call" => match self.calls.called(node, frame.truth) {
+                Some(Called::Wait(wait)) => self.add(node, wait, frame),
+                Some(Called::Unknown) => self.unknown += 1,
+                None => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, node: Node<'_>, wait: calls::Wait<'_>, frame: &Frame<'_>) {
+        let start = wait.place.start_position();
+        let before = self.text.get(wait.place.start_byte() - start.column..wait.place.start_byte());
+        let function = self.scopes.function(frame);
+        let site = Site {
+            line: line(start.row),
+            column: line(before.map_or(start.column, |before| before.chars().count())),
+            last_line: line(node.end_position().row),
+            call: wait.call,
+            name: wait.name.to_owned(),
+            certainty: wait.certainty,
+            function: function.path.clone(),
+            function_lines: function.lines,
+            loop_depth: frame.loop_depth,
+            is_test: false,
+            allowed: None,
+        };
+        self.found.push(Found { site, statement_line: frame.statement_line });
+    }
+}

@@ -1,0 +1,266 @@
+//! What a call in Python is: a wait, not one, or a copy to a device that a parse does not know.
+
+use tree_sitter::Node;
+
+use super::imports::Imports;
+use crate::{
+    paths::Language,
+    rules::{Certainty, Form, Needs, Rule, Rules},
+};
+
+/// Links of a chain such as `x.detach().cpu()` that are looked at.
+const MOST_LINKS: usize = 64;
+
+/// Modules whose functions compute on devices; those of others are no methods of tensors.
+const DEVICE_MODULES: [&str; 2] = ["torch", "jax"];
+
+/// Modules whose results lie on the host.
+const HOST_MODULES: [&str; 4] = ["cv2", "numpy", "pandas", "scipy"];
+
+/// What is known of calls.
+#[derive(Debug)]
+pub struct Calls<'a> {
+    /// The rules.
+    pub rules: &'a Rules,
+    /// The text.
+    pub text: &'a str,
+    /// What names stand for.
+    pub imports: Imports,
+}
+
+/// What a call is.
+#[derive(Debug)]
+pub enum Called<'a> {
+    /// It makes the host wait.
+    Wait(Wait<'a>),
+    /// It may copy to the CPU: the device is no literal.
+    Unknown,
+}
+
+/// A call that makes the host wait.
+#[derive(Debug)]
+pub struct Wait<'a> {
+    /// The name in the text.
+    pub place: Node<'a>,
+    /// The call as people see it.
+    pub call: String,
+    /// Its last name.
+    pub name: String,
+    /// How sure it is.
+    pub certainty: Certainty,
+}
+
+/// The names of a function that is called.
+struct Function<'a> {
+    place: Node<'a>,
+    path: Vec<String>,
+    /// The first name is that of a module.
+    is_of_module: bool,
+    /// What the method is called on; none of a plain name.
+    object: Option<Node<'a>>,
+    /// The names begin at a plain name, so that they are the whole path.
+    is_whole: bool,
+}
+
+/// What a rule says about a call.
+enum Verdict {
+    Waits,
+    Unknown,
+    No,
+}
+
+impl<'a> Calls<'a> {
+    /// The text of a node.
+    pub fn text_of(&self, node: Node<'_>) -> &'a str {
+        self.text.get(node.byte_range()).unwrap_or_default()
+    }
+
+    /// What a call is, whose truth is asked for by `truth`.
+    pub fn called<'n>(&self, call: Node<'n>, truth: Option<&'static str>) -> Option<Called<'n>> {
+        let function = self.function(call)?;
+        let (rule, verdict) = self.judge(call, &function, truth)?;
+        match verdict {
+            Verdict::No => None,
+            Verdict::Unknown => Some(Called::Unknown),
+            Verdict::Waits if function.object.is_some_and(|object| self.is_on_host(object)) => None,
+            Verdict::Waits => {
+                let name = rule.last_name().to_owned();
+                let call = told(rule, &function, truth);
+                Some(Called::Wait(Wait { place: function.place, call, name, certainty: rule.certainty }))
+            }
+        }
+    }
+
+    fn judge(&self, call: Node<'_>, function: &Function<'_>, truth: Option<&str>) -> Option<(&'a Rule, Verdict)> {
+        let path: Vec<&str> = function.path.iter().map(String::as_str).collect();
+        let rules = self.rules.of(Language::Python).filter(|rule| rule.fits(&path));
+        let mut fitting = rules.filter(|rule| function.has_form(rule.form, truth));
+        fitting.find_map(|rule| match self.verdict(rule.needs, call) {
+            Verdict::No => None,
+            verdict => Some((rule, verdict)),
+        })
+    }
+
+    fn verdict(&self, needs: Needs, call: Node<'_>) -> Verdict {
+        let arguments = Arguments::of(call, self);
+        let is_met = match needs {
+            Needs::Nothing => true,
+            Needs::NoArguments => arguments.positional == 0,
+            Needs::OneArgument => arguments.positional == 1 && !arguments.has_keywords,
+            Needs::Cpu => return arguments.device(),
+        };
+        if is_met { Verdict::Waits } else { Verdict::No }
+    }
+
+    /// The names of what is called; none if it is no name.
+    fn function<'n>(&self, call: Node<'n>) -> Option<Function<'n>> {
+        let mut node = call.child_by_field_name("function")?;
+        let mut names: Vec<&str> = Vec::new();
+        let (mut place, mut object) = (node, None);
+        while node.kind() == "attribute" && names.len() < MOST_LINKS {
+            let (name, inner) = (node.child_by_field_name("attribute")?, node.child_by_field_name("object")?);
+            if names.is_empty() {
+                (place, object) = (name, Some(inner));
+            }
+            names.push(self.text_of(name));
+            node = inner;
+        }
+        let mut path = Vec::new();
+        let mut is_of_module = false;
+        let is_whole = node.kind() == "identifier";
+        if is_whole {
+            let first = self.text_of(node);
+            let imported = self.imports.get(first);
+            is_of_module = imported.is_some_and(|imported| imported.is_module);
+            path.extend(imported.map_or(first, |imported| &imported.path).split('.').map(str::to_owned));
+        }
+        path.extend(names.iter().rev().map(|name| (*name).to_owned()));
+        (!path.is_empty()).then_some(Function { place, path, is_of_module, object, is_whole })
+    }
+
+    /// Whether a chain of calls already read its data to the host, or made it there.
+    fn is_on_host(&self, mut node: Node<'_>) -> bool {
+        for _ in 0..MOST_LINKS {
+            let inner = match node.kind() {
+                "call" => {
+                    if self.gives_host_data(node) {
+                        return true;
+                    }
+                    node.child_by_field_name("function")
+                }
+                "attribute" => node.child_by_field_name("object"),
+                "subscript" => node.child_by_field_name("value"),
+                "parenthesized_expression" => node.named_child(0),
+                _ => None,
+            };
+            let Some(inner) = inner else { return false };
+            node = inner;
+        }
+        false
+    }
+
+    fn gives_host_data(&self, call: Node<'_>) -> bool {
+        let Some(function) = self.function(call) else { return false };
+        let is_of_host = function.is_whole && HOST_MODULES.contains(&&*function.path[0]);
+        let arguments = Arguments::of(call, self);
+        let is_made_on_cpu = arguments.has_device && matches!(arguments.device(), Verdict::Waits);
+        is_of_host
+            || is_made_on_cpu
+            || matches!(self.judge(call, &function, None), Some((rule, Verdict::Waits)) if rule.is_read)
+    }
+}
+
+impl Function<'_> {
+    fn has_form(&self, form: Form, truth: Option<&str>) -> bool {
+        let is_method = self.object.is_some() && !self.is_of_module;
+        match form {
+            Form::Method => is_method,
+            Form::Function => self.is_whole,
+            Form::Any => true,
+            Form::Macro => false,
+            Form::Truth => {
+                let is_of_device = self.is_whole && self.object.is_some() && DEVICE_MODULES.contains(&&*self.path[0]);
+                truth.is_some() && (is_method || is_of_device)
+            }
+        }
+    }
+}
+
+fn told(rule: &Rule, function: &Function<'_>, truth: Option<&str>) -> String {
+    match (rule.form, rule.needs) {
+        (Form::Truth, _) => match truth {
+            Some("if") | None => format!("if {}()", rule.name),
+            Some(number) => format!("{number}({}())", rule.name),
+        },
+        (_, Needs::Cpu) => format!("{}(\"cpu\")", rule.name),
+        (Form::Any, _) if function.is_whole => function.path.join("."),
+        _ => rule.name.to_string(),
+    }
+}
+
+/// What a call is given.
+struct Arguments<'a> {
+    positional: usize,
+    has_keywords: bool,
+    /// The device is named as such.
+    has_device: bool,
+    is_non_blocking: bool,
+    device: Option<Node<'a>>,
+    calls: &'a Calls<'a>,
+}
+
+impl<'a> Arguments<'a> {
+    fn of(call: Node<'a>, calls: &'a Calls<'a>) -> Self {
+        let mut arguments =
+            Self { positional: 0, has_keywords: false, has_device: false, is_non_blocking: false, device: None, calls };
+        let Some(list) = call.child_by_field_name("arguments") else { return arguments };
+        let mut cursor = list.walk();
+        for argument in list.named_children(&mut cursor) {
+            match argument.kind() {
+                "comment" => {}
+                "keyword_argument" => arguments.keyword(argument),
+                _ => {
+                    if arguments.positional == 0 {
+                        arguments.device = Some(argument);
+                    }
+                    arguments.positional += 1;
+                }
+            }
+        }
+        // What stands in for a list of arguments: `any(x for x in y)`.
+        if list.kind() != "argument_list" {
+            arguments.positional = 1;
+        }
+        arguments
+    }
+
+    fn keyword(&mut self, argument: Node<'a>) {
+        self.has_keywords = true;
+        let part = |field| argument.child_by_field_name(field);
+        let name = part("name").map(|name| self.calls.text_of(name));
+        match (name, part("value")) {
+            (Some("device"), value) => (self.device, self.has_device) = (value, true),
+            (Some("non_blocking"), Some(value)) => self.is_non_blocking = self.calls.text_of(value) == "True",
+            _ => {}
+        }
+    }
+
+    /// Whether a copy goes to the CPU.
+    fn device(&self) -> Verdict {
+        let Some(device) = self.device.filter(|_| !self.is_non_blocking) else { return Verdict::No };
+        let is_cpu =
+            |text: &str| if text.trim_matches(['"', '\'']).starts_with("cpu") { Verdict::Waits } else { Verdict::No };
+        let text = self.calls.text_of(device);
+        match device.kind() {
+            "string" => is_cpu(text),
+            "call" => match text.split_once('(') {
+                Some((function, inner)) if function.ends_with("device") => is_cpu(inner),
+                _ => Verdict::Unknown,
+            },
+            // A number type, such as `torch.float16`.
+            "attribute" if text.starts_with("torch.") => Verdict::No,
+            "identifier" | "attribute" => Verdict::Unknown,
+            _ => Verdict::No,
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Which calls make the host wait: a table, and what a user adds to it.
+
+use std::borrow::Cow;
+
+use crate::paths::Language;
+
+/// How sure a name alone makes a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Certainty {
+    /// The name means a wait or a read of device data; with data of a device it waits.
+    Certain,
+    /// The name has other uses too, or waits only in some of its uses.
+    Likely,
+}
+
+impl Certainty {
+    /// The certainty in a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Certain => "certain",
+            Self::Likely => "likely",
+        }
+    }
+}
+
+/// How a call is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `x.name()`.
+    Method,
+    /// A function by its path; the last parts of a longer path are enough.
+    Function,
+    /// Either.
+    Any,
+    /// A macro of Rust.
+    Macro,
+    /// The truth of `x.name()` or `name(x)`: a condition, or `bool`, `int` or `float` of it.
+    Truth,
+}
+
+/// What the arguments of a call must be for it to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Anything.
+    Nothing,
+    /// No positional arguments.
+    NoArguments,
+    /// Exactly one positional argument.
+    OneArgument,
+    /// The CPU, written out.
+    Cpu,
+}
+
+/// One call that makes the host wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// The language; both if none.
+    pub language: Option<Language>,
+    /// The name, or the end of a path: `to_vec1`, `torch.cuda.synchronize`.
+    pub name: Cow<'static, str>,
+    /// How the call is written.
+    pub form: Form,
+    /// What its arguments must be.
+    pub needs: Needs,
+    /// How sure it is.
+    pub certainty: Certainty,
+    /// Its result lies on the host, so that what is called on the result waits for nothing.
+    pub is_read: bool,
+}
+
+impl Rule {
+    /// A call that a user names: a function or method of either language, or with `!` a macro.
+    pub fn named(name: &str) -> Self {
+        let (name, form) = match name.strip_suffix('!') {
+            Some(name) => (name, Form::Macro),
+            None => (name, Form::Any),
+        };
+        let name = Cow::Owned(name.trim_start_matches('.').trim_end_matches("()").replace("::", "."));
+        let (needs, certainty) = (Needs::Nothing, Certainty::Certain);
+        Self { language: None, name, form, needs, certainty, is_read: false }
+    }
+
+    fn of(language: Language, name: &'static str, form: Form, needs: Needs, certainty: Certainty) -> Self {
+        Self { language: Some(language), name: Cow::Borrowed(name), form, needs, certainty, is_read: false }
+    }
+
+    fn read(self) -> Self {
+        Self { is_read: true, ..self }
+    }
+
+    /// The last part of the name.
+    pub fn last_name(&self) -> &str {
+        self.name.rsplit('.').next().unwrap_or(&self.name)
+    }
+
+    /// Whether the call can only stand behind a `.`.
+    fn needs_dot(&self) -> bool {
+        self.language == Some(Language::Python) && matches!(self.form, Form::Method | Form::Truth)
+    }
+
+    fn is_for(&self, language: Language) -> bool {
+        self.language.is_none_or(|known| known == language)
+    }
+
+    /// Whether a path of names ends as the rule's name.
+    pub(crate) fn fits(&self, path: &[&str]) -> bool {
+        let mut names = path.iter().rev();
+        self.name.rsplit('.').all(|part| names.next().is_some_and(|name| *name == part))
+    }
+}
+
+use Certainty::{Certain, Likely};
+use Form::{Any, Function, Macro, Method, Truth};
+use Language::{Python, Rust};
+use Needs::{Cpu, NoArguments, Nothing, OneArgument};
+
+/// The built-in rules. The first that fits a call counts.
+fn built_in() -> Vec<Rule> {
+    vec![
+        // candle: reads of a tensor.
+        Rule::of(Rust, "to_vec0", Any, Nothing, Certain).read(),
+        Rule::of(Rust, "to_vec1", Any, Nothing, Certain).read(),
+        Rule::of(Rust, "to_vec2", Any, Nothing, Certain).read(),
+        Rule::of(Rust, "to_vec3", Any, Nothing, Certain).read(),
+        Rule::of(Rust, "to_scalar", Any, Nothing, Certain).read(),
+        Rule::of(Rust, "to_device", Any, Cpu, Certain).read(),
+        // Devices, streams and events of candle, cudarc and Laptime; Metal's command buffers.
+        Rule::of(Rust, "synchronize", Any, Nothing, Certain),
+        Rule::of(Rust, "synchronise", Any, Nothing, Certain),
+        Rule::of(Rust, "wait_until_completed", Any, Nothing, Certain),
+        // cudarc: copies to the host.
+        Rule::of(Rust, "clone_dtoh", Any, Nothing, Certain).read(),
+        Rule::of(Rust, "memcpy_dtov", Any, Nothing, Certain).read(),
+        Rule::of(Rust, "dtoh_sync_copy", Any, Nothing, Certain).read(),
+        Rule::of(Rust, "dtoh_sync_copy_into", Any, Nothing, Certain),
+        Rule::of(Rust, "dtoh_sync_copy_into_reclaim", Any, Nothing, Certain),
+        // Arrays of the host have the first too, and into pinned memory the second does not wait.
+        Rule::of(Rust, "to_cpu_storage", Any, Nothing, Likely).read(),
+        Rule::of(Rust, "memcpy_dtoh", Any, Nothing, Likely),
+        // CUDA itself.
+        Rule::of(Rust, "cuCtxSynchronize", Any, Nothing, Certain),
+        Rule::of(Rust, "cuStreamSynchronize", Any, Nothing, Certain),
+        Rule::of(Rust, "cuEventSynchronize", Any, Nothing, Certain),
+        Rule::of(Rust, "cuMemcpyDtoH_v2", Any, Nothing, Certain),
+        Rule::of(Rust, "cudaDeviceSynchronize", Any, Nothing, Certain),
+        Rule::of(Rust, "cudaStreamSynchronize", Any, Nothing, Certain),
+        Rule::of(Rust, "cudaEventSynchronize", Any, Nothing, Certain),
+        // Laptime: a wait that is marked.
+        Rule::of(Rust, "sync_point", Macro, Nothing, Certain),
+        // torch: reads of a tensor.
+        Rule::of(Python, "item", Method, NoArguments, Certain).read(),
+        Rule::of(Python, "cpu", Method, NoArguments, Certain).read(),
+        Rule::of(Python, "to", Method, Cpu, Certain).read(),
+        // Arrays of NumPy have these too.
+        Rule::of(Python, "tolist", Method, NoArguments, Likely).read(),
+        Rule::of(Python, "numpy", Method, NoArguments, Likely).read(),
+        // torch.cuda, torch.mps, torch.xpu, torch.accelerator, streams and events.
+        Rule::of(Python, "torch.cuda.synchronize", Function, Nothing, Certain),
+        Rule::of(Python, "torch.mps.synchronize", Function, Nothing, Certain),
+        Rule::of(Python, "torch.xpu.synchronize", Function, Nothing, Certain),
+        Rule::of(Python, "torch.accelerator.synchronize", Function, Nothing, Certain),
+        Rule::of(Python, "synchronize", Method, Nothing, Certain),
+        // Results whose size or truth the host has to know.
+        Rule::of(Python, "torch.nonzero", Function, Nothing, Certain),
+        Rule::of(Python, "torch.argwhere", Function, Nothing, Certain),
+        Rule::of(Python, "torch.where", Function, OneArgument, Certain),
+        Rule::of(Python, "torch.masked_select", Function, Nothing, Certain),
+        Rule::of(Python, "torch.unique", Function, Nothing, Certain),
+        Rule::of(Python, "torch.unique_consecutive", Function, Nothing, Certain),
+        Rule::of(Python, "torch.equal", Function, Nothing, Certain),
+        Rule::of(Python, "torch.allclose", Function, Nothing, Certain),
+        Rule::of(Python, "torch.is_nonzero", Function, Nothing, Certain),
+        Rule::of(Python, "masked_select", Method, Nothing, Certain),
+        Rule::of(Python, "unique_consecutive", Method, Nothing, Certain),
+        Rule::of(Python, "nonzero", Method, NoArguments, Likely),
+        Rule::of(Python, "unique", Method, NoArguments, Likely),
+        Rule::of(Python, "any", Truth, Nothing, Likely),
+        Rule::of(Python, "all", Truth, Nothing, Likely),
+        Rule::of(Python, "sum", Truth, Nothing, Likely),
+        Rule::of(Python, "mean", Truth, Nothing, Likely),
+        Rule::of(Python, "max", Truth, Nothing, Likely),
+        Rule::of(Python, "min", Truth, Nothing, Likely),
+        Rule::of(Python, "argmax", Truth, Nothing, Likely),
+        Rule::of(Python, "argmin", Truth, Nothing, Likely),
+        Rule::of(Python, "norm", Truth, Nothing, Likely),
+        // JAX and CuPy.
+        Rule::of(Python, "block_until_ready", Method, Nothing, Certain),
+        Rule::of(Python, "jax.block_until_ready", Function, Nothing, Certain),
+        Rule::of(Python, "jax.device_get", Function, Nothing, Certain),
+        Rule::of(Python, "cupy.asnumpy", Function, Nothing, Certain).read(),
+    ]
+}
+
+/// The rules of an audit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    rules: Vec<Rule>,
+}
+
+impl Rules {
+    /// The built-in ones.
+    pub fn built_in() -> Self {
+        Self { rules: built_in() }
+    }
+
+    /// Adds a rule that counts before those that are known.
+    pub fn add(&mut self, rule: Rule) {
+        self.rules.insert(0, rule);
+    }
+
+    /// All of them, in the order in which they are asked.
+    pub fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
+    /// Whether any word of a text could be a wait; one that has none need not be parsed.
+    pub fn may_occur(&self, text: &str, language: Language) -> bool {
+        let mut by_letter: [Vec<&Rule>; 128] = std::array::from_fn(|_| Vec::new());
+        for rule in self.of(language) {
+            let letter = rule.last_name().bytes().next().filter(u8::is_ascii).unwrap_or(0);
+            by_letter[usize::from(letter)].push(rule);
+        }
+        let is_one = |(before, word): (u8, &[u8])| {
+            let rules = &by_letter[usize::from(word[0].min(127))];
+            rules.iter().any(|rule| rule.last_name().as_bytes() == word && (before == b'.' || !rule.needs_dot()))
+        };
+        // A name that is no word of this kind is not looked for but taken to be there.
+        !by_letter[0].is_empty()
+            || language == Language::Rust && names_tests(text)
+            || words(text.as_bytes()).any(is_one)
+    }
+
+    pub(crate) fn of(&self, language: Language) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(move |rule| rule.is_for(language))
+    }
+}
+
+/// Letters behind a condition in which the module stands that it is for.
+const MODULE_WITHIN: usize = 200;
+
+/// Whether a text may name a file of tests: `#[cfg(test)] mod cases;`.
+fn names_tests(text: &str) -> bool {
+    text.match_indices("cfg(").any(|(at, _)| {
+        let rest = text.get(at..text.ceil_char_boundary(at + MODULE_WITHIN)).unwrap_or_default();
+        let end = rest.find(['{', ';']).unwrap_or(rest.len());
+        rest[end..].starts_with(';') && rest[..end].contains("test") && rest[..end].contains("mod ")
+    })
+}
+
+/// The words of a text, each with the byte before it.
+fn words(text: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        at += text[at..].iter().position(is_part)?;
+        let length = text[at..].iter().position(|byte| !is_part(byte)).unwrap_or(text.len() - at);
+        let word = &text[at..at + length];
+        let before = at.checked_sub(1).map_or(b' ', |before| text[before]);
+        at += length;
+        Some((before, word))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_fits_the_end_of_a_path() {
+        let rule = Rule::named("cuda::synchronize");
+        assert!(rule.fits(&["torch", "cuda", "synchronize"]) && rule.fits(&["cuda", "synchronize"]));
+        assert!(!rule.fits(&["synchronize"]) && !rule.fits(&["xcuda", "synchronize"]));
+    }
+
+    #[test]
+    fn a_text_without_any_name_of_a_rule_need_not_be_parsed() {
+        let rules = Rules::built_in();
+        assert!(rules.may_occur("x.item()", Python) && rules.may_occur("t.to_vec1::<f32>()?", Rust));
+        assert!(!rules.may_occur("items, to_vec10, §item_, max(all(x))", Python));
+        assert!(!rules.may_occur("x.item()", Rust), "a rule of Python");
+        assert!(rules.may_occur("#[cfg(test)]\nmod cases;", Rust));
+        assert!(!rules.may_occur("#[cfg(test)]\nmod cases { use x; }", Rust));
+    }
+}

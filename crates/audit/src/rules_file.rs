@@ -1,0 +1,155 @@
+//! A file of rules: calls that wait beside the built-in ones, sites that are allowed, and folders to pass over.
+
+use serde::Deserialize;
+
+use crate::{
+    paths::Language,
+    pattern::{matches, matches_path},
+    rules::{Certainty, Rule},
+    site::Site,
+};
+
+/// What a file of rules says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RulesFile {
+    /// Calls that wait.
+    pub calls: Vec<Rule>,
+    /// Sites that are allowed.
+    pub allow: Vec<Allow>,
+    /// Patterns of files and folders that are passed over.
+    pub skip: Vec<String>,
+}
+
+/// Sites that are allowed: those that fit all that is said.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allow {
+    /// The file, by the end of its path; `*` stands for anything.
+    pub path: Option<String>,
+    /// The function, likewise.
+    pub function: Option<String>,
+    /// The call, likewise.
+    pub call: Option<String>,
+    /// Why.
+    pub reason: String,
+}
+
+impl Allow {
+    /// Whether a site is meant.
+    pub fn fits(&self, path: &str, site: &Site) -> bool {
+        let is = |pattern: &Option<String>, text: &str| pattern.as_ref().is_none_or(|pattern| matches(pattern, text));
+        self.path.as_ref().is_none_or(|pattern| matches_path(pattern, path))
+            && is(&self.function, &site.function)
+            && (is(&self.call, &site.call) || is(&self.call, &site.name))
+    }
+}
+
+/// Why a file of rules cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub struct RulesFileError {
+    /// The line.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    #[serde(default)]
+    call: Vec<toml::Spanned<Call>>,
+    #[serde(default)]
+    allow: Vec<toml::Spanned<Allow>>,
+    #[serde(default)]
+    skip: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    name: String,
+    language: Option<WrittenLanguage>,
+    #[serde(default)]
+    likely: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenLanguage {
+    Rust,
+    Python,
+}
+
+impl RulesFile {
+    /// Reads the text of such a file.
+    ///
+    /// # Errors
+    ///
+    /// If it is no TOML, or says something that no rule says.
+    pub fn parse(text: &str) -> Result<Self, RulesFileError> {
+        let line = |at: usize| 1 + text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count();
+        let wrong = |at: usize, reason: &str| RulesFileError { line: line(at), reason: reason.to_owned() };
+        let content: Content = toml::from_str(text).map_err(|error| {
+            wrong(error.span().map_or(0, |span| span.start), error.message().lines().next().unwrap_or_default())
+        })?;
+        for call in &content.call {
+            if call.get_ref().name.trim().is_empty() {
+                return Err(wrong(call.span().start, "`name` of a call is empty"));
+            }
+        }
+        for allow in &content.allow {
+            let Allow { path, function, call, .. } = allow.get_ref();
+            if path.is_none() && function.is_none() && call.is_none() {
+                return Err(wrong(allow.span().start, "an `allow` needs `path`, `function` or `call`"));
+            }
+        }
+        Ok(Self {
+            calls: content.call.into_iter().map(|call| rule(call.into_inner())).collect(),
+            allow: content.allow.into_iter().map(toml::Spanned::into_inner).collect(),
+            skip: content.skip,
+        })
+    }
+
+    /// Whether a file or folder is to be passed over.
+    pub fn skips(&self, path: &str) -> bool {
+        self.skip.iter().any(|pattern| matches_path(pattern, path))
+    }
+}
+
+fn rule(call: Call) -> Rule {
+    let language = call.language.map(|language| match language {
+        WrittenLanguage::Rust => Language::Rust,
+        WrittenLanguage::Python => Language::Python,
+    });
+    let certainty = if call.likely { Certainty::Likely } else { Certainty::Certain };
+    Rule { language, certainty, ..Rule::named(&call.name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_names_calls_and_allows_sites() {
+        let file = RulesFile::parse(
+            "skip = [\"vendor\"]\n[[call]]\nname = \"read_back\"\nlanguage = \"rust\"\nlikely = true\n\
+             [[allow]]\npath = \"src/sampler.rs\"\ncall = \"to_vec1\"\nreason = \"one read a token\"\n",
+        )
+        .unwrap();
+        assert_eq!(file.calls[0].name, "read_back");
+        assert_eq!((file.calls[0].language, file.calls[0].certainty), (Some(Language::Rust), Certainty::Likely));
+        assert_eq!(file.allow[0].reason, "one read a token");
+        assert!(file.skips("a/vendor") && !file.skips("a/vendored"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let told = |text: &str| RulesFile::parse(text).unwrap_err().to_string();
+        assert!(told("[[call]]\nname = 7\n").starts_with("line 2: "), "{}", told("[[call]]\nname = 7\n"));
+        assert!(told("\n[[allow]]\npath = \"x\"\n").contains("missing field `reason`"));
+        assert_eq!(told("\n[[allow]]\nreason = \"x\"\n"), "line 2: an `allow` needs `path`, `function` or `call`");
+        assert_eq!(told("[[call]]\nname = \" \"\n"), "line 1: `name` of a call is empty");
+        assert!(told("[[calls]]\nname = \"x\"\n").contains("unknown field `calls`"));
+    }
+}

@@ -1,0 +1,192 @@
+//! What a call in Rust is: its names, its arguments, and whether it goes through the elements of something.
+
+use syn::{Expr, Path};
+
+use crate::paths::Language;
+use crate::rules::{Form, Needs, Rule, Rules};
+
+/// Links of a chain such as `x.flatten_all()?.to_device(&Device::Cpu)?` that are looked at.
+const MOST_LINKS: usize = 64;
+
+/// What a rule says about a call.
+pub enum Verdict<'r> {
+    /// It waits.
+    Waits(&'r Rule),
+    /// It may copy to the CPU: the device is not written out.
+    Unknown,
+}
+
+/// Finds the rule for a call by its names.
+pub fn judge<'r, 'a>(
+    rules: &'r Rules,
+    path: &[&str],
+    mut arguments: impl Iterator<Item = &'a Expr> + Clone,
+) -> Option<Verdict<'r>> {
+    let fitting = rules.of(Language::Rust).filter(|rule| rule.fits(path));
+    let mut fitting = fitting.filter(|rule| matches!(rule.form, Form::Any | Form::Function | Form::Method));
+    fitting.find_map(|rule| match rule.needs {
+        Needs::Nothing => Some(Verdict::Waits(rule)),
+        Needs::NoArguments => arguments.next().is_none().then_some(Verdict::Waits(rule)),
+        Needs::OneArgument => (arguments.clone().count() == 1).then_some(Verdict::Waits(rule)),
+        Needs::Cpu => Some(match arguments.clone().last().map(device) {
+            Some(Device::Cpu) => Verdict::Waits(rule),
+            Some(Device::Unknown) => Verdict::Unknown,
+            Some(Device::Other) | None => return None,
+        }),
+    })
+}
+
+enum Device {
+    Cpu,
+    Other,
+    Unknown,
+}
+
+/// Which device an argument names.
+fn device(argument: &Expr) -> Device {
+    match bare(argument) {
+        Expr::Path(path) => match last_name(&path.path).as_deref() {
+            Some("Cpu") => Device::Cpu,
+            Some("Cuda" | "Metal") => Device::Other,
+            _ => Device::Unknown,
+        },
+        _ => Device::Unknown,
+    }
+}
+
+/// An expression without references and parentheses around it.
+fn bare(mut expression: &Expr) -> &Expr {
+    for _ in 0..MOST_LINKS {
+        expression = match expression {
+            Expr::Reference(inner) => &inner.expr,
+            Expr::Paren(inner) => &inner.expr,
+            Expr::Group(inner) => &inner.expr,
+            _ => break,
+        };
+    }
+    expression
+}
+
+/// The names of a path.
+pub fn names(path: &Path) -> Vec<String> {
+    path.segments.iter().map(|segment| segment.ident.to_string()).collect()
+}
+
+fn last_name(path: &Path) -> Option<String> {
+    path.segments.last().map(|segment| segment.ident.to_string())
+}
+
+/// The expression that the next one of a chain is called on, or part of.
+fn inner(expression: &Expr) -> Option<&Expr> {
+    Some(match expression {
+        Expr::MethodCall(call) => &call.receiver,
+        Expr::Try(inner) => &inner.expr,
+        Expr::Await(inner) => &inner.base,
+        Expr::Field(inner) => &inner.base,
+        Expr::Index(inner) => &inner.expr,
+        Expr::Paren(inner) => &inner.expr,
+        Expr::Group(inner) => &inner.expr,
+        Expr::Reference(inner) => &inner.expr,
+        Expr::Cast(inner) => &inner.expr,
+        _ => return None,
+    })
+}
+
+/// A chain of expressions from the outermost to what it begins with.
+fn chain(expression: &Expr) -> impl Iterator<Item = &Expr> {
+    std::iter::successors(Some(expression), |expression| inner(expression)).take(MOST_LINKS)
+}
+
+/// Whether a chain of calls already read its data to the host.
+pub fn is_read(rules: &Rules, expression: &Expr) -> bool {
+    chain(expression).any(|link| {
+        let Expr::MethodCall(call) = link else { return false };
+        let name = call.method.to_string();
+        matches!(judge(rules, &[&name], call.args.iter()), Some(Verdict::Waits(rule)) if rule.is_read)
+    })
+}
+
+/// Adaptors that iterators alone have, which call what they are given for every element.
+const ADAPTORS: [&str; 33] = [
+    "all",
+    "any",
+    "by_key",
+    "dedup_by",
+    "dedup_by_key",
+    "filter_map",
+    "find_map",
+    "flat_map",
+    "fold",
+    "for_each",
+    "from_fn",
+    "map_while",
+    "max_by",
+    "max_by_key",
+    "min_by",
+    "min_by_key",
+    "partition",
+    "position",
+    "reduce",
+    "retain",
+    "retain_mut",
+    "rposition",
+    "scan",
+    "skip_while",
+    "sort_by",
+    "sort_by_cached_key",
+    "sort_by_key",
+    "sort_unstable_by",
+    "sort_unstable_by_key",
+    "take_while",
+    "try_fold",
+    "try_for_each",
+    "successors",
+];
+
+/// Adaptors that `Option` and `Result` have too, where they are called once.
+const SHARED_ADAPTORS: [&str; 4] = ["map", "filter", "inspect", "find"];
+
+/// What makes an iterator.
+const ITERATORS: [&str; 26] = [
+    "iter",
+    "iter_mut",
+    "into_iter",
+    "par_iter",
+    "par_iter_mut",
+    "into_par_iter",
+    "chars",
+    "bytes",
+    "lines",
+    "windows",
+    "chunks",
+    "chunks_exact",
+    "par_chunks",
+    "enumerate",
+    "zip",
+    "rev",
+    "keys",
+    "values",
+    "drain",
+    "split",
+    "split_whitespace",
+    "skip",
+    "take",
+    "step_by",
+    "chain",
+    "cloned",
+];
+
+/// Whether a method calls the closures it is given for every element of what it is called on.
+pub fn goes_through(method: &str, receiver: &Expr) -> bool {
+    let is_iterator = || {
+        chain(receiver).any(|link| match link {
+            Expr::MethodCall(call) => {
+                let name = call.method.to_string();
+                ITERATORS.contains(&name.as_str()) || ADAPTORS.contains(&name.as_str())
+            }
+            Expr::Range(_) => true,
+            _ => false,
+        })
+    };
+    ADAPTORS.contains(&method) || SHARED_ADAPTORS.contains(&method) && is_iterator()
+}

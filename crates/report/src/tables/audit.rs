@@ -1,0 +1,231 @@
+//! Sites in source where the host waits, as a table.
+
+use laptime_audit::{Answer, Certainty, Placed, Problem, Seen, Unplaced};
+
+use crate::{Cell, Column, Table, layout::single};
+
+/// Files that are named which were not read as a whole; more are counted.
+const NAMED: usize = 5;
+
+/// Which sites are listed beside those that count and those that a run saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Those in tests.
+    pub tests: bool,
+    /// Those that are allowed.
+    pub allowed: bool,
+}
+
+impl Listed {
+    fn has(self, placed: &Placed) -> bool {
+        let is_seen = placed.seen.as_ref().is_some_and(|seen| seen.count > 0);
+        is_seen || (self.tests || !placed.site.is_test) && (self.allowed || placed.site.allowed.is_none())
+    }
+}
+
+/// Lays out the sites of an audit.
+pub fn audit(answer: &Answer, listed: Listed) -> Table {
+    let shown_if = |is_shown: bool, column: Column| if is_shown { column } else { column.machine_only() };
+    let mut table = Table::new(
+        "sites",
+        [
+            Column::new("site", "site").human_only().whole(),
+            Column::new("file", "file").machine_only(),
+            Column::new("line", "line").machine_only(),
+            Column::new("column", "column").machine_only(),
+            Column::new("call", "call").whole(),
+            Column::new("function", "function").drop(5),
+            Column::new("loop_depth", "loops"),
+            Column::new("certainty", "wait").drop(6),
+            shown_if(listed.tests, Column::new("in_test", "in").drop(4)),
+            shown_if(listed.allowed, Column::new("allowed", "allowed").drop(3)),
+            Column::new("recorded", "recorded"),
+            Column::new("waited_ms", "waited"),
+            Column::new("waits_a_lap", "a lap").drop(1),
+            Column::new("run", "in the run").drop(2),
+        ],
+    );
+    for placed in answer.sites.iter().filter(|placed| listed.has(placed)) {
+        table.push(site_row(placed));
+    }
+    for unplaced in answer.unplaced.iter().flatten() {
+        table.push(unplaced_row(unplaced));
+    }
+    add_facts(&mut table, answer);
+    add_notes(&mut table, answer, listed);
+    table
+}
+
+fn site_row(placed: &Placed) -> Vec<Cell> {
+    let site = &placed.site;
+    let seen = placed.seen.as_ref();
+    let known = seen.filter(|seen| seen.count > 0);
+    vec![
+        Cell::text(format!("{}:{}", placed.path, site.line)),
+        Cell::text(placed.path.clone()),
+        Cell::Whole(i64::from(site.line)),
+        Cell::Whole(i64::from(site.column)),
+        Cell::text(site.call.clone()),
+        text(&site.function),
+        Cell::Count(u64::from(site.loop_depth)),
+        Cell::text(site.certainty.word()),
+        if site.is_test { Cell::text("test") } else { Cell::Empty },
+        Cell::from(site.allowed.as_ref().map(|reason| Cell::text(reason_or(reason)))),
+        Cell::from(known.map(|seen| Cell::Count(seen.count))),
+        Cell::from(known.and_then(|seen| seen.total).map(Cell::Nanos)),
+        Cell::from(known.and_then(|seen| seen.a_lap).map(Cell::Number)),
+        Cell::from(seen.map(|seen| Cell::text(seen_word(seen)))),
+    ]
+}
+
+fn unplaced_row(unplaced: &Unplaced) -> Vec<Cell> {
+    let mut row = vec![Cell::Empty; 14];
+    row[0] = if unplaced.place.is_empty() { Cell::text("(no place)") } else { Cell::text(unplaced.place.clone()) };
+    row[1] = text(&unplaced.place);
+    row[4] = Cell::text(unplaced.call.clone());
+    row[10] = Cell::Count(unplaced.seen.count);
+    row[11] = Cell::from(unplaced.seen.total.map(Cell::Nanos));
+    row[12] = Cell::from(unplaced.seen.a_lap.map(Cell::Number));
+    row[13] = Cell::text("no site");
+    row
+}
+
+fn text(text: &str) -> Cell {
+    if text.is_empty() { Cell::Empty } else { Cell::text(text) }
+}
+
+fn reason_or(reason: &str) -> String {
+    if reason.is_empty() { "without a reason".to_owned() } else { reason.to_owned() }
+}
+
+fn seen_word(seen: &Seen) -> String {
+    match (seen.count, seen.told_at) {
+        (0, Some(line)) => format!("with line {line}"),
+        (0, None) => "never".to_owned(),
+        _ => "seen".to_owned(),
+    }
+}
+
+fn add_facts(table: &mut Table, answer: &Answer) {
+    let count = |is: &dyn Fn(&Placed) -> bool| answer.counted().filter(|placed| is(placed)).count() as u64;
+    table.fact("site_count", "sites", Cell::Count(answer.counted().count() as u64));
+    table.fact("sites_in_loops", "in loops", Cell::Count(count(&|placed| placed.site.loop_depth > 0)));
+    table.fact("likely_sites", "likely", Cell::Count(count(&|placed| placed.site.certainty == Certainty::Likely)));
+    table.fact("allowed_sites", "allowed", Cell::Count(answer.allowed()));
+    table.fact("test_sites", "in tests", Cell::Count(answer.in_tests()));
+    table.fact("rust_files", "files of Rust", Cell::Count(answer.rust_files));
+    table.fact("python_files", "of Python", Cell::Count(answer.python_files));
+    table.fact("unread_files", "not read", Cell::Count(answer.unread.len() as u64));
+    table.machine_fact("unknown_copies", Cell::Count(answer.unknown));
+    if let Some(budget) = answer.limits.budget {
+        table.machine_fact("budget", Cell::Count(budget));
+    }
+    if let Some(depth) = answer.limits.loop_depth {
+        table.machine_fact("max_loop_depth", Cell::Count(u64::from(depth)));
+    }
+    if answer.limits != laptime_audit::Limits::default() {
+        table.machine_fact("limits_kept", Cell::Bool(answer.is_kept()));
+    }
+}
+
+fn add_notes(table: &mut Table, answer: &Answer, listed: Listed) {
+    let counted = answer.counted().count() as u64;
+    if counted == 0 {
+        table.note("No call was found that makes the host wait.");
+    }
+    let hidden = |hidden: u64, flag: &str, what: &str| {
+        let (are, them) = if hidden == 1 { ("site is", "it") } else { ("sites are", "them") };
+        (hidden > 0).then(|| format!("{hidden} {are} {what}; `{flag}` lists {them}."))
+    };
+    let tests = if listed.tests { None } else { hidden(answer.in_tests(), "--tests", "in tests") };
+    let allowed = if listed.allowed { None } else { hidden(answer.allowed(), "--allowed", "allowed") };
+    for note in tests.into_iter().chain(allowed) {
+        table.note(note);
+    }
+    add_unread(table, &answer.unread);
+    add_run(table, answer);
+    add_limits(table, answer, counted);
+    if answer.unknown > 0 {
+        let calls =
+            if answer.unknown == 1 { "1 call copies".to_owned() } else { format!("{} calls copy", answer.unknown) };
+        table.note(format!(
+            "{calls} to a device that is no literal (`to_device(device)`, `.to(device)`) and may be reads; not listed."
+        ));
+    }
+    table.note(
+        "A parse knows names and not types: a site waits if its data lies on a device, a function that waits inside is no \
+         site where it is called, and loops are those of the function itself.",
+    );
+}
+
+fn add_unread(table: &mut Table, unread: &[(String, Problem)]) {
+    if unread.is_empty() {
+        return;
+    }
+    let told = |(path, problem): &(String, Problem)| match problem.line {
+        Some(line) => format!("`{path}:{line}` ({})", problem.reason),
+        None => format!("`{path}` ({})", problem.reason),
+    };
+    let named: Vec<String> = unread.iter().take(NAMED).map(told).collect();
+    let more = unread.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+    table.note(format!("Not read as a whole: {}{more}.", named.join(", ")));
+}
+
+fn add_run(table: &mut Table, answer: &Answer) {
+    let Some(unplaced) = &answer.unplaced else { return };
+    let seen = |placed: &&Placed| placed.seen.as_ref().is_some_and(|seen| seen.count > 0);
+    let (sites, waits) =
+        answer.sites.iter().filter(seen).fold((0, 0), |(sites, waits), placed| {
+            (sites + 1, waits + placed.seen.as_ref().map_or(0, |seen| seen.count))
+        });
+    let never = answer.counted().filter(|placed| placed.seen.as_ref().is_some_and(is_never)).count() as u64;
+    let others = unplaced.iter().fold(0, |count: u64, wait| count.saturating_add(wait.seen.count));
+    let time = answer.sites.iter().filter_map(|placed| placed.seen.as_ref()?.total).fold(0, u64::saturating_add);
+    table.machine_fact("sites_seen", Cell::Count(sites));
+    table.machine_fact("sites_never_seen", Cell::Count(never));
+    table.machine_fact("waits_at_sites", Cell::Count(waits));
+    table.machine_fact("waits_without_site", Cell::Count(others));
+    table.note(format!(
+        "The run waited {} at {} of these sites ({}); {} never waited in it.{}",
+        times(waits),
+        sites,
+        single(&Cell::Nanos(time)),
+        never,
+        match others {
+            0 => String::new(),
+            others => format!(" It also waited {} where no site is.", times(others)),
+        }
+    ));
+}
+
+fn is_never(seen: &Seen) -> bool {
+    seen.count == 0 && seen.told_at.is_none()
+}
+
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{} times", single(&Cell::Count(count))),
+    }
+}
+
+fn add_limits(table: &mut Table, answer: &Answer, counted: u64) {
+    if let Some(budget) = answer.limits.budget {
+        table.note(match answer.over_budget() {
+            0 => format!("Within the budget of {budget}: {counted} sites."),
+            over => format!("Over the budget of {budget} by {over}: {counted} sites."),
+        });
+    }
+    let Some(depth) = answer.limits.loop_depth else { return };
+    match answer.too_deep() {
+        0 => table.note(format!("No site stands in more than {depth} loops.")),
+        over => {
+            let first = answer.sites.iter().filter(|placed| placed.is_too_deep).take(NAMED);
+            let named: Vec<String> = first.map(|placed| format!("`{}:{}`", placed.path, placed.site.line)).collect();
+            let more = over.saturating_sub(named.len() as u64);
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            table.note(format!("In more than {depth} loops: {}{more}.", named.join(", ")));
+        }
+    }
+}
