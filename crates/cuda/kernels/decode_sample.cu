@@ -119,27 +119,36 @@ __device__ __forceinline__ u64 added_up(u64 value, u64 *places) {
 
 // A thread's logits, penalised and divided, as their order. Thread t has the indices t, t + THREADS and so on.
 __device__ __forceinline__ void take_orders(const Choice &of, const Rules &rules, u32 frame, u32 (&orders)[EACH]) {
+    float values[EACH];
+    u32 was_seen[EACH], is_out[EACH];
+    // All are asked for before one is waited for.
 #pragma unroll
     for (u32 j = 0; j < EACH; j++) {
         u32 index = j * THREADS + threadIdx.x;
-        orders[j] = 0;
-        if (index >= of.vocab) continue;
-        float value = widened(of.logits[index]);
-        if (of.seen && of.seen[index]) value = value < 0.0f ? __fmul_rn(value, rules.penalty) : __fdiv_rn(value, rules.penalty);
-        bool is_out = of.suppressed && of.suppressed[index];
-        if (is_out || (of.word && index == rules.end && frame < rules.least)) continue;
-        orders[j] = order_of(rules.temperature > 0.0f ? __fdiv_rn(value, rules.temperature) : value);
+        bool is_there = index < of.vocab;
+        values[j] = is_there ? widened(of.logits[index]) : 0.0f;
+        was_seen[j] = is_there && of.seen ? of.seen[index] : 0;
+        is_out[j] = !is_there || (of.suppressed && of.suppressed[index]);
+    }
+    u32 end = of.word && frame < rules.least ? rules.end : ~0u;
+#pragma unroll
+    for (u32 j = 0; j < EACH; j++) {
+        float value = values[j];
+        if (was_seen[j]) value = value < 0.0f ? __fmul_rn(value, rules.penalty) : __fdiv_rn(value, rules.penalty);
+        if (rules.temperature > 0.0f) value = __fdiv_rn(value, rules.temperature);
+        orders[j] = is_out[j] || j * THREADS + threadIdx.x == end ? 0 : order_of(value);
     }
 }
 
 // The order from which on so many are kept: two bits at a time, until there are as many or all bits are known.
-__device__ __forceinline__ u32 threshold_of(const u32 (&orders)[EACH], u32 wanted, u64 (*places)[WARPS]) {
+template <u32 COUNT>
+__device__ __forceinline__ u32 threshold_of(const u32 (&orders)[COUNT], u32 wanted, u64 (*places)[WARPS]) {
     u32 threshold = 0;
     for (u32 round = 0; round < 16; round++) {
         u32 shift = 30 - 2 * round;
         u64 counts = 0;
 #pragma unroll
-        for (u32 j = 0; j < EACH; j++) {
+        for (u32 j = 0; j < COUNT; j++) {
             u32 above = orders[j] >= threshold ? (orders[j] - threshold) >> shift : 0;
             // Counts of those that are at least one, two and three steps above, 16 bits each.
             counts += (above >= 1 ? 1ull : 0) + (above >= 2 ? 1ull << 16 : 0) + (above >= 3 ? 1ull << 32 : 0);
@@ -196,6 +205,17 @@ __device__ __forceinline__ void keep(const u32 (&orders)[EACH], u32 threshold, u
     __syncthreads();
 }
 
+// Takes the weight of candidates, of which there are few, that have so many above them.
+__device__ __forceinline__ void leave(u32 wanted, Candidates &of) {
+    for (u32 at = threadIdx.x; at < of.count; at += THREADS) {
+        u32 mine = of.orders[at], above = 0;
+#pragma unroll 8
+        for (u32 other = 0; other < of.count; other++) above += of.orders[other] > mine;
+        if (above >= wanted) of.weights[at] = 0;
+    }
+    __syncthreads();
+}
+
 struct Places {
     u64 of_warps[2][WARPS];
     u32 most[WARPS];
@@ -211,11 +231,17 @@ __device__ __forceinline__ void take_top_k(const Choice &of, const Rules &rules,
 #pragma unroll
     for (u32 j = 0; j < EACH; j++) highest = max(highest, orders[j]);
     u32 most = most_of_block(highest, places.most);
-    u32 threshold = 0;
-    if (!(rules.temperature > 0.0f)) threshold = most;
-    else if (rules.top_k > 0 && rules.top_k < of.vocab) threshold = threshold_of(orders, rules.top_k, places.of_warps);
+    bool is_drawn = rules.temperature > 0.0f, is_cut = is_drawn && rules.top_k > 0 && rules.top_k < of.vocab;
+    // As many threads have one that is at least as likely as the k-th likeliest of the threads' likeliest.
+    u32 of_threads[1] = {highest}, threshold = is_drawn ? 0 : most;
+    if (is_cut && rules.top_k <= THREADS) threshold = threshold_of(of_threads, rules.top_k, places.of_warps);
     keep(orders, threshold, most, to, places.counts);
-    if (rules.temperature > 0.0f) return;
+    if (is_cut && rules.top_k <= THREADS && to.count <= 2 * THREADS) {
+        leave(rules.top_k, to);
+    } else if (is_cut) {
+        keep(orders, threshold_of(orders, rules.top_k, places.of_warps), most, to, places.counts);
+    }
+    if (is_drawn) return;
     // The lowest of equal ones.
     if (threadIdx.x == 0) to.count = min(to.count, 1u);
     __syncthreads();
