@@ -2,8 +2,8 @@
 
 use super::super::{model::Source, number::Number};
 use crate::{
-    ModelError,
-    fuser::{BlockTensors, FuserConfig, Gates, LinearTensors, Path, PathTensors},
+    LinearTensors, ModelError,
+    fuser::{BlockTensors, FuserConfig, Gates, Path, PathTensors},
 };
 
 /// The projectors of a fuser, by their numbers; of each the paths of keys and values, where they are open.
