@@ -28,34 +28,43 @@ extern "C" __global__ void layer_norm(const number *x, const number *weight, con
         to[at] = narrowed((widened(row[at]) - mean) * scale * widened(weight[at]) + widened(bias[at]));
 }
 
-// Adds a bias to each row, and makes every number its gelu. Blocks go over columns and over rows.
+__device__ __forceinline__ number silu_of(number value) {
+    float x = widened(value);
+    return narrowed(x / (1.0f + __expf(-x)));
+}
+
+// Adds a bias to each row, and makes every number its gelu or its silu. Blocks go over columns and over rows.
 template <u32 EACH>
-__device__ __forceinline__ void bias_gelu_of(number *x, const number *bias, u32 rows, u32 width) {
+__device__ __forceinline__ void bias_gate_of(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
     u32 at = (blockIdx.x * blockDim.x + threadIdx.x) * EACH;
     if (at >= width) return;
     float added[EACH];
 #pragma unroll
     for (u32 i = 0; i < EACH; i++) added[i] = bias ? widened(bias[at + i]) : 0.0f;
+    auto gated = [&](number value, float added) {
+        number biased = narrowed(widened(value) + added);
+        return is_silu ? silu_of(biased) : gelu_of(biased);
+    };
     for (u32 row = blockIdx.y; row < rows; row += gridDim.y) {
         number *place = x + (u64)row * width + at;
         if (EACH == 1) {
-            *place = gelu_of(narrowed(widened(*place) + added[0]));
+            *place = gated(*place, added[0]);
             continue;
         }
         numbers values = loaded(place);
 #pragma unroll
         for (u32 i = 0; i < EACH; i++)
-            values.at[i % NUMBERS_IN_16_BYTES] = gelu_of(narrowed(widened(values.at[i % NUMBERS_IN_16_BYTES]) + added[i]));
+            values.at[i % NUMBERS_IN_16_BYTES] = gated(values.at[i % NUMBERS_IN_16_BYTES], added[i]);
         store(place, values);
     }
 }
 
-extern "C" __global__ void bias_gelu(number *x, const number *bias, u32 rows, u32 width) {
-    bias_gelu_of<NUMBERS_IN_16_BYTES>(x, bias, rows, width);
+extern "C" __global__ void bias_gate(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
+    bias_gate_of<NUMBERS_IN_16_BYTES>(x, bias, rows, width, is_silu);
 }
 
-extern "C" __global__ void bias_gelu_any(number *x, const number *bias, u32 rows, u32 width) {
-    bias_gelu_of<1>(x, bias, rows, width);
+extern "C" __global__ void bias_gate_any(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
+    bias_gate_of<1>(x, bias, rows, width, is_silu);
 }
 
 // Adds to each row of x that of y, with a bias, times a scale a column. Blocks go over columns and over rows.
@@ -101,6 +110,22 @@ extern "C" __global__ void divide_rows(number *x, const number *by, u32 width, f
     float divisor = fmaxf(widened(by[blockIdx.x]), least);
     number *row = x + (u64)blockIdx.x * width;
     for (u32 at = threadIdx.x; at < width; at += blockDim.x) row[at] = narrowed(widened(row[at]) / divisor);
+}
+
+// Multiplies each row with a number of its own.
+extern "C" __global__ void scale_rows(number *x, const number *by, u32 width) {
+    float scale = widened(by[blockIdx.x]);
+    number *row = x + (u64)blockIdx.x * width;
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x) row[at] = narrowed(widened(row[at]) * scale);
+}
+
+// Adds to each row the row of a table that is named for it; nothing where none is.
+extern "C" __global__ void add_embedding(const u32 *ids, const number *table, number *x, u32 vocabulary, u32 width) {
+    u32 id = ids[blockIdx.x];
+    if (id >= vocabulary) return;
+    number *row = x + (u64)blockIdx.x * width;
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x)
+        row[at] = narrowed(widened(row[at]) + widened(table[(u64)id * width + at]));
 }
 
 // A block a row of codes: the row of the first codebook, and behind it the sum of the rows of the others. A code beyond

@@ -9,8 +9,9 @@ __device__ __forceinline__ float row_value(const number *table, u32 size, u32 co
 extern "C" __global__ void sum_frame_step(const u32 *codes, const u32 *frame, u32 room, u32 groups, const number *first,
                                           u32 first_size, const number *tables, u32 size, const number *text,
                                           const u32 *text_rows, number *x, u32 width) {
-    let_the_next_kernel_begin();
+    // Kernels behind this one may read what those before it wrote.
     wait_for_the_kernel_before();
+    let_the_next_kernel_begin();
     u32 column = blockIdx.x * blockDim.x + threadIdx.x, at = *frame;
     if (column >= width) return;
     const u32 *mine = codes + (u64)min(at, room - 1) * groups;
@@ -26,8 +27,9 @@ extern "C" __global__ void sum_frame_step(const u32 *codes, const u32 *frame, u3
 // Puts the row of one code of the frame into x.
 extern "C" __global__ void code_row_step(const u32 *codes, const u32 *frame, u32 room, u32 groups, u32 group,
                                          const number *table, u32 size, number *x, u32 width) {
-    let_the_next_kernel_begin();
+    // Kernels behind this one may read what those before it wrote.
     wait_for_the_kernel_before();
+    let_the_next_kernel_begin();
     u32 code = codes[(u64)min(*frame, room - 1) * groups + group];
     for (u32 column = blockIdx.x * blockDim.x + threadIdx.x; column < width; column += gridDim.x * blockDim.x)
         x[column] = narrowed(row_value(table, size, code, width, column));

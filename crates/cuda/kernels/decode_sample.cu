@@ -44,7 +44,17 @@ struct Choice {
     u32 room, groups, group;
     u32 *position;         // goes on by one, or none
     u32 *word;             // the token and whether it is the end, or none
+    const number *table;   // [size, width], of which the token's row becomes x, or none
+    u32 size;
+    number *x;
+    u32 width;
 };
+
+// Kernels behind this one may read what those before it wrote: they begin when all of that is there.
+__device__ __forceinline__ void wait_before_the_next() {
+    wait_for_the_kernel_before();
+    let_the_next_kernel_begin();
+}
 
 __device__ __forceinline__ u32 mixed(u32 bits) {
     bits ^= bits >> 16;
@@ -327,6 +337,11 @@ __device__ __forceinline__ u32 drawn(u32 bits, const Candidates &of, Places &pla
 __device__ __forceinline__ void choose(const Choice &of, const Rules &rules, const Candidates &from, Places &places) {
     u32 frame = *of.frame + of.ahead;
     u32 token = drawn(random_bits(rules, frame, of.group), from, places);
+    if (of.table) {
+        const number *row = of.table + (u64)token * of.width;
+        for (u32 at = threadIdx.x; at < of.width; at += THREADS)
+            of.x[at] = token < of.size ? row[at] : narrowed(__uint_as_float(0x7fffffffu));
+    }
     if (threadIdx.x != 0) return;
     if (frame < of.room) of.codes[(u64)frame * of.groups + of.group] = token;
     if (of.seen && token < of.vocab) of.seen[token] = 1;
@@ -351,15 +366,15 @@ __device__ __forceinline__ void bring(Candidates &to, const Candidates &from) {
 
 #define CHOICE                                                                                                         \
     const number *logits, u32 vocab, const Rules *rules, const u32 *suppressed, u32 *seen, u32 *frame, u32 ahead,      \
-        u32 *codes, u32 room, u32 groups, u32 group, u32 *position, u32 *word, Candidates *between
+        u32 *codes, u32 room, u32 groups, u32 group, u32 *position, u32 *word,                          \
+        const number *table, u32 size, number *x, u32 width, Candidates *between
 #define THIS_CHOICE                                                                                                    \
-    {logits, vocab, rules, suppressed, seen, frame, ahead, codes, room, groups, group, position, word}
+    {logits, vocab, rules, suppressed, seen, frame, ahead, codes, room, groups, group, position, word, table, size, x, width}
 
 extern "C" __global__ void __launch_bounds__(THREADS) sample_step(CHOICE) {
     __shared__ Candidates candidates;
     __shared__ Places places;
-    let_the_next_kernel_begin();
-    wait_for_the_kernel_before();
+    wait_before_the_next();
     Choice of = THIS_CHOICE;
     Rules by = *rules;
     take_top_k(of, by, candidates, places);
@@ -370,8 +385,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample_step(CHOICE) {
 extern "C" __global__ void __launch_bounds__(THREADS) top_k_step(CHOICE) {
     __shared__ Candidates candidates;
     __shared__ Places places;
-    let_the_next_kernel_begin();
-    wait_for_the_kernel_before();
+    wait_before_the_next();
     take_top_k(THIS_CHOICE, *rules, candidates, places);
     bring(*between, candidates);
 }
@@ -379,8 +393,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) top_k_step(CHOICE) {
 extern "C" __global__ void __launch_bounds__(THREADS) top_p_step(CHOICE) {
     __shared__ Candidates candidates;
     __shared__ Places places;
-    let_the_next_kernel_begin();
-    wait_for_the_kernel_before();
+    wait_before_the_next();
     bring(candidates, *between);
     take_top_p(*rules, candidates, places);
     bring(*between, candidates);
@@ -389,8 +402,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) top_p_step(CHOICE) {
 extern "C" __global__ void __launch_bounds__(THREADS) draw_step(CHOICE) {
     __shared__ Candidates candidates;
     __shared__ Places places;
-    let_the_next_kernel_begin();
-    wait_for_the_kernel_before();
+    wait_before_the_next();
     bring(candidates, *between);
     choose(THIS_CHOICE, *rules, candidates, places);
 }

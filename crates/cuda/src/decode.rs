@@ -24,7 +24,7 @@ pub use self::{
     frames::{FrameStep, FrameTables, Frames},
     layer::{Activations, Layer},
     product::{Linear, Norm},
-    sample::{Choice, MOST_SAMPLED, Rules, Sampler, Sampling, SamplingPart},
+    sample::{Choice, MOST_SAMPLED, NextRow, Rules, Sampler, Sampling, SamplingPart},
     sizes::{StepSizes, Tuning},
     state::State,
     step::Step,

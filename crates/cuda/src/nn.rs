@@ -25,7 +25,7 @@ pub use self::{
     adamw::{AdamW, Parameter, Rates},
     attention::Attention,
     attention_backward::{Attended, AttentionGradients},
-    audio_rows::{AudioRows, Codebooks},
+    audio_rows::{AudioRows, Codebooks, Gate},
     block_attention::{BlockAttention, BlockLayout, Engine, LayoutParts, Rule, TILING, Tiling},
     conv::{Convolution, Convolutions, Signal, Snake},
     fuse::{Additions, CachePlaces, CacheSection, CacheTable, Fuse, FuseSizes},

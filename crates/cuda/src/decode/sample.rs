@@ -13,6 +13,7 @@ use crate::{
     kernels::expect,
     memory::Buffer,
     nvrtc,
+    slice::Slice,
     stream::Stream,
 };
 
@@ -100,9 +101,22 @@ impl Sampling {
     }
 }
 
+/// A table whose row of the chosen token begins the next step.
+#[derive(Debug)]
+pub struct NextRow<'a, T> {
+    /// `[size, width]`.
+    pub table: Slice<'a, T>,
+    /// Rows of the table. A token beyond them gives NaN.
+    pub size: u32,
+    /// Where the row goes, `[width]`.
+    pub x: &'a mut Buffer<T>,
+    /// Numbers of a row.
+    pub width: u32,
+}
+
 /// Which code of which frame is chosen, and what else moves on.
 #[derive(Debug)]
-pub struct Choice<'a> {
+pub struct Choice<'a, T> {
     /// The code's group.
     pub group: u32,
     /// Whether it begins the next frame.
@@ -111,12 +125,14 @@ pub struct Choice<'a> {
     pub position: Option<&'a mut Buffer<u32>>,
     /// Whether the host is told: [`Frames::word`]. Only such a choice may be the end.
     pub is_told: bool,
+    /// What the next step begins with.
+    pub next: Option<NextRow<'a, T>>,
 }
 
-impl Choice<'_> {
+impl<T> Choice<'_, T> {
     /// A code of the frame under way.
     pub fn code(group: u32) -> Self {
-        Self { group, begins: false, position: None, is_told: false }
+        Self { group, begins: false, position: None, is_told: false, next: None }
     }
 }
 
@@ -166,7 +182,7 @@ impl<T: Element> Sampler<T> {
         logits: &Buffer<T>,
         by: &mut Sampling,
         frames: &mut Frames,
-        choice: Choice<'_>,
+        choice: Choice<'_, T>,
     ) -> Result<(), CudaError> {
         let arguments = self.arguments(logits, by, frames, choice)?;
         // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
@@ -181,7 +197,7 @@ impl<T: Element> Sampler<T> {
         logits: &Buffer<T>,
         by: &mut Sampling,
         frames: &mut Frames,
-        choice: Choice<'_>,
+        choice: Choice<'_, T>,
     ) -> Result<(), CudaError> {
         let arguments = self.arguments(logits, by, frames, choice)?;
         // SAFETY: as above.
@@ -193,11 +209,12 @@ impl<T: Element> Sampler<T> {
         logits: &Buffer<T>,
         by: &mut Sampling,
         frames: &mut Frames,
-        choice: Choice<'_>,
-    ) -> Result<[Argument; 14], CudaError> {
+        choice: Choice<'_, T>,
+    ) -> Result<[Argument; 18], CudaError> {
         const DOING: &str = "choosing a code";
         expect(DOING, logits.length() as u64 >= by.vocab.into(), "the logits are too few")?;
         expect(DOING, choice.group < frames.groups, "there is no such code in a frame")?;
+        let [table, size, x, width] = next_arguments(choice.next)?;
         let position = choice.position.map_or(Argument::from(0_u64), Argument::from);
         let word = if choice.is_told { (&mut frames.word).into() } else { Argument::from(0_u64) };
         Ok([
@@ -214,6 +231,10 @@ impl<T: Element> Sampler<T> {
             choice.group.into(),
             position,
             word,
+            table,
+            size,
+            x,
+            width,
             (&mut self.between).into(),
         ])
     }
@@ -231,4 +252,13 @@ impl<T: Element> Sampler<T> {
             }
         }
     }
+}
+
+fn next_arguments<T: Element>(next: Option<NextRow<'_, T>>) -> Result<[Argument; 4], CudaError> {
+    let Some(NextRow { table, size, x, width }) = next else {
+        return Ok([Argument::from(0_u64), Argument::from(0_u32), Argument::from(0_u64), Argument::from(0_u32)]);
+    };
+    let fits = table.length() as u64 >= u64::from(size) * u64::from(width) && x.length() as u64 >= width.into();
+    expect("taking the row of a code", fits, "a buffer is too small")?;
+    Ok([table.into(), size.into(), x.into(), width.into()])
 }

@@ -35,13 +35,24 @@ pub struct Codebooks<'a, T> {
     pub width: u32,
 }
 
+/// What a number is let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// `x (1 + erf(x / √2)) / 2`: the exact gelu.
+    Gelu,
+    /// `x / (1 + exp(-x))`.
+    Silu,
+}
+
 /// Operations on rows of a codec, on numbers of one type, on one device.
 #[derive(Debug)]
 pub struct AudioRows<T> {
     layer_norm: Kernel,
-    bias_gelu: Pair,
+    bias_gate: Pair,
     add_scaled: Pair,
     divide_rows: Kernel,
+    scale_rows: Kernel,
+    add_embedding: Kernel,
     code_rows: Kernel,
     of: PhantomData<T>,
 }
@@ -55,9 +66,11 @@ impl<T: Element> AudioRows<T> {
         };
         Ok(Self {
             layer_norm: module.kernel("layer_norm")?,
-            bias_gelu: pair("bias_gelu")?,
+            bias_gate: pair("bias_gate")?,
             add_scaled: pair("add_scaled")?,
             divide_rows: module.kernel("divide_rows")?,
+            scale_rows: module.kernel("scale_rows")?,
+            add_embedding: module.kernel("add_embedding")?,
             code_rows: module.kernel("code_rows")?,
             of: PhantomData,
         })
@@ -87,21 +100,23 @@ impl<T: Element> AudioRows<T> {
         launch(rows, || unsafe { self.layer_norm.launch(stream, Shape::line(rows, threads), &arguments) })
     }
 
-    /// Adds `bias` to each row of `x` (rows by `width`), and makes every number its gelu, the exact one.
-    pub fn bias_gelu<'a>(
+    /// Adds `bias` to each row of `x` (rows by `width`), and lets every number through a gate.
+    pub fn bias_gate<'a>(
         &self,
         stream: &Stream,
         x: impl Into<SliceMut<'a, T>>,
         bias: Option<Slice<'_, T>>,
         [rows, width]: [u32; 2],
+        gate: Gate,
     ) -> Result<(), CudaError> {
         let x = x.into();
         let fits = has_room(&x, area(rows, width)) && bias.is_none_or(|bias| holds(bias, width.into()));
-        expect("taking a gelu", fits, "a buffer is too small")?;
+        expect("gating rows", fits, "a buffer is too small")?;
         let aligned = is_by_16_bytes::<T>(width, &[x.pointer()]);
-        let arguments: [Argument; 4] = [(&x).into(), bias.into(), rows.into(), width.into()];
+        let is_silu = u32::from(gate == Gate::Silu);
+        let arguments: [Argument; 5] = [(&x).into(), bias.into(), rows.into(), width.into(), is_silu.into()];
         // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        launch(rows, || unsafe { self.bias_gelu.launch::<T>(stream, [rows, width], aligned, &arguments) })
+        launch(rows, || unsafe { self.bias_gate.launch::<T>(stream, [rows, width], aligned, &arguments) })
     }
 
     /// Adds to each row of `x` (rows by `width`) that of `y` with `bias`, times `scale`.
@@ -139,6 +154,46 @@ impl<T: Element> AudioRows<T> {
         let arguments: [Argument; 4] = [(&x).into(), by.into(), width.into(), least.into()];
         // SAFETY: the kernel reads and writes a row a block, and there are as many.
         launch(rows, || unsafe { self.divide_rows.launch(stream, Shape::line(rows, THREADS), &arguments) })
+    }
+
+    /// Multiplies each row of `x` (rows by `width`) with its number of `by`.
+    pub fn scale_rows<'a>(
+        &self,
+        stream: &Stream,
+        x: impl Into<SliceMut<'a, T>>,
+        by: Slice<'_, T>,
+        [rows, width]: [u32; 2],
+    ) -> Result<(), CudaError> {
+        const DOING: &str = "scaling rows";
+        let x = x.into();
+        expect(DOING, has_room(&x, area(rows, width)) && holds(by, rows.into()), "a buffer is too small")?;
+        let rows = count_rows(DOING, rows.into())?;
+        let arguments: [Argument; 3] = [(&x).into(), by.into(), width.into()];
+        // SAFETY: as above.
+        launch(rows, || unsafe { self.scale_rows.launch(stream, Shape::line(rows, THREADS), &arguments) })
+    }
+
+    /// Adds to each row of `x` the row of `table` (vocabulary by `width`) that its id names; nothing where the id is
+    /// beyond the vocabulary.
+    pub fn add_embedding<'a>(
+        &self,
+        stream: &Stream,
+        ids: Slice<'_, u32>,
+        table: Slice<'_, T>,
+        x: impl Into<SliceMut<'a, T>>,
+        [vocabulary, width]: [u32; 2],
+    ) -> Result<(), CudaError> {
+        const DOING: &str = "adding an embedding";
+        let x = x.into();
+        let rows = count_rows(DOING, ids.length() as u64)?;
+        expect(
+            DOING,
+            has_room(&x, area(rows, width)) && holds(table, area(vocabulary, width)),
+            "a buffer is too small",
+        )?;
+        let arguments: [Argument; 5] = [ids.into(), table.into(), (&x).into(), vocabulary.into(), width.into()];
+        // SAFETY: the kernel reads the rows that are in the table, and changes a row for each id.
+        launch(rows, || unsafe { self.add_embedding.launch(stream, Shape::line(rows, THREADS), &arguments) })
     }
 
     /// Puts for each row of codes, `[rows, groups]`, what they stand for into `out`, `[rows, 2 width]`: the row of the

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use laptime_cuda::{
     Buffer, Cache, Element, EventClock, Graph,
     decode::{
-        Choice, FrameStep, FrameTables, Frames, Rules, Sampler, Sampling, SamplingPart,
+        Choice, FrameStep, FrameTables, Frames, NextRow, Rules, Sampler, Sampling, SamplingPart,
         reference::sample::{Chosen, sample},
     },
     reference,
@@ -115,8 +115,8 @@ impl<'a> Run<'a> {
 }
 
 /// The choice that begins a frame, and is told.
-fn told(position: &mut Buffer<u32>, frame: u32) -> Choice<'_> {
-    Choice { group: 1, begins: frame > 0, position: Some(position), is_told: true }
+fn told<T>(position: &mut Buffer<u32>, frame: u32) -> Choice<'_, T> {
+    Choice { group: 1, begins: frame > 0, position: Some(position), is_told: true, next: None }
 }
 
 /// Logits with a few that stand out, some equal ones, and one that is no number.
@@ -175,7 +175,29 @@ fn sums_of<T: Element>(bench: &Bench, most: f64) -> Result<(), Failed> {
         let from = ((2 * size + mine[3]) * width) as usize;
         judge::<T>("a row", x.read()?, &others.0[from..from + width as usize], 0.0)?;
     }
-    Ok(())
+    sampler_row(bench, &others.1, size, &mut x, &others.0)
+}
+
+/// A choice lays the row of its code down for the next step.
+fn sampler_row<T: Element>(
+    bench: &Bench,
+    table: &Buffer<T>,
+    size: u32,
+    x: &mut Buffer<T>,
+    expected: &[f32],
+) -> Result<(), Failed> {
+    let (device, stream) = (&bench.device, bench.device.stream());
+    let mut sampler = Sampler::<T>::load(device, &Cache::of_user())?;
+    let mut by = Sampling::new(device, size, &[], false)?;
+    by.begin(stream, &Rules { temperature: 0.0, ..RULES })?;
+    let mut logits = vec![T::narrowed(0.0); size as usize];
+    logits[7] = T::narrowed(1.0);
+    let (logits, mut frames) = (device.upload(&logits)?, Frames::new(device, 1, 2)?);
+    let width = x.length() as u32;
+    let next = Some(NextRow { table: table.all(), size, x, width });
+    sampler.sample(stream, &logits, &mut by, &mut frames, Choice { next, ..Choice::code(1) })?;
+    expect(frames.codes.read()? == [0, 7], || "another code was chosen".to_owned())?;
+    judge::<T>("the next row", x.read()?, &expected[7 * width as usize..8 * width as usize], 0.0)
 }
 
 fn judge<T: Element>(what: &str, found: Vec<T>, expected: &[f32], most: f64) -> Result<(), Failed> {

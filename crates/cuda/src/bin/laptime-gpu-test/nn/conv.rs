@@ -4,7 +4,7 @@ use half::bf16;
 use laptime_cuda::{
     Blas, Buffer, Cache, CudaError,
     nn::{
-        AudioRows, Codebooks, Convolution, Convolutions, Signal,
+        AudioRows, Codebooks, Convolution, Convolutions, Gate, Signal,
         reference::{self, conv},
     },
 };
@@ -172,9 +172,14 @@ fn rows_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         kernels.layer_norm(stream, &x_there, both, &mut out, [rows, width], 1e-2)?;
         lab.judge(&format!("layer norm {what}"), &out, &conv::layer_norm(&x, [&weight, &bias], 1e-2))?;
         let mut out = lab.upload(&x)?;
-        kernels.bias_gelu(stream, &mut out, Some(bias_there.all()), [rows, width])?;
+        kernels.bias_gate(stream, &mut out, Some(bias_there.all()), [rows, width], Gate::Gelu)?;
         let biased = reference::add_bias(&x, &bias).into_iter().map(|value| T::narrowed(value).widened());
-        lab.judge(&format!("gelu {what}"), &out, &reference::fuse::gelu(&biased.collect::<Vec<f32>>()))?;
+        let biased: Vec<f32> = biased.collect();
+        lab.judge(&format!("gelu {what}"), &out, &reference::fuse::gelu(&biased))?;
+        let mut out = lab.upload(&biased)?;
+        kernels.bias_gate(stream, &mut out, None, [rows, width], Gate::Silu)?;
+        let silu = biased.iter().map(|value| value / (1.0 + (-value).exp())).collect::<Vec<f32>>();
+        lab.judge(&format!("silu {what}"), &out, &silu)?;
         let mut out = lab.upload(&x)?;
         let added = (y_there.all(), Some(bias_there.all()));
         kernels.add_scaled(stream, &mut out, added, weight_there.all(), [rows, width])?;
@@ -185,6 +190,20 @@ fn rows_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         kernels.divide_rows(stream, &mut out, by_there.all(), [rows, width], 0.5)?;
         let divided = x.iter().enumerate().map(|(at, value)| value / by[at / width as usize].max(0.5));
         lab.judge(&format!("divided {what}"), &out, &divided.collect::<Vec<f32>>())?;
+        let mut out = lab.upload(&x)?;
+        kernels.scale_rows(stream, &mut out, by_there.all(), [rows, width])?;
+        let scaled = x.iter().enumerate().map(|(at, value)| value * by[at / width as usize]);
+        lab.judge(&format!("scaled {what}"), &out, &scaled.collect::<Vec<f32>>())?;
+        // Every second row has an id, from the last row of the table on.
+        let id = |row: u32| if row.is_multiple_of(2) { rows - 1 - row } else { u32::MAX };
+        let ids = lab.bench.device.upload(&(0..rows).map(id).collect::<Vec<u32>>())?;
+        let mut out = lab.upload(&x)?;
+        kernels.add_embedding(stream, ids.all(), y_there.all(), &mut out, [rows, width])?;
+        let embedded = x.iter().enumerate().map(|(at, value)| {
+            let (row, column) = (at as u32 / width, at as u32 % width);
+            value + y.get((id(row).saturating_mul(width).saturating_add(column)) as usize).copied().unwrap_or(0.0)
+        });
+        lab.judge(&format!("embedded {what}"), &out, &embedded.collect::<Vec<f32>>())?;
     }
     for (rows, [groups, size, width]) in [(30_u32, [16_u32, 50, 256]), (3, [4, 8, 5]), (1, [1, 3, 8])] {
         let books = lab.noise((groups * size * width) as usize, 5);
