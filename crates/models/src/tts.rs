@@ -22,7 +22,6 @@ mod voices;
 mod weights;
 mod work;
 
-pub(crate) use self::speaking::{check_codes, check_frames, no_frame};
 pub use self::{
     audio::Audio,
     codec::{CHUNK_FRAMES, CONTEXT_FRAMES, Chunk, CodecConfig, KERNELS, Kernels, chunks},
@@ -39,4 +38,9 @@ pub use self::{
     voices::{Language, Speaker},
     weights::TtsWeights,
     work::TtsStage,
+};
+pub(crate) use self::{
+    codec::NEXT_WIDENING,
+    sampling::choose,
+    speaking::{check_codes, check_frames, no_frame},
 };

@@ -1,7 +1,9 @@
 //! What a text-to-speech model is: its two decoders, its codec, and the ids that it is told with.
 
+use std::path::Path;
+
 use super::{CodecConfig, Language, Speaker};
-use crate::{Config, ModelError};
+use crate::{Config, ModelError, Tokenizer};
 
 /// The largest width or count: places are counted in 32 bits on devices.
 pub(super) const LARGEST: usize = i32::MAX as usize;
@@ -111,6 +113,15 @@ impl TtsConfig {
             Part::Talker => &self.talker,
             Part::Predictor => &self.predictor,
             Part::Codec => &self.codec.transformer,
+        }
+    }
+
+    /// What turns text into its tokens: the tokenizer of a folder, else bytes.
+    pub fn tokenizer(&self, folder: Option<&Path>) -> Result<Tokenizer, ModelError> {
+        let text = Config { name: self.name.clone(), vocab: self.text_vocab, ..self.talker.clone() };
+        match folder {
+            Some(folder) => Tokenizer::open(folder, &text),
+            None => Tokenizer::bytes(&text),
         }
     }
 

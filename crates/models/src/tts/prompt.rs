@@ -152,7 +152,7 @@ mod tests {
 
     fn prompt(text: &str, speaker: Option<&str>, language: &str, feed: TextFeed) -> Result<Prompt, ModelError> {
         let config = TtsConfig::from_preset("0.6b").unwrap();
-        let tokenizer = Tokenizer::bytes(&config.talker).unwrap();
+        let tokenizer = config.tokenizer(None).unwrap();
         Prompt::new(&config, &tokenizer, text, speaker, language, feed)
     }
 

@@ -8,8 +8,9 @@ use std::cmp::Ordering;
 
 use super::TtsConfig;
 use crate::{
-    ModelError,
+    Marks, ModelError,
     cpu::vectors::{exp, index_of_largest},
+    marks::mark,
 };
 
 /// The weight of the likeliest: 2^30.
@@ -140,13 +141,24 @@ pub fn penalise(scores: &mut [f32], chosen: &[bool], penalty: f32) {
 
 /// Chooses an id by scores, which are changed on the way. What is left out already is minus infinity.
 pub fn sample(scores: &mut [f32], choice: Choice, bits: u32) -> u32 {
+    choose(scores, choice, bits, None)
+}
+
+/// As [`sample`], with its steps marked as stages if that is asked for.
+pub(crate) fn choose(scores: &mut [f32], choice: Choice, bits: u32, marks: Option<&Marks>) -> u32 {
     let Choice::Drawn { temperature, top_k, top_p } = choice else {
         return index_of_largest(scores) as u32;
     };
     scores.iter_mut().for_each(|score| *score /= temperature);
-    keep_top_k(scores, top_k);
+    if top_k > 0 {
+        let _stage = marks.map(|marks| mark!(marks, Pipeline, "top_k"));
+        keep_top_k(scores, top_k);
+    }
     let mut weights = weights_of(scores);
-    keep_top_p(scores, &mut weights, top_p);
+    if top_p < 1.0 {
+        let _stage = marks.map(|marks| mark!(marks, Pipeline, "top_p"));
+        keep_top_p(scores, &mut weights, top_p);
+    }
     draw(&weights, bits).unwrap_or_else(|| index_of_largest(scores)) as u32
 }
 

@@ -42,15 +42,15 @@ pub struct Timing {
 
 /// A model with a tokenizer: text in, audio out.
 ///
-/// ```text
+/// ```
 /// use laptime_models::{
-///     Dtype, Tokenizer,
+///     Dtype,
 ///     cpu::CpuSpeaking,
 ///     tts::{Sampling, SpeakOptions, SpeechOptions, Synthesizer, TtsConfig, TtsWeights},
 /// };
 ///
 /// let config = TtsConfig::from_preset("tiny")?;
-/// let tokenizer = Tokenizer::bytes(&config.talker)?;
+/// let tokenizer = config.tokenizer(None)?;
 /// let model = CpuSpeaking::new(config, &TtsWeights::synthetic(1), SpeakOptions::new(Dtype::F32, 64), 1)?;
 /// // Synthetic weights know no end: five frames are made, which are 0.4 s.
 /// let sampling = Sampling { is_endless: true, ..Sampling::default() };

@@ -40,10 +40,11 @@ impl TtsStage {
 }
 
 impl TtsConfig {
-    /// The work of running a prompt of so many positions.
-    pub fn prefill_work(&self, positions: usize, dtype: Dtype) -> StageWork {
+    /// The work of running a prompt of so many positions. All of its text is brought to the talker's width, that which
+    /// follows frame by frame and the one that stands for none too.
+    pub fn prefill_work(&self, positions: usize, following: usize, dtype: Dtype) -> StageWork {
         let pass = self.talker.prefill_work(1, positions, 0, Attention::Dense, dtype);
-        pass.total().plus(self.text_work(positions, dtype))
+        pass.total().plus(self.text_work(positions.saturating_add(following).saturating_add(1), dtype))
     }
 
     /// The work of a step of the talker behind so many positions.
@@ -51,7 +52,7 @@ impl TtsConfig {
         let pass = self.talker.step_work(1, position, dtype);
         // The step counts one row; a frame is the sum of as many as it has codes.
         let rows = bytes((self.predicted() as u64).saturating_mul(self.talker.hidden as u64), dtype);
-        pass.total().plus(self.text_work(1, dtype)).plus(StageWork { weight_bytes: rows, ..StageWork::default() })
+        pass.total().plus(StageWork { weight_bytes: rows, ..StageWork::default() })
     }
 
     /// The work of choosing the codes of a frame but the first.
@@ -208,9 +209,8 @@ mod tests {
     fn a_frame_reads_the_talker_once_and_the_predictor_fifteen_times() {
         let config = config();
         let step = config.talker_step_work(0, Dtype::Bf16);
-        // Layers and norm, head, two linear parts of text, sixteen rows of codes and one of text.
-        let text = 2048 * 2048 + 2048 + 2048 * 1024 + 1024;
-        assert_eq!(step.weight_bytes, 2 * (440_467_456 + 3072 * 1024 + text + 16 * 1024 + 2048));
+        // Layers and norm, head, and sixteen rows of codes.
+        assert_eq!(step.weight_bytes, 2 * (440_467_456 + 3072 * 1024 + 16 * 1024));
         let predictor = config.code_predictor_work(Dtype::Bf16);
         assert_eq!(predictor.weight_bytes, 2 * (15 * 78_655_744 + 15 * 2048 * 1024 + 16 * 1024));
         let wide = TtsConfig::from_preset("1.7b").unwrap().code_predictor_work(Dtype::Bf16);
@@ -218,7 +218,10 @@ mod tests {
         assert_eq!(wide.weight_bytes, predictor.weight_bytes + 2 * bridge);
         let matrices = |norms: u64, body: u64| 2 * (body - norms);
         let norms = 28 * (2 * 1024 + 2 * 128) + 1024;
-        assert_eq!(step.flops, matrices(norms, 440_467_456) + 2 * (3072 * 1024 + text - 3072) + 4 * 28 * 2048);
+        assert_eq!(step.flops, matrices(norms, 440_467_456) + 2 * 3072 * 1024 + 4 * 28 * 2048);
+        let text = 2048 * 2048 + 2048 + 2048 * 1024 + 1024;
+        let prefill = config.prefill_work(10, 4, Dtype::Bf16);
+        assert_eq!(prefill.weight_bytes, 2 * (440_467_456 + 3072 * 1024 + 10 * 1024 + text + 15 * 2048));
         assert!(config.frame_work(10, Dtype::Bf16).flops > step.flops + predictor.flops);
     }
 
