@@ -105,13 +105,6 @@ extern "C" __global__ void add_scaled_any(number *x, const number *y, const numb
     add_scaled_of<1>(x, y, bias, scale, rows, width);
 }
 
-// Divides each row by a number of its own, or by `least` where that is more: sums become means.
-extern "C" __global__ void divide_rows(number *x, const number *by, u32 width, float least) {
-    float divisor = fmaxf(widened(by[blockIdx.x]), least);
-    number *row = x + (u64)blockIdx.x * width;
-    for (u32 at = threadIdx.x; at < width; at += blockDim.x) row[at] = narrowed(widened(row[at]) / divisor);
-}
-
 // Multiplies each row with a number of its own.
 extern "C" __global__ void scale_rows(number *x, const number *by, u32 width) {
     float scale = widened(by[blockIdx.x]);

@@ -50,7 +50,6 @@ pub struct AudioRows<T> {
     layer_norm: Kernel,
     bias_gate: Pair,
     add_scaled: Pair,
-    divide_rows: Kernel,
     scale_rows: Kernel,
     add_embedding: Kernel,
     code_rows: Kernel,
@@ -68,7 +67,6 @@ impl<T: Element> AudioRows<T> {
             layer_norm: module.kernel("layer_norm")?,
             bias_gate: pair("bias_gate")?,
             add_scaled: pair("add_scaled")?,
-            divide_rows: module.kernel("divide_rows")?,
             scale_rows: module.kernel("scale_rows")?,
             add_embedding: module.kernel("add_embedding")?,
             code_rows: module.kernel("code_rows")?,
@@ -138,24 +136,6 @@ impl<T: Element> AudioRows<T> {
         launch(rows, || unsafe { self.add_scaled.launch::<T>(stream, [rows, width], aligned, &arguments) })
     }
 
-    /// Divides each row of `x` (rows by `width`) by its number of `by`, or by `least` where that is more.
-    pub fn divide_rows<'a>(
-        &self,
-        stream: &Stream,
-        x: impl Into<SliceMut<'a, T>>,
-        by: Slice<'_, T>,
-        [rows, width]: [u32; 2],
-        least: f32,
-    ) -> Result<(), CudaError> {
-        const DOING: &str = "dividing rows";
-        let x = x.into();
-        expect(DOING, has_room(&x, area(rows, width)) && holds(by, rows.into()), "a buffer is too small")?;
-        let rows = count_rows(DOING, rows.into())?;
-        let arguments: [Argument; 4] = [(&x).into(), by.into(), width.into(), least.into()];
-        // SAFETY: the kernel reads and writes a row a block, and there are as many.
-        launch(rows, || unsafe { self.divide_rows.launch(stream, Shape::line(rows, THREADS), &arguments) })
-    }
-
     /// Multiplies each row of `x` (rows by `width`) with its number of `by`.
     pub fn scale_rows<'a>(
         &self,
@@ -169,7 +149,7 @@ impl<T: Element> AudioRows<T> {
         expect(DOING, has_room(&x, area(rows, width)) && holds(by, rows.into()), "a buffer is too small")?;
         let rows = count_rows(DOING, rows.into())?;
         let arguments: [Argument; 3] = [(&x).into(), by.into(), width.into()];
-        // SAFETY: as above.
+        // SAFETY: the kernel reads and writes a row a block, and there are as many.
         launch(rows, || unsafe { self.scale_rows.launch(stream, Shape::line(rows, THREADS), &arguments) })
     }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     ModelError, Options,
-    tts::{CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, SpeakOptions},
+    tts::{CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, NEXT_WIDENING, SpeakOptions},
 };
 
 /// What is added under the root of the norms of ConvNeXt blocks, as in the official classes.
@@ -291,7 +291,7 @@ impl Widest {
             rows = rows.saturating_mul(*rate);
             stream = stream.max(rows.saturating_mul(config.channels_behind(at + 1)));
         }
-        Self { stream, wide: around.saturating_mul(4) }
+        Self { stream, wide: around.saturating_mul(NEXT_WIDENING) }
     }
 }
 

@@ -187,10 +187,6 @@ fn rows_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         let by: Vec<f32> = (0..rows).map(|row| T::narrowed(row as f32 * 0.75).widened()).collect();
         let by_there = lab.upload(&by)?;
         let mut out = lab.upload(&x)?;
-        kernels.divide_rows(stream, &mut out, by_there.all(), [rows, width], 0.5)?;
-        let divided = x.iter().enumerate().map(|(at, value)| value / by[at / width as usize].max(0.5));
-        lab.judge(&format!("divided {what}"), &out, &divided.collect::<Vec<f32>>())?;
-        let mut out = lab.upload(&x)?;
         kernels.scale_rows(stream, &mut out, by_there.all(), [rows, width])?;
         let scaled = x.iter().enumerate().map(|(at, value)| value * by[at / width as usize]);
         lab.judge(&format!("scaled {what}"), &out, &scaled.collect::<Vec<f32>>())?;
