@@ -143,6 +143,9 @@ __device__ __forceinline__ void take_orders(const Choice &of, const Rules &rules
     u32 end = of.word && frame < rules.least ? rules.end : ~0u;
 #pragma unroll
     for (u32 j = 0; j < EACH; j++) {
+        orders[j] = 0;
+        // Divisions take longer than all else here.
+        if (j * THREADS >= of.vocab) continue;
         float value = values[j];
         if (was_seen[j]) value = value < 0.0f ? __fmul_rn(value, rules.penalty) : __fdiv_rn(value, rules.penalty);
         if (rules.temperature > 0.0f) value = __fdiv_rn(value, rules.temperature);

@@ -5,6 +5,7 @@ mod codec;
 mod codec_weights;
 mod engine;
 mod predictor;
+mod room;
 mod talker;
 mod weights;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use laptime_cuda::Device;
 
+pub use self::room::needed_tts_bytes;
 use self::{engine::Engine, weights::TtsGpuWeights};
 use crate::{
     Attention, Dtype, GraphMode, ModelError, Options, Room,

@@ -73,6 +73,7 @@ const TESTS: &[Test] = &[
     ("speech: samples are the fixture's, whole and in chunks", tts::samples),
     ("speech: synthetic weights give the CPU's codes and samples", tts::against_cpu),
     ("speech: what cannot be done is refused", tts::refused),
+    ("speech: as much memory is used as was predicted", tts::memory),
     ("speed of Qwen3-0.6B", speed::small),
     ("speed of Qwen3-4B", speed::large),
     ("speed of the fuser", joined::speed),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use laptime_models::{
     Dtype, GraphMode, StageWork, Tokenizer,
     cpu::CpuSpeaking,
-    gpu::GpuTtsModel,
+    gpu::{GpuTtsModel, needed_tts_bytes},
     tts::{Prompt, Sampling, SpeakOptions, Speaking, TextFeed, TtsConfig, TtsWeights},
 };
 use serde::Deserialize;
@@ -206,6 +206,27 @@ pub fn refused(bench: &Bench) -> Answer {
     let again = speaker.frame()?;
     expect(again == first, || format!("{again:?}, not {first:?}"))?;
     Ok(String::new())
+}
+
+/// What is allocated is what was said to be needed.
+pub fn memory(bench: &Bench) -> Answer {
+    let config = TtsConfig::from_preset("0.6b")?;
+    let options = SpeakOptions::new(Dtype::Bf16, 1024);
+    let (prompt, frames) = (prompt(&config)?, 400);
+    let text = prompt.positions.len() + prompt.following.len() + 1;
+    let needed = needed_tts_bytes(&config, &options, [text, frames]);
+    bench.device.give_back_memory()?;
+    let before = bench.device.used_memory()?;
+    bench.device.reset_peak()?;
+    let model = GpuTtsModel::load(&bench.device, &config, &TtsWeights::synthetic(1), Dtype::Bf16)?;
+    let mut speaker = model.speaker(&bench.device, options)?;
+    speaker.begin(&prompt, &Sampling { is_endless: true, ..Sampling::default() }, frames)?;
+    while !speaker.frame()?.is_end {}
+    speaker.decode(0..frames)?;
+    let used = bench.device.peak_memory()?.bytes().saturating_sub(before);
+    let told = format!("{:.1} MB of {:.1} MB", used as f64 / 1e6, needed as f64 / 1e6);
+    expect(used <= needed && used as f64 > 0.8 * needed as f64, || told.clone())?;
+    Ok(told)
 }
 
 /// Frames that speed is told of.

@@ -28,7 +28,7 @@ use crate::{
 const NEXT_EPS: f32 = 1e-6;
 
 /// Bytes for the columns of convolutions: more are gathered in parts.
-const COLUMN_BYTES: usize = 64 << 20;
+pub const COLUMN_BYTES: usize = 64 << 20;
 
 /// The codec decoder's buffers, and what its transformer needs.
 pub struct Codec<T> {
@@ -273,15 +273,15 @@ fn nothing() -> ModelError {
 }
 
 /// Numbers of a frame where the signal is widest.
-struct Widest {
+pub struct Widest {
     /// Of what blocks add to.
-    stream: usize,
+    pub stream: usize,
     /// Inside a ConvNeXt block.
-    wide: usize,
+    pub wide: usize,
 }
 
 impl Widest {
-    fn of(config: &CodecConfig) -> Self {
+    pub fn of(config: &CodecConfig) -> Self {
         let lengthened = config.ratios.iter().fold(1_usize, |all, ratio| all.saturating_mul(*ratio));
         let around = lengthened.saturating_mul(config.latent);
         let mut stream = around.max(config.code_width).max(config.transformer.hidden);

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Rows of text that there is room for at first.
-const TEXT_ROOM: usize = 1024;
+pub const TEXT_ROOM: usize = 1024;
 
 /// The talker's cache, and what goes through it.
 pub struct Talker<T> {
