@@ -283,12 +283,17 @@ fn speed_of(bench: &Bench, speaker: &mut dyn Speaking) -> Result<(String, f64), 
     let of_frame = limit(config.frame_work(position, Dtype::Bf16));
     let of_predictor = limit(config.code_predictor_work(Dtype::Bf16));
     let of_decode = limit(config.decode_work(0..FRAMES, Dtype::Bf16));
-    let rtf = (prefill + whole - prefill + decode) / (FRAMES as f64 * 80.0);
+    let of_talker = limit(config.talker_step_work(position, Dtype::Bf16));
+    // Seconds of audio are frames of 80 ms.
+    let rtf = (whole + decode) / (FRAMES as f64 * 80.0);
     let words = format!(
-        "a frame {frame:.3} ms ({:.1} x limit), predictor {alone:.3} ms ({:.1}), prefill of {} {prefill:.3} ms, decode of \
-         {FRAMES} {decode:.2} ms ({:.1}), first audio at 4 frames {first:.2} ms, RTF {rtf:.4}",
+        "a frame {frame:.3} ms ({:.1} x limit), predictor {alone:.3} ms ({:.1}), all else of it {:.3} ms ({:.1}), prefill \
+         of {} {prefill:.3} ms, decode of {FRAMES} {decode:.2} ms ({:.1}), first audio at 4 frames {first:.2} ms, RTF \
+         {rtf:.4}",
         frame / of_frame,
         alone / of_predictor,
+        frame - alone,
+        (frame - alone) / of_talker,
         prompt.positions.len(),
         decode / of_decode,
     );
