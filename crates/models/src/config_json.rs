@@ -47,17 +47,21 @@ impl Config {
 }
 
 /// The fields of a file, read by name so that what is wrong can be named.
-struct Fields<'a>(&'a Map<String, Value>);
+pub(crate) struct Fields<'a>(pub &'a Map<String, Value>);
 
 impl Fields<'_> {
     fn config(&self, name: &str) -> Result<Config, String> {
-        let family = self.family()?;
+        self.decoder(name, self.family()?, self.needed("vocab_size")?)
+    }
+
+    /// A decoder of a family over so many tokens.
+    pub fn decoder(&self, name: &str, family: Family, vocab: usize) -> Result<Config, String> {
         self.refuse_variants(family)?;
         let (hidden, heads) = (self.needed("hidden_size")?, self.needed("num_attention_heads")?);
         Ok(Config {
             name: name.to_owned(),
             family,
-            vocab: self.needed("vocab_size")?,
+            vocab,
             hidden,
             layers: self.needed("num_hidden_layers")?,
             heads,
@@ -138,7 +142,7 @@ impl Fields<'_> {
         })
     }
 
-    fn dtype(&self) -> Result<Dtype, String> {
+    pub fn dtype(&self) -> Result<Dtype, String> {
         match self.text("dtype")?.or(self.text("torch_dtype")?) {
             None => Ok(Dtype::F32),
             Some(name) => name.parse().map_err(|error: ModelError| error.to_string()),
@@ -146,20 +150,20 @@ impl Fields<'_> {
     }
 
     /// A field that is there and not null.
-    fn value(&self, field: &str) -> Option<&Value> {
+    pub fn value(&self, field: &str) -> Option<&Value> {
         self.0.get(field).filter(|value| !value.is_null())
     }
 
-    fn needed(&self, field: &str) -> Result<usize, String> {
+    pub fn needed(&self, field: &str) -> Result<usize, String> {
         self.count(field)?.ok_or_else(|| format!("`{field}` is missing"))
     }
 
-    fn count(&self, field: &str) -> Result<Option<usize>, String> {
+    pub fn count(&self, field: &str) -> Result<Option<usize>, String> {
         let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
         self.read(field, "count", count)
     }
 
-    fn number(&self, field: &str) -> Result<Option<f64>, String> {
+    pub fn number(&self, field: &str) -> Result<Option<f64>, String> {
         self.read(field, "number", Value::as_f64)
     }
 
@@ -167,7 +171,7 @@ impl Fields<'_> {
         Ok(self.read(field, "true or false", Value::as_bool)?.unwrap_or_default())
     }
 
-    fn text(&self, field: &str) -> Result<Option<&str>, String> {
+    pub fn text(&self, field: &str) -> Result<Option<&str>, String> {
         match self.value(field) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -175,7 +179,7 @@ impl Fields<'_> {
         }
     }
 
-    fn object(&self, field: &str) -> Result<Option<&Map<String, Value>>, String> {
+    pub fn object(&self, field: &str) -> Result<Option<&Map<String, Value>>, String> {
         match self.value(field) {
             None => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object)),

@@ -7,18 +7,22 @@
 pub(crate) mod attention;
 pub(crate) mod blocks;
 pub(crate) mod cache;
+mod conv;
 pub(crate) mod crew;
 mod engine;
 mod fuser;
+mod linear;
 mod memory;
 mod model;
 pub(crate) mod number;
 mod pass;
 mod product;
 mod rows;
+mod stack;
 mod steps;
 pub(crate) mod tiles;
 mod train;
+mod tts;
 mod turned;
 pub(crate) mod vectors;
 
@@ -31,6 +35,7 @@ pub use self::{
     fuser::{CpuFuser, needed_fuser_bytes},
     memory::{Pass, needed_bytes},
     train::{CpuTrainer, needed_train_bytes},
+    tts::{CpuSpeaking, needed_tts_bytes},
 };
 use crate::{Config, Decoder, Dtype, GraphMode, KeysValues, ModelError, Options, Replay, Tokens, Weights};
 

@@ -46,6 +46,14 @@ pub enum ModelError {
         /// Why.
         source: io::Error,
     },
+    /// A file cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A folder without `config.json`.
     #[error("`{}` has no `config.json`", folder.display())]
     NoConfig {

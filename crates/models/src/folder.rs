@@ -55,11 +55,17 @@ impl Stored {
 impl Folder {
     /// Maps the files of a folder and checks that they hold the model.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
+        let opened = Self::open_any(folder)?;
+        Misfit::of(config, &opened.tensors).refuse(folder, config)?;
+        Ok(opened)
+    }
+
+    /// Maps the files of a folder, whatever they hold.
+    pub fn open_any(folder: &Path) -> Result<Self, ModelError> {
         let mut opened = Self::default();
         for path in weight_files(folder)? {
             opened.add_safetensors(&path, "")?;
         }
-        Misfit::of(config, &opened.tensors).refuse(folder, config)?;
         Ok(opened)
     }
 

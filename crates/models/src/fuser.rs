@@ -30,5 +30,5 @@ pub use self::{
 };
 pub(crate) use self::{
     fusing::check_section,
-    tensors::{BlockTensors, LinearTensors, PathTensors},
+    tensors::{BlockTensors, PathTensors},
 };

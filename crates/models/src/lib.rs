@@ -31,6 +31,7 @@ pub mod threads;
 mod tokenizer;
 mod torch;
 mod train;
+pub mod tts;
 mod weights;
 mod work;
 
@@ -42,7 +43,7 @@ pub use self::{
     numbers::{from_f32, to_f32},
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
-    tensors::{Role, TensorSpec},
+    tensors::{LinearTensors, Role, TensorSpec},
     tokenizer::{TokenRole, Tokenizer},
     train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, TrainSizes, Trainer, UpdateWork, random_batch},
     weights::{TensorData, Weights},

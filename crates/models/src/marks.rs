@@ -18,7 +18,7 @@ macro_rules! mark_embedding {
             (crate::EmbeddingStage::Teacher, 2..) => {
                 Some(laptime_probe::stage!("teacher_embedding", on = $marks.lane, tokens = $tokens))
             }
-            _ => mark!($marks, Layer, "embed"),
+            _ => crate::marks::mark!($marks, Layer, "embed"),
         }
     };
 }

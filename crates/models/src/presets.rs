@@ -46,7 +46,7 @@ fn nearest(asked: &str) -> Option<String> {
 }
 
 /// Widths and counts, as tables list them.
-struct Shape {
+pub(crate) struct Shape {
     hidden: usize,
     layers: usize,
     heads: usize,
@@ -55,12 +55,12 @@ struct Shape {
     ffn: usize,
 }
 
-fn shape([hidden, layers, heads, kv_heads, head_dim, ffn]: [usize; 6]) -> Shape {
+pub(crate) fn shape([hidden, layers, heads, kv_heads, head_dim, ffn]: [usize; 6]) -> Shape {
     Shape { hidden, layers, heads, kv_heads, head_dim, ffn }
 }
 
 /// What Qwen3 is but for its sizes, on which the other families are told by what differs.
-fn base(name: &str, shape: Shape) -> Config {
+pub(crate) fn base(name: &str, shape: Shape) -> Config {
     Config {
         name: name.to_owned(),
         family: Family::Qwen3,

@@ -50,7 +50,7 @@ pub fn value(key: u64, index: u64, amplitude: f32) -> f32 {
 }
 
 /// The finaliser of MurmurHash3.
-fn mix(mut h: u32) -> u32 {
+pub(crate) fn mix(mut h: u32) -> u32 {
     h ^= h >> 16;
     h = h.wrapping_mul(0x85eb_ca6b);
     h ^= h >> 13;
@@ -67,19 +67,31 @@ pub fn key(seed: u64, name: &str) -> u64 {
 /// What fills a tensor of a model whose weights are made from a seed.
 pub fn fill(family: Family, spec: &TensorSpec, seed: u64) -> Fill {
     match deviation(family, spec) {
+        None if spec.role == Role::Scale => Fill::Constant(SCALE),
         None => Fill::Constant(1.0),
         Some(deviation) => Fill::Random { key: key(seed, &spec.name), amplitude: (3.0_f64.sqrt() * deviation) as f32 },
     }
 }
 
-/// The standard deviation of a tensor's numbers, or none for those that are 1: norms, and gates, which are open so.
+/// What residual parts multiply what they add with: enough to be heard, too little to grow from part to part.
+const SCALE: f32 = 0.25;
+
+/// How much wider what goes through a convolution may become, so that a chain of residual ones stays within bounds.
+const CONV_GAIN: f64 = 0.5;
+
+/// The standard deviation of a tensor's numbers, or none for those that are all the same: norms and gates, which are open
+/// so, and scales.
 fn deviation(family: Family, spec: &TensorSpec) -> Option<f64> {
     let by_width = || {
         let widths: usize = spec.shape.iter().sum();
         (2.0 / widths as f64).sqrt()
     };
+    let by_inputs = |inputs: usize| CONV_GAIN / (inputs as f64).sqrt();
     match (spec.role, family) {
-        (Role::Norm | Role::Gate, _) => None,
+        (Role::Norm | Role::Gate | Role::Scale, _) => None,
+        (Role::Conv, _) => Some(by_inputs(spec.shape.iter().skip(1).product())),
+        // Each number that comes out has two of the kernel's, or one if it does not overlap.
+        (Role::Lengthen, _) => Some(by_inputs(2 * spec.shape.first().copied().unwrap_or(1))),
         (Role::Linear, _) | (Role::Head, Family::Course) => Some(by_width()),
         (Role::Embedding, Family::Course) => Some(1.0),
         (Role::Embedding | Role::Head | Role::Bias, _) => Some(0.02),

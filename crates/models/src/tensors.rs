@@ -28,12 +28,40 @@ pub enum Role {
     Head,
     /// One number that opens a path of a fuser if it is above 0.
     Gate,
+    /// The kernel of a convolution, `[outputs, inputs, kernel]`.
+    Conv,
+    /// The kernel of a transposed convolution, `[inputs, outputs, kernel]`.
+    Lengthen,
+    /// What a residual part multiplies what it adds with.
+    Scale,
 }
 
 impl TensorSpec {
     /// How many numbers it has.
     pub fn count(&self) -> usize {
         self.shape.iter().product()
+    }
+}
+
+/// A linear part with a bias.
+#[derive(Debug, Clone)]
+pub struct LinearTensors {
+    /// Its matrix, `[out, in]`.
+    pub weight: TensorSpec,
+    /// What it adds.
+    pub bias: TensorSpec,
+}
+
+impl LinearTensors {
+    pub(crate) fn new(name: &str, shape: [usize; 2]) -> Self {
+        Self {
+            weight: tensor(format!("{name}.weight"), shape, Role::Linear),
+            bias: tensor(format!("{name}.bias"), [shape[0]], Role::Bias),
+        }
+    }
+
+    pub(crate) fn all(self) -> Vec<TensorSpec> {
+        vec![self.weight, self.bias]
     }
 }
 

@@ -1,5 +1,6 @@
 //! Text as tokens: by the tokenizer of a model's folder, else byte by byte.
 
+mod byte_pairs;
 mod roles;
 
 use std::{
@@ -44,11 +45,15 @@ impl File {
 const BYTES: usize = 256;
 
 impl Tokenizer {
-    /// The tokenizer of a folder by its `tokenizer.json`, or bytes if it has none.
+    /// The tokenizer of a folder by its `tokenizer.json`, or by `vocab.json` and `merges.txt` as Qwen reads them, or bytes
+    /// if it has neither.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
         let path = folder.join("tokenizer.json");
         if !path.exists() {
-            return Self::bytes(config);
+            return match byte_pairs::is_there(folder) {
+                true => Ok(Self(Kind::File(Box::new(File::new(byte_pairs::open(folder)?, folder)?)))),
+                false => Self::bytes(config),
+            };
         }
         let text = std::fs::read(&path).map_err(|source| ModelError::Open { path: path.clone(), source })?;
         match tokenizers::Tokenizer::from_bytes(text) {

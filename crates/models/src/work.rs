@@ -56,7 +56,8 @@ pub struct StageWork {
 }
 
 impl StageWork {
-    fn plus(self, other: Self) -> Self {
+    /// What two of them have to do together.
+    pub fn plus(self, other: Self) -> Self {
         Self {
             flops: self.flops.saturating_add(other.flops),
             weight_bytes: self.weight_bytes.saturating_add(other.weight_bytes),

@@ -26,6 +26,12 @@ pub struct Model<T> {
     pub norm: Vec<f32>,
 }
 
+/// The layers of a model, without its ends.
+pub struct Body<T> {
+    pub layers: Vec<Layer<T>>,
+    pub norm: Vec<f32>,
+}
+
 /// The weights of a layer. What is added or multiplied number by number is kept in f32, after it was rounded to the
 /// type of the others.
 pub struct Layer<T> {
@@ -59,17 +65,28 @@ impl<T: Number> Model<T> {
             Some(_) => stage!("weights"),
             None => stage!("allocate"),
         };
+        let Body { layers, norm } = Body::load(config, source)?;
         Ok(Self {
             embedding: source.stacked(&[&config.embedding_tensor()])?,
             own_head: config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?,
-            layers: (0..config.layers).map(|at| Layer::load(config, at, source)).collect::<Result<_, _>>()?,
-            norm: source.rounded::<T>(&[&config.final_norm_tensor()])?,
+            layers,
+            norm,
         })
     }
 
     /// The matrix that makes logits.
     pub fn head(&self) -> &[T] {
         self.own_head.as_deref().unwrap_or(&self.embedding)
+    }
+}
+
+impl<T: Number> Body<T> {
+    /// Puts the weights of all layers together.
+    pub fn load(config: &Config, source: Source<'_>) -> Result<Self, ModelError> {
+        Ok(Self {
+            layers: (0..config.layers).map(|at| Layer::load(config, at, source)).collect::<Result<_, _>>()?,
+            norm: source.rounded::<T>(&[&config.final_norm_tensor()])?,
+        })
     }
 }
 

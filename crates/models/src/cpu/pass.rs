@@ -1,4 +1,4 @@
-//! One pass of tokens through the layers.
+//! One pass of rows through the layers.
 
 use laptime_probe::stage;
 
@@ -7,25 +7,20 @@ use super::{
     blocks,
     cache::{Cache, zeros},
     crew::Crew,
-    model::{Layer, Model},
+    model::{Body, Layer},
     number::Number,
     product::{Put, project},
     rows::Rows,
-    steps::{Norm, Positions, add_bias, embed, store, swiglu},
+    steps::{Norm, Positions, add_bias, store, swiglu},
 };
-use crate::{
-    Attention, Config, ModelError, Options,
-    attention::Layout,
-    marks::{mark, mark_embedding},
-    rope::RopeTable,
-};
+use crate::{Attention, Config, ModelError, Options, attention::Layout, marks::mark, rope::RopeTable};
 
 /// What passes compute in, kept from one to the next.
 #[derive(Default)]
 pub struct Buffers<T> {
     /// What layers add to: a row for each token.
-    stream: Vec<T>,
-    normed: Vec<T>,
+    pub stream: Vec<T>,
+    pub normed: Vec<T>,
     qkv: Vec<T>,
     /// Values, weighted.
     mixed: Vec<T>,
@@ -92,29 +87,28 @@ impl<T: Number> Buffers<T> {
     }
 }
 
-/// A pass of tokens through a model.
+/// A pass of rows through the layers of a model.
 pub struct Pass<'a, T> {
     pub config: &'a Config,
     pub options: &'a Options,
     pub crew: &'a Crew,
-    pub model: &'a Model<T>,
+    pub body: &'a Body<T>,
+    /// What makes logits, where they are wanted.
+    pub head: Option<&'a [T]>,
     pub table: &'a RopeTable,
     /// What of the pairs is kept; none for all.
     pub layout: Option<&'a Layout>,
     pub span: Span,
-    /// Whether only the last token of each sequence gets logits.
+    /// Whether only the last row of each sequence is normed, and gets logits.
     pub is_last_only: bool,
 }
 
 impl<T: Number> Pass<'_, T> {
-    /// Runs tokens, with keys and values in a cache if there is one, and leaves their logits in the buffers.
-    pub fn run(&self, ids: &[u32], buffers: &mut Buffers<T>, mut cache: Option<&mut Cache<T>>) {
+    /// Runs the rows of the stream, with keys and values in a cache if there is one, and leaves them normed, and their
+    /// logits, in the buffers.
+    pub fn run(&self, buffers: &mut Buffers<T>, mut cache: Option<&mut Cache<T>>) {
         let marks = &self.options.marks;
-        {
-            let _stage = mark_embedding!(marks, ids.len());
-            embed(self.crew, ids, &self.model.embedding, self.config.hidden, &mut buffers.stream);
-        }
-        for (at, layer) in self.model.layers.iter().enumerate() {
+        for (at, layer) in self.body.layers.iter().enumerate() {
             let _stage = mark!(marks, Layer, "layer", layer = at);
             self.attention(at, layer, buffers, cache.as_deref_mut());
             self.ffn(layer, buffers);
@@ -239,8 +233,9 @@ impl<T: Number> Pass<'_, T> {
 
     fn head(&self, buffers: &mut Buffers<T>) {
         let every = if self.is_last_only { self.span.queries } else { 1 };
-        self.norm_stream(&self.model.norm, every, buffers);
+        self.norm_stream(&self.body.norm, every, buffers);
+        let Some(head) = self.head else { return };
         let normed = Rows::dense(&buffers.normed, self.rows() / every, self.config.hidden);
-        self.project(normed, self.model.head(), &mut buffers.logits, Put::OVER);
+        self.project(normed, head, &mut buffers.logits, Put::OVER);
     }
 }

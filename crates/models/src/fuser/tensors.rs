@@ -1,7 +1,7 @@
 //! The tensors of a projector, under the names that its state dict has.
 
 use super::{FuserConfig, Path};
-use crate::{Role, TensorSpec, tensors::tensor};
+use crate::{LinearTensors, Role, TensorSpec, tensors::tensor};
 
 /// A buffer of training that a state dict carries along.
 const HARMLESS: &str = ".gate_temperature";
@@ -24,13 +24,6 @@ pub struct PathTensors {
     pub value: Vec<BlockTensors>,
     pub output: LinearTensors,
     pub gate: TensorSpec,
-}
-
-/// A linear part with a bias.
-#[derive(Debug, Clone)]
-pub struct LinearTensors {
-    pub weight: TensorSpec,
-    pub bias: TensorSpec,
 }
 
 /// A feed-forward block.
@@ -82,19 +75,6 @@ impl PathTensors {
         all.extend(output.all());
         all.push(gate);
         all
-    }
-}
-
-impl LinearTensors {
-    fn new(name: &str, shape: [usize; 2]) -> Self {
-        Self {
-            weight: tensor(format!("{name}.weight"), shape, Role::Linear),
-            bias: tensor(format!("{name}.bias"), [shape[0]], Role::Bias),
-        }
-    }
-
-    fn all(self) -> Vec<TensorSpec> {
-        vec![self.weight, self.bias]
     }
 }
 

@@ -1,9 +1,9 @@
 //! The weights of a fuser as its paths want them.
 
-use super::super::{model::Source, number::Number};
+use super::super::{linear::Linear, model::Source, number::Number};
 use crate::{
     ModelError,
-    fuser::{BlockTensors, FuserConfig, Gates, LinearTensors, Path, PathTensors},
+    fuser::{BlockTensors, FuserConfig, Gates, Path, PathTensors},
 };
 
 /// The projectors of a fuser, by their numbers; of each the paths of keys and values, where they are open.
@@ -20,12 +20,6 @@ pub struct PathWeights<T> {
     pub head: Linear<T>,
     pub value: Vec<Block<T>>,
     pub output: Linear<T>,
-}
-
-/// A matrix and what is added.
-pub struct Linear<T> {
-    pub weight: Vec<T>,
-    pub bias: Vec<f32>,
 }
 
 /// A feed-forward block.
@@ -68,12 +62,6 @@ impl<T: Number> PathWeights<T> {
             value: value.iter().map(|block| Block::load(block, source)).collect::<Result<_, _>>()?,
             output: Linear::load(output, source)?,
         })
-    }
-}
-
-impl<T: Number> Linear<T> {
-    fn load(tensors: &LinearTensors, source: Source<'_>) -> Result<Self, ModelError> {
-        Ok(Self { weight: source.stacked(&[&tensors.weight])?, bias: source.rounded::<T>(&[&tensors.bias])? })
     }
 }
 

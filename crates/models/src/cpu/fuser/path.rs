@@ -7,10 +7,10 @@ use super::{
         number::Number,
         product::{Put, project},
         rows::Rows,
-        steps::{Norm, add_bias, gelu},
+        steps::{Norm, gelu},
         vectors::sigmoid,
     },
-    model::{Block, Linear, PathWeights},
+    model::{Block, PathWeights},
 };
 use crate::{Marks, ModelError, fuser::FuserConfig, marks::mark};
 
@@ -128,7 +128,7 @@ impl<T: Number> Run<'_, T> {
         {
             let _stage = mark!(self.marks, Ops, "fuse_input");
             join(heard, there, self.rows, &mut buffers.joined);
-            self.linear(&self.path.input, &buffers.joined, &mut buffers.stream);
+            self.path.input.run(self.crew, self.rows, &buffers.joined, &mut buffers.stream);
         }
         {
             let _stage = mark!(self.marks, Ops, "fuse_common");
@@ -139,25 +139,17 @@ impl<T: Number> Run<'_, T> {
         {
             let _stage = mark!(self.marks, Ops, "fuse_weight");
             self.block(&self.path.weight, &mut buffers.stream, &mut buffers.normed, &mut buffers.inner);
-            self.linear(&self.path.head, &buffers.stream, &mut buffers.weights);
+            self.path.head.run(self.crew, self.rows, &buffers.stream, &mut buffers.weights);
         }
         {
             let _stage = mark!(self.marks, Ops, "fuse_value");
             for block in &self.path.value {
                 self.block(block, &mut buffers.second, &mut buffers.normed, &mut buffers.inner);
             }
-            self.linear(&self.path.output, &buffers.second, &mut buffers.value);
+            self.path.output.run(self.crew, self.rows, &buffers.second, &mut buffers.value);
         }
         let _stage = mark!(self.marks, Ops, "fuse_add");
         add_weighted(&buffers.weights, &buffers.value, self.rows, there, to);
-    }
-
-    fn linear(&self, linear: &Linear<T>, from: &[T], to: &mut [T]) {
-        let outputs = linear.bias.len();
-        let inputs = linear.weight.len() / outputs;
-        let weights = Rows::dense(&linear.weight, outputs, inputs);
-        project(self.crew, Rows::dense(from, self.rows, inputs), weights, to, Put::OVER);
-        add_bias(self.crew, &linear.bias, &mut to[..self.rows * outputs]);
     }
 
     /// `x + down(gelu(up(norm(x))))`, where `x` is.

@@ -9,8 +9,8 @@ use super::super::{
     weights::{Loader, Number},
 };
 use crate::{
-    ModelError, TensorSpec,
-    fuser::{BlockTensors, FuserConfig, FuserWeights, Gates, LinearTensors, Path, PathTensors},
+    LinearTensors, ModelError, TensorSpec,
+    fuser::{BlockTensors, FuserConfig, FuserWeights, Gates, Path, PathTensors},
 };
 
 /// A path that is open.

@@ -1,0 +1,38 @@
+//! A linear part with a bias.
+
+use super::{
+    crew::Crew,
+    model::Source,
+    number::Number,
+    product::{Put, project},
+    rows::Rows,
+    steps::add_bias,
+};
+use crate::{LinearTensors, ModelError};
+
+/// A linear part with a bias. What is added is kept in f32, after it was rounded to the type of the matrix.
+pub struct Linear<T> {
+    /// A row for each number that comes out.
+    pub weight: Vec<T>,
+    pub bias: Vec<f32>,
+}
+
+impl<T: Number> Linear<T> {
+    pub fn load(tensors: &LinearTensors, source: Source<'_>) -> Result<Self, ModelError> {
+        Ok(Self { weight: source.stacked(&[&tensors.weight])?, bias: source.rounded::<T>(&[&tensors.bias])? })
+    }
+
+    /// Numbers of a row that comes out.
+    pub fn outputs(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// Makes rows of rows.
+    pub fn run(&self, crew: &Crew, rows: usize, from: &[T], to: &mut [T]) {
+        let outputs = self.outputs();
+        let inputs = self.weight.len() / outputs;
+        let weights = Rows::dense(&self.weight, outputs, inputs);
+        project(crew, Rows::dense(from, rows, inputs), weights, to, Put::OVER);
+        add_bias(crew, &self.bias, &mut to[..rows * outputs]);
+    }
+}

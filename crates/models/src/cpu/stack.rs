@@ -1,0 +1,141 @@
+//! The layers of a decoder with all that passes over them need: rows in, normed rows out.
+//!
+//! What the rows are, tokens looked up or something else, is the business of whoever runs them, and so is the head.
+
+use super::{
+    attention::Span,
+    cache::Cache,
+    crew::Crew,
+    model::Body,
+    number::Number,
+    pass::{Buffers, Pass, Sizes},
+};
+use crate::{
+    Config, ModelError, Options,
+    attention::{CPU_TILING, Layout},
+    marks::mark,
+    rope::RopeTable,
+};
+
+/// Whether a pass has keys and values before its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// It has none and keeps none. Every row is normed.
+    Nothing,
+    /// Those of the cache, to which its own are added. The last row of each sequence is normed.
+    Cache,
+}
+
+/// The layers of a decoder, their cache, and the buffers that are kept from pass to pass.
+pub struct Stack<T> {
+    config: Config,
+    options: Options,
+    body: Body<T>,
+    table: RopeTable,
+    pub cache: Cache<T>,
+    buffers: Buffers<T>,
+    /// What of the pairs is kept, at the length of the last pass.
+    layout: Option<Layout>,
+    /// Rows that the last pass normed, and those that it left logits of.
+    rows: usize,
+    logits_rows: usize,
+}
+
+impl<T: Number> Stack<T> {
+    /// Layers that have run nothing yet.
+    pub fn new(config: Config, options: Options, body: Body<T>) -> Result<Self, ModelError> {
+        let (table, cache) = (RopeTable::new(&config), Cache::new(&config, &options)?);
+        let buffers = Buffers::default();
+        Ok(Self { config, options, body, table, cache, buffers, layout: None, rows: 0, logits_rows: 0 })
+    }
+
+    /// What the decoder is.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How it was made ready.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Runs so many rows of each sequence, which `enter` puts where it is told. With a head, logits are left too.
+    pub fn run(
+        &mut self,
+        crew: &Crew,
+        rows: usize,
+        before: Before,
+        head: Option<&[T]>,
+        enter: impl FnOnce(&mut [T]),
+    ) -> Result<(), ModelError> {
+        let is_last_only = before == Before::Cache;
+        let start = if is_last_only { self.cache.length() } else { 0 };
+        let span = Span::new(&self.config, self.options.batch, rows, start);
+        self.make_ready(&span, before, head.is_some())?;
+        enter(&mut self.buffers.stream[..span.batch * rows * self.config.hidden]);
+        let pass = Pass {
+            config: &self.config,
+            options: &self.options,
+            crew,
+            body: &self.body,
+            head,
+            table: &self.table,
+            layout: self.layout.as_ref(),
+            span,
+            is_last_only,
+        };
+        pass.run(&mut self.buffers, is_last_only.then_some(&mut self.cache));
+        match before {
+            Before::Nothing => Ok(()),
+            Before::Cache => self.cache.set_length(span.keys()),
+        }
+    }
+
+    /// The rows that the last pass normed: all of them, or the last of each sequence.
+    pub fn normed(&self) -> &[T] {
+        &self.buffers.normed[..self.rows * self.config.hidden]
+    }
+
+    /// The logits that the last pass left.
+    pub fn logits(&self) -> &[T] {
+        &self.buffers.logits[..self.logits_rows * self.config.vocab]
+    }
+
+    /// Makes room for a pass, or refuses it before anything is computed.
+    fn make_ready(&mut self, span: &Span, before: Before, has_head: bool) -> Result<(), ModelError> {
+        let (tokens, room) = (span.keys(), self.config.context);
+        if tokens > room {
+            return Err(ModelError::TooLong { tokens, what: self.config.name.clone(), room });
+        }
+        let rows = match before {
+            Before::Nothing => span.batch * span.queries,
+            Before::Cache => {
+                self.cache.reserve(tokens)?;
+                span.batch
+            }
+        };
+        (self.rows, self.logits_rows) = (0, 0);
+        let logits_rows = if has_head { rows } else { 0 };
+        self.buffers.fit(&Sizes::new(&self.config, self.options.attention, span, logits_rows))?;
+        (self.rows, self.logits_rows) = (rows, logits_rows);
+        self.table.reach(tokens);
+        self.lay_out(span)
+    }
+
+    /// Builds the layout of what is kept, unless the last pass had it.
+    fn lay_out(&mut self, span: &Span) -> Result<(), ModelError> {
+        let Some(kept) = &self.options.kept else { return Ok(()) };
+        if span.start > 0 {
+            let reason = "sparse attention begins with the first token: the cache must be empty";
+            return Err(ModelError::Refused(reason.to_owned()));
+        }
+        if let Some(reason) = kept.refusal(span.queries) {
+            return Err(ModelError::Refused(reason));
+        }
+        if self.layout.as_ref().is_none_or(|layout| layout.length != span.queries) {
+            let _stage = mark!(self.options.marks, Layer, "build_pattern");
+            self.layout = Some(Layout::build(kept, span.queries, CPU_TILING));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! The tokenizer of a folder that has it in the older files: `vocab.json`, `merges.txt` and `tokenizer_config.json`, as
+//! Qwen's are published where there is no `tokenizer.json`.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde::Deserialize;
+use tokenizers::{
+    AddedToken, Tokenizer,
+    models::bpe::BPE,
+    normalizers::NFC,
+    pre_tokenizers::{
+        byte_level::ByteLevel,
+        sequence::Sequence,
+        split::{Split, SplitPattern},
+    },
+    tokenizer::SplitDelimiterBehavior,
+};
+
+use crate::ModelError;
+
+/// Where Qwen's tokenizers cut a text before they look for pairs.
+const CUTS: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// Whether a folder has the older files.
+pub fn is_there(folder: &Path) -> bool {
+    folder.join("vocab.json").exists() && folder.join("merges.txt").exists()
+}
+
+/// The tokenizer that they tell of.
+pub fn open(folder: &Path) -> Result<Tokenizer, ModelError> {
+    let [vocab, merges] = ["vocab.json", "merges.txt"].map(|file| folder.join(file));
+    let damaged = |error: tokenizers::Error| ModelError::Damaged {
+        path: vocab.clone(),
+        reason: format!("with `merges.txt` it makes no tokenizer: {error}"),
+    };
+    let model = BPE::from_file(&vocab.to_string_lossy(), &merges.to_string_lossy()).build().map_err(damaged)?;
+    let mut tokenizer = Tokenizer::new(model);
+    let cuts = SplitPattern::Regex(CUTS.to_owned());
+    let cuts = Split::new(cuts, SplitDelimiterBehavior::Isolated, false).map_err(damaged)?;
+    tokenizer.with_normalizer(Some(NFC)).map_err(damaged)?;
+    tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![cuts.into(), ByteLevel::new(false, false, false).into()])));
+    tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));
+    add_tokens(folder, &mut tokenizer)?;
+    Ok(tokenizer)
+}
+
+/// A token that `tokenizer_config.json` adds.
+#[derive(Deserialize)]
+struct Added {
+    content: String,
+    #[serde(default)]
+    special: bool,
+    #[serde(default)]
+    normalized: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    single_word: bool,
+}
+
+/// Adds the tokens that stand outside of the vocabulary, in order of their ids, which must come out as they are told.
+fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Result<(), ModelError> {
+    #[derive(Deserialize)]
+    struct Config {
+        #[serde(default)]
+        added_tokens_decoder: BTreeMap<u32, Added>,
+    }
+    let path = folder.join("tokenizer_config.json");
+    if !path.exists() {
+        return Ok(());
+    }
+    let text = fs::read_to_string(&path).map_err(|source| ModelError::Open { path: path.clone(), source })?;
+    let damaged = |reason: String| ModelError::Damaged { path: path.clone(), reason };
+    let config: Config =
+        serde_json::from_str(&text).map_err(|error| damaged(format!("it is no such file: {error}")))?;
+    for (id, added) in config.added_tokens_decoder {
+        let token = AddedToken::from(added.content.clone(), added.special)
+            .normalized(added.normalized)
+            .lstrip(added.lstrip)
+            .rstrip(added.rstrip)
+            .single_word(added.single_word);
+        let refused = |error: tokenizers::Error| damaged(format!("`{}` cannot be added: {error}", added.content));
+        tokenizer.add_tokens([token]).map_err(refused)?;
+        let found = tokenizer.token_to_id(&added.content);
+        if found != Some(id) {
+            return Err(damaged(format!("`{}` is said to be token {id}, and comes out as {found:?}", added.content)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Text to speech as Qwen3-TTS does it: text in, 24 kHz audio out.
+//!
+//! A *talker*, a decoder, makes one *frame* a step: 80 ms of audio. Of each frame it chooses the first of 16 codes, the
+//! *semantic* one; a small decoder, the *code predictor*, chooses the other 15 one after another; and the *codec decoder*
+//! turns frames of codes into a waveform. [`TtsConfig`] says what a model is, [`TtsWeights`] where its numbers come from,
+//! [`Prompt`] what the talker is told, [`Sampling`] how codes are chosen, [`Speaking`] what can be asked of it on a device,
+//! and [`Synthesizer`] runs one from text to [`Audio`].
+
+mod audio;
+mod codec;
+mod config;
+mod config_json;
+mod parameters;
+mod presets;
+mod prompt;
+mod random;
+mod sampling;
+mod speaking;
+mod synthesizer;
+mod tensors;
+mod voices;
+mod weights;
+mod work;
+
+pub use self::{
+    audio::Audio,
+    codec::{CHUNK_FRAMES, CONTEXT_FRAMES, Chunk, CodecConfig, KERNELS, Kernels, chunks},
+    config::{Part, TokenIds, TtsConfig},
+    prompt::{Position, Prompt, TextFeed},
+    random::random_bits,
+    sampling::{Choice, Sampling, Suppressed, draw, keep_top_k, keep_top_p, penalise, sample, weights_of},
+    speaking::{Frame, SpeakOptions, Speaking},
+    synthesizer::{SpeechOptions, Synthesizer, Timing},
+    tensors::{
+        BlockTensors, CodecTensors, ConvTensors, NextTensors, PredictorTensors, SnakeTensors, TalkerTensors,
+        UnitTensors,
+    },
+    voices::{Language, Speaker},
+    weights::TtsWeights,
+    work::TtsStage,
+};
+pub(crate) use self::{
+    codec::NEXT_WIDENING,
+    sampling::choose,
+    speaking::{check_codes, check_frames, no_frame},
+};

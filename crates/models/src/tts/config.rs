@@ -1,0 +1,203 @@
+//! What a text-to-speech model is: its two decoders, its codec, and the ids that it is told with.
+
+use std::path::Path;
+
+use super::{CodecConfig, Language, Speaker};
+use crate::{Config, ModelError, Tokenizer};
+
+/// The largest width or count: places are counted in 32 bits on devices.
+pub(super) const LARGEST: usize = i32::MAX as usize;
+
+/// Ids at the end of the talker's vocabulary that stand for no code.
+const CONTROL_IDS: usize = 1024;
+
+/// Codes of a frame at most, far more than any codec has.
+const MOST_GROUPS: usize = 64;
+
+/// What a text-to-speech model is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TtsConfig {
+    /// Its name, as results tell it.
+    pub name: String,
+    /// The decoder that makes a frame a step. Its vocabulary is the codec's: codes, then control ids. Its positions are
+    /// told in three parts (M-RoPE) that are always equal here, which is plain rotation.
+    pub talker: Config,
+    /// The decoder that makes the other codes of a frame. Its vocabulary is one codebook.
+    pub predictor: Config,
+    /// Tokens of text.
+    pub text_vocab: usize,
+    /// Width of the embedding of text, which two linear parts bring to that of the talker.
+    pub text_width: usize,
+    /// Codes of a frame.
+    pub groups: usize,
+    /// What makes audio of codes.
+    pub codec: CodecConfig,
+    /// The ids that a prompt is made of.
+    pub ids: TokenIds,
+    /// The voices that it knows by name.
+    pub speakers: Vec<Speaker>,
+    /// The languages that it can be told, dialects among them.
+    pub languages: Vec<Language>,
+}
+
+/// The ids that a prompt is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenIds {
+    /// Of text: nothing is said.
+    pub text_pad: u32,
+    /// Of text: it begins.
+    pub text_bos: u32,
+    /// Of text: it has ended.
+    pub text_eos: u32,
+    /// Of text: the role begins, the role, and the line end behind it, where there is no tokenizer to ask.
+    pub role: [u32; 3],
+    /// Of codes: nothing is said.
+    pub pad: u32,
+    /// Of codes: they begin.
+    pub bos: u32,
+    /// Of codes: they have ended.
+    pub eos: u32,
+    /// Of codes: the language follows.
+    pub think: u32,
+    /// Of codes: no language follows.
+    pub nothink: u32,
+    /// Of codes: what is thought begins.
+    pub think_bos: u32,
+    /// Of codes: what is thought has ended.
+    pub think_eos: u32,
+}
+
+impl TokenIds {
+    /// Those of text.
+    fn text(&self) -> [u32; 6] {
+        let [a, b, c] = self.role;
+        [self.text_pad, self.text_bos, self.text_eos, a, b, c]
+    }
+
+    /// Those of codes.
+    fn codes(&self) -> [u32; 7] {
+        [self.pad, self.bos, self.eos, self.think, self.nothink, self.think_bos, self.think_eos]
+    }
+}
+
+/// A decoder inside the model, whose tensors have other names than those of a decoder alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The talker.
+    Talker,
+    /// The code predictor: layers and norm. It has an embedding and a head for every group.
+    Predictor,
+    /// The transformer of the codec decoder: layers and norm.
+    Codec,
+}
+
+impl TtsConfig {
+    /// The first id of the talker's vocabulary that stands for no code: these are never chosen, but for the end.
+    pub fn first_control(&self) -> usize {
+        self.talker.vocab.saturating_sub(CONTROL_IDS)
+    }
+
+    /// Whether the predictor is of another width than the talker, so that a linear part stands between them.
+    pub fn has_bridge(&self) -> bool {
+        self.predictor.hidden != self.talker.hidden
+    }
+
+    /// Codes of a frame that the predictor chooses.
+    pub fn predicted(&self) -> usize {
+        self.groups.saturating_sub(1)
+    }
+
+    /// The configuration of one of its decoders.
+    pub fn part(&self, part: Part) -> &Config {
+        match part {
+            Part::Talker => &self.talker,
+            Part::Predictor => &self.predictor,
+            Part::Codec => &self.codec.transformer,
+        }
+    }
+
+    /// What turns text into its tokens: the tokenizer of a folder, else bytes.
+    pub fn tokenizer(&self, folder: Option<&Path>) -> Result<Tokenizer, ModelError> {
+        let text = Config { name: self.name.clone(), vocab: self.text_vocab, ..self.talker.clone() };
+        match folder {
+            Some(folder) => Tokenizer::open(folder, &text),
+            None => Tokenizer::bytes(&text),
+        }
+    }
+
+    /// Refuses what makes no model, and says what is wrong.
+    pub fn check(&self) -> Result<(), ModelError> {
+        [Part::Talker, Part::Predictor, Part::Codec].into_iter().try_for_each(|part| self.part(part).check())?;
+        if let Some(reason) = self.fault().or_else(|| self.codec.fault()).or_else(|| self.id_fault()) {
+            return Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason });
+        }
+        match self.checked_parameters() {
+            Some(_) => Ok(()),
+            None => {
+                let reason = "its weights are more bytes than can be counted".to_owned();
+                Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason })
+            }
+        }
+    }
+
+    /// What is wrong with its sizes.
+    fn fault(&self) -> Option<String> {
+        let sizes = [("text_vocab", self.text_vocab), ("text_width", self.text_width)];
+        if let Some((field, size)) = sizes.into_iter().find(|(_, size)| *size == 0 || *size > LARGEST) {
+            return Some(format!("`{field}` is {size}"));
+        }
+        if !(2..=MOST_GROUPS).contains(&self.groups) {
+            return Some(format!("`groups` is {}, and it is 2 to {MOST_GROUPS}", self.groups));
+        }
+        if self.groups != self.codec.groups {
+            return Some(format!("it makes {} codes a frame, and its codec takes {}", self.groups, self.codec.groups));
+        }
+        let (made, taken) = (self.predictor.vocab, self.codec.codebook);
+        if made != taken {
+            return Some(format!("it makes codes below {made}, and its codec takes those below {taken}"));
+        }
+        match self.first_control() {
+            codes if codes == 0 || codes > self.codec.codebook => {
+                let (vocab, book) = (self.talker.vocab, self.codec.codebook);
+                Some(format!("`vocab` {vocab} of the talker is not {CONTROL_IDS} more than 1 to {book} codes"))
+            }
+            _ => None,
+        }
+    }
+
+    /// What is wrong with its ids.
+    fn id_fault(&self) -> Option<String> {
+        let beyond = |ids: &[u32], room: usize| ids.iter().copied().find(|id| *id as usize >= room);
+        if let Some(id) = beyond(&self.ids.text(), self.text_vocab) {
+            return Some(format!("id {id} of text is beyond its {} tokens", self.text_vocab));
+        }
+        let named = self.speakers.iter().map(|speaker| speaker.id).chain(self.languages.iter().map(|one| one.id));
+        let all: Vec<u32> = self.ids.codes().into_iter().chain(named).collect();
+        beyond(&all, self.talker.vocab).map(|id| format!("id {id} is beyond the {} of the talker", self.talker.vocab))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl Fn(&mut TtsConfig)) -> String {
+        let mut config = TtsConfig::from_preset("tiny").unwrap();
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_makes_no_model_is_named() {
+        assert_eq!(refused(|config| config.groups = 1), "`tiny`: `groups` is 1, and it is 2 to 64");
+        let fewer = refused(|config| config.groups = 3);
+        assert_eq!(fewer, "`tiny`: it makes 3 codes a frame, and its codec takes 16");
+        let beyond = refused(|config| config.ids.eos = 9999);
+        assert_eq!(beyond, "`tiny`: id 9999 is beyond the 1152 of the talker");
+        assert!(refused(|config| config.ids.text_pad = 512).contains("id 512 of text is beyond its 512 tokens"));
+        assert!(refused(|config| config.text_width = 0).contains("`text_width` is 0"));
+        assert!(refused(|config| config.predictor.vocab = 64).contains("codes below 64, and its codec takes"));
+        assert!(refused(|config| config.talker.vocab = 1000).contains("`vocab` 1000 of the talker"));
+        assert!(refused(|config| config.codec.rates = vec![]).contains("`rates`"));
+    }
+}

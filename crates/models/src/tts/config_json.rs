@@ -1,0 +1,246 @@
+//! Text-to-speech models by the two `config.json` of a published folder.
+
+use std::{fs, path::Path};
+
+use serde_json::{Map, Value};
+
+use super::{CodecConfig, Language, Speaker, TokenIds, TtsConfig, weights::CODEC_FOLDER};
+use crate::{Config, Family, ModelError, config_json::Fields};
+
+/// What `model_type` is.
+const MODEL_TYPE: &str = "qwen3_tts";
+
+/// What `model_type` of the codec is.
+const CODEC_TYPE: &str = "qwen3_tts_tokenizer_12hz";
+
+/// What the official class adds under the root of the codec's norms where a file says nothing.
+const CODEC_EPS: f64 = 1e-5;
+
+/// Ids of text that no file tells: those of Qwen's tokenizer.
+const ASSISTANT: u32 = 77_091;
+const LINE_END: u32 = 198;
+
+impl TtsConfig {
+    /// The model of a folder with a `config.json` and a `speech_tokenizer/config.json`, by the name of the folder.
+    pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
+        let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let name = whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
+        let (talker, codec) = (read(folder)?, read(&folder.join(CODEC_FOLDER))?);
+        Self::from_json(&talker, &codec, &name)
+    }
+
+    /// The model that the texts of both files tell of.
+    pub fn from_json(talker: &str, codec: &str, name: &str) -> Result<Self, ModelError> {
+        let refuse = |file: &str, reason| ModelError::BadConfig { config: format!("{file} of `{name}`"), reason };
+        let in_talker = |reason| refuse("config.json", reason);
+        let in_codec = |reason| refuse("speech_tokenizer/config.json", reason);
+        let codec = object(codec).and_then(|fields| codec_config(&Fields(&fields))).map_err(in_codec)?;
+        let config = object(talker).and_then(|fields| tts_config(&Fields(&fields), codec, name)).map_err(in_talker)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn read(folder: &Path) -> Result<String, ModelError> {
+    let path = folder.join("config.json");
+    if folder.is_dir() && !path.exists() {
+        return Err(ModelError::NoConfig { folder: folder.to_owned() });
+    }
+    fs::read_to_string(&path).map_err(|source| ModelError::Open { path, source })
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err("it is JSON and no object".to_owned()),
+        Err(error) => Err(format!("it is no JSON: {error}")),
+    }
+}
+
+/// An object inside another.
+fn inner<'a>(fields: &'a Fields<'_>, field: &str) -> Result<Fields<'a>, String> {
+    fields.object(field)?.map(Fields).ok_or_else(|| format!("`{field}` is missing"))
+}
+
+/// Refuses a file of another model.
+fn is_of_type(fields: &Fields<'_>, wanted: &str) -> Result<(), String> {
+    match fields.text("model_type")? {
+        Some(found) if found == wanted => Ok(()),
+        Some(other) => Err(format!("`model_type` is `{other}`, and not `{wanted}`")),
+        None => Err(format!("it has no `model_type`, which is `{wanted}`")),
+    }
+}
+
+fn tts_config(fields: &Fields<'_>, codec: CodecConfig, name: &str) -> Result<TtsConfig, String> {
+    is_of_type(fields, MODEL_TYPE)?;
+    let talker = inner(fields, "talker_config")?;
+    let predictor = inner(&talker, "code_predictor_config")?;
+    let dtype = fields.dtype()?;
+    let decoder = |fields: &Fields<'_>, name: &str| -> Result<Config, String> {
+        let config = fields.decoder(name, Family::Qwen3, fields.needed("vocab_size")?)?;
+        Ok(Config { tied: false, dtype, ..config })
+    };
+    let (groups, own) = (talker.needed("num_code_groups")?, predictor.needed("num_code_groups")?);
+    if groups != own {
+        return Err(format!("the talker makes {groups} codes a frame, and its predictor {own}"));
+    }
+    Ok(TtsConfig {
+        name: name.to_owned(),
+        talker: decoder(&talker, "talker")?,
+        predictor: decoder(&predictor, "code_predictor")?,
+        text_vocab: talker.needed("text_vocab_size")?,
+        text_width: talker.needed("text_hidden_size")?,
+        groups,
+        codec: CodecConfig { transformer: Config { dtype, ..codec.transformer }, ..codec },
+        ids: ids(fields, &talker)?,
+        speakers: speakers(&talker)?,
+        languages: named_ids(&talker, "codec_language_id")?
+            .into_iter()
+            .map(|(name, id)| Language { name, id })
+            .collect(),
+    })
+}
+
+fn ids(fields: &Fields<'_>, talker: &Fields<'_>) -> Result<TokenIds, String> {
+    let id = |fields: &Fields<'_>, field: &str| as_id(field, fields.needed(field)?);
+    Ok(TokenIds {
+        text_pad: id(fields, "tts_pad_token_id")?,
+        text_bos: id(fields, "tts_bos_token_id")?,
+        text_eos: id(fields, "tts_eos_token_id")?,
+        role: role(id(fields, "im_start_token_id")?, talker.needed("text_vocab_size")?),
+        pad: id(talker, "codec_pad_id")?,
+        bos: id(talker, "codec_bos_id")?,
+        eos: id(talker, "codec_eos_token_id")?,
+        think: id(talker, "codec_think_id")?,
+        nothink: id(talker, "codec_nothink_id")?,
+        think_bos: id(talker, "codec_think_bos_id")?,
+        think_eos: id(talker, "codec_think_eos_id")?,
+    })
+}
+
+/// What stands before a text where there is no tokenizer: the ids of Qwen's, or bytes in a vocabulary that has not got them.
+fn role(start: u32, text_vocab: usize) -> [u32; 3] {
+    match (ASSISTANT as usize) < text_vocab {
+        true => [start, ASSISTANT, LINE_END],
+        false => [start, start, u32::from(b'\n')],
+    }
+}
+
+fn as_id(field: &str, id: usize) -> Result<u32, String> {
+    u32::try_from(id).map_err(|_| format!("`{field}` is {id}, which is no id"))
+}
+
+/// The names of a field with their ids, in lower case and in order.
+fn named_ids(fields: &Fields<'_>, field: &str) -> Result<Vec<(String, u32)>, String> {
+    let Some(object) = fields.object(field)? else { return Ok(Vec::new()) };
+    let named = object.keys().map(|name| {
+        let id = as_id(name, Fields(object).needed(name)?)?;
+        Ok((name.to_lowercase(), id))
+    });
+    named.collect()
+}
+
+fn speakers(talker: &Fields<'_>) -> Result<Vec<Speaker>, String> {
+    let dialects = talker.object("spk_is_dialect")?;
+    // What is no text is `false`: the speaker has none.
+    let dialect = |name: &str| {
+        let (_, dialect) = dialects?.iter().find(|(known, _)| known.to_lowercase() == name)?;
+        dialect.as_str().map(str::to_lowercase)
+    };
+    let named = named_ids(talker, "spk_id")?.into_iter();
+    Ok(named.map(|(name, id)| Speaker { dialect: dialect(&name), name, id }).collect())
+}
+
+fn codec_config(fields: &Fields<'_>) -> Result<CodecConfig, String> {
+    is_of_type(fields, CODEC_TYPE)?;
+    let decoder = inner(fields, "decoder_config")?;
+    let codebook = decoder.needed("codebook_size")?;
+    let transformer = decoder.decoder("codec", Family::Qwen3, codebook)?;
+    let norm_eps = decoder.number("rms_norm_eps")?.unwrap_or(CODEC_EPS);
+    let rate = fields.needed("output_sample_rate")?;
+    Ok(CodecConfig {
+        groups: decoder.needed("num_quantizers")?,
+        codebook,
+        code_width: decoder.needed("codebook_dim")?,
+        latent: decoder.needed("latent_dim")?,
+        transformer: Config { norm_eps, qk_norm: false, tied: false, ..transformer },
+        window: decoder.needed("sliding_window")?,
+        ratios: counts(&decoder, "upsampling_ratios")?,
+        rates: counts(&decoder, "upsample_rates")?,
+        channels: decoder.needed("decoder_dim")?,
+        sample_rate: u32::try_from(rate).map_err(|_| format!("`output_sample_rate` is {rate}"))?,
+    })
+}
+
+fn counts(fields: &Fields<'_>, field: &str) -> Result<Vec<usize>, String> {
+    let value = fields.value(field).ok_or_else(|| format!("`{field}` is missing"))?;
+    let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
+    let counts = value.as_array().and_then(|list| list.iter().map(count).collect());
+    counts.ok_or_else(|| format!("`{field}` is {value}, which is no list of counts"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TALKER: &str = r#"{"model_type": "qwen3_tts", "torch_dtype": "bfloat16", "im_start_token_id": 151644,
+        "tts_pad_token_id": 151671, "tts_bos_token_id": 151672, "tts_eos_token_id": 151673, "talker_config": {
+        "model_type": "qwen3_tts_talker", "vocab_size": 3072, "hidden_size": 1024, "intermediate_size": 3072,
+        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+        "hidden_act": "silu", "max_position_embeddings": 32768, "rms_norm_eps": 1e-06, "rope_theta": 1000000,
+        "rope_scaling": {"interleaved": true, "mrope_section": [24, 20, 20], "rope_type": "default"},
+        "text_vocab_size": 151936, "text_hidden_size": 2048, "num_code_groups": 16, "codec_pad_id": 2148,
+        "codec_bos_id": 2149, "codec_eos_token_id": 2150, "codec_think_id": 2154, "codec_nothink_id": 2155,
+        "codec_think_bos_id": 2156, "codec_think_eos_id": 2157, "spk_id": {"serena": 3066, "vivian": 3065,
+        "uncle_fu": 3010, "ryan": 3061, "aiden": 2861, "ono_anna": 2873, "sohee": 2864, "Eric": 2875, "dylan": 2878},
+        "spk_is_dialect": {"ryan": false, "eric": "sichuan_dialect", "dylan": "beijing_dialect"},
+        "codec_language_id": {"chinese": 2055, "english": 2050, "german": 2053, "italian": 2070, "portuguese": 2071,
+        "spanish": 2054, "japanese": 2058, "korean": 2064, "french": 2061, "russian": 2069, "beijing_dialect": 2074,
+        "sichuan_dialect": 2062}, "code_predictor_config": {"vocab_size": 2048, "hidden_size": 1024,
+        "intermediate_size": 3072, "num_hidden_layers": 5, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "head_dim": 128, "max_position_embeddings": 65536, "rms_norm_eps": 1e-06, "rope_theta": 1000000,
+        "use_sliding_window": false, "num_code_groups": 16}}}"#;
+
+    const CODEC: &str = r#"{"model_type": "qwen3_tts_tokenizer_12hz", "output_sample_rate": 24000, "decoder_config": {
+        "codebook_size": 2048, "codebook_dim": 512, "hidden_size": 512, "latent_dim": 1024, "head_dim": 64,
+        "max_position_embeddings": 8000, "rope_theta": 10000, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "attention_bias": false, "sliding_window": 72, "intermediate_size": 1024, "hidden_act": "silu",
+        "rms_norm_eps": 1e-05, "num_hidden_layers": 8, "num_quantizers": 16, "upsample_rates": [8, 5, 4, 3],
+        "upsampling_ratios": [2, 2], "decoder_dim": 1536}}"#;
+
+    fn refused(change: &str, to: &str) -> String {
+        assert!(TALKER.contains(change) || CODEC.contains(change), "{change}");
+        let (talker, codec) = (TALKER.replacen(change, to, 1), CODEC.replacen(change, to, 1));
+        TtsConfig::from_json(&talker, &codec, "it").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_published_files_give_the_preset() {
+        let mut preset = TtsConfig::from_preset("0.6b").unwrap();
+        let read = TtsConfig::from_json(TALKER, CODEC, &preset.name).unwrap();
+        preset.codec.transformer.dtype = crate::Dtype::Bf16;
+        assert_eq!(read, preset);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_file_and_field() {
+        assert_eq!(
+            refused(r#""model_type": "qwen3_tts","#, r#""model_type": "qwen3","#),
+            "config.json of `it`: `model_type` is `qwen3`, and not `qwen3_tts`"
+        );
+        assert_eq!(
+            refused(r#""decoder_dim": 1536"#, r#""decoder_dim": "x""#),
+            "speech_tokenizer/config.json of `it`: `decoder_dim` is \"x\", which is no count"
+        );
+        assert!(
+            refused(r#"[8, 5, 4, 3]"#, "[8, -5]").contains("`upsample_rates` is [8,-5], which is no list of counts")
+        );
+        assert!(refused(r#""codec_bos_id": 2149,"#, "").ends_with("`codec_bos_id` is missing"));
+        assert!(refused(r#""talker_config""#, r#""talker""#).ends_with("`talker_config` is missing"));
+        assert!(refused(r#""num_quantizers": 16"#, r#""num_quantizers": 8"#).contains("its codec takes 8"));
+        assert!(
+            refused(r#""attention_bias": false"#, r#""attention_bias": true"#).contains("`attention_bias` is true")
+        );
+        assert!(TtsConfig::from_json("[]", CODEC, "it").unwrap_err().to_string().ends_with("it is JSON and no object"));
+    }
+}

@@ -1,0 +1,109 @@
+//! How large a model is: parameters and bytes.
+
+use super::TtsConfig;
+use crate::{Dtype, TensorSpec};
+
+/// Bytes of the widest number that weights are kept in.
+const WIDEST: u128 = 4;
+
+impl TtsConfig {
+    /// Numbers in the weights of the talker, the code predictor and what stands between them.
+    pub fn talker_parameters(&self) -> u64 {
+        checked(&self.talker_file_tensors()).unwrap_or(u64::MAX)
+    }
+
+    /// Numbers in the weights of the codec decoder.
+    pub fn codec_parameters(&self) -> u64 {
+        checked(&self.codec_file_tensors()).unwrap_or(u64::MAX)
+    }
+
+    /// Numbers in all its weights.
+    pub fn parameters(&self) -> u64 {
+        self.checked_parameters().unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of its weights in a number type.
+    pub fn weight_bytes(&self, dtype: Dtype) -> u64 {
+        self.parameters().saturating_mul(dtype.bytes())
+    }
+
+    /// Bytes that the caches need for so many positions of the talker, and for a frame of the predictor.
+    pub fn cache_bytes(&self, room: usize, dtype: Dtype) -> u64 {
+        let talker = self.talker.kv_bytes_per_token(dtype).saturating_mul(room as u64);
+        talker.saturating_add(self.predictor.kv_bytes_per_token(dtype).saturating_mul(self.groups as u64))
+    }
+
+    /// The parameters, or none if their bytes cannot be counted in 63 bits.
+    pub(super) fn checked_parameters(&self) -> Option<u64> {
+        let all = checked(&self.talker_file_tensors())?.checked_add(checked(&self.codec_file_tensors())?)?;
+        (u128::from(all) * WIDEST <= i64::MAX as u128).then_some(all)
+    }
+}
+
+/// Numbers of all tensors, if they can be counted.
+fn checked(tensors: &[TensorSpec]) -> Option<u64> {
+    let one = |spec: &TensorSpec| spec.shape.iter().try_fold(1_u64, |all, size| all.checked_mul(*size as u64));
+    tensors.iter().try_fold(0_u64, |all, spec| all.checked_add(one(spec)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Config, tts::Part};
+
+    /// Numbers of the layers and the norm of a part.
+    fn body(config: &TtsConfig, part: Part) -> u64 {
+        checked(&config.layers_tensors(part)).unwrap()
+    }
+
+    #[test]
+    fn parameters_are_those_of_the_published_models() {
+        for (name, talker_body, bridge) in [("0.6b", 440_467_456, 0), ("1.7b", 1_409_410_048, 2048 * 1024 + 1024)] {
+            let config = TtsConfig::from_preset(name).unwrap();
+            let hidden = config.talker.hidden as u64;
+            assert_eq!(body(&config, Part::Talker), talker_body, "{name}");
+            assert_eq!(body(&config, Part::Predictor), 78_655_744, "{name}");
+            let text = 151_936 * 2048 + 2048 * 2048 + 2048 + 2048 * hidden + hidden;
+            let codes = 2 * 3072 * hidden + 15 * 2048 * (hidden + 1024) + bridge;
+            assert_eq!(config.talker_parameters(), talker_body + 78_655_744 + text + codes, "{name}");
+        }
+        // Files of 1.8 and 3.8 GB in bf16, and a codec decoder as large as the official class is.
+        let sizes = ["0.6b", "1.7b"].map(|name| TtsConfig::from_preset(name).unwrap().talker_parameters() / 1_000_000);
+        assert_eq!(sizes, [905, 1916]);
+        assert_eq!(TtsConfig::from_preset("0.6b").unwrap().codec_parameters(), CODEC);
+    }
+
+    /// Those of `Qwen3TTSTokenizerV2Decoder` with the published sizes, without what only its encoder needs.
+    const CODEC: u64 = 114_060_993;
+
+    #[test]
+    fn caches_are_those_of_two_decoders() {
+        let config = TtsConfig::from_preset("0.6b").unwrap();
+        assert_eq!(config.cache_bytes(1000, Dtype::Bf16), 1000 * 114_688 + 16 * 2 * 5 * 8 * 128 * 2);
+    }
+
+    proptest! {
+        #[test]
+        fn any_sizes_are_taken_or_refused_without_a_panic(
+            sizes in proptest::array::uniform8(prop_oneof![0_usize..100, Just(usize::MAX), Just(i32::MAX as usize)]),
+        ) {
+            let [hidden, text_width, code_width, latent, channels, codebook, rate, window] = sizes;
+            let mut config = TtsConfig::from_preset("tiny").unwrap();
+            config.talker = Config { hidden, ..config.talker };
+            config.text_width = text_width;
+            config.codec.code_width = code_width;
+            config.codec.latent = latent;
+            config.codec.channels = channels;
+            config.codec.codebook = codebook;
+            config.predictor.vocab = codebook;
+            config.codec.rates = vec![rate; 3];
+            config.codec.window = window;
+            let bytes = config.weight_bytes(Dtype::F32);
+            if config.check().is_ok() {
+                prop_assert_eq!(bytes, config.parameters() * 4);
+            }
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! How codes are chosen from logits, in the order of `transformers`: what came before is made less likely, what stands for
+//! no code is left out, then temperature, the `top_k` likeliest, the likeliest that make up `top_p`, and a draw.
+//!
+//! Weights are whole numbers, so that their sums are the same in whatever order they are added: a device draws what this
+//! file draws from the same logits, if its power of e is this one's, operation by operation and without fusing any.
+
+use std::cmp::Ordering;
+
+use super::TtsConfig;
+use crate::{
+    Marks, ModelError,
+    cpu::vectors::{exp, index_of_largest},
+    marks::mark,
+};
+
+/// The weight of the likeliest: 2^30.
+const LIKELIEST: f32 = (1 << 30) as f32;
+
+/// How one code is chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Choice {
+    /// The likeliest, the lowest of equal ones.
+    Likeliest,
+    /// One is drawn.
+    Drawn {
+        /// What logits are divided by.
+        temperature: f32,
+        /// How many of the likeliest are drawn from, and those that are as likely as the last of them; 0 for all.
+        top_k: usize,
+        /// What part of all weights those that are drawn from make up, at least; 1 for all.
+        top_p: f64,
+    },
+}
+
+impl Default for Choice {
+    /// As the official package does.
+    fn default() -> Self {
+        Self::Drawn { temperature: 0.9, top_k: 50, top_p: 1.0 }
+    }
+}
+
+/// How codes are chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// How the talker's are, the semantic ones.
+    pub talker: Choice,
+    /// How the predictor's are.
+    pub predictor: Choice,
+    /// What logits of semantic codes that were chosen before are divided by, or multiplied with if they are below 0.
+    pub repetition_penalty: f32,
+    /// What random numbers start from.
+    pub seed: u64,
+    /// Frames that are made before the end can be chosen.
+    pub least_frames: usize,
+    /// Whether the end is never chosen, so that exactly as many frames are made as are asked for: with synthetic weights
+    /// it means nothing.
+    pub is_endless: bool,
+}
+
+impl Default for Sampling {
+    /// As the official package does.
+    fn default() -> Self {
+        Self {
+            talker: Choice::default(),
+            predictor: Choice::default(),
+            repetition_penalty: 1.05,
+            seed: 42,
+            least_frames: 2,
+            is_endless: false,
+        }
+    }
+}
+
+impl Sampling {
+    /// The likeliest of everything.
+    pub fn likeliest() -> Self {
+        Self { talker: Choice::Likeliest, predictor: Choice::Likeliest, ..Self::default() }
+    }
+
+    /// Whether the end can be chosen behind so many frames.
+    pub fn may_end(&self, frames: usize) -> bool {
+        !self.is_endless && frames >= self.least_frames
+    }
+
+    /// Refuses numbers that make no sense.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let is_positive = |number: f64| number.is_finite() && number > 0.0;
+        let refuse = |what: &str, number: f64| Err(ModelError::Refused(format!("{what} is {number}")));
+        if !is_positive(f64::from(self.repetition_penalty)) {
+            return refuse("the repetition penalty must be above 0: it", f64::from(self.repetition_penalty));
+        }
+        for choice in [self.talker, self.predictor] {
+            let Choice::Drawn { temperature, top_p, .. } = choice else { continue };
+            if !is_positive(f64::from(temperature)) {
+                return refuse("the temperature must be above 0: it", f64::from(temperature));
+            }
+            if !(is_positive(top_p) && top_p <= 1.0) {
+                return refuse("`top_p` must be above 0 and at most 1: it", top_p);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which ids of the talker's vocabulary are never chosen: made once, and kept where codes are chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suppressed {
+    mask: Vec<bool>,
+    end: usize,
+}
+
+impl Suppressed {
+    /// Those of a model: every control id but the end.
+    pub fn of(config: &TtsConfig) -> Self {
+        let end = config.ids.eos as usize;
+        let first = config.first_control();
+        Self { mask: (0..config.talker.vocab).map(|id| id >= first && id != end).collect(), end }
+    }
+
+    /// Whether each id is never chosen.
+    pub fn mask(&self) -> &[bool] {
+        &self.mask
+    }
+
+    /// Makes what is never chosen impossible, and the end too where it cannot come yet.
+    pub fn apply(&self, scores: &mut [f32], may_end: bool) {
+        let never = scores.iter_mut().zip(&self.mask).filter(|(_, is_never)| **is_never);
+        never.for_each(|(score, _)| *score = f32::NEG_INFINITY);
+        if let Some(score) = scores.get_mut(self.end).filter(|_| !may_end) {
+            *score = f32::NEG_INFINITY;
+        }
+    }
+}
+
+/// Makes what was chosen before less likely: a score is divided by the penalty, or multiplied if it is below 0.
+pub fn penalise(scores: &mut [f32], chosen: &[bool], penalty: f32) {
+    for (score, _) in scores.iter_mut().zip(chosen).filter(|(_, is_chosen)| **is_chosen) {
+        *score = if *score < 0.0 { *score * penalty } else { *score / penalty };
+    }
+}
+
+/// Chooses an id by scores, which are changed on the way. What is left out already is minus infinity.
+pub fn sample(scores: &mut [f32], choice: Choice, bits: u32) -> u32 {
+    choose(scores, choice, bits, None)
+}
+
+/// As [`sample`], with its steps marked as stages if that is asked for.
+pub(crate) fn choose(scores: &mut [f32], choice: Choice, bits: u32, marks: Option<&Marks>) -> u32 {
+    let Choice::Drawn { temperature, top_k, top_p } = choice else {
+        return index_of_largest(scores) as u32;
+    };
+    scores.iter_mut().for_each(|score| *score /= temperature);
+    if top_k > 0 {
+        let _stage = marks.map(|marks| mark!(marks, Pipeline, "top_k"));
+        keep_top_k(scores, top_k);
+    }
+    let mut weights = weights_of(scores);
+    if top_p < 1.0 {
+        let _stage = marks.map(|marks| mark!(marks, Pipeline, "top_p"));
+        keep_top_p(scores, &mut weights, top_p);
+    }
+    draw(&weights, bits).unwrap_or_else(|| index_of_largest(scores)) as u32
+}
+
+/// Makes everything that is less likely than the k-th impossible. What is as likely as it stays.
+pub fn keep_top_k(scores: &mut [f32], k: usize) {
+    if k == 0 || k >= scores.len() {
+        return;
+    }
+    let mut ordered = scores.to_vec();
+    let (_, least, _) = ordered.select_nth_unstable_by(k - 1, |a, b| descending(*a, *b));
+    let least = *least;
+    scores.iter_mut().filter(|score| **score < least).for_each(|score| *score = f32::NEG_INFINITY);
+}
+
+/// The weight of every score: 2^30 times the power of e of how far it is below the largest, rounded to a whole number.
+pub fn weights_of(scores: &[f32]) -> Vec<u32> {
+    let top = scores.iter().copied().filter(|score| !score.is_nan()).fold(f32::NEG_INFINITY, f32::max);
+    // Numbers that are none become 0.
+    scores.iter().map(|score| (exp(score - top) * LIKELIEST).round_ties_even() as u32).collect()
+}
+
+/// Takes the weight of everything whose likelier ones make up `top_p` of all weights already. What is equally likely stays
+/// or goes together.
+pub fn keep_top_p(scores: &[f32], weights: &mut [u32], top_p: f64) {
+    if top_p >= 1.0 {
+        return;
+    }
+    let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+    let enough = (top_p * total as f64).ceil() as u64;
+    let mut order: Vec<usize> = (0..scores.len()).filter(|at| weights[*at] > 0).collect();
+    order.sort_unstable_by(|a, b| descending(scores[*a], scores[*b]));
+    let mut above = 0_u64;
+    for equal in order.chunk_by(|a, b| scores[*a] == scores[*b]) {
+        let sum: u64 = equal.iter().map(|at| u64::from(weights[*at])).sum();
+        if above > 0 && above >= enough {
+            equal.iter().for_each(|at| weights[*at] = 0);
+        }
+        above = above.saturating_add(sum);
+    }
+}
+
+/// The index that 32 random bits choose: the first at which the sum of the weights so far, in order of indices, is more
+/// than `bits * total / 2^32`, rounded down. None if there is no weight.
+pub fn draw(weights: &[u32], bits: u32) -> Option<usize> {
+    let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+    let place = ((u128::from(bits) * u128::from(total)) >> 32) as u64;
+    let mut sum = 0_u64;
+    weights.iter().position(|weight| {
+        sum += u64::from(*weight);
+        sum > place
+    })
+}
+
+/// Larger ones first, and what is no number last.
+fn descending(a: f32, b: f32) -> Ordering {
+    b.partial_cmp(&a).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NEVER: f32 = f32::NEG_INFINITY;
+
+    #[test]
+    fn what_was_chosen_becomes_less_likely_on_both_sides_of_zero() {
+        let mut scores = [2.0, -2.0, 2.0, 0.0];
+        penalise(&mut scores, &[true, true, false, true], 2.0);
+        assert_eq!(scores, [1.0, -4.0, 2.0, 0.0]);
+    }
+
+    #[test]
+    fn control_ids_are_never_chosen_and_the_end_only_when_it_may() {
+        let config = TtsConfig::from_preset("0.6b").unwrap();
+        let suppressed = Suppressed::of(&config);
+        assert_eq!(suppressed.mask().iter().filter(|never| **never).count(), 1023);
+        for (may_end, left) in [(true, 2049), (false, 2048)] {
+            let mut scores = vec![0.0; 3072];
+            suppressed.apply(&mut scores, may_end);
+            assert_eq!(scores.iter().filter(|score| **score == 0.0).count(), left);
+            assert_eq!(scores[2150] == 0.0, may_end);
+        }
+    }
+
+    #[test]
+    fn the_end_comes_behind_two_frames_at_the_earliest_and_never_if_it_is_endless() {
+        let sampling = Sampling::default();
+        assert_eq!([0, 1, 2, 9].map(|frames| sampling.may_end(frames)), [false, false, true, true]);
+        assert!(!Sampling { is_endless: true, ..sampling }.may_end(9));
+    }
+
+    #[test]
+    fn as_likely_as_the_last_of_the_likeliest_stays() {
+        let mut scores = [1.0, 3.0, 2.0, 3.0, 2.0];
+        keep_top_k(&mut scores, 3);
+        assert_eq!(scores, [NEVER, 3.0, 2.0, 3.0, 2.0]);
+        let mut all = [1.0, f32::NAN, 2.0];
+        keep_top_k(&mut all, 0);
+        keep_top_k(&mut all, 3);
+        assert_eq!((all[0], all[2]), (1.0, 2.0));
+    }
+
+    #[test]
+    fn the_likeliest_that_make_up_enough_stay() {
+        // Weights of one half, one quarter, and two eighths.
+        let scores: Vec<f32> = [0.5_f32, 0.25, 0.125, 0.125].iter().map(|share| share.ln()).collect();
+        let kept = |top_p: f64| {
+            let mut weights = weights_of(&scores);
+            keep_top_p(&scores, &mut weights, top_p);
+            weights.iter().filter(|weight| **weight > 0).count()
+        };
+        assert_eq!([0.01, 0.49, 0.6, 0.74, 0.76, 0.9, 1.0].map(kept), [1, 1, 2, 2, 4, 4, 4]);
+    }
+
+    #[test]
+    fn a_draw_goes_through_weights_in_order() {
+        let weights = [0, 1 << 30, 0, 3 << 29, 1 << 29];
+        let drawn = |bits: u32| draw(&weights, bits).unwrap();
+        assert_eq!([0, 0x5555_5555, 0x5555_5556, 0xd555_5555, 0xd555_5556, u32::MAX].map(drawn), [1, 1, 3, 3, 4, 4]);
+        assert_eq!(draw(&[0, 0], 5), None);
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_not_chosen() {
+        let choice = Choice::default();
+        assert_eq!(sample(&mut [f32::NAN, 1.0, NEVER], choice, u32::MAX), 1);
+        assert_eq!(sample(&mut [NEVER, f32::INFINITY, 0.0], choice, 0), 1);
+        assert_eq!(sample(&mut [f32::NAN, f32::NAN], choice, 9), 0);
+        assert_eq!(sample(&mut [1.0, 5.0, 5.0], Choice::Likeliest, 9), 1);
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_are_refused() {
+        let drawn = |temperature, top_p| Choice::Drawn { temperature, top_k: 50, top_p };
+        let refused = |sampling: Sampling| sampling.check().unwrap_err().to_string();
+        Sampling::default().check().unwrap();
+        let cold = Sampling { talker: drawn(0.0, 1.0), ..Sampling::default() };
+        assert_eq!(refused(cold), "the temperature must be above 0: it is 0");
+        let none = Sampling { predictor: drawn(1.0, 1.5), ..Sampling::default() };
+        assert_eq!(refused(none), "`top_p` must be above 0 and at most 1: it is 1.5");
+        let penalty = Sampling { repetition_penalty: f32::NAN, ..Sampling::default() };
+        assert!(refused(penalty).starts_with("the repetition penalty must be above 0"));
+    }
+
+    #[test]
+    fn draws_come_as_often_as_their_weights() {
+        let shares = [0.1_f32, 0.2, 0.3, 0.4];
+        let mut counts = [0; 4];
+        for frame in 0..40_000 {
+            let mut scores = shares.map(f32::ln);
+            let choice = Choice::Drawn { temperature: 1.0, top_k: 0, top_p: 1.0 };
+            counts[sample(&mut scores, choice, super::super::random_bits(1, frame, 0)) as usize] += 1;
+        }
+        for (count, share) in counts.into_iter().zip(shares) {
+            assert!((f64::from(count) / 40_000.0 - f64::from(share)).abs() < 0.01, "{counts:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_drawn_was_among_the_likeliest(
+            logits in proptest::collection::vec(-20.0_f32..20.0, 1..200),
+            bits: u32, top_k in 1_usize..60, top_p in 0.05_f64..1.0,
+        ) {
+            let chosen = sample(&mut logits.clone(), Choice::Drawn { temperature: 0.7, top_k, top_p }, bits) as usize;
+            let likelier = logits.iter().filter(|logit| **logit > logits[chosen]);
+            prop_assert!(likelier.clone().count() < top_k);
+            let weight = |logit: &f32| f64::from(logit / 0.7).exp();
+            let (above, all): (f64, f64) = (likelier.map(weight).sum(), logits.iter().map(weight).sum());
+            prop_assert!(above < (top_p + 1e-3) * all);
+        }
+    }
+}

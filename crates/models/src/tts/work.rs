@@ -1,0 +1,252 @@
+//! What stages have to do, counted as the work of a pass is (`work.rs`).
+//!
+//! Of embeddings and codebooks only the rows that are looked up are read; weights are read once a pass, so fifteen times
+//! in a frame by the code predictor. Of the codec every convolution and product is counted, activations and norms are not.
+
+use std::ops::Range;
+
+use super::{Part, TtsConfig, chunks, tensors::ConvTensors};
+use crate::{Attention, Dtype, LinearTensors, PassWork, Stage, StageWork, TensorSpec};
+
+/// A stage of a synthesis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TtsStage {
+    /// The prompt, through the talker.
+    Prefill,
+    /// The codes of a frame but the first.
+    CodePredictor,
+    /// A frame, through the talker.
+    TalkerStep,
+    /// The choice of a semantic code.
+    Sampling,
+    /// Frames made audio.
+    Decode,
+}
+
+impl TtsStage {
+    /// All of them, in the order of a synthesis.
+    pub const ALL: [Self; 5] = [Self::Prefill, Self::CodePredictor, Self::TalkerStep, Self::Sampling, Self::Decode];
+
+    /// The name by which a stage is marked.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::CodePredictor => "code_predictor",
+            Self::TalkerStep => "talker_step",
+            Self::Sampling => "sampling",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+impl TtsConfig {
+    /// The work of running a prompt of so many positions. All of its text is brought to the talker's width, that which
+    /// follows frame by frame and the one that stands for none too.
+    pub fn prefill_work(&self, positions: usize, following: usize, dtype: Dtype) -> StageWork {
+        let pass = self.talker.prefill_work(1, positions, 0, Attention::Dense, dtype);
+        pass.total().plus(self.text_work(positions.saturating_add(following).saturating_add(1), dtype))
+    }
+
+    /// The work of a step of the talker behind so many positions.
+    pub fn talker_step_work(&self, position: usize, dtype: Dtype) -> StageWork {
+        let pass = self.talker.step_work(1, position, dtype);
+        // The step counts one row; a frame is the sum of as many as it has codes.
+        let rows = bytes((self.predicted() as u64).saturating_mul(self.talker.hidden as u64), dtype);
+        pass.total().plus(StageWork { weight_bytes: rows, ..StageWork::default() })
+    }
+
+    /// The work of choosing the codes of a frame but the first.
+    pub fn code_predictor_work(&self, dtype: Dtype) -> StageWork {
+        let first = self.predictor.prefill_work(1, 2, 0, Attention::Dense, dtype);
+        let steps = (2..=self.predicted()).map(|position| self.predictor.step_work(1, position, dtype));
+        let passes = steps.fold(first, |all, step| all.plus(&step));
+        let rows = 1 + self.predicted() as u64;
+        without_embedding(&passes).plus(self.bridge_work(rows, dtype))
+    }
+
+    /// The work of choosing a semantic code: its logits and two masks are read. Comparing is not counted as operations.
+    pub fn sampling_work(&self) -> StageWork {
+        let read = (self.talker.vocab as u64).saturating_mul(4 + 1 + 1);
+        StageWork { kv_read: read, ..StageWork::default() }
+    }
+
+    /// The work of a frame whose talker step is behind so many positions.
+    pub fn frame_work(&self, position: usize, dtype: Dtype) -> StageWork {
+        self.code_predictor_work(dtype).plus(self.talker_step_work(position, dtype)).plus(self.sampling_work())
+    }
+
+    /// The work of making audio of some frames, those before them that are decoded too included.
+    pub fn decode_work(&self, frames: Range<usize>, dtype: Dtype) -> StageWork {
+        let all = chunks(frames).map(|chunk| self.chunk_work(chunk.frames.len(), dtype));
+        all.fold(StageWork::default(), StageWork::plus)
+    }
+
+    /// Rows of text, and what brings them to the talker's width.
+    fn text_work(&self, rows: usize, dtype: Dtype) -> StageWork {
+        let rows = rows as u64;
+        let tensors = self.talker_tensors();
+        let looked_up = bytes(rows.saturating_mul(self.text_width as u64), dtype);
+        let mut work = Counted { dtype, work: StageWork { weight_bytes: looked_up, ..StageWork::default() } };
+        work.linear(&tensors.text_up, rows);
+        work.linear(&tensors.text_down, rows);
+        work.work
+    }
+
+    /// Rows that the predictor hears, and what brings them to its width, where that is needed.
+    fn bridge_work(&self, rows: u64, dtype: Dtype) -> StageWork {
+        let looked_up = bytes(rows.saturating_mul(self.talker.hidden as u64), dtype);
+        let mut work = Counted { dtype, work: StageWork { weight_bytes: looked_up, ..StageWork::default() } };
+        if let Some(bridge) = self.predictor_tensors().bridge {
+            // Two rows are run together, all others one by one.
+            work.linear(&bridge, 2);
+            (2..rows).for_each(|_| work.linear(&bridge, 1));
+        }
+        work.work
+    }
+
+    /// The work of frames that are decoded together.
+    fn chunk_work(&self, frames: usize, dtype: Dtype) -> StageWork {
+        let (codec, tensors) = (&self.codec, self.codec_tensors());
+        let rows = frames as u64;
+        let vectors = rows.saturating_mul(codec.groups as u64).saturating_mul(codec.vector_width() as u64);
+        let mut work = Counted { dtype, work: self.transformer_work(frames, dtype) };
+        work.work.weight_bytes = work.work.weight_bytes.saturating_add(bytes(vectors, dtype));
+        tensors.projections.iter().for_each(|weight| work.product(weight, rows));
+        work.conv(&tensors.input, rows);
+        work.linear(&tensors.enter, rows);
+        tensors.scales.iter().flatten().for_each(|scale| work.read(scale));
+        work.linear(&tensors.leave, rows);
+        let mut rows = rows;
+        for (next, ratio) in tensors.next.iter().zip(&codec.ratios) {
+            work.conv(&next.lengthen, rows);
+            rows = rows.saturating_mul(*ratio as u64);
+            work.conv(&next.depthwise, rows);
+            work.linear(&next.up, rows);
+            work.linear(&next.down, rows);
+            [&next.norm.weight, &next.norm.bias, &next.scale].into_iter().for_each(|spec| work.read(spec));
+        }
+        work.conv(&tensors.first, rows);
+        for (block, rate) in tensors.blocks.iter().zip(&codec.rates) {
+            work.conv(&block.lengthen, rows);
+            rows = rows.saturating_mul(*rate as u64);
+            for unit in &block.units {
+                work.conv(&unit.wide, rows);
+                work.conv(&unit.narrow, rows);
+            }
+            let snakes = block.units.iter().flat_map(|unit| [&unit.snake, &unit.snake_between]).chain([&block.snake]);
+            snakes.for_each(|snake| [&snake.alpha, &snake.beta].into_iter().for_each(|spec| work.read(spec)));
+        }
+        [&tensors.snake.alpha, &tensors.snake.beta].into_iter().for_each(|spec| work.read(spec));
+        work.conv(&tensors.last, rows);
+        work.work
+    }
+
+    /// The layers of the codec's transformer and their norm.
+    fn transformer_work(&self, frames: usize, dtype: Dtype) -> StageWork {
+        let config = self.part(Part::Codec);
+        let window = self.codec.window.min(frames) as u64;
+        let pairs = window * (window + 1) / 2 + (frames as u64).saturating_sub(window).saturating_mul(window);
+        let pass = config.forward_work(1, frames, Attention::Dense, dtype).with_pairs(config, 1, pairs);
+        let ends = pass.stage(Stage::Head);
+        let norm = StageWork { weight_bytes: bytes(config.hidden as u64, dtype), ..StageWork::default() };
+        let all = without_embedding(&pass);
+        StageWork { flops: all.flops - ends.flops, weight_bytes: all.weight_bytes - ends.weight_bytes, ..all }
+            .plus(norm)
+    }
+}
+
+/// All of a pass but the rows of its embedding.
+fn without_embedding(pass: &PassWork) -> StageWork {
+    let all = pass.total();
+    StageWork { weight_bytes: all.weight_bytes - pass.stage(Stage::Embed).weight_bytes, ..all }
+}
+
+fn bytes(numbers: u64, dtype: Dtype) -> u64 {
+    numbers.saturating_mul(dtype.bytes())
+}
+
+/// Work that is added up tensor by tensor.
+struct Counted {
+    dtype: Dtype,
+    work: StageWork,
+}
+
+impl Counted {
+    /// Reads a tensor once.
+    fn read(&mut self, spec: &TensorSpec) {
+        let read = bytes(spec.count() as u64, self.dtype);
+        self.work.weight_bytes = self.work.weight_bytes.saturating_add(read);
+    }
+
+    /// Multiplies every number of a tensor with one of each row.
+    fn product(&mut self, weight: &TensorSpec, rows: u64) {
+        self.read(weight);
+        let flops = (weight.count() as u64).saturating_mul(rows).saturating_mul(2);
+        self.work.flops = self.work.flops.saturating_add(flops);
+    }
+
+    fn linear(&mut self, linear: &LinearTensors, rows: u64) {
+        self.product(&linear.weight, rows);
+        self.read(&linear.bias);
+    }
+
+    /// `rows` are those that come out, or that go in where it lengthens.
+    fn conv(&mut self, conv: &ConvTensors, rows: u64) {
+        self.product(&conv.weight, rows);
+        self.read(&conv.bias);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> TtsConfig {
+        TtsConfig::from_preset("0.6b").unwrap()
+    }
+
+    #[test]
+    fn a_frame_reads_the_talker_once_and_the_predictor_fifteen_times() {
+        let config = config();
+        let step = config.talker_step_work(0, Dtype::Bf16);
+        // Layers and norm, head, and sixteen rows of codes.
+        assert_eq!(step.weight_bytes, 2 * (440_467_456 + 3072 * 1024 + 16 * 1024));
+        let predictor = config.code_predictor_work(Dtype::Bf16);
+        assert_eq!(predictor.weight_bytes, 2 * (15 * 78_655_744 + 15 * 2048 * 1024 + 16 * 1024));
+        let wide = TtsConfig::from_preset("1.7b").unwrap().code_predictor_work(Dtype::Bf16);
+        let bridge = 15 * (2048 * 1024 + 1024) + 16 * 1024;
+        assert_eq!(wide.weight_bytes, predictor.weight_bytes + 2 * bridge);
+        let matrices = |norms: u64, body: u64| 2 * (body - norms);
+        let norms = 28 * (2 * 1024 + 2 * 128) + 1024;
+        assert_eq!(step.flops, matrices(norms, 440_467_456) + 2 * 3072 * 1024 + 4 * 28 * 2048);
+        let text = 2048 * 2048 + 2048 + 2048 * 1024 + 1024;
+        let prefill = config.prefill_work(10, 4, Dtype::Bf16);
+        assert_eq!(prefill.weight_bytes, 2 * (440_467_456 + 3072 * 1024 + 10 * 1024 + text + 15 * 2048));
+        assert!(config.frame_work(10, Dtype::Bf16).flops > step.flops + predictor.flops);
+    }
+
+    #[test]
+    fn a_frame_of_audio_takes_what_its_convolutions_take() {
+        let config = config();
+        let work = |frames| config.decode_work(frames, Dtype::F32);
+        let one = work(0..1);
+        let per_unit = |channels: u64| 3 * 8 * channels * channels;
+        let blocks = 2 * 1536 * 768 * 8 * 4
+            + per_unit(768) * 32
+            + 2 * 768 * 384 * 5 * 32
+            + per_unit(384) * 160
+            + 2 * 384 * 192 * 4 * 160
+            + per_unit(192) * 640
+            + 2 * 192 * 96 * 3 * 640
+            + per_unit(96) * 1920;
+        let next = (1 + 2) * 2 * 1024 * 1024 + (2 + 4) * (7 * 1024 + 8 * 1024 * 1024);
+        let front = 2 * 512 * 256 + 3 * 512 * 1024 + 2 * 1024 * 512;
+        let layers = 8 * (4 * 512 * 1024 + 3 * 512 * 1024 + 2 * 1024);
+        let ends = 7 * 1024 * 1536 * 4 + 7 * 96 * 1920;
+        assert_eq!(one.flops, 2 * (blocks + next + front + layers + ends));
+        assert_eq!(work(0..300).weight_bytes, one.weight_bytes + 299 * 16 * 256 * 4);
+        assert!(work(300..400).flops > work(0..100).flops, "what comes before is decoded too");
+        assert_eq!(work(5..5), StageWork::default());
+        assert!(one.weight_bytes < config.codec_parameters() * 4);
+    }
+}
