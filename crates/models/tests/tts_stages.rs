@@ -17,7 +17,9 @@ fn told(trace: &Trace) -> Vec<String> {
         let depth = span.parent.map_or(0, |parent| depths[parent.index()] + 1);
         depths.push(depth);
         if span.name != "allocate" {
-            let fields: Vec<String> = span.fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+            // A wait has its place in the source, which is not told here.
+            let counts = span.fields.iter().filter(|(name, _)| ["positions", "frame", "frames"].contains(name));
+            let fields: Vec<String> = counts.map(|(name, value)| format!(" {name}={value}")).collect();
             told.push(format!("{}{}{}", ".".repeat(depth), span.name, fields.concat()));
         }
     }
