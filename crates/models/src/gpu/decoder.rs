@@ -334,7 +334,8 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
         self.check(&Tokens { ids: ids.to_vec(), batch: ids.len() })?;
         self.has_token = true;
         // SAFETY: a list of the host's own memory is no pinned memory.
-        Ok(unsafe { self.state.token.put(self.device.stream(), ids)? })
+        unsafe { self.state.token.put(self.device.stream(), ids)? };
+        Ok(())
     }
 
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
