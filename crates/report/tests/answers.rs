@@ -7,8 +7,8 @@ mod made;
 
 use blessed::{compare_others, compare_text};
 use laptime_analyze::{
-    Comparing, RunResults, TimedStage, TimingFigures, Timings, cases, compare, crossovers, doubts, scaling, warmup,
-    warmup_doubts, warmup_study,
+    Comparing, RunResults, TimedStage, TimingFigures, Timings, against_text, cases, compare, crossovers, doubts,
+    scaling, warmup, warmup_doubts, warmup_study,
 };
 use laptime_report::{Cell, Table, tables};
 use laptime_stats::cost_of_first;
@@ -168,6 +168,12 @@ fn growth_over_lengths_looks_right() {
 #[test]
 fn kinds_that_change_places_look_right() {
     compare_all("crossover", &tables::crossovers(&crossovers(&made::kinds_over_lengths())).unwrap());
+}
+
+#[test]
+fn caches_against_a_text_look_right() {
+    compare_all("against", &tables::against_text(&against_text(&made::caches_against_texts())).unwrap());
+    assert_eq!(tables::against_text(&against_text(&made::single())), None);
 }
 
 #[test]

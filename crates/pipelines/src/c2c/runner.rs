@@ -143,7 +143,7 @@ impl<'a> Runner<'a> {
     /// The token that was chosen: here the host waits for it.
     pub fn sample(&mut self) -> Result<Vec<u32>, ModelError> {
         let _stage = stage!("sampling", on = self.lane);
-        self.made.joined.receiver.chosen()
+        sync_point!("read_token", self.made.joined.receiver.chosen())
     }
 
     /// Goes on behind the first token, one token after another.

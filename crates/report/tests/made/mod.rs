@@ -114,6 +114,38 @@ pub fn kinds_over_lengths() -> Vec<CaseResult> {
     results
 }
 
+/// Two prompts joined through caches, each against texts of four lengths.
+pub fn caches_against_texts() -> Vec<CaseResult> {
+    let mut results = Vec::new();
+    for (prompt, caches) in [(512_i64, 11.2), (2048, 39.4)] {
+        for tokens in [1_i64, 2, 4, 16] {
+            let text = 0.8 * caches + 2.3 * (tokens - 1) as f64;
+            let around =
+                |middle: f64| takes(middle * 1e6, tokens as u32, 20, 0.02).into_iter().map(|nanos| nanos as f64 / 1e6);
+            let metric = |name: &str, values: Vec<f64>| Metric {
+                name: name.into(),
+                better: Better::Lower,
+                values: values.into_iter().map(Some).collect(),
+            };
+            let (own, other): (Vec<f64>, Vec<f64>) = (around(caches).collect(), around(text).collect());
+            let over = |times: &[f64]| times.iter().zip(&own).map(|(time, own)| time / own).collect();
+            let alone: Vec<f64> = own.iter().map(|time| time / 5.0).collect();
+            let metrics = vec![
+                metric("text_over_c2c", over(&other)),
+                metric("alone_over_c2c", over(&alone)),
+                metric("alone_ttft_ms", alone),
+                metric("text_ttft_ms", other),
+                metric("ttft_ms", own.clone()),
+            ];
+            let measured = Measured { wall_ns: vec![1; 20], metrics, ..Measured::default() };
+            let values = [("prompt_tokens", prompt.into()), ("against", "text".into()), ("text_tokens", tokens.into())];
+            let case = Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec());
+            results.push(CaseResult::new("c2c", "cuda:0", case, 0, "", Outcome::Measured(measured)));
+        }
+    }
+    results
+}
+
 /// One case on a GPU with a clock of its own, which held that down in three takes.
 pub fn on_a_gpu() -> Vec<CaseResult> {
     let wall = takes(52.1e6, 0, 30, 0.01);
