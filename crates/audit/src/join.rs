@@ -16,12 +16,12 @@ pub fn join(answer: &mut Answer, recorded: Vec<Recorded>) {
     for placed in &mut answer.sites {
         placed.seen = Some(Seen::default());
     }
-    let mut unplaced = Vec::new();
+    let mut unplaced: BTreeMap<(String, String), Seen> = BTreeMap::new();
     for wait in recorded {
         match files.sites(&answer.sites, &wait).as_slice() {
-            [] => unplaced.push(unplaced_of(wait)),
+            [] => add(unplaced.entry((place(&wait), wait.call)).or_default(), &wait.seen),
             [first, others @ ..] => {
-                add(&mut answer.sites[*first], &wait.seen);
+                add(answer.sites[*first].seen.get_or_insert_default(), &wait.seen);
                 let line = answer.sites[*first].site.line;
                 for other in others {
                     answer.sites[*other].seen.get_or_insert_default().told_at = Some(line);
@@ -29,28 +29,29 @@ pub fn join(answer: &mut Answer, recorded: Vec<Recorded>) {
             }
         }
     }
+    let told = unplaced.into_iter().map(|((place, call), seen)| Unplaced { place, call, seen });
+    let mut unplaced: Vec<Unplaced> = told.collect();
     unplaced.sort_by_key(|wait| Reverse((wait.seen.total, wait.seen.count)));
     answer.unplaced = Some(unplaced);
     // Stable: what was never seen stays in the order of files.
     answer.sites.sort_by_key(|placed| Reverse(placed.seen.as_ref().map(|seen| (seen.total, seen.count))));
 }
 
-fn unplaced_of(wait: Recorded) -> Unplaced {
-    let Recorded { file, line, function, call, seen, .. } = wait;
-    let place = match (file.as_str(), function) {
-        ("", function) => function.unwrap_or_default(),
+/// Where a wait stands, in words.
+fn place(wait: &Recorded) -> String {
+    let Recorded { file, line, function, .. } = wait;
+    match (file.as_str(), function) {
+        ("", function) => function.clone().unwrap_or_default(),
         (file, Some(function)) => format!("{file}({line}): {function}"),
         (file, None) => format!("{file}:{line}"),
-    };
-    Unplaced { place, call, seen }
+    }
 }
 
-fn add(placed: &mut Placed, more: &Seen) {
+fn add(seen: &mut Seen, more: &Seen) {
     let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
         (Some(one), Some(other)) => Some(one.saturating_add(other)),
         (one, other) => one.or(other),
     };
-    let seen = placed.seen.get_or_insert_default();
     seen.count = seen.count.saturating_add(more.count);
     seen.total = sum(seen.total, more.total);
     seen.a_lap = match (seen.a_lap, more.a_lap) {
@@ -107,13 +108,19 @@ fn of_file(sites: &[Placed], of_file: &[usize], wait: &Recorded) -> Vec<usize> {
     if !exact.is_empty() || wait.function.is_none() {
         return exact;
     }
-    let function = wait.function.as_deref();
-    let in_function = |at: &&usize| {
-        let site = &sites[**at].site;
-        let (first, last) = site.function_lines;
-        (first..=last).contains(&wait.line) && site.function.rsplit('.').next() == function
-    };
-    of_file.iter().filter(in_function).filter(is_called).copied().collect()
+    in_function(sites, of_file, wait).into_iter().filter(|at| is_called(&at)).collect()
+}
+
+/// The sites of the function that a wait was in. One whose lines are others than when it was recorded is known by its name,
+/// if no other in the file has it.
+fn in_function(sites: &[Placed], of_file: &[usize], wait: &Recorded) -> Vec<usize> {
+    let is_named = |at: &&usize| sites[**at].site.function.rsplit('.').next() == wait.function.as_deref();
+    let named: Vec<usize> = of_file.iter().filter(is_named).copied().collect();
+    let lines = |at: usize| sites[at].site.function_lines;
+    let is_around = |at: &usize| (lines(*at).0..=lines(*at).1).contains(&wait.line);
+    let around: Vec<usize> = named.iter().filter(|at| is_around(at)).copied().collect();
+    let is_one = named.windows(2).all(|pair| lines(pair[0]) == lines(pair[1]));
+    if around.is_empty() && is_one { named } else { around }
 }
 
 /// How many parts two paths share from their end on; none if they are of different files.

@@ -75,6 +75,17 @@ fn sites_that_a_trace_does_not_tell_apart_are_told_at_the_first() {
 }
 
 #[test]
+fn a_function_that_moved_since_is_known_by_its_name_if_it_is_the_only_one() {
+    let mut moved = answer(&[("train.py", TRAIN)]);
+    join(&mut moved, vec![recorded("train.py", 90, Some("log"), Some("item"), 4)]);
+    assert_eq!(seen(&moved)[3], (6, 4, None));
+    let two = "class A:\n  def f(x): x.item()\nclass B:\n  def f(x): x.item()\n";
+    let mut moved = answer(&[("train.py", two)]);
+    join(&mut moved, vec![recorded("train.py", 90, Some("f"), Some("item"), 4)]);
+    assert_eq!(unplaced(&moved), ["train.py(90): f"]);
+}
+
+#[test]
 fn another_function_another_call_and_another_file_are_no_match() {
     let mut answer = answer(&[("a/train.py", TRAIN), ("b/train.py", TRAIN)]);
     let waits = vec![

@@ -2,6 +2,7 @@
 
 use laptime_audit::{Answer, Certainty, Placed, Problem, Seen, Unplaced};
 
+use super::syncs::short;
 use crate::{Cell, Column, Table, layout::single};
 
 /// Files that are named which were not read as a whole; more are counted.
@@ -80,7 +81,7 @@ fn site_row(placed: &Placed) -> Vec<Cell> {
 
 fn unplaced_row(unplaced: &Unplaced) -> Vec<Cell> {
     let mut row = vec![Cell::Empty; 14];
-    row[0] = if unplaced.place.is_empty() { Cell::text("(no place)") } else { Cell::text(unplaced.place.clone()) };
+    row[0] = if unplaced.place.is_empty() { Cell::text("(no place)") } else { Cell::text(short(&unplaced.place)) };
     row[1] = text(&unplaced.place);
     row[4] = Cell::text(unplaced.call.clone());
     row[10] = Cell::Count(unplaced.seen.count);

@@ -126,7 +126,7 @@ fn site(group: &WaitGroup, told: impl Fn(&str) -> String) -> Cell {
 const SITE_WIDTH: usize = 34;
 
 /// A site by its innermost parts: what is left out is what leads there.
-fn short(site: &str) -> String {
+pub(super) fn short(site: &str) -> String {
     let mut rest = site.trim_start_matches("…/");
     while rest.chars().count() > SITE_WIDTH
         && let Some((_, inner)) = rest.split_once('/')
