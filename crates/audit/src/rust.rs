@@ -7,11 +7,12 @@ mod calls;
 mod macros;
 mod nesting;
 mod scope;
+mod statements;
 mod visit;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{LineColumn, TokenStream};
 
-use self::{nesting::Nesting, visit::Visitor};
+use self::{nesting::Nesting, statements::statement_lines, visit::Visitor};
 use crate::{
     answer::{Audited, Problem},
     comments::{Lines, MARKER, Markers},
@@ -45,27 +46,31 @@ fn audit(text: &str, rules: &Rules) -> Audited {
         Ok(tokens) => tokens,
         Err(error) => return failed(number(error.span()), "a bracket or a literal does not end".to_owned()),
     };
-    let nesting = Nesting::of(tokens.clone(), text.contains(MARKER));
+    let has_markers = text.contains(MARKER);
+    let nesting = Nesting::of(tokens.clone(), has_markers);
     if nesting.depth > MOST_NESTING {
         return failed(None, format!("it nests deeper than {MOST_NESTING} steps"));
     }
-    let file: syn::File = match syn::parse2(tokens) {
+    let file: syn::File = match syn::parse2(tokens.clone()) {
         Ok(file) => file,
         Err(error) => return failed(number(error.span()), error.to_string()),
     };
     let lines = Lines::of(text, "//");
     let mut visitor = Visitor::new(rules, lines.count());
     syn::visit::Visit::visit_file(&mut visitor, &file);
-    let markers = markers(&lines, &nesting);
-    let allowed = |found: visit::Found| {
-        let allowed = markers.reason(&lines, found.site.line, found.site.last_line, found.statement_line);
-        Site { allowed, ..found.site }
-    };
-    Audited {
-        sites: visitor.found.into_iter().map(allowed).collect(),
-        unknown: visitor.unknown,
-        problem: None,
-        test_modules: visitor.test_modules,
+    if has_markers {
+        allow(&mut visitor.found, tokens, &lines, &markers(&lines, &nesting));
+    }
+    Audited { sites: visitor.found, unknown: visitor.unknown, problem: None, test_modules: visitor.test_modules }
+}
+
+/// Marks the sites that comments allow.
+fn allow(sites: &mut [Site], tokens: TokenStream, lines: &Lines<'_>, markers: &Markers) {
+    let place = |site: &Site| LineColumn { line: site.line as usize, column: site.column as usize - 1 };
+    let starts = statement_lines(tokens, sites.iter().map(place));
+    for site in sites {
+        let start = starts.get(&place(site)).and_then(|line| u32::try_from(*line).ok()).unwrap_or(site.line);
+        site.allowed = markers.reason(lines, site.line, site.last_line, start);
     }
 }
 

@@ -130,6 +130,13 @@ fn a_comment_allows_a_site_on_its_line_above_it_and_above_its_statement() {
     assert_eq!(allowed("fn f() { x.to_vec1(); } // sync: allowed, once").as_deref(), Some("once"));
     assert_eq!(allowed("fn f() {\n  // sync: allowed: at the end\n  x.to_vec1();\n}").as_deref(), Some("at the end"));
     assert_eq!(allowed("fn f() {\n  // sync: allowed\n  let x = y\n    .z()\n    .to_vec1();\n}").as_deref(), Some(""));
+    let arm =
+        "fn f() {\n  match x {\n    // sync: allowed\n    A => y\n      .to_vec1(),\n    B => z.to_vec1(),\n  }\n}";
+    assert_eq!(audited(arm).sites.iter().map(|site| site.allowed.is_some()).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(
+        allowed("fn f() {\n  // sync: allowed\n  g(|x| {\n    x\n  },\n  y.to_vec1());\n}").as_deref(),
+        Some("")
+    );
     assert_eq!(allowed("fn f() {\n  // sync: allowed\n  for x in y {\n    x.to_vec1();\n  }\n}"), None);
     assert_eq!(allowed("fn f() {\n  let s = \"// sync: allowed\"; x.to_vec1();\n}"), None, "this is a text");
     assert_eq!(allowed("fn f() {\r\n  // sync: allowed - why\r\n  x.to_vec1();\r\n}\r\n").as_deref(), Some("why"));
@@ -166,7 +173,7 @@ fn deep_nesting_ends_in_an_answer() {
         format!("fn f() {{ {}x.to_vec1(){} }}", open.repeat(times), close.repeat(times))
     };
     for (open, close) in [("(", ")"), ("{", "}"), ("!", ""), ("x + ", ""), ("vec![", "]"), ("if a {} else ", "{}")] {
-        for times in [500, 1900, 10_000, 100_000] {
+        for times in [500, 1900, 2600, 3900, 7900, 100_000] {
             let audited = audit_rust(&nested(open, close, times), &Rules::built_in());
             let is_read = audited.problem.is_none() && audited.sites.len() == 1;
             let is_refused = audited.problem.as_ref().is_some_and(|problem| problem.reason.contains("nests deeper"));

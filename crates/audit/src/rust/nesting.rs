@@ -77,7 +77,7 @@ impl Nesting {
 }
 
 /// Whether a token behind a block can only begin something new.
-fn begins_anew(token: &TokenTree) -> bool {
+pub fn begins_anew(token: &TokenTree) -> bool {
     match token {
         TokenTree::Ident(ident) => *ident != "else" && *ident != "as",
         TokenTree::Literal(_) => true,

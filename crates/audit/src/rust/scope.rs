@@ -1,6 +1,6 @@
-//! Where the walk through a file of Rust is: function, loops, statement, test.
+//! Where the walk through a file of Rust is: function, loops, test.
 
-use syn::{Attribute, Meta, Type, spanned::Spanned};
+use syn::{Attribute, Block, Meta, Signature, Type};
 
 /// What is around an expression.
 #[derive(Debug, Clone)]
@@ -13,8 +13,6 @@ pub struct Scope {
     pub loop_depth: u32,
     /// It is in a test.
     pub is_test: bool,
-    /// The first line of the statement.
-    pub statement_line: u32,
     /// How many macros are around it.
     pub macros: u32,
 }
@@ -31,10 +29,12 @@ impl Scope {
     }
 
     /// The same inside a function.
-    pub fn function(&self, name: &str, attributes: &[Attribute], whole: &impl Spanned) -> Self {
-        let span = whole.span();
-        let lines = (line(span.start()), line(span.end()));
-        Self { lines, loop_depth: 0, statement_line: lines.0, ..self.named(name, attributes) }
+    pub fn function(&self, signature: &Signature, attributes: &[Attribute], body: Option<&Block>) -> Self {
+        // The span of the whole would be put together token by token.
+        let first = signature.fn_token.span;
+        let last = body.map_or(first, |body| body.brace_token.span.close());
+        let lines = (line(first.start()), line(last.end()));
+        Self { lines, loop_depth: 0, ..self.named(&signature.ident.to_string(), attributes) }
     }
 }
 

@@ -21,17 +21,11 @@ use crate::{
 /// Macros within macros that are parsed; what is deeper is looked at as tokens, for each is parsed anew.
 const MOST_MACROS: u32 = 16;
 
-/// A site, before it is known whether a comment allows it.
-pub struct Found {
-    pub site: Site,
-    pub statement_line: u32,
-}
-
 /// Collects the sites of a file.
 pub struct Visitor<'r> {
     rules: &'r Rules,
     scope: Scope,
-    pub found: Vec<Found>,
+    pub found: Vec<Site>,
     pub unknown: u64,
     pub test_modules: Vec<String>,
 }
@@ -39,14 +33,7 @@ pub struct Visitor<'r> {
 impl<'r> Visitor<'r> {
     /// Begins at a file of so many lines.
     pub fn new(rules: &'r Rules, lines: u32) -> Self {
-        let scope = Scope {
-            path: String::new(),
-            lines: (1, lines),
-            loop_depth: 0,
-            is_test: false,
-            statement_line: 1,
-            macros: 0,
-        };
+        let scope = Scope { path: String::new(), lines: (1, lines), loop_depth: 0, is_test: false, macros: 0 };
         Self { rules, scope, found: Vec::new(), unknown: 0, test_modules: Vec::new() }
     }
 
@@ -61,12 +48,6 @@ impl<'r> Visitor<'r> {
         self.scope.loop_depth += 1;
         visit(self);
         self.scope.loop_depth -= 1;
-    }
-
-    fn at_statement(&mut self, start: LineColumn, visit: impl FnOnce(&mut Self)) {
-        let around = std::mem::replace(&mut self.scope.statement_line, line(start));
-        visit(self);
-        self.scope.statement_line = around;
     }
 
     fn add(&mut self, rule: &Rule, call: String, place: Span, end: LineColumn) {
@@ -84,7 +65,7 @@ impl<'r> Visitor<'r> {
             is_test: self.scope.is_test,
             allowed: None,
         };
-        self.found.push(Found { site, statement_line: self.scope.statement_line });
+        self.found.push(site);
     }
 
     fn take(&mut self, verdict: Verdict<'_>, place: Span, end: LineColumn) {
@@ -143,7 +124,7 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
     }
 
     fn visit_item_fn(&mut self, item: &'ast ItemFn) {
-        let scope = self.scope.function(&item.sig.ident.to_string(), &item.attrs, item);
+        let scope = self.scope.function(&item.sig, &item.attrs, Some(&item.block));
         self.within(scope, |visitor| visit::visit_item_fn(visitor, item));
     }
 
@@ -158,12 +139,12 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        let scope = self.scope.function(&item.sig.ident.to_string(), &item.attrs, item);
+        let scope = self.scope.function(&item.sig, &item.attrs, Some(&item.block));
         self.within(scope, |visitor| visit::visit_impl_item_fn(visitor, item));
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
-        let scope = self.scope.function(&item.sig.ident.to_string(), &item.attrs, item);
+        let scope = self.scope.function(&item.sig, &item.attrs, item.default.as_ref());
         self.within(scope, |visitor| visit::visit_trait_item_fn(visitor, item));
     }
 
@@ -175,14 +156,6 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
             Some(_) => visitor.look_at_tokens(item.mac.tokens.clone()),
             None => visit::visit_item_macro(visitor, item),
         });
-    }
-
-    fn visit_stmt(&mut self, statement: &'ast syn::Stmt) {
-        self.at_statement(statement.span().start(), |visitor| visit::visit_stmt(visitor, statement));
-    }
-
-    fn visit_arm(&mut self, arm: &'ast syn::Arm) {
-        self.at_statement(arm.span().start(), |visitor| visit::visit_arm(visitor, arm));
     }
 
     fn visit_expr_for_loop(&mut self, turns: &'ast syn::ExprForLoop) {
