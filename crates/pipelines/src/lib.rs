@@ -22,6 +22,7 @@ mod peaks;
 mod product;
 mod reference;
 mod traffic;
+mod tts;
 
 pub use self::{
     attention::Attention,
@@ -34,11 +35,19 @@ pub use self::{
     matmul::{MATMUL_DTYPES, Matmul},
     model::Model,
     peaks::{PeakProgress, PeakSearch, measure_peaks},
+    tts::TextToSpeech,
 };
 
 /// The built-in workloads, in the order in which they are listed.
 pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
-    vec![Box::new(Matmul), Box::new(MemoryCopy), Box::new(Chain), Box::new(Model::new()), Box::new(Attention)]
+    vec![
+        Box::new(Matmul),
+        Box::new(MemoryCopy),
+        Box::new(Chain),
+        Box::new(Model::new()),
+        Box::new(Attention),
+        Box::new(TextToSpeech),
+    ]
 }
 
 /// Whether this build has the CUDA device.

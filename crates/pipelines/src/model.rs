@@ -25,7 +25,6 @@ use laptime_bench::{
 };
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
-pub(crate) use self::take::told;
 use self::{
     axes::{ALIASES, axes},
     built_in::BuiltIn,
@@ -35,6 +34,10 @@ use self::{
     test_name::{Pass, Training},
     train_take::TrainTake,
     wanted::Wanted,
+};
+pub(crate) use self::{
+    built_in::{hinted, with_causes},
+    take::told,
 };
 
 /// Passes of a transformer: forward, prefill, decode, and those of training.

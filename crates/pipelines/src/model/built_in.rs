@@ -173,13 +173,13 @@ fn weights(found: &Found, seed: u64) -> Result<Weights, ModelError> {
 }
 
 /// An error in one line, with what caused it.
-fn with_causes(error: &ModelError) -> String {
+pub fn with_causes(error: &ModelError) -> String {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// An error of weights with what can be done about it: a row of a table has no other place for a hint.
-fn hinted(error: ModelError) -> anyhow::Error {
+pub fn hinted(error: ModelError) -> anyhow::Error {
     match error.hint() {
         Some(hint) => anyhow::Error::new(error).context(format!("the weights cannot be used ({hint})")),
         None => told(error),
