@@ -80,7 +80,7 @@ pub use self::{
         SlowLap, Trend, laps,
     },
     launch_figures::{Delay, LaunchFigures},
-    limits::{Bound, Limits},
+    limits::{Bound, Limits, limits},
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},

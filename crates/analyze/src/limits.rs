@@ -48,7 +48,7 @@ impl Bound {
 ///
 /// A kind of work of which there is nothing has no rate. If there is some and its peak is not known, neither is the
 /// limit: the other part alone might be far below it.
-pub(crate) fn limits(work: &Work, median_ns: f64, peaks: Option<&Peaks>) -> Limits {
+pub fn limits(work: &Work, median_ns: f64, peaks: Option<&Peaks>) -> Limits {
     let operations = Part::of(work.flops, peaks.and_then(|peaks| peaks.flops_s(&work.dtype)));
     let bytes = Part::of(work.bytes, peaks.and_then(|peaks| peaks.bytes_s(work.traffic)));
     // Below a nanosecond no clock could tell.

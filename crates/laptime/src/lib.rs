@@ -40,6 +40,9 @@ mod progress;
 mod run_folder;
 mod run_input;
 mod session;
+mod speech_files;
+mod speech_header;
+mod speech_profile;
 mod tour;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};

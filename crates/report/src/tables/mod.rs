@@ -17,6 +17,7 @@ mod overlap;
 mod overview;
 mod peaks;
 mod scaling;
+mod speech;
 mod stages;
 mod syncs;
 mod timings;
@@ -43,6 +44,7 @@ pub use self::{
     overlap::overlap,
     peaks::peaks,
     scaling::scaling,
+    speech::speech,
     stages::{StageLimits, stages, stages_within},
     syncs::{syncs, waits},
     timings::timings,
