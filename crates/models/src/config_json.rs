@@ -167,8 +167,12 @@ impl Fields<'_> {
         self.read(field, "number", Value::as_f64)
     }
 
+    pub fn truth(&self, field: &str) -> Result<Option<bool>, String> {
+        self.read(field, "true or false", Value::as_bool)
+    }
+
     fn is_true(&self, field: &str) -> Result<bool, String> {
-        Ok(self.read(field, "true or false", Value::as_bool)?.unwrap_or_default())
+        Ok(self.truth(field)?.unwrap_or_default())
     }
 
     pub fn text(&self, field: &str) -> Result<Option<&str>, String> {

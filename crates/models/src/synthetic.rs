@@ -77,7 +77,7 @@ pub fn fill(family: Family, spec: &TensorSpec, seed: u64) -> Fill {
 const SCALE: f32 = 0.25;
 
 /// How much wider what goes through a convolution may become, so that a chain of residual ones stays within bounds.
-const CONV_GAIN: f64 = 0.5;
+const CONV_GAIN: f64 = 0.65;
 
 /// The standard deviation of a tensor's numbers, or none for those that are all the same: norms and gates, which are open
 /// so, and scales.

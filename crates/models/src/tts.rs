@@ -15,6 +15,7 @@ mod presets;
 mod prompt;
 mod random;
 mod sampling;
+mod settings;
 mod speaking;
 mod synthesizer;
 mod tensors;
@@ -28,7 +29,8 @@ pub use self::{
     config::{Part, TokenIds, TtsConfig},
     prompt::{Position, Prompt, TextFeed},
     random::random_bits,
-    sampling::{Choice, Sampling, Suppressed, draw, keep_top_k, keep_top_p, penalise, sample, weights_of},
+    sampling::{Suppressed, draw, keep_top_k, keep_top_p, penalise, sample, weights_of},
+    settings::{Choice, Sampling},
     speaking::{Frame, SpeakOptions, Speaking},
     synthesizer::{SpeechOptions, Synthesizer, Timing},
     tensors::{

@@ -11,9 +11,13 @@ use std::{
 
 use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Trainer, Weights,
-    cpu::{CpuDecoder, CpuFuser, CpuTrainer, Pass, needed_bytes, needed_fuser_bytes, needed_train_bytes},
+    cpu::{
+        CpuDecoder, CpuFuser, CpuSpeaking, CpuTrainer, Pass, needed_bytes, needed_fuser_bytes, needed_train_bytes,
+        needed_tts_bytes,
+    },
     fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, Fusing, SharerMask, sections},
     random_batch,
+    tts::{Prompt, Sampling, SpeakOptions, Speaking, TextFeed, TtsConfig, TtsWeights},
 };
 
 /// A heap that counts live bytes and the most there were.
@@ -56,6 +60,7 @@ fn main() {
             a_trainer_uses_what_was_predicted(dtype, attention);
         }
         a_fuser_uses_what_was_predicted(dtype);
+        speech_uses_what_was_predicted(dtype);
     }
 }
 
@@ -113,6 +118,39 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
     let case = format!("fusing, {dtype}: needed {needed}, used {used}");
     assert!(used <= needed, "{case}");
     assert!(needed * 100 <= used * 120, "{case}");
+}
+
+/// A model whose talker and whose codec are large beside what is not counted.
+fn tts_config() -> TtsConfig {
+    let mut config = TtsConfig::from_preset("tiny").unwrap();
+    config.text_vocab = 40_000;
+    config.text_width = 512;
+    config.talker = Config { hidden: 512, ffn: 1024, ..config.talker };
+    config.codec.channels = 256;
+    config
+}
+
+fn speech_uses_what_was_predicted(dtype: Dtype) {
+    let (config, threads, frames) = (tts_config(), 2, 60);
+    let options = SpeakOptions::new(dtype, 200);
+    let needed = needed_tts_bytes(&config, &options, [80, frames], threads);
+    let tokenizer = config.tokenizer(None).unwrap();
+    let text = "x".repeat(70);
+    let prompt = Prompt::new(&config, &tokenizer, &text, None, "auto", TextFeed::Whole).unwrap();
+    let start = LIVE.load(Relaxed);
+    PEAK.store(start, Relaxed);
+    {
+        let weights = TtsWeights::synthetic(1);
+        let mut speaking = CpuSpeaking::new(config, &weights, options, threads).unwrap();
+        let sampling = Sampling { is_endless: true, ..Sampling::default() };
+        speaking.begin(&prompt, &sampling, frames).unwrap();
+        while !speaking.frame().unwrap().is_end {}
+        speaking.decode(0..frames).unwrap();
+    }
+    let used = (PEAK.load(Relaxed) - start) as u64;
+    let case = format!("speech, {dtype}: needed {needed}, used {used}");
+    assert!(used <= needed, "{case}");
+    assert!(needed * 100 <= used * 125, "{case}");
 }
 
 fn a_trainer_uses_what_was_predicted(dtype: Dtype, attention: Attention) {

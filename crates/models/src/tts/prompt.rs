@@ -1,6 +1,6 @@
 //! What the talker is told: positions before the first frame, and the text that enters frame by frame.
 
-use super::TtsConfig;
+use super::{TokenIds, TtsConfig};
 use crate::{ModelError, Tokenizer};
 
 /// How text is given to the tokenizer, and how much of what comes back is not the text itself.
@@ -54,14 +54,9 @@ impl Prompt {
         let language = config.language_id(language, speaker)?;
         let Tokens { role, text } = tokens(config, tokenizer, text)?;
         let ids = &config.ids;
-        let mut codec = match language {
-            None => vec![ids.nothink, ids.think_bos, ids.think_eos],
-            Some(language) => vec![ids.think, ids.think_bos, language, ids.think_eos],
-        };
-        codec.extend(speaker.map(|speaker| speaker.id));
-        let with = |text, codec| Position { text, codec: Some(codec) };
         let mut positions: Vec<Position> = role.into_iter().map(|text| Position { text, codec: None }).collect();
-        positions.extend(codec.into_iter().map(|codec| with(ids.text_pad, codec)));
+        let told = told(ids, language, speaker.map(|speaker| speaker.id));
+        positions.extend(told.into_iter().map(|codec| with(ids.text_pad, codec)));
         positions.push(with(ids.text_bos, ids.pad));
         let mut said = text.into_iter().chain([ids.text_eos]);
         let following = match feed {
@@ -91,10 +86,9 @@ impl Prompt {
             return refuse("a prompt has at least two positions, and there is at least one frame".to_owned());
         }
         let (text_vocab, vocab) = (config.text_vocab, config.talker.vocab);
-        let mut texts = self.positions.iter().map(|position| position.text).chain(self.following.iter().copied());
-        if let Some(id) =
-            texts.find(|id| *id as usize >= text_vocab).or(Some(self.pad).filter(|pad| *pad as usize >= text_vocab))
-        {
+        let first = self.positions.iter().map(|position| position.text);
+        let mut texts = first.chain(self.following.iter().copied()).chain([self.pad]);
+        if let Some(id) = texts.find(|id| *id as usize >= text_vocab) {
             return refuse(format!("token {id} of text is beyond the {text_vocab} of `{}`", config.name));
         }
         let mut codes = self.positions.iter().filter_map(|position| position.codec);
@@ -120,6 +114,21 @@ impl Prompt {
             false => Ok(()),
         }
     }
+}
+
+/// A token of text with an id of the codec's vocabulary.
+fn with(text: u32, codec: u32) -> Position {
+    Position { text, codec: Some(codec) }
+}
+
+/// The ids that tell language and speaker.
+fn told(ids: &TokenIds, language: Option<u32>, speaker: Option<u32>) -> Vec<u32> {
+    let mut told = match language {
+        None => vec![ids.nothink, ids.think_bos, ids.think_eos],
+        Some(language) => vec![ids.think, ids.think_bos, language, ids.think_eos],
+    };
+    told.extend(speaker);
+    told
 }
 
 /// The tokens of a text.

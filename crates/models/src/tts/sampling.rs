@@ -6,101 +6,15 @@
 
 use std::cmp::Ordering;
 
-use super::TtsConfig;
+use super::{Choice, TtsConfig};
 use crate::{
-    Marks, ModelError,
+    Marks,
     cpu::vectors::{exp, index_of_largest},
     marks::mark,
 };
 
 /// The weight of the likeliest: 2^30.
 const LIKELIEST: f32 = (1 << 30) as f32;
-
-/// How one code is chosen.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Choice {
-    /// The likeliest, the lowest of equal ones.
-    Likeliest,
-    /// One is drawn.
-    Drawn {
-        /// What logits are divided by.
-        temperature: f32,
-        /// How many of the likeliest are drawn from, and those that are as likely as the last of them; 0 for all.
-        top_k: usize,
-        /// What part of all weights those that are drawn from make up, at least; 1 for all.
-        top_p: f64,
-    },
-}
-
-impl Default for Choice {
-    /// As the official package does.
-    fn default() -> Self {
-        Self::Drawn { temperature: 0.9, top_k: 50, top_p: 1.0 }
-    }
-}
-
-/// How codes are chosen.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sampling {
-    /// How the talker's are, the semantic ones.
-    pub talker: Choice,
-    /// How the predictor's are.
-    pub predictor: Choice,
-    /// What logits of semantic codes that were chosen before are divided by, or multiplied with if they are below 0.
-    pub repetition_penalty: f32,
-    /// What random numbers start from.
-    pub seed: u64,
-    /// Frames that are made before the end can be chosen.
-    pub least_frames: usize,
-    /// Whether the end is never chosen, so that exactly as many frames are made as are asked for: with synthetic weights
-    /// it means nothing.
-    pub is_endless: bool,
-}
-
-impl Default for Sampling {
-    /// As the official package does.
-    fn default() -> Self {
-        Self {
-            talker: Choice::default(),
-            predictor: Choice::default(),
-            repetition_penalty: 1.05,
-            seed: 42,
-            least_frames: 2,
-            is_endless: false,
-        }
-    }
-}
-
-impl Sampling {
-    /// The likeliest of everything.
-    pub fn likeliest() -> Self {
-        Self { talker: Choice::Likeliest, predictor: Choice::Likeliest, ..Self::default() }
-    }
-
-    /// Whether the end can be chosen behind so many frames.
-    pub fn may_end(&self, frames: usize) -> bool {
-        !self.is_endless && frames >= self.least_frames
-    }
-
-    /// Refuses numbers that make no sense.
-    pub fn check(&self) -> Result<(), ModelError> {
-        let is_positive = |number: f64| number.is_finite() && number > 0.0;
-        let refuse = |what: &str, number: f64| Err(ModelError::Refused(format!("{what} is {number}")));
-        if !is_positive(f64::from(self.repetition_penalty)) {
-            return refuse("the repetition penalty must be above 0: it", f64::from(self.repetition_penalty));
-        }
-        for choice in [self.talker, self.predictor] {
-            let Choice::Drawn { temperature, top_p, .. } = choice else { continue };
-            if !is_positive(f64::from(temperature)) {
-                return refuse("the temperature must be above 0: it", f64::from(temperature));
-            }
-            if !(is_positive(top_p) && top_p <= 1.0) {
-                return refuse("`top_p` must be above 0 and at most 1: it", top_p);
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Which ids of the talker's vocabulary are never chosen: made once, and kept where codes are chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -246,13 +160,6 @@ mod tests {
     }
 
     #[test]
-    fn the_end_comes_behind_two_frames_at_the_earliest_and_never_if_it_is_endless() {
-        let sampling = Sampling::default();
-        assert_eq!([0, 1, 2, 9].map(|frames| sampling.may_end(frames)), [false, false, true, true]);
-        assert!(!Sampling { is_endless: true, ..sampling }.may_end(9));
-    }
-
-    #[test]
     fn as_likely_as_the_last_of_the_likeliest_stays() {
         let mut scores = [1.0, 3.0, 2.0, 3.0, 2.0];
         keep_top_k(&mut scores, 3);
@@ -290,19 +197,6 @@ mod tests {
         assert_eq!(sample(&mut [NEVER, f32::INFINITY, 0.0], choice, 0), 1);
         assert_eq!(sample(&mut [f32::NAN, f32::NAN], choice, 9), 0);
         assert_eq!(sample(&mut [1.0, 5.0, 5.0], Choice::Likeliest, 9), 1);
-    }
-
-    #[test]
-    fn numbers_that_make_no_sense_are_refused() {
-        let drawn = |temperature, top_p| Choice::Drawn { temperature, top_k: 50, top_p };
-        let refused = |sampling: Sampling| sampling.check().unwrap_err().to_string();
-        Sampling::default().check().unwrap();
-        let cold = Sampling { talker: drawn(0.0, 1.0), ..Sampling::default() };
-        assert_eq!(refused(cold), "the temperature must be above 0: it is 0");
-        let none = Sampling { predictor: drawn(1.0, 1.5), ..Sampling::default() };
-        assert_eq!(refused(none), "`top_p` must be above 0 and at most 1: it is 1.5");
-        let penalty = Sampling { repetition_penalty: f32::NAN, ..Sampling::default() };
-        assert!(refused(penalty).starts_with("the repetition penalty must be above 0"));
     }
 
     #[test]

@@ -130,14 +130,15 @@ impl<T: Number> Speaking for Engine<T> {
         let token = self.speech.next.take().ok_or_else(|| no_frame(self.speech.has_begun))?;
         let index = self.frames();
         let mut codes = self.predict(index, token)?;
+        let mut next = None;
         if index + 1 < self.speech.most_frames {
             {
                 let _stage = mark!(self.options.marks, Pipeline, "talker_step", frame = index);
                 self.talker.step(&self.crew, index, &mut codes)?;
             }
-            let next = self.choose(index + 1);
-            self.speech.next = sync_point!("read_frame", Some(next).filter(|next| *next != self.config.ids.eos));
+            next = Some(self.choose(index + 1));
         }
+        self.speech.next = sync_point!("read_frame", next.filter(|next| *next != self.config.ids.eos));
         Ok(Frame { index, token, is_end: self.speech.next.is_none() })
     }
 
