@@ -116,25 +116,6 @@ extern "C" __global__ void fuse_norm_any(number *x, const number *bias, const nu
         out[row + at] = narrowed(widened(x[row + at]) * scale * widened(weight[path + at]));
 }
 
-// The error function, to 3e-7, by the polynomial that the CPU has too.
-__device__ __forceinline__ float error_function(float value) {
-    float size = fabsf(value), t = __fdividef(1.0f, 1.0f + 0.4f * size);
-    float fitted = 0.07946383f;
-    fitted = fitted * t - 0.41978914f;
-    fitted = fitted * t + 0.73644507f;
-    fitted = fitted * t - 0.43271428f;
-    fitted = fitted * t + 0.44790328f;
-    fitted = fitted * t + 0.1243262f;
-    fitted = fitted * t + 0.23970534f;
-    fitted = fitted * t + 0.22465973f;
-    return copysignf(1.0f - t * fitted * __expf(-size * size), value);
-}
-
-__device__ __forceinline__ number gelu_of(number value) {
-    float x = widened(value);
-    return narrowed(0.5f * x * (1.0f + error_function(x * 0.70710678f)));
-}
-
 // Makes every number its gelu, the exact one.
 extern "C" __global__ void fuse_gelu(number *x, u64 count, u32 by_16_bytes) {
     u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x;

@@ -9,9 +9,11 @@
 //! What each kernel must give is computed plainly in [`mod@reference`].
 
 mod attention;
+mod frames;
 mod layer;
 mod product;
 pub mod reference;
+mod sample;
 mod sizes;
 mod state;
 mod step;
@@ -19,8 +21,10 @@ mod tiles;
 
 pub use self::{
     attention::{Attention, Rotation},
+    frames::{FrameStep, FrameTables, Frames},
     layer::{Activations, Layer},
     product::{Linear, Norm},
+    sample::{Choice, MOST_SAMPLED, NextRow, Rules, Sampler, Sampling, SamplingPart},
     sizes::{StepSizes, Tuning},
     state::State,
     step::Step,
@@ -45,9 +49,11 @@ macro_rules! text {
 const LINEAR: Source<'static> = text!(in "decode_linear.cu");
 const ATTENTION: Source<'static> = text!("decode_heads.cuh", in "decode_attention.cu");
 const TOKEN: Source<'static> = text!(in "decode_token.cu");
+const SAMPLE: Source<'static> = text!(in "decode_sample.cu");
+const FRAME: Source<'static> = text!(in "decode_frame.cu");
 
 /// Every text of kernels of a step, by file; see [`options`] for what each is compiled with.
-pub const SOURCES: [Source<'static>; 3] = [LINEAR, ATTENTION, TOKEN];
+pub const SOURCES: [Source<'static>; 5] = [LINEAR, ATTENTION, TOKEN, SAMPLE, FRAME];
 
 /// The options of some variants of one of [`SOURCES`], for checking that it compiles.
 pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {

@@ -7,7 +7,9 @@
 mod adamw;
 mod attention;
 mod attention_backward;
+mod audio_rows;
 mod block_attention;
+mod conv;
 mod fuse;
 mod gradients;
 mod heads;
@@ -23,7 +25,9 @@ pub use self::{
     adamw::{AdamW, Parameter, Rates},
     attention::Attention,
     attention_backward::{Attended, AttentionGradients},
+    audio_rows::{AudioRows, Codebooks, Gate},
     block_attention::{BlockAttention, BlockLayout, Engine, LayoutParts, Rule, TILING, Tiling},
+    conv::{Convolution, Convolutions, Signal, Snake},
     fuse::{Additions, CachePlaces, CacheSection, CacheTable, Fuse, FuseSizes},
     gradients::{Gradients, HeadNormGradients, Normed},
     heads::{HeadNorm, Packed, Pairing, Rotation},
@@ -48,7 +52,7 @@ macro_rules! text {
 }
 
 /// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
-pub const SOURCES: [Source<'static>; 22] = [
+pub const SOURCES: [Source<'static>; 24] = [
     ROWS,
     RMS_NORM,
     HEADS,
@@ -71,6 +75,8 @@ pub const SOURCES: [Source<'static>; 22] = [
     BLOCK_ATTENTION_TENSOR,
     BLOCK_ATTENTION_HOPPER,
     FUSE,
+    CONV,
+    AUDIO_ROWS,
 ];
 
 const ROWS: Source<'static> = text!(in "rows.cu");
@@ -95,7 +101,9 @@ const BLOCK_ATTENTION: Source<'static> = text!("block.cuh", in "block_attention.
 const BLOCK_ATTENTION_TENSOR: Source<'static> = text!("tensor.cuh", "block.cuh", in "block_attention_tensor.cu");
 const BLOCK_ATTENTION_HOPPER: Source<'static> =
     text!("tensor.cuh", "hopper.cuh", "block.cuh", in "block_attention_hopper.cu");
-const FUSE: Source<'static> = text!(in "fuse.cu");
+const FUSE: Source<'static> = text!("gelu.cuh", in "fuse.cu");
+const CONV: Source<'static> = text!(in "conv.cu");
+const AUDIO_ROWS: Source<'static> = text!("gelu.cuh", in "audio_rows.cu");
 
 /// The sizes of heads that a check compiles attention for; it can be compiled for others.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];

@@ -10,6 +10,7 @@ mod sparse;
 mod step;
 mod stepping;
 mod train;
+mod tts;
 mod weights;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use self::{
     fuser::{fuser, needed_fuser_bytes},
     room::{needed_bytes, train_needed_bytes},
     train::trainer,
+    tts::{GpuTtsModel, needed_tts_bytes},
 };
 
 /// A model whose weights are on a GPU. Several decoders may share it, one after the other.

@@ -2,6 +2,8 @@
 //!
 //! Values are f32 that a number of type `T` can hold; sums are taken in f64, and rounded where a kernel stores.
 
+pub mod sample;
+
 use crate::blas::Element;
 
 /// A value as it is once it was stored as a `T`.

@@ -2,6 +2,7 @@
 
 pub mod backward;
 pub mod blocks;
+pub mod conv;
 pub mod fuse;
 
 use super::{HeadSizes, Pairing};

@@ -4,7 +4,7 @@ use super::sparse::GPU_TILING;
 use crate::{Attention, Config, Options, Room, TrainOptions, TrainSizes, attention::Layout};
 
 /// What cuBLAS has for itself.
-const WORKSPACE_BYTES: u64 = 32 << 20;
+pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 
 /// Numbers of each buffer that a pass over so many tokens a sequence needs, whatever the layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,8 @@ impl PassSizes {
         }
     }
 
-    fn numbers(&self) -> u64 {
+    /// Of all buffers together.
+    pub fn numbers(&self) -> u64 {
         let Self { hidden, qkv, queries, scores, gate_up, activated, logits, .. } = *self;
         let sum = [hidden, hidden, qkv, queries, queries, scores, gate_up, activated, logits];
         sum.into_iter().fold(0_u64, |sum, numbers| sum.saturating_add(numbers as u64))

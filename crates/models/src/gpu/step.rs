@@ -10,7 +10,7 @@ use super::{
     cache::GpuCache,
     pass::Turns,
     size,
-    weights::{GpuWeights, LayerWeights, Number},
+    weights::{LayerWeights, Number, Parameters},
 };
 use crate::{Config, Marks, RopeLayout, marks::mark};
 
@@ -39,7 +39,8 @@ pub struct Context<'a, T> {
     pub blas: &'a Blas,
     pub config: &'a Config,
     pub marks: &'a Marks,
-    pub weights: &'a GpuWeights<T>,
+    pub operations: &'a Operations<T>,
+    pub layers: &'a [LayerWeights<T>],
     pub turns: &'a Turns,
 }
 
@@ -71,14 +72,30 @@ impl<T: Number> Stepper<T> {
     pub fn run(
         &mut self,
         context: &Context<'_, T>,
+        parameters: &Parameters<T>,
         state: &mut State,
         cache: &mut GpuCache<T>,
     ) -> Result<(), CudaError> {
         {
             let _stage = mark!(context.marks, Layer, "embed");
-            self.step.embed(context.stream, state, &context.weights.parameters.embedding, &mut self.activations.x)?;
+            self.step.embed(context.stream, state, &parameters.embedding, &mut self.activations.x)?;
         }
-        for (index, weights) in context.weights.parameters.layers.iter().enumerate() {
+        self.layers(context, state, cache)?;
+        self.head(context, &parameters.norm, parameters.head())?;
+        let _stage = mark!(context.marks, Layer, "choose");
+        self.step.argmax(context.stream, &self.activations.logits, state)
+    }
+
+    /// Puts all layers on the stream, from `x` to `x`, at the state's position.
+    ///
+    /// What makes `x` must wait for what wrote the cache before it lets these begin, as [`Step::embed`] does.
+    pub fn layers(
+        &mut self,
+        context: &Context<'_, T>,
+        state: &State,
+        cache: &mut GpuCache<T>,
+    ) -> Result<(), CudaError> {
+        for (index, weights) in context.layers.iter().enumerate() {
             let _layer = mark!(context.marks, Layer, "layer", layer = index);
             let [keys, values] = &mut cache.layers[index];
             {
@@ -88,7 +105,33 @@ impl<T: Number> Stepper<T> {
             let _part = mark!(context.marks, Layer, "ffn");
             self.ffn(context, weights)?;
         }
-        self.finish(context, state)
+        Ok(())
+    }
+
+    /// Puts the logits of a head over the normed `x` on the stream.
+    pub fn head(&mut self, context: &Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
+        let _stage = mark!(context.marks, Layer, "head");
+        let StepSizes { hidden, vocab, .. } = self.sizes;
+        let Activations { x, logits, .. } = &mut self.activations;
+        let norm = Norm { weight: norm, epsilon: context.config.norm_eps as f32 };
+        let linear = Linear { weight: head, bias: None };
+        match &mut self.wide {
+            None => self.step.norm_linear(context.stream, x, &norm, &linear, logits, [vocab, hidden]),
+            Some(wide) => wide.norm_linear(context, x, &norm, &linear, logits, [vocab, hidden]),
+        }
+    }
+
+    /// Puts a linear part of a normed row of another decoder, which is so wide, into `x`.
+    pub fn enter(
+        &mut self,
+        stream: &Stream,
+        from: &Buffer<T>,
+        norm: &Norm<'_, T>,
+        linear: &Linear<'_, T>,
+        width: usize,
+    ) -> Result<(), CudaError> {
+        let shape = [self.sizes.hidden, size(width)?];
+        self.step.norm_linear(stream, from, norm, linear, &mut self.activations.x, shape)
     }
 
     fn attention(
@@ -149,22 +192,6 @@ impl<T: Number> Stepper<T> {
             Some(_) => add_product(context, gated, &linear, x, [hidden, ffn]),
         }
     }
-
-    fn finish(&mut self, context: &Context<'_, T>, state: &mut State) -> Result<(), CudaError> {
-        let StepSizes { hidden, vocab, .. } = self.sizes;
-        let Activations { x, logits, .. } = &mut self.activations;
-        {
-            let _stage = mark!(context.marks, Layer, "head");
-            let norm = Norm { weight: &context.weights.parameters.norm, epsilon: context.config.norm_eps as f32 };
-            let linear = Linear { weight: context.weights.parameters.head(), bias: None };
-            match &mut self.wide {
-                None => self.step.norm_linear(context.stream, x, &norm, &linear, logits, [vocab, hidden])?,
-                Some(wide) => wide.norm_linear(context, x, &norm, &linear, logits, [vocab, hidden])?,
-            }
-        }
-        let _stage = mark!(context.marks, Layer, "choose");
-        self.step.argmax(context.stream, logits, state)
-    }
 }
 
 impl<T: Number> Wide<T> {
@@ -198,7 +225,7 @@ impl<T: Number> Wide<T> {
         let sizes = Sizes { m: batch, n: 2 * ffn, k: width, b_is_transposed: true };
         context.blas.multiply_slices([self.normed.all(), linear.weight.all()], self.gate_up.all_mut(), sizes)?;
         let bias = linear.bias.map(Buffer::all);
-        operations(context).swiglu(context.stream, &self.gate_up, bias, out, [batch, ffn])
+        context.operations.swiglu(context.stream, &self.gate_up, bias, out, [batch, ffn])
     }
 
     fn norm(
@@ -209,12 +236,8 @@ impl<T: Number> Wide<T> {
         width: u32,
     ) -> Result<(), CudaError> {
         let shape = [size(x.length())? / width.max(1), width];
-        operations(context).rms_norm(context.stream, x, norm.weight, &mut self.normed, shape, norm.epsilon)
+        context.operations.rms_norm(context.stream, x, norm.weight, &mut self.normed, shape, norm.epsilon)
     }
-}
-
-fn operations<'a, T>(context: &Context<'a, T>) -> &'a Operations<T> {
-    &context.weights.operations
 }
 
 fn add_product<T: Number>(
@@ -236,5 +259,5 @@ fn add_bias<T: Number>(
     out: &mut Buffer<T>,
     shape: [u32; 2],
 ) -> Result<(), CudaError> {
-    linear.bias.map_or(Ok(()), |bias| operations(context).add_bias(context.stream, out, bias, shape))
+    linear.bias.map_or(Ok(()), |bias| context.operations.add_bias(context.stream, out, bias, shape))
 }

@@ -31,11 +31,12 @@ impl<T: Number> GpuDecoder<'_, T> {
             blas: &self.blas,
             config: &self.config,
             marks: &self.options.marks,
-            weights: &self.weights,
+            operations: &self.weights.operations,
+            layers: &self.weights.parameters.layers,
             turns: &self.turns,
         };
         self.logits = Logits::OfStep;
-        stepper.run(&context, &mut self.state, &mut self.cache)
+        stepper.run(&context, &self.weights.parameters, &mut self.state, &mut self.cache)
     }
 
     fn make_stepper(&mut self) -> Result<(), CudaError> {

@@ -80,8 +80,7 @@ impl<T: Number> GpuWeights<T> {
         let _stage = stage!("weights");
         let loader = Loader { device, operations: &operations, weights };
         let embedding = loader.packed(&[config.embedding_tensor()])?;
-        let layers = (0..config.layers).map(|layer| loader.layer(config.layer_tensors(layer)));
-        let layers = layers.collect::<Result<_, ModelError>>()?;
+        let layers = loader.layers(config)?;
         let norm = loader.packed(&[config.final_norm_tensor()])?;
         let own_head = config.head_tensor().map(|head| loader.packed(&[head])).transpose()?;
         device.stream().synchronise()?;
@@ -214,6 +213,11 @@ pub struct Loader<'a, T> {
 }
 
 impl<T: Number> Loader<'_, T> {
+    /// The layers of a decoder.
+    pub fn layers(&self, config: &Config) -> Result<Vec<LayerWeights<T>>, ModelError> {
+        (0..config.layers).map(|layer| self.layer(config.layer_tensors(layer))).collect()
+    }
+
     fn layer(&self, tensors: Vec<TensorSpec>) -> Result<LayerWeights<T>, ModelError> {
         let found = |parts: &[&str]| -> Vec<TensorSpec> {
             let of = |part: &str| tensors.iter().find(|tensor| tensor.name.ends_with(part)).cloned();

@@ -9,6 +9,7 @@ mod clock;
 mod cupti;
 mod decode;
 mod decode_greedy;
+mod decode_sample;
 mod decode_speed;
 mod graphs;
 mod kernels;
@@ -99,6 +100,9 @@ const TESTS: &[Test] = &[
     ("fuse: norms of paths agree with the CPU", nn::fuse_norms),
     ("fuse: GELU agrees with the CPU", nn::fuse_gelu),
     ("fuse: additions to caches agree with the CPU", nn::fuse_additions),
+    ("conv: convolutions agree with the CPU", nn::convolutions),
+    ("conv: channels by themselves agree with the CPU", nn::conv_channels),
+    ("conv: the rows between agree with the CPU", nn::conv_rows),
     ("backward: losses agree with the CPU", nn::losses),
     ("backward: norms agree with the CPU", nn::norms_backward),
     ("backward: SwiGLU agrees with the CPU", nn::gates_backward),
@@ -114,6 +118,7 @@ const TESTS: &[Test] = &[
     ("nn: speed of block attention", nn::block_speed),
     ("nn: speed of block attention at prefill", nn::block_prefill_speed),
     ("fuse: speed of the parts of a fuser", nn::fuse_speed),
+    ("conv: speed of a codec's convolutions", nn::conv_speed),
     ("backward: speed of gradients", nn::gradient_speed),
     ("backward: speed of attention", nn::attention_backward_speed),
     ("backward: speed of AdamW", nn::adamw_speed),
@@ -133,9 +138,12 @@ const TESTS: &[Test] = &[
     ("decode: attention agrees with the CPU", decode::attention),
     ("decode: the ends of a step agree with the CPU", decode::ends),
     ("decode: a replayed step chooses the CPU's tokens", decode_greedy::greedy),
+    ("decode: choices by chance are the CPU's", decode_sample::choices),
+    ("decode: frames are added up as on the CPU", decode_sample::sums),
     ("decode: sizes that do not fit are refused", decode::refused),
     ("speed of decode: Qwen3-0.6B", decode_speed::small),
     ("speed of decode: Qwen3-4B", decode_speed::large),
+    ("speed of decode: choices by chance", decode_sample::speed),
     ("speed of decode: several sequences", decode_speed::batches),
     ("CUPTI's kernels agree with the event clock", cupti::against_events),
     ("CUPTI tells copies, waits and stages", cupti::records),

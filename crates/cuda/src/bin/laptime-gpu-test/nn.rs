@@ -7,6 +7,7 @@ mod backward_speed;
 mod block_layouts;
 mod block_speed;
 mod blocks;
+mod conv;
 mod fuse;
 mod layer;
 mod rows;
@@ -24,6 +25,7 @@ pub use self::{
     backward_speed::{adamw as adamw_speed, attention as attention_backward_speed, gradients as gradient_speed},
     block_speed::{prefill as block_prefill_speed, speed as block_speed},
     blocks::{dense as block_dense, layouts as block_layouts, refused as block_refused},
+    conv::{channels as conv_channels, convolutions, rows as conv_rows, speed as conv_speed},
     fuse::{
         additions as fuse_additions, gelu as fuse_gelu, joins as fuse_joins, norms as fuse_norms, speed as fuse_speed,
     },

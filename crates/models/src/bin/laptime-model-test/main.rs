@@ -8,6 +8,7 @@ mod joined;
 mod learn;
 mod right;
 mod speed;
+mod tts;
 
 use std::{
     env,
@@ -68,9 +69,15 @@ const TESTS: &[Test] = &[
     ("sharers on a stream of their own are waited for", joined::two_streams),
     ("synthetic fusers give the CPU's caches", joined::against_cpu),
     ("what cannot be fused is refused", joined::refused),
+    ("speech: codes are the fixture's, with and without graphs", tts::codes),
+    ("speech: samples are the fixture's, whole and in chunks", tts::samples),
+    ("speech: synthetic weights give the CPU's codes and samples", tts::against_cpu),
+    ("speech: what cannot be done is refused", tts::refused),
+    ("speech: as much memory is used as was predicted", tts::memory),
     ("speed of Qwen3-0.6B", speed::small),
     ("speed of Qwen3-4B", speed::large),
     ("speed of the fuser", joined::speed),
+    ("speed of text to speech", tts::speed),
     ("speed of the course's sizes", speed::course),
     ("speed of training the course's sizes", learn::speed),
 ];

@@ -1,0 +1,139 @@
+// Rows between the convolutions of a codec: layer norms, gates, scaled additions, and the rows of codebooks.
+
+__device__ __forceinline__ float added_up_in_block(float value) {
+    __shared__ float sums[32];
+    __syncthreads();
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f;
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
+    return value;
+}
+
+// A block a row: less its mean, divided by the root of its variance, times a weight, and a bias added.
+extern "C" __global__ void layer_norm(const number *x, const number *weight, const number *bias, number *out, u32 width,
+                                      float epsilon) {
+    const number *row = x + (u64)blockIdx.x * width;
+    float sum = 0.0f;
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x) sum += widened(row[at]);
+    float mean = added_up_in_block(sum) / width, squares = 0.0f;
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x) {
+        float apart = widened(row[at]) - mean;
+        squares += apart * apart;
+    }
+    float scale = rsqrtf(added_up_in_block(squares) / width + epsilon);
+    number *to = out + (u64)blockIdx.x * width;
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x)
+        to[at] = narrowed((widened(row[at]) - mean) * scale * widened(weight[at]) + widened(bias[at]));
+}
+
+__device__ __forceinline__ number silu_of(number value) {
+    float x = widened(value);
+    return narrowed(x / (1.0f + __expf(-x)));
+}
+
+// Adds a bias to each row, and makes every number its gelu or its silu. Blocks go over columns and over rows.
+template <u32 EACH>
+__device__ __forceinline__ void bias_gate_of(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
+    u32 at = (blockIdx.x * blockDim.x + threadIdx.x) * EACH;
+    if (at >= width) return;
+    float added[EACH];
+#pragma unroll
+    for (u32 i = 0; i < EACH; i++) added[i] = bias ? widened(bias[at + i]) : 0.0f;
+    auto gated = [&](number value, float added) {
+        number biased = narrowed(widened(value) + added);
+        return is_silu ? silu_of(biased) : gelu_of(biased);
+    };
+    for (u32 row = blockIdx.y; row < rows; row += gridDim.y) {
+        number *place = x + (u64)row * width + at;
+        if (EACH == 1) {
+            *place = gated(*place, added[0]);
+            continue;
+        }
+        numbers values = loaded(place);
+#pragma unroll
+        for (u32 i = 0; i < EACH; i++)
+            values.at[i % NUMBERS_IN_16_BYTES] = gated(values.at[i % NUMBERS_IN_16_BYTES], added[i]);
+        store(place, values);
+    }
+}
+
+extern "C" __global__ void bias_gate(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
+    bias_gate_of<NUMBERS_IN_16_BYTES>(x, bias, rows, width, is_silu);
+}
+
+extern "C" __global__ void bias_gate_any(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
+    bias_gate_of<1>(x, bias, rows, width, is_silu);
+}
+
+// Adds to each row of x that of y, with a bias, times a scale a column. Blocks go over columns and over rows.
+template <u32 EACH>
+__device__ __forceinline__ void add_scaled_of(number *x, const number *y, const number *bias, const number *scale, u32 rows,
+                                              u32 width) {
+    u32 at = (blockIdx.x * blockDim.x + threadIdx.x) * EACH;
+    if (at >= width) return;
+    float added[EACH], scales[EACH];
+#pragma unroll
+    for (u32 i = 0; i < EACH; i++) {
+        added[i] = bias ? widened(bias[at + i]) : 0.0f;
+        scales[i] = widened(scale[at + i]);
+    }
+    for (u32 row = blockIdx.y; row < rows; row += gridDim.y) {
+        u64 place = (u64)row * width + at;
+        if (EACH == 1) {
+            x[place] = narrowed(widened(x[place]) + scales[0] * (widened(y[place]) + added[0]));
+            continue;
+        }
+        numbers to = loaded(x + place), from = loaded(y + place);
+#pragma unroll
+        for (u32 i = 0; i < EACH; i++) {
+            u32 n = i % NUMBERS_IN_16_BYTES;
+            to.at[n] = narrowed(widened(to.at[n]) + scales[i] * (widened(from.at[n]) + added[i]));
+        }
+        store(x + place, to);
+    }
+}
+
+extern "C" __global__ void add_scaled(number *x, const number *y, const number *bias, const number *scale, u32 rows,
+                                      u32 width) {
+    add_scaled_of<NUMBERS_IN_16_BYTES>(x, y, bias, scale, rows, width);
+}
+
+extern "C" __global__ void add_scaled_any(number *x, const number *y, const number *bias, const number *scale, u32 rows,
+                                          u32 width) {
+    add_scaled_of<1>(x, y, bias, scale, rows, width);
+}
+
+// Multiplies each row with a number of its own.
+extern "C" __global__ void scale_rows(number *x, const number *by, u32 width) {
+    float scale = widened(by[blockIdx.x]);
+    number *row = x + (u64)blockIdx.x * width;
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x) row[at] = narrowed(widened(row[at]) * scale);
+}
+
+// Adds to each row the row of a table that is named for it; nothing where none is.
+extern "C" __global__ void add_embedding(const u32 *ids, const number *table, number *x, u32 vocabulary, u32 width) {
+    u32 id = ids[blockIdx.x];
+    if (id >= vocabulary) return;
+    number *row = x + (u64)blockIdx.x * width;
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x)
+        row[at] = narrowed(widened(row[at]) + widened(table[(u64)id * width + at]));
+}
+
+// A block a row of codes: the row of the first codebook, and behind it the sum of the rows of the others. A code beyond
+// its book gives numbers that are none.
+extern "C" __global__ void code_rows(const u32 *codes, const number *books, number *out, u32 groups, u32 size, u32 width) {
+    const u32 *mine = codes + (u64)blockIdx.x * groups;
+    number *to = out + (u64)blockIdx.x * 2 * width;
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x) {
+        float rest = 0.0f;
+        for (u32 group = 0; group < groups; group++) {
+            u32 code = mine[group];
+            float value = code < size ? widened(books[((u64)group * size + code) * width + at]) : __uint_as_float(0x7fffffffu);
+            if (group == 0) to[at] = narrowed(value);
+            else rest += value;
+        }
+        to[width + at] = narrowed(rest);
+    }
+}

@@ -1,0 +1,264 @@
+//! Choosing tokens by chance, on the device.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use super::{Frames, SAMPLE};
+use crate::{
+    blas::Element,
+    cache::Cache,
+    device::Device,
+    error::CudaError,
+    kernel::{Argument, Kernel, Shape},
+    kernels::expect,
+    memory::Buffer,
+    nvrtc,
+    slice::Slice,
+    stream::Stream,
+};
+
+/// The most tokens that can be chosen from: one block holds all of their logits.
+pub const MOST_SAMPLED: u32 = 4096;
+const THREADS: u32 = 256;
+/// Words of the kernel's `Candidates`.
+const CANDIDATE_WORDS: usize = 4 + 2 * MOST_SAMPLED as usize + MOST_SAMPLED as usize / 2;
+/// Words of the kernel's `Rules`.
+const RULE_WORDS: usize = 10;
+
+/// How a token is chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rules {
+    /// What logits are divided by; the likeliest token is chosen where it is 0.
+    pub temperature: f32,
+    /// What the logits of tokens that were chosen before are divided by, or multiplied with if they are below zero.
+    pub repetition_penalty: f32,
+    /// How many of the likeliest are kept; all where it is 0. Equals of the last one are kept too.
+    pub top_k: u32,
+    /// The share of all weights that the likeliest ones make up that are kept.
+    pub top_p: f64,
+    /// What the numbers that look random begin with.
+    pub seed: u64,
+    /// Frames before the end may be chosen.
+    pub least_frames: u32,
+    /// The token that ends.
+    pub end: u32,
+}
+
+impl Rules {
+    fn words(&self) -> [u32; RULE_WORDS] {
+        let top_p = self.top_p.to_bits();
+        [
+            self.temperature.to_bits(),
+            self.repetition_penalty.to_bits(),
+            top_p as u32,
+            (top_p >> 32) as u32,
+            self.top_k,
+            self.seed as u32,
+            (self.seed >> 32) as u32,
+            self.least_frames,
+            self.end,
+            0,
+        ]
+    }
+}
+
+/// What tokens are chosen by, on the device: graphs go on when the rules change.
+#[derive(Debug)]
+pub struct Sampling {
+    rules: Buffer<u32>,
+    suppressed: Option<Buffer<u32>>,
+    seen: Option<Buffer<u32>>,
+    vocab: u32,
+}
+
+impl Sampling {
+    /// Rules for so many tokens, of which some are never chosen. `remembers` says whether those chosen are penalised.
+    pub fn new(device: &Device, vocab: u32, suppressed: &[u32], remembers: bool) -> Result<Self, CudaError> {
+        expect(
+            "preparing to choose",
+            (1..=MOST_SAMPLED).contains(&vocab),
+            "there are 1 to 4096 tokens to choose from",
+        )?;
+        let mut mask = vec![0_u32; vocab as usize];
+        for token in suppressed {
+            expect("preparing to choose", *token < vocab, "a suppressed token is beyond the vocabulary")?;
+            mask[*token as usize] = 1;
+        }
+        let table = |is_there: bool, words: &[u32]| is_there.then(|| device.upload(words)).transpose();
+        Ok(Self {
+            rules: device.upload(&[0; RULE_WORDS])?,
+            suppressed: table(!suppressed.is_empty(), &mask)?,
+            seen: table(remembers, &vec![0; vocab as usize])?,
+            vocab,
+        })
+    }
+
+    /// Sets the rules and forgets what was chosen, in the order of the stream.
+    pub fn begin(&mut self, stream: &Stream, rules: &Rules) -> Result<(), CudaError> {
+        // SAFETY: an array of the host's own memory is no pinned memory.
+        unsafe { self.rules.put(stream, &rules.words())? };
+        self.seen.as_mut().map_or(Ok(()), |seen| seen.set_all(stream, 0))
+    }
+}
+
+/// A table whose row of the chosen token begins the next step.
+#[derive(Debug)]
+pub struct NextRow<'a, T> {
+    /// `[size, width]`.
+    pub table: Slice<'a, T>,
+    /// Rows of the table. A token beyond them gives NaN.
+    pub size: u32,
+    /// Where the row goes, `[width]`.
+    pub x: &'a mut Buffer<T>,
+    /// Numbers of a row.
+    pub width: u32,
+}
+
+/// Which code of which frame is chosen, and what else moves on.
+#[derive(Debug)]
+pub struct Choice<'a, T> {
+    /// The code's group.
+    pub group: u32,
+    /// Whether it begins the next frame.
+    pub begins: bool,
+    /// A position that goes on by one.
+    pub position: Option<&'a mut Buffer<u32>>,
+    /// Whether the host is told: [`Frames::word`]. Only such a choice may be the end.
+    pub is_told: bool,
+    /// What the next step begins with.
+    pub next: Option<NextRow<'a, T>>,
+}
+
+impl<T> Choice<'_, T> {
+    /// A code of the frame under way.
+    pub fn code(group: u32) -> Self {
+        Self { group, begins: false, position: None, is_told: false, next: None }
+    }
+}
+
+/// The kernels of choices, on one device: all at once, or part by part so that they can be told apart.
+#[derive(Debug)]
+pub struct Sampler<T> {
+    whole: Kernel,
+    parts: [Kernel; 3],
+    between: Buffer<u32>,
+    overlaps: bool,
+    of: PhantomData<T>,
+}
+
+/// The parts of a choice, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SamplingPart {
+    /// Penalties, temperature and the likeliest.
+    TopK,
+    /// Those of them that make up the share.
+    TopP,
+    /// The one that is drawn.
+    Draw,
+}
+
+impl<T: Element> Sampler<T> {
+    /// Compiles what choices need, or finds it in the cache.
+    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
+        let (module, _) = nvrtc::load(device, cache, SAMPLE, &[T::OPTION.to_owned()])?;
+        let kernel = |name| {
+            let kernel = module.kernel(name)?;
+            kernel.prefer_shared_memory().map(|()| kernel)
+        };
+        Ok(Self {
+            whole: kernel("sample_step")?,
+            parts: [kernel("top_k_step")?, kernel("top_p_step")?, kernel("draw_step")?],
+            between: device.upload(&vec![0; CANDIDATE_WORDS])?,
+            overlaps: device.facts().capability.0 >= 9,
+            of: PhantomData,
+        })
+    }
+
+    /// Chooses a token by logits `[vocab]`: the same on every device, from the same logits. Where nothing is a number, it
+    /// is token 0.
+    pub fn sample(
+        &mut self,
+        stream: &Stream,
+        logits: &Buffer<T>,
+        by: &mut Sampling,
+        frames: &mut Frames,
+        choice: Choice<'_, T>,
+    ) -> Result<(), CudaError> {
+        let arguments = self.arguments(logits, by, frames, choice)?;
+        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
+        unsafe { self.launch(&self.whole, stream, &arguments) }
+    }
+
+    /// One part of a choice. All three, in order and with the same arguments, do what [`Sampler::sample`] does.
+    pub fn part(
+        &mut self,
+        part: SamplingPart,
+        stream: &Stream,
+        logits: &Buffer<T>,
+        by: &mut Sampling,
+        frames: &mut Frames,
+        choice: Choice<'_, T>,
+    ) -> Result<(), CudaError> {
+        let arguments = self.arguments(logits, by, frames, choice)?;
+        // SAFETY: as above.
+        unsafe { self.launch(&self.parts[part as usize], stream, &arguments) }
+    }
+
+    fn arguments(
+        &mut self,
+        logits: &Buffer<T>,
+        by: &mut Sampling,
+        frames: &mut Frames,
+        choice: Choice<'_, T>,
+    ) -> Result<[Argument; 18], CudaError> {
+        const DOING: &str = "choosing a code";
+        expect(DOING, logits.length() as u64 >= by.vocab.into(), "the logits are too few")?;
+        expect(DOING, choice.group < frames.groups, "there is no such code in a frame")?;
+        let [table, size, x, width] = next_arguments(choice.next)?;
+        let position = choice.position.map_or(Argument::from(0_u64), Argument::from);
+        let word = if choice.is_told { (&mut frames.word).into() } else { Argument::from(0_u64) };
+        Ok([
+            logits.into(),
+            by.vocab.into(),
+            (&by.rules).into(),
+            by.suppressed.as_ref().map_or(Argument::from(0_u64), Argument::from),
+            by.seen.as_mut().map_or(Argument::from(0_u64), Argument::from),
+            (&mut frames.frame).into(),
+            u32::from(choice.begins).into(),
+            (&mut frames.codes).into(),
+            frames.room.into(),
+            frames.groups.into(),
+            choice.group.into(),
+            position,
+            word,
+            table,
+            size,
+            x,
+            width,
+            (&mut self.between).into(),
+        ])
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Kernel::launch`]; these kernels wait for the one before them.
+    unsafe fn launch(&self, kernel: &Kernel, stream: &Stream, arguments: &[Argument]) -> Result<(), CudaError> {
+        let shape = Shape::line(1, THREADS);
+        // SAFETY: as the caller says.
+        unsafe {
+            match self.overlaps {
+                true => kernel.launch_early(stream, shape, arguments),
+                false => kernel.launch(stream, shape, arguments),
+            }
+        }
+    }
+}
+
+fn next_arguments<T: Element>(next: Option<NextRow<'_, T>>) -> Result<[Argument; 4], CudaError> {
+    let Some(NextRow { table, size, x, width }) = next else {
+        return Ok([Argument::from(0_u64), Argument::from(0_u32), Argument::from(0_u64), Argument::from(0_u32)]);
+    };
+    let fits = table.length() as u64 >= u64::from(size) * u64::from(width) && x.length() as u64 >= width.into();
+    expect("taking the row of a code", fits, "a buffer is too small")?;
+    Ok([table.into(), size.into(), x.into(), width.into()])
+}

@@ -1,0 +1,301 @@
+//! Whether text to speech on a GPU is right, and how fast it is.
+
+use std::time::Instant;
+
+use laptime_models::{
+    Dtype, GraphMode, StageWork, Tokenizer,
+    cpu::CpuSpeaking,
+    gpu::{GpuTtsModel, needed_tts_bytes},
+    tts::{Prompt, Sampling, SpeakOptions, Speaking, TextFeed, TtsConfig, TtsWeights},
+};
+use serde::Deserialize;
+
+use crate::{Answer, Bench, Failed, expect, fixture::distance, speed::median};
+
+/// How far logits and samples of f32 may be from the expected ones.
+const WITHIN: f32 = 1e-4;
+
+/// Bytes and operations a second, as measured on an H200.
+const BANDWIDTH: f64 = 4.2e12;
+const OPERATIONS: f64 = 750e12;
+
+/// Words for speed and for comparing.
+const TEXT: &str = "The quick brown fox jumps over the lazy dog, and nobody minds at all today.";
+
+/// What is expected of the fixture `tts`.
+#[derive(Deserialize)]
+struct Expected {
+    cases: Vec<Case>,
+    audio: Audio,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    text: String,
+    speaker: Option<String>,
+    language: String,
+    whole: bool,
+    codes: Vec<Vec<u32>>,
+    ends: bool,
+    /// What the talker leaves for the predictor, at every step.
+    hidden: Vec<Vec<f32>>,
+    first_logits: Vec<f32>,
+    /// The first of the logits, at every step.
+    logits: Vec<Vec<f32>>,
+}
+
+#[derive(Deserialize)]
+struct Audio {
+    codes: Vec<Vec<u32>>,
+    samples: Vec<f32>,
+    frames_40_to_44: Vec<f32>,
+    frames_3_to_7: Vec<f32>,
+}
+
+/// The fixture's model.
+struct Fixture {
+    config: TtsConfig,
+    weights: TtsWeights,
+    tokenizer: Tokenizer,
+    expected: Expected,
+}
+
+impl Fixture {
+    fn open(bench: &Bench) -> Result<Self, Failed> {
+        let folder = bench.fixtures.join("tts");
+        let text = std::fs::read_to_string(folder.join("expected.json")).map_err(|error| Failed(error.to_string()))?;
+        let config = TtsConfig::from_folder(&folder)?;
+        Ok(Self {
+            weights: TtsWeights::open(&folder, &config)?,
+            tokenizer: config.tokenizer(Some(&folder))?,
+            config,
+            expected: serde_json::from_str(&text).map_err(|error| Failed(error.to_string()))?,
+        })
+    }
+
+    fn speaker<'a>(&self, bench: &'a Bench, options: SpeakOptions) -> Result<Box<dyn Speaking + 'a>, Failed> {
+        let model = GpuTtsModel::load(&bench.device, &self.config, &self.weights, options.dtype)?;
+        Ok(model.speaker(&bench.device, options)?)
+    }
+
+    fn prompt(&self, case: &Case) -> Result<Prompt, Failed> {
+        let feed = if case.whole { TextFeed::Whole } else { TextFeed::ByFrame };
+        let Case { text, speaker, language, .. } = case;
+        Ok(Prompt::new(&self.config, &self.tokenizer, text, speaker.as_deref(), language, feed)?)
+    }
+}
+
+pub fn codes(bench: &Bench) -> Answer {
+    let fixture = Fixture::open(bench)?;
+    let mut worst = 0_f32;
+    for graph in [GraphMode::On, GraphMode::Off] {
+        let mut speaker = fixture.speaker(bench, SpeakOptions { graph, ..SpeakOptions::new(Dtype::F32, 128) })?;
+        for case in &fixture.expected.cases {
+            worst = worst.max(follow(&mut *speaker, &fixture.prompt(case)?, case)?);
+        }
+    }
+    Ok(format!("codes of {} texts, logits and streams within {worst:.1e}", fixture.expected.cases.len()))
+}
+
+/// Runs a case, and says how far numbers were from the expected ones.
+fn follow(speaker: &mut dyn Speaking, prompt: &Prompt, case: &Case) -> Result<f32, Failed> {
+    let most = (case.codes.len() + usize::from(!case.ends)).max(case.hidden.len());
+    speaker.begin(prompt, &Sampling::likeliest(), most)?;
+    let mut worst = distance(&speaker.logits()?, &case.first_logits)?;
+    for (at, codes) in case.codes.iter().enumerate() {
+        worst = worst.max(distance(&speaker.hidden()?, &case.hidden[at])?);
+        let told = case.logits[at].len();
+        worst = worst.max(distance(&speaker.logits()?[..told], &case.logits[at])?);
+        expect(worst < WITHIN, || format!("`{}`, frame {at}: off by {worst:.1e}", case.text))?;
+        let frame = speaker.frame()?;
+        let made = speaker.codes(at..at + 1)?;
+        expect(made == *codes, || format!("`{}`, frame {at}: {made:?}, not {codes:?}", case.text))?;
+        expect((frame.index, frame.token) == (at, codes[0]), || format!("{frame:?} is told of {codes:?}"))?;
+        let is_end = case.ends && at + 1 == case.codes.len();
+        expect(frame.is_end == is_end, || format!("`{}`, frame {at}: {frame:?}", case.text))?;
+    }
+    Ok(worst)
+}
+
+pub fn samples(bench: &Bench) -> Answer {
+    let fixture = Fixture::open(bench)?;
+    let audio = &fixture.expected.audio;
+    let mut told = Vec::new();
+    // Vectors that were never used are too large for f16; none of the first frames has one.
+    for (dtype, within, most) in
+        [(Dtype::F32, WITHIN, audio.codes.len()), (Dtype::F16, 0.01, 40), (Dtype::Bf16, 0.08, 40)]
+    {
+        let mut speaker = fixture.speaker(bench, SpeakOptions::new(dtype, 128))?;
+        speaker.set_codes(&audio.codes.concat())?;
+        let length = fixture.config.codec.frame_samples();
+        let whole = &audio.samples[..most * length];
+        let parts = [(0..most, whole), (40..44, &audio.frames_40_to_44), (3..7, &audio.frames_3_to_7)];
+        let mut worst = 0_f32;
+        for (frames, expected) in parts.into_iter().filter(|(frames, _)| frames.end <= most) {
+            let off = distance(&speaker.decode(frames.clone())?, expected)?;
+            expect(off < within, || format!("{dtype} frames {frames:?}: off by {off:.1e}"))?;
+            worst = worst.max(off);
+        }
+        told.push(format!("{dtype} {worst:.1e}"));
+    }
+    Ok(told.join(", "))
+}
+
+fn prompt(config: &TtsConfig) -> Result<Prompt, Failed> {
+    let tokenizer = Tokenizer::bytes(&config.talker)?;
+    Ok(Prompt::new(config, &tokenizer, TEXT, Some("ryan"), "english", TextFeed::ByFrame)?)
+}
+
+pub fn against_cpu(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    for (name, frames) in [("tiny", 40), ("0.6b", 3)] {
+        let config = TtsConfig::from_preset(name)?;
+        let weights = TtsWeights::synthetic(1);
+        let options = SpeakOptions::new(Dtype::F32, 256);
+        let model = GpuTtsModel::load(&bench.device, &config, &weights, Dtype::F32)?;
+        let mut gpu = model.speaker(&bench.device, options.clone())?;
+        let mut cpu = CpuSpeaking::new(config.clone(), &weights, options, 16)?;
+        for sampling in [Sampling::likeliest(), Sampling::default()] {
+            let sampling = Sampling { is_endless: true, ..sampling };
+            let worst = alike(&mut cpu, &mut *gpu, &sampling, frames)?;
+            told.push(format!("{name}, {frames} frames: {worst}"));
+        }
+    }
+    Ok(told.join("\n"))
+}
+
+/// Says the same on both, and how far logits and samples are apart.
+fn alike(cpu: &mut dyn Speaking, gpu: &mut dyn Speaking, by: &Sampling, frames: usize) -> Answer {
+    let prompt = prompt(cpu.config())?;
+    cpu.begin(&prompt, by, frames)?;
+    gpu.begin(&prompt, by, frames)?;
+    let mut worst = distance(&cpu.logits()?, &gpu.logits()?)?;
+    for frame in 0..frames {
+        let both = (cpu.frame()?, gpu.frame()?);
+        let codes = (cpu.codes(frame..frame + 1)?, gpu.codes(frame..frame + 1)?);
+        expect(both.0 == both.1 && codes.0 == codes.1, || format!("{both:?}, {codes:?}"))?;
+        worst = worst.max(distance(&cpu.logits()?, &gpu.logits()?)?);
+    }
+    let (here, there) = (cpu.decode(0..frames)?, gpu.decode(0..frames)?);
+    let off = distance(&here, &there)?;
+    expect(worst < 1e-3 && off < 1e-3, || format!("logits {worst:.1e}, samples {off:.1e}"))?;
+    Ok(format!("logits {worst:.1e}, samples {off:.1e}"))
+}
+
+pub fn refused(bench: &Bench) -> Answer {
+    let config = TtsConfig::from_preset("tiny")?;
+    let model = GpuTtsModel::load(&bench.device, &config, &TtsWeights::synthetic(1), Dtype::Bf16)?;
+    let is_refused = |options| model.speaker(&bench.device, options).is_err();
+    expect(is_refused(SpeakOptions::new(Dtype::F32, 64)), || "another number type was taken".to_owned())?;
+    expect(is_refused(SpeakOptions::new(Dtype::Bf16, 1 << 20)), || "a cache beyond the context was taken".to_owned())?;
+    let mut speaker = model.speaker(&bench.device, SpeakOptions::new(Dtype::Bf16, 128))?;
+    expect(speaker.frame().is_err(), || "a frame came of nothing".to_owned())?;
+    let prompt = prompt(&config)?;
+    let endless = Sampling { is_endless: true, ..Sampling::default() };
+    expect(speaker.begin(&prompt, &endless, 1000).is_err(), || "frames beyond the room were taken".to_owned())?;
+    speaker.begin(&prompt, &endless, 2)?;
+    let first = speaker.frame()?;
+    let second = speaker.frame()?;
+    expect(!first.is_end && second.is_end, || format!("{first:?}, {second:?}"))?;
+    expect(speaker.frame().is_err(), || "there was a frame behind the last".to_owned())?;
+    expect(speaker.codes(1..3).is_err(), || "codes were told that were not made".to_owned())?;
+    // A text that is longer than there was room for, and codes of more frames.
+    speaker.set_codes(&vec![1; 200 * config.groups])?;
+    expect(speaker.decode(0..200)?.len() == 200 * 1920, || "samples are missing".to_owned())?;
+    speaker.begin(&prompt, &endless, 2)?;
+    let again = speaker.frame()?;
+    expect(again == first, || format!("{again:?}, not {first:?}"))?;
+    Ok(String::new())
+}
+
+/// What is allocated is what was said to be needed.
+pub fn memory(bench: &Bench) -> Answer {
+    let config = TtsConfig::from_preset("0.6b")?;
+    let options = SpeakOptions::new(Dtype::Bf16, 1024);
+    let (prompt, frames) = (prompt(&config)?, 400);
+    let text = prompt.positions.len() + prompt.following.len() + 1;
+    let needed = needed_tts_bytes(&config, &options, [text, frames]);
+    bench.device.give_back_memory()?;
+    let before = bench.device.used_memory()?;
+    bench.device.reset_peak()?;
+    let model = GpuTtsModel::load(&bench.device, &config, &TtsWeights::synthetic(1), Dtype::Bf16)?;
+    let mut speaker = model.speaker(&bench.device, options)?;
+    speaker.begin(&prompt, &Sampling { is_endless: true, ..Sampling::default() }, frames)?;
+    while !speaker.frame()?.is_end {}
+    speaker.decode(0..frames)?;
+    let used = bench.device.peak_memory()?.bytes().saturating_sub(before);
+    let told = format!("{:.1} MB of {:.1} MB", used as f64 / 1e6, needed as f64 / 1e6);
+    expect(used <= needed && used as f64 > 0.8 * needed as f64, || told.clone())?;
+    Ok(told)
+}
+
+/// Frames that speed is told of.
+const FRAMES: usize = 100;
+
+pub fn speed(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    // Milliseconds of a frame at most.
+    for (name, budget) in [("0.6b", 5.6), ("1.7b", 8.8)] {
+        let config = TtsConfig::from_preset(name)?;
+        let began = Instant::now();
+        let model = GpuTtsModel::load(&bench.device, &config, &TtsWeights::synthetic(1), Dtype::Bf16)?;
+        told.push(format!("{name}: weights in {:.0} ms", began.elapsed().as_secs_f64() * 1e3));
+        for graph in [GraphMode::On, GraphMode::Off] {
+            let options = SpeakOptions { graph, ..SpeakOptions::new(Dtype::Bf16, 512) };
+            let mut speaker = model.speaker(&bench.device, options)?;
+            let (words, frame) = speed_of(bench, &mut *speaker)?;
+            told.push(format!("{graph:?}: {words}"));
+            expect(graph == GraphMode::Off || frame < budget, || told.join("\n"))?;
+        }
+    }
+    Ok(told.join("\n"))
+}
+
+/// Times of the host, synchronised at both ends; and milliseconds of a frame.
+fn speed_of(bench: &Bench, speaker: &mut dyn Speaking) -> Result<(String, f64), Failed> {
+    let config = speaker.config().clone();
+    let prompt = prompt(&config)?;
+    let sampling = Sampling { is_endless: true, ..Sampling::default() };
+    let prefill = median(bench, 10, || Ok(speaker.begin(&prompt, &sampling, FRAMES)?))?;
+    // A frame that is the only one is the predictor alone.
+    let alone = median(bench, 20, || {
+        speaker.begin(&prompt, &sampling, 1)?;
+        speaker.frame()?;
+        Ok(())
+    })? - prefill;
+    let whole = median(bench, 3, || {
+        speaker.begin(&prompt, &sampling, FRAMES)?;
+        while !speaker.frame()?.is_end {}
+        Ok(())
+    })?;
+    let frame = (whole - prefill) / FRAMES as f64;
+    let decode = median(bench, 5, || Ok(speaker.decode(0..FRAMES).map(drop)?))?;
+    let first = median(bench, 10, || {
+        speaker.begin(&prompt, &sampling, FRAMES)?;
+        (0..4).try_for_each(|_| speaker.frame().map(drop))?;
+        Ok(speaker.decode(0..4).map(drop)?)
+    })?;
+    let position = prompt.positions.len() + FRAMES / 2;
+    let limit = |work: StageWork| {
+        let bytes = work.weight_bytes as f64 + work.kv_read as f64;
+        (bytes / BANDWIDTH).max(work.flops as f64 / OPERATIONS) * 1e3
+    };
+    let of_frame = limit(config.frame_work(position, Dtype::Bf16));
+    let of_predictor = limit(config.code_predictor_work(Dtype::Bf16));
+    let of_decode = limit(config.decode_work(0..FRAMES, Dtype::Bf16));
+    let of_talker = limit(config.talker_step_work(position, Dtype::Bf16));
+    // Seconds of audio are frames of 80 ms.
+    let rtf = (whole + decode) / (FRAMES as f64 * 80.0);
+    let words = format!(
+        "a frame {frame:.3} ms ({:.1} x limit), predictor {alone:.3} ms ({:.1}), all else of it {:.3} ms ({:.1}), prefill \
+         of {} {prefill:.3} ms, decode of {FRAMES} {decode:.2} ms ({:.1}), first audio at 4 frames {first:.2} ms, RTF \
+         {rtf:.4}",
+        frame / of_frame,
+        alone / of_predictor,
+        frame - alone,
+        (frame - alone) / of_talker,
+        prompt.positions.len(),
+        decode / of_decode,
+    );
+    Ok((words, frame))
+}
