@@ -49,7 +49,7 @@ macro_rules! text {
 const LINEAR: Source<'static> = text!(in "decode_linear.cu");
 const ATTENTION: Source<'static> = text!("decode_heads.cuh", in "decode_attention.cu");
 const TOKEN: Source<'static> = text!(in "decode_token.cu");
-const SAMPLE: Source<'static> = text!(in "decode_sample.cu");
+const SAMPLE: Source<'static> = text!("decode_chance.cuh", in "decode_sample.cu");
 const FRAME: Source<'static> = text!(in "decode_frame.cu");
 
 /// Every text of kernels of a step, by file; see [`options`] for what each is compiled with.

@@ -12,12 +12,13 @@ mod weights;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use laptime_cuda::Device;
+use laptime_cuda::{Blas, Device, nn::Operations};
 
 pub use self::room::needed_tts_bytes;
 use self::{engine::Engine, weights::TtsGpuWeights};
+use super::{pass::Turns, step::Context, weights::LayerWeights};
 use crate::{
-    Attention, Dtype, GraphMode, ModelError, Options, Room,
+    Attention, Config, Dtype, GraphMode, ModelError, Options, Room,
     attention::Kept,
     tts::{SpeakOptions, Speaking, TtsConfig, TtsWeights},
 };
@@ -84,4 +85,15 @@ fn decoder_options(options: &SpeakOptions, room: usize, kept: Option<Kept>) -> O
         graph: GraphMode::Off,
         marks: options.marks.clone(),
     }
+}
+
+/// What a step needs of one of the decoders inside.
+fn context<'a, T>(
+    device: &'a Device,
+    blas: &'a Blas,
+    operations: &'a Operations<T>,
+    layers: &'a [LayerWeights<T>],
+    (config, options, turns): (&'a Config, &'a Options, &'a Turns),
+) -> Context<'a, T> {
+    Context { stream: device.stream(), blas, config, marks: &options.marks, operations, layers, turns }
 }

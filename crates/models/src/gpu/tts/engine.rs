@@ -185,11 +185,16 @@ impl<'a, T: Number> Engine<'a, T> {
             let place = Place { group: 0, begins: !is_first, position, is_told: true, next: None };
             sampler.part(part, stream, logits, &mut rules[0], frames, place)
         };
+        let (has_top_k, has_top_p) = match speech.sampling.talker {
+            Choice::Likeliest => (false, false),
+            Choice::Drawn { top_k, top_p, .. } => (top_k > 0, top_p < 1.0),
+        };
         {
-            let _stage = mark!(marks, Pipeline, "top_k");
+            // What was chosen before is made less likely there in any case.
+            let _stage = has_top_k.then(|| mark!(marks, Pipeline, "top_k"));
             part(SamplingPart::TopK)?;
         }
-        if matches!(speech.sampling.talker, Choice::Drawn { top_p, .. } if top_p < 1.0) {
+        if has_top_p {
             let _stage = mark!(marks, Pipeline, "top_p");
             part(SamplingPart::TopP)?;
         }
@@ -285,9 +290,7 @@ impl<T: Number> Speaking for Engine<'_, T> {
             self.step()?;
             self.choose(index + 1)?;
         }
-        if !is_last || self.speech.token.is_none() {
-            self.read()?;
-        }
+        self.read()?;
         let token = self.speech.token.unwrap_or(self.told[0][0]);
         self.speech.token = Some(self.told[1][0]);
         self.speech.has_next = !is_last && self.told[1][1] == 0;

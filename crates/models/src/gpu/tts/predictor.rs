@@ -6,15 +6,8 @@ use laptime_cuda::{
 };
 
 use super::{
-    super::{
-        cache::GpuCache,
-        pass::Turns,
-        size,
-        step::{Context, Stepper},
-        weights::Number,
-    },
-    decoder_options,
-    talker::code_count,
+    super::{cache::GpuCache, pass::Turns, size, step::Stepper, weights::Number},
+    context, decoder_options,
     weights::TtsGpuWeights,
 };
 use crate::{
@@ -113,15 +106,8 @@ impl<T: Number> Predictor<T> {
         weights: &TtsGpuWeights<T>,
         position: usize,
     ) -> Result<(), CudaError> {
-        let context = Context {
-            stream: device.stream(),
-            blas,
-            config: &self.config,
-            marks: &self.options.marks,
-            operations: &weights.operations,
-            layers: &weights.predictor.layers,
-            turns: &self.turns,
-        };
+        let of = (&self.config, &self.options, &self.turns);
+        let context = context(device, blas, &weights.operations, &weights.predictor.layers, of);
         self.stepper.layers(&context, &self.states[position], &mut self.cache)
     }
 
@@ -134,15 +120,8 @@ impl<T: Number> Predictor<T> {
         group: usize,
         choosing: &mut Choosing<'_, T>,
     ) -> Result<(), CudaError> {
-        let context = Context {
-            stream: device.stream(),
-            blas,
-            config: &self.config,
-            marks: &self.options.marks,
-            operations: &weights.operations,
-            layers: &weights.predictor.layers,
-            turns: &self.turns,
-        };
+        let of = (&self.config, &self.options, &self.turns);
+        let context = context(device, blas, &weights.operations, &weights.predictor.layers, of);
         self.stepper.head(&context, &weights.predictor.norm, &weights.predictor.heads[group - 1])?;
         let is_last = group + 1 == self.states.len();
         let next = if is_last { None } else { Some(self.table(weights, group)?) };
@@ -162,8 +141,7 @@ impl<T: Number> Predictor<T> {
             return Ok((first.all(), size(self.talker_vocab)?));
         }
         let others = bridge.map_or(&weights.predictor.embeddings, |bridge| &bridge.others);
-        let count = code_count(weights, self.talker_width)?;
-        let numbers = count as usize * self.config.hidden;
-        Ok((others.slice((group - 1) * numbers..group * numbers)?, count))
+        let numbers = self.config.vocab * self.config.hidden;
+        Ok((others.slice((group - 1) * numbers..group * numbers)?, size(self.config.vocab)?))
     }
 }

@@ -12,10 +12,10 @@ use super::{
         pass::{Buffers, Pass, Turns},
         room::{Head, PassSizes},
         size,
-        step::{Context, Stepper},
+        step::Stepper,
         weights::Number,
     },
-    decoder_options,
+    context, decoder_options,
     weights::{LinearWeights, TtsGpuWeights},
 };
 use crate::{
@@ -31,6 +31,8 @@ pub struct Talker<T> {
     config: Config,
     options: Options,
     text_width: usize,
+    /// Codes of each group but the first.
+    codes: usize,
     pub stepper: Stepper<T>,
     pub state: State,
     cache: GpuCache<T>,
@@ -48,6 +50,7 @@ impl<T: Number> Talker<T> {
         Ok(Self {
             options: decoder_options(options, room, None),
             text_width: config.text_width,
+            codes: config.predictor.vocab,
             stepper: Stepper::new(device, &talker, 1, room)?,
             state: State::new(device, 1, 1)?,
             cache: GpuCache::new(device, &talker, 1, room)?,
@@ -173,44 +176,23 @@ impl<T: Number> Talker<T> {
             first: &weights.talker.embedding,
             first_size: size(self.config.vocab)?,
             others: &weights.predictor.embeddings,
-            size: code_count(weights, self.config.hidden)?,
+            size: size(self.codes)?,
             text: &self.text,
             text_rows: &self.text_rows,
         };
         let hidden = size(self.config.hidden)?;
         kernels.sum(device.stream(), frames, &tables, &mut self.stepper.activations.x, hidden)?;
-        let context = context(device, blas, weights, (&self.config, &self.options, &self.turns));
+        let of = (&self.config, &self.options, &self.turns);
+        let context = context(device, blas, &weights.operations, &weights.talker.layers, of);
         self.stepper.layers(&context, &self.state, &mut self.cache)?;
         self.stepper.head(&context, &weights.talker.norm, &weights.talker.head)
     }
 
     /// Logits of the stream as it is.
     fn head(&mut self, device: &Device, blas: &Blas, weights: &TtsGpuWeights<T>) -> Result<(), CudaError> {
-        let context = context(device, blas, weights, (&self.config, &self.options, &self.turns));
+        let of = (&self.config, &self.options, &self.turns);
+        let context = context(device, blas, &weights.operations, &weights.talker.layers, of);
         self.stepper.head(&context, &weights.talker.norm, &weights.talker.head)
-    }
-}
-
-/// Codes of each group but the first.
-pub fn code_count<T: Number>(weights: &TtsGpuWeights<T>, width: usize) -> Result<u32, CudaError> {
-    let groups = weights.predictor.heads.len().max(1);
-    size(weights.predictor.embeddings.length() / groups / width.max(1))
-}
-
-fn context<'a, T>(
-    device: &'a Device,
-    blas: &'a Blas,
-    weights: &'a TtsGpuWeights<T>,
-    (config, options, turns): (&'a Config, &'a Options, &'a Turns),
-) -> Context<'a, T> {
-    Context {
-        stream: device.stream(),
-        blas,
-        config,
-        marks: &options.marks,
-        operations: &weights.operations,
-        layers: &weights.talker.layers,
-        turns,
     }
 }
 
