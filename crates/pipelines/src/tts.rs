@@ -71,7 +71,7 @@ impl Workload for TextToSpeech {
     }
 
     fn about(&self) -> &'static str {
-        "text to speech: a talker makes frames of codes, a predictor the rest of each, a codec makes audio of them"
+        "says a text: a talker makes frames of codes, a predictor the rest of each frame, and a codec audio of all of them"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {

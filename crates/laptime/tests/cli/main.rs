@@ -22,3 +22,4 @@ mod suite;
 mod syncs;
 mod top;
 mod tour;
+mod tts;

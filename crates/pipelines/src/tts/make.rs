@@ -54,6 +54,11 @@ fn speaking<'a>(
     threads: usize,
     device: &'a dyn Device,
 ) -> Result<Box<dyn Speaking + 'a>, ModelError> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = crate::gpu::gpu(device) {
+        use laptime_models::gpu::GpuTtsModel;
+        return GpuTtsModel::load(gpu.cuda(), &speech.config, weights, speech.dtype)?.speaker(gpu.cuda(), options);
+    }
     let _ = device;
     Ok(Box::new(CpuSpeaking::new(speech.config.clone(), weights, options, threads)?))
 }
@@ -69,6 +74,10 @@ pub fn needed_bytes(speech: &Speech, wanted: &Wanted, device: &dyn Device) -> u6
     let text = speech.prompt.positions.len().saturating_add(speech.prompt.following.len()).saturating_add(1);
     // The check has the audio three times: as it is asked for, at once, and in chunks.
     let samples = (speech.frames as u64).saturating_mul(config.codec.frame_samples() as u64).saturating_mul(4 * 3);
+    #[cfg(feature = "cuda")]
+    if crate::gpu::gpu(device).is_some() {
+        return laptime_models::gpu::needed_tts_bytes(config, &options, [text, speech.frames]);
+    }
     let _ = device;
     cpu::needed_tts_bytes(config, &options, [text, speech.frames], wanted.threads).saturating_add(samples)
 }

@@ -2,7 +2,7 @@
 
 use laptime_bench::{Device, Nanos};
 use laptime_models::{
-    ModelError,
+    ModelError, tool_range,
     tts::{Audio, Frame},
 };
 use laptime_probe::{lap, stage};
@@ -52,6 +52,7 @@ impl<'a> Runner<'a> {
 
     /// Says the text once.
     pub fn speak(&mut self) -> Result<Spoken, ModelError> {
+        let _range = tool_range("synthesize");
         let _stage = stage!("synthesize", on = self.device.lane());
         let (mut spoken, start) = (Spoken::default(), self.device.now());
         let sampling = self.speech.sampling(&self.wanted);
@@ -68,6 +69,7 @@ impl<'a> Runner<'a> {
     fn generate_then_decode(&mut self, spoken: &mut Spoken) -> Result<(), ModelError> {
         let start = self.device.now();
         {
+            let _range = tool_range("generate_frames");
             let _stage = stage!("generate_frames", on = self.device.lane());
             while !self.frame(spoken)?.is_end {}
             self.made.speaking.wait()?;
@@ -80,6 +82,7 @@ impl<'a> Runner<'a> {
     }
 
     fn stream(&mut self, spoken: &mut Spoken, start: Nanos) -> Result<(), ModelError> {
+        let _range = tool_range("generate_frames");
         let _stage = stage!("generate_frames", on = self.device.lane());
         let mut taken = 0;
         loop {
@@ -103,6 +106,7 @@ impl<'a> Runner<'a> {
     fn frame(&mut self, spoken: &mut Spoken) -> Result<Frame, ModelError> {
         let start = self.device.now();
         let frame = {
+            let _range = tool_range("frame");
             let _lap = lap!("frame", on = self.device.lane(), frame = self.made.speaking.frames());
             self.made.speaking.frame()?
         };

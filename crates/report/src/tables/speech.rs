@@ -39,30 +39,44 @@ fn table(cases: &[&CaseFigures], is_streaming: bool) -> Option<Table> {
     cases.first()?;
     let axes = Axes::of(cases.iter().map(|case| &case.id)).without(TOLD);
     let kit: &[Kit] = if is_streaming { STREAMED } else { AT_ONCE };
-    let columns: Vec<&Kit> = kit.iter().chain(OWN).collect();
-    let labels = columns.iter().enumerate().map(|(at, one)| {
-        let column = Column::new(one.label, one.label);
-        if at < kit.len() { column } else { column.drop(2 + (at - kit.len()) as u8) }
-    });
-    let mut all: Vec<Column> = vec![Column::new("Label", "Label"), Column::new("Words", "Words")];
-    all.extend(labels);
-    let mut taken = Taken::by(&all);
-    let front = axes.columns(&mut taken);
-    all.splice(0..0, front);
-    all.push(Column::new("outcome", "outcome"));
-    let mut table = Table::new("speech", all);
+    let mut table = Table::new("speech", columns(kit, &axes));
     for case in cases {
-        let mut cells = axes.cells(&case.id);
-        cells.push(Cell::from(case.id.case.get("label").map(|label| Cell::text(label.to_string()))));
-        cells.push(Cell::from(case.measured.as_ref().and_then(|measured| number(measured, "words")).map(Cell::Number)));
-        cells.extend(columns.iter().map(|one| Cell::from(case.measured.as_ref().map(one.cell))));
-        let outcome = case.measured.is_none().then(|| Cell::text(case.outcome()));
-        cells.push(Cell::from(outcome));
-        table.push(cells);
+        table.push(row(case, kit, &axes));
     }
     add_notes(&mut table, cases, &axes, is_streaming);
     Some(table)
 }
+
+/// What else varies, the columns of the kit, and ours.
+fn columns(kit: &[Kit], axes: &Axes) -> Vec<Column> {
+    let mut columns = vec![Column::new("Label", "Label"), Column::new("Words", "Words")];
+    columns.extend(kit.iter().map(|one| {
+        let column = Column::new(one.label, one.label);
+        match GOES_FIRST.iter().position(|label| *label == one.label) {
+            Some(rank) => column.drop(1 + rank as u8),
+            None => column,
+        }
+    }));
+    let behind = OWN.iter().zip(1 + GOES_FIRST.len()..);
+    columns.extend(behind.map(|(one, rank)| Column::new(one.label, one.label).drop(rank as u8)));
+    columns.push(Column::new("outcome", "outcome"));
+    let mut all = axes.columns(&mut Taken::by(&columns));
+    all.extend(columns);
+    all
+}
+
+fn row(case: &CaseFigures, kit: &[Kit], axes: &Axes) -> Vec<Cell> {
+    let measured = case.measured.as_ref();
+    let mut cells = axes.cells(&case.id);
+    cells.push(Cell::from(case.id.case.get("label").map(|label| Cell::text(label.to_string()))));
+    cells.push(Cell::from(measured.and_then(|measured| number(measured, "words")).map(Cell::Number)));
+    cells.extend(kit.iter().chain(OWN).map(|one| Cell::from(measured.map(one.cell))));
+    cells.push(Cell::from(measured.is_none().then(|| Cell::text(case.outcome()))));
+    cells
+}
+
+/// Columns of the kit that go where a terminal is narrow, the last of them first.
+const GOES_FIRST: &[&str] = &["Prefill", "Mem (MB)", "Audio (s)", "±"];
 
 /// A column: its label, and what stands in it of a case that was measured.
 struct Kit {
