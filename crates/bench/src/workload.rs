@@ -10,6 +10,7 @@ use laptime_trace::{
 
 use crate::{
     alias::{Alias, Given, resolve},
+    given::GivenSettings,
     plan::{AxisSpec, Plan, PlanError},
 };
 
@@ -33,6 +34,11 @@ pub trait Workload: Send + Sync {
     /// workload says otherwise: where one axis decides what another takes, or a name decides on defaults.
     fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
         Plan::settle(self.name(), self.axes(), &resolve(&self.aliases(), given)?)
+    }
+
+    /// How its cases are measured where neither a flag nor the command says so.
+    fn usual_settings(&self) -> GivenSettings {
+        GivenSettings::default()
     }
 
     /// The same case with what a word such as `auto` stands for on a device, so that results tell what was measured.

@@ -13,6 +13,7 @@ use crate::{
     failure::Hinted,
     kit_files::{NO_SYNC, Places},
     output::{FormatArgs, say},
+    speech_files,
 };
 
 /// The flags of every command that measures.
@@ -24,7 +25,7 @@ pub struct RunArgs {
     pub warmup: Option<WarmUp>,
 
     /// Stop after this many takes
-    #[arg(long, global = true, value_name = "COUNT", alias = "measure-steps")]
+    #[arg(long, global = true, value_name = "COUNT", aliases = ["measure-steps", "iterations"])]
     pub takes: Option<usize>,
 
     /// Stop when the 95 % interval of the median lies within this share of it [default: 2%]
@@ -129,6 +130,8 @@ pub struct Asked {
     pub fit: Option<String>,
     /// Where the files of older kits are written, beside the run's folder.
     pub kit_files: Places,
+    /// Where audio and its record are written, beside the run's folder.
+    pub speech: speech_files::Places,
     /// Numbers of warm-up takes to compare.
     pub warmups: Vec<usize>,
 }
@@ -149,11 +152,12 @@ impl Asked {
         let path = |name: &str| matches.try_get_one::<PathBuf>(name).ok().flatten().cloned();
         let is_asked = matches.try_get_one::<bool>("kit-files").ok().flatten().copied().unwrap_or(false);
         let kit_files = Places { is_asked, output: path("output"), output_dir: path("output-dir") };
+        let speech = speech_files::Places { json: path("json-output"), wav: path("wav") };
         let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
         if matches.try_get_one::<bool>("no-sync").ok().flatten().copied().unwrap_or(false) {
             say(NO_SYNC);
         }
-        Ok(Self { workload, axes, run, place, resume, fit, kit_files, warmups })
+        Ok(Self { workload, axes, run, place, resume, fit, kit_files, speech, warmups })
     }
 
     /// Whether a flag of this name was written.
@@ -183,7 +187,7 @@ impl Asked {
         self.run.settings() != GivenSettings::default() || self.run.plan.is_some()
     }
 
-    /// Settles everything: flags before the plan, the plan before the command's own defaults.
+    /// Settles everything: flags before the plan, the plan before the command's own defaults, these before the workload's.
     pub fn settle<'a>(&self, app: &'a App, defaults: GivenSettings) -> anyhow::Result<Order<'a>> {
         let file = self.run.plan.as_deref().map(PlanFile::read).transpose()?.unwrap_or_default();
         let name = match (&self.workload, &file.workload) {
@@ -200,7 +204,7 @@ impl Asked {
         let planned = file.axes.into_iter().map(|(axis, words)| (axis.replace('-', "_"), words));
         let axes = planned.filter(|(axis, _)| !is_flagged(axis_of(&aliases, axis))).chain(self.axes.clone());
         let plan = workload.plan(&axes.collect::<Vec<_>>())?;
-        let given = self.run.settings().or(file.settings).or(defaults);
+        let given = self.run.settings().or(file.settings).or(defaults).or(workload.usual_settings());
         let settings = given.settle()?;
         let timings =
             if self.run.timing.is_empty() { given.timing.into_iter().collect() } else { self.run.timing.clone() };

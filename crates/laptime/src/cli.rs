@@ -14,6 +14,7 @@ use crate::{
     commands::{self, warmup_study},
     failure, kit_files,
     near::nearest,
+    speech_files,
 };
 
 /// Where the time of a transformer pipeline goes
@@ -154,7 +155,7 @@ impl Measuring {
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
         let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()),
+            "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()).args(speech_files::flags()),
             "profile" => command.args(kit_files::flags().into_iter().take(1)),
             "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
             _ => command,
@@ -354,7 +355,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            ["help", "resume", "fit", "kit-files", "warmups", "output", "output-dir", "no-sync"]
+            ["help", "resume", "fit", "kit-files", "warmups", "output", "output-dir", "no-sync", "json-output", "wav"]
                 .contains(&name.as_str())
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };

@@ -145,7 +145,8 @@ fn write_table(table: &Table, path: &Path) -> anyhow::Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-fn make_folder_of(path: &Path) -> anyhow::Result<()> {
+/// Makes the folder of a file, if it names one.
+pub fn make_folder_of(path: &Path) -> anyhow::Result<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
     fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))
 }

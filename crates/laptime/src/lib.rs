@@ -44,6 +44,9 @@ mod run_folder;
 mod run_input;
 mod session;
 mod source_files;
+mod speech_files;
+mod speech_header;
+mod speech_profile;
 mod tour;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};

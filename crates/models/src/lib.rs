@@ -40,6 +40,7 @@ pub use self::{
     decoder::{Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
     dtype::Dtype,
     error::ModelError,
+    marks::tool_range,
     numbers::{from_f32, to_f32},
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,

@@ -1,10 +1,12 @@
 //! Stages inside a pass, marked as deep as was asked: one place for every device.
 
-/// Opens a stage of a depth on the device's lane, if stages of that depth are marked; otherwise it is one compare.
+/// Opens a stage of a depth on the device's lane, if stages of that depth are marked; otherwise it is one compare. Tools
+/// that listen to ranges hear it too.
 macro_rules! mark {
     ($marks:expr, $depth:ident, $name:literal $(, $key:ident = $value:expr)*) => {
-        ($marks.depth >= laptime_trace::run::Depth::$depth)
-            .then(|| laptime_probe::stage!($name, on = $marks.lane $(, $key = $value)*))
+        ($marks.depth >= laptime_trace::run::Depth::$depth).then(|| {
+            ($crate::tool_range($name), laptime_probe::stage!($name, on = $marks.lane $(, $key = $value)*))
+        })
     };
 }
 
@@ -24,3 +26,14 @@ macro_rules! mark_embedding {
 }
 
 pub(crate) use {mark, mark_embedding};
+/// A stage as Nsight Systems and its like show it, until it is dropped: an NVTX range, while one of them listens.
+#[cfg(feature = "cuda")]
+pub fn tool_range(name: &str) -> Option<laptime_cuda::nvtx::Range> {
+    laptime_cuda::nvtx::is_on().then(|| laptime_cuda::nvtx::Range::push(name))
+}
+
+/// Without CUDA nothing listens.
+#[cfg(not(feature = "cuda"))]
+pub fn tool_range(_: &str) -> Option<()> {
+    None
+}

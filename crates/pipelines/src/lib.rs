@@ -23,6 +23,7 @@ mod peaks;
 mod product;
 mod reference;
 mod traffic;
+mod tts;
 
 pub use self::{
     attention::Attention,
@@ -36,6 +37,7 @@ pub use self::{
     matmul::{MATMUL_DTYPES, Matmul},
     model::Model,
     peaks::{PeakProgress, PeakSearch, measure_peaks},
+    tts::TextToSpeech,
 };
 
 /// The built-in workloads, in the order in which they are listed.
@@ -47,6 +49,7 @@ pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
         Box::new(Model::new()),
         Box::new(Attention),
         Box::new(CacheToCache),
+        Box::new(TextToSpeech),
     ]
 }
 

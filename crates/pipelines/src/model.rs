@@ -34,7 +34,7 @@ use self::{
     wanted::Wanted,
 };
 pub(crate) use self::{
-    built_in::{BuiltIn, checked_weights, decoder, looks_like_a_folder, with_causes},
+    built_in::{BuiltIn, checked_weights, decoder, hinted, looks_like_a_folder, with_causes},
     make::Maker,
     plan::{Found, Named},
     take::told,

@@ -15,6 +15,7 @@ use crate::{
     kit_files,
     output::{FormatArgs, say, write_to_screen},
     session::{Finished, Session},
+    speech_files, speech_header,
 };
 
 /// Runs the command.
@@ -31,6 +32,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         None => {
             let order = asked.settle(app, GivenSettings::default())?;
             kit_files::refuse_unused(asked, order.workload.name())?;
+            speech_files::refuse_unused(asked, order.workload.name())?;
             if asked.run.dry_run {
                 return show_cases(&order, &asked.place.format, out);
             }
@@ -40,6 +42,9 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
             Session::begin(app, &order, order.workload.name(), asked.place.out.as_deref())?
         }
     };
+    if asked.place.format.format() == Format::Text {
+        speech_header::write(&session.run, out)?;
+    }
     let finished = session.sweep(app, asked.run.quiet)?;
     show(&finished, asked.place.format.format(), out)?;
     if asked.place.format.format() == Format::Text && COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
@@ -49,6 +54,9 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         course::write_attention(&finished, out)?;
     }
     for file in kit_files::write(app, &finished, &asked.kit_files)? {
+        say(&format!("Written: {}", file.display()));
+    }
+    for file in speech_files::write(app, &finished, &asked.speech)? {
         say(&format!("Written: {}", file.display()));
     }
     tell_of_fit(app, &finished);
@@ -117,6 +125,12 @@ pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow:
     let Finished { run, results, .. } = finished;
     let answer = laptime_analyze::cases(results, run.peaks.as_ref());
     let doubts = laptime_analyze::doubts(&answer, &run.settings, &run.environment);
+    if matches!(format, Format::Text | Format::Md) {
+        let tables = laptime_report::tables::speech(&answer, &doubts);
+        if !tables.is_empty() {
+            return tables.iter().try_for_each(|table| write_to_screen(table, format, out));
+        }
+    }
     let of_models = Some(format).filter(|format| *format == Format::Md);
     let of_models = of_models.and_then(|_| laptime_report::tables::models(&answer, &doubts));
     let mut table = of_models.unwrap_or_else(|| laptime_report::tables::cases(&answer, &doubts));

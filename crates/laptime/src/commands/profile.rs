@@ -27,6 +27,7 @@ use crate::{
     progress::Progress,
     run_folder::TRACE_FILE,
     session::Session,
+    speech_profile,
 };
 
 /// Takes before the first pair, unless asked otherwise.
@@ -72,6 +73,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
             tell_where(&session.folder, &files, &recorded, out)?;
         }
         c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
+        speech_profile::write(&trace, &result, &session, asked, out)?;
         if app.interrupt.is_asked() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
             let error = anyhow::anyhow!("interrupted after {rounds} pairs");

@@ -24,3 +24,4 @@ mod suite;
 mod syncs;
 mod top;
 mod tour;
+mod tts;

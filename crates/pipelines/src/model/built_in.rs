@@ -180,7 +180,7 @@ pub fn with_causes(error: &ModelError) -> String {
 }
 
 /// An error of weights with what can be done about it: a row of a table has no other place for a hint.
-fn hinted(error: ModelError) -> anyhow::Error {
+pub fn hinted(error: ModelError) -> anyhow::Error {
     match error.hint() {
         Some(hint) => anyhow::Error::new(error).context(format!("the weights cannot be used ({hint})")),
         None => told(error),

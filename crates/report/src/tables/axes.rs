@@ -96,6 +96,12 @@ impl Axes {
         Self { marks: sources.map(axis).collect() }
     }
 
+    /// The same without some axes of the workload.
+    pub(super) fn without(mut self, names: &[&str]) -> Self {
+        self.marks.retain(|axis| !matches!(&axis.source, Source::Axis(name) if names.contains(&name.as_str())));
+        self
+    }
+
     /// The columns: for people those that vary.
     pub(super) fn columns(&self, taken: &mut Taken) -> Vec<Column> {
         let device = taken.take("device");

@@ -19,6 +19,7 @@ mod overlap;
 mod overview;
 mod peaks;
 mod scaling;
+mod speech;
 mod stages;
 mod syncs;
 mod timings;
@@ -47,6 +48,7 @@ pub use self::{
     overlap::overlap,
     peaks::peaks,
     scaling::scaling,
+    speech::speech,
     stages::{StageLimits, stages, stages_within},
     syncs::{syncs, waits},
     timings::timings,

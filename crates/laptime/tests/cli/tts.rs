@@ -1,0 +1,241 @@
+//! `laptime bench tts`, `laptime profile tts` and what goes with them, through the program.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use laptime_trace::run::read_results;
+use serde_json::Value;
+
+use crate::common::{Place, Said, assert_golden};
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+const SMALL: &str = "bench tts --preset tiny --label short --frames 4 --threads 1 --device cpu";
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/tts")
+}
+
+fn run_folder(place: &Place) -> PathBuf {
+    std::fs::read_dir(place.path("runs")).unwrap().next().unwrap().unwrap().path()
+}
+
+#[test]
+fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
+    let place = Place::new();
+    place.write("hello.txt", "Hello there, you two.\n");
+    std::fs::create_dir_all(place.path("test_data/model/speech_tokenizer")).unwrap();
+    for file in ["config.json", "model.safetensors", "vocab.json", "merges.txt", "tokenizer_config.json"] {
+        std::fs::copy(fixture().join(file), place.path("test_data/model").join(file)).unwrap();
+    }
+    for file in ["speech_tokenizer/config.json", "speech_tokenizer/model.safetensors"] {
+        std::fs::copy(fixture().join(file), place.path("test_data/model").join(file)).unwrap();
+    }
+    let axes = ["model", "label", "speaker", "language", "frames", "streaming", "chunk_frames", "seed"];
+    let mut told = String::new();
+    for line in [
+        "bench tts --model-dir test_data/model",
+        "bench tts --model-dir test_data/model --iterations 3 --warmup 2",
+        "bench tts --device auto --model-dir test_data/model --warmup 1 --iterations 3 --seed 42 --json-output results.json",
+        "bench tts --model-dir test_data/model --device cpu --streaming",
+        "bench tts --model-dir test_data/model --labels short,medium --streaming --json-output results.json",
+        "bench tts",
+        "bench tts --preset 0.6b,1.7b --label short --chunk-frames 4,10 --streaming",
+        "bench tts --preset tiny --text-file hello.txt --speaker vivian --language auto --greedy",
+        "bench tts --preset tiny --text Hello, you two. --temperature 0.7 --top-k 20 --top-p 1 --repetition-penalty 1.1",
+        "bench tts --preset Qwen3-TTS-12Hz-1.7B-CustomVoice --labels long --frames 100 --wav long.wav",
+        "profile tts --preset tiny --label short",
+        "warmup tts --preset tiny --label short",
+    ] {
+        let said = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
+        told.push_str(&format!("laptime {line}\n"));
+        for row in said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+            let cell = |axis: &&str| row[*axis].as_str().map_or_else(|| row[*axis].to_string(), str::to_owned);
+            told.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
+        }
+    }
+    assert_golden("tts/dry-run.txt", &told);
+    assert!(!place.path("runs").exists() && !place.path("results.json").exists());
+}
+
+/// The line with the columns, and what is above it.
+fn table(out: &str) -> (Vec<&str>, String) {
+    let above: Vec<&str> = out.lines().take_while(|line| !line.starts_with("Label")).collect();
+    let header = out.lines().find(|line| line.starts_with("Label")).unwrap_or_else(|| panic!("{out}"));
+    let columns = header.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
+    (columns, above.join("\n"))
+}
+
+#[test]
+fn the_table_has_the_columns_of_the_kit_and_the_header_its_lines() {
+    let place = Place::new();
+    let said = place.command().env("COLUMNS", "250").args(words(SMALL)).output().unwrap();
+    let said = Said::from(said);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let (columns, above) = table(&said.out);
+    let kit = "Label,Words,Wall (ms),±,Audio (s),RTF,Tok/s,Mem (MB),Prefill,Generate,Decode";
+    assert_eq!(columns[..11].join(","), kit);
+    assert!(columns[11..].contains(&"p99 (ms)"), "{columns:?}");
+    assert_eq!(above, "Device: cpu\nModel: tiny (f32)\nConfig: 1 warmup, 3 iterations, seed 42\n");
+    let row = said.out.lines().find(|line| line.starts_with("short")).unwrap();
+    assert!(row.contains("ms (") && row.contains("%)") && row.contains("0.320"), "{row}");
+    let results = read_results(&run_folder(&place).join("results.jsonl")).unwrap().results;
+    let measured = results[0].measured().unwrap();
+    assert_eq!((measured.warmup_ns.len(), measured.wall_ns.len()), (1, 3));
+}
+
+#[test]
+fn streaming_has_the_columns_of_the_kit_and_tells_what_is_late() {
+    let place = Place::new();
+    let arguments = words("--streaming --chunk-frames 2 --takes 2");
+    let said = place.command().env("COLUMNS", "250").args(words(SMALL)).args(arguments).output().unwrap();
+    let said = Said::from(said);
+    let (columns, above) = table(&said.out);
+    assert_eq!(columns[..8].join(","), "Label,Words,Wall (ms),Audio (s),RTF,TTFA (ms),Tok/s,Mem (MB)");
+    assert!(columns.contains(&"late") && columns.contains(&"buffer (ms)"), "{columns:?}");
+    assert!(above.contains("Mode: streaming (measuring TTFA)"), "{above}");
+    let record: Value =
+        serde_json::from_slice(&std::fs::read(run_folder(&place).join("e2e_bench.json")).unwrap()).unwrap();
+    assert!(record["results"][0]["ttfa_ms"].is_f64() && record["results"][0]["stages"].is_null(), "{record}");
+}
+
+/// Times and memory are another each time.
+fn without_times(value: &mut Value, key: &str) {
+    let varies = ["_ms", "_mb", "_per_sec", "rtf"].iter().any(|ending| key.ends_with(ending));
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| without_times(value, key)),
+        Value::Array(items) => items.iter_mut().for_each(|item| without_times(item, key)),
+        Value::Number(_) if varies => *value = "a number".into(),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_record_has_the_keys_of_the_kit_and_the_audio_its_samples() {
+    let place = Place::new();
+    let said = place.laptime(words(&format!("{SMALL} --json-output out/r.json --wav out/it.wav --takes 2 --warmup 0")));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.err.contains("Written: out/r.json") && said.err.contains("Written: out/it.wav"), "{}", said.err);
+    let mut record: Value = serde_json::from_slice(&place.read("out/r.json")).unwrap();
+    assert_eq!(std::fs::read(run_folder(&place).join("e2e_bench.json")).unwrap(), place.read("out/r.json"));
+    without_times(&mut record, "");
+    assert_golden("tts/e2e_bench.json", &(serde_json::to_string_pretty(&record).unwrap() + "\n"));
+    let wav = place.read("out/it.wav");
+    assert_eq!((wav.len(), &wav[..4], &wav[8..12]), (44 + 4 * 1920 * 2, &b"RIFF"[..], &b"WAVE"[..]));
+}
+
+#[test]
+fn several_texts_are_several_files() {
+    let place = Place::new();
+    let line = "bench tts --preset tiny --labels short,medium --frames 2 --takes 1 --warmup 0 --threads 1 --device cpu";
+    let said = place.laptime(words(&format!("{line} --wav it.wav --format jsonl")));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(place.path("it-short.wav").exists() && place.path("it-medium.wav").exists());
+    let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2);
+    for key in ["rtf", "rtfx", "tok_s", "prefill_ms", "generation_ms", "decode_ms", "frame_p95_ms", "audio_s"] {
+        assert!(rows[0][key].is_number(), "{key}: {}", rows[0]);
+    }
+    assert!(rows[0]["ttfa_ms"].is_null() && rows[0]["late_frames"].is_null(), "{}", rows[0]);
+}
+
+#[test]
+fn what_cannot_be_said_is_one_error_with_a_hint() {
+    let place = Place::new();
+    let failed = |more: &[&str]| place.laptime([&words("bench tts --device cpu"), more].concat()).failed();
+    assert!(failed(&["--text", " "]).starts_with("error: there is no text to say"));
+    let long = failed(&["--text", &"many words ".repeat(9_000)]);
+    assert!(long.contains("positions of the talker"), "{long}");
+    let speaker = failed(&["--speaker", "bob"]);
+    assert!(speaker.contains("no speaker `bob`") && speaker.contains("serena, vivian"), "{speaker}");
+    let language = failed(&["--language", "klingon"]);
+    assert!(language.contains("no language `klingon`") && language.contains("english"), "{language}");
+    assert!(failed(&["--model-dir", "nowhere"]).contains("nowhere"));
+    let other = place.laptime(words("bench matmul --size 8 --wav it.wav")).failed();
+    assert!(other.contains("`--json-output` and `--wav` are for `tts`, and this is `matmul`"), "{other}");
+    assert!(!place.path("runs").exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_loses_the_audio_and_keeps_the_results() {
+    let place = Place::new();
+    let said = place.laptime(words(&format!("{SMALL} --takes 2 --warmup 0 --wav /dev/full")));
+    assert_eq!(said.status, Some(2), "{}", said.err);
+    assert!(said.err.contains("error: the results are kept, and the audio is not"), "{}", said.err);
+    assert!(said.err.contains("cannot write `/dev/full`") && said.err.contains("\nhint: make room"), "{}", said.err);
+    assert_eq!(read_results(&run_folder(&place).join("results.jsonl")).unwrap().results.len(), 1);
+    assert!(run_folder(&place).join("e2e_bench.json").exists());
+}
+
+#[test]
+fn a_profile_has_the_tree_of_the_kit_and_a_lean_trace() {
+    let place = Place::new();
+    let line = SMALL.replace("bench", "profile").replace("--frames 4", "--frames 24");
+    let said = place.laptime(words(&format!("{line} --takes 1 --warmup 0 --kit-files")));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let bytes = said.out.lines().find_map(|line| line.strip_prefix("trace.json: ")).unwrap();
+    let bytes: u64 = bytes.split(' ').next().unwrap().parse().unwrap();
+    assert!((100..=1024).contains(&bytes), "{bytes} bytes a frame");
+    assert!(place.path("trace.json").exists() && place.path("flamegraph.svg").exists());
+    let stages = place.laptime(["stages", "trace.json", "--format", "jsonl"]);
+    let paths: Vec<String> = (stages.out.lines())
+        .filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["path"].as_str().map(str::to_owned))
+        .collect();
+    let frame = "take/synthesize/generate_frames/frame";
+    for path in ["take/synthesize/prefill".to_owned(), "take/synthesize/decode".to_owned()].into_iter().chain(
+        ["code_predictor", "talker_step", "sampling", "sampling/top_k", "sampling/top_p"]
+            .map(|one| format!("{frame}/{one}")),
+    ) {
+        assert!(paths.contains(&path), "{path} is not among {paths:?}");
+    }
+}
+
+/// `make` in a folder of its own, with this program.
+fn make(place: &Place, arguments: &[&str]) -> Said {
+    let makefile = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Makefile");
+    let program = format!("LAPTIME={}", env!("CARGO_BIN_EXE_laptime"));
+    let command = Command::new("make")
+        .arg("--file")
+        .arg(makefile)
+        .args(["--no-print-directory", &program])
+        .args(arguments)
+        .current_dir(place.path(""))
+        .env("LAPTIME_HOME", place.path(""))
+        .env_remove("MAKEFLAGS")
+        .output();
+    Said::from(command.unwrap())
+}
+
+#[test]
+fn make_leaves_the_files_of_the_kit_in_the_working_folder() {
+    let place = Place::new();
+    let said = make(&place, &["profile-chrome", "FLAGS=--preset tiny --frames 4 --device cpu --quiet"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(place.path("trace.json").exists());
+    let place = Place::new();
+    let folder = format!("MODEL_DIR={}", fixture().display());
+    let said = make(&place, &["profile-flamegraph", &folder, "FLAGS=--frames 4 --device cpu --quiet"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(place.path("flamegraph.svg").exists());
+}
+
+#[test]
+fn make_without_nsys_is_one_line_with_a_hint() {
+    if std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|place| place.join("nsys").exists()))
+    {
+        return;
+    }
+    let said = make(&Place::new(), &["profile-nsys"]);
+    assert_eq!(said.status, Some(2));
+    assert!(
+        said.err.starts_with("nsys is missing: install Nsight Systems, or run `make profile-chrome`\n"),
+        "{}",
+        said.err
+    );
+}

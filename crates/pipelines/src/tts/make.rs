@@ -1,0 +1,83 @@
+//! A text-to-speech model on a device.
+
+use laptime_bench::Device;
+use laptime_models::{
+    GraphMode, Marks, ModelError,
+    cpu::{self, CpuSpeaking},
+    tts::{SpeakOptions, Speaking, TtsWeights},
+};
+use laptime_probe::stage;
+
+use super::{speech::Speech, wanted::Wanted};
+use crate::model::{hinted, told};
+
+/// Whether a device is a GPU.
+pub fn is_gpu(device: &dyn Device) -> bool {
+    #[cfg(feature = "cuda")]
+    return crate::gpu::gpu(device).is_some();
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = device;
+        false
+    }
+}
+
+/// Why a device cannot run a case, if it cannot.
+pub fn refusal(wanted: &Wanted, device: &dyn Device) -> Option<String> {
+    (wanted.graph == GraphMode::On && !is_gpu(device)).then(|| format!("device `{}` has no graphs", device.name()))
+}
+
+/// A model that is ready.
+pub struct Made<'a> {
+    /// It.
+    pub speaking: Box<dyn Speaking + 'a>,
+    /// Where its weights come from: `synthetic` or `folder`.
+    pub weights: &'static str,
+}
+
+/// Makes a model ready.
+pub fn make<'a>(speech: &Speech, wanted: &Wanted, device: &'a dyn Device) -> anyhow::Result<Made<'a>> {
+    let _stage = stage!("load_weights", model = speech.config.name);
+    let (weights, from) = speech.weights(wanted.seed).map_err(hinted)?;
+    weights.check_finite(&speech.config).map_err(hinted)?;
+    #[allow(clippy::needless_update, reason = "marks of other models have more fields")]
+    let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
+    let options = SpeakOptions { marks, ..options(speech, wanted) };
+    let speaking = speaking(speech, &weights, options, wanted.threads, device).map_err(told)?;
+    Ok(Made { speaking, weights: from })
+}
+
+fn speaking<'a>(
+    speech: &Speech,
+    weights: &TtsWeights,
+    options: SpeakOptions,
+    threads: usize,
+    device: &'a dyn Device,
+) -> Result<Box<dyn Speaking + 'a>, ModelError> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = crate::gpu::gpu(device) {
+        use laptime_models::gpu::GpuTtsModel;
+        return GpuTtsModel::load(gpu.cuda(), &speech.config, weights, speech.dtype)?.speaker(gpu.cuda(), options);
+    }
+    let _ = device;
+    Ok(Box::new(CpuSpeaking::new(speech.config.clone(), weights, options, threads)?))
+}
+
+/// How a model is made ready, without marks.
+fn options(speech: &Speech, wanted: &Wanted) -> SpeakOptions {
+    SpeakOptions { graph: wanted.graph, ..SpeakOptions::new(speech.dtype, speech.room()) }
+}
+
+/// Bytes that a case needs at most: of the heap, or of a GPU.
+pub fn needed_bytes(speech: &Speech, wanted: &Wanted, device: &dyn Device) -> u64 {
+    let (config, options) = (&speech.config, options(speech, wanted));
+    let text = speech.prompt.positions.len().saturating_add(speech.prompt.following.len()).saturating_add(1);
+    // The check has the audio three times: as it is asked for, at once, and in chunks.
+    let samples = (speech.frames as u64).saturating_mul(config.codec.frame_samples() as u64).saturating_mul(4 * 3);
+    #[cfg(feature = "cuda")]
+    if crate::gpu::gpu(device).is_some() {
+        return laptime_models::gpu::needed_tts_bytes(config, &options, [text, speech.frames]);
+    }
+    let _ = device;
+    cpu::needed_tts_bytes(config, &options, [text, speech.frames], wanted.threads).saturating_add(samples)
+}

@@ -1,0 +1,130 @@
+//! One synthesis, at once or chunk by chunk, with the times of its parts.
+
+use laptime_bench::{Device, Nanos};
+use laptime_models::{
+    ModelError, tool_range,
+    tts::{Audio, Frame},
+};
+use laptime_probe::{lap, stage};
+
+use super::{
+    make::{Made, make},
+    playback::Ready,
+    speech::Speech,
+    wanted::Wanted,
+};
+
+/// A model that is ready to say a text.
+pub struct Runner<'a> {
+    /// What is said, and by which model.
+    pub speech: Speech,
+    /// What the case asks for.
+    pub wanted: Wanted,
+    /// What it runs on.
+    pub device: &'a dyn Device,
+    /// The model on the device.
+    pub made: Made<'a>,
+}
+
+/// What a synthesis came to.
+#[derive(Debug, Clone, Default)]
+pub struct Spoken {
+    /// The audio.
+    pub samples: Vec<f32>,
+    /// The prompt, until the first code was chosen and waited for.
+    pub prefill_ns: u64,
+    /// Each frame, without the audio of it.
+    pub frames_ns: Vec<u64>,
+    /// All frames together, without the audio of them.
+    pub generation_ns: u64,
+    /// All audio.
+    pub decode_ns: u64,
+    /// When which frames could be played, if it was made chunk by chunk.
+    pub ready: Vec<Ready>,
+}
+
+impl<'a> Runner<'a> {
+    /// Loads the model.
+    pub fn new(speech: Speech, wanted: Wanted, device: &'a dyn Device) -> anyhow::Result<Self> {
+        let made = make(&speech, &wanted, device)?;
+        Ok(Self { speech, wanted, device, made })
+    }
+
+    /// Says the text once.
+    pub fn speak(&mut self) -> Result<Spoken, ModelError> {
+        let _range = tool_range("synthesize");
+        let _stage = stage!("synthesize", on = self.device.lane());
+        let (mut spoken, start) = (Spoken::default(), self.device.now());
+        let sampling = self.speech.sampling(&self.wanted);
+        self.made.speaking.begin(&self.speech.prompt, &sampling, self.speech.frames)?;
+        self.made.speaking.wait()?;
+        spoken.prefill_ns = self.since(start);
+        match self.wanted.streaming {
+            true => self.stream(&mut spoken, start)?,
+            false => self.generate_then_decode(&mut spoken)?,
+        }
+        Ok(spoken)
+    }
+
+    fn generate_then_decode(&mut self, spoken: &mut Spoken) -> Result<(), ModelError> {
+        let start = self.device.now();
+        {
+            let _range = tool_range("generate_frames");
+            let _stage = stage!("generate_frames", on = self.device.lane());
+            while !self.frame(spoken)?.is_end {}
+            self.made.speaking.wait()?;
+        }
+        spoken.generation_ns = self.since(start);
+        let start = self.device.now();
+        spoken.samples = self.made.speaking.decode(0..self.made.speaking.frames())?;
+        spoken.decode_ns = self.since(start);
+        Ok(())
+    }
+
+    fn stream(&mut self, spoken: &mut Spoken, start: Nanos) -> Result<(), ModelError> {
+        let _range = tool_range("generate_frames");
+        let _stage = stage!("generate_frames", on = self.device.lane());
+        let mut taken = 0;
+        loop {
+            let frame = self.frame(spoken)?;
+            let made = frame.index + 1;
+            if made - taken >= self.wanted.chunk_frames || frame.is_end {
+                let begun = self.device.now();
+                spoken.samples.extend(self.made.speaking.decode(taken..made)?);
+                spoken.decode_ns += self.since(begun);
+                spoken.ready.push(Ready { frames: made, at_ns: self.since(start) });
+                taken = made;
+            }
+            if frame.is_end {
+                spoken.generation_ns = spoken.frames_ns.iter().sum();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the next frame, as a lap.
+    fn frame(&mut self, spoken: &mut Spoken) -> Result<Frame, ModelError> {
+        let start = self.device.now();
+        let frame = {
+            let _range = tool_range("frame");
+            let _lap = lap!("frame", on = self.device.lane(), frame = self.made.speaking.frames());
+            self.made.speaking.frame()?
+        };
+        spoken.frames_ns.push(self.since(start));
+        Ok(frame)
+    }
+
+    fn since(&self, start: Nanos) -> u64 {
+        self.device.now().saturating_sub(start).0
+    }
+
+    /// The audio of samples.
+    pub fn audio(&self, samples: Vec<f32>) -> Audio {
+        Audio { samples, rate: self.speech.config.codec.sample_rate }
+    }
+
+    /// How long a frame plays.
+    pub fn frame_ns(&self) -> u64 {
+        (1e9 / self.speech.config.codec.frame_rate()).round() as u64
+    }
+}

@@ -1,0 +1,142 @@
+//! What a case says, and by which model: everything that is known before weights are read.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use laptime_models::{
+    Dtype, ModelError,
+    tts::{Prompt, Sampling, TextFeed, TtsConfig, TtsWeights},
+};
+
+use super::{
+    axes::{AUTO, ON_GPU},
+    corpus,
+    wanted::{Source, Wanted},
+};
+
+/// Frames of synthetic weights for two words: 4.5 each, so that 167 words are said in a minute.
+const FRAMES_OF_TWO_WORDS: usize = 9;
+
+/// Frames at most where weights know their end, as the official package has it.
+const MOST_FRAMES: usize = 2048;
+
+/// Bytes of a file that are read at most: no text of more can be said.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// What a case says, and by which model.
+#[derive(Debug)]
+pub struct Speech {
+    /// What the model is.
+    pub config: TtsConfig,
+    /// The folder of its weights; none for synthetic ones.
+    pub folder: Option<PathBuf>,
+    /// The number type.
+    pub dtype: Dtype,
+    /// What is said.
+    pub text: String,
+    /// The same, as the talker is told.
+    pub prompt: Prompt,
+    /// Frames that are made: at most, if weights know their end.
+    pub frames: usize,
+}
+
+/// Finds a model by the name of a case, with the folder of its weights; `auto` is taken for that of a GPU.
+pub fn find(name: &str) -> Result<(TtsConfig, Option<PathBuf>), ModelError> {
+    match looks_like_a_folder(name) {
+        true => Ok((TtsConfig::from_folder(Path::new(name))?, Some(PathBuf::from(name)))),
+        false => Ok((TtsConfig::from_preset(if name == AUTO { ON_GPU } else { name })?, None)),
+    }
+}
+
+/// Whether a name is meant as a path: it begins like one, or there is a folder of it that is no preset.
+pub fn looks_like_a_folder(name: &str) -> bool {
+    let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
+    let is_preset = || !name.contains('/') && TtsConfig::from_preset(name).is_ok();
+    is_path || Path::new(name).is_dir() && !is_preset()
+}
+
+impl Speech {
+    /// Finds the model and makes a prompt of the text. Of weights nothing is read.
+    pub fn of(wanted: &Wanted) -> anyhow::Result<Self> {
+        let (config, folder) = find(&wanted.model)?;
+        let text = text(&wanted.text)?;
+        let tokenizer = config.tokenizer(folder.as_deref())?;
+        let speaker = Some(wanted.speaker.as_str());
+        let prompt = Prompt::new(&config, &tokenizer, &text, speaker, &wanted.language, TextFeed::ByFrame)?;
+        wanted.sampling.check()?;
+        let frames = wanted.frames.unwrap_or_else(|| match &folder {
+            None => frames_of(corpus::words(&text)),
+            Some(_) => MOST_FRAMES.min(config.talker.context.saturating_sub(prompt.positions.len())),
+        });
+        let dtype = wanted.dtype.unwrap_or(config.talker.dtype);
+        Ok(Self { config, folder, dtype, text, prompt, frames })
+    }
+
+    /// Why the case makes no sense, if it does not.
+    pub fn refusal(&self) -> Option<String> {
+        let checked = self.prompt.check(&self.config, self.frames, usize::MAX);
+        checked.err().map(|error| error.to_string())
+    }
+
+    /// Positions of the talker's cache.
+    pub fn room(&self) -> usize {
+        self.prompt.positions.len().saturating_add(self.frames)
+    }
+
+    /// Words of the text.
+    pub fn words(&self) -> usize {
+        corpus::words(&self.text)
+    }
+
+    /// How codes are chosen: synthetic weights know no end.
+    pub fn sampling(&self, wanted: &Wanted) -> Sampling {
+        Sampling { is_endless: self.folder.is_none(), ..wanted.sampling }
+    }
+
+    /// The weights, and where they come from. Of a folder only names and shapes are read.
+    pub fn weights(&self, seed: u64) -> Result<(TtsWeights, &'static str), ModelError> {
+        match &self.folder {
+            Some(folder) => Ok((TtsWeights::open(folder, &self.config)?, "folder")),
+            None => Ok((TtsWeights::synthetic(seed), "synthetic")),
+        }
+    }
+}
+
+/// Frames that synthetic weights make of so many words: 4.5 each, rounded up.
+pub fn frames_of(words: usize) -> usize {
+    words.saturating_mul(FRAMES_OF_TWO_WORDS).div_ceil(2).max(1)
+}
+
+fn text(source: &Source) -> anyhow::Result<String> {
+    match source {
+        Source::Own(text) => Ok(text.clone()),
+        Source::Corpus(label) => {
+            let text = corpus::text(label).with_context(|| format!("there is no text `{label}`"))?;
+            Ok(text.to_owned())
+        }
+        Source::File(file) => read(file).with_context(|| format!("cannot read the text of `{}`", file.display())),
+    }
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    let length = std::fs::metadata(file)?.len();
+    anyhow::ensure!(length <= MOST_BYTES, "it has {length} bytes, and a text has at most {MOST_BYTES}");
+    Ok(std::fs::read_to_string(file)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_words_are_nine_frames_and_a_part_of_one_is_one() {
+        assert_eq!([0, 1, 2, 13, 53, 115].map(frames_of), [1, 5, 9, 59, 239, 518]);
+        assert_eq!(frames_of(usize::MAX), usize::MAX.div_ceil(2));
+    }
+
+    #[test]
+    fn a_preset_is_no_folder_even_if_there_is_one_of_its_name() {
+        let told = ["tiny", "./tiny", "0.6b", "/x", "models/"].map(looks_like_a_folder);
+        assert_eq!(told, [false, true, false, true, true]);
+    }
+}

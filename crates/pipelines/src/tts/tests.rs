@@ -1,0 +1,236 @@
+//! The workload on the CPU: which cases are meant, what is refused, what a take does and tells.
+
+use std::path::Path;
+
+use laptime_bench::{AxisValue, Case, Device as _, Nanos, PlanError, Prepared, Simulated, Take, Workload};
+
+use super::TextToSpeech;
+
+/// The cases of flags and what follows them.
+fn settled(given: &[(&str, &str)]) -> Result<Vec<Case>, PlanError> {
+    let given: Vec<(String, Vec<String>)> =
+        given.iter().map(|(name, word)| ((*name).to_owned(), vec![(*word).to_owned()])).collect();
+    Ok(TextToSpeech.plan(&given)?.cases())
+}
+
+fn refused(given: &[(&str, &str)]) -> String {
+    settled(given).unwrap_err().to_string()
+}
+
+/// The first case of the tiny model.
+fn tiny(rest: &[(&str, &str)]) -> Case {
+    let given = [&[("preset", "tiny"), ("threads", "1")], rest].concat();
+    settled(&given).unwrap().remove(0)
+}
+
+fn ready(case: &Case, act: impl FnOnce(&mut dyn Take)) {
+    match TextToSpeech.prepare(case, &Simulated::new()).unwrap() {
+        Prepared::Ready(mut take) => act(&mut *take),
+        Prepared::DoesNotApply(reason) => panic!("{reason}"),
+        Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
+    }
+}
+
+fn fact(take: &dyn Take, name: &str) -> AxisValue {
+    take.facts().into_iter().find(|fact| fact.name == name).unwrap_or_else(|| panic!("no {name}")).value
+}
+
+fn reading(take: &mut dyn Take, name: &str) -> Option<f64> {
+    let at = TextToSpeech.metrics().iter().position(|metric| metric.name == name).unwrap();
+    take.readings(Nanos(1_000_000_000))[at]
+}
+
+fn fixture() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/tts").display().to_string()
+}
+
+#[test]
+fn without_flags_three_texts_are_said_and_frames_follow_from_words() {
+    let cases = settled(&[]).unwrap();
+    let told = |axis: &str| cases.iter().map(|case| case.get(axis).unwrap().to_string()).collect::<Vec<_>>();
+    assert_eq!(told("label"), ["short", "medium", "long"]);
+    assert_eq!(told("frames"), ["59", "239", "518"]);
+    assert_eq!(told("model"), ["auto"; 3]);
+    assert!(cases.iter().all(|case| case.get("text").is_none() && case.get("text_file").is_none()));
+}
+
+#[test]
+fn auto_is_tiny_where_there_is_no_gpu_and_the_number_type_is_the_models() {
+    let on = |case: &Case| {
+        let case = TextToSpeech.on_device(case, &Simulated::new());
+        [case.text("model").unwrap().to_owned(), case.text("dtype").unwrap().to_owned()]
+    };
+    assert_eq!(on(&settled(&[]).unwrap()[0]), ["tiny", "f32"]);
+    assert_eq!(on(&settled(&[("preset", "1.7B")]).unwrap()[0]), ["Qwen3-TTS-1.7B", "bf16"]);
+    let folder = settled(&[("model_dir", &fixture()), ("label", "short"), ("dtype", "bf16")]).unwrap();
+    assert_eq!(on(&folder[0]), [fixture(), "bf16".to_owned()]);
+}
+
+#[test]
+fn a_text_of_ones_own_is_one_text_with_a_name() {
+    let case = tiny(&[("text", "Well, well, well.")]);
+    assert_eq!((case.text("label").unwrap(), case.text("text").unwrap()), ("text", "Well, well, well."));
+    assert_eq!(case.size("frames").unwrap(), 14);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("greeting.txt");
+    std::fs::write(&file, "Good morning, all.\n").unwrap();
+    let file = file.display().to_string();
+    let case = tiny(&[("text_file", &file), ("frames", "3")]);
+    assert_eq!((case.text("label").unwrap(), case.size("frames").unwrap()), ("greeting", 3));
+    let both = refused(&[("text", "a"), ("label", "short")]);
+    assert_eq!(both, "`text`, `text_file` and `label` all say what is said");
+    let missing = refused(&[("text_file", "nowhere.txt")]);
+    assert!(missing.starts_with("cannot read the text of `nowhere.txt`"), "{missing}");
+}
+
+#[test]
+fn what_cannot_be_said_is_told_before_anything_is_timed() {
+    assert_eq!(refused(&[("text", " ")]), "there is no text to say");
+    let long = refused(&[("text", &"word ".repeat(20_000))]);
+    assert!(long.contains("positions of the talker") && long.ends_with("say it in parts"), "{long}");
+    let speaker = refused(&[("speaker", "bob")]);
+    assert!(speaker.starts_with("there is no speaker `bob`") && speaker.contains("ryan"), "{speaker}");
+    let language = refused(&[("language", "klingon")]);
+    assert!(language.starts_with("there is no language `klingon`") && language.contains("english"), "{language}");
+    assert!(refused(&[("preset", "7b")]).starts_with("there is no text-to-speech model `7b`"));
+    assert!(refused(&[("temperature", "0")]).starts_with("the temperature must be above 0"));
+    assert_eq!(refused(&[("voice", "ryan")]), "workload `tts` has no axis `voice`");
+    assert!(refused(&[("label", "huge")]).contains("one of short, medium, long"));
+}
+
+#[test]
+fn a_length_that_is_too_long_is_a_row_where_others_are_not() {
+    let cases = settled(&[("preset", "tiny"), ("label", "short"), ("frames", "8,100000")]).unwrap();
+    let Prepared::DoesNotApply(reason) = TextToSpeech.prepare(&cases[1], &Simulated::new()).unwrap() else {
+        panic!("100000 frames are too many")
+    };
+    assert!(reason.contains("do not fit"), "{reason}");
+}
+
+#[test]
+fn a_take_makes_as_many_frames_as_asked_for_and_tells_its_parts() {
+    ready(&tiny(&[("label", "short"), ("frames", "12")]), |take| {
+        take.check().unwrap();
+        take.ready().unwrap();
+        take.run().unwrap();
+        assert_eq!((fact(take, "frames_made"), fact(take, "words")), (12.into(), 13.into()));
+        assert_eq!(fact(take, "audio_s"), AxisValue::Float(0.96));
+        let rtf = reading(take, "rtf").unwrap();
+        assert!((rtf - 1.0 / 0.96).abs() < 1e-9, "a take of a second: {rtf}");
+        assert_eq!((reading(take, "tok_s"), reading(take, "ttfa_ms")), (Some(12.0), None));
+        assert_eq!((reading(take, "late_frames"), reading(take, "buffer_ms")), (None, None));
+        assert!(reading(take, "frame_p99_ms").is_some() && reading(take, "prefill_ms").is_some());
+    });
+}
+
+#[test]
+fn streaming_tells_when_audio_could_be_played() {
+    ready(&tiny(&[("label", "short"), ("frames", "9"), ("streaming", "true"), ("chunk_frames", "4")]), |take| {
+        take.check().unwrap();
+        take.run().unwrap();
+        assert_eq!(fact(take, "frames_made"), 9.into());
+        // The clock of the simulated device stands still: everything is there at once.
+        let readings = ["ttfa_ms", "late_frames", "buffer_ms"].map(|name| reading(take, name));
+        assert_eq!(readings, [Some(0.0), Some(0.0), Some(0.0)]);
+    });
+}
+
+#[test]
+fn streaming_and_all_at_once_are_the_same_audio() {
+    let device = Simulated::new();
+    let audio = |streaming: &str| {
+        let case = tiny(&[("label", "short"), ("frames", "64"), ("streaming", streaming)]);
+        TextToSpeech::speak(&case, &device).unwrap()
+    };
+    let (at_once, streamed) = (audio("false"), audio("true"));
+    assert_eq!(at_once.samples.len(), 64 * 1920);
+    let apart = at_once.samples.iter().zip(&streamed.samples).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < 1e-4, "{apart}");
+}
+
+#[test]
+fn every_take_is_the_same_audio_and_another_seed_is_another() {
+    let device = Simulated::new();
+    let audio = |seed: &str| TextToSpeech::speak(&tiny(&[("frames", "3"), ("seed", seed)]), &device).unwrap();
+    assert_eq!(audio("1"), audio("1"));
+    assert_ne!(audio("1"), audio("2"));
+}
+
+#[test]
+fn a_checkpoint_is_read_and_ends_at_most_at_the_frames_asked_for() {
+    let case = settled(&[("model_dir", &fixture()), ("label", "short"), ("frames", "6"), ("threads", "1")]).unwrap();
+    ready(&case[0], |take| {
+        take.check().unwrap();
+        let AxisValue::Int(frames) = fact(take, "frames_made") else { panic!("frames are counted") };
+        assert!((1..=6).contains(&frames), "{frames}");
+        assert_eq!(fact(take, "weights"), "folder".into());
+        assert!(take.work().is_none(), "nobody knows how many frames there will be");
+    });
+}
+
+#[test]
+fn a_checkpoint_of_another_size_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = |name: &str| {
+        let to = folder.path().join(name);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(Path::new(&fixture()).join(name), to).unwrap();
+    };
+    let parts = ["model.safetensors", "vocab.json", "merges.txt", "tokenizer_config.json"];
+    let codec = ["speech_tokenizer/config.json", "speech_tokenizer/model.safetensors"];
+    parts.into_iter().chain(codec).for_each(copy);
+    let config = std::fs::read_to_string(Path::new(&fixture()).join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let layers = &mut config["talker_config"]["num_hidden_layers"];
+    *layers = (layers.as_i64().unwrap() + 1).into();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let path = folder.path().display().to_string();
+    let error = refused(&[("model_dir", &path), ("label", "short")]);
+    assert!(error.contains("do not fit") && error.contains("layers"), "{error}");
+}
+
+#[test]
+fn what_does_not_fit_is_told_and_not_tried() {
+    let device = Simulated::with_memory(1 << 30);
+    let case = &settled(&[("preset", "0.6b"), ("label", "short")]).unwrap()[0];
+    let Prepared::DoesNotFit { needed, .. } = TextToSpeech.prepare(case, &device).unwrap() else {
+        panic!("a billion parameters do not fit")
+    };
+    // 0.9 billion parameters in bf16, those of the codec among them, and buffers.
+    assert!((1_800_000_000..4_000_000_000).contains(&needed), "{needed}");
+    assert_eq!(TextToSpeech.predicted_bytes(case, &device).unwrap(), Some(needed));
+    assert!(device.available_bytes().unwrap() < needed);
+}
+
+#[test]
+fn graphs_do_not_apply_where_there_are_none() {
+    let case = tiny(&[("label", "short"), ("graph", "on")]);
+    let Prepared::DoesNotApply(reason) = TextToSpeech.prepare(&case, &Simulated::new()).unwrap() else {
+        panic!("there are no graphs")
+    };
+    assert_eq!(reason, "device `simulated` has no graphs");
+}
+
+#[test]
+fn the_work_of_stages_is_the_work_of_a_take() {
+    let case = tiny(&[("label", "short"), ("frames", "20")]);
+    let stages = TextToSpeech::stage_work(&case);
+    let names: Vec<&str> = stages.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["prefill", "code_predictor", "talker_step", "sampling", "decode"]);
+    ready(&case, |take| {
+        let whole = take.work().unwrap();
+        assert_eq!(whole.flops, stages.iter().map(|(_, work)| work.flops).sum::<u64>());
+        assert_eq!(whole.bytes, stages.iter().map(|(_, work)| work.bytes).sum::<u64>());
+    });
+    let streamed = tiny(&[("label", "short"), ("frames", "20"), ("streaming", "true"), ("chunk_frames", "5")]);
+    let decode = |case: &Case| TextToSpeech::stage_work(case).pop().unwrap().1.flops;
+    assert!(decode(&streamed) > decode(&case), "frames before a chunk are decoded again with it");
+}
+
+#[test]
+fn every_take_reads_as_many_metrics_as_there_are() {
+    ready(&tiny(&[("label", "short"), ("frames", "2")]), |take| {
+        take.run().unwrap();
+        assert_eq!(take.readings(Nanos(1)).len(), TextToSpeech.metrics().len());
+    });
+}
