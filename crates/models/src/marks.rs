@@ -14,18 +14,21 @@ macro_rules! mark {
 macro_rules! mark_embedding {
     ($marks:expr, $tokens:expr) => {
         match ($marks.embedding, $tokens) {
-            (crate::EmbeddingStage::Base, 2..) => {
-                Some(laptime_probe::stage!("base_embedding", on = $marks.lane, tokens = $tokens))
-            }
-            (crate::EmbeddingStage::Teacher, 2..) => {
-                Some(laptime_probe::stage!("teacher_embedding", on = $marks.lane, tokens = $tokens))
-            }
+            (crate::EmbeddingStage::Base, 2..) => Some((
+                $crate::tool_range("base_embedding"),
+                laptime_probe::stage!("base_embedding", on = $marks.lane, tokens = $tokens),
+            )),
+            (crate::EmbeddingStage::Teacher, 2..) => Some((
+                $crate::tool_range("teacher_embedding"),
+                laptime_probe::stage!("teacher_embedding", on = $marks.lane, tokens = $tokens),
+            )),
             _ => crate::marks::mark!($marks, Layer, "embed"),
         }
     };
 }
 
 pub(crate) use {mark, mark_embedding};
+
 /// A stage as Nsight Systems and its like show it, until it is dropped: an NVTX range, while one of them listens.
 #[cfg(feature = "cuda")]
 pub fn tool_range(name: &str) -> Option<laptime_cuda::nvtx::Range> {
