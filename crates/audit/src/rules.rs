@@ -159,7 +159,7 @@ fn built_in() -> Vec<Rule> {
         Rule::of(Python, "torch.mps.synchronize", Function, Nothing, Certain),
         Rule::of(Python, "torch.xpu.synchronize", Function, Nothing, Certain),
         Rule::of(Python, "torch.accelerator.synchronize", Function, Nothing, Certain),
-        Rule::of(Python, "synchronize", Method, Nothing, Certain),
+        Rule::of(Python, "synchronize", Any, Nothing, Certain),
         // Results whose size or truth the host has to know.
         Rule::of(Python, "torch.nonzero", Function, Nothing, Certain),
         Rule::of(Python, "torch.argwhere", Function, Nothing, Certain),

@@ -68,6 +68,7 @@ fn functions_are_known_by_what_was_imported() {
     assert_eq!(calls("from torch import cuda as c\nc.synchronize()"), ["torch.cuda.synchronize"]);
     assert_eq!(calls("from torch.cuda import synchronize\nsynchronize()"), ["torch.cuda.synchronize"]);
     assert_eq!(calls("stream.synchronize(); torch.cuda.Event().synchronize()"), ["synchronize"; 2]);
+    assert_eq!(calls("import torch\ntorch.mtia.synchronize()"), ["torch.mtia.synchronize"]);
     assert_eq!(calls("import numpy as np\nnp.unique(x)\nnp.nonzero(x)\nif np.any(x): pass"), NONE);
     assert_eq!(calls("torch.where(a); torch.where(a, b, c)"), ["torch.where"]);
 }

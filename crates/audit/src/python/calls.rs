@@ -193,7 +193,7 @@ fn told(rule: &Rule, function: &Function<'_>, truth: Option<&str>) -> String {
             Some(number) => format!("{number}({}())", rule.name),
         },
         (_, Needs::Cpu) => format!("{}(\"cpu\")", rule.name),
-        (Form::Any, _) if function.is_whole => function.path.join("."),
+        (Form::Any, _) if function.is_of_module => function.path.join("."),
         _ => rule.name.to_string(),
     }
 }
