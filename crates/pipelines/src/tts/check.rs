@@ -40,7 +40,8 @@ pub fn check_audio(samples: &[f32], frames: usize, config: &TtsConfig) -> anyhow
     }
 }
 
-/// Refuses audio in chunks of so many frames that is not the audio that is decoded at once.
+/// Refuses audio in chunks of so many frames that is not the audio that is decoded at once. Says how loud the difference
+/// is where there may be one, as a share of the audio's loudness.
 ///
 /// A chunk is decoded with the 25 frames before it. As far as these are all that there are the two agree but for rounding.
 /// Behind that the codec's attention would look further back than it can: there the difference must stay quiet.
@@ -50,23 +51,27 @@ pub fn check_chunks(
     chunk: usize,
     config: &TtsConfig,
     dtype: Dtype,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<f64>> {
     ensure!(chunked.len() == whole.len(), "in chunks there are {} samples, at once {}", chunked.len(), whole.len());
-    let length = config.codec.frame_samples();
-    let alike = ((CONTEXT_FRAMES / chunk + 1) * chunk).saturating_mul(length).min(whole.len());
+    // The last chunk that has all frames before it begins at the 25th or earlier.
+    let alike_frames = (CONTEXT_FRAMES / chunk.max(1) + 1).saturating_mul(chunk);
+    let alike = alike_frames.saturating_mul(config.codec.frame_samples()).min(whole.len());
     let allowed = tolerance(dtype);
     let pairs = || chunked.iter().zip(whole);
     if let Some(at) = pairs().take(alike).position(|(one, other)| (one - other).abs() > allowed) {
         bail!("in chunks sample {at} is {}, at once it is {}", chunked[at], whole[at]);
     }
-    let loudness =
-        |samples: &mut dyn Iterator<Item = f32>| samples.map(|one| f64::from(one).powi(2)).sum::<f64>().sqrt();
-    let apart = loudness(&mut pairs().skip(alike).map(|(one, other)| one - other));
-    let all = loudness(&mut whole[alike..].iter().copied());
-    match apart <= SHARE_OF_LOUDNESS * all + f64::from(allowed) {
-        true => Ok(()),
-        false => bail!("in chunks the audio differs by {:.0} % of its loudness", 100.0 * apart / all),
+    let apart = loudness(pairs().skip(alike).map(|(one, other)| one - other));
+    let all = loudness(whole[alike..].iter().copied());
+    if apart <= SHARE_OF_LOUDNESS * all + f64::from(allowed) {
+        return Ok((all > 0.0).then(|| apart / all));
     }
+    bail!("in chunks the audio differs by {:.0} % of its loudness", 100.0 * apart / all)
+}
+
+/// The root of the sum of squares.
+fn loudness(samples: impl Iterator<Item = f32>) -> f64 {
+    samples.map(|sample| f64::from(sample).powi(2)).sum::<f64>().sqrt()
 }
 
 #[cfg(test)]
@@ -101,7 +106,7 @@ mod tests {
         let told = |at: usize, by: f32, count: usize| {
             let mut chunked = whole.clone();
             chunked[at..at + count].iter_mut().for_each(|sample| *sample += by);
-            check_chunks(&chunked, &whole, 10, &config, Dtype::F32).map_err(|error| error.to_string())
+            check_chunks(&chunked, &whole, 10, &config, Dtype::F32).map(drop).map_err(|error| error.to_string())
         };
         // Chunks of 10 frames: the third one still has all frames before it.
         assert_eq!(told(29 * length, 0.01, 1), Err("in chunks sample 55680 is 0.51, at once it is 0.5".to_owned()));

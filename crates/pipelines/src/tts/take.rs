@@ -17,12 +17,14 @@ pub struct SpeechTake<'a> {
     runner: Runner<'a>,
     /// What the last take came to.
     last: Spoken,
+    /// How loud the difference of audio in chunks is, as a share of the audio's loudness.
+    chunk_difference: Option<f64>,
 }
 
 impl<'a> SpeechTake<'a> {
     /// A model that is ready to speak.
     pub fn new(runner: Runner<'a>) -> Self {
-        Self { runner, last: Spoken::default() }
+        Self { runner, last: Spoken::default(), chunk_difference: None }
     }
 
     /// The audio of all frames, at once and in chunks.
@@ -58,7 +60,9 @@ impl Take for SpeechTake<'_> {
         let speech = &self.runner.speech;
         check_audio(&whole, frames, &speech.config)?;
         check_audio(&chunked, frames, &speech.config)?;
-        check_chunks(&chunked, &whole, self.runner.wanted.chunk_frames, &speech.config, speech.dtype)
+        let chunk = self.runner.wanted.chunk_frames;
+        self.chunk_difference = check_chunks(&chunked, &whole, chunk, &speech.config, speech.dtype)?;
+        Ok(())
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
@@ -102,6 +106,7 @@ impl Take for SpeechTake<'_> {
     fn facts(&self) -> Vec<Fact> {
         let speech = &self.runner.speech;
         let mut facts = sizes(speech);
+        facts.extend(self.chunk_difference.map(|share| Fact::new("chunk_difference", AxisValue::Float(share))));
         facts.extend([
             Fact::new("audio_s", AxisValue::Float(self.audio_s())),
             whole("frames_made", self.last.frames_ns.len() as u64),
