@@ -40,7 +40,6 @@ pub fn make<'a>(speech: &Speech, wanted: &Wanted, device: &'a dyn Device) -> any
     let _stage = stage!("load_weights", model = speech.config.name);
     let (weights, from) = speech.weights(wanted.seed).map_err(hinted)?;
     weights.check_finite(&speech.config).map_err(hinted)?;
-    #[allow(clippy::needless_update, reason = "marks of other models have more fields")]
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
     let options = SpeakOptions { marks, ..options(speech, wanted) };
     let speaking = speaking(speech, &weights, options, wanted.threads, device).map_err(told)?;
