@@ -51,7 +51,7 @@ fn measured(outcome: &Outcome) -> &Measured {
 #[test]
 fn the_workloads_are_listed_with_axes_that_have_defaults() {
     let names: Vec<_> = workloads().iter().map(|workload| workload.name()).collect();
-    assert_eq!(names, ["matmul", "copy", "chain", "model", "attention"]);
+    assert_eq!(names, ["matmul", "copy", "chain", "model", "attention", "c2c", "tts"]);
     for workload in workloads() {
         assert!(workload.axes().iter().all(|axis| !axis.default.is_empty() && !axis.about.is_empty()));
     }
