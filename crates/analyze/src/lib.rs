@@ -32,6 +32,7 @@ mod lap_unit;
 mod laps;
 mod launch_figures;
 mod limits;
+mod offload;
 mod overhead;
 mod overlap;
 mod overview;
@@ -81,6 +82,11 @@ pub use self::{
     },
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits},
+    offload::{
+        AUDIO_OF_A_TOKEN, BUFFERS, Bottleneck, Expected, HIT, LEAST_TOKENS, Minimum, Offload, OffloadFacts,
+        OffloadedLayer, Prefetch, Rates, Severity, Sizes, Step as ReplayStep, Thresholds, Token, TokenPart, Usual,
+        expected as expected_of_offload, names as offload_names, offload,
+    },
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},
