@@ -13,6 +13,7 @@ mod compare;
 mod crossover;
 mod device_time;
 mod devices;
+mod diagnose;
 mod differences;
 mod doctor;
 mod doubt;
@@ -64,6 +65,7 @@ pub use self::{
         Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
         REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
     },
+    diagnose::{Diagnosis, LEAST_WAITS, NEAR_LIMIT, diagnose},
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
     doubt::Doubt,

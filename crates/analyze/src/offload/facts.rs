@@ -27,6 +27,10 @@ pub struct OffloadFacts {
     pub cfg: Option<f64>,
     /// The audio of a token, in nanoseconds.
     pub audio_ns: Option<f64>,
+    /// A token of the same run without offloading, in nanoseconds.
+    pub baseline_ns: Option<f64>,
+    /// A token is held against the limit alone, and not against its audio.
+    pub is_judged_by_limit: bool,
     /// What a token has to do.
     pub sizes: Option<Sizes>,
     /// What the machine can do.
@@ -54,8 +58,8 @@ impl OffloadFacts {
             diffusion_steps: count("diffusion_steps"),
             cfg: number("cfg"),
             audio_ns: number("audio_ms").map(|audio| 1e6 * audio),
-            sizes: None,
-            rates: None,
+            baseline_ns: number("baseline_ms").map(|baseline| 1e6 * baseline),
+            ..Self::default()
         };
         let rates = || {
             let (memory, flops) = (1e9 * number("memory_gbps")?, 1e9 * number("peak_gflops")?);
@@ -79,6 +83,11 @@ impl OffloadFacts {
             other_bytes: count("other_bytes").unwrap_or(0),
             other_flops: count("other_flops").unwrap_or(0),
         })
+    }
+
+    /// The same, where a token is held against the limit alone.
+    pub fn judged_by_limit(self) -> Self {
+        Self { is_judged_by_limit: true, ..self }
     }
 
     /// Whether the end of a forward pass prefetches for the next.

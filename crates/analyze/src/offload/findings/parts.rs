@@ -18,7 +18,8 @@ fn bad(finding: Finding, gain_ns: f64) -> Bottleneck {
 
 /// Of a slow token the largest part, if it is none that other findings are about.
 fn largest(seen: &Offload) -> Option<Bottleneck> {
-    let good = seen.facts.audio_ns.unwrap_or(seen.thresholds.token_good_ns);
+    let audio = seen.facts.audio_ns.filter(|_| !seen.facts.is_judged_by_limit);
+    let good = audio.unwrap_or(seen.thresholds.token_good_ns);
     if seen.length.median <= good {
         return None;
     }
