@@ -122,8 +122,10 @@ fn held_up(device: &DeviceGaps, kind: VerdictKind, busy: String, waits: Option<&
         }
         None => (rule(kind), lower(kind.meaning()), device.verdict.next().to_owned()),
     };
-    let share =
-        device.verdict.share.map_or_else(String::new, |share| format!(", and this is {} of the rest", per_cent(share)));
+    let share = device
+        .verdict
+        .share
+        .map_or_else(String::new, |share| format!(", and {} took {} of the rest", taker(kind), per_cent(share)));
     Bottleneck {
         severity: if kind == VerdictKind::Unexplained { Severity::Notable } else { Severity::Bad },
         finding: Finding {
@@ -162,6 +164,18 @@ const fn rule(kind: VerdictKind) -> &'static str {
         VerdictKind::Streams => "stream_bound",
         VerdictKind::Turnaround => "turnaround_bound",
         VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => "unexplained_gaps",
+    }
+}
+
+/// What took the time without kernels.
+const fn taker(kind: VerdictKind) -> &'static str {
+    match kind {
+        VerdictKind::Host => "the host",
+        VerdictKind::Copies => "copies",
+        VerdictKind::Communication => "communication",
+        VerdictKind::Streams => "waiting for other streams",
+        VerdictKind::Turnaround => "the device's own turnaround",
+        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => "what the trace does not explain",
     }
 }
 
