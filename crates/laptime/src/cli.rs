@@ -72,6 +72,8 @@ enum Plain {
     Syncs(commands::syncs::Args),
     #[command(display_order = 15)]
     Overlap(commands::overlap::Args),
+    #[command(display_order = 15)]
+    Diagnose(commands::diagnose::Args),
     #[command(display_order = 16)]
     Compare(commands::compare::Args),
     #[command(display_order = 17)]
@@ -286,6 +288,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Top(args) => commands::top::run(args, out),
         Plain::Gaps(args) => commands::gaps::run(args, out),
         Plain::Syncs(args) => commands::syncs::run(args, out),
+        Plain::Diagnose(args) => commands::diagnose::run(args, out),
         Plain::Overlap(args) => commands::overlap::run(args, out),
         Plain::Laps(args) => commands::laps::run(args, out),
         Plain::Report(args) => commands::report::run(args, out),

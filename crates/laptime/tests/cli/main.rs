@@ -12,6 +12,7 @@ mod compare;
 mod compare_traces;
 mod convert;
 mod course;
+mod diagnose;
 mod gaps;
 mod laps;
 mod measuring;
