@@ -4,9 +4,12 @@ Usage: PYTHON scripts/lib/speech_reference.py FOLDER, or through `scripts/make-f
 
 Its noise scheduler comes from `diffusers`, which is not needed here: `Solver` below is DPM-Solver++ of second order (midpoint)
 in plain formulas and 64 bits, with cosine betas, 1000 steps of training, evenly spaced steps and a last noise of 0, as the
-published generation configuration has it. Noise is a formula, given in turn, and voices are not varied.
+published generation configuration has it. Noise is a formula, given in turn, and voices are not varied. A scale of guidance
+makes `transformers` guide the choice of tokens too, by a pass of its own, which the first publication does not: that is left out. Where a voice begins again, the negative branch counts its positions
+from its beginning, as the first publication does; `transformers` goes on counting.
 """
 
+import functools
 import json
 import math
 import pathlib
@@ -17,6 +20,7 @@ import numpy
 import torch
 import transformers
 from transformers import VibeVoiceConfig, VibeVoiceForConditionalGeneration
+from transformers.generation.logits_process import UnbatchedClassifierFreeGuidanceLogitsProcessor as Guided
 from transformers.models.vibevoice_acoustic_tokenizer.feature_extraction_vibevoice_acoustic_tokenizer import (
     VibeVoiceAcousticTokenizerFeatureExtractor,
 )
@@ -146,15 +150,30 @@ def prompt(counts):
     return [*ids, *b" Text input:\n Speaker 0: Hi.\n Speech output:\n", BOS]
 
 
-def spoken(model, seed, steps, forced=None):
-    """Speaks, and tells all on the way; nothing if a choice is nearly a tie."""
+def spoken(model, seed, steps):
+    """Speaks, and tells all on the way, with the least distance between the best choice and the second."""
     voices = [voice(seed, 0, 5 * HOP), voice(seed, 1, 3 * HOP - 7)]
     extractor = VibeVoiceAcousticTokenizerFeatureExtractor(pad_to_multiple_of=HOP)
     inputs = extractor([each.copy() for each in voices], sampling_rate=24000)
     counts = [-(-len(each) // HOP) for each in voices]
     ids = torch.tensor([prompt(counts)])
-    told = {"margins": [], "hidden": [], "negative": [], "logits": [], "latents": [], "audio": [], "semantic": []}
+    told = {"hidden": [], "negative": [], "logits": [], "latents": [], "audio": [], "semantic": []}
     plain_encode, plain_randn, drawn = model.model.audio_tower.encode, torch.randn, []
+    plain_processors = model._get_logits_processor
+
+    def processors(*given, **asked):
+        made = plain_processors(*given, **asked)
+        return transformers.LogitsProcessorList(each for each in made if not isinstance(each, Guided))
+
+    plain_prepare = model.prepare_inputs_for_generation
+
+    @functools.wraps(plain_prepare)
+    def prepare(ids, **asked):
+        made = plain_prepare(ids, **asked)
+        # Only the negative branch begins with this token.
+        if ids[0, 0] == BOS:
+            made["position_ids"] = asked["attention_mask"].cumsum(-1)[:, -1:] - 1
+        return made
 
     def encode(values, **asked):
         return plain_encode(values, **{**asked, "sample": False})
@@ -182,37 +201,29 @@ def spoken(model, seed, steps, forced=None):
         wrap(model.model.semantic_tokenizer_encoder, "forward", lambda made: told["semantic"].append(rounded(made.latents))),
     ]
     model.model.audio_tower.encode, torch.randn = encode, randn
-    kept = {}
-    hook = model.lm_head.register_forward_pre_hook(lambda _, given: kept.update(hidden=given[0][0, -1]))
-
-    class Watch(transformers.LogitsProcessor):
-        def __call__(self, ids, scores):
-            told["hidden"].append(rounded(kept["hidden"]))
-            return scores
-
-    # The negative branch passes the head too, so what is kept is read when logits are processed.
+    model._get_logits_processor, model.prepare_inputs_for_generation = processors, prepare
     try:
         with torch.no_grad():
             made = model.generate(
                 input_ids=ids, attention_mask=torch.ones_like(ids), input_values=inputs["input_values"],
                 padding_mask=inputs["padding_mask"], noise_scheduler=Solver(), num_diffusion_steps=steps,
                 guidance_scale=SCALE, max_new_tokens=TOKENS, do_sample=False, return_dict_in_generate=True,
-                output_logits=True, logits_processor=transformers.LogitsProcessorList([Watch()]),
+                output_logits=True, output_hidden_states=True,
             )  # fmt: skip
     finally:
         model.model.audio_tower.encode, torch.randn = plain_encode, plain_randn
-        hook.remove()
+        del model._get_logits_processor, model.prepare_inputs_for_generation
         for each in undo:
             each()
     allowed = [BOS, EOS, AUDIO, END]
     tokens = made.sequences[0, ids.shape[1] :].tolist()
     margin = math.inf
-    for logits in made.logits:
+    for logits, hidden in zip(made.logits, made.hidden_states):
+        told["hidden"].append(rounded(hidden[-1][0, -1]))
         row = logits[0, allowed]
         best = row.topk(2).values
         margin = min(margin, (best[0] - best[1]).item())
         told["logits"].append(rounded(row))
-    del told["margins"]
     return margin, tokens, {
         "steps": steps, "ids": ids[0].tolist(), "voices": [rounded(each) for each in voices], "tokens": tokens,
         "noise": [rounded(row) for row in drawn], **told,
