@@ -5,11 +5,9 @@ Usage: PYTHON scripts/lib/speech_reference.py FOLDER, or through `scripts/make-f
 Its noise scheduler comes from `diffusers`, which is not needed here: `Solver` below is DPM-Solver++ of second order (midpoint)
 in plain formulas and 64 bits, with cosine betas, 1000 steps of training, evenly spaced steps and a last noise of 0, as the
 published generation configuration has it. Noise is a formula, given in turn, and voices are not varied. A scale of guidance
-makes `transformers` guide the choice of tokens too, by a pass of its own, which the first publication does not: that is left out. Where a voice begins again, the negative branch counts its positions
-from its beginning, as the first publication does; `transformers` goes on counting.
+makes `transformers` guide the choice of tokens too, by a pass of its own, which the first publication does not: that is left out.
 """
 
-import functools
 import json
 import math
 import pathlib
@@ -165,16 +163,6 @@ def spoken(model, seed, steps):
         made = plain_processors(*given, **asked)
         return transformers.LogitsProcessorList(each for each in made if not isinstance(each, Guided))
 
-    plain_prepare = model.prepare_inputs_for_generation
-
-    @functools.wraps(plain_prepare)
-    def prepare(ids, **asked):
-        made = plain_prepare(ids, **asked)
-        # Only the negative branch begins with this token.
-        if ids[0, 0] == BOS:
-            made["position_ids"] = asked["attention_mask"].cumsum(-1)[:, -1:] - 1
-        return made
-
     def encode(values, **asked):
         return plain_encode(values, **{**asked, "sample": False})
 
@@ -201,7 +189,7 @@ def spoken(model, seed, steps):
         wrap(model.model.semantic_tokenizer_encoder, "forward", lambda made: told["semantic"].append(rounded(made.latents))),
     ]
     model.model.audio_tower.encode, torch.randn = encode, randn
-    model._get_logits_processor, model.prepare_inputs_for_generation = processors, prepare
+    model._get_logits_processor = processors
     try:
         with torch.no_grad():
             made = model.generate(
@@ -212,7 +200,7 @@ def spoken(model, seed, steps):
             )  # fmt: skip
     finally:
         model.model.audio_tower.encode, torch.randn = plain_encode, plain_randn
-        del model._get_logits_processor, model.prepare_inputs_for_generation
+        del model._get_logits_processor
         for each in undo:
             each()
     allowed = [BOS, EOS, AUDIO, END]
@@ -266,8 +254,9 @@ def main(folder):
     sizes = [max(map(abs, row)) for row in case["latents"]]
     print(f"  largest latent {max(sizes):.2f}")
     model.save_pretrained(folder)
-    for extra in ["generation_config.json"]:
-        (folder / extra).unlink(missing_ok=True)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    for file in folder.iterdir():
+        file.chmod(0o644)
     versions = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}"
     expected = {"made_by": versions, "seed": seed, "scale": SCALE, "cases": [case, longer], "tokenizers": tokenizers(model, seed)}
     (folder / "expected.json").write_text(json.dumps(expected, separators=(",", ":")).replace("],[", "],\n[") + "\n")

@@ -326,8 +326,8 @@ impl<T: Number> Voicing for Engine<T> {
         let id = sync_point!("read_token", self.choose());
         let mut audio = None;
         if id == ids.bos {
-            // The negative stream begins anew, behind the token that it began with.
-            self.negative.truncate(self.negative.length().min(1));
+            // The negative stream begins anew.
+            self.negative.truncate(0);
         }
         let row = match id == ids.audio {
             true => {
