@@ -18,6 +18,7 @@ pub(crate) mod number;
 mod pass;
 mod product;
 mod rows;
+mod speech;
 mod stack;
 mod steps;
 pub(crate) mod tiles;
@@ -34,6 +35,7 @@ use self::engine::Engine;
 pub use self::{
     fuser::{CpuFuser, needed_fuser_bytes},
     memory::{Pass, needed_bytes},
+    speech::{CpuVoicing, needed_speech_bytes},
     train::{CpuTrainer, needed_train_bytes},
     tts::{CpuSpeaking, needed_tts_bytes},
 };

@@ -25,6 +25,7 @@ mod numbers;
 mod presets;
 mod rope;
 mod size;
+pub mod speech;
 pub mod synthetic;
 mod tensors;
 pub mod threads;

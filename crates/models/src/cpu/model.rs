@@ -136,6 +136,23 @@ impl Source<'_> {
         Ok(numbers)
     }
 
+    /// Some rows of a matrix, without the others.
+    pub fn rows<T: Number>(self, spec: &TensorSpec, rows: &[u32]) -> Result<Vec<T>, ModelError> {
+        let [count, width] = spec.shape[..] else {
+            return Err(ModelError::Refused(format!("`{}` is no matrix", spec.name)));
+        };
+        let mut numbers = zeros(rows.len() * width)?;
+        let Some(weights) = self.weights else { return Ok(numbers) };
+        let data = weights.tensor(spec)?;
+        if data.count() != spec.count() || rows.iter().any(|row| *row as usize >= count) {
+            return Err(ModelError::Refused(format!("`{}` has not got the rows {rows:?}", spec.name)));
+        }
+        for (row, to) in rows.iter().zip(numbers.chunks_mut(width)) {
+            fetch(&data, *row as usize * width, to);
+        }
+        Ok(numbers)
+    }
+
     /// The numbers of several tensors in f32, as the type rounds them.
     pub fn rounded<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<f32>, ModelError> {
         Ok(self.stacked::<T>(specs)?.into_iter().map(T::wide).collect())

@@ -1,0 +1,112 @@
+//! What speech on the CPU needs, before it allocates anything.
+
+use super::{
+    super::{
+        attention::Span,
+        memory::{SMALL_BYTES, THREAD_BYTES},
+        pass,
+        product::{BLOCKS_BYTES, WIDENED_BYTES},
+        turned::turned_bytes,
+    },
+    engine::TOGETHER,
+};
+use crate::{
+    Attention, Dtype,
+    speech::{SpeechConfig, TokenizerConfig, VoicingOptions},
+};
+
+/// How many numbers the buffers of a tokenizer have, and the deepest of its products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sizes {
+    /// The largest of what blocks add to, with what comes before it.
+    stream: usize,
+    /// The largest of what is inside a feed-forward part.
+    inner: usize,
+    deepest: usize,
+}
+
+impl Sizes {
+    /// Those of so many tokens of audio that are run together.
+    fn new(config: &TokenizerConfig, tokens: usize) -> Self {
+        let mut sizes = Self { stream: 0, inner: 0, deepest: 0 };
+        let mut rows = tokens.saturating_mul(config.hop());
+        for stage in 0..=config.ratios.len() {
+            let channels = config.channels(stage);
+            let ratio = config.ratios.get(stage).copied().unwrap_or(1);
+            let seen = rows.saturating_add(config.kernel.max(ratio)).saturating_mul(channels);
+            let inner = channels.saturating_mul(config.widening);
+            sizes.stream = sizes.stream.max(seen);
+            sizes.inner = sizes.inner.max(rows.saturating_mul(inner));
+            let taps = config.kernel.max(ratio.saturating_mul(2));
+            sizes.deepest = sizes.deepest.max(channels.saturating_mul(taps)).max(inner);
+            rows /= ratio.max(1);
+        }
+        sizes
+    }
+
+    /// Buffers grow by doubling at most.
+    fn numbers(&self) -> u64 {
+        let streams = (self.stream as u64).saturating_mul(3);
+        streams.saturating_add(self.inner.max(self.stream) as u64).saturating_mul(2)
+    }
+}
+
+/// Bytes of the heap that a model needs at most for prompts of so many positions, so many of them of voices, and so many
+/// tokens.
+pub fn needed_speech_bytes(
+    config: &SpeechConfig,
+    options: &VoicingOptions,
+    [positions, voices, tokens]: [usize; 3],
+    threads: usize,
+) -> u64 {
+    let dtype = options.dtype;
+    let decoder = config.stepped_decoder();
+    let sizes = [&config.acoustic, &config.semantic].map(|tokenizer| Sizes::new(tokenizer, TOGETHER));
+    let pass = pass::Sizes::new(&decoder, Attention::Dense, &Span::new(&decoder, 1, positions, 0), 1).numbers() as u64;
+    let rows = (decoder.hidden as u64).saturating_mul(positions.saturating_add(3 * voices) as u64);
+    let buffers = [pass, rows, head_numbers(config), sizes[0].numbers().max(sizes[1].numbers())];
+    let [room, negative] = [options.room, options.negative_room].map(|room| room.min(decoder.context));
+    let deepest = sizes[0].deepest.max(sizes[1].deepest).max(config.head.ffn);
+    let parts = [
+        SMALL_BYTES,
+        config.kept_weight_bytes(dtype),
+        kernel_bytes(config, dtype),
+        config.cache_bytes(room, negative, dtype),
+        buffers.into_iter().fold(0, u64::saturating_add).saturating_mul(dtype.bytes()),
+        audio_bytes(config, voices, tokens),
+        (decoder.head_dim as u64).saturating_mul(positions.saturating_add(tokens) as u64).saturating_mul(4),
+        thread_bytes(config, dtype, positions.max(sizes[0].stream), deepest).saturating_mul(threads.max(1) as u64),
+    ];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// What a step of the diffusion head computes in, two rows of each, and the rows of times.
+fn head_numbers(config: &SpeechConfig) -> u64 {
+    let (hidden, ffn) = (config.decoder.hidden as u64, config.head.ffn as u64);
+    let rows = hidden.saturating_mul(12).saturating_add(ffn.saturating_mul(2)).saturating_mul(2);
+    rows.saturating_add(hidden.saturating_mul(2 * crate::speech::TRAINED_STEPS as u64))
+}
+
+/// The largest kernel lies there twice while it is brought into order.
+fn kernel_bytes(config: &SpeechConfig, dtype: Dtype) -> u64 {
+    let tokenizers = [config.acoustic_encoder_tensors(), config.acoustic_decoder_tensors()];
+    let all = tokenizers.into_iter().chain([config.semantic_encoder_tensors()]).flat_map(|tensors| tensors.all());
+    let largest = all.map(|spec| spec.count() as u64).max().unwrap_or(0);
+    largest.saturating_mul(dtype.bytes())
+}
+
+/// Samples and latents of voices and tokens in f32, which may lie there twice when they grow.
+fn audio_bytes(config: &SpeechConfig, voices: usize, tokens: usize) -> u64 {
+    let each = config.token_samples().saturating_add(config.acoustic.latent).saturating_mul(2) as u64;
+    each.saturating_mul(voices.saturating_add(tokens) as u64).saturating_mul(4)
+}
+
+/// What each thread needs for products with so many rows.
+fn thread_bytes(config: &SpeechConfig, dtype: Dtype, rows: usize, deepest: usize) -> u64 {
+    let decoder = &config.decoder;
+    let wide = decoder.hidden.max(decoder.ffn).max(decoder.heads.saturating_mul(decoder.head_dim));
+    let turned = turned_bytes(rows, wide.max(deepest));
+    // A product needs the one or the other.
+    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
+    THREAD_BYTES.saturating_add(blocks)
+}
