@@ -66,8 +66,16 @@ fn main() {
 
 fn a_decoder_uses_what_was_predicted(dtype: Dtype, attention: Attention, room: Room, pass: Pass) {
     let (config, threads, tokens) = (config(), 2, 400);
-    let options =
-        Options { dtype, attention, kept: None, batch: 2, room, graph: GraphMode::Auto, marks: Marks::default() };
+    let options = Options {
+        dtype,
+        attention,
+        kept: None,
+        batch: 2,
+        room,
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+        offload: None,
+    };
     let needed = needed_bytes(&config, &options, pass, [0, tokens], threads);
     let start = LIVE.load(Relaxed);
     PEAK.store(start, Relaxed);
@@ -100,7 +108,8 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
     let needed = needed_fuser_bytes(std::slice::from_ref(&fuser), &options, [1, tokens], threads);
     let mut decoders = [config.clone(), Config { layers: 5, kv_heads: 4, ..config }].map(|config| {
         let (attention, graph, marks) = (Attention::Dense, GraphMode::Auto, Marks::default());
-        let options = Options { dtype, attention, batch: 1, room: Room::Growing, graph, marks, kept: None };
+        let options =
+            Options { dtype, attention, batch: 1, room: Room::Growing, graph, marks, kept: None, offload: None };
         let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, threads).unwrap();
         decoder.prefill(&Tokens::one(vec![1; tokens])).unwrap();
         decoder

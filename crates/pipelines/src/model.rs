@@ -67,6 +67,7 @@ impl Model {
             room: wanted.room(),
             graph: wanted.graph,
             marks: Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() },
+            offload: None,
         };
         Ok((found, wanted, options))
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{SpeechConfig, VoicePrompt, normal};
-use crate::{Dtype, GraphMode, Marks, ModelError};
+use crate::{Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading};
 
 /// How a model is made ready.
 #[derive(Debug, Clone)]
@@ -18,13 +18,15 @@ pub struct VoicingOptions {
     pub graph: GraphMode,
     /// Which stages are marked, and where.
     pub marks: Marks,
+    /// Layers of the language model that do not stay on the device; all stay if none.
+    pub offload: Option<Offload>,
 }
 
 impl VoicingOptions {
     /// Options in a number type for a prompt of so many positions and so many tokens, and all else as usual.
     pub fn new(dtype: Dtype, positions: usize, tokens: usize) -> Self {
         let room = positions.saturating_add(tokens);
-        Self { dtype, room, negative_room: tokens, graph: GraphMode::default(), marks: Marks::default() }
+        Self { dtype, room, negative_room: tokens, graph: GraphMode::default(), marks: Marks::default(), offload: None }
     }
 }
 
@@ -158,6 +160,16 @@ pub trait Voicing {
 
     /// What the semantic encoder made of the last token of audio. Waits for the device.
     fn semantic(&mut self) -> Result<Vec<f32>, ModelError>;
+
+    /// What came of the wish for layers that do not stay; none if all stay.
+    fn offloading(&self) -> Option<Offloading> {
+        None
+    }
+
+    /// The visits of streamed layers that are done, in order, each told once. Does not wait for the device.
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(Vec::new())
+    }
 
     /// Waits until all that was asked of the device is done.
     fn wait(&mut self) -> Result<(), ModelError>;

@@ -442,5 +442,6 @@ fn decoder_options(options: &VoicingOptions, room: usize) -> Options {
         room: Room::Static(room),
         graph: GraphMode::Off,
         marks: options.marks.clone(),
+        offload: None,
     }
 }
