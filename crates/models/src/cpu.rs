@@ -21,6 +21,7 @@ mod rows;
 mod speech;
 mod stack;
 mod steps;
+mod streamed;
 pub(crate) mod tiles;
 mod train;
 mod tts;
@@ -39,7 +40,9 @@ pub use self::{
     train::{CpuTrainer, needed_train_bytes},
     tts::{CpuSpeaking, needed_tts_bytes},
 };
-use crate::{Config, Decoder, Dtype, GraphMode, KeysValues, ModelError, Options, Replay, Tokens, Weights};
+use crate::{
+    Config, Decoder, Dtype, GraphMode, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens, Weights,
+};
 
 /// A decoder on the CPU.
 pub struct CpuDecoder {
@@ -129,5 +132,13 @@ impl Decoder for CpuDecoder {
 
     fn replay(&self) -> Replay {
         self.engine.replay()
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.engine.offloading()
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        self.engine.layer_visits()
     }
 }

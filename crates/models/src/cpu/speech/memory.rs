@@ -8,7 +8,7 @@ use super::{
         product::{BLOCKS_BYTES, WIDENED_BYTES},
         turned::turned_bytes,
     },
-    engine::TOGETHER,
+    tokenizer::TOGETHER,
 };
 use crate::{
     Attention, Dtype,
