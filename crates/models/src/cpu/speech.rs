@@ -12,7 +12,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use self::engine::Engine;
-pub use self::memory::needed_speech_bytes;
+pub use self::memory::{most_resident_speech_layers, needed_speech_bytes};
 use crate::{
     Dtype, GraphMode, LayerVisit, ModelError, Offloading,
     speech::{Guidance, SpeechConfig, SpeechWeights, SpokenToken, VoicePrompt, Voicing, VoicingOptions},

@@ -24,7 +24,7 @@ use super::{
 use crate::{Config, Home, LayerVisit, Marks, ModelError, Offload, Offloading, Options, StreamMode, marks::mark};
 
 /// Visits that are kept until they are asked for; older ones are forgotten.
-const MOST_VISITS: usize = 1 << 16;
+const MOST_VISITS: usize = 1 << 13;
 
 /// The layers of a model that do not stay: the first ones.
 pub struct Streamed<T> {

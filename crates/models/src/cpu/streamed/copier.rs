@@ -83,8 +83,10 @@ impl<T: Number> Copier<T> {
 
     /// Asks for a copy.
     pub fn ask(&self, order: Order<T>) -> Result<(), ModelError> {
-        let sent = self.orders.as_ref().map(|orders| orders.send(order));
-        sent.and_then(Result::ok).ok_or_else(has_ended)
+        match &self.orders {
+            Some(orders) if orders.send(order).is_ok() => Ok(()),
+            _ => Err(has_ended()),
+        }
     }
 
     /// Waits for the first copy that was asked for and not waited for.
