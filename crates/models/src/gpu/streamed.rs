@@ -231,16 +231,15 @@ impl<'a, T: Number> Streamed<'a, T> {
         let Place { layer, pass, .. } = place;
         let (wait, copy) = (self.visits.moments(self.device)?, self.visits.moments(self.device)?);
         let (compute, copies) = (self.device.stream(), self.copies.stream());
-        let slot = {
+        let slot = Slot::new(self.device, &self.homes)?;
+        {
             let _stage = mark!(self.marks, Pipeline, "layer_wait", layer = layer, forward = pass);
             wait[0].put(compute)?;
-            let slot = Slot::new(self.device, &self.homes)?;
-            copies.wait_for(compute)?;
+            copies.wait_until(&wait[0])?;
             self.copy_in(place, &slot.whole, &copy, copies)?;
             sync_point!("layer_copied", copies.synchronise())?;
             wait[1].put(compute)?;
-            slot
-        };
+        }
         {
             let _stage = mark!(self.marks, Pipeline, "layer", layer = layer, forward = pass, offloaded = true);
             run(&slot.layer)?;
@@ -257,7 +256,7 @@ impl<'a, T: Number> Streamed<'a, T> {
         let (compute, copies) = (self.device.stream(), self.copies.stream());
         let _stage = mark!(self.marks, Pipeline, "layer_release", layer = layer, forward = pass);
         release[0].put(compute)?;
-        copies.wait_for(compute)?;
+        copies.wait_until(&release[0])?;
         // SAFETY: both live until the stream was waited for.
         unsafe { self.homes.begin_read(layer, &slot.whole, copies)? };
         sync_point!("layer_released", copies.synchronise())?;
