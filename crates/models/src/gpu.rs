@@ -7,6 +7,7 @@ mod fuser;
 mod pass;
 mod room;
 mod sparse;
+mod speech;
 mod step;
 mod stepping;
 mod train;
@@ -25,6 +26,7 @@ pub use self::{
     device_cache::DeviceCache,
     fuser::{fuser, needed_fuser_bytes},
     room::{needed_bytes, train_needed_bytes},
+    speech::{GpuVoicing, needed_speech_bytes},
     train::trainer,
     tts::{GpuTtsModel, needed_tts_bytes},
 };

@@ -7,6 +7,7 @@ mod fixture;
 mod joined;
 mod learn;
 mod right;
+mod speech;
 mod speed;
 mod tts;
 
@@ -74,6 +75,12 @@ const TESTS: &[Test] = &[
     ("speech: synthetic weights give the CPU's codes and samples", tts::against_cpu),
     ("speech: what cannot be done is refused", tts::refused),
     ("speech: as much memory is used as was predicted", tts::memory),
+    ("voiced speech: tokens and all that is made of them are the fixtures', with and without graphs", speech::fixtures),
+    ("voiced speech: tokenizers and halves come near the fixtures", speech::tokenizers),
+    ("voiced speech: synthetic weights give the CPU's tokens, latents and samples", speech::against_cpu),
+    ("voiced speech: what cannot be done is refused", speech::refused),
+    ("voiced speech: as much memory is used as was predicted", speech::memory),
+    ("voiced speech-speed: a token of 7b and of 1.5b", speech::speed),
     ("speed of Qwen3-0.6B", speed::small),
     ("speed of Qwen3-4B", speed::large),
     ("speed of the fuser", joined::speed),
