@@ -38,7 +38,8 @@ __device__ __forceinline__ float drawn(const Drawing &of, u32 at, float &guess) 
     guess = sample * by.clean_sample + velocity * by.clean_velocity;
     float next = sample * by.next_sample + guess * by.next_clean;
     // Before the first step there is no guess.
-    return by.next_before == 0.0f ? next : next + of.guesses[(u64)(last - 1) * of.latent + at] * by.next_before;
+    if (last == 0 || by.next_before == 0.0f) return next;
+    return next + of.guesses[(u64)(last - 1) * of.latent + at] * by.next_before;
 }
 
 __device__ __forceinline__ void keep_drawn(const Drawing &of, u32 at, float sample, float guess) {
