@@ -20,7 +20,7 @@ use laptime_cuda::Device;
 use self::engine::Engine;
 pub use self::room::needed_speech_bytes;
 use crate::{
-    Attention, Dtype, GraphMode, LayerVisit, ModelError, Offloading, Options, Replay, Room,
+    Attention, Dtype, GraphMode, LayerVisit, ModelError, Offloading, Options, Replay, Room, StreamMode,
     speech::{Guidance, SpeechConfig, SpeechWeights, SpokenToken, VoicePrompt, Voicing, VoicingOptions},
 };
 
@@ -40,6 +40,27 @@ impl<'a> GpuVoicing<'a> {
     /// Puts a model's weights on a device. Those by formula are made there.
     pub fn new(
         device: &'a Device,
+        config: SpeechConfig,
+        weights: &SpeechWeights,
+        options: VoicingOptions,
+    ) -> Result<Self, ModelError> {
+        Self::with((device, None), config, weights, options)
+    }
+
+    /// The same where layers do not all stay. Their copies are put on the stream of `copies`, which is the same device
+    /// with streams of its own ([`Device::beside`]), and whose lane is that of the offloading.
+    pub fn offloaded(
+        device: &'a Device,
+        copies: &'a Device,
+        config: SpeechConfig,
+        weights: &SpeechWeights,
+        options: VoicingOptions,
+    ) -> Result<Self, ModelError> {
+        Self::with((device, Some(copies)), config, weights, options)
+    }
+
+    fn with(
+        device: (&'a Device, Option<&'a Device>),
         config: SpeechConfig,
         weights: &SpeechWeights,
         options: VoicingOptions,
@@ -133,6 +154,11 @@ impl Voicing for GpuVoicing<'_> {
     fn reset(&mut self) -> Result<(), ModelError> {
         self.engine.reset()
     }
+}
+
+/// Whether both streams run as one batch: where layers are streamed so.
+fn batches(options: &VoicingOptions) -> bool {
+    options.offload.as_ref().is_some_and(|offload| offload.mode == StreamMode::Batched)
 }
 
 /// How the language model is made ready.

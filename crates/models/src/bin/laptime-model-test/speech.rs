@@ -162,7 +162,7 @@ pub fn tokenizers(bench: &Bench) -> Answer {
 }
 
 /// A script of two speakers, with voices by formula.
-fn prompt(config: &SpeechConfig) -> Result<VoicePrompt, Failed> {
+pub fn prompt(config: &SpeechConfig) -> Result<VoicePrompt, Failed> {
     let script = Script::parse("Speaker 1: Hello there, how are you?\nSpeaker 2: Fine, and nobody minds at all.")?;
     let voices = [0, 1].map(|speaker| Voice::synthetic(config, 1, speaker));
     Ok(VoicePrompt::new(config, &config.tokenizer(None)?, &script, &voices)?)

@@ -9,17 +9,18 @@ use laptime_cuda::{Blas, Buffer, CudaError, Device, Pinned, Slice};
 use laptime_probe::sync_point;
 
 use super::{
-    super::{size, weights::Number},
+    super::{size, streamed::Streamed, weights::Number},
+    batches,
     connect::Connecting,
     diffusion::Diffusion,
     language::{Language, Model, Side},
-    parts::{Graphs, PARTS, Part, first_replay},
+    parts::{Graphs, Part, first_replay, parts},
     tokenizer::{Flow, Run},
     tokenizer_weights::TokenizerWeights,
     weights::SpeechGpuWeights,
 };
 use crate::{
-    ModelError, Replay,
+    LayerVisit, ModelError, Offloading, Replay,
     marks::mark,
     speech::{
         Guidance, Solver, SpeechConfig, SpeechWeights, SpokenToken, VoicePrompt, Voicing, VoicingOptions, no_token,
@@ -38,6 +39,8 @@ pub struct Engine<'a, T> {
     pub(super) options: VoicingOptions,
     pub(super) weights: SpeechGpuWeights<T>,
     pub(super) blas: Blas,
+    /// The first layers of the language model, if they do not stay.
+    pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) language: Language<T>,
     pub(super) diffusion: Diffusion<T>,
     /// How the acoustic decoder goes on, and the semantic encoder.
@@ -64,14 +67,16 @@ struct Speech {
     /// Positions of the negative stream since it began.
     negative: usize,
     has_negative: bool,
+    /// Whether the negative stream ran the row of this token, beside the positive one.
+    runs_beside: bool,
     has_begun: bool,
     is_over: bool,
 }
 
 impl<'a, T: Number> Engine<'a, T> {
-    /// Puts the weights on a device.
+    /// Puts the weights on a device; those of layers that do not stay come over the stream of `copies`.
     pub fn new(
-        device: &'a Device,
+        (device, copies): (&'a Device, Option<&'a Device>),
         config: SpeechConfig,
         weights: &SpeechWeights,
         options: VoicingOptions,
@@ -82,13 +87,15 @@ impl<'a, T: Number> Engine<'a, T> {
             return Err(ModelError::TooLong { tokens: longest, what, room });
         }
         let replay = first_replay(&options)?;
-        let weights = SpeechGpuWeights::load(device, &config, weights)?;
+        let weights = SpeechGpuWeights::load(device, &config, weights, options.offload.as_ref())?;
+        let streamed = streamed(device, copies, &weights, &options)?;
         let (room, steps) = (options.negative_room.max(1), Guidance::default().steps);
         let mut engine = Self {
             graphs: Graphs::default(),
             replay,
             device,
             blas: Blas::new(device)?,
+            streamed,
             language: Language::new(device, &config, &options)?,
             diffusion: Diffusion::new(device, &config, steps, room)?,
             sounding: Flow::new(device, &weights.decoder, 1)?,
@@ -101,7 +108,8 @@ impl<'a, T: Number> Engine<'a, T> {
             config,
             options,
         };
-        engine.prepare(&PARTS)?;
+        let parts = parts(batches(&engine.options));
+        engine.prepare(&parts)?;
         Ok(engine)
     }
 
@@ -138,11 +146,11 @@ impl<'a, T: Number> Engine<'a, T> {
         let voices = voices.collect::<Result<Vec<_>, _>>()?;
         let positions = prompt.ids.len();
         let _stage = mark!(self.options.marks, Pipeline, "prefill", positions = positions);
-        let Self { device, blas, weights, language, config, .. } = self;
+        let Self { device, blas, weights, language, streamed, config, .. } = self;
         let shape = [size(config.decoder.vocab)?, size(config.decoder.hidden)?];
         let ids = device.upload(&prompt.ids)?;
         let places = audio_places(&prompt.ids, config.ids.audio);
-        language.prefill(&Model { device, blas, weights }, positions, |x| {
+        language.prefill(&Model { device, blas, weights }, streamed.as_mut(), positions, |x| {
             weights.kernels.operations.embed(device.stream(), &ids, &weights.embedding, &mut *x, shape)?;
             put_voices(device, &voices, &places, x, config.decoder.hidden)
         })?;
@@ -158,13 +166,32 @@ impl<'a, T: Number> Engine<'a, T> {
         self.language.row.all_mut().copy_from(self.device.stream(), row)
     }
 
-    /// Runs the next row of the positive stream, unless the prompt has done so.
+    /// Runs the next row of the positive stream, unless the prompt has done so. Where the streams are one batch, the
+    /// negative one runs it too, which is of use only if the token is one of audio.
     fn go_on(&mut self, token: usize) -> Result<(), CudaError> {
-        if token > 0 {
-            let _stage = mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
-            self.language.place(self.device, Side::Positive, self.speech.positions + token - 1)?;
-            self.launch(Part::Positive)?;
+        if token == 0 {
+            return Ok(());
         }
+        self.language.place(self.device, Side::Positive, self.speech.positions + token - 1)?;
+        if !batches(&self.options) {
+            let _stage = mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
+            return self.launch_step(Side::Positive);
+        }
+        self.language.place(self.device, Side::Negative, self.speech.negative)?;
+        self.speech.runs_beside = true;
+        let _stage = mark!(self.options.marks, Pipeline, "transformer", token = token);
+        self.launch_step(Side::Both)
+    }
+
+    /// Runs a row of the negative stream, the one that the positive stream ran last, unless both did.
+    fn go_on_without(&mut self, token: usize) -> Result<(), CudaError> {
+        if !std::mem::take(&mut self.speech.runs_beside) {
+            self.language.place(self.device, Side::Negative, self.speech.negative)?;
+            let _stage = mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
+            self.launch_step(Side::Negative)?;
+        }
+        self.speech.negative += 1;
+        self.speech.has_negative = true;
         Ok(())
     }
 
@@ -173,7 +200,7 @@ impl<'a, T: Number> Engine<'a, T> {
         let ids = self.config.ids;
         let stream = self.device.stream();
         // SAFETY: both live in this engine, and the word is looked at when the stream has done it.
-        unsafe { self.language.choice().begin_read(&mut self.told, stream)? };
+        unsafe { self.language.choice.begin_read(&mut self.told, stream)? };
         sync_point!("read_token", stream.synchronise())?;
         let chosen = ids.all().get(self.told[0] as usize).copied().unwrap_or(ids.end);
         Ok(if self.speech.is_endless { ids.audio } else { chosen })
@@ -181,13 +208,7 @@ impl<'a, T: Number> Engine<'a, T> {
 
     /// Makes a token of audio, and the row that the positive stream runs next.
     fn speak(&mut self, token: usize) -> Result<(), CudaError> {
-        {
-            let _stage = mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
-            self.language.place(self.device, Side::Negative, self.speech.negative)?;
-            self.launch(Part::Negative)?;
-        }
-        self.speech.negative += 1;
-        self.speech.has_negative = true;
+        self.go_on_without(token)?;
         {
             let steps = self.speech.steps;
             let _stage = mark!(self.options.marks, Pipeline, "diffusion", token = token, steps = steps);
@@ -237,6 +258,18 @@ impl<'a, T: Number> Engine<'a, T> {
         }
         Err(ModelError::Refused(format!("tokens of audio {start} to {end} were not made: there are {made}")))
     }
+}
+
+/// The layers that do not stay, as asked and as the weights were loaded.
+fn streamed<'a, T: Number>(
+    device: &'a Device,
+    copies: Option<&'a Device>,
+    weights: &SpeechGpuWeights<T>,
+    options: &VoicingOptions,
+) -> Result<Option<Streamed<'a, T>>, ModelError> {
+    let (Some(homes), Some(offload)) = (&weights.homes, &options.offload) else { return Ok(None) };
+    let none = || ModelError::Refused("layers that do not stay need a stream for their copies".to_owned());
+    Streamed::new(device, copies.ok_or_else(none)?, homes, offload, &options.marks).map(Some)
 }
 
 /// Runs of positions that are audio: where each begins, and how many there are.
@@ -327,7 +360,10 @@ impl<T: Number> Voicing for Engine<'_, T> {
         let audio = (id == ids.audio).then_some(self.speech.audio_tokens);
         match audio {
             Some(_) => self.speak(index)?,
-            None => self.take_row(id)?,
+            None => {
+                self.speech.runs_beside = false;
+                self.take_row(id)?;
+            }
         }
         self.speech.audio_tokens += usize::from(audio.is_some());
         self.speech.tokens += 1;
@@ -364,7 +400,7 @@ impl<T: Number> Voicing for Engine<'_, T> {
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        if self.speech.has_begun { Ok(read(self.language.logits().all())?) } else { Ok(Vec::new()) }
+        if self.speech.has_begun { Ok(read(self.language.logits()?)?) } else { Ok(Vec::new()) }
     }
 
     fn hidden(&mut self) -> Result<[Vec<f32>; 2], ModelError> {
@@ -381,6 +417,14 @@ impl<T: Number> Voicing for Engine<'_, T> {
             0 => Ok(Vec::new()),
             _ => Ok(read(self.hearing.x.slice(0..self.config.semantic.latent)?)?),
         }
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.streamed.as_ref().map(Streamed::offloading)
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)?)
     }
 
     fn wait(&mut self) -> Result<(), ModelError> {

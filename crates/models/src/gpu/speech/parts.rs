@@ -11,7 +11,7 @@ use laptime_trace::run::Depth;
 
 use super::{
     super::{size, weights::Number},
-    Replayed,
+    Replayed, batches,
     diffusion::Sounding,
     engine::Engine,
     language::{Model, Side},
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     GraphMode, ModelError, Replay,
+    marks::mark,
     speech::{Voicing, VoicingOptions},
 };
 
@@ -27,6 +28,8 @@ use crate::{
 pub enum Part {
     Positive,
     Negative,
+    /// The two before as one batch.
+    Both,
     Diffusion,
     Decode,
     Encode,
@@ -34,8 +37,14 @@ pub enum Part {
 }
 
 /// All of them, in order.
-pub const PARTS: [Part; 6] =
-    [Part::Positive, Part::Negative, Part::Diffusion, Part::Decode, Part::Encode, Part::Connect];
+const PARTS: [Part; 7] =
+    [Part::Positive, Part::Negative, Part::Both, Part::Diffusion, Part::Decode, Part::Encode, Part::Connect];
+
+/// Those of a model whose streams are one batch or not: the first token has a negative part of its own in any case.
+pub fn parts(is_batched: bool) -> Vec<Part> {
+    let left_out = if is_batched { Part::Positive } else { Part::Both };
+    PARTS.into_iter().filter(|part| *part != left_out).collect()
+}
 
 impl Part {
     /// The stage that it is.
@@ -43,6 +52,7 @@ impl Part {
         match self {
             Self::Positive => "transformer_positive",
             Self::Negative => "transformer_negative",
+            Self::Both => "transformer",
             Self::Diffusion => "diffusion",
             Self::Decode => "audio_decode",
             Self::Encode => "semantic_encode",
@@ -55,6 +65,26 @@ impl Part {
 pub type Graphs = [Option<Graph>; PARTS.len()];
 
 impl<T: Number> Engine<'_, T> {
+    /// A step of a stream, or of both: turns of layers that do not stay, and the rest as one part.
+    pub(super) fn launch_step(&mut self, side: Side) -> Result<(), CudaError> {
+        let part = match side {
+            Side::Positive => Part::Positive,
+            Side::Negative => Part::Negative,
+            Side::Both => Part::Both,
+        };
+        self.language.stepped(side);
+        let Self { device, blas, weights, language, streamed, .. } = self;
+        let forward = match streamed {
+            None => None,
+            Some(streamed) => {
+                language.begin_step(&Model { device, blas, weights }, streamed, side)?;
+                Some(streamed.pass())
+            }
+        };
+        let _resident = forward.map(|forward| mark!(self.options.marks, Pipeline, "resident", forward = forward));
+        self.launch(part)
+    }
+
     /// Does a part: replays it, or puts its kernels on the stream.
     pub(super) fn launch(&mut self, part: Part) -> Result<(), CudaError> {
         match &self.graphs[part as usize] {
@@ -69,6 +99,7 @@ impl<T: Number> Engine<'_, T> {
         match part {
             Part::Positive => self.put_step(Side::Positive),
             Part::Negative => self.put_step(Side::Negative),
+            Part::Both => self.put_step(Side::Both),
             Part::Diffusion => self.put_diffusion(),
             Part::Decode => self.put_decode(),
             Part::Encode => self.put_encode(),
@@ -137,6 +168,16 @@ impl<T: Number> Engine<'_, T> {
         Ok(())
     }
 
+    /// A part with the turns that it begins with.
+    fn whole(&mut self, part: Part) -> Result<(), CudaError> {
+        match part {
+            Part::Positive => self.launch_step(Side::Positive),
+            Part::Negative => self.launch_step(Side::Negative),
+            Part::Both => self.launch_step(Side::Both),
+            _ => self.launch(part),
+        }
+    }
+
     fn capture(&mut self, part: Part) -> Result<Graph, CudaError> {
         let stream = Arc::clone(self.device.stream());
         let graph = Graph::capture(&stream, || self.put(part))?;
@@ -151,11 +192,11 @@ impl<T: Number> Replayed for Engine<'_, T> {
 
     fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
         let mut taken = Vec::new();
-        for part in PARTS {
-            self.launch(part)?;
+        for part in parts(batches(&self.options)) {
+            self.whole(part)?;
             self.device.stream().synchronise()?;
             let began = Instant::now();
-            (0..times).try_for_each(|_| self.launch(part))?;
+            (0..times).try_for_each(|_| self.whole(part))?;
             self.device.stream().synchronise()?;
             taken.push((part.word(), began.elapsed().as_secs_f64() * 1e3 / times.max(1) as f64));
         }

@@ -1,9 +1,10 @@
 //! Bytes that speech needs on a GPU, known before anything is allocated.
 
 use super::{
-    super::room::{Head, PassSizes, WORKSPACE_BYTES},
+    super::room::{Head, PassSizes, WORKSPACE_BYTES, weight_bytes},
     decoder_options, diffusion,
     engine::TOGETHER,
+    language::negative_room,
     plan::{Plan, TokenizerShape},
 };
 use crate::speech::{SpeechConfig, TokenizerConfig, TokenizerTensors, VoicingOptions, Way};
@@ -26,7 +27,11 @@ pub fn needed_speech_bytes(
 ) -> u64 {
     let number = options.dtype.bytes();
     let decoder = config.stepped_decoder();
-    let [room, negative] = [options.room, options.negative_room].map(|room| room.min(decoder.context));
+    let [room, negative] = [options.room, negative_room(options)].map(|room| room.min(decoder.context));
+    // Of layers that do not stay there are the buffers that they take turns in.
+    let all = config.decoder.weight_bytes(options.dtype);
+    let kept = weight_bytes(&config.decoder, options.dtype, options.offload.as_ref());
+    let gone = all.saturating_sub(kept);
     let flows = [
         plan(&config.acoustic_decoder_tensors(), &config.acoustic, Way::Decoder, 1),
         plan(&config.semantic_encoder_tensors(), &config.semantic, Way::Encoder, 1),
@@ -39,12 +44,12 @@ pub fn needed_speech_bytes(
         before_tokens(config, options, [positions, voices]),
     ];
     let parts = [
-        config.kept_weight_bytes(options.dtype),
+        config.kept_weight_bytes(options.dtype).saturating_sub(gone),
         sum(numbers).saturating_mul(number),
         config.cache_bytes(room, negative, options.dtype),
         product(&[room.max(negative), decoder.head_dim, 4]),
         // Samples, and what latents begin and end as.
-        product(&[negative.max(tokens), config.token_samples() + 2 * config.acoustic.latent, 4]),
+        product(&[options.negative_room.max(tokens), config.token_samples() + 2 * config.acoustic.latent, 4]),
         WORKSPACE_BYTES,
         SMALL_BYTES,
     ];

@@ -1,17 +1,22 @@
 //! The weights of a speech model on a GPU.
 
+use std::sync::Arc;
+
 use laptime_cuda::{
-    Buffer, Cache, Device,
+    Buffer, Cache, Device, Region,
     nn::{AudioRows, Convolutions, Operations, StreamRows},
 };
 use laptime_probe::stage;
 
 use super::{
-    super::weights::{LayerWeights, Loader, Number},
+    super::{
+        streamed::Homes,
+        weights::{LayerWeights, Loader, Number},
+    },
     tokenizer_weights::TokenizerWeights,
 };
 use crate::{
-    LinearTensors, ModelError, TensorSpec,
+    LinearTensors, ModelError, Offload, TensorSpec,
     speech::{ConnectorTensors, HeadLayerTensors, SpeechConfig, SpeechWeights, TokenizerConfig, TokenizerTensors, Way},
 };
 
@@ -21,7 +26,10 @@ pub struct SpeechGpuWeights<T> {
     pub embedding: Buffer<T>,
     /// The rows of the language model's head that belong to tokens which may be chosen.
     pub choices: Buffer<T>,
+    /// The layers that stay on the device.
     pub layers: Vec<LayerWeights<T>>,
+    /// Where the first layers are, if they do not stay.
+    pub homes: Option<Arc<Homes>>,
     pub norm: Buffer<T>,
     pub head: HeadWeights<T>,
     pub encoder: TokenizerWeights<T>,
@@ -85,18 +93,27 @@ impl<T: Number> Kernels<T> {
 }
 
 impl<T: Number> SpeechGpuWeights<T> {
-    /// Puts all weights on a device. Those by formula are made there.
-    pub fn load(device: &Device, config: &SpeechConfig, weights: &SpeechWeights) -> Result<Self, ModelError> {
+    /// Puts all weights on a device, but those of layers that do not stay. Those by formula are made there.
+    pub fn load(
+        device: &Device,
+        config: &SpeechConfig,
+        weights: &SpeechWeights,
+        offload: Option<&Offload>,
+    ) -> Result<Self, ModelError> {
         let kernels = Kernels::load(device)?;
         let _stage = stage!("weights");
         let language_model = weights.decoder();
         let own = Loader { device, operations: &kernels.operations, weights: &language_model };
-        // The head lies there for a moment as a whole, so it comes before all others.
+        let homes = offload.map(|offload| Homes::of(&own, &config.decoder, offload, &Region::pinned)).transpose()?;
+        let homes = homes.flatten().map(Arc::new);
+        let first = homes.as_ref().map_or(0, |homes| homes.layers());
+        // The head lies there for a moment as a whole, as a layer before it, so both come before all others.
         let own_choices = config.decoder.head_tensor().map(|head| choices(&own, config, &own.packed(&[head])?));
         let own_choices = own_choices.transpose()?;
         let embedding = own.packed(&[config.decoder.embedding_tensor()])?;
         let choices = own_choices.map_or_else(|| choices(&own, config, &embedding), Ok)?;
-        let layers = own.layers(&config.decoder)?;
+        let layers = (first..config.decoder.layers).map(|layer| own.layer(&config.decoder.layer_tensors(layer)));
+        let layers = layers.collect::<Result<_, _>>()?;
         let norm = own.packed(&[config.decoder.final_norm_tensor()])?;
         let load = Load { loader: Loader { device, operations: &kernels.operations, weights }, kernels: &kernels };
         let head = load.head(config)?;
@@ -116,7 +133,20 @@ impl<T: Number> SpeechGpuWeights<T> {
         let [scale, bias] = config.factor_tensors();
         let factors = [factor(&scale)?, factor(&bias)?];
         device.stream().synchronise()?;
-        Ok(Self { embedding, choices, layers, norm, head, encoder, decoder, semantic, connectors, factors, kernels })
+        Ok(Self {
+            embedding,
+            choices,
+            layers,
+            homes,
+            norm,
+            head,
+            encoder,
+            decoder,
+            semantic,
+            connectors,
+            factors,
+            kernels,
+        })
     }
 }
 
