@@ -58,11 +58,17 @@ struct Operands<'a, T> {
 impl<T: Element> Adapted<T> {
     /// Compiles what layers of such sizes need, or finds it in the cache.
     pub fn load(device: &Device, cache: &Cache, sizes: AdaptedSizes) -> Result<Self, CudaError> {
+        let is_small = shared_limit(device)? < MUCH_SHARED;
+        Self::load_tuned(device, cache, sizes, if is_small { Tuning { warps: 8, ..TUNING } } else { TUNING })
+    }
+
+    /// The same with kernels built in another way, for finding out which is fastest.
+    pub fn load_tuned(device: &Device, cache: &Cache, sizes: AdaptedSizes, tuning: Tuning) -> Result<Self, CudaError> {
         let AdaptedSizes { batch, hidden, ffn } = sizes;
         let step = StepSizes { batch, hidden, heads: 1, kv_heads: 1, head_dim: 2, ffn, vocab: 1, capacity: 1 };
         step.check()?;
-        let is_small = shared_limit(device)? < MUCH_SHARED;
-        let dealer = Dealer::new::<T>(device, &step, if is_small { Tuning { warps: 8, ..TUNING } } else { TUNING })?;
+        tuning.check()?;
+        let dealer = Dealer::new::<T>(device, &step, tuning)?;
         let (module, _) = nvrtc::load(device, cache, ADAPTED, &dealer.options::<T>())?;
         let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {

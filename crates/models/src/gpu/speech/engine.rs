@@ -118,7 +118,7 @@ impl<'a, T: Number> Engine<'a, T> {
     }
 
     /// What a tokenizer makes of numbers, from silence on, of which each token has so many.
-    fn from_silence(&self, of: &TokenizerWeights<T>, numbers: &[f32], each: usize) -> Result<Vec<f32>, ModelError> {
+    fn out_of_silence(&self, of: &TokenizerWeights<T>, numbers: &[f32], each: usize) -> Result<Vec<f32>, ModelError> {
         whole(numbers, each)?;
         let tokens = (numbers.len() / each).clamp(1, TOGETHER);
         let mut flow = Flow::new(self.device, of, tokens)?;
@@ -128,7 +128,7 @@ impl<'a, T: Number> Engine<'a, T> {
     /// The rows of the latents of a voice, as the language model hears them.
     fn voice_rows(&self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<Buffer<T>, ModelError> {
         let _stage = mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
-        let mut latents = self.from_silence(&self.weights.encoder, samples, self.config.token_samples())?;
+        let mut latents = self.out_of_silence(&self.weights.encoder, samples, self.config.token_samples())?;
         guidance.vary(voice, self.config.voice_deviation, &mut latents);
         let [scale, bias] = self.weights.factors;
         let latents: Vec<T> = latents.into_iter().map(|latent| T::narrowed((latent + bias) * scale)).collect();
@@ -391,11 +391,11 @@ impl<T: Number> Voicing for Engine<'_, T> {
     }
 
     fn decode(&mut self, latents: &[f32]) -> Result<Vec<f32>, ModelError> {
-        self.from_silence(&self.weights.decoder, latents, self.config.acoustic.latent)
+        self.out_of_silence(&self.weights.decoder, latents, self.config.acoustic.latent)
     }
 
     fn encode(&mut self, samples: &[f32]) -> Result<[Vec<f32>; 2], ModelError> {
-        let heard = |of| self.from_silence(of, samples, self.config.token_samples());
+        let heard = |of| self.out_of_silence(of, samples, self.config.token_samples());
         Ok([heard(&self.weights.encoder)?, heard(&self.weights.semantic)?])
     }
 
