@@ -65,7 +65,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, profiled.outcome.clone());
     ResultsWriter::open(&session.folder)?.append(&result)?;
     if let Outcome::Measured(_) = profiled.outcome {
-        let trace = with_kernels(read_trace(&pftrace)?, &profiled, &recorded)?;
+        let trace = with_device(read_trace(&pftrace)?, &profiled, &recorded)?;
         let files = write_files(&trace, &pftrace, &session.folder)?;
         write_pairs(&profiled.costs, &session.folder)?;
         show(&trace, &profiled, asked, session.run.settings.depth, out)?;
@@ -154,10 +154,17 @@ fn record(
     Ok((profiled, recorded))
 }
 
-/// The trace with what the device did, if it was listened to; the file is written anew.
-fn with_kernels(trace: Trace, profiled: &Profiled, recorded: &Recorded) -> anyhow::Result<Trace> {
-    let Some(records) = &profiled.kernels else { return Ok(trace) };
-    let trace = trace.with_kernels(records, recorded.start_ns).context("what the device did does not fit the trace")?;
+/// The trace with what the device did, if it was listened to or stamped stages itself; the file is written anew.
+fn with_device(mut trace: Trace, profiled: &Profiled, recorded: &Recorded) -> anyhow::Result<Trace> {
+    const MISFIT: &str = "what the device did does not fit the trace";
+    let Profiled { kernels, replays, .. } = profiled;
+    if kernels.is_none() && replays.replays.is_empty() {
+        return Ok(trace);
+    }
+    trace = trace.with_replays(replays).context(MISFIT)?;
+    if let Some(records) = kernels {
+        trace = trace.with_kernels(records, recorded.start_ns).context(MISFIT)?;
+    }
     laptime_trace::write(&trace, &recorded.path)?;
     trace.warnings.iter().for_each(|warning| warn(warning));
     Ok(trace)

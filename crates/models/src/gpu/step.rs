@@ -95,7 +95,19 @@ impl<T: Number> Stepper<T> {
         state: &State,
         cache: &mut GpuCache<T>,
     ) -> Result<(), CudaError> {
+        self.layers_between(context, state, cache, &mut |_| Ok(()))
+    }
+
+    /// The same, with what is to be done before each layer.
+    pub fn layers_between(
+        &mut self,
+        context: &Context<'_, T>,
+        state: &State,
+        cache: &mut GpuCache<T>,
+        before: &mut dyn FnMut(usize) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
         for (index, weights) in context.layers.iter().enumerate() {
+            before(index)?;
             let _layer = mark!(context.marks, Layer, "layer", layer = index);
             let [keys, values] = &mut cache.layers[index];
             {
