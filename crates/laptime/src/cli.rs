@@ -156,7 +156,7 @@ impl Measuring {
             .arg_required_else_help(true);
         let command = match self.name {
             "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()).args(speech_files::flags()),
-            "profile" => command.args(kit_files::flags().into_iter().take(1)),
+            "profile" => command.args(kit_files::flags().into_iter().take(1)).arg(speech_files::audio_flag()),
             "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
             _ => command,
         };
@@ -355,8 +355,20 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            ["help", "resume", "fit", "kit-files", "warmups", "output", "output-dir", "no-sync", "json-output", "wav"]
-                .contains(&name.as_str())
+            [
+                "help",
+                "resume",
+                "fit",
+                "kit-files",
+                "warmups",
+                "output",
+                "output-dir",
+                "no-sync",
+                "json-output",
+                "wav",
+                "stream-to",
+            ]
+            .contains(&name.as_str())
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
         if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {

@@ -4,12 +4,12 @@
 use std::{fs, io::Write, path::Path};
 
 use anyhow::Context;
-use laptime_analyze::{Stages, limits};
+use laptime_analyze::{Limits, Stage, Stages, limits};
 use laptime_bench::CaseResult;
 use laptime_pipelines::TextToSpeech;
 use laptime_trace::Trace;
 
-use crate::{asked::Asked, output::say, session::Session, speech_files::WORKLOAD};
+use crate::{app::App, asked::Asked, output::say, session::Session, speech_audio, speech_files::WORKLOAD};
 
 /// The files that the kit leaves where it is run.
 const KIT_FILES: [&str; 2] = ["trace.json", "flamegraph.svg"];
@@ -20,8 +20,12 @@ const TAKE: &str = "take";
 /// The lap of a frame.
 const FRAME: &str = "frame";
 
-/// Writes the kit's files if asked for; tells people bytes of trace a frame and stages against their limits.
+/// What a launch of one kernel takes at least, in nanoseconds.
+const LAUNCH_NS: f64 = 2_000.0;
+
+/// Writes the kit's files and the audio if asked for; tells people bytes of trace a frame and stages against their limits.
 pub fn write(
+    app: &App,
     trace: &Trace,
     result: &CaseResult,
     session: &Session,
@@ -42,6 +46,12 @@ pub fn write(
         for name in KIT_FILES {
             fs::copy(session.folder.join(name), name).with_context(|| format!("cannot write `{name}`"))?;
             say(&format!("Written: {name}"));
+        }
+    }
+    if let Some(path) = &asked.speech.wav {
+        let device = app.device(&session.run.device)?;
+        for file in speech_audio::write(&[&result.case], &*device, path)? {
+            say(&format!("Written: {}", file.display()));
         }
     }
     Ok(())
@@ -67,10 +77,12 @@ fn stage_lines(stages: &Stages, result: &CaseResult, session: &Session) -> Vec<S
     }
     let line = |(name, work): &(&'static str, laptime_bench::Work)| {
         let all = stages.stages.iter().enumerate().filter(|(at, stage)| stage.name == *name && is_take(*at));
-        let nanos: u64 = all.filter_map(|(_, stage)| stage.device.or(stage.host)).map(|time| time.0).sum();
+        let all: Vec<&Stage> = all.map(|(_, stage)| stage).collect();
+        let nanos: u64 = all.iter().filter_map(|stage| stage.device.or(stage.host)).map(|time| time.0).sum();
+        let calls: u64 = all.iter().map(|stage| stage.count).sum();
         let each = nanos as f64 / takes as f64;
-        let limit = limits(work, each, session.run.peaks.as_ref()).x_limit;
-        let limit = limit.map_or_else(String::new, |times| format!(", {times:.1} x limit"));
+        let limits = limits(work, each, session.run.peaks.as_ref());
+        let limit = against_limit(&limits, calls as f64 / takes as f64, all.iter().any(|stage| stage.device.is_some()));
         (nanos > 0).then(|| format!("  {name}: {:.3} ms a take{limit}", each / 1e6))
     };
     let mut lines = vec![format!("Stages ({takes} recorded takes):")];
@@ -79,4 +91,30 @@ fn stage_lines(stages: &Stages, result: &CaseResult, session: &Session) -> Vec<S
         lines.push("  `laptime peaks` measures what limits are held against".to_owned());
     }
     lines
+}
+
+/// How far a stage of so many calls is above its limit. A call that could be done in less than a launch takes is not held
+/// against it: on a device it is bound by its launches, and on the host the figure would say nothing.
+fn against_limit(limits: &Limits, calls: f64, is_on_device: bool) -> String {
+    let (Some(limit_ns), Some(times)) = (limits.limit_ns, limits.x_limit) else { return String::new() };
+    match (limit_ns < LAUNCH_NS * calls.max(1.0), is_on_device) {
+        (false, _) => format!(", {times:.1} x limit"),
+        (true, true) => ", launch-bound".to_owned(),
+        (true, false) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shorter_than_a_launch_is_not_held_against_its_limit() {
+        let limits = |limit_ns: f64| Limits { limit_ns: Some(limit_ns), x_limit: Some(4.0), ..Limits::default() };
+        assert_eq!(against_limit(&limits(2e6), 59.0, true), ", 4.0 x limit");
+        assert_eq!(against_limit(&limits(1e5), 59.0, true), ", launch-bound");
+        assert_eq!(against_limit(&limits(1e5), 59.0, false), "");
+        assert_eq!(against_limit(&limits(1e5), 1.0, false), ", 4.0 x limit");
+        assert_eq!(against_limit(&Limits::default(), 1.0, true), "");
+    }
 }

@@ -27,7 +27,7 @@ use crate::{
     progress::Progress,
     run_folder::TRACE_FILE,
     session::Session,
-    speech_profile,
+    speech_files, speech_profile,
 };
 
 /// Takes before the first pair, unless asked otherwise.
@@ -46,6 +46,7 @@ const SECONDS: f64 = 10.0;
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
     let mut order = asked.settle(app, defaults())?;
     refuse_processes(&order)?;
+    speech_files::refuse_unused(asked, &order)?;
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
     }
@@ -73,7 +74,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
             tell_where(&session.folder, &files, &recorded, out)?;
         }
         c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
-        speech_profile::write(&trace, &result, &session, asked, out)?;
+        speech_profile::write(app, &trace, &result, &session, asked, out)?;
         if app.interrupt.is_asked() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
             let error = anyhow::anyhow!("interrupted after {rounds} pairs");
