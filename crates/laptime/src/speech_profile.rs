@@ -1,13 +1,17 @@
 //! What a profile of text to speech has beside other profiles: bytes of trace a frame, stages against their limits, and
 //! the kit's files in the working folder.
 
-use std::{fs, io::Write, path::Path};
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    path::Path,
+};
 
 use anyhow::Context;
 use laptime_analyze::{Limits, Stage, Stages, limits};
 use laptime_bench::CaseResult;
 use laptime_pipelines::TextToSpeech;
-use laptime_trace::Trace;
+use laptime_trace::{LAP, Span, Trace, TrackKind};
 
 use crate::{app::App, asked::Asked, output::say, session::Session, speech_audio, speech_files::WORKLOAD};
 
@@ -38,7 +42,7 @@ pub fn write(
     if asked.place.format.is_for_people() {
         writeln!(out)?;
         let stages = laptime_analyze::stages(trace);
-        let lines = bytes_a_frame(&stages, &session.folder)?.into_iter().chain(stage_lines(&stages, result, session));
+        let lines = bytes_a_frame(trace, &session.folder)?.into_iter().chain(stage_lines(&stages, result, session));
         lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?;
         out.flush()?;
     }
@@ -57,13 +61,48 @@ pub fn write(
     Ok(())
 }
 
-/// Bytes of `trace.json` by frames in it, those of the check and of warm-up takes too.
-fn bytes_a_frame(stages: &Stages, folder: &Path) -> anyhow::Result<Option<String>> {
+/// Bytes of `trace.json` a frame: of what lies in frames, and of the whole file, cold start and all. Frames of the check and
+/// of warm-up takes count too.
+fn bytes_a_frame(trace: &Trace, folder: &Path) -> anyhow::Result<Option<String>> {
     let file = folder.join(KIT_FILES[0]);
-    let bytes = fs::metadata(&file).with_context(|| format!("cannot read `{}`", file.display()))?.len();
-    let frames: u64 =
-        stages.stages.iter().filter(|stage| stage.is_lap && stage.name == FRAME).map(|one| one.count).sum();
-    Ok((frames > 0).then(|| format!("{}: {} bytes a frame ({frames} frames)", KIT_FILES[0], bytes / frames)))
+    let unread = || format!("cannot read `{}`", file.display());
+    let (frames, mut inside, mut all) = (frames(trace), 0, 0);
+    for line in BufReader::new(File::open(&file).with_context(unread)?).split(b'\n') {
+        let line = line.with_context(unread)?;
+        let bytes = line.len() as u64 + 1;
+        all += bytes;
+        if moment(&line).is_some_and(|time| is_inside(&frames, time)) {
+            inside += bytes;
+        }
+    }
+    let count = frames.len() as u64;
+    let line = || {
+        let (each, with_all) = (inside / count, all / count);
+        format!("{}: {each} bytes a frame ({count} frames), {with_all} with all that lies beside them", KIT_FILES[0])
+    };
+    Ok((count > 0).then(line))
+}
+
+/// When frames began and ended on the host, in order.
+fn frames(trace: &Trace) -> Vec<(u64, u64)> {
+    let is_host = |span: &Span<'_>| trace.track(span.track).kind == TrackKind::Thread;
+    let frames = trace.spans().filter(|span| span.category == LAP && span.name == FRAME && is_host(span));
+    let mut frames: Vec<(u64, u64)> = frames.map(|span| (span.start.0, span.end().0)).collect();
+    frames.sort_unstable();
+    frames
+}
+
+fn is_inside(frames: &[(u64, u64)], time: u64) -> bool {
+    let behind = frames.partition_point(|(start, _)| *start <= time);
+    behind.checked_sub(1).is_some_and(|at| time <= frames[at].1)
+}
+
+/// The time of the event of a line, in nanoseconds; none if it has none.
+fn moment(line: &[u8]) -> Option<u64> {
+    let (_, rest) = std::str::from_utf8(line).ok()?.split_once("\"ts\":")?;
+    let (micros, rest) = rest.split_once('.')?;
+    let nanos = micros.parse::<u64>().ok()?.checked_mul(1_000)?;
+    nanos.checked_add(rest.get(..3)?.parse().ok()?)
 }
 
 /// The time of each stage in a take, on the device where it is known there, and how far above its limit it is.
@@ -107,6 +146,16 @@ fn against_limit(limits: &Limits, calls: f64, is_on_device: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_lies_in_the_frame_around_its_time() {
+        let event = br#"{"ph":"X","pid":1,"tid":1,"name":"top_k","ts":12.034,"dur":1.000},"#;
+        assert_eq!(moment(event), Some(12_034));
+        assert_eq!(moment(br#"{"ph":"M","pid":1,"name":"thread_name","args":{}}"#), None);
+        let frames = [(10_000, 11_000), (12_000, 13_000)];
+        let inside = [9_999, 10_000, 11_000, 11_500, 12_034, 13_001].map(|time| is_inside(&frames, time));
+        assert_eq!(inside, [false, true, true, false, true, false]);
+    }
 
     #[test]
     fn what_is_shorter_than_a_launch_is_not_held_against_its_limit() {
