@@ -124,7 +124,8 @@ fn stage_lines(stages: &Stages, result: &CaseResult, session: &Session) -> Vec<S
         let limit = against_limit(&limits, calls as f64 / takes as f64, all.iter().any(|stage| stage.device.is_some()));
         (nanos > 0).then(|| format!("  {name}: {:.3} ms a take{limit}", each / 1e6))
     };
-    let mut lines = vec![format!("Stages ({takes} recorded takes):")];
+    let plural = if takes == 1 { "take" } else { "takes" };
+    let mut lines = vec![format!("Stages ({takes} recorded {plural}):")];
     lines.extend(work.iter().filter_map(line));
     if session.run.peaks.is_none() {
         lines.push("  `laptime peaks` measures what limits are held against".to_owned());
