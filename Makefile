@@ -7,7 +7,7 @@
 MODEL_DIR ?=
 PATH_TO_AUDIT ?= crates
 FEATURES ?= cuda
-LAPTIME ?= cargo run --quiet --locked --release -p laptime --features $(FEATURES) --
+LAPTIME ?= cargo run --locked --release -p laptime --features $(FEATURES) --
 LABEL ?= short
 # One recorded take, one that is not, and one before them.
 TAKES ?= 1
@@ -28,6 +28,8 @@ profile-flamegraph: ## flamegraph.svg, for a browser
 
 profile-nsys: ## nsys_report.nsys-rep, for nsys-ui
 	@command -v nsys >/dev/null || { echo 'nsys is missing: install Nsight Systems, or run `make profile-chrome`' >&2; exit 2; }
+	@# Built before it is listened to.
+	$(LAPTIME) --version
 	nsys profile --trace=cuda,nvtx --force-overwrite true --output nsys_report $(LAPTIME) profile $(TTS) $(FLAGS)
 
 audit-gpu-syncs: ## every call in source that makes the host wait for a device

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use laptime_stats::Sorted;
-use laptime_trace::{Activity, DEEPEST, NameId, Nanos, Span, SpanId, Trace};
+use laptime_trace::{Activity, DEEPEST, NameId, Nanos, STAMPED, Span, SpanId, Trace};
 
 use crate::{
     device_time::{device_time, is_on_device},
@@ -78,8 +78,8 @@ pub enum Per {
 
 /// Builds the tree of stages.
 ///
-/// Spans of the host come first, threads taken together. Device spans that no flow ties to the host follow as roots
-/// of their own, with device time only.
+/// Spans of the host come first, threads taken together. Stages that a device stamped inside a graph lie in the stage
+/// that led to it, and device spans that no flow ties to the host follow as roots of their own, with device time only.
 pub fn stages(trace: &Trace) -> Stages {
     let overview = overview(trace);
     let mut tree = Tree {
@@ -141,18 +141,23 @@ impl Tree<'_> {
     fn gather(&mut self) {
         let trace = self.trace;
         let (own, device) = (trace.own_times(), device_time(trace));
-        let mut lap_of: Vec<Option<SpanId>> = Vec::with_capacity(trace.span_count());
-        let is_led: std::collections::HashSet<SpanId> = trace.flows().iter().map(|flow| flow.to).collect();
+        let mut lap_of: Vec<Option<SpanId>> = vec![None; trace.span_count()];
+        let led_by: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
         // What a flow leads to is told with the stage it came from, and so is everything inside it.
-        let mut is_told: Vec<bool> = Vec::with_capacity(trace.span_count());
-        for span in trace.spans() {
+        let mut is_told = vec![false; trace.span_count()];
+        let of_side = |wanted: bool| trace.spans().filter(move |span| is_on_device(trace, span) == wanted);
+        for span in of_side(false).chain(of_side(true)) {
             let outer = span.parent.and_then(|parent| lap_of[parent.index()]);
-            lap_of.push(if is_lap(&span) { Some(span.id) } else { outer });
+            lap_of[span.id.index()] = if is_lap(&span) { Some(span.id) } else { outer };
             let on_device = is_on_device(trace, &span);
-            let told = is_led.contains(&span.id) || span.parent.is_some_and(|parent| is_told[parent.index()]);
-            is_told.push(on_device && told);
-            if on_device && told {
-                continue;
+            let teller = led_by.get(&span.id).copied().or(span.parent.filter(|parent| is_told[parent.index()]));
+            is_told[span.id.index()] = on_device && teller.is_some();
+            if let Some(teller) = teller.filter(|_| on_device) {
+                self.node_of[span.id.index()] = self.node_of[teller.index()];
+                // What the device stamped inside a graph is known from nowhere else.
+                if span.category != STAMPED {
+                    continue;
+                }
             }
             let Some(at) = self.node(&span, on_device) else {
                 let node = &mut self.nodes[self.node_of[span.id.index()]];

@@ -51,7 +51,7 @@ pub use self::{
     workload::{Device, Devices, KernelRecording, MetricSpec, Prepared, Take, TakeState, Workload},
 };
 pub use laptime_trace::{
-    KernelRecords, Nanos,
+    GraphReplays, KernelRecords, Nanos,
     run::{
         AxisValue, Better, Case, CaseResult, Depth, DeviceState, Fact, L2, Outcome, Settings, Stop, Timing, Traffic,
         WarmUp, Work,

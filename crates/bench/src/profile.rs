@@ -3,7 +3,7 @@
 use laptime_probe::{lap, pause, stage};
 use laptime_stats::{Rng, cost_of_first};
 use laptime_trace::{
-    KernelRecords, Nanos,
+    GraphReplays, KernelRecords, Nanos,
     kernels::Stretch,
     run::{Case, Depth, L2, Outcome, StopReason, Timing},
 };
@@ -44,6 +44,8 @@ pub struct Profiled {
     pub costs: Vec<TimingPairs>,
     /// What the device did in the takes that were timed by kernels, if some were.
     pub kernels: Option<KernelRecords>,
+    /// The stages inside replays of graphs, where the device stamped them.
+    pub replays: GraphReplays,
 }
 
 /// The takes by which the cost of a timing is judged.
@@ -88,7 +90,8 @@ pub fn profile(
         taken.ask(&*take);
         Ok(Ok(stopped))
     });
-    Profiled { outcome: taken.outcome(ended, device), costs: rounds.costs, kernels: rounds.kernels }
+    let outcome = taken.outcome(ended, device);
+    Profiled { outcome, costs: rounds.costs, kernels: rounds.kernels, replays: device.take_replays() }
 }
 
 fn warm_up(

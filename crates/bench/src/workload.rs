@@ -4,7 +4,7 @@ use std::any::Any;
 
 use laptime_probe::Lane;
 use laptime_trace::{
-    KernelRecords, Nanos,
+    GraphReplays, KernelRecords, Nanos,
     run::{Better, Case, Depth, DeviceState, Fact, L2, Outcome, Timing, Work},
 };
 
@@ -256,6 +256,11 @@ pub trait Device: Send + Sync {
     /// Begins to record every kernel and copy, by the clock of [`Device::now`]; none if the device cannot.
     fn record_kernels(&self) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {
         Ok(None)
+    }
+
+    /// Takes what it kept of the stages inside replays of graphs. Asked when nothing that was prepared on it is left.
+    fn take_replays(&self) -> GraphReplays {
+        GraphReplays::default()
     }
 }
 

@@ -1,10 +1,15 @@
 //! Opening a GPU, or saying why there is none.
 #![allow(unsafe_code)]
 
-use std::{env, ffi::c_char, sync::Arc};
+use std::{
+    env,
+    ffi::c_char,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use cudarc::driver::sys;
 use laptime_probe::stage;
+use laptime_trace::GraphReplays;
 
 use crate::{
     context::{Context, driver},
@@ -24,6 +29,8 @@ pub struct Device {
     compute: Arc<Stream>,
     copy_in: Arc<Stream>,
     copy_out: Arc<Stream>,
+    /// Replays of stamped graphs, until whoever makes a trace asks for them.
+    replays: Arc<Mutex<GraphReplays>>,
 }
 
 /// What a device says of itself.
@@ -141,7 +148,7 @@ impl Device {
         let context = Arc::new(Context::retain(device)?);
         let stream = || Stream::new(Arc::clone(&context)).map(Arc::new);
         let (compute, copy_in, copy_out) = (stream()?, stream()?, stream()?);
-        Ok(Self { facts, context, compute, copy_in, copy_out })
+        Ok(Self { facts, context, compute, copy_in, copy_out, replays: Arc::default() })
     }
 
     /// What the device says of itself.
@@ -173,7 +180,20 @@ impl Device {
     pub fn beside(&self) -> Result<Self, CudaError> {
         let stream = || self.new_stream().map(Arc::new);
         let (facts, context) = (self.facts.clone(), Arc::clone(&self.context));
-        Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()? })
+        let replays = Arc::clone(&self.replays);
+        Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()?, replays })
+    }
+
+    /// Keeps what was read of stamped graphs for [`Device::take_replays`].
+    pub fn keep_replays(&self, read: GraphReplays) {
+        let mut kept = self.replays.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.replays.extend(read.replays);
+        kept.lost = kept.lost.saturating_add(read.lost);
+    }
+
+    /// Takes what was kept of stamped graphs, on whichever stream they ran.
+    pub fn take_replays(&self) -> GraphReplays {
+        std::mem::take(&mut self.replays.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until all work of every stream is done.

@@ -6,9 +6,16 @@
 //! much), so the plain graph is the one to take samples of.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use laptime_probe::{DeviceAnchor, DeviceMoment};
+use laptime_trace::{GraphReplay, GraphReplays, InnerStage, kernels::Stretch};
 
 use crate::{
     device::Device,
@@ -36,7 +43,14 @@ pub struct StampedGraph {
     stamps: Stamps,
     stages: Vec<StampedStage>,
     read_until: u32,
+    /// The stages as a trace has them.
+    inner: Arc<[InnerStage]>,
+    /// Numbers of the replays that were launched and not read.
+    launched: VecDeque<u64>,
 }
+
+/// The number of the last replay that was launched through [`StampedGraph::launch`], of all graphs.
+static LAST_REPLAY: AtomicU64 = AtomicU64::new(0);
 
 /// A stage of a stamped graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +59,8 @@ pub struct StampedStage {
     pub name: String,
     /// How many stages it is inside of.
     pub depth: u32,
+    /// What it counts, and how far it has come: `layer`, 3.
+    pub place: Option<(&'static str, u32)>,
     begin: u32,
     end: u32,
 }
@@ -75,6 +91,8 @@ pub struct Stamper<'a> {
     stages: Vec<StampedStage>,
     depth: u32,
     next_slot: u32,
+    /// The stage that the next border ends.
+    open: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -120,19 +138,44 @@ impl Stamper<'_> {
         name: &str,
         work: impl FnOnce(&mut Self) -> Result<T, CudaError>,
     ) -> Result<T, CudaError> {
-        if self.next_slot + 2 > self.stamps.slots {
-            let reason = format!("stage `{name}` is one more than there is room for");
-            return Err(CudaError::refused("stamping a graph", 0, reason));
-        }
+        self.check_room(name, 2)?;
         let (begin, end) = (self.next_slot, self.next_slot + 1);
         self.next_slot += 2;
-        self.stages.push(StampedStage { name: name.to_owned(), depth: self.depth, begin, end });
+        self.stages.push(StampedStage { name: name.to_owned(), depth: self.depth, place: None, begin, end });
         self.stamps.put(self.stream, begin)?;
         self.depth += 1;
         let done = work(self);
         self.depth -= 1;
         self.stamps.put(self.stream, end)?;
         done
+    }
+
+    /// Begins a stage where the one of the border before ends: one stamp for both. The last ends with the graph.
+    pub fn border(&mut self, name: &str, place: Option<(&'static str, u32)>) -> Result<(), CudaError> {
+        self.check_room(name, 2)?;
+        let begin = self.end_open()?;
+        self.open = Some(self.stages.len());
+        self.stages.push(StampedStage { name: name.to_owned(), depth: self.depth, place, begin, end: begin });
+        Ok(())
+    }
+
+    /// Stamps where the open stage ends; gives the slot.
+    fn end_open(&mut self) -> Result<u32, CudaError> {
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        self.stamps.put(self.stream, slot)?;
+        if let Some(stage) = self.open.take().and_then(|open| self.stages.get_mut(open)) {
+            stage.end = slot;
+        }
+        Ok(slot)
+    }
+
+    fn check_room(&self, name: &str, slots: u32) -> Result<(), CudaError> {
+        if self.next_slot + slots <= self.stamps.slots {
+            return Ok(());
+        }
+        let reason = format!("stage `{name}` is one more than there is room for");
+        Err(CudaError::refused("stamping a graph", 0, reason))
     }
 }
 
@@ -146,13 +189,17 @@ impl StampedGraph {
         step: impl FnOnce(&mut Stamper<'_>) -> Result<(), CudaError>,
     ) -> Result<Self, CudaError> {
         let stamps = Stamps::new(device, kernels, room)?;
-        let mut stamper = Stamper { stamps: &stamps, stream, stages: Vec::new(), depth: 0, next_slot: 0 };
+        let mut stamper = Stamper { stamps: &stamps, stream, stages: Vec::new(), depth: 0, next_slot: 0, open: None };
         let graph = Graph::capture(stream, || {
             step(&mut stamper)?;
+            if stamper.open.is_some() {
+                stamper.end_open()?;
+            }
             stamps.end_replay(stream)
         })?;
         let stages = stamper.stages;
-        Ok(Self { graph, stamps, stages, read_until: 0 })
+        let inner = stages.iter().map(|stage| InnerStage { name: stage.name.clone(), place: stage.place }).collect();
+        Ok(Self { graph, stamps, stages, read_until: 0, inner, launched: VecDeque::new() })
     }
 
     /// The stages, in the order they begin.
@@ -163,6 +210,26 @@ impl StampedGraph {
     /// The graph, stamps included.
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+
+    /// The number of the replay that is launched next, for the field [`REPLAY`](laptime_trace::replays::REPLAY) of its
+    /// span.
+    pub fn next_number(&mut self) -> u64 {
+        let number = LAST_REPLAY.fetch_add(1, Relaxed) + 1;
+        self.launched.push_back(number);
+        number
+    }
+
+    /// Whether the next replay writes over one that was not read.
+    pub fn is_full(&self) -> bool {
+        self.launched.len() >= self.stamps.rows as usize
+    }
+
+    /// Reads the replays since the last time, by the numbers that [`StampedGraph::next_number`] gave. Waits for the
+    /// device.
+    pub fn read_numbered(&mut self, device: &Device) -> Result<GraphReplays, CudaError> {
+        let Replays { replays, lost } = self.read(device)?;
+        Ok(numbered(replays, lost, &mut self.launched, &self.inner))
     }
 
     /// Reads the replays since the last time. Waits for the device.
@@ -188,6 +255,19 @@ fn replays(ring: &[u64], slots: u32, [from, until]: [u32; 2], stages: &[StampedS
         Replay { number, spans: stages.iter().map(|stage| (slot(stage.begin), slot(stage.end))).collect() }
     });
     Replays { replays: replays.collect(), lost: wanted - kept }
+}
+
+/// The replays with the numbers of their launches, which were in the same order.
+fn numbered(replays: Vec<Replay>, lost: u32, launched: &mut VecDeque<u64>, stages: &Arc<[InnerStage]>) -> GraphReplays {
+    launched.drain(..launched.len().min(lost as usize));
+    let stretch = |&(start_ns, end_ns): &(u64, u64)| Stretch { start_ns, end_ns };
+    let numbered = replays.iter().zip(launched.drain(..launched.len().min(replays.len())));
+    let replays = numbered.map(|(replay, number)| GraphReplay {
+        number,
+        stages: Arc::clone(stages),
+        times: replay.spans.iter().map(stretch).collect(),
+    });
+    GraphReplays { replays: replays.collect(), lost: u64::from(lost) }
 }
 
 /// The device's global timer at a moment that the host knows within limits.
@@ -226,7 +306,19 @@ mod tests {
     use super::*;
 
     fn stage(name: &str, depth: u32, begin: u32, end: u32) -> StampedStage {
-        StampedStage { name: name.to_owned(), depth, begin, end }
+        StampedStage { name: name.to_owned(), depth, place: None, begin, end }
+    }
+
+    #[test]
+    fn replays_have_the_numbers_of_their_launches_and_lost_ones_keep_theirs() {
+        let replay = |number: u32| Replay { number, spans: vec![(u64::from(number), u64::from(number) + 5)] };
+        let stages: Arc<[InnerStage]> = [InnerStage { name: "layer".to_owned(), place: None }].into();
+        let mut launched = VecDeque::from([10, 12, 15, 16]);
+        let found = numbered(vec![replay(1), replay(2)], 1, &mut launched, &stages);
+        assert_eq!(found.lost, 1);
+        assert_eq!(found.replays.iter().map(|replay| replay.number).collect::<Vec<_>>(), [12, 15]);
+        assert_eq!(found.replays[1].times, [Stretch { start_ns: 2, end_ns: 7 }]);
+        assert_eq!(launched, [16]);
     }
 
     #[test]

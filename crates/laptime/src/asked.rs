@@ -152,7 +152,7 @@ impl Asked {
         let path = |name: &str| matches.try_get_one::<PathBuf>(name).ok().flatten().cloned();
         let is_asked = matches.try_get_one::<bool>("kit-files").ok().flatten().copied().unwrap_or(false);
         let kit_files = Places { is_asked, output: path("output"), output_dir: path("output-dir") };
-        let speech = speech_files::Places { json: path("json-output"), wav: path("wav") };
+        let speech = speech_files::Places { json: path("json-output"), wav: path("wav"), stream: path("stream-to") };
         let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
         if matches.try_get_one::<bool>("no-sync").ok().flatten().copied().unwrap_or(false) {
             say(NO_SYNC);

@@ -158,7 +158,7 @@ impl Measuring {
             .arg_required_else_help(true);
         let command = match self.name {
             "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()).args(speech_files::flags()),
-            "profile" => command.args(kit_files::flags().into_iter().take(1)),
+            "profile" => command.args(kit_files::flags().into_iter().take(1)).arg(speech_files::audio_flag()),
             "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
             _ => command,
         };
@@ -348,6 +348,9 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
     }
 }
 
+/// Flags of single commands.
+const OWN_FLAGS: &str = "help resume fit kit-files warmups output output-dir no-sync json-output wav stream-to";
+
 /// A workload or axis that has the name of something else.
 fn clash(app: &App) -> Option<anyhow::Error> {
     let workloads = &app.registry.workloads;
@@ -358,8 +361,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            ["help", "resume", "fit", "kit-files", "warmups", "output", "output-dir", "no-sync", "json-output", "wav"]
-                .contains(&name.as_str())
+            OWN_FLAGS.split(' ').any(|flag| flag == name)
                 || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
         if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {

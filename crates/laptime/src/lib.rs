@@ -44,10 +44,12 @@ mod run_folder;
 mod run_input;
 mod session;
 mod source_files;
+mod speech_audio;
 mod speech_files;
 mod speech_header;
 mod speech_profile;
 mod tour;
+mod trace_input;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};
 

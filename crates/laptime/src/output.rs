@@ -10,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::{Trace, format::write_whole};
 
-use crate::failure::Hinted;
+use crate::{failure::Hinted, trace_input::trace_of};
 
 /// Where the answer goes and how it looks
 #[derive(Debug, clap::Args)]
@@ -59,10 +59,11 @@ impl OutputArgs {
         self.format.or_else(named).unwrap_or(Format::Text)
     }
 
-    /// Reads a trace, unless the answer would be written over it.
+    /// Reads a trace, or that of a run's folder, unless the answer would be written over it.
     pub fn read_trace(&self, path: &Path) -> anyhow::Result<Trace> {
-        self.refuse_to_overwrite(path)?;
-        read_trace(path)
+        let path = trace_of(path)?;
+        self.refuse_to_overwrite(&path)?;
+        read_trace(&path)
     }
 
     /// Refuses to write the answer over the trace it is about.

@@ -2,20 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Arg;
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_bench::{Case, Settings, Stop};
-use laptime_pipelines::TextToSpeech;
 use laptime_trace::format::write_whole;
 use serde_json::{Value, json};
 
 use crate::{
     app::App,
-    asked::Asked,
+    asked::{Asked, Order},
     failure::Hinted,
     kit_files::{axis, fact, make_folder_of, mib, text},
     session::Finished,
+    speech_audio,
 };
 
 /// The workload that has them.
@@ -31,27 +30,65 @@ pub struct Places {
     pub json: Option<PathBuf>,
     /// The audio.
     pub wav: Option<PathBuf>,
+    /// Audio that is written while it is made.
+    pub stream: Option<PathBuf>,
 }
 
-/// The flags for them.
-pub fn flags() -> [Arg; 2] {
-    let place = |name: &'static str, help: &'static str| {
-        let parser = clap::value_parser!(PathBuf);
-        Arg::new(name).long(name).value_name("FILE").value_parser(parser).help(help).global(true)
-    };
-    let record = place("json-output", "Write the record of `tts` to this file, too, in the keys of its kit");
-    let audio = place("wav", "Write the audio of `tts`; of several cases each has its label before the ending");
-    [record, audio].map(|flag| flag.help_heading("Where it goes"))
+/// The flag for audio.
+pub fn audio_flag() -> Arg {
+    let help = "Write the audio of `tts`: a file, of several cases each with its label before the ending; or a folder";
+    place("wav", "FILE|DIR", help)
+}
+
+/// The flags for all of them.
+pub fn flags() -> [Arg; 3] {
+    let record = "Write the record of `tts` to this file, too, in the keys of its kit";
+    let stream =
+        "Write the audio of `tts --streaming` while it is made, as WAV, when all is measured; `-` is standard output";
+    [place("json-output", "FILE", record), audio_flag(), place("stream-to", "FILE|-", stream)]
+}
+
+fn place(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    let parser = clap::value_parser!(PathBuf);
+    Arg::new(name)
+        .long(name)
+        .value_name(value)
+        .value_parser(parser)
+        .help(help)
+        .global(true)
+        .help_heading("Where it goes")
 }
 
 /// Refuses places for what there will not be.
-pub fn refuse_unused(asked: &Asked, workload: &str) -> anyhow::Result<()> {
-    let Places { json, wav } = &asked.speech;
-    if workload == WORKLOAD || json.is_none() && wav.is_none() {
-        return Ok(());
+pub fn refuse_unused(asked: &Asked, order: &Order<'_>) -> anyhow::Result<()> {
+    let Places { json, wav, stream } = &asked.speech;
+    let workload = order.workload.name();
+    let given = [("--json-output", json), ("--wav", wav), ("--stream-to", stream)];
+    if let Some((flag, _)) = given.into_iter().find(|(_, place)| workload != WORKLOAD && place.is_some()) {
+        let error = anyhow::anyhow!("`{flag}` is for `{WORKLOAD}`, and this is `{workload}`");
+        let hint = "`--format json` writes the rows of every workload; `--out` says where the run is kept";
+        return Err(Hinted::wrap(error, hint));
     }
-    let error = anyhow::anyhow!("`--json-output` and `--wav` are for `{WORKLOAD}`, and this is `{workload}`");
-    Err(Hinted::wrap(error, "`--format json` writes the rows of every workload; `--out` says where the run is kept"))
+    stream.as_deref().map_or(Ok(()), |place| refuse_stream(place, &order.plan.cases()))
+}
+
+/// Refuses to hand on what is not made in chunks, and several texts to one place that takes one.
+fn refuse_stream(place: &Path, cases: &[Case]) -> anyhow::Result<()> {
+    let is_whole = |case: &&Case| case.get("streaming").is_none_or(|streaming| streaming.to_string() != "true");
+    if cases.iter().any(|case| is_whole(&case)) {
+        let error = anyhow::anyhow!("`--stream-to` hands audio on while it is made, and this is made at once");
+        return Err(Hinted::wrap(error, "add `--streaming`, or write it with `--wav`"));
+    }
+    if speech_audio::is_standard_output(place) && cases.len() > 1 {
+        let error = anyhow::anyhow!("standard output takes the audio of one case, and there are {}", cases.len());
+        return Err(Hinted::wrap(error, "choose one, such as `--label short`, or name a file"));
+    }
+    Ok(())
+}
+
+/// Whether standard output is for audio, so that what people read goes to standard error.
+pub fn takes_standard_output(asked: &Asked) -> bool {
+    asked.speech.stream.as_deref().is_some_and(speech_audio::is_standard_output)
 }
 
 /// Writes the record into the run's folder and where it was asked for, then the audio. Returns those outside of the folder.
@@ -68,8 +105,17 @@ pub fn write(app: &App, finished: &Finished, places: &Places) -> anyhow::Result<
         write_record(&record, path)?;
         outside.push(path.clone());
     }
+    let cases: Vec<&Case> =
+        answer.cases.iter().filter(|case| case.measured.is_some()).map(|case| &case.id.case).collect();
+    if cases.is_empty() || places.wav.is_none() && places.stream.is_none() {
+        return Ok(outside);
+    }
+    let device = app.device(&finished.run.device)?;
     if let Some(path) = &places.wav {
-        outside.extend(write_audio(app, &answer, &finished.run.device, path)?);
+        outside.extend(speech_audio::write(&cases, &*device, path)?);
+    }
+    if let Some(path) = &places.stream {
+        outside.extend(speech_audio::stream(&cases, &*device, path)?);
     }
     Ok(outside)
 }
@@ -131,33 +177,4 @@ fn stages(measured: &MeasuredFigures) -> Value {
         "generation_frames": fact(measured, "frames_made"),
         "decode_ms": mean("decode_ms"),
     })
-}
-
-/// Says each case once more and writes what is heard: draws start from a seed, so it is the audio of every take.
-fn write_audio(app: &App, answer: &Cases, device: &str, path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let cases: Vec<&CaseFigures> = answer.cases.iter().filter(|case| case.measured.is_some()).collect();
-    if cases.is_empty() {
-        return Ok(Vec::new());
-    }
-    make_folder_of(path)?;
-    let device = app.device(device)?;
-    let mut written = Vec::new();
-    for (at, case) in cases.iter().enumerate() {
-        let file = if cases.len() == 1 { path.to_owned() } else { named(path, &case.id.case, at, &cases) };
-        let audio = TextToSpeech::speak(&case.id.case, &*device)?;
-        let done = audio.write_wav(&file).context("the results are kept, and the audio is not");
-        done.map_err(|error| Hinted::wrap(error, "make room, or name another place with `--wav`"))?;
-        written.push(file);
-    }
-    Ok(written)
-}
-
-/// The path with the label of a case before its ending, and its number where labels are the same.
-fn named(path: &Path, case: &Case, at: usize, all: &[&CaseFigures]) -> PathBuf {
-    let label = case.get("label").map(ToString::to_string).unwrap_or_default();
-    let is_alone = all.iter().filter(|other| other.id.case.get("label") == case.get("label")).count() == 1;
-    let number = if is_alone { String::new() } else { format!("-{}", at + 1) };
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let ending = path.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
-    path.with_file_name(format!("{stem}-{label}{number}{ending}"))
 }

@@ -24,7 +24,7 @@ mod weights;
 mod work;
 
 pub use self::{
-    audio::Audio,
+    audio::{Audio, WavStream},
     codec::{CHUNK_FRAMES, CONTEXT_FRAMES, Chunk, CodecConfig, KERNELS, Kernels, chunks},
     config::{Part, TokenIds, TtsConfig},
     prompt::{Position, Prompt, TextFeed},

@@ -16,8 +16,8 @@ use std::{
 
 use crate::gpus::GpuFound;
 use laptime_bench::{
-    AtomicDepth, Depth, Device, DeviceState, KernelRecording, L2, Nanos, NoDevice, OutOfMemory, TakeState, Timing,
-    TurningClock, nanos_between,
+    AtomicDepth, Depth, Device, DeviceState, GraphReplays, KernelRecording, L2, Nanos, NoDevice, OutOfMemory,
+    TakeState, Timing, TurningClock, nanos_between,
 };
 use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::Card};
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
@@ -278,6 +278,10 @@ impl Device for CudaDevice {
 
     fn record_kernels(&self) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {
         Ok(Some(Box::new(listen::Listening::begin()?)))
+    }
+
+    fn take_replays(&self) -> GraphReplays {
+        self.device.take_replays()
     }
 
     fn has_l2(&self) -> bool {

@@ -14,6 +14,8 @@ mod tests;
 mod wanted;
 mod work;
 
+use std::ops::ControlFlow;
+
 use laptime_bench::{
     Alias, AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, Plan, PlanError, Prepared, WarmUp,
     Work, Workload,
@@ -57,6 +59,23 @@ impl TextToSpeech {
         let mut runner = Runner::new(speech, wanted, device)?;
         let spoken = runner.speak().map_err(told)?;
         Ok(runner.audio(spoken.samples))
+    }
+
+    /// Says a case once and hands its audio on while it is made. Whoever hears it may break off. Says how many samples
+    /// were made.
+    pub fn stream(
+        case: &Case,
+        device: &dyn Device,
+        listener: &mut dyn FnMut(&[f32]) -> ControlFlow<()>,
+    ) -> anyhow::Result<usize> {
+        let (speech, wanted) = Self.read(case, device)?;
+        let spoken = Runner::new(speech, wanted, device)?.speak_to(listener).map_err(told)?;
+        Ok(spoken.samples.len())
+    }
+
+    /// Samples a second of a case's audio; none if the case makes no sense.
+    pub fn sample_rate(case: &Case) -> Option<u32> {
+        Some(Speech::of(&Wanted::of(case).ok()?).ok()?.config.codec.sample_rate)
     }
 
     fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Speech, Wanted)> {

@@ -87,7 +87,7 @@ impl Activity {
             category::PYTHON | "Python" => Self::Python,
             SYNC => Self::Wait,
             category::OVERHEAD if name == QUEUE_FULL => Self::Wait,
-            "" | crate::LAP | category::USER | category::NVTX => Self::Stage,
+            "" | crate::LAP | crate::STAMPED | category::USER | category::NVTX => Self::Stage,
             _ => Self::Other,
         }
     }

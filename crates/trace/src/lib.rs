@@ -33,6 +33,7 @@ mod lanes;
 pub mod metadata;
 mod names;
 mod outline;
+pub mod replays;
 pub mod run;
 mod time;
 mod trace;
@@ -55,6 +56,7 @@ pub use self::{
     kernels::KernelRecords,
     metadata::{DeviceProperties, Metadata},
     names::{NameId, Names},
+    replays::{GraphReplay, GraphReplays, InnerStage},
     time::{Nanos, Origin},
     trace::{Flow, Mark, MarkId, Span, SpanId, Trace, ValuePoint},
     track::{Process, ProcessId, Track, TrackId, TrackKind},
@@ -69,6 +71,9 @@ pub const DEEPEST: usize = 512;
 
 /// The category of a lap: a stage that repeats.
 pub const LAP: &str = "lap";
+
+/// The category of a stage inside a graph, which the device stamped: it has no span of the host.
+pub const STAMPED: &str = "stamped";
 
 /// The category of a wait of the host for a device, as a span or as a mark.
 pub const SYNC: &str = "sync";

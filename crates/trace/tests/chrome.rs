@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use laptime_trace::{Trace, TrackKind, read_from};
+use laptime_trace::{Nanos, Trace, TraceBuilder, TrackKind, read_from};
 
 fn read(events: &str) -> Trace {
     read_from(format!("[{events}]").as_bytes()).unwrap()
@@ -79,6 +79,50 @@ fn a_flow_goes_from_step_to_step() {
         {"ph":"t","pid":1,"tid":2,"ts":3,"id":"q"},
         {"ph":"s","pid":1,"tid":1,"ts":1,"id":"q"}"#;
     assert!(outline(events).ends_with("flow a 1000 -> b 3000\nflow b 3000 -> c 5000\n"), "{}", outline(events));
+}
+
+#[test]
+fn flows_that_spans_tell_themselves_are_read() {
+    let span = |tid: u8, ts: u8, name: &str, tie: &str| {
+        format!(r#"{{"ph":"X","pid":1,"tid":{tid},"ts":{ts},"dur":1,"name":"{name}"{tie}}}"#)
+    };
+    let one_to_two = [
+        span(2, 3, "b", r#","bind_id":"0x7","flow_in":true"#),
+        span(1, 1, "a", r#","bind_id":"0x7","flow_out":true"#),
+        span(3, 5, "c", r#","bind_id":"0x7","flow_in":true"#),
+    ];
+    let ends = "flow a 1000 -> b 3000\nflow a 1000 -> c 5000\n";
+    assert!(outline(&one_to_two.join(",")).ends_with(ends), "{}", outline(&one_to_two.join(",")));
+    let in_steps = [
+        span(1, 1, "a", r#","bind_id":7,"flow_out":true"#),
+        span(2, 3, "b", r#","bind_id":7,"flow_in":true,"flow_out":true"#),
+        span(3, 5, "c", r#","bind_id":7,"flow_in":true"#),
+    ];
+    let ends = "flow a 1000 -> b 3000\nflow b 3000 -> c 5000\n";
+    assert!(outline(&in_steps.join(",")).ends_with(ends), "{}", outline(&in_steps.join(",")));
+    let alone = [span(1, 1, "a", r#","bind_id":1,"flow_out":true"#), span(1, 3, "b", r#","bind_id":2,"flow_in":true"#)];
+    assert_eq!(read(&alone.join(",")).warnings, ["2 flows have lost one of their spans"]);
+}
+
+#[test]
+fn a_span_tells_one_flow_and_further_ones_are_events() {
+    let mut builder = TraceBuilder::default();
+    let [main, stream] = [builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7")];
+    let mut span = |track, start| builder.span(track, Nanos(start), Nanos(10), "stage", "");
+    let (a, b, c, d) = (span(main, 0), span(stream, 20), span(stream, 40), span(main, 60));
+    // One leads to two; one of those leads on, and another leads there too; the last leads back in time.
+    for (from, to) in [(a, b), (a, c), (b, d), (c, d), (d, a)] {
+        builder.flow(from, to);
+    }
+    let trace = builder.build().unwrap();
+    let mut text = Vec::new();
+    laptime_trace::write_to(&trace, laptime_trace::Format::Chrome, &mut text).unwrap();
+    assert_eq!(read_from(text.as_slice()).unwrap(), trace);
+    let text = String::from_utf8(text).unwrap();
+    let count = |what: &str| text.matches(what).count();
+    assert_eq!((count("\"flow_out\""), count("\"flow_in\"")), (1, 2));
+    assert_eq!((count("\"ph\":\"s\""), count("\"ph\":\"f\"")), (3, 3));
+    assert_eq!(count("\"bind_id\":4"), 3, "numbers of events are taken: {text}");
 }
 
 #[test]

@@ -50,6 +50,28 @@ fn spans_with_the_same_names_around_them_are_one_stage() {
 }
 
 #[test]
+fn what_a_device_stamped_inside_a_graph_lies_in_the_stage_that_led_to_it() {
+    let mut builder = TraceBuilder::default();
+    // The stream comes first: the order of tracks says nothing.
+    let (stream, main) = (builder.stream(1, 7, "stream 7"), builder.thread(1, 1, "main"));
+    for start in [0, 100] {
+        span(&mut builder, main, start..start + 50, "frame");
+        let here = builder.span(main, Nanos(start), Nanos(10), "step", "");
+        let there = builder.span(stream, Nanos(start + 5), Nanos(40), "step", "");
+        builder.flow(here, there);
+        builder.span(stream, Nanos(start + 5), Nanos(30), "layer", STAMPED);
+        // Told with its stage, as everything else inside it.
+        span(&mut builder, stream, start + 36..start + 40, "other");
+    }
+    assert_eq!(
+        shown(&builder.build().unwrap()),
+        "frame x2 host 100 self 80 device 80 median 50 per call\n\
+         \x20 step x2 host 20 self 20 device 80 median 10 per call\n\
+         \x20   layer x2 host - self - device 60 median 30 per call\n"
+    );
+}
+
+#[test]
 fn a_stage_inside_laps_is_ranked_by_its_time_in_each_lap() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");

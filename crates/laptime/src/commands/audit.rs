@@ -21,9 +21,6 @@ use crate::{
 /// The file of rules that is read where it lies in a path.
 const RULES_FILE: &str = "laptime-audit.toml";
 
-/// What a run's folder calls its trace.
-const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
-
 /// Looks through source for what costs time on a device
 #[derive(Debug, clap::Args)]
 #[command(
@@ -162,7 +159,7 @@ fn rules(args: &SyncsArgs, files: &[RulesFile]) -> anyhow::Result<Rules> {
 
 /// The waits of a run by their place in source.
 fn recorded(args: &SyncsArgs, run: &Path) -> anyhow::Result<Vec<Recorded>> {
-    let trace = args.output.read_trace(&trace_of(run)?)?;
+    let trace = args.output.read_trace(run)?;
     let places =
         laptime_analyze::wait_places(&trace, args.lap.as_deref()).map_err(|reason| absent::no_laps(&reason))?;
     if places.places.iter().all(|place| place.file.is_empty()) {
@@ -178,15 +175,4 @@ fn of_place(place: WaitPlace) -> Recorded {
     let WaitPlace { file, line, function, method, call, count, total, a_lap } = place;
     let seen = Seen { count, total: total.map(|total| total.0), a_lap, told_at: None };
     Recorded { file, line: u32::try_from(line).unwrap_or(u32::MAX), function, method, call, seen }
-}
-
-fn trace_of(run: &Path) -> anyhow::Result<PathBuf> {
-    if !run.is_dir() {
-        return Ok(run.to_owned());
-    }
-    let mut traces = TRACES.iter().map(|name| run.join(name));
-    traces.find(|path| path.is_file()).ok_or_else(|| {
-        let error = anyhow::anyhow!("`{}` is no folder of a run with a trace", run.display());
-        Hinted::wrap(error, format!("`laptime profile` makes one; it holds {}", TRACES.join(" or ")))
-    })
 }

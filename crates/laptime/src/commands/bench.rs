@@ -20,6 +20,14 @@ use crate::{
 
 /// Runs the command.
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if speech_files::takes_standard_output(asked) {
+        return run_to(app, asked, &mut std::io::stderr());
+    }
+    run_to(app, asked, out)
+}
+
+/// Runs the command and writes what people read to this place.
+fn run_to(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
     let session = match &asked.resume {
         Some(folder) => {
             let session = Session::resume(app, asked, folder)?;
@@ -32,7 +40,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         None => {
             let order = asked.settle(app, GivenSettings::default())?;
             kit_files::refuse_unused(asked, order.workload.name())?;
-            speech_files::refuse_unused(asked, order.workload.name())?;
+            speech_files::refuse_unused(asked, &order)?;
             if asked.run.dry_run {
                 return show_cases(&order, &asked.place.format, out);
             }

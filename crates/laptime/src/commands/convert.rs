@@ -16,6 +16,7 @@ use crate::{
     cli::Status,
     failure::Hinted,
     output::{loss, read_trace, warn},
+    trace_input::trace_of,
 };
 
 /// Turns a trace into another format, chosen by the new file's extension
@@ -27,7 +28,7 @@ use crate::{
     after_help = "Example:\n  laptime convert trace.pftrace trace.json.gz\n  laptime convert trace.pftrace flame.svg --by device"
 )]
 pub struct Args {
-    /// Trace to read, told apart by content
+    /// Trace to read, told apart by content, or the folder of a run
     #[arg(value_name = "IN")]
     from: PathBuf,
 
@@ -50,7 +51,8 @@ enum Side {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Status> {
-    let trace = read_trace(&args.from)?;
+    let from = trace_of(&args.from)?;
+    let trace = read_trace(&from)?;
     if trace.lost > 0 {
         warn(&loss(&trace));
     }
@@ -60,9 +62,9 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
     };
     let to = args.to.to_string_lossy().to_ascii_lowercase();
     if to.ends_with(".svg") {
-        draw(&trace, by, &args.from, &args.to)?;
+        draw(&trace, by, &from, &args.to)?;
     } else if to.ends_with(".folded") || to.ends_with(".collapsed") {
-        fold(&trace, by, &args.from, &args.to)?;
+        fold(&trace, by, &from, &args.to)?;
     } else if args.by.is_some() {
         let error = anyhow::anyhow!("`--by` is for flame graphs and folded stacks, not for `{}`", args.to.display());
         return Err(Hinted::wrap(error, "leave it out: other formats keep the time of host and devices"));

@@ -13,12 +13,13 @@ use crate::{
     cli::Status,
     failure::Hinted,
     output::{OutputArgs, warn},
+    trace_input::trace_of,
 };
 
 /// The traces to read
 #[derive(Debug, clap::Args)]
 pub struct TracesArgs {
-    /// Trace to read: torch.profiler or Chrome JSON, Nsight Systems SQLite, `.pftrace`; several give one row each
+    /// Trace to read: torch.profiler or Chrome JSON, Nsight Systems SQLite, `.pftrace`, or the folder of a run; several give one row each
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
 }
@@ -56,7 +57,7 @@ pub fn run(
     let mut rows: Vec<FleetRow> = Vec::new();
     let (mut doubts, mut failures) = (Told::default(), Told::default());
     for (path, label) in args.traces.iter().zip(labels(&args.traces)) {
-        let read = laptime_trace::read(path).context("cannot read it");
+        let read = trace_of(path).and_then(|file| laptime_trace::read(&file).context("cannot read it"));
         let answered = read.and_then(|trace| {
             trace.warnings.iter().for_each(|warning| doubts.warn(path, warning));
             of_trace(&trace, &label, &mut rows_of)

@@ -27,7 +27,7 @@ use crate::{
     progress::Progress,
     run_folder::TRACE_FILE,
     session::Session,
-    speech_profile,
+    speech_files, speech_profile,
 };
 
 /// Takes before the first pair, unless asked otherwise.
@@ -46,6 +46,7 @@ const SECONDS: f64 = 10.0;
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
     let mut order = asked.settle(app, defaults())?;
     refuse_processes(&order)?;
+    speech_files::refuse_unused(asked, &order)?;
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
     }
@@ -65,7 +66,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, profiled.outcome.clone());
     ResultsWriter::open(&session.folder)?.append(&result)?;
     if let Outcome::Measured(_) = profiled.outcome {
-        let trace = with_kernels(read_trace(&pftrace)?, &profiled, &recorded)?;
+        let trace = with_device(read_trace(&pftrace)?, &profiled, &recorded)?;
         let files = write_files(&trace, &pftrace, &session.folder)?;
         write_pairs(&profiled.costs, &session.folder)?;
         show(&trace, &profiled, asked, session.run.settings.depth, out)?;
@@ -73,7 +74,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
             tell_where(&session.folder, &files, &recorded, out)?;
         }
         c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
-        speech_profile::write(&trace, &result, &session, asked, out)?;
+        speech_profile::write(app, &trace, &result, &session, asked, out)?;
         if app.interrupt.is_asked() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
             let error = anyhow::anyhow!("interrupted after {rounds} pairs");
@@ -154,10 +155,17 @@ fn record(
     Ok((profiled, recorded))
 }
 
-/// The trace with what the device did, if it was listened to; the file is written anew.
-fn with_kernels(trace: Trace, profiled: &Profiled, recorded: &Recorded) -> anyhow::Result<Trace> {
-    let Some(records) = &profiled.kernels else { return Ok(trace) };
-    let trace = trace.with_kernels(records, recorded.start_ns).context("what the device did does not fit the trace")?;
+/// The trace with what the device did, if it was listened to or stamped stages itself; the file is written anew.
+fn with_device(mut trace: Trace, profiled: &Profiled, recorded: &Recorded) -> anyhow::Result<Trace> {
+    const MISFIT: &str = "what the device did does not fit the trace";
+    let Profiled { kernels, replays, .. } = profiled;
+    if kernels.is_none() && replays.replays.is_empty() {
+        return Ok(trace);
+    }
+    trace = trace.with_replays(replays).context(MISFIT)?;
+    if let Some(records) = kernels {
+        trace = trace.with_kernels(records, recorded.start_ns).context(MISFIT)?;
+    }
     laptime_trace::write(&trace, &recorded.path)?;
     trace.warnings.iter().for_each(|warning| warn(warning));
     Ok(trace)

@@ -151,3 +151,39 @@ fn underscores_in_flags_are_dashes() {
     let version = place.laptime(["--version"]).done();
     assert!(version.starts_with("laptime ") && version.contains(" build, "), "{version}");
 }
+
+#[test]
+fn the_folder_of_a_run_stands_for_its_trace() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("run/traces")).unwrap();
+    laptime_trace::write(&small_trace(), place.path("a.pftrace")).unwrap();
+    let expected = place.laptime(["stages", "a.pftrace"]).out;
+    for inside in ["run/traces/case-0.pftrace", "run/trace.json", "run/trace.pftrace"] {
+        laptime_trace::write(&small_trace(), place.path(inside)).unwrap();
+        for command in ["stages", "top", "syncs", "gaps", "laps", "overlap"] {
+            let [by_folder, by_file] = ["run", "a.pftrace"].map(|path| place.laptime([command, path]));
+            assert_eq!((by_folder.out, by_folder.status), (by_file.out, by_file.status), "{command} with {inside}");
+        }
+    }
+    assert_eq!(place.laptime(["stages", "run"]).out, expected);
+    assert!(place.laptime(["convert", "run", "it.json"]).out.is_empty() && place.path("it.json").exists());
+    let several = place.laptime(["stages", "run", "a.pftrace", "--format", "csv"]).out;
+    assert_eq!(several.lines().count(), 3, "{several}");
+    // What would be written over is the trace in the folder.
+    let over = place.laptime(["stages", "run", "--out", "run/trace.pftrace"]).failed();
+    assert!(over.contains("`--out` names the trace itself"), "{over}");
+}
+
+#[test]
+fn a_folder_with_several_traces_or_none_is_one_error() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("run/traces")).unwrap();
+    let none = place.laptime(["top", "run"]).failed();
+    assert!(none.contains("`run` is no folder of a run with a trace") && none.contains("hint: "), "{none}");
+    for name in ["run/traces/case-0.pftrace", "run/traces/case-1.pftrace"] {
+        laptime_trace::write(&small_trace(), place.path(name)).unwrap();
+    }
+    let several = place.laptime(["top", "run"]).failed();
+    assert!(several.contains("`run` holds 2 traces"), "{several}");
+    assert!(several.contains("hint: name one of them, such as `run/traces/case-1.pftrace`"), "{several}");
+}

@@ -1,8 +1,9 @@
 //! `laptime bench tts`, `laptime profile tts` and what goes with them, through the program.
 
 use std::{
+    io::Read,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use laptime_trace::run::read_results;
@@ -156,7 +157,7 @@ fn what_cannot_be_said_is_one_error_with_a_hint() {
     assert!(language.contains("no language `klingon`") && language.contains("english"), "{language}");
     assert!(failed(&["--model-dir", "nowhere"]).contains("nowhere"));
     let other = place.laptime(words("bench matmul --size 8 --wav it.wav")).failed();
-    assert!(other.contains("`--json-output` and `--wav` are for `tts`, and this is `matmul`"), "{other}");
+    assert!(other.contains("`--wav` is for `tts`, and this is `matmul`"), "{other}");
     assert!(!place.path("runs").exists());
 }
 
@@ -170,6 +171,93 @@ fn a_full_disk_loses_the_audio_and_keeps_the_results() {
     assert!(said.err.contains("cannot write `/dev/full`") && said.err.contains("\nhint: make room"), "{}", said.err);
     assert_eq!(read_results(&run_folder(&place).join("results.jsonl")).unwrap().results.len(), 1);
     assert!(run_folder(&place).join("e2e_bench.json").exists());
+}
+
+const STREAMED: &str = "--streaming --chunk-frames 2 --takes 1 --warmup 0";
+
+#[test]
+fn audio_is_handed_on_while_it_is_made() {
+    let place = Place::new();
+    let said = place.laptime(words(&format!("{SMALL} {STREAMED} --wav whole.wav --stream-to streamed.wav")));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.err.contains("Written: streamed.wav"), "{}", said.err);
+    assert_eq!(place.read("streamed.wav"), place.read("whole.wav"));
+    let piped = place.command().args(words(&format!("{SMALL} {STREAMED} --stream-to -"))).output().unwrap();
+    assert_eq!(piped.status.code(), Some(0));
+    let (told, whole) = (String::from_utf8_lossy(&piped.stderr), place.read("whole.wav"));
+    assert!(told.contains("TTFA (ms)") && told.contains("Results: "), "{told}");
+    assert_eq!((piped.stdout.len(), &piped.stdout[40..44]), (whole.len(), &[255; 4][..]));
+    assert_eq!(piped.stdout[44..], whole[44..]);
+}
+
+#[test]
+fn a_listener_who_stops_reading_is_told_of_and_nothing_is_lost() {
+    let place = Place::new();
+    let line = SMALL.replace("--frames 4", "--frames 40");
+    let mut running = place
+        .command()
+        .args(words(&format!("{line} {STREAMED} --stream-to -")))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 1_000];
+    running.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let said = running.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(0), "{told}");
+    assert_eq!(told.matches("Nobody reads standard output any more: ").count(), 1, "{told}");
+    assert!(!told.contains("error") && told.contains("Results: "), "{told}");
+    assert_eq!(read_results(&run_folder(&place).join("results.jsonl")).unwrap().results.len(), 1);
+}
+
+#[test]
+fn audio_that_cannot_be_handed_on_is_refused_before_anything_is_measured() {
+    let place = Place::new();
+    let whole = place.laptime(words(&format!("{SMALL} --stream-to -"))).failed();
+    assert!(whole.contains("this is made at once") && whole.contains("hint: add `--streaming`"), "{whole}");
+    let line = "bench tts --preset tiny --device cpu --streaming --stream-to -";
+    let several = place.laptime(words(line)).failed();
+    assert!(several.contains("standard output takes the audio of one case, and there are 3"), "{several}");
+    assert!(!place.path("runs").exists());
+    let full = place.laptime(words(&format!("{SMALL} {STREAMED} --stream-to /dev/full")));
+    assert_eq!(full.status, Some(2), "{}", full.err);
+    assert!(full.err.contains("error: the results are kept, and the audio is not"), "{}", full.err);
+}
+
+#[test]
+fn a_profile_writes_audio_to_a_file_or_into_a_folder() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("folder")).unwrap();
+    let line = format!("{} --takes 1 --warmup 0", SMALL.replace("bench", "profile"));
+    for (wav, file) in [("one.wav", "one.wav"), ("folder", "folder/short.wav"), ("new/", "new/short.wav")] {
+        let said = place.laptime(words(&format!("{line} --wav {wav}")));
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        assert!(said.err.contains(&format!("Written: {file}")), "{}", said.err);
+        assert_eq!(place.read(file).len(), 44 + 4 * 1920 * 2);
+    }
+    let other = place.laptime(words("profile matmul --size 8 --wav it.wav")).failed();
+    assert!(other.contains("`--wav` is for `tts`, and this is `matmul`"), "{other}");
+}
+
+#[test]
+fn a_checkpoint_of_another_size_is_told_before_anything_is_loaded() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("other/speech_tokenizer")).unwrap();
+    for file in ["model.safetensors", "speech_tokenizer/config.json", "speech_tokenizer/model.safetensors"] {
+        std::fs::copy(fixture().join(file), place.path("other").join(file)).unwrap();
+    }
+    let config = std::fs::read_to_string(fixture().join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["talker_config"]["intermediate_size"] = 96.into();
+    place.write("other/config.json", config.to_string());
+    let said = place.laptime(words("bench tts --model-dir other --device cpu --frames 2")).failed();
+    assert!(said.contains("talker.model.layers.0.mlp.down_proj.weight"), "{said}");
+    let both = place.laptime(words(&format!("bench tts --preset 0.6b --model-dir {}", fixture().display()))).failed();
+    assert!(both.contains("is no `0.6b`: it has a talker of 2 layers of width 32"), "{both}");
+    assert!(both.contains("that one a talker of 28 layers of width 1024"), "{both}");
+    assert!(both.contains("hint: leave `--preset` out"), "{both}");
+    assert!(!place.path("runs").exists());
 }
 
 #[test]

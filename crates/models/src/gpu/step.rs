@@ -127,6 +127,22 @@ impl<T: Number> Stepper<T> {
         self.layers_from(context, 0, &mut Sequences::Together(state, cache))
     }
 
+    /// The same, with what is to be done before each layer.
+    pub fn layers_between(
+        &mut self,
+        context: &Context<'_, T>,
+        state: &State,
+        cache: &mut GpuCache<T>,
+        before: &mut dyn FnMut(usize) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let mut sequences = Sequences::Together(state, cache);
+        for (index, weights) in context.layers.iter().enumerate() {
+            before(index)?;
+            self.marked_layer(context, index, weights, &mut sequences)?;
+        }
+        Ok(())
+    }
+
     /// Puts the layers of the context on the stream, the first of which is the model's `first`. See [`Self::layers`].
     pub fn layers_from(
         &mut self,
@@ -135,10 +151,20 @@ impl<T: Number> Stepper<T> {
         sequences: &mut Sequences<'_, T>,
     ) -> Result<(), CudaError> {
         for (index, weights) in (first..).zip(context.layers) {
-            let _layer = mark!(context.marks, Layer, "layer", layer = index);
-            self.layer(context, index, weights, sequences)?;
+            self.marked_layer(context, index, weights, sequences)?;
         }
         Ok(())
+    }
+
+    fn marked_layer(
+        &mut self,
+        context: &Context<'_, T>,
+        index: usize,
+        weights: &LayerWeights<T>,
+        sequences: &mut Sequences<'_, T>,
+    ) -> Result<(), CudaError> {
+        let _layer = mark!(context.marks, Layer, "layer", layer = index);
+        self.layer(context, index, weights, sequences)
     }
 
     /// Puts the turns of all streamed layers on the stream, as one pass. See [`Self::layers`].

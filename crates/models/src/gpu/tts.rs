@@ -1,6 +1,7 @@
 //! Text to speech on a GPU: the talker's step and the whole code predictor are graphs, and codes are chosen on the device,
 //! so that the host reads one word a frame.
 
+mod captured;
 mod codec;
 mod codec_weights;
 mod engine;
@@ -16,7 +17,7 @@ use laptime_cuda::{Blas, Device, nn::Operations};
 
 pub use self::room::needed_tts_bytes;
 use self::{engine::Engine, weights::TtsGpuWeights};
-use super::{pass::Turns, step::Context, weights::LayerWeights};
+use super::{pass::Turns, size, step::Context, weights::LayerWeights};
 use crate::{
     Attention, Config, Dtype, GraphMode, ModelError, Options, Room,
     attention::Kept,

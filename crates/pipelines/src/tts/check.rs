@@ -16,6 +16,10 @@ fn tolerance(dtype: Dtype) -> f32 {
 }
 
 /// How loud the difference may be where frames before the last 25 are left out, as a share of the audio's loudness.
+///
+/// Of weights by formula it was 0.22 to 0.24 in chunks of 1 to 25 frames (0.6b, 239 frames, bf16 and f32 alike), 0.37 with another
+/// seed (1.7b), and nothing but rounding in `tiny`. Audio of other frames would differ by the root of two. Half lies between,
+/// a third above the most that was seen.
 const SHARE_OF_LOUDNESS: f64 = 0.5;
 
 /// Refuses codes that the codec does not have.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, resolve};
-use laptime_models::ModelError;
+use laptime_models::{Config, ModelError, tts::TtsConfig};
 
 use super::{
     axes::{ALIASES, AUTO, FOLDER_FLAG, FRAMES, OF_TEXT, axes},
@@ -20,7 +20,8 @@ const OWN: &str = "text";
 /// Settles the cases. What cannot be said is told here, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
-    let resolved = resolve(ALIASES, &rest.into_iter().map(named_folder).collect::<Vec<_>>())?;
+    let rest = without_sizes(rest.into_iter().map(named_folder).collect())?;
+    let resolved = resolve(ALIASES, &rest)?;
     let text = own_text(&texts, &resolved)?;
     let is_given = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
     let is_left_out = |axis: &AxisSpec| {
@@ -49,6 +50,38 @@ fn named_folder((name, words): Given) -> Given {
     let as_path = |word: String| if looks_like_a_folder(&word) { word } else { format!("./{word}") };
     let words = if name == FOLDER_FLAG { words.into_iter().map(as_path).collect() } else { words };
     (name, words)
+}
+
+/// Flags that name a size.
+const SIZE_FLAGS: [&str; 2] = ["preset", "presets"];
+
+/// A size beside a folder says of what size the folder is, and is no further model; a folder of another is refused.
+fn without_sizes(given: Vec<Given>) -> Result<Vec<Given>, PlanError> {
+    let words = |flags: &[&str]| -> Vec<String> {
+        given.iter().filter(|(name, _)| flags.contains(&name.as_str())).flat_map(|(_, words)| words.clone()).collect()
+    };
+    let (sizes, folders) = (words(&SIZE_FLAGS), words(&[FOLDER_FLAG]));
+    if sizes.is_empty() || folders.is_empty() {
+        return Ok(given);
+    }
+    for folder in &folders {
+        let (is, _) = find(folder).map_err(|error| refusal(&error.into()))?;
+        for size in &sizes {
+            let (wanted, _) = find(size).map_err(|error| refusal(&error.into()))?;
+            if size_of(&is) != size_of(&wanted) {
+                let reason =
+                    format!("`{folder}` is no `{size}`: it has {}, that one {}", size_of(&is), size_of(&wanted));
+                return Err(refused(reason, "leave `--preset` out: the folder says what it is"));
+            }
+        }
+    }
+    Ok(given.into_iter().filter(|(name, _)| !SIZE_FLAGS.contains(&name.as_str())).collect())
+}
+
+/// The size of a model, in words.
+fn size_of(config: &TtsConfig) -> String {
+    let of = |decoder: &Config| format!("{} layers of width {}", decoder.layers, decoder.hidden);
+    format!("a talker of {} and a predictor of {}", of(&config.talker), of(&config.predictor))
 }
 
 /// What a case has of a text of the user's own: how it is called, and the text or its file.

@@ -1,5 +1,7 @@
 //! One synthesis, at once or chunk by chunk, with the times of its parts.
 
+use std::ops::ControlFlow;
+
 use laptime_bench::{Device, Nanos};
 use laptime_models::{
     ModelError, tool_range,
@@ -25,6 +27,9 @@ pub struct Runner<'a> {
     /// The model on the device.
     pub made: Made<'a>,
 }
+
+/// Whoever hears audio chunk by chunk, and may break off.
+pub type Listener<'a> = &'a mut dyn FnMut(&[f32]) -> ControlFlow<()>;
 
 /// What a synthesis came to.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +57,12 @@ impl<'a> Runner<'a> {
 
     /// Says the text once.
     pub fn speak(&mut self) -> Result<Spoken, ModelError> {
+        self.speak_to(&mut |_| ControlFlow::Continue(()))
+    }
+
+    /// Says the text once to a listener, who has each chunk as soon as it is made and may break off; all at once if it is
+    /// not streamed.
+    pub fn speak_to(&mut self, listener: Listener<'_>) -> Result<Spoken, ModelError> {
         let _range = tool_range("synthesize");
         let _stage = stage!("synthesize", on = self.device.lane());
         let (mut spoken, start) = (Spoken::default(), self.device.now());
@@ -60,8 +71,11 @@ impl<'a> Runner<'a> {
         self.made.speaking.wait()?;
         spoken.prefill_ns = self.since(start);
         match self.wanted.streaming {
-            true => self.stream(&mut spoken, start)?,
-            false => self.generate_then_decode(&mut spoken)?,
+            true => self.stream(&mut spoken, start, listener)?,
+            false => {
+                self.generate_then_decode(&mut spoken)?;
+                let _ = listener(&spoken.samples);
+            }
         }
         Ok(spoken)
     }
@@ -81,21 +95,23 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn stream(&mut self, spoken: &mut Spoken, start: Nanos) -> Result<(), ModelError> {
+    fn stream(&mut self, spoken: &mut Spoken, start: Nanos, listener: Listener<'_>) -> Result<(), ModelError> {
         let _range = tool_range("generate_frames");
         let _stage = stage!("generate_frames", on = self.device.lane());
-        let mut taken = 0;
+        let (mut taken, mut is_heard) = (0, true);
         loop {
             let frame = self.frame(spoken)?;
             let made = frame.index + 1;
             if made - taken >= self.wanted.chunk_frames || frame.is_end {
                 let begun = self.device.now();
-                spoken.samples.extend(self.made.speaking.decode(taken..made)?);
+                let chunk = self.made.speaking.decode(taken..made)?;
                 spoken.decode_ns += self.since(begun);
                 spoken.ready.push(Ready { frames: made, at_ns: self.since(start) });
+                is_heard = listener(&chunk).is_continue();
+                spoken.samples.extend(chunk);
                 taken = made;
             }
-            if frame.is_end {
+            if frame.is_end || !is_heard {
                 spoken.generation_ns = spoken.frames_ns.iter().sum();
                 return Ok(());
             }

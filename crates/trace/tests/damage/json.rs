@@ -83,9 +83,24 @@ fn a_span_on_a_curve_and_a_curve_on_a_thread_are_told_apart() {
 fn flows_whose_spans_were_damaged_lead_nowhere_wrong() {
     let trace = crate::complete_trace();
     let text = String::from_utf8(crate::written(&trace, laptime_trace::Format::Chrome)).unwrap();
-    let damaged = text.replacen(r#""name":"generate""#, r#""name":generate"#, 1);
+    let damaged = text.replacen(r#""name":"prefill""#, r#""name":prefill"#, 1);
     let read = read(damaged.as_bytes()).unwrap();
     assert_eq!(read.span_count(), trace.span_count() - 1);
+    assert_eq!(read.flows().len(), trace.flows().len() - 2, "{}", read.outline());
+    for flow in read.flows() {
+        assert_eq!((read.span(flow.from).name, read.span(flow.to).name), ("decode", "decode"), "{}", read.outline());
+    }
+    assert!(read.warnings.iter().any(|warning| warning.ends_with("flows have lost one of their spans")));
+}
+
+#[test]
+fn flows_that_are_events_lead_nowhere_wrong_when_spans_before_theirs_were_damaged() {
+    // A file of the first schema has no other flows.
+    let zipped = std::fs::File::open("../../tests/data/formats/complete.schema1.json.gz").unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(zipped), &mut text).unwrap();
+    let damaged = text.replacen(r#""name":"generate""#, r#""name":generate"#, 1);
+    let read = read(damaged.as_bytes()).unwrap();
     for flow in read.flows() {
         assert_eq!(read.span(flow.from).name == "decode", read.span(flow.to).name == "decode", "{}", read.outline());
     }

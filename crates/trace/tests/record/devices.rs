@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use laptime_probe::{DeviceClock, Lane, Resolved, SimulatedDevice, Stamp, Ticks, now, stage};
-use laptime_trace::{Nanos, TrackKind, Value};
+use laptime_trace::{GraphReplay, GraphReplays, InnerStage, Nanos, TrackKind, Value, kernels::Stretch};
 
 use crate::alone::{alone, on_thread, shape, track};
 
@@ -38,6 +38,41 @@ fn stages_on_a_device_have_its_exact_times_and_flows_lead_to_them() {
     }
     assert_eq!((trace.flows().len(), recorded.lost), (4, 0));
     assert_eq!(trace.clock_uncertainty, Some(Nanos(0)));
+}
+
+#[test]
+fn stages_that_a_device_stamped_inside_a_graph_lie_in_the_recorded_span_of_its_replay() {
+    let alone = alone();
+    let device = Arc::new(SimulatedDevice::anchored_at(now()));
+    let stream = Lane::device("stream 7", Arc::clone(&device) as _);
+    let (trace, _) = alone.record(|| {
+        on_thread("pipeline", || {
+            for replay in [4_u64, 6] {
+                let _graph = stage!("step", on = stream, replay = replay);
+                device.submit(1_000);
+            }
+            device.synchronise();
+        });
+    });
+    let stages: Arc<[InnerStage]> =
+        ["first", "second"].map(|name| InnerStage { name: name.into(), place: None }).into();
+    // The device's own timer counts from elsewhere, and replay 5 was not recorded.
+    let replay = |number: u64| {
+        let start = 70_000_000_000 * number;
+        let times = [(start, start + 200), (start + 200, start + 900)];
+        let times = times.map(|(start_ns, end_ns)| Stretch { start_ns, end_ns }).to_vec();
+        GraphReplay { number, stages: Arc::clone(&stages), times }
+    };
+    let replays = GraphReplays { replays: (4..7).map(replay).collect(), lost: 0 };
+    let trace = trace.with_replays(&replays).unwrap();
+    let expected =
+        "step  replay=4\n  stamped:first\n  stamped:second\nstep  replay=6\n  stamped:first\n  stamped:second\n";
+    assert_eq!(shape(&trace, "stream 7"), expected);
+    assert_eq!(shape(&trace, "pipeline"), "step  replay=4\nstep  replay=6\n");
+    let id = track(&trace, "stream 7");
+    let begun = trace.spans_on(id).next().unwrap().start.0;
+    let times: Vec<_> = trace.spans_on(id).map(|span| (span.start.0 - begun, span.end().0 - begun)).collect();
+    assert_eq!(times, [(0, 1_000), (100, 300), (300, 1_000), (1_000, 2_000), (1_100, 1_300), (1_300, 2_000)]);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::{
-    Blas, Cache, CudaError, Device, Graph, Pinned,
+    Blas, Cache, CudaError, Device, Kernels, Pinned,
     decode::{Choice as Place, FrameStep, Frames, Rules, Sampler, Sampling as Rule, SamplingPart},
 };
 use laptime_probe::{stage, sync_point};
@@ -14,6 +14,7 @@ use laptime_trace::run::Depth;
 
 use super::{
     super::{size, weights::Number},
+    captured::{Border, Captured, is_stamped, untold},
     codec::Codec,
     predictor::{Choosing, Predictor},
     talker::Talker,
@@ -53,8 +54,15 @@ pub struct Engine<'a, T> {
 /// The predictor of a frame, and a step of the talker.
 #[derive(Default)]
 struct Graphs {
-    predictor: Option<Graph>,
-    talker: Option<Graph>,
+    predictor: Option<Captured>,
+    talker: Option<Captured>,
+}
+
+impl Graphs {
+    /// Hands on what is stamped in them. Waits for the device.
+    fn hand_on(&mut self, device: &Device) -> Result<(), CudaError> {
+        [&mut self.predictor, &mut self.talker].into_iter().flatten().try_for_each(|graph| graph.hand_on(device))
+    }
 }
 
 /// What is being said.
@@ -115,9 +123,8 @@ impl<'a, T: Number> Engine<'a, T> {
             return Ok(());
         }
         let _stage = stage!("capture");
-        let captured = self.capture_predictor().and_then(|predictor| Ok((predictor, self.capture_talker()?)));
-        match captured {
-            Ok((predictor, talker)) => {
+        match self.capture_both() {
+            Ok([predictor, talker]) => {
                 self.replay = Replay::Graph { nodes: predictor.nodes() + talker.nodes() };
                 self.graphs = Graphs { predictor: Some(predictor), talker: Some(talker) };
                 Ok(())
@@ -130,46 +137,53 @@ impl<'a, T: Number> Engine<'a, T> {
         }
     }
 
-    fn capture_predictor(&mut self) -> Result<Graph, CudaError> {
-        let stream = Arc::clone(self.device.stream());
-        let graph = Graph::capture(&stream, || self.launch_predictor())?;
-        graph.upload(&stream).map(|()| graph)
+    fn capture_both(&mut self) -> Result<[Captured; 2], CudaError> {
+        let device = self.device;
+        let stamps = is_stamped(&self.options).then(|| Kernels::load(device, &Cache::of_user())).transpose()?;
+        let [predictor, talker] = [self.predictor.stages(), self.talker.step_stages()];
+        let predictor = Captured::new(device, stamps.as_ref(), predictor, |border| self.launch_predictor(border))?;
+        let talker = Captured::new(device, stamps.as_ref(), talker, |border| self.launch_talker(border))?;
+        Ok([predictor, talker])
     }
 
-    fn capture_talker(&mut self) -> Result<Graph, CudaError> {
-        let stream = Arc::clone(self.device.stream());
-        let graph = Graph::capture(&stream, || self.launch_talker())?;
-        graph.upload(&stream).map(|()| graph)
-    }
-
-    fn launch_predictor(&mut self) -> Result<(), CudaError> {
+    fn launch_predictor(&mut self, border: Border<'_>) -> Result<(), CudaError> {
         let Self { device, blas, weights, talker, predictor, kernels, sampler, rules, frames, .. } = self;
         let mut choosing = Choosing { kernels, sampler, sampling: &mut rules[1], frames };
-        predictor.run(device, blas, weights, &talker.stepper.activations.x, &mut choosing)
+        predictor.run(device, blas, weights, &talker.stepper.activations.x, &mut choosing, border)
     }
 
-    fn launch_talker(&mut self) -> Result<(), CudaError> {
-        self.talker.step(self.device, &self.blas, &self.weights, (&self.kernels, &self.frames))
+    fn launch_talker(&mut self, border: Border<'_>) -> Result<(), CudaError> {
+        self.talker.step(self.device, &self.blas, &self.weights, (&self.kernels, &self.frames), border)
     }
 
     /// Chooses all codes of the frame but the first.
     fn predict(&mut self) -> Result<(), CudaError> {
-        let _stage = mark!(self.options.marks, Pipeline, "code_predictor", frame = self.speech.made);
-        match &self.graphs.predictor {
-            // SAFETY: the buffers live in this engine, which waits for the stream before it goes.
-            Some(graph) => unsafe { graph.launch(self.device.stream()) },
-            None => self.launch_predictor(),
-        }
+        let (device, frame) = (self.device, self.speech.made);
+        let Some(graph) = &mut self.graphs.predictor else {
+            let _stage = mark!(self.options.marks, Pipeline, "code_predictor", frame = frame);
+            return self.launch_predictor(&mut untold);
+        };
+        let _stage = match graph.next_number(device)? {
+            Some(replay) => mark!(self.options.marks, Pipeline, "code_predictor", frame = frame, replay = replay),
+            None => mark!(self.options.marks, Pipeline, "code_predictor", frame = frame),
+        };
+        // SAFETY: the buffers live in this engine, which waits for the stream before it goes.
+        unsafe { graph.launch(device.stream()) }
     }
 
     /// Runs the frame through the talker.
     fn step(&mut self) -> Result<(), CudaError> {
-        let _stage = mark!(self.options.marks, Pipeline, "talker_step", frame = self.speech.made);
-        match &self.graphs.talker {
-            // SAFETY: as above.
-            Some(graph) => unsafe { graph.launch(self.device.stream()) },
-            None => self.launch_talker(),
-        }
+        let (device, frame) = (self.device, self.speech.made);
+        let Some(graph) = &mut self.graphs.talker else {
+            let _stage = mark!(self.options.marks, Pipeline, "talker_step", frame = frame);
+            return self.launch_talker(&mut untold);
+        };
+        let _stage = match graph.next_number(device)? {
+            Some(replay) => mark!(self.options.marks, Pipeline, "talker_step", frame = frame, replay = replay),
+            None => mark!(self.options.marks, Pipeline, "talker_step", frame = frame),
+        };
+        // SAFETY: as above.
+        unsafe { graph.launch(device.stream()) }
     }
 
     /// Chooses the semantic code of a frame from the talker's logits, and puts it on its way to the host.
@@ -237,8 +251,8 @@ fn rules(sampling: &Sampling, choice: Choice, end: u32) -> Rules {
 
 /// What is known of graphs before anything ran.
 fn first_replay(options: &SpeakOptions) -> Result<Replay, ModelError> {
-    let is_deep = options.marks.depth > Depth::Pipeline;
-    let reason = "the stages inside a frame are marked, so its kernels are launched one by one";
+    let is_deep = options.marks.depth > Depth::Layer;
+    let reason = "the operations inside a frame are marked, so its kernels are launched one by one";
     match options.graph {
         GraphMode::Off => Ok(Replay::Launches),
         GraphMode::On if is_deep => Err(ModelError::Refused(format!("there is no graph: {reason}"))),
@@ -261,6 +275,7 @@ impl<T: Number> Speaking for Engine<'_, T> {
         prompt.check(&self.config, most_frames, self.options.room)?;
         self.reset()?;
         if self.talker.make_room(self.device, prompt.following.len() + 1)? {
+            // What they stamped was handed on by the reset.
             self.graphs = Graphs::default();
         }
         self.capture()?;
@@ -354,6 +369,7 @@ impl<T: Number> Speaking for Engine<'_, T> {
     fn reset(&mut self) -> Result<(), ModelError> {
         // What is on its way to the host must have come before it is asked for anew.
         self.device.stream().synchronise()?;
+        self.graphs.hand_on(self.device)?;
         self.speech = Speech::default();
         Ok(())
     }
@@ -363,5 +379,6 @@ impl<T> Drop for Engine<'_, T> {
     fn drop(&mut self) {
         // What is on the stream uses memory that goes now; a stream that failed does no more.
         let _ = self.device.stream().synchronise();
+        let _ = self.graphs.hand_on(self.device);
     }
 }

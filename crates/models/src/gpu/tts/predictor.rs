@@ -7,6 +7,7 @@ use laptime_cuda::{
 
 use super::{
     super::{cache::GpuCache, pass::Turns, size, step::Stepper, weights::Number},
+    captured::{Border, inside_graphs},
     context, decoder_options,
     weights::TtsGpuWeights,
 };
@@ -47,7 +48,7 @@ impl<T: Number> Predictor<T> {
             Ok(state)
         };
         Ok(Self {
-            options: decoder_options(options, room, None),
+            options: decoder_options(&inside_graphs(options), room, None),
             talker_width: config.talker.hidden,
             talker_epsilon: config.talker.norm_eps as f32,
             talker_vocab: config.talker.vocab,
@@ -59,6 +60,11 @@ impl<T: Number> Predictor<T> {
         })
     }
 
+    /// Stages that a frame has at most: what comes before the first code, and each code.
+    pub fn stages(&self) -> usize {
+        self.states.len()
+    }
+
     /// Puts a frame on the stream: what the talker left at the first position, its semantic code at the second, and from
     /// there on each code as it is chosen.
     pub fn run(
@@ -68,7 +74,9 @@ impl<T: Number> Predictor<T> {
         weights: &TtsGpuWeights<T>,
         left: &Buffer<T>,
         choosing: &mut Choosing<'_, T>,
+        border: Border<'_>,
     ) -> Result<(), CudaError> {
+        border("enter", None)?;
         self.enter(device, weights, left)?;
         self.layers(device, blas, weights, 0)?;
         let groups = self.states.len();
@@ -77,6 +85,7 @@ impl<T: Number> Predictor<T> {
         let x = &mut self.stepper.activations.x;
         choosing.kernels.row(device.stream(), (choosing.frames, 0), (table, rows), x, width)?;
         for group in 1..groups {
+            border("code", Some(("group", group)))?;
             self.layers(device, blas, weights, group)?;
             self.choose(device, blas, weights, group, choosing)?;
         }

@@ -15,6 +15,7 @@ use super::{
         step::Stepper,
         weights::Number,
     },
+    captured::{Border, inside_graphs},
     context, decoder_options,
     weights::{LinearWeights, TtsGpuWeights},
 };
@@ -30,6 +31,8 @@ pub const TEXT_ROOM: usize = 1024;
 pub struct Talker<T> {
     config: Config,
     options: Options,
+    /// Those of a step, which may be captured.
+    step_options: Options,
     text_width: usize,
     /// Codes of each group but the first.
     codes: usize,
@@ -49,6 +52,7 @@ impl<T: Number> Talker<T> {
         let (talker, room) = (config.talker.clone(), options.room);
         Ok(Self {
             options: decoder_options(options, room, None),
+            step_options: decoder_options(&inside_graphs(options), room, None),
             text_width: config.text_width,
             codes: config.predictor.vocab,
             stepper: Stepper::new(device, &talker, 1, room)?,
@@ -164,6 +168,11 @@ impl<T: Number> Talker<T> {
         Ok(out)
     }
 
+    /// Stages that a step has at most: the sum of embeddings, the layers and the head.
+    pub fn step_stages(&self) -> usize {
+        self.config.layers + 2
+    }
+
     /// Puts a step on the stream: all codes of the frame and the text that comes with it, through all layers to logits.
     pub fn step(
         &mut self,
@@ -171,7 +180,9 @@ impl<T: Number> Talker<T> {
         blas: &Blas,
         weights: &TtsGpuWeights<T>,
         (kernels, frames): (&FrameStep<T>, &Frames),
+        border: Border<'_>,
     ) -> Result<(), CudaError> {
+        border("embed", None)?;
         let tables = FrameTables {
             first: &weights.talker.embedding,
             first_size: size(self.config.vocab)?,
@@ -182,9 +193,11 @@ impl<T: Number> Talker<T> {
         };
         let hidden = size(self.config.hidden)?;
         kernels.sum(device.stream(), frames, &tables, &mut self.stepper.activations.x, hidden)?;
-        let of = (&self.config, &self.options, &self.turns);
+        let of = (&self.config, &self.step_options, &self.turns);
         let context = context(device, blas, &weights.operations, &weights.talker.layers, of);
-        self.stepper.layers(&context, &self.state, &mut self.cache)?;
+        let mut layer = |index: usize| border("layer", Some(("layer", index)));
+        self.stepper.layers_between(&context, &self.state, &mut self.cache, &mut layer)?;
+        border("head", None)?;
         self.stepper.head(&context, &weights.talker.norm, &weights.talker.head)
     }
 

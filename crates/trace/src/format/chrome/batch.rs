@@ -6,6 +6,7 @@ use super::{
     FLOAT,
     cache::{Key, NameCache},
     lexer::{Fault, Lexer, Part, Text, on_one_line},
+    row::{Number, OTHER_PHASE, Row, Time},
     time::nanos,
     walk::Walk,
 };
@@ -13,43 +14,6 @@ use crate::{
     fields::StoredValue,
     names::{NameId, Names},
 };
-
-/// A number as the file has it; some writers put names where numbers belong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Number {
-    Plain(i64),
-    Named(NameId),
-}
-
-/// A time of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Time {
-    Missing,
-    Impossible,
-    At(u64),
-}
-
-/// One event. Names are those of its batch.
-#[derive(Debug, Clone, Copy)]
-pub struct Row {
-    /// Chrome's letter for the kind of event; zero for none, [`OTHER_PHASE`] for a word.
-    pub phase: u8,
-    pub is_open: bool,
-    /// A flow ends in the span around it, and not in the next.
-    pub binds_around: bool,
-    pub has_fields: bool,
-    pub name: NameId,
-    pub category: NameId,
-    pub time: Time,
-    pub duration: Time,
-    pub pid: Number,
-    pub tid: Number,
-    pub id: Option<Number>,
-    fields: (u32, u32),
-}
-
-/// The phase of events whose phase is no single letter.
-pub const OTHER_PHASE: u8 = 0xff;
 
 /// How far the reading of events came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,6 +140,9 @@ impl Batch {
             pid: Number::Plain(0),
             tid: Number::Plain(0),
             id: None,
+            bind: None,
+            flows_out: false,
+            flows_in: false,
             fields: (first_field, first_field),
         };
         let mut seen = 0_u16;
@@ -219,6 +186,18 @@ impl Batch {
                 b"args" => {
                     row.has_fields = self.args(&mut lexer)?;
                     128
+                }
+                b"bind_id" => {
+                    row.bind = Some(self.number(&mut lexer)?);
+                    0
+                }
+                b"flow_out" => {
+                    row.flows_out = lexer.raw()? == b"true";
+                    0
+                }
+                b"flow_in" => {
+                    row.flows_in = lexer.raw()? == b"true";
+                    0
                 }
                 b"bp" => {
                     row.binds_around = lexer.raw()? == b"\"e\"";

@@ -1,10 +1,11 @@
-//! Flows of a JSON trace: our own name the spans they tie, those of others the moments.
+//! Flows of a JSON trace: told by the spans themselves, or by events that name the spans (our own) or the moments (those
+//! of others).
 
 use std::collections::HashMap;
 
 use super::tracks::{AsyncId, Tracks};
 use crate::{
-    builder::{FlowPlace, TraceBuilder},
+    builder::{FlowPlace, SpanEntry, TraceBuilder},
     names::NameId,
     time::Nanos,
     track::TrackId,
@@ -31,6 +32,16 @@ pub struct Flows {
     own: HashMap<AsyncId, (Option<OwnEnd>, Option<OwnEnd>)>,
     keys: HashMap<FlowKey, u32>,
     others: Vec<(u32, OtherEnd)>,
+    bound: Vec<BoundEnd>,
+}
+
+/// An end of a flow that a span tells itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BoundEnd {
+    pub id: AsyncId,
+    pub time: u64,
+    pub step: Step,
+    pub span: SpanEntry,
 }
 
 /// An end of a flow of others: where and when it lies.
@@ -65,10 +76,17 @@ impl Flows {
         self.others.push((key, end));
     }
 
+    /// Takes one end of a flow that a span tells.
+    pub fn bound(&mut self, end: BoundEnd) {
+        self.bound.push(end);
+    }
+
     /// Ties the flows; says how many have lost an end.
     pub fn connect(self, tracks: &Tracks, builder: &mut TraceBuilder) -> u64 {
-        let Self { own, mut others, .. } = self;
-        let lost = connect_own(own, builder);
+        let Self { own, mut others, mut bound, .. } = self;
+        let mut lost = connect_own(own, builder);
+        bound.sort_unstable();
+        lost += bound.chunk_by(|a, b| a.id == b.id).map(|flow| connect_bound(flow, builder)).sum::<u64>();
         others.sort_by_key(|(key, end)| (*key, end.time, end.step));
         lost + others.chunk_by(|a, b| a.0 == b.0).map(|flow| connect_other(flow, tracks, builder)).sum::<u64>()
     }
@@ -89,6 +107,23 @@ fn connect_own(own: HashMap<AsyncId, (Option<OwnEnd>, Option<OwnEnd>)>, builder:
         }
     }
     lost
+}
+
+/// Ties the spans of one flow, as [`connect_other`] does.
+fn connect_bound(flow: &[BoundEnd], builder: &mut TraceBuilder) -> u64 {
+    let first = flow.iter().position(|end| end.step == Step::Start);
+    let Some(mut from) = first.map(|at| flow[at].span) else { return flow.len() as u64 };
+    let mut ties = 0;
+    for end in flow {
+        if end.step != Step::Start {
+            builder.flow(from, end.span);
+            ties += 1;
+        }
+        if end.step != Step::Finish {
+            from = end.span;
+        }
+    }
+    u64::from(ties == 0)
 }
 
 /// Ties the ends of one flow, in order of time: a start leads to what follows, a middle goes on from there. One start

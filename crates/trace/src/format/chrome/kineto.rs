@@ -1,7 +1,7 @@
 //! What torch.profiler says in its own way: streams as threads of a process that is a device, launches by correlation,
 //! memory as instants.
 
-use super::batch::{Batch, Row};
+use super::{batch::Batch, row::Row};
 use crate::{
     activity::Activity,
     builder::SpanEntry,

@@ -5,12 +5,13 @@ use std::io::{self, BufRead, Read};
 use hashbrown::DefaultHashBuilder;
 
 use super::{
-    batch::{Batch, Number as Numbered, OTHER_PHASE, Row, Time},
+    batch::Batch,
     document::{Document, Sink},
     finish::Counts,
-    flows::{FlowKey, Flows, OtherEnd, OwnEnd, Step},
+    flows::{BoundEnd, FlowKey, Flows, OtherEnd, OwnEnd, Step},
     kineto::{self, Class},
     pipeline::{CHUNK, Cut, read_chunks, thread_count},
+    row::{Number as Numbered, OTHER_PHASE, Row, Time},
     stream::Chunks,
     tracks::{AsyncId, Place, Tracks},
 };
@@ -257,6 +258,7 @@ impl Reader {
         };
         self.builder.end_span(span, Nanos(end));
         self.last_time = self.last_time.max(end);
+        self.tie(at, span, time);
         if !self.is_ours {
             class.correlate(at.batch, at.row, &self.known, span, &mut self.launches);
         }
@@ -267,6 +269,7 @@ impl Reader {
         let Some(time) = self.time(at.row) else { return Some(()) };
         let track = self.tracks.thread(at.pid, at.tid, &mut self.builder);
         let span = self.start_span(at, track, time);
+        self.tie(at, span, time);
         self.tracks.pairs.entry(track).or_default().begin(time, span);
         Some(())
     }
@@ -286,7 +289,7 @@ impl Reader {
 
     /// The track of an asynchronous event, and what ties it to others.
     fn asynchronous(&mut self, at: At<'_>) -> Option<(TrackId, AsyncId)> {
-        let id = self.id(at)?;
+        let id = self.id(at.batch, at.row.id)?;
         let category = self.name(at.batch, at.row.category);
         Some((self.tracks.asynchronous(at.pid, category, &mut self.builder), id))
     }
@@ -355,11 +358,19 @@ impl Reader {
         Some(())
     }
 
-    fn id(&mut self, at: At<'_>) -> Option<AsyncId> {
-        Some(match at.row.id? {
+    fn id(&mut self, batch: &Batch, id: Option<Numbered>) -> Option<AsyncId> {
+        Some(match id? {
             Numbered::Plain(number) => AsyncId::Number(number),
-            Numbered::Named(name) => AsyncId::Name(self.ids.id(at.batch.names.name(name))),
+            Numbered::Named(name) => AsyncId::Name(self.ids.id(batch.names.name(name))),
         })
+    }
+
+    /// Takes what a span itself says of its flows.
+    fn tie(&mut self, at: At<'_>, span: SpanEntry, time: u64) {
+        let Some(step) = at.row.flow_step() else { return };
+        if let Some(id) = self.id(at.batch, at.row.bind) {
+            self.flows.bound(BoundEnd { id, time, step, span });
+        }
     }
 
     /// Takes one end of a flow. Our own say which span they belong to.
@@ -369,7 +380,7 @@ impl Reader {
             // The same is said by the correlations, and there more exactly.
             return Some(());
         }
-        let id = self.id(at)?;
+        let id = self.id(at.batch, at.row.id)?;
         let Some(time) = self.time(at.row) else { return Some(()) };
         let span = at.int(self.known.span).and_then(|span| u64::try_from(span).ok());
         if let (Some(span), true) = (span, self.is_ours) {

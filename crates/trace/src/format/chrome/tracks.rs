@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::batch::{Batch, Number};
+use super::{batch::Batch, row::Number};
 use crate::{
     builder::TraceBuilder,
     format::pairing::Pairs,
@@ -42,7 +42,7 @@ pub struct Tracks {
 }
 
 /// What ties the events of one asynchronous span together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AsyncId {
     Number(i64),
     Name(NameId),

@@ -7,10 +7,14 @@ use std::{
 
 use serde_json::{Value as Json, json};
 
-use super::{FLOAT, SCHEMA, meta, time::Micros};
+use super::{
+    FLOAT, SCHEMA, meta,
+    ties::{Tie, Ties},
+    time::Micros,
+};
 use crate::{
     fields::Fields,
-    trace::{Mark, Span, Trace, ValuePoint},
+    trace::{Flow, Mark, Span, Trace, ValuePoint},
     track::{Track, TrackId, TrackKind},
     value::{Number, Value},
 };
@@ -22,8 +26,10 @@ pub fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
     write_about(trace, &mut events)?;
     let threads = Threads::of(trace);
     threads.write(trace, &mut events)?;
+    let ties = Ties::of(trace);
     for span in trace.spans() {
-        write_span(&span, threads.place(trace, span.track, span.lane), &mut events)?;
+        let tie = ties.of_span(span.id.index());
+        write_span(&span, tie, threads.place(trace, span.track, span.lane), &mut events)?;
     }
     for mark in trace.marks() {
         write_mark(&mark, threads.place(trace, mark.track, 0), &mut events)?;
@@ -31,7 +37,7 @@ pub fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
     for value in trace.values() {
         write_value(trace, value, threads.place(trace, value.track, 0), &mut events)?;
     }
-    write_flows(trace, &threads, &mut events)?;
+    write_flows(trace, &ties.apart, &threads, &mut events)?;
     events.out.write_all(b"\n]}\n")?;
     events.out.flush()
 }
@@ -194,9 +200,14 @@ impl Threads {
     }
 }
 
-fn write_span<W: Write>(span: &Span<'_>, place: Place, events: &mut Events<W>) -> io::Result<()> {
+fn write_span<W: Write>(span: &Span<'_>, tie: Tie, place: Place, events: &mut Events<W>) -> io::Result<()> {
     events.event("X", place, span.name, span.category)?;
     write!(events.out, ",\"ts\":{},\"dur\":{}", Micros(span.start.0), Micros(span.duration.0))?;
+    match tie {
+        Tie::None => {}
+        Tie::Out(number) => write!(events.out, ",\"bind_id\":{number},\"flow_out\":true")?,
+        Tie::In(number) => write!(events.out, ",\"bind_id\":{number},\"flow_in\":true")?,
+    }
     events.fields(span.fields)?;
     events.out.write_all(if span.is_open { b",\"laptime_open\":true}" } else { b"}" })
 }
@@ -218,8 +229,9 @@ fn write_value<W: Write>(trace: &Trace, value: ValuePoint, place: Place, events:
     events.out.write_all(b"}}")
 }
 
-fn write_flows<W: Write>(trace: &Trace, threads: &Threads, events: &mut Events<W>) -> io::Result<()> {
-    for (at, flow) in trace.flows().iter().enumerate() {
+/// Writes the flows that no span tells itself.
+fn write_flows<W: Write>(trace: &Trace, flows: &[Flow], threads: &Threads, events: &mut Events<W>) -> io::Result<()> {
+    for (at, flow) in flows.iter().enumerate() {
         for (phase, binding, end) in [("s", "", flow.from), ("f", ",\"bp\":\"e\"", flow.to)] {
             let span = trace.span(end);
             events.event(phase, threads.place(trace, span.track, span.lane), "flow", "flow")?;

@@ -1,0 +1,43 @@
+//! Traces as people name them: a file, or the folder of a run that holds one.
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::Hinted;
+
+/// What a run's folder calls its trace. All of one folder are the same trace.
+const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
+
+/// The folder inside a run's where processes leave theirs.
+const OF_PROCESSES: &str = "traces";
+
+/// The file of a trace: itself, or the one that a run's folder holds.
+pub fn trace_of(path: &Path) -> anyhow::Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    if let Some(own) = TRACES.iter().map(|name| path.join(name)).find(|file| file.is_file()) {
+        return Ok(own);
+    }
+    let mut others = recorded_in(path);
+    others.extend(recorded_in(&path.join(OF_PROCESSES)));
+    match (others.pop(), others.len()) {
+        (Some(only), 0) => Ok(only),
+        (Some(last), more) => {
+            let error = anyhow::anyhow!("`{}` holds {} traces", path.display(), more + 1);
+            Err(Hinted::wrap(error, format!("name one of them, such as `{}`", last.display())))
+        }
+        (None, _) => {
+            let error = anyhow::anyhow!("`{}` is no folder of a run with a trace", path.display());
+            Err(Hinted::wrap(error, format!("`laptime profile` makes one; it holds {}", TRACES.join(" or "))))
+        }
+    }
+}
+
+/// The recordings that lie in a folder, by name. What cannot be looked at has none.
+fn recorded_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let is_recording = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "pftrace") && path.is_file();
+    let mut found: Vec<PathBuf> = entries.filter(is_recording).collect();
+    found.sort();
+    found
+}

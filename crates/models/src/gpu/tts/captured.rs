@@ -1,0 +1,109 @@
+//! Parts of a frame that are replayed as graphs, plain or with stamps where their inner stages begin.
+
+// Graphs keep addresses of buffers, which the engine holds as long as it lives.
+#![allow(unsafe_code)]
+
+use laptime_cuda::{CudaError, Device, Graph, Kernels, Room, StampedGraph, Stream};
+use laptime_trace::run::Depth;
+
+use crate::{GraphMode, tts::SpeakOptions};
+
+/// Replays whose stamps are kept until they are read.
+const REPLAYS: u32 = 1024;
+
+/// What is told where a stage inside a part of a frame begins: its name, and what it counts.
+pub type Border<'a> = &'a mut dyn FnMut(&str, Option<(&'static str, usize)>) -> Result<(), CudaError>;
+
+/// Tells nobody.
+pub fn untold(_: &str, _: Option<(&'static str, usize)>) -> Result<(), CudaError> {
+    Ok(())
+}
+
+/// Whether graphs are captured with stamps: where the stages inside a frame are asked for, and no single operation.
+pub fn is_stamped(options: &SpeakOptions) -> bool {
+    options.graph != GraphMode::Off && options.marks.depth == Depth::Layer
+}
+
+/// The options by which the stages inside a captured part are marked: stamps take the place of marks.
+pub fn inside_graphs(options: &SpeakOptions) -> SpeakOptions {
+    let mut inside = options.clone();
+    if is_stamped(options) {
+        inside.marks.depth = Depth::Pipeline;
+    }
+    inside
+}
+
+/// A captured part of a frame.
+pub enum Captured {
+    Plain(Graph),
+    Stamped(Box<StampedGraph>),
+}
+
+impl Captured {
+    /// Captures what `launch` puts on the stream; stamped with at most so many stages, if there are kernels for it.
+    pub fn new(
+        device: &Device,
+        stamps: Option<&Kernels>,
+        stages: usize,
+        mut launch: impl FnMut(Border<'_>) -> Result<(), CudaError>,
+    ) -> Result<Self, CudaError> {
+        let stream = device.stream();
+        let captured = match stamps {
+            None => Self::Plain(Graph::capture(stream, || launch(&mut untold))?),
+            Some(kernels) => {
+                let room = Room { stages: super::size(stages)?, replays: REPLAYS };
+                let stamped = StampedGraph::capture(device, kernels, stream, room, |stamper| {
+                    launch(&mut |name, place| {
+                        let place = place.map(|(what, number)| super::size(number).map(|number| (what, number)));
+                        stamper.border(name, place.transpose()?)
+                    })
+                })?;
+                Self::Stamped(Box::new(stamped))
+            }
+        };
+        captured.graph().upload(stream)?;
+        Ok(captured)
+    }
+
+    fn graph(&self) -> &Graph {
+        match self {
+            Self::Plain(graph) => graph,
+            Self::Stamped(stamped) => stamped.graph(),
+        }
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.graph().nodes()
+    }
+
+    /// The number by which the span of the next replay is known, where it is stamped.
+    pub fn next_number(&mut self, device: &Device) -> Result<Option<u64>, CudaError> {
+        match self {
+            Self::Plain(_) => Ok(None),
+            Self::Stamped(stamped) => {
+                if stamped.is_full() {
+                    device.keep_replays(stamped.read_numbered(device)?);
+                }
+                Ok(Some(stamped.next_number()))
+            }
+        }
+    }
+
+    /// Puts a replay on the stream.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Graph::launch`].
+    pub unsafe fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: the caller answers for it.
+        unsafe { self.graph().launch(stream) }
+    }
+
+    /// Hands what was stamped on to whoever makes a trace. Waits for the device.
+    pub fn hand_on(&mut self, device: &Device) -> Result<(), CudaError> {
+        if let Self::Stamped(stamped) = self {
+            device.keep_replays(stamped.read_numbered(device)?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,166 @@
+//! The stages inside replays of a graph, as the device stamped them.
+//!
+//! A replay is one launch, so its span is one stage of the host and of the device. Whoever stamps the stages inside it
+//! makes [`GraphReplay`]s; [`Trace::with_replays`] puts them into the spans of the trace.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    STAMPED,
+    builder::TraceBuilder,
+    invariants::InvalidTrace,
+    kernels::Stretch,
+    time::Nanos,
+    trace::{SpanId, Trace},
+    track::{TrackId, TrackKind},
+    value::Value,
+};
+
+/// The field by which a span says which replay of a graph it is.
+pub const REPLAY: &str = "replay";
+
+/// One replay of a graph whose stages were stamped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GraphReplay {
+    /// What the span of the replay has as its field `replay`; no other replay of the process has it.
+    pub number: u64,
+    /// The stages, the same for all replays of a graph.
+    pub stages: Arc<[InnerStage]>,
+    /// When each of them ran, in nanoseconds of the device's own clock.
+    pub times: Vec<Stretch>,
+}
+
+/// A stage inside a graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InnerStage {
+    /// Its name.
+    pub name: String,
+    /// What it counts, and how far it has come: `layer`, 3.
+    pub place: Option<(&'static str, u32)>,
+}
+
+/// All replays that a device kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GraphReplays {
+    /// Those that could be read.
+    pub replays: Vec<GraphReplay>,
+    /// How many were written over before they were read.
+    pub lost: u64,
+}
+
+impl Trace {
+    /// The trace with the stages inside replays, as spans of the device alone under the spans of their replays.
+    ///
+    /// The device's timer is not the clock of the trace: a replay ends where its span does, and what its launch takes
+    /// lies before it. Stages are cut to the span. Replays that the trace has no span of were not recorded.
+    pub fn with_replays(self, replays: &GraphReplays) -> Result<Self, InvalidTrace> {
+        let places = places(&self, &replays.replays);
+        let mut builder = TraceBuilder::extending(self);
+        for (track, [start, end], replay) in places {
+            add(&mut builder, track, [start, end], replay);
+        }
+        builder.lost = builder.lost.saturating_add(replays.lost);
+        builder.build()
+    }
+}
+
+/// The spans of devices that are replays, with what is known of them.
+fn places<'a>(trace: &Trace, replays: &'a [GraphReplay]) -> Vec<(TrackId, [u64; 2], &'a GraphReplay)> {
+    let by_number: HashMap<u64, &GraphReplay> = replays.iter().map(|replay| (replay.number, replay)).collect();
+    let of_span = |id: SpanId| {
+        let span = trace.span(id);
+        let number = match span.fields.iter().find(|(name, _)| *name == REPLAY)?.1 {
+            Value::Uint(number) => number,
+            Value::Int(number) => u64::try_from(number).ok()?,
+            _ => return None,
+        };
+        let is_stream = trace.track(span.track).kind == TrackKind::Stream;
+        let replay = by_number.get(&number).filter(|_| is_stream)?;
+        Some((span.track, [span.start.0, span.end().0], *replay))
+    };
+    trace.spans().filter_map(|span| of_span(span.id)).collect()
+}
+
+fn add(builder: &mut TraceBuilder, track: TrackId, [start, end]: [u64; 2], replay: &GraphReplay) {
+    let Some(last) = replay.times.iter().map(|time| time.end_ns).max() else { return };
+    let on_trace = |nanos: u64| end.saturating_sub(last.saturating_sub(nanos)).max(start);
+    for (stage, time) in replay.stages.iter().zip(&replay.times) {
+        let (begin, until) = (on_trace(time.start_ns), on_trace(time.end_ns));
+        if until <= start {
+            continue;
+        }
+        let length = Nanos(until.saturating_sub(begin));
+        let span = builder.span(track, Nanos(begin), length, &stage.name, STAMPED);
+        if let Some((name, number)) = stage.place {
+            builder.span_field(span, name, u64::from(number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stages() -> Arc<[InnerStage]> {
+        let layer = |number| InnerStage { name: "layer".to_owned(), place: Some(("layer", number)) };
+        [layer(0), layer(1), InnerStage { name: "head".to_owned(), place: None }].into()
+    }
+
+    fn replay(number: u64, moments: [u64; 4]) -> GraphReplay {
+        let times = moments.windows(2).map(|pair| Stretch { start_ns: pair[0], end_ns: pair[1] }).collect();
+        GraphReplay { number, stages: stages(), times }
+    }
+
+    /// Two steps on the host and on the device, replays 7 and 8.
+    fn trace() -> Trace {
+        let mut builder = TraceBuilder::default();
+        let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
+        for (number, start) in [(7_u64, 1_000), (8, 2_000)] {
+            let here = builder.span(main, Nanos(start), Nanos(10), "step", "");
+            let there = builder.span(stream, Nanos(start + 100), Nanos(500), "step", "");
+            builder.span_field(here, REPLAY, number);
+            builder.span_field(there, REPLAY, number);
+            builder.flow(here, there);
+        }
+        builder.build().unwrap()
+    }
+
+    #[test]
+    fn stages_lie_in_the_span_of_their_replay_and_end_where_it_does() {
+        let replays = vec![replay(8, [90_000, 90_100, 90_300, 90_400]), replay(7, [50_000, 50_100, 50_200, 50_450])];
+        let found = trace().with_replays(&GraphReplays { replays, lost: 2 }).unwrap();
+        let expected = "\
+main
+  step  1000..1010  replay=7
+  step  2000..2010  replay=8
+stream 7 (device stream)
+  step  1100..1600  replay=7
+    stamped:layer  1150..1250  layer=0
+    stamped:layer  1250..1350  layer=1
+    stamped:head  1350..1600
+  step  2100..2600  replay=8
+    stamped:layer  2200..2300  layer=0
+    stamped:layer  2300..2500  layer=1
+    stamped:head  2500..2600
+";
+        assert!(found.outline().starts_with(expected), "{}", found.outline());
+        assert_eq!(found.lost, 2);
+        assert_eq!(found.flows().len(), 2);
+    }
+
+    #[test]
+    fn a_replay_that_seems_longer_than_its_span_is_cut_to_it() {
+        let replays = vec![replay(7, [1_000, 1_200, 1_400, 1_700])];
+        let found = trace().with_replays(&GraphReplays { replays, lost: 0 }).unwrap();
+        let inside: Vec<_> = found.spans().filter(|span| span.category == STAMPED).collect();
+        let times: Vec<_> = inside.iter().map(|span| (span.start.0, span.end().0)).collect();
+        assert_eq!(times, [(1_100, 1_300), (1_300, 1_600)]);
+        assert!(inside.iter().all(|span| span.parent.is_some_and(|parent| found.span(parent).name == "step")));
+    }
+
+    #[test]
+    fn replays_that_were_not_recorded_leave_nothing() {
+        let replays = vec![replay(3, [0, 1, 2, 3]), GraphReplay { times: Vec::new(), ..replay(7, [0; 4]) }];
+        assert_eq!(trace().with_replays(&GraphReplays { replays, lost: 0 }).unwrap(), trace());
+    }
+}
