@@ -158,7 +158,10 @@ impl Measuring {
             .arg_required_else_help(true);
         let command = match self.name {
             "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()).args(speech_files::flags()),
-            "profile" => command.args(kit_files::flags().into_iter().take(1)),
+            "profile" => {
+                let is_of_profiles = |flag: &Arg| ["kit-files", "output-dir"].contains(&flag.get_id().as_str());
+                command.args(kit_files::flags().into_iter().filter(is_of_profiles))
+            }
             "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
             _ => command,
         };

@@ -89,7 +89,7 @@ fn the_summary_of_a_token_is_the_one_that_users_know() {
     let mut layers = vec![line(0, 45.23, 0.12, true), line(1, 42.18, 0.1, true), line(2, 43.55, 0.11, true)];
     layers.push(line(3, 350.42, 0.09, false));
     layers.extend((4..8).map(|layer| line(layer, 41.0, 0.1, true)));
-    let told = profiling_summary(10, &layers, &Thresholds::default());
+    let told = profiling_summary(10, &layers, &Thresholds::default(), None, None);
     assert!(
         told.contains("Async usage: 7/8 layers (87%)\n  Layer  0: Pre= 45.23ms  Post=  0.12ms  [ASYNC]\n"),
         "{told}"
@@ -117,6 +117,11 @@ fn the_configuration_and_the_summaries_look_right() {
         prefetch: true,
         async_transfer: true,
         cache_clear_interval: Some(50),
+        is_gpu: true,
+        mode: "wrap".into(),
+        emulated_gbps: None,
+        predicted: Some(10_500 << 20),
+        budget: Some(24 << 30),
     };
     compare("offload_configuration.txt", &offload_configuration(&configuration));
     let offloaded = Generation {
@@ -125,7 +130,11 @@ fn the_configuration_and_the_summaries_look_right() {
         audio_seconds: Some(50.0),
         prefilled: 412,
         generated: 375,
-        memory: Some((10 << 30, 24 << 30)),
+        is_gpu: true,
+        memory: Some(10 << 30),
+        memory_of: Some(24 << 30),
+        predicted: Some(10_500 << 20),
+        emulated_gbps: None,
         layers: Some((20, 8)),
         exposed_ns: Some(21e9),
         copy_ns: Some(30e6),
@@ -135,7 +144,8 @@ fn the_configuration_and_the_summaries_look_right() {
         name: "no offload".into(),
         seconds: 44.0,
         audio_seconds: Some(50.0),
-        memory: Some((14 << 30, 24 << 30)),
+        is_gpu: true,
+        memory: Some(14 << 30),
         ..Generation::default()
     };
     let told = benchmark_comparison(&[resident, offloaded]);

@@ -12,7 +12,7 @@ use crate::{
     commands::fit,
     course,
     failure::Hinted,
-    kit_files,
+    kit_files, offload_files,
     output::{FormatArgs, say, write_to_screen},
     session::{Finished, Session},
     speech_files, speech_header,
@@ -57,6 +57,12 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         say(&format!("Written: {}", file.display()));
     }
     for file in speech_files::write(app, &finished, &asked.speech)? {
+        say(&format!("Written: {}", file.display()));
+    }
+    if let (Format::Text, Some(block)) = (asked.place.format.format(), offload_files::comparison(&finished.results)) {
+        write!(out, "\n{block}")?;
+    }
+    for file in offload_files::write(app, &finished, asked.kit_files.output_dir.as_deref())? {
         say(&format!("Written: {}", file.display()));
     }
     tell_of_fit(app, &finished);

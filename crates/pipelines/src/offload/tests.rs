@@ -1,0 +1,1 @@
+//! The workload without a program around it.
