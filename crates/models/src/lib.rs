@@ -44,7 +44,7 @@ pub use self::{
     error::ModelError,
     marks::tool_range,
     numbers::{from_f32, to_f32},
-    offload::{Home, LayerVisit, Offload, Offloading, StreamMode},
+    offload::{Home, LayerVisit, Offload, Offloading, StreamMode, most_resident},
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
     tensors::{LinearTensors, Role, TensorSpec},

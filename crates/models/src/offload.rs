@@ -3,10 +3,13 @@
 //! The first layers are streamed and the last ones stay. Each streamed layer has a *home* on the slow side: pinned or pageable
 //! memory of the host where there is a GPU, a file where there is none. Two *buffers* on the fast side take turns.
 
+mod auto;
+
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use laptime_probe::Lane;
 
+pub use self::auto::most_resident;
 use crate::ModelError;
 
 /// How layers that do not stay are streamed.
@@ -24,6 +27,13 @@ pub struct Offload {
     pub clear_every: Option<usize>,
     /// The lane of the copies, if the device has one.
     pub lane: Option<Lane>,
+}
+
+impl Offload {
+    /// Layers streamed in a mode, but for those that stay, at full speed and without giving memory back.
+    pub fn new(mode: StreamMode, resident: usize, home: impl Into<PathBuf>) -> Self {
+        Self { mode, resident, home: home.into(), link_gbps: None, clear_every: None, lane: None }
+    }
 }
 
 /// The ways that layers were streamed in, from the first to the best.

@@ -4,89 +4,19 @@
 
 mod common;
 
-use common::{distance, folder};
-use laptime_models::{
-    Dtype,
-    cpu::CpuVoicing,
-    speech::{Guidance, Noise, SpeechConfig, SpeechWeights, Voice, VoicePrompt, Voicing, VoicingOptions},
+use common::{
+    distance,
+    speech::{config, expected, voicing},
 };
-use serde::Deserialize;
+use laptime_models::{Dtype, speech::Voicing};
 
 /// How far numbers of f32 may be from the expected ones.
 const WITHIN: f32 = 1e-4;
 
-#[derive(Deserialize)]
-struct Expected {
-    scale: f32,
-    cases: Vec<Case>,
-    tokenizers: Tokenizers,
-}
-
-#[derive(Deserialize)]
-struct Case {
-    steps: usize,
-    ids: Vec<u32>,
-    /// Samples of voices, before they are made as loud as models are used to.
-    voices: Vec<Vec<f32>>,
-    tokens: Vec<u32>,
-    /// What each token of audio begins with.
-    noise: Vec<Vec<f32>>,
-    /// What the positive stream leaves, of every token, and the logits of what may be chosen.
-    hidden: Vec<Vec<f32>>,
-    logits: Vec<Vec<f32>>,
-    /// Of every token of audio.
-    negative: Vec<Vec<f32>>,
-    latents: Vec<Vec<f32>>,
-    audio: Vec<Vec<f32>>,
-    semantic: Vec<Vec<f32>>,
-}
-
-#[derive(Deserialize)]
-struct Tokenizers {
-    audio: Vec<f32>,
-    acoustic: Vec<f32>,
-    semantic: Vec<f32>,
-    latents: Vec<f32>,
-    decoded: Vec<f32>,
-}
-
-fn expected() -> Expected {
-    let text = std::fs::read_to_string(folder("speech").join("expected.json")).unwrap();
-    serde_json::from_str(&text).unwrap()
-}
-
-fn config() -> SpeechConfig {
-    SpeechConfig::from_folder(&folder("speech")).unwrap()
-}
-
-fn voicing(dtype: Dtype) -> CpuVoicing {
-    let config = config();
-    let weights = SpeechWeights::open(&folder("speech"), &config).unwrap();
-    weights.check_finite(&config).unwrap();
-    CpuVoicing::new(config, &weights, VoicingOptions::new(dtype, 128, 16), 2).unwrap()
-}
-
-impl Case {
-    fn prompt(&self) -> VoicePrompt {
-        let hop = config().token_samples();
-        let voices = self.voices.iter().map(|samples| {
-            let mut samples = Voice::new(samples.clone()).unwrap().samples;
-            samples.resize(samples.len().next_multiple_of(hop), 0.0);
-            samples
-        });
-        VoicePrompt { ids: self.ids.clone(), voices: voices.collect() }
-    }
-
-    fn guidance(&self, scale: f32) -> Guidance {
-        let noise = Noise::Given(self.noise.concat());
-        Guidance { steps: self.steps, scale, noise, varies_voices: false, is_endless: false }
-    }
-}
-
 #[test]
 fn tokens_and_all_that_is_made_of_them_are_the_expected_ones() {
     let expected = expected();
-    let mut voicing = voicing(Dtype::F32);
+    let mut voicing = voicing(Dtype::F32, None);
     let ids = config().ids;
     for case in expected.cases {
         let steps = case.steps;
@@ -120,7 +50,7 @@ fn tokens_and_all_that_is_made_of_them_are_the_expected_ones() {
 #[test]
 fn tokenizers_make_what_is_expected_of_whole_audio() {
     let expected = expected().tokenizers;
-    let mut voicing = voicing(Dtype::F32);
+    let mut voicing = voicing(Dtype::F32, None);
     let [acoustic, semantic] = voicing.encode(&expected.audio).unwrap();
     assert!(distance(&acoustic, &expected.acoustic) < WITHIN);
     assert!(distance(&semantic, &expected.semantic) < WITHIN);
@@ -131,7 +61,7 @@ fn tokenizers_make_what_is_expected_of_whole_audio() {
 fn halves_come_near_the_expected_numbers() {
     let expected = expected();
     for (dtype, within) in [(Dtype::F16, 0.01), (Dtype::Bf16, 0.08)] {
-        let mut voicing = voicing(dtype);
+        let mut voicing = voicing(dtype, None);
         let case = &expected.cases[0];
         voicing.begin(&case.prompt(), &case.guidance(expected.scale), 1).unwrap();
         let [hidden, _] = voicing.hidden().unwrap();

@@ -1,8 +1,10 @@
 //! Speech on the CPU.
 
+mod connector;
 mod engine;
 mod head;
 mod memory;
+mod said;
 mod tokenizer;
 
 use std::ops::Range;
@@ -10,9 +12,9 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use self::engine::Engine;
-pub use self::memory::needed_speech_bytes;
+pub use self::memory::{most_resident_speech_layers, needed_speech_bytes};
 use crate::{
-    Dtype, GraphMode, ModelError,
+    Dtype, GraphMode, LayerVisit, ModelError, Offloading,
     speech::{Guidance, SpeechConfig, SpeechWeights, SpokenToken, VoicePrompt, Voicing, VoicingOptions},
 };
 
@@ -94,6 +96,14 @@ impl Voicing for CpuVoicing {
 
     fn semantic(&mut self) -> Result<Vec<f32>, ModelError> {
         self.engine.semantic()
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.engine.offloading()
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        self.engine.layer_visits()
     }
 
     fn wait(&mut self) -> Result<(), ModelError> {

@@ -8,29 +8,23 @@ use super::{
     super::{
         cache::{Cache, zeros},
         crew::Crew,
-        linear::Linear,
-        model::{Body, Source},
+        model::Source,
         number::Number,
         stack::{Before, Stack},
-        steps::{Norm, embed},
+        steps::embed,
     },
+    connector::Connector,
     head::{Diffusion, Head},
-    tokenizer::{Buffers, Stream, Tokenizer},
+    said::Speech,
+    tokenizer::{Buffers, Tokenizer},
 };
 use crate::{
-    Attention, GraphMode, ModelError, Options, Room,
+    Attention, GraphMode, LayerVisit, ModelError, Offloading, Options, Room, StreamMode,
     marks::mark,
     speech::{
-        ConnectorTensors, Guidance, Solver, SpeechConfig, SpeechWeights, SpokenToken, VoicePrompt, Voicing,
-        VoicingOptions, Way, no_token,
+        Guidance, Solver, SpeechConfig, SpeechWeights, SpokenToken, VoicePrompt, Voicing, VoicingOptions, Way, no_token,
     },
 };
-
-/// Tokens of audio that are encoded at a time.
-pub const TOGETHER: usize = 4;
-
-/// What is added under the root of the norms of connectors, as in the published classes.
-const CONNECTOR_EPS: f32 = 1e-6;
 
 /// A speech model whose numbers are all of one type.
 pub struct Engine<T> {
@@ -44,6 +38,8 @@ pub struct Engine<T> {
     stack: Stack<T>,
     /// The cache of the negative stream.
     negative: Cache<T>,
+    /// Whether both streams run as one batch.
+    is_batched: bool,
     head: Head<T>,
     encoder: Tokenizer<T>,
     decoder: Tokenizer<T>,
@@ -54,77 +50,6 @@ pub struct Engine<T> {
     factors: [f32; 2],
     buffers: Buffers<T>,
     speech: Speech<T>,
-}
-
-/// What brings latents to the width of the language model.
-struct Connector<T> {
-    enter: Linear<T>,
-    norm: Vec<f32>,
-    leave: Linear<T>,
-}
-
-/// What is being said.
-struct Speech<T> {
-    guidance: Guidance,
-    solver: Option<Solver>,
-    /// A row for the time of each step of the solver.
-    times: Vec<T>,
-    most_tokens: usize,
-    tokens: usize,
-    /// What the positive stream runs next, unless it is the prompt.
-    next: Option<Vec<T>>,
-    /// What it ran last, unless it was the prompt.
-    last: Option<Vec<T>>,
-    /// What both streams left: the positive row, then the negative one.
-    hidden: [Vec<T>; 2],
-    latents: Vec<f32>,
-    samples: Vec<f32>,
-    heard: Vec<f32>,
-    /// How the acoustic decoder and the semantic encoder go on.
-    streams: Option<[Stream<T>; 2]>,
-    has_begun: bool,
-    is_over: bool,
-}
-
-impl<T> Speech<T> {
-    fn nothing() -> Self {
-        Self {
-            guidance: Guidance::default(),
-            solver: None,
-            times: Vec::new(),
-            most_tokens: 0,
-            tokens: 0,
-            next: None,
-            last: None,
-            hidden: [Vec::new(), Vec::new()],
-            latents: Vec::new(),
-            samples: Vec::new(),
-            heard: Vec::new(),
-            streams: None,
-            has_begun: false,
-            is_over: false,
-        }
-    }
-}
-
-impl<T: Number> Connector<T> {
-    fn load(tensors: &ConnectorTensors, source: Source<'_>) -> Result<Self, ModelError> {
-        Ok(Self {
-            enter: Linear::load(&tensors.enter, source)?,
-            norm: source.rounded::<T>(&[&tensors.norm])?,
-            leave: Linear::load(&tensors.leave, source)?,
-        })
-    }
-
-    fn run(&self, crew: &Crew, latents: &[T]) -> Result<Vec<T>, ModelError> {
-        let hidden = self.norm.len();
-        let rows = latents.len() / (self.enter.weight.len() / hidden);
-        let (mut inner, mut normed) = (zeros(rows * hidden)?, zeros(rows * hidden)?);
-        self.enter.run(crew, rows, latents, &mut inner);
-        Norm { weight: &self.norm, eps: CONNECTOR_EPS }.rows(crew, 1, &inner, &mut normed);
-        self.leave.run(crew, rows, &normed, &mut inner);
-        Ok(inner)
-    }
 }
 
 impl<T: Number> Engine<T> {
@@ -149,7 +74,8 @@ impl<T: Number> Engine<T> {
             embedding: own.stacked(&[&config.decoder.embedding_tensor()])?,
             choices: own.rows(&head, &config.ids.all())?,
             negative: Cache::new(&stepped, &decoder_options(&options, options.negative_room))?,
-            stack: Stack::new(stepped, decoder_options(&options, options.room), Body::load(&config.decoder, own)?)?,
+            stack: Stack::load(stepped, decoder_options(&options, options.room), own)?,
+            is_batched: batches(&options),
             head: Head::load(&config, source)?,
             encoder: encoder(&config.acoustic_encoder_tensors(), &config.acoustic)?,
             decoder: Tokenizer::load(&config.acoustic_decoder_tensors(), &config.acoustic, Way::Decoder, source)?,
@@ -168,7 +94,7 @@ impl<T: Number> Engine<T> {
     /// The rows of the latents of a voice, as the language model hears them.
     fn voice_rows(&mut self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<Vec<T>, ModelError> {
         let _stage = mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
-        let mut latents = run_all(&self.crew, &self.encoder, samples, self.config.token_samples(), &mut self.buffers);
+        let mut latents = self.encoder.run_all(&self.crew, samples, self.config.token_samples(), &mut self.buffers);
         guidance.vary(voice, self.config.voice_deviation, &mut latents);
         let [scale, bias] = self.factors;
         let latents: Vec<T> = latents.into_iter().map(|latent| T::narrow((latent + bias) * scale)).collect();
@@ -198,13 +124,38 @@ impl<T: Number> Engine<T> {
 
     /// Runs the next row of the positive stream, unless the prompt has done so.
     fn go_on(&mut self, token: usize) -> Result<(), ModelError> {
-        if let Some(row) = self.speech.next.take() {
+        let Some(row) = self.speech.next.take() else { return Ok(()) };
+        if self.is_batched {
+            return self.go_on_both(token, row);
+        }
+        {
             let _stage = mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
             self.stack.run(&self.crew, 1, Before::Cache, Some(&self.choices), |to| to.copy_from_slice(&row))?;
             self.speech.last = Some(row);
             self.speech.hidden[0] = self.stack.normed().to_vec();
         }
         Ok(())
+    }
+
+    /// Runs the next row of the positive stream, and the same row of the negative one, which is of use only if the token
+    /// is one of audio.
+    fn go_on_both(&mut self, token: usize, row: Vec<T>) -> Result<(), ModelError> {
+        let _stage = mark!(self.options.marks, Pipeline, "transformer", token = token);
+        let hidden = row.len();
+        let enter = |to: &mut [T]| to.chunks_mut(hidden).for_each(|to| to.copy_from_slice(&row));
+        self.stack.run_both(&self.crew, &mut self.negative, Some(&self.choices), enter)?;
+        let (positive, negative) = self.stack.normed().split_at(hidden);
+        self.speech.hidden[0] = positive.to_vec();
+        self.speech.beside = Some(negative.to_vec());
+        self.speech.last = Some(row);
+        Ok(())
+    }
+
+    /// Puts the negative stream where a token leaves it that is not of audio: it has not run.
+    fn go_back_without(&mut self) {
+        if self.speech.beside.take().is_some() {
+            self.negative.truncate(self.negative.length() - 1);
+        }
     }
 
     /// Chooses a token: the likeliest of those that may be.
@@ -217,8 +168,12 @@ impl<T: Number> Engine<T> {
         best.map_or(self.config.ids.end, |(_, id)| id)
     }
 
-    /// Runs a row of the negative stream: the one that the positive stream ran last.
+    /// Runs a row of the negative stream: the one that the positive stream ran last, unless both ran it together.
     fn go_on_without(&mut self, token: usize) -> Result<(), ModelError> {
+        if let Some(row) = self.speech.beside.take() {
+            self.speech.hidden[1] = row;
+            return Ok(());
+        }
         let _stage = mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
         let row = self.speech.last.clone().unwrap_or_else(|| self.row_of(self.config.ids.bos));
         std::mem::swap(&mut self.stack.cache, &mut self.negative);
@@ -271,16 +226,27 @@ impl<T: Number> Engine<T> {
         Ok(row)
     }
 
-    /// Numbers of some tokens of audio, of which each has so many.
-    fn part(&self, numbers: &[f32], tokens: &Range<usize>, each: usize) -> Result<Vec<f32>, ModelError> {
-        let (Range { start, end }, made) = (tokens.clone(), self.audio_tokens());
-        match start <= end && end <= made {
-            true => Ok(numbers[start * each..end * each].to_vec()),
-            false => {
-                let reason = format!("tokens of audio {start} to {end} were not made: there are {made}");
-                Err(ModelError::Refused(reason))
+    /// Makes the next token.
+    fn make_token(&mut self) -> Result<SpokenToken, ModelError> {
+        let (index, ids) = (self.speech.tokens, self.config.ids);
+        self.go_on(index)?;
+        let id = sync_point!("read_token", self.choose());
+        let audio = (id == ids.audio).then(|| self.audio_tokens());
+        let row = match audio {
+            Some(_) => self.speak(index)?,
+            None => {
+                self.go_back_without();
+                self.row_of(id)
             }
+        };
+        if id == ids.bos {
+            // The negative stream begins anew.
+            self.negative.truncate(0);
         }
+        self.speech.next = Some(row);
+        self.speech.tokens += 1;
+        self.speech.is_over = id == ids.end || self.speech.tokens >= self.speech.most_tokens;
+        Ok(SpokenToken { index, id, audio, is_end: self.speech.is_over })
     }
 }
 
@@ -320,26 +286,10 @@ impl<T: Number> Voicing for Engine<T> {
         if !self.speech.has_begun || self.speech.is_over {
             return Err(no_token(self.speech.has_begun));
         }
-        let index = self.speech.tokens;
-        self.go_on(index)?;
-        let ids = self.config.ids;
-        let id = sync_point!("read_token", self.choose());
-        let mut audio = None;
-        if id == ids.bos {
-            // The negative stream begins anew.
-            self.negative.truncate(0);
-        }
-        let row = match id == ids.audio {
-            true => {
-                audio = Some(self.audio_tokens());
-                self.speak(index)?
-            }
-            false => self.row_of(id),
-        };
-        self.speech.next = Some(row);
-        self.speech.tokens += 1;
-        self.speech.is_over = id == ids.end || self.speech.tokens >= self.speech.most_tokens;
-        Ok(SpokenToken { index, id, audio, is_end: self.speech.is_over })
+        let made = self.make_token();
+        // What was made before it stays, but nothing can go on from half a token.
+        self.speech.is_over |= made.is_err();
+        made
     }
 
     fn tokens(&self) -> usize {
@@ -351,24 +301,24 @@ impl<T: Number> Voicing for Engine<T> {
     }
 
     fn audio(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        let samples = self.part(&self.speech.samples, &tokens, self.config.token_samples())?;
-        Ok(samples.into_iter().map(|sample| sample.clamp(-1.0, 1.0)).collect())
+        let each = [self.config.acoustic.latent, self.config.token_samples()];
+        Ok(self.speech.samples_of(&tokens, each)?.iter().map(|sample| sample.clamp(-1.0, 1.0)).collect())
     }
 
     fn latents(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        self.part(&self.speech.latents, &tokens, self.config.acoustic.latent)
+        Ok(self.speech.latents_of(&tokens, self.config.acoustic.latent)?.to_vec())
     }
 
     fn decode(&mut self, latents: &[f32]) -> Result<Vec<f32>, ModelError> {
         whole(latents, self.config.acoustic.latent, "latents")?;
-        Ok(run_all(&self.crew, &self.decoder, latents, self.config.acoustic.latent, &mut self.buffers))
+        Ok(self.decoder.run_all(&self.crew, latents, self.config.acoustic.latent, &mut self.buffers))
     }
 
     fn encode(&mut self, samples: &[f32]) -> Result<[Vec<f32>; 2], ModelError> {
         let hop = self.config.token_samples();
         whole(samples, hop, "tokens")?;
         let Self { crew, encoder, semantic, buffers, .. } = self;
-        Ok([encoder, semantic].map(|tokenizer| run_all(crew, tokenizer, samples, hop, buffers)))
+        Ok([encoder, semantic].map(|tokenizer| tokenizer.run_all(crew, samples, hop, buffers)))
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
@@ -390,6 +340,14 @@ impl<T: Number> Voicing for Engine<T> {
         Ok(self.speech.heard.clone())
     }
 
+    fn offloading(&self) -> Option<Offloading> {
+        self.stack.offloading()
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(self.stack.visits())
+    }
+
     fn wait(&mut self) -> Result<(), ModelError> {
         Ok(())
     }
@@ -400,23 +358,6 @@ impl<T: Number> Voicing for Engine<T> {
         self.speech = Speech::nothing();
         Ok(())
     }
-}
-
-/// Runs rows from silence on, a few tokens at a time, of which each has so many numbers.
-fn run_all<T: Number>(
-    crew: &Crew,
-    tokenizer: &Tokenizer<T>,
-    numbers: &[f32],
-    each: usize,
-    buffers: &mut Buffers<T>,
-) -> Vec<f32> {
-    let mut stream = tokenizer.stream();
-    let mut all = Vec::new();
-    for part in numbers.chunks(TOGETHER * each) {
-        let part: Vec<T> = part.iter().map(|number| T::narrow(*number)).collect();
-        all.extend(tokenizer.run(crew, &part, &mut stream, buffers).iter().map(|number| number.wide()));
-    }
-    all
 }
 
 /// Refuses numbers that are no whole tokens.
@@ -432,6 +373,11 @@ fn one(numbers: Vec<f32>) -> f32 {
     numbers.first().copied().unwrap_or_default()
 }
 
+/// Whether both streams run as one batch: where layers are streamed so.
+fn batches(options: &VoicingOptions) -> bool {
+    options.offload.as_ref().is_some_and(|offload| offload.mode == StreamMode::Batched)
+}
+
 /// How the language model is made ready, with a cache of so many positions.
 fn decoder_options(options: &VoicingOptions, room: usize) -> Options {
     Options {
@@ -442,6 +388,6 @@ fn decoder_options(options: &VoicingOptions, room: usize) -> Options {
         room: Room::Static(room),
         graph: GraphMode::Off,
         marks: options.marks.clone(),
-        offload: None,
+        offload: options.offload.clone(),
     }
 }

@@ -3,15 +3,15 @@
 use super::{
     super::{
         attention::Span,
-        memory::{SMALL_BYTES, THREAD_BYTES},
+        memory::{SMALL_BYTES, THREAD_BYTES, kept_bytes, with_resident},
         pass,
         product::{BLOCKS_BYTES, WIDENED_BYTES},
         turned::turned_bytes,
     },
-    engine::TOGETHER,
+    tokenizer::TOGETHER,
 };
 use crate::{
-    Attention, Dtype,
+    Attention, Dtype, ModelError, most_resident,
     speech::{SpeechConfig, TokenizerConfig, VoicingOptions},
 };
 
@@ -69,7 +69,7 @@ pub fn needed_speech_bytes(
     let deepest = sizes[0].deepest.max(sizes[1].deepest).max(config.head.ffn);
     let parts = [
         SMALL_BYTES,
-        config.kept_weight_bytes(dtype),
+        kept_bytes(&decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
         kernel_bytes(config, dtype),
         config.cache_bytes(room, negative, dtype),
         buffers.into_iter().fold(0, u64::saturating_add).saturating_mul(dtype.bytes()),
@@ -78,6 +78,21 @@ pub fn needed_speech_bytes(
         thread_bytes(config, dtype, positions.max(sizes[0].stream), deepest).saturating_mul(threads.max(1) as u64),
     ];
     parts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// The largest number of layers of the language model that can stay where there are so many bytes and the others are
+/// streamed as the options say. Too few for any number are refused, with the least that is needed.
+pub fn most_resident_speech_layers(
+    config: &SpeechConfig,
+    options: &VoicingOptions,
+    counts: [usize; 3],
+    threads: usize,
+    budget: u64,
+) -> Result<usize, ModelError> {
+    most_resident(config.decoder.layers, budget, |resident| {
+        let offload = Some(with_resident(options.offload.as_ref(), resident));
+        needed_speech_bytes(config, &VoicingOptions { offload, ..options.clone() }, counts, threads)
+    })
 }
 
 /// What a step of the diffusion head computes in, two rows of each, and the rows of times.

@@ -43,6 +43,9 @@ struct Mixer<T> {
     ffn_scale: Vec<f32>,
 }
 
+/// Tokens of audio that are run at a time where there are many.
+pub const TOGETHER: usize = 4;
+
 /// The last positions that each convolution saw, in the order in which they run.
 pub struct Stream<T> {
     contexts: Vec<Vec<T>>,
@@ -111,6 +114,17 @@ impl<T: Number> Tokenizer<T> {
             buffers.conv(crew, &self.head, 1, context);
         }
         &buffers.stream
+    }
+
+    /// Runs rows from silence on, a few tokens at a time, of which each has so many numbers.
+    pub fn run_all(&self, crew: &Crew, numbers: &[f32], each: usize, buffers: &mut Buffers<T>) -> Vec<f32> {
+        let mut stream = self.stream();
+        let mut all = Vec::new();
+        for part in numbers.chunks(TOGETHER * each) {
+            let part: Vec<T> = part.iter().map(|number| T::narrow(*number)).collect();
+            all.extend(self.run(crew, &part, &mut stream, buffers).iter().map(|number| number.wide()));
+        }
+        all
     }
 }
 
