@@ -291,7 +291,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Top(args) => commands::top::run(args, out),
         Plain::Gaps(args) => commands::gaps::run(args, out),
         Plain::Syncs(args) => commands::syncs::run(args, out),
-        Plain::Diagnose(args) => commands::diagnose::run(args, out),
+        Plain::Diagnose(args) => commands::diagnose::run(app, args, out),
         Plain::Overlap(args) => commands::overlap::run(args, out),
         Plain::Laps(args) => commands::laps::run(args, out),
         Plain::Report(args) => commands::report::run(args, out),

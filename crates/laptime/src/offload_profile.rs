@@ -64,6 +64,15 @@ pub fn look(order: &Order<'_>, case: &Case, device: &dyn Device) -> anyhow::Resu
     OffloadedLayers::look(case, device).map(Some).map_err(|error| Hinted::wrap(error, hint))
 }
 
+/// Refuses an order with a case that cannot be done.
+pub fn look_at_all(app: &App, order: &Order<'_>) -> anyhow::Result<()> {
+    if order.workload.name() != WORKLOAD {
+        return Ok(());
+    }
+    let device = app.device(&order.device)?;
+    order.plan.cases().iter().try_for_each(|case| look(order, case, &*device).map(drop))
+}
+
 /// Tells people how layers are offloaded and what a token should take, and shows layers from here on.
 pub fn begin(app: &App, plan: &OffloadPlan, run: &Run, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
     let is_for_people = asked.place.format.is_for_people();

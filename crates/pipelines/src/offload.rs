@@ -15,7 +15,7 @@ mod tests;
 mod wanted;
 mod watch;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use laptime_bench::{
     Alias, AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, Plan, PlanError, Prepared, WarmUp,
@@ -36,6 +36,8 @@ use self::{
 /// A speech or language model whose layers come over a link, one at a time.
 pub struct OffloadedLayers {
     watch: Arc<dyn Watch>,
+    /// Where the file of layers is written where there is no GPU.
+    home: PathBuf,
 }
 
 /// What is known of a case on a device before it is prepared.
@@ -75,7 +77,12 @@ impl OffloadedLayers {
 
     /// Somebody looks on while tokens are made.
     pub fn watched(watch: Arc<dyn Watch>) -> Self {
-        Self { watch }
+        Self { watch, home: std::env::temp_dir() }
+    }
+
+    /// The same, with the file of layers in another folder than that of temporary files.
+    pub fn with_home(self, home: impl Into<PathBuf>) -> Self {
+        Self { home: home.into(), ..self }
     }
 
     /// What will be done with a case on a device; an error if it cannot be.
@@ -223,7 +230,7 @@ impl Workload for OffloadedLayers {
             anyhow::bail!(reason);
         }
         let take = || {
-            let runner = Runner::new(case, (subject, wanted), fit, device, &*self.watch)?;
+            let runner = Runner::new(case, (subject, wanted), fit, (device, &self.home), &*self.watch)?;
             Ok(Box::new(OffloadTake::new(runner)) as _)
         };
         Prepared::if_it_fits(fit.needed, device, take)

@@ -12,7 +12,7 @@ use crate::{
     commands::fit,
     course,
     failure::Hinted,
-    kit_files, offload_files,
+    kit_files, offload_files, offload_profile,
     output::{FormatArgs, say, write_to_screen},
     session::{Finished, Session},
     speech_files, speech_header,
@@ -36,6 +36,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
             if asked.run.dry_run {
                 return show_cases(&order, &asked.place.format, out);
             }
+            offload_profile::look_at_all(app, &order)?;
             if let Some(axis) = &asked.fit {
                 return fit::run(app, asked, order, axis, out);
             }

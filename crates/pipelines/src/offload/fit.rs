@@ -1,6 +1,7 @@
 //! How many layers stay in the memory that there is.
 
 use laptime_bench::Device;
+use laptime_models::{ModelError, most_resident};
 
 use super::{layers::Stay, make::needed_bytes, subject::Subject, wanted::Wanted};
 
@@ -9,7 +10,7 @@ use super::{layers::Stay, make::needed_bytes, subject::Subject, wanted::Wanted};
 pub struct Fit {
     /// Layers that stay.
     pub resident: usize,
-    /// Bytes that are needed at most.
+    /// Bytes that are needed at most; where nothing fits, at least.
     pub needed: u64,
     /// Bytes that there are, or that were allowed; none if nobody knows.
     pub budget: Option<u64>,
@@ -26,14 +27,18 @@ impl Fit {
 /// [`Fit::fits`] says so.
 pub fn fit(subject: &Subject, wanted: &Wanted, device: &dyn Device) -> Fit {
     let budget = wanted.budget.or_else(|| device.available_bytes());
+    let layers = subject.decoder().layers;
     let needed = |resident: usize| needed_bytes(subject, wanted, resident, device);
     let resident = match (subject.stay, budget) {
-        (Stay::Layers(layers), _) => layers,
-        (Stay::Auto, None) => subject.decoder().layers,
-        (Stay::Auto, Some(budget)) => {
-            let fits = |resident: &usize| needed(*resident) <= budget;
-            (0..=subject.decoder().layers).rev().find(fits).unwrap_or(0)
-        }
+        (Stay::Layers(asked), _) => asked,
+        (Stay::Auto, None) => layers,
+        (Stay::Auto, Some(budget)) => match most_resident(layers, budget, needed) {
+            Ok(most) => most,
+            Err(ModelError::SmallBudget { least, .. }) => {
+                return Fit { resident: 0, needed: least, budget: Some(budget) };
+            }
+            Err(_) => 0,
+        },
     };
     Fit { resident, needed: needed(resident), budget }
 }
@@ -42,14 +47,14 @@ pub fn fit(subject: &Subject, wanted: &Wanted, device: &dyn Device) -> Fit {
 pub fn too_small(subject: &Subject, wanted: &Wanted, fit: &Fit) -> Option<String> {
     let budget = wanted.budget.filter(|_| !fit.fits())?;
     let told = mib(fit.needed.div_ceil(MIB));
-    let with = match (subject.stay, fit.resident) {
-        (Stay::Auto, _) => "with no layer on the device it needs".to_owned(),
+    let what = match (subject.stay, fit.resident) {
+        (Stay::Auto, _) => "the model needs".to_owned(),
         (Stay::Layers(_), 1) => "with 1 layer on the device it needs".to_owned(),
         (Stay::Layers(_), layers) => format!("with {layers} layers on the device it needs"),
     };
+    let set = mib(budget / MIB);
     Some(format!(
-        "a memory budget of {} is too small: {with} {told}, so `--memory-budget {told}` is the smallest that works",
-        mib(budget / MIB)
+        "a memory budget of {set} is too small: {what} {told}, so `--memory-budget {told}` is the smallest that works"
     ))
 }
 

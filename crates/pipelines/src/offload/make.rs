@@ -1,5 +1,7 @@
 //! A model whose layers do not all stay, on a device.
 
+use std::path::Path;
+
 use laptime_bench::Device;
 use laptime_models::{
     Attention, Decoder, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Room, Weights,
@@ -70,11 +72,11 @@ fn speech_weights(subject: &Subject, config: &SpeechConfig, seed: u64) -> Result
 }
 
 /// How layers are streamed where so many stay; none if all do.
-fn offload(subject: &Subject, wanted: &Wanted, resident: usize) -> Option<Offload> {
+fn offload(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> Option<Offload> {
     (resident < subject.decoder().layers).then(|| Offload {
         mode: wanted.mode,
         resident,
-        home: std::env::temp_dir(),
+        home: home.to_owned(),
         link_gbps: wanted.link_gbps,
         clear_every: wanted.clear_every,
         lane: None,
@@ -86,7 +88,7 @@ pub fn make<'a>(
     subject: &Subject,
     wanted: &Wanted,
     resident: usize,
-    device: &'a dyn Device,
+    (device, home): (&'a dyn Device, &Path),
 ) -> anyhow::Result<Made<'a>> {
     let _stage = stage!("load_weights", model = subject.name);
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
@@ -94,12 +96,12 @@ pub fn make<'a>(
         Kind::Speech { config, .. } => {
             let weights = speech_weights(subject, config, wanted.seed).map_err(hinted)?;
             weights.check_finite(config).map_err(hinted)?;
-            let options = VoicingOptions { marks, ..voicing_options(subject, wanted, resident) };
+            let options = VoicingOptions { marks, ..voicing_options(subject, wanted, resident, home) };
             Ok(Made::Speech(voicing(config, &weights, options, wanted.threads, device)?))
         }
         Kind::Lm { found, .. } => {
             let (weights, _) = checked_weights(found, wanted.seed)?;
-            let options = Options { marks, ..options(subject, wanted, resident) };
+            let options = Options { marks, ..options(subject, wanted, resident, home) };
             Ok(Made::Lm(lm(found, &weights, options, wanted.threads, device)?))
         }
     }
@@ -127,13 +129,13 @@ fn lm<'a>(
 }
 
 /// How a speech model is made ready, without marks.
-fn voicing_options(subject: &Subject, wanted: &Wanted, resident: usize) -> VoicingOptions {
-    let offload = offload(subject, wanted, resident);
+fn voicing_options(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> VoicingOptions {
+    let offload = offload(subject, wanted, resident, home);
     VoicingOptions { offload, ..VoicingOptions::new(subject.dtype, subject.positions(), subject.tokens) }
 }
 
 /// How a language model is made ready, without marks.
-fn options(subject: &Subject, wanted: &Wanted, resident: usize) -> Options {
+fn options(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> Options {
     Options {
         dtype: subject.dtype,
         attention: Attention::Dense,
@@ -142,7 +144,7 @@ fn options(subject: &Subject, wanted: &Wanted, resident: usize) -> Options {
         room: Room::Static(subject.positions().saturating_add(subject.tokens)),
         graph: GraphMode::Auto,
         marks: Marks::default(),
-        offload: offload(subject, wanted, resident),
+        offload: offload(subject, wanted, resident, home),
     }
 }
 
@@ -152,7 +154,7 @@ pub fn needed_bytes(subject: &Subject, wanted: &Wanted, resident: usize, device:
     let (positions, tokens, threads) = (subject.positions(), subject.tokens, wanted.threads);
     match &subject.kind {
         Kind::Speech { config, prompt, .. } => {
-            let options = voicing_options(subject, wanted, resident);
+            let options = voicing_options(subject, wanted, resident, Path::new(""));
             let hop = config.token_samples().max(1);
             let voices = prompt.voices.iter().map(|voice| voice.len() / hop).sum();
             let needed = cpu::needed_speech_bytes(config, &options, [positions, voices, tokens], threads);
@@ -161,7 +163,7 @@ pub fn needed_bytes(subject: &Subject, wanted: &Wanted, resident: usize, device:
             needed.saturating_add(audio)
         }
         Kind::Lm { found, .. } => {
-            let options = options(subject, wanted, resident);
+            let options = options(subject, wanted, resident, Path::new(""));
             let ran = [tokens, positions.max(1)];
             cpu::needed_bytes(&found.config, &options, cpu::Pass::Cached, ran, threads)
         }

@@ -1,5 +1,7 @@
 //! One generation, token by token, with the times of its parts.
 
+use std::path::Path;
+
 use laptime_bench::{Case, Device, Nanos};
 use laptime_models::{ModelError, speech::Voicing, tool_range};
 use laptime_probe::{lap, stage, sync_point};
@@ -46,15 +48,15 @@ pub struct Run {
 }
 
 impl<'a> Runner<'a> {
-    /// Loads the model.
+    /// Loads the model. Layers that do not stay lie in a file in `home` where there is no GPU.
     pub fn new(
         case: &Case,
         (subject, wanted): (Subject, Wanted),
         fit: Fit,
-        device: &'a dyn Device,
+        (device, home): (&'a dyn Device, &Path),
         watch: &'a dyn Watch,
     ) -> anyhow::Result<Self> {
-        let made = make(&subject, &wanted, fit.resident, device)?;
+        let made = make(&subject, &wanted, fit.resident, (device, home))?;
         Ok(Self { case: case.clone(), subject, wanted, fit, device, made, watch })
     }
 

@@ -50,7 +50,9 @@ fn why_slow(seen: &Offload) -> (&'static str, &'static str) {
     let is_pageable = seen.layers.iter().any(|layer| layer.pinned == Some(false));
     let bytes = || seen.layers.iter().filter_map(|layer| layer.bytes);
     let is_small = bytes().max().is_some_and(|largest| largest < SMALL);
-    if is_pageable {
+    if matches!(seen.facts.link_kind.as_deref(), Some("file" | "emulated")) {
+        ("they are read from a file, and what reads it is slower than the link", "name a faster disk with `TMPDIR`")
+    } else if is_pageable {
         ("they come from pageable memory and go through a buffer of the driver", "pin the host memory of the weights")
     } else if is_small {
         ("they are small, and beginning one takes as long as moving it", "copy a layer as one block")
