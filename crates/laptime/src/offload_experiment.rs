@@ -16,7 +16,7 @@ use crate::{
     cli::read_bench,
     failure::Hinted,
     offload_files::{WORKLOAD, metric},
-    offload_profile::{Stopped, not_measured},
+    offload_profile::{Stopped, not_measured, plan_of},
     output::{OutputArgs, write_to_screen},
     progress::Progress,
 };
@@ -114,8 +114,7 @@ struct Variant {
 
 fn variants(app: &App, asking: &Asking) -> anyhow::Result<[Variant; 3]> {
     let device = app.device(&asking.device)?;
-    let hint = "give more, or leave `--memory-budget` out to use what is free";
-    let plan = OffloadedLayers::look(&asking.case, &*device).map_err(|error| Hinted::wrap(error, hint))?;
+    let plan = plan_of(&asking.case, &*device)?;
     let (layers, stay) = (plan.layers, plan.resident);
     if stay == layers {
         let error = anyhow::anyhow!("all {layers} layers stay on the device: there is nothing to hold against it");

@@ -33,6 +33,8 @@ pub struct Live {
 struct State {
     /// Whether summaries are shown while tokens are made.
     is_shown: bool,
+    /// Whether tokens are passed over.
+    is_resting: bool,
     /// An emulated link, in 10^9 bytes a second.
     emulated_gbps: Option<f64>,
     due: Due,
@@ -87,6 +89,11 @@ impl Live {
         (state.is_shown, state.emulated_gbps) = (is_shown, emulated_gbps);
     }
 
+    /// From here on tokens are passed over: those of a run that stands beside.
+    pub fn rest(&self) {
+        self.state().is_resting = true;
+    }
+
     /// The longest that was made of a case, and of as long ones the last.
     pub fn made(&self, case: &Case) -> Option<Generated> {
         self.state().made.get(&case.to_string()).cloned()
@@ -136,6 +143,9 @@ impl Watch for Live {
     fn token(&self, made: usize, nanos: u64, visits: &[LayerVisit]) {
         let now = self.now_ns();
         let mut state = self.state();
+        if state.is_resting {
+            return;
+        }
         let last = LastToken { made, nanos, layers: lines(visits) };
         if state.is_shown && state.due.is_due(made, now) {
             say_above(&last.told(state.emulated_gbps));
@@ -219,6 +229,8 @@ mod tests {
     fn without_streamed_layers_the_token_is_told_alone() {
         let live = Live::new(Interrupt::new());
         live.token(7, 2_500_000, &[]);
+        live.rest();
+        live.token(1, 1, &[]);
         let told = live.summary().unwrap();
         assert!(told.contains("Token 7\n") && told.contains("No layer is offloaded\nToken: 2.50 ms\n"), "{told}");
     }

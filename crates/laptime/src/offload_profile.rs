@@ -60,8 +60,18 @@ pub fn look(order: &Order<'_>, case: &Case, device: &dyn Device) -> anyhow::Resu
     if order.workload.name() != WORKLOAD {
         return Ok(None);
     }
-    let hint = "give more, or leave `--memory-budget` out to use what is free";
-    OffloadedLayers::look(case, device).map(Some).map_err(|error| Hinted::wrap(error, hint))
+    plan_of(case, device).map(Some)
+}
+
+/// What will be done with a case, or why it cannot be done, with a way on.
+pub fn plan_of(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
+    OffloadedLayers::look(case, device).map_err(|error| {
+        let hint = match error.to_string().contains("memory budget") {
+            true => "give more, or leave `--memory-budget` out to use what is free",
+            false => "`--no-offload` keeps all layers on the device, `--auto` as many as fit",
+        };
+        Hinted::wrap(error, hint)
+    })
 }
 
 /// Refuses an order with a case that cannot be done.
@@ -138,7 +148,7 @@ pub fn measure_baseline(app: &App, order: &Order<'_>, run: &Run, case: Case) -> 
         ..run.settings
     };
     let device = app.device(&run.device)?;
-    app.live.show(false, None);
+    app.live.rest();
     let aside = Aside::begin();
     let outcome = laptime_bench::measure(order.workload, &case, &*device, &settings, &mut Stopped(app));
     drop(aside);

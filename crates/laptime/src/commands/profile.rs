@@ -69,6 +69,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     }
     let (mut profiled, recorded) = record(app, &order, &session.run, &case, &timings, asked, &pftrace)?;
     let run = &session.run;
+    let baseline = baseline.filter(|_| !app.interrupt.is_asked());
     let baseline = baseline.map(|case| offload_profile::measure_baseline(app, &order, run, case)).transpose()?;
     offload_profile::complete(&mut profiled.outcome, order.workload.name(), run, baseline.as_ref());
     let result =

@@ -99,7 +99,7 @@ impl Subject {
         let stem = wanted.script.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
         let kind = if wanted.is_lm { lm(&name, wanted)? } else { speech(&name, folder.as_deref(), wanted)? };
         let decoder = kind.decoder();
-        let is_tiny = folder.is_none() && decoder.name.starts_with("tiny") || name == ON_CPU;
+        let is_tiny = folder.is_none() && kind.name(&name).starts_with(ON_CPU);
         let stay = stay(&wanted.stay, decoder.layers, is_tiny).map_err(ModelError::Refused)?;
         let most = decoder.context.saturating_sub(kind.positions());
         let usual = if folder.is_some() { kind.positions().saturating_mul(2).min(most) } else { TOKENS };
