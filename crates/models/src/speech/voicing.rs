@@ -114,8 +114,9 @@ pub struct SpokenToken {
 ///
 /// Stages are marked at every depth: `voice_encode` with `voice`, and `prefill` with `positions`; then, each with `token`,
 /// `transformer_positive` (not in the first token: the prompt has run it), and of tokens of audio `transformer_negative`,
-/// `diffusion` with `steps`, `audio_decode` and `semantic_encode`. What reads from the device is a sync point:
-/// `read_token` once a token, `read_audio`.
+/// `diffusion` with `steps`, `audio_decode` and `semantic_encode`. Where both streams are one batch
+/// ([`StreamMode::Batched`](crate::StreamMode::Batched)) their pass is `transformer`. What reads from the device is a sync
+/// point: `read_token` once a token, `read_audio`.
 pub trait Voicing {
     /// What the model is.
     fn config(&self) -> &SpeechConfig;
@@ -128,7 +129,7 @@ pub trait Voicing {
     fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError>;
 
     /// Makes the next token: the positive stream goes on, a token is chosen from what it leaves, and of one of audio the
-    /// samples are made and heard. Refuses to go on behind the last.
+    /// samples are made and heard. Refuses to go on behind the last, or behind one that failed.
     fn token(&mut self) -> Result<SpokenToken, ModelError>;
 
     /// Tokens that were made since [`Voicing::begin`].

@@ -128,12 +128,10 @@ impl<T: Number> Engine<T> {
         if self.is_batched {
             return self.go_on_both(token, row);
         }
-        {
-            let _stage = mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
-            self.stack.run(&self.crew, 1, Before::Cache, Some(&self.choices), |to| to.copy_from_slice(&row))?;
-            self.speech.last = Some(row);
-            self.speech.hidden[0] = self.stack.normed().to_vec();
-        }
+        let _stage = mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
+        self.stack.run(&self.crew, 1, Before::Cache, Some(&self.choices), |to| to.copy_from_slice(&row))?;
+        self.speech.last = Some(row);
+        self.speech.hidden[0] = self.stack.normed().to_vec();
         Ok(())
     }
 
@@ -154,7 +152,7 @@ impl<T: Number> Engine<T> {
     /// Puts the negative stream where a token leaves it that is not of audio: it has not run.
     fn go_back_without(&mut self) {
         if self.speech.beside.take().is_some() {
-            self.negative.truncate(self.negative.length() - 1);
+            self.negative.truncate(self.negative.length().saturating_sub(1));
         }
     }
 

@@ -15,39 +15,42 @@ use crate::{
     speech::{SpeechConfig, TokenizerConfig, VoicingOptions},
 };
 
-/// How many numbers the buffers of a tokenizer have, and the deepest of its products.
+/// How many numbers the buffers of a tokenizer have, and what a thread needs for its products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sizes {
     /// The largest of what blocks add to, with what comes before it.
     stream: usize,
     /// The largest of what is inside a feed-forward part.
     inner: usize,
-    deepest: usize,
+    /// Bytes of a thread.
+    turned: u64,
 }
 
 impl Sizes {
-    /// Those of so many tokens of audio that are run together.
+    /// Those of so many tokens of audio that are run together, either way.
     fn new(config: &TokenizerConfig, tokens: usize) -> Self {
-        let mut sizes = Self { stream: 0, inner: 0, deepest: 0 };
+        let mut sizes = Self { stream: 0, inner: 0, turned: 0 };
         let mut rows = tokens.saturating_mul(config.hop());
         for stage in 0..=config.ratios.len() {
-            let channels = config.channels(stage);
-            let ratio = config.ratios.get(stage).copied().unwrap_or(1);
-            let seen = rows.saturating_add(config.kernel.max(ratio)).saturating_mul(channels);
+            let (channels, ratio) = (config.channels(stage), config.ratios.get(stage).copied().unwrap_or(1).max(1));
             let inner = channels.saturating_mul(config.widening);
+            let seen = rows.saturating_add(config.kernel.max(ratio)).saturating_mul(channels);
             sizes.stream = sizes.stream.max(seen);
             sizes.inner = sizes.inner.max(rows.saturating_mul(inner));
-            let taps = config.kernel.max(ratio.saturating_mul(2));
-            sizes.deepest = sizes.deepest.max(channels.saturating_mul(taps)).max(inner);
-            rows /= ratio.max(1);
+            // A feed-forward part and the ends have all rows; what leaves the stage for a smaller one has fewer.
+            let is_end = stage == 0 || stage == config.ratios.len();
+            let ends = if is_end { channels.saturating_mul(config.kernel) } else { 0 };
+            let leaves = turned_bytes(rows / ratio, channels.saturating_mul(ratio.saturating_mul(2)));
+            sizes.turned =
+                sizes.turned.max(turned_bytes(rows, inner.max(ends).max(channels.saturating_mul(2)))).max(leaves);
+            rows /= ratio;
         }
         sizes
     }
 
-    /// Buffers grow by doubling at most.
+    /// All of them: what blocks add to, what is seen, what is normed, and what is inside.
     fn numbers(&self) -> u64 {
-        let streams = (self.stream as u64).saturating_mul(3);
-        streams.saturating_add(self.inner.max(self.stream) as u64).saturating_mul(2)
+        (self.stream as u64).saturating_mul(3).saturating_add(self.inner.max(self.stream) as u64)
     }
 }
 
@@ -66,16 +69,19 @@ pub fn needed_speech_bytes(
     let rows = (decoder.hidden as u64).saturating_mul(positions.saturating_add(3 * voices) as u64);
     let buffers = [pass, rows, head_numbers(config), sizes[0].numbers().max(sizes[1].numbers())];
     let [room, negative] = [options.room, options.negative_room].map(|room| room.min(decoder.context));
-    let deepest = sizes[0].deepest.max(sizes[1].deepest).max(config.head.ffn);
-    let parts = [
-        SMALL_BYTES,
-        kept_bytes(&decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
-        kernel_bytes(config, dtype),
-        config.cache_bytes(room, negative, dtype),
+    let thread = thread_bytes(config, dtype, positions, sizes[0].turned.max(sizes[1].turned));
+    let runs = [
         buffers.into_iter().fold(0, u64::saturating_add).saturating_mul(dtype.bytes()),
         audio_bytes(config, voices, tokens),
         (decoder.head_dim as u64).saturating_mul(positions.saturating_add(tokens) as u64).saturating_mul(4),
-        thread_bytes(config, dtype, positions.max(sizes[0].stream), deepest).saturating_mul(threads.max(1) as u64),
+        thread.saturating_mul(threads.max(1) as u64),
+    ];
+    let parts = [
+        SMALL_BYTES,
+        kept_bytes(&decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
+        config.cache_bytes(room, negative, dtype),
+        // Kernels are brought into order before anything runs.
+        runs.into_iter().fold(0, u64::saturating_add).max(kernel_bytes(config, dtype)),
     ];
     parts.into_iter().fold(0, u64::saturating_add)
 }
@@ -116,11 +122,11 @@ fn audio_bytes(config: &SpeechConfig, voices: usize, tokens: usize) -> u64 {
     each.saturating_mul(voices.saturating_add(tokens) as u64).saturating_mul(4)
 }
 
-/// What each thread needs for products with so many rows.
-fn thread_bytes(config: &SpeechConfig, dtype: Dtype, rows: usize, deepest: usize) -> u64 {
+/// What each thread needs for a prompt of so many rows, or for what a tokenizer turns.
+fn thread_bytes(config: &SpeechConfig, dtype: Dtype, rows: usize, tokenizer: u64) -> u64 {
     let decoder = &config.decoder;
     let wide = decoder.hidden.max(decoder.ffn).max(decoder.heads.saturating_mul(decoder.head_dim));
-    let turned = turned_bytes(rows, wide.max(deepest));
+    let turned = turned_bytes(rows, wide).max(tokenizer);
     // A product needs the one or the other.
     let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
     THREAD_BYTES.saturating_add(blocks)

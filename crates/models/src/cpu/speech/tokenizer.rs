@@ -99,7 +99,7 @@ impl<T: Number> Tokenizer<T> {
 
     /// Runs rows that go on from a stream, and gives what comes out.
     pub fn run<'b>(&self, crew: &Crew, rows: &[T], stream: &mut Stream<T>, buffers: &'b mut Buffers<T>) -> &'b [T] {
-        buffers.stream.clear();
+        make_room(&mut buffers.stream, rows.len());
         buffers.stream.extend_from_slice(rows);
         let mut contexts = stream.contexts.iter_mut();
         for stage in &self.stages {
@@ -178,7 +178,7 @@ impl<T: Number> Buffers<T> {
         let Self { stream, seen, .. } = self;
         go_on(context, stream, seen);
         let rows = stream.len() / conv.inputs() / step * conv.stride();
-        stream.clear();
+        make_room(stream, rows * conv.outputs());
         stream.resize(rows * conv.outputs(), T::default());
         conv.run_behind(crew, seen, step, stream);
     }
@@ -186,7 +186,7 @@ impl<T: Number> Buffers<T> {
 
 /// Puts rows behind those before them, and keeps the last for what comes next.
 fn go_on<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
-    seen.clear();
+    make_room(seen, context.len() + rows.len());
     seen.extend_from_slice(context);
     seen.extend_from_slice(rows);
     context.copy_from_slice(&seen[seen.len() - context.len()..]);
@@ -194,7 +194,17 @@ fn go_on<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
 
 fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) {
     if buffer.len() < size {
+        make_room(buffer, size);
         buffer.resize(size, T::default());
+    }
+}
+
+/// Empties a buffer and gives it memory for so many numbers, no more, and not beside what it had.
+fn make_room<T>(buffer: &mut Vec<T>, size: usize) {
+    buffer.clear();
+    if buffer.capacity() < size {
+        *buffer = Vec::new();
+        buffer.reserve_exact(size);
     }
 }
 

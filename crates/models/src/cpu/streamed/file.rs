@@ -170,6 +170,15 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_read_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = file(folder.path());
+        file.file = OpenOptions::new().write(true).open(&file.path).unwrap();
+        let error = read(&mut file, 0).unwrap_err().to_string();
+        assert!(error.starts_with("layer 0 cannot be read back from") && !error.contains("cut off"), "{error}");
+    }
+
+    #[test]
     fn any_changed_byte_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = file(folder.path());
