@@ -6,6 +6,8 @@
 mod fixture;
 mod joined;
 mod learn;
+mod offload;
+mod offload_speed;
 mod right;
 mod speed;
 mod tts;
@@ -74,6 +76,12 @@ const TESTS: &[Test] = &[
     ("speech: synthetic weights give the CPU's codes and samples", tts::against_cpu),
     ("speech: what cannot be done is refused", tts::refused),
     ("speech: as much memory is used as was predicted", tts::memory),
+    ("offload: layers that do not stay give what those that stay do", offload::alike),
+    ("offload: two sequences at positions of their own give what each gives alone", offload::apart),
+    ("offload: what cannot be done is refused", offload::refused),
+    ("offload: a lack of memory in the middle is an error, and no more", offload::out_of_memory),
+    ("offload: as much memory is used as was predicted", offload::memory),
+    ("offload: speed of Qwen2.5-7B", offload_speed::speed),
     ("speed of Qwen3-0.6B", speed::small),
     ("speed of Qwen3-4B", speed::large),
     ("speed of the fuser", joined::speed),
