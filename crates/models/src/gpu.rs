@@ -9,6 +9,7 @@ mod pass;
 mod passing;
 mod room;
 mod sparse;
+mod speech;
 mod step;
 mod stepping;
 mod streamed;
@@ -34,6 +35,7 @@ pub use self::{
     device_cache::DeviceCache,
     fuser::{fuser, needed_fuser_bytes},
     room::{needed_bytes, train_needed_bytes},
+    speech::{GpuVoicing, needed_speech_bytes},
     streamed::Pin,
     train::trainer,
     tts::{GpuTtsModel, needed_tts_bytes},

@@ -66,7 +66,7 @@ pub struct Tuning {
 }
 
 /// Shared memory of a block from which on there is room for deep copies.
-const MUCH_SHARED: u32 = 200 << 10;
+pub(super) const MUCH_SHARED: u32 = 200 << 10;
 /// A cache for so many positions is made for contexts whose attention takes longer than what surrounds it.
 const LONG: u32 = 4096;
 

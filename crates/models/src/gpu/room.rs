@@ -83,7 +83,7 @@ fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
 }
 
 /// Bytes of the weights on the device: of layers that do not stay, only the buffers that they take turns in.
-fn weight_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>) -> u64 {
+pub(super) fn weight_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>) -> u64 {
     let all = config.weight_bytes(dtype);
     let Some(offload) = offload else { return all };
     let streamed = config.layers.saturating_sub(offload.resident) as u64;
