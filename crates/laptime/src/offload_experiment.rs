@@ -75,7 +75,9 @@ fn emulated(case: &Case, device: &str) -> Option<f64> {
 
 fn of_flags(app: &App, words: &[String]) -> anyhow::Result<Asking> {
     let asked = read_bench(app, [WORKLOAD.to_owned()].into_iter().chain(words.iter().cloned()).collect())?;
-    let order = asked.settle(app, GivenSettings::default())?;
+    // The generation that is checked before is the one that warms up.
+    let usual = GivenSettings { warmup: Some(WarmUp::Takes(0)), takes: Some(1), ..GivenSettings::default() };
+    let order = asked.settle(app, usual)?;
     let device = app.device(&order.device)?;
     let order = order.on(&*device);
     let cases = order.plan.cases();
@@ -87,7 +89,7 @@ fn of_flags(app: &App, words: &[String]) -> anyhow::Result<Asking> {
         return Err(Hinted::wrap(error, "give one value behind each flag"));
     }
     let (warmup, takes) = (order.settings.warmup, order.settings.stop);
-    let warmup = if let WarmUp::Takes(takes) = warmup { takes } else { 1 };
+    let warmup = if let WarmUp::Takes(takes) = warmup { takes } else { 0 };
     let takes = if let Stop::Takes(takes) = takes { takes } else { 1 };
     Ok(Asking { case: case.clone(), device: device.name().to_owned(), warmup, takes, asked: Some(asked) })
 }
@@ -102,7 +104,7 @@ fn of_run(folder: &Path) -> anyhow::Result<Asking> {
     let results = if path.is_file() { read_results(&path)?.results } else { Vec::new() };
     let case = results.into_iter().map(|result| result.case).chain(run.cases).next_back();
     let case = case.ok_or_else(|| anyhow::anyhow!("`{}` holds no case", folder.display()))?;
-    Ok(Asking { case, device: run.device, warmup: 1, takes: 1, asked: None })
+    Ok(Asking { case, device: run.device, warmup: 0, takes: 1, asked: None })
 }
 
 /// One of the three.

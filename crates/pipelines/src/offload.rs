@@ -6,6 +6,8 @@ mod facts;
 mod fit;
 mod layers;
 mod make;
+#[cfg(feature = "cuda")]
+mod on_gpu;
 mod plan;
 mod runner;
 mod subject;

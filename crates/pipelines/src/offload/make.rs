@@ -114,7 +114,11 @@ fn voicing<'a>(
     threads: usize,
     device: &'a dyn Device,
 ) -> anyhow::Result<Box<dyn Voicing + 'a>> {
-    anyhow::ensure!(!is_gpu(device), "speech does not run on a GPU yet: `--device cpu` runs it");
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = crate::gpu::gpu(device) {
+        return super::on_gpu::voicing(config, weights, options, gpu);
+    }
+    let _ = device;
     Ok(Box::new(CpuVoicing::new(config.clone(), weights, options, threads).map_err(told)?))
 }
 
@@ -125,6 +129,10 @@ fn lm<'a>(
     threads: usize,
     device: &'a dyn Device,
 ) -> anyhow::Result<Box<dyn Decoder + 'a>> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = crate::gpu::gpu(device) {
+        return super::on_gpu::lm(&found.config, weights, options, gpu);
+    }
     decoder(found, weights, options, threads, device).map_err(told)
 }
 
@@ -150,20 +158,28 @@ fn options(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> 
 
 /// Bytes that a case needs at most where so many layers stay: of the heap, or of a GPU.
 pub fn needed_bytes(subject: &Subject, wanted: &Wanted, resident: usize, device: &dyn Device) -> u64 {
-    let _ = device;
     let (positions, tokens, threads) = (subject.positions(), subject.tokens, wanted.threads);
     match &subject.kind {
         Kind::Speech { config, prompt, .. } => {
             let options = voicing_options(subject, wanted, resident, Path::new(""));
             let hop = config.token_samples().max(1);
             let voices = prompt.voices.iter().map(|voice| voice.len() / hop).sum();
-            let needed = cpu::needed_speech_bytes(config, &options, [positions, voices, tokens], threads);
+            let counts = [positions, voices, tokens];
+            #[cfg(feature = "cuda")]
+            if is_gpu(device) {
+                return laptime_models::gpu::needed_speech_bytes(config, &options, counts);
+            }
+            let _ = device;
             // The audio of the take before may still be there.
             let audio = (tokens as u64).saturating_mul(hop as u64).saturating_mul(2 * 4);
-            needed.saturating_add(audio)
+            cpu::needed_speech_bytes(config, &options, counts, threads).saturating_add(audio)
         }
         Kind::Lm { found, .. } => {
             let options = options(subject, wanted, resident, Path::new(""));
+            #[cfg(feature = "cuda")]
+            if is_gpu(device) {
+                return laptime_models::gpu::needed_bytes(&found.config, &options, positions, false);
+            }
             let ran = [tokens, positions.max(1)];
             cpu::needed_bytes(&found.config, &options, cpu::Pass::Cached, ran, threads)
         }
