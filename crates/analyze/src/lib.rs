@@ -89,9 +89,10 @@ pub use self::{
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits, limits},
     offload::{
-        AUDIO_OF_A_TOKEN, BUFFERS, Bottleneck, Expected, HIT, LEAST_TOKENS, Minimum, Offload, OffloadFacts,
-        OffloadedLayer, Prefetch, Rates, Severity, Sizes, Step as ReplayStep, Thresholds, Token, TokenPart, Usual,
-        expected as expected_of_offload, names as offload_names, offload,
+        AUDIO_OF_A_TOKEN, BUFFERS, Bottleneck, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS,
+        Minimum, Offload, OffloadFacts, OffloadedLayer, Prefetch, Rates, Severity, Sizes, Step as ReplayStep,
+        Thresholds, Token, TokenPart, Trial, Usual, expected as expected_of_offload, experiment,
+        names as offload_names, offload,
     },
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},

@@ -1,6 +1,7 @@
 //! Layers that are streamed in while others compute: what was hidden, what was waited for, and what holds a token up.
 
 mod expected;
+mod experiment;
 mod facts;
 mod findings;
 mod gather;
@@ -17,6 +18,7 @@ use laptime_trace::Trace;
 
 pub use self::{
     expected::{Expected, Rates, Sizes, expected},
+    experiment::{Conclusion, Experiment, ExperimentLimits, Trial, experiment},
     facts::OffloadFacts,
     findings::{Bottleneck, Severity},
     layers::{HIT, OffloadedLayer, Prefetch},
@@ -72,6 +74,8 @@ pub struct Usual {
     pub released: f64,
     /// Forward passes less waits and releases.
     pub compute: f64,
+    /// What offloaded layers computed.
+    pub offloaded: f64,
     /// The host asking for copies.
     pub issuing: f64,
     /// The device standing still between a wait and its layer.
@@ -167,6 +171,7 @@ fn usual(tokens: &[Token]) -> Usual {
         exposed: of(|token| token.exposed),
         released: of(|token| token.released),
         compute: of(Token::compute),
+        offloaded: of(|token| token.offloaded),
         issuing: of(|token| token.issuing),
         host_late: of(|token| token.host_late),
         stalled: stalled / tokens.len().max(1) as f64,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use laptime_analyze::{Offload, Thresholds};
+use laptime_analyze::{Expected, Offload, Thresholds, TokenPart};
 use laptime_trace::run::Environment;
 
 const WIDTH: usize = 80;
@@ -45,10 +45,18 @@ fn block(title: &str, lines: &[String]) -> String {
     text
 }
 
-/// The layers of the last token, every few tokens.
-pub fn profiling_summary(token: u64, layers: &[LayerLine], limits: &Thresholds) -> String {
-    let mut lines = vec![usage(layers)];
+/// The layers of the last token, every few tokens, how long it took, and the rate of a link that is emulated.
+pub fn profiling_summary(
+    token: u64,
+    layers: &[LayerLine],
+    limits: &Thresholds,
+    nanos: Option<f64>,
+    emulated_gbps: Option<f64>,
+) -> String {
+    let mut lines = vec![if layers.is_empty() { "No layer is offloaded".to_owned() } else { usage(layers) }];
     lines.extend(layers.iter().map(|layer| layer.told(limits)));
+    lines.extend(nanos.map(|nanos| format!("Token: {:.2} ms", nanos / 1e6)));
+    lines.extend(emulated_gbps.map(|rate| format!("Link: emulated, {rate} GB/s")));
     block(&format!("PROFILING SUMMARY - Token {token}"), &lines)
 }
 
@@ -63,6 +71,8 @@ fn usage(layers: &[LayerLine]) -> String {
 pub struct OffloadConfiguration {
     /// Whether any are.
     pub enabled: bool,
+    /// Whether the device is a GPU: without one layers stay in memory, and the others come from a file.
+    pub is_gpu: bool,
     /// Layers that stay on the device.
     pub gpu_layers: u64,
     /// Layers.
@@ -73,27 +83,133 @@ pub struct OffloadConfiguration {
     pub prefetch: bool,
     /// Whether copies run beside compute.
     pub async_transfer: bool,
-    /// Tokens between two clearings of the cache; never if none.
+    /// Copies between two clearings of the cache; never if none.
     pub cache_clear_interval: Option<u64>,
+    /// The mode, by its name.
+    pub mode: String,
+    /// An emulated link, in 10^9 bytes a second.
+    pub emulated_gbps: Option<f64>,
+    /// Bytes that are needed at most, by what sizes say.
+    pub predicted: Option<u64>,
+    /// Bytes that there are, or that were allowed.
+    pub budget: Option<u64>,
+}
+
+impl OffloadConfiguration {
+    fn stay(&self) -> String {
+        stay_label(self.is_gpu, self.gpu_layers, self.layers)
+    }
+
+    fn clearing(&self) -> String {
+        match self.cache_clear_interval {
+            Some(1) => "every copy".to_owned(),
+            Some(copies) => format!("every {copies} copies"),
+            None => "never".to_owned(),
+        }
+    }
+
+    fn slow_tier(&self) -> String {
+        match (self.is_gpu, self.emulated_gbps) {
+            (true, _) => "host memory".to_owned(),
+            (false, None) => "a file, read as fast as it can be".to_owned(),
+            (false, Some(rate)) => format!("a file, behind an emulated link of {rate} GB/s"),
+        }
+    }
+}
+
+/// Without a GPU nothing is said to be on one.
+fn stay_label(is_gpu: bool, stay: u64, layers: u64) -> String {
+    format!("Layers {}: {stay}/{layers}", if is_gpu { "on GPU" } else { "in memory" })
 }
 
 /// The configuration, before a run.
 pub fn offload_configuration(told: &OffloadConfiguration) -> String {
     let word = |yes: bool| if yes { "True" } else { "False" };
-    let clearing = match told.cache_clear_interval {
-        Some(1) => "every token".to_owned(),
-        Some(tokens) => format!("every {tokens} tokens"),
-        None => "never".to_owned(),
-    };
-    let lines = [
-        format!("Enabled: {}", word(told.enabled)),
-        format!("Layers on GPU: {}/{}", told.gpu_layers, told.layers),
-        format!("Pin memory: {}", word(told.pin_memory)),
-        format!("Prefetch next layer: {}", word(told.prefetch)),
-        format!("Async transfer: {}", word(told.async_transfer)),
-        format!("Cache clearing: {clearing}"),
-    ];
+    let mut lines = vec![format!("Enabled: {}", word(told.enabled)), told.stay()];
+    if told.enabled {
+        lines.extend([
+            format!("Pin memory: {}", word(told.pin_memory)),
+            format!("Prefetch next layer: {}", word(told.prefetch)),
+            format!("Async transfer: {}", word(told.async_transfer)),
+            format!("Cache clearing: {}", told.clearing()),
+            format!("Mode: {}", told.mode),
+            format!("Slow tier: {}", told.slow_tier()),
+        ]);
+    }
+    let there = told.budget.map_or_else(String::new, |budget| format!(" of {}", bytes(budget)));
+    lines.extend(told.predicted.map(|predicted| format!("Memory needed at most: {}{there}", bytes(predicted))));
     block("OFFLOAD CONFIGURATION", &lines)
+}
+
+/// Bytes in the unit that suits them.
+fn bytes(count: u64) -> String {
+    let mib = count as f64 / f64::from(1 << 20);
+    if mib < 1024.0 { format!("{mib:.1} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }
+}
+
+/// What a token should take, before a run.
+pub fn expected_timing(told: &Expected) -> String {
+    let mut lines: Vec<String> =
+        expected_rows(told).into_iter().map(|(label, time)| format!("{label:<26} {:>10.2} ms", time / 1e6)).collect();
+    lines.push("From sizes and from what `laptime peaks` measured.".to_owned());
+    block("EXPECTED TIMING (per token)", &lines)
+}
+
+fn expected_rows(told: &Expected) -> [(&'static str, f64); 8] {
+    [
+        ("Resident compute", told.resident_compute),
+        ("Offloaded wait", told.offloaded_wait),
+        ("Offloaded compute", told.offloaded_compute),
+        ("Release", told.release),
+        ("Transformer total", told.transformer),
+        ("Diffusion", told.diffusion),
+        ("Other", told.other),
+        ("Total", told.total),
+    ]
+}
+
+/// What a token took, beside what it should take, and the least that it could take.
+pub fn time_breakdown(answer: &Offload) -> String {
+    let expected = answer.expected.as_ref().map(expected_rows);
+    let mut lines = vec![format!("{:<26} {:>13} {:>13}", "", "measured (ms)", "expected (ms)")];
+    for (at, (label, time)) in measured_rows(answer).into_iter().enumerate() {
+        let beside = expected.as_ref().map_or_else(String::new, |rows| format!("{:.2}", rows[at].1 / 1e6));
+        lines.push(format!("{label:<26} {:>13.2} {beside:>13}", time / 1e6).trim_end().to_owned());
+    }
+    let (least, wraps) = (&answer.minimum, answer.facts.wraps());
+    let ms = |nanos: u64| nanos as f64 / 1e6;
+    lines.push(String::new());
+    lines.push(format!(
+        "Theoretical minimum: {:.2} ms (copies {:.2} ms, compute {:.2} ms, two buffers{})",
+        ms(least.least(wraps)),
+        ms(least.copies),
+        ms(least.compute),
+        if wraps { ", wrap" } else { "" }
+    ));
+    lines.push(format!("Perfect overlap would save: {:.2} ms a token", ms(least.saves(wraps))));
+    lines.extend(answer.facts.is_emulated().then(|| format!("Link: emulated{}", rate_of(answer))));
+    block("TIME BREAKDOWN (per token)", &lines)
+}
+
+fn rate_of(answer: &Offload) -> String {
+    answer.facts.link_gbps.map_or_else(String::new, |rate| format!(", {rate} GB/s"))
+}
+
+fn measured_rows(answer: &Offload) -> [(&'static str, f64); 8] {
+    let usual = &answer.usual;
+    let diffusion = answer.part(TokenPart::Diffusion).unwrap_or(0.0);
+    let passes = answer.parts.iter().filter(|(part, _)| part.is_transformer());
+    let transformer: f64 = passes.map(|(_, figures)| figures.median).sum();
+    [
+        ("Resident compute", (usual.compute - usual.offloaded).max(0.0)),
+        ("Offloaded wait", usual.exposed),
+        ("Offloaded compute", usual.offloaded),
+        ("Release", usual.released),
+        ("Transformer total", transformer),
+        ("Diffusion", diffusion),
+        ("Other", (answer.length.median - transformer - diffusion).max(0.0)),
+        ("Total", answer.length.median),
+    ]
 }
 
 /// What a generation came to; what is not known is left out.
@@ -109,8 +225,16 @@ pub struct Generation {
     pub prefilled: u64,
     /// Tokens that were made.
     pub generated: u64,
-    /// The highest use of the device's memory, and all of it, in bytes.
-    pub memory: Option<(u64, u64)>,
+    /// Whether the device is a GPU.
+    pub is_gpu: bool,
+    /// The highest use of the device's memory, in bytes.
+    pub memory: Option<u64>,
+    /// What the device has, in bytes.
+    pub memory_of: Option<u64>,
+    /// What was predicted, in bytes.
+    pub predicted: Option<u64>,
+    /// An emulated link, in 10^9 bytes a second.
+    pub emulated_gbps: Option<f64>,
     /// Layers on the device and on the host.
     pub layers: Option<(u64, u64)>,
     /// What compute waited for copies, in nanoseconds, all tokens together.
@@ -124,12 +248,15 @@ impl Generation {
         (self.seconds > 0.0).then_some(self.exposed_ns? / (1e9 * self.seconds))
     }
 
+    /// Whether all layers stay.
+    fn has_no_offload(&self) -> bool {
+        self.layers.is_none_or(|(_, host)| host == 0)
+    }
+
     fn rtf(&self) -> Option<f64> {
         self.audio_seconds.filter(|&audio| audio > 0.0).map(|audio| self.seconds / audio)
     }
 }
-
-const GIB: f64 = (1_u64 << 30) as f64;
 
 /// The end of a generation.
 pub fn generation_summary(told: &Generation) -> String {
@@ -139,15 +266,14 @@ pub fn generation_summary(told: &Generation) -> String {
     lines.push(format!("Prefilling tokens: {}", told.prefilled));
     lines.push(format!("Generated tokens: {}", told.generated));
     lines.push(format!("Total tokens: {}", told.prefilled.saturating_add(told.generated)));
-    if let Some((used, all)) = told.memory {
-        lines.push(format!("VRAM used: {:.2} / {:.2} GiB", used as f64 / GIB, all as f64 / GIB));
-        lines.extend((all > 0).then(|| format!("VRAM utilisation: {:.1} %", 100.0 * used as f64 / all as f64)));
-    }
-    if let Some((device, host)) = told.layers {
+    lines.extend(memory_lines(told));
+    if let Some((device, host)) = told.layers.filter(|(_, host)| *host > 0) {
+        let all = device.saturating_add(host);
         lines.push(String::new());
         lines.push("Offloading:".to_owned());
-        lines.push(format!("  Layers on GPU: {device}/{}", device.saturating_add(host)));
-        lines.push(format!("  Layers on CPU: {host}/{}", device.saturating_add(host)));
+        lines.push(format!("  {}", stay_label(told.is_gpu, device, all)));
+        lines.push(format!("  Layers {}: {host}/{all}", if told.is_gpu { "on CPU" } else { "in a file" }));
+        lines.extend(told.emulated_gbps.map(|rate| format!("  Link: emulated, {rate} GB/s")));
         lines.extend(told.exposed_ns.map(|time| format!("  Transfer overhead: {:.2} ms", time / 1e6)));
         lines.extend(told.copy_ns.map(|time| format!("  Avg layer transfer: {:.2} ms", time / 1e6)));
         lines.extend(told.overhead().map(|share| format!("  Overhead: {:.1} %", 100.0 * share)));
@@ -155,26 +281,49 @@ pub fn generation_summary(told: &Generation) -> String {
     block(&format!("GENERATION SUMMARY - {}", told.name), &lines)
 }
 
-/// Several configurations side by side.
+fn memory_lines(told: &Generation) -> Vec<String> {
+    let Some(used) = told.memory else { return Vec::new() };
+    let what = if told.is_gpu { "VRAM" } else { "Memory" };
+    let all = told.memory_of.filter(|all| *all > 0);
+    let of = all.map_or_else(String::new, |all| format!(" / {}", bytes(all)));
+    let predicted = told.predicted.map_or_else(String::new, |predicted| format!(" (predicted: {})", bytes(predicted)));
+    let mut lines = vec![format!("{what} used: {}{of}{predicted}", bytes(used))];
+    lines.extend(all.map(|all| format!("{what} utilisation: {:.1} %", 100.0 * used as f64 / all as f64)));
+    lines
+}
+
+/// Several configurations side by side. Overhead is told against the one without offloading where there is one, else it
+/// is the share of time that compute waited.
 pub fn benchmark_comparison(rows: &[Generation]) -> String {
     let line = |name: &str, cells: [String; 4]| {
         let [memory, rtf, time, overhead] = cells;
-        format!("{name:<32} {memory:>10} {rtf:>10} {time:>10} {overhead:>12}").trim_end().to_owned()
+        format!("{name:<32} {memory:>12} {rtf:>10} {time:>10} {overhead:>12}").trim_end().to_owned()
     };
     let number =
         |number: Option<f64>, decimals: usize| number.map_or_else(String::new, |number| format!("{number:.decimals$}"));
-    let heads = ["VRAM (GiB)", "RTF", "Time (s)", "Overhead %"].map(str::to_owned);
+    let what = if rows.iter().any(|row| row.is_gpu) { "VRAM" } else { "Memory" };
+    let is_large = rows.iter().filter_map(|row| row.memory).any(|used| used >= 1 << 30);
+    let (unit, size) = if is_large { ("GiB", 1_u64 << 30) } else { ("MiB", 1 << 20) };
+    let heads = [format!("{what} ({unit})"), "RTF".to_owned(), "Time (s)".to_owned(), "Overhead %".to_owned()];
     let mut lines = vec![line("Configuration", heads), "-".repeat(WIDTH)];
+    let baseline = rows.iter().find(|row| row.has_no_offload()).map(|row| row.seconds).filter(|&time| time > 0.0);
     lines.extend(rows.iter().map(|row| {
-        let memory = row.memory.map(|(used, _)| used as f64 / GIB);
+        let overhead = match baseline {
+            Some(_) if row.has_no_offload() => None,
+            Some(baseline) => Some(row.seconds / baseline - 1.0),
+            None => row.overhead(),
+        };
         let cells = [
-            number(memory, 2),
+            number(row.memory.map(|used| used as f64 / size as f64), 2),
             number(row.rtf(), 2),
             number(Some(row.seconds), 2),
-            number(row.overhead().map(|share| 100.0 * share), 1),
+            number(overhead.map(|share| 100.0 * share), 1),
         ];
         line(&row.name, cells)
     }));
+    let mut rates: Vec<String> = rows.iter().filter_map(|row| row.emulated_gbps).map(|rate| rate.to_string()).collect();
+    rates.dedup();
+    lines.extend((!rates.is_empty()).then(|| format!("Link: emulated, {} GB/s", rates.join(" and "))));
     block("BENCHMARK COMPARISON", &lines)
 }
 
@@ -210,7 +359,8 @@ pub fn share(answer: &Offload, baseline_ns: Option<f64>, environment: Option<&En
 }
 
 fn peak(answer: &Offload) -> String {
-    answer.facts.link_gbps.map_or_else(String::new, |peak| format!(" of {peak:.1} measured"))
+    let word = if answer.facts.is_emulated() { "emulated" } else { "measured" };
+    answer.facts.link_gbps.map_or_else(String::new, |peak| format!(" of {peak:.1} {word}"))
 }
 
 /// The first, the middle and the last layer.

@@ -9,13 +9,13 @@ mod blessed;
 mod made;
 
 use blessed::{compare, compare_others, compare_text};
-use laptime_analyze::{Offload, OffloadFacts, Rates, Sizes, Thresholds, offload};
+use laptime_analyze::{ExperimentLimits, Offload, OffloadFacts, Rates, Sizes, Thresholds, Trial, experiment, offload};
 use laptime_report::{
     offload_text::{
-        Generation, LayerLine, OffloadConfiguration, benchmark_comparison, generation_summary, offload_configuration,
-        profiling_summary, share,
+        Generation, LayerLine, OffloadConfiguration, benchmark_comparison, expected_timing, generation_summary,
+        offload_configuration, profiling_summary, share, time_breakdown,
     },
-    tables,
+    tables::{self, TrialRow},
 };
 use laptime_trace::run::{Build, Environment, Gpu, Machine};
 use made::{Made, Streaming};
@@ -89,7 +89,7 @@ fn the_summary_of_a_token_is_the_one_that_users_know() {
     let mut layers = vec![line(0, 45.23, 0.12, true), line(1, 42.18, 0.1, true), line(2, 43.55, 0.11, true)];
     layers.push(line(3, 350.42, 0.09, false));
     layers.extend((4..8).map(|layer| line(layer, 41.0, 0.1, true)));
-    let told = profiling_summary(10, &layers, &Thresholds::default());
+    let told = profiling_summary(10, &layers, &Thresholds::default(), None, None);
     assert!(
         told.contains("Async usage: 7/8 layers (87%)\n  Layer  0: Pre= 45.23ms  Post=  0.12ms  [ASYNC]\n"),
         "{told}"
@@ -117,6 +117,11 @@ fn the_configuration_and_the_summaries_look_right() {
         prefetch: true,
         async_transfer: true,
         cache_clear_interval: Some(50),
+        is_gpu: true,
+        mode: "wrap".into(),
+        emulated_gbps: None,
+        predicted: Some(10_500 << 20),
+        budget: Some(24 << 30),
     };
     compare("offload_configuration.txt", &offload_configuration(&configuration));
     let offloaded = Generation {
@@ -125,7 +130,11 @@ fn the_configuration_and_the_summaries_look_right() {
         audio_seconds: Some(50.0),
         prefilled: 412,
         generated: 375,
-        memory: Some((10 << 30, 24 << 30)),
+        is_gpu: true,
+        memory: Some(10 << 30),
+        memory_of: Some(24 << 30),
+        predicted: Some(10_500 << 20),
+        emulated_gbps: None,
         layers: Some((20, 8)),
         exposed_ns: Some(21e9),
         copy_ns: Some(30e6),
@@ -135,12 +144,95 @@ fn the_configuration_and_the_summaries_look_right() {
         name: "no offload".into(),
         seconds: 44.0,
         audio_seconds: Some(50.0),
-        memory: Some((14 << 30, 24 << 30)),
+        is_gpu: true,
+        memory: Some(14 << 30),
         ..Generation::default()
     };
     let told = benchmark_comparison(&[resident, offloaded]);
     assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
     compare("offload_benchmark_comparison.txt", &told);
+}
+
+#[test]
+fn without_a_gpu_nothing_is_said_of_one_and_a_file_is_a_file() {
+    let configuration = OffloadConfiguration {
+        enabled: true,
+        gpu_layers: 2,
+        layers: 4,
+        prefetch: true,
+        async_transfer: true,
+        mode: "wrap".into(),
+        emulated_gbps: Some(0.5),
+        predicted: Some(31 << 20),
+        budget: Some(20 << 30),
+        ..OffloadConfiguration::default()
+    };
+    let resident = OffloadConfiguration { enabled: false, gpu_layers: 4, ..configuration.clone() };
+    let row = |name: &str, seconds, stay: u64| Generation {
+        name: name.into(),
+        seconds,
+        audio_seconds: Some(2.0),
+        prefilled: 405,
+        generated: 15,
+        memory: Some(30 << 20),
+        predicted: Some(31 << 20),
+        emulated_gbps: (stay < 4).then_some(0.5),
+        layers: Some((stay, 4 - stay)),
+        exposed_ns: (stay < 4).then_some(2e8),
+        copy_ns: (stay < 4).then_some(4e6),
+        ..Generation::default()
+    };
+    let rows = [row("no offload", 1.0, 4), row("2 layers in memory, wrap", 1.5, 2)];
+    let token = profiling_summary(15, &[], &Thresholds::default(), Some(12.5e6), None);
+    let told = [
+        offload_configuration(&configuration),
+        offload_configuration(&resident),
+        generation_summary(&rows[1]),
+        benchmark_comparison(&rows),
+        token,
+    ]
+    .concat();
+    assert!(!told.contains("GPU") && !told.contains("VRAM") && told.lines().all(|line| line.len() <= 80), "{told}");
+    compare("offload_without_gpu.txt", &told);
+}
+
+#[test]
+fn what_was_expected_stands_beside_what_was_measured_and_the_least() {
+    let answer = slow_link();
+    compare("offload_expected.txt", &expected_timing(&answer.expected.unwrap()));
+    compare("offload_time_breakdown.txt", &time_breakdown(&answer));
+    let plain = OffloadFacts { link_kind: Some("emulated".into()), link_gbps: Some(0.5), ..OffloadFacts::default() };
+    let told = time_breakdown(&offload(&Made::default().trace(), plain, Thresholds::default()).unwrap());
+    assert!(told.contains("Link: emulated, 0.5 GB/s") && told.lines().all(|line| line.len() <= 80), "{told}");
+    compare("offload_time_breakdown_emulated.txt", &told);
+}
+
+#[test]
+fn an_experiment_is_told_with_its_ratios() {
+    let trial = |layers, token: f64, exposed: Option<f64>| Trial {
+        layers,
+        token_ns: 1e6 * token,
+        exposed_ns: exposed.map(|ms| 1e6 * ms),
+        copied_ns: exposed.map(|ms| 1.1e6 * ms),
+    };
+    let (some, all, more) = (trial(20, 400.0, Some(290.0)), trial(28, 100.0, None), trial(24, 250.0, Some(140.0)));
+    let row = |name, trial: Option<Trial>, layers| TrialRow {
+        name,
+        layers,
+        reason: trial.is_none().then(|| "it does not fit, it needs 18.7 GiB and there are 9.5".to_owned()),
+        trial,
+    };
+    let answer = experiment(&some, Some(&all), Some(&more), ExperimentLimits::default());
+    let rows = [row("as asked", Some(some), 20), row("no offload", Some(all), 28), row("more layers", Some(more), 24)];
+    let table = tables::experiment(&rows, &answer, None);
+    compare_text("experiment", &table, 80);
+    compare_text("experiment", &table, 140);
+    compare_others("experiment", &table);
+    let answer = experiment(&some, None, Some(&more), ExperimentLimits::default());
+    let rows = [row("as asked", Some(some), 20), row("no offload", None, 28), row("more layers", Some(more), 24)];
+    let table = tables::experiment(&rows, &answer, Some(0.5));
+    assert!(table.notes[0].starts_with("`no offload` could not be run: it does not fit"), "{:?}", table.notes);
+    compare_text("experiment_without_baseline", &table, 80);
 }
 
 #[test]

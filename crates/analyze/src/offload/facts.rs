@@ -17,7 +17,7 @@ pub struct OffloadFacts {
     pub dtype: Option<String>,
     /// What the link can do at most, in billions of bytes a second, as measured.
     pub link_gbps: Option<f64>,
-    /// What the link is: `pinned`, `pageable` or `emulated`.
+    /// What the link is: `pinned`, `pageable`, `file` or `emulated`.
     pub link_kind: Option<String>,
     /// Forward passes a token.
     pub streams: Option<u64>,
@@ -88,6 +88,11 @@ impl OffloadFacts {
     /// The same, where a token is held against the limit alone.
     pub fn judged_by_limit(self) -> Self {
         Self { is_judged_by_limit: true, ..self }
+    }
+
+    /// Whether the link is only made as slow as one.
+    pub fn is_emulated(&self) -> bool {
+        self.link_kind.as_deref() == Some("emulated")
     }
 
     /// Whether the end of a forward pass prefetches for the next.

@@ -81,6 +81,8 @@ pub struct Token {
     pub bytes: u64,
     /// What compute waited for them.
     pub exposed: u64,
+    /// What offloaded layers computed.
+    pub offloaded: u64,
     /// What releases took.
     pub released: u64,
     /// What the host took to ask for copies.
@@ -124,6 +126,8 @@ impl Token {
         add(&mut self.copied, pass.copy.map(length));
         add(&mut self.bytes, pass.copy.and(pass.bytes));
         add(&mut self.exposed, pass.wait.map(length));
+        let is_offloaded = pass.wait.is_some() || pass.copy.is_some();
+        add(&mut self.offloaded, pass.compute.filter(|_| is_offloaded).map(length));
         add(&mut self.released, pass.release.map(length));
         add(&mut self.issuing, pass.issuing);
         let late = pass.wait.zip(pass.compute).filter(|_| pass.is_on_device);

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use laptime_analyze::{Bottleneck, Offload, OffloadFacts, Severity, Thresholds};
+use laptime_analyze::{Bottleneck, Conclusion, Offload, OffloadFacts, Severity, Thresholds};
 use laptime_report::{Table, offload_text, tables};
 use laptime_trace::{
     Trace,
@@ -13,8 +13,10 @@ use laptime_trace::{
 };
 
 use crate::{
+    app::App,
     cli::Status,
     failure::Hinted,
+    offload_experiment,
     output::{OutputArgs, warn, warn_of_loss},
     run_folder::TRACE_FILE,
 };
@@ -25,12 +27,17 @@ use crate::{
 /// codec, memory or the host is the limit. Of any other trace: whether the host, its waits, copies or the hardware is.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  laptime diagnose runs/offload-20261116-021500\n  laptime diagnose trace.json.gz\n  laptime diagnose trace.pftrace --layers"
+    after_help = "Examples:\n  laptime diagnose runs/offload-20261116-021500\n  laptime diagnose trace.json.gz\n  laptime diagnose trace.pftrace --layers\n  laptime diagnose --experiment --preset tiny --num-gpu-layers 1"
 )]
 pub struct Args {
     /// The folder of a run, or a trace
-    #[arg(value_name = "RUN")]
-    run: PathBuf,
+    #[arg(value_name = "RUN", required_unless_present = "experiment")]
+    run: Option<PathBuf>,
+
+    /// Run the same with these layers on the device, with all and with more, and conclude; the flags of `laptime bench
+    /// offload` follow, or those of RUN are taken
+    #[arg(long, value_name = "FLAGS", num_args(0..), allow_hyphen_values(true), conflicts_with_all = ["layers", "tokens", "share"])]
+    experiment: Option<Vec<String>>,
 
     /// List offloaded layers one by one
     #[arg(long, conflicts_with_all = ["tokens", "share"])]
@@ -114,8 +121,12 @@ impl LimitArgs {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let read = Read::of(args)?;
+pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if let Some(words) = &args.experiment {
+        return experiment(app, args, words, out);
+    }
+    let path = args.run.as_deref().unwrap_or(Path::new(""));
+    let read = Read::of(args, path)?;
     let facts = read.results.iter().find_map(CaseResult::measured).map(OffloadFacts::of).unwrap_or_default();
     let limits = args.limits.thresholds();
     // A limit that was asked for counts before the audio of a token.
@@ -126,10 +137,27 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
             tell(args, &answer, &read, out)?;
             answer.findings
         }
-        None => general(args, &read, out)?,
+        None => general(args, path, &read, out)?,
     };
     let is_bad = findings.iter().any(|found| found.severity == Severity::Bad);
     Ok(if args.fail_on_finding && is_bad { Status::BadNews } else { Status::Done })
+}
+
+/// A word that names a folder is the run, wherever it stands.
+fn experiment(app: &App, args: &Args, words: &[String], out: &mut dyn Write) -> anyhow::Result<Status> {
+    let named = words.first().filter(|word| !word.starts_with('-')).map(Path::new);
+    let (folder, words) = match (args.run.as_deref(), named) {
+        (Some(folder), _) => (Some(folder), words),
+        (None, Some(folder)) => (Some(folder), &words[1..]),
+        (None, None) => (None, words),
+    };
+    if let (Some(folder), [first, ..]) = (folder, words) {
+        let error = anyhow::anyhow!("`{first}` and the run `{}` both say what is run", folder.display());
+        return Err(Hinted::wrap(error, "leave the run or the flags behind `--experiment` out"));
+    }
+    let conclusion = offload_experiment::run(app, words, folder, &args.output, out)?;
+    let is_bad = args.fail_on_finding && conclusion == Conclusion::Broken;
+    Ok(if is_bad { Status::BadNews } else { Status::Done })
 }
 
 fn tell(args: &Args, answer: &Offload, read: &Read, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -147,9 +175,9 @@ fn tell(args: &Args, answer: &Offload, read: &Read, out: &mut dyn Write) -> anyh
     args.output.write(&table, out)
 }
 
-fn general(args: &Args, read: &Read, out: &mut dyn Write) -> anyhow::Result<Vec<Bottleneck>> {
+fn general(args: &Args, path: &Path, read: &Read, out: &mut dyn Write) -> anyhow::Result<Vec<Bottleneck>> {
     if args.layers || args.tokens || args.share {
-        let error = anyhow::anyhow!("`{}` shows no offloaded layers", args.run.display());
+        let error = anyhow::anyhow!("`{}` shows no offloaded layers", path.display());
         return Err(Hinted::wrap(
             error,
             "leave `--layers`, `--tokens` and `--share` out: any other run is diagnosed too",
@@ -169,8 +197,7 @@ struct Read {
 }
 
 impl Read {
-    fn of(args: &Args) -> anyhow::Result<Self> {
-        let path = &args.run;
+    fn of(args: &Args, path: &Path) -> anyhow::Result<Self> {
         if !path.is_dir() {
             return Ok(Self { trace: Some(trace(args, path)?), results: Vec::new(), run: None });
         }

@@ -17,6 +17,7 @@ mod gaps;
 mod laps;
 mod measuring;
 mod model;
+mod offload;
 mod overlap;
 mod report;
 mod several;

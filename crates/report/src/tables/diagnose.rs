@@ -1,6 +1,6 @@
 //! What holds a run up, as tables.
 
-use laptime_analyze::{Bottleneck, Diagnosis, Offload, OffloadedLayer, Severity, TokenPart};
+use laptime_analyze::{Bottleneck, Diagnosis, Experiment, Offload, OffloadedLayer, Severity, TokenPart, Trial};
 
 use super::overview;
 use crate::{Cell, Column, Table, layout::single};
@@ -246,4 +246,95 @@ pub fn offload_tokens(answer: &Offload) -> Table {
         "The rows `layers` divide the forward passes once more. Expected `other` is all but layers and diffusion.",
     );
     table
+}
+
+/// One run of an experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrialRow {
+    /// What it is called.
+    pub name: &'static str,
+    /// Layers that stay on the device.
+    pub layers: u64,
+    /// What was measured, if it was.
+    pub trial: Option<Trial>,
+    /// Why it was not.
+    pub reason: Option<String>,
+}
+
+/// Lays out the runs of an experiment and what they say; a link that is emulated is told with its rate.
+pub fn experiment(rows: &[TrialRow], answer: &Experiment, emulated_gbps: Option<f64>) -> Table {
+    let mut table = Table::new(
+        "experiment",
+        [
+            Column::new("run", "run"),
+            Column::new("gpu_layers", "layers that stay"),
+            Column::new("token_ms", "token"),
+            Column::new("exposed_ms", "wait").in_unit_of("token_ms"),
+            Column::new("copy_ms", "copies").in_unit_of("token_ms"),
+            Column::new("outcome", "outcome").drop(1),
+        ],
+    );
+    for row in rows {
+        let of = |time: fn(&Trial) -> Option<f64>| maybe(row.trial.as_ref().and_then(time));
+        table.push([
+            Cell::text(row.name),
+            Cell::Count(row.layers),
+            of(|trial| Some(trial.token_ns)),
+            of(|trial| trial.exposed_ns),
+            of(|trial| trial.copied_ns),
+            Cell::text(if row.trial.is_some() { "ok" } else { "not measured" }),
+        ]);
+    }
+    table.fact("conclusion", "conclusion", Cell::text(answer.conclusion.words()));
+    for (key, ratio) in ratios(answer) {
+        table.machine_fact(key, ratio.map_or(Cell::Empty, Cell::Number));
+    }
+    if let Some(rate) = emulated_gbps {
+        table.fact("emulated_gbps", "emulated link (GB/s)", Cell::Number(rate));
+    }
+    for row in rows.iter().filter(|row| row.trial.is_none()) {
+        table.note(format!(
+            "`{}` could not be run: {}.",
+            row.name,
+            row.reason.as_deref().unwrap_or("no reason is known")
+        ));
+    }
+    table.note(reasons(answer));
+    table
+}
+
+fn ratios(answer: &Experiment) -> [(&'static str, Option<f64>); 8] {
+    let limits = &answer.limits;
+    [
+        ("overhead", answer.overhead),
+        ("with_more", answer.with_more),
+        ("by_copies", answer.by_copies),
+        ("waits", answer.waits),
+        ("minimal_limit", Some(limits.minimal)),
+        ("helps_limit", Some(limits.helps)),
+        ("beyond_copies_limit", Some(limits.beyond_copies)),
+        ("waits_limit", Some(limits.waits)),
+    ]
+}
+
+/// The ratios that a conclusion stands on, with their limits.
+fn reasons(answer: &Experiment) -> String {
+    let limits = &answer.limits;
+    let mut told: Vec<String> = Vec::new();
+    told.extend(answer.overhead.map(|ratio| {
+        format!("a token takes {ratio:.2} x one without offloading (minimal up to {:.2} x)", limits.minimal)
+    }));
+    if answer.overhead.is_none() {
+        told.extend(answer.waits.map(|share| {
+            format!("waits are {:.0} % of a token (minimal up to {:.0} %)", 100.0 * share, 100.0 * limits.waits)
+        }));
+    }
+    told.extend(answer.with_more.map(|ratio| {
+        format!("with more layers on the device it takes {ratio:.2} x (they help up to {:.2} x)", limits.helps)
+    }));
+    told.extend(answer.by_copies.map(|ratio| {
+        format!("offloading costs {ratio:.2} x what its copies take (broken beyond {:.2} x)", limits.beyond_copies)
+    }));
+    let reasons = if told.is_empty() { "no ratio is known".to_owned() } else { told.join("; ") };
+    format!("Conclusion: {}: {reasons}.", answer.conclusion.words())
 }

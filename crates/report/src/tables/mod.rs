@@ -40,7 +40,7 @@ pub use self::{
     compare::compare,
     course::{course, course_separate, course_summary, with_pass},
     crossover::crossovers,
-    diagnose::{diagnosis, offload_findings, offload_layers, offload_tokens},
+    diagnose::{TrialRow, diagnosis, experiment, offload_findings, offload_layers, offload_tokens},
     doctor::doctor,
     fleet::fleet,
     gaps::{gap_list, gaps},

@@ -32,10 +32,11 @@ fn slow(seen: &Offload) -> Option<Bottleneck> {
         finding: Finding {
             rule: "link_below_peak",
             evidence: format!(
-                "Copies reached {} GB/s, {} of the {} GB/s that were measured of the link",
+                "Copies reached {} GB/s, {} of the {} GB/s that {} of the link",
                 three_figures(rate),
                 per_cent(rate / peak),
-                three_figures(peak)
+                three_figures(peak),
+                if seen.facts.is_emulated() { "are emulated" } else { "were measured" }
             ),
             limit: per_cent(seen.thresholds.link_share),
             meaning: meaning.into(),
@@ -49,7 +50,9 @@ fn why_slow(seen: &Offload) -> (&'static str, &'static str) {
     let is_pageable = seen.layers.iter().any(|layer| layer.pinned == Some(false));
     let bytes = || seen.layers.iter().filter_map(|layer| layer.bytes);
     let is_small = bytes().max().is_some_and(|largest| largest < SMALL);
-    if is_pageable {
+    if matches!(seen.facts.link_kind.as_deref(), Some("file" | "emulated")) {
+        ("they are read from a file, and what reads it is slower than the link", "name a faster disk with `TMPDIR`")
+    } else if is_pageable {
         ("they come from pageable memory and go through a buffer of the driver", "pin the host memory of the weights")
     } else if is_small {
         ("they are small, and beginning one takes as long as moving it", "copy a layer as one block")
@@ -70,7 +73,8 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
     }
     let rate = seen.gb_s().map_or_else(String::new, |rate| {
         let gb = three_figures(seen.usual.bytes / 1e9);
-        format!(" ({gb} GB at {} GB/s)", three_figures(rate))
+        let emulated = if seen.facts.is_emulated() { ", emulated" } else { "" };
+        format!(" ({gb} GB at {} GB/s{emulated})", three_figures(rate))
     });
     Some(Bottleneck {
         severity: Severity::Bad,
@@ -105,6 +109,16 @@ fn remedies(seen: &Offload, left: f64) -> String {
     if forwards > 1.5 {
         told.push(format!("batch the streams with `--mode batched` (about {half} less)"));
     }
-    told.push(format!("weights of half the bytes (about {half} less)"));
+    told.push(smaller_weights(seen, &half));
     told.join(", or ")
+}
+
+/// A smaller number type, where there is one that runs.
+fn smaller_weights(seen: &Offload, half: &str) -> String {
+    match seen.facts.dtype.as_deref() {
+        Some("f32") => format!("weights of half the bytes with `--dtype bf16` (about {half} less)"),
+        _ => format!(
+            "weights of half the bytes (about {half} less; `float8_e4m3fn` is refused: nothing here computes with it)"
+        ),
+    }
 }
