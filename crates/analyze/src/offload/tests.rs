@@ -192,6 +192,7 @@ fn a_host_that_is_late_is_told() {
     assert_eq!(rules(&asked(Made { launch: 400, ..Made::default() }, facts())), Vec::<&str>::new());
     assert_eq!(rules(&asked(Made { launch: 700, ..Made::default() }, facts())), ["host_late"]);
     assert_eq!(rules(&asked(Made { issue: 700, ..Made::default() }, facts())), ["host_late"]);
+    assert_eq!(rules(&asked(Made { issue: 700, pinned: false, ..Made::default() }, facts())), Vec::<&str>::new());
 }
 
 #[test]

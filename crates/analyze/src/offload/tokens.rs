@@ -85,7 +85,7 @@ pub struct Token {
     pub offloaded: u64,
     /// What releases took.
     pub released: u64,
-    /// What the host took to ask for copies.
+    /// What the host took to ask for copies from pinned memory.
     pub issuing: u64,
     /// How long the device stood still between the wait of a layer and the layer.
     pub host_late: u64,
@@ -129,7 +129,8 @@ impl Token {
         let is_offloaded = pass.wait.is_some() || pass.copy.is_some();
         add(&mut self.offloaded, pass.compute.filter(|_| is_offloaded).map(length));
         add(&mut self.released, pass.release.map(length));
-        add(&mut self.issuing, pass.issuing);
+        // A copy from pageable memory holds the host until it is done, and that is its own time.
+        add(&mut self.issuing, pass.issuing.filter(|_| pass.pinned != Some(false)));
         let late = pass.wait.zip(pass.compute).filter(|_| pass.is_on_device);
         add(&mut self.host_late, late.map(|(wait, compute)| compute.0.saturating_sub(wait.1)));
     }

@@ -124,7 +124,7 @@ fn host(seen: &Offload) -> Option<Bottleneck> {
         ),
         limit: share_limit(seen),
         meaning: "the host issues work too slowly".into(),
-        next: "launch layers as graphs, and pin host memory: a copy from pageable memory holds the host up".into(),
+        next: "launch layers as graphs, and copy each layer as one block".into(),
     };
     (share > seen.thresholds.lost_share).then(|| bad(finding(), most))
 }
