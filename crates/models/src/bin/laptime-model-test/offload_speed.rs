@@ -51,13 +51,14 @@ pub fn speed(bench: &Bench) -> Answer {
         }
     }
     drop(model);
-    for clear_every in [None, Some(1)] {
+    let model = load(bench, &config, &weights, &offload(StreamMode::Sync, stay), &mut told)?;
+    for clear_every in [None, Some(1), None, Some(1)] {
         let offload = Offload { clear_every, ..offload(StreamMode::Sync, stay) };
-        let model = load(bench, &config, &weights, &offload, &mut told)?;
         let measured = measure(bench, &copies, &model, offload, 3)?;
         let how = if clear_every.is_some() { "sync, the pool trimmed after every copy" } else { "sync" };
         told.push(measured.words(how, STREAMED));
     }
+    drop(model);
     let offload = offload(StreamMode::Wrap, 8);
     let model = load(bench, &config, &weights, &offload, &mut told)?;
     told.push(measure(bench, &copies, &model, offload, 8)?.words("wrap, 20 layers", 20));
