@@ -5,10 +5,7 @@ use std::{fmt::Write as _, sync::Arc};
 use half::bf16;
 use laptime_cuda::{
     Buffer, Cache, CudaError, EventClock, Graph, Kernel, Shape,
-    decode::{
-        Activations, Adapted, AdaptedSizes, Attention, Layer, Linear, Norm, Rotation, State, Step, StepSizes, Tuning,
-        reference,
-    },
+    decode::{Activations, Attention, Layer, Linear, Norm, Rotation, State, Step, StepSizes, Tuning, reference},
     nvrtc,
 };
 
@@ -110,20 +107,20 @@ struct Decoder {
     state: State,
 }
 
-struct Maker<'a> {
+pub struct Maker<'a> {
     bench: &'a Bench,
     random: Kernel,
 }
 
 impl<'a> Maker<'a> {
-    fn new(bench: &'a Bench) -> Result<Self, Failed> {
+    pub fn new(bench: &'a Bench) -> Result<Self, Failed> {
         let options = ["-DNUMBER_BF16".to_owned()];
         let (module, _) = nvrtc::load(&bench.device, &Cache::of_user(), RANDOM, &options)?;
         Ok(Self { bench, random: module.kernel("random")? })
     }
 
     #[allow(unsafe_code)]
-    fn random(&self, count: usize, reach: f32) -> Result<Buffer<bf16>, Failed> {
+    pub fn random(&self, count: usize, reach: f32) -> Result<Buffer<bf16>, Failed> {
         let mut out = self.bench.device.allocate(count)?;
         let seed = out.pointer() as u32;
         let arguments = [(&mut out).into(), (count as u64).into(), reach.into(), seed.into()];
@@ -132,7 +129,7 @@ impl<'a> Maker<'a> {
         Ok(out)
     }
 
-    fn matrix(&self, rows: u32, width: u32) -> Result<Buffer<bf16>, Failed> {
+    pub fn matrix(&self, rows: u32, width: u32) -> Result<Buffer<bf16>, Failed> {
         self.random(rows as usize * width as usize, 1.7 / (width as f32).sqrt())
     }
 
@@ -242,7 +239,7 @@ impl Decoder {
 }
 
 /// Ways to build the kernels, to see that ours is the fastest.
-const OTHERS: [Tuning; 9] = [
+const OTHERS: [Tuning; 10] = [
     Tuning { warps: 16, depth: 5, heads: 1 },
     Tuning { warps: 16, depth: 5, heads: 2 },
     Tuning { warps: 16, depth: 5, heads: 4 },
@@ -252,6 +249,7 @@ const OTHERS: [Tuning; 9] = [
     Tuning { warps: 8, depth: 9, heads: 4 },
     Tuning { warps: 12, depth: 6, heads: 8 },
     Tuning { warps: 16, depth: 5, heads: 8 },
+    Tuning { warps: 24, depth: 3, heads: 4 },
 ];
 
 const CONTEXTS: [u32; 3] = [512, 4096, 32_768];
@@ -266,77 +264,6 @@ pub fn large(bench: &Bench) -> Answer {
 
 pub fn speech(bench: &Bench) -> Answer {
     speed(bench, &SPEECH_7B)
-}
-
-/// Ways to build the kernels of a diffusion head, the chosen one first.
-const ADAPTED: [(u32, u32); 9] = [(16, 4), (16, 3), (16, 5), (12, 4), (12, 5), (12, 6), (8, 6), (8, 8), (24, 3)];
-
-/// Steps of a diffusion head, layers alone.
-pub fn diffusion(bench: &Bench) -> Answer {
-    let mut words = Vec::new();
-    for [hidden, ffn] in [[3584, 10_752], [1536, 4608]] {
-        let maker = Maker::new(bench)?;
-        let layers = (0..4).map(|_| HeadLayer::new(&maker, hidden, ffn)).collect::<Result<Vec<_>, _>>()?;
-        let bytes: usize = layers.iter().map(|layer| layer.gate_up.bytes() + layer.down.bytes()).sum();
-        for (warps, depth) in ADAPTED {
-            let tuning = Tuning { warps, depth, heads: 1 };
-            let sizes = AdaptedSizes { batch: 2, hidden, ffn };
-            let adapted = Adapted::load_tuned(&bench.device, &Cache::of_user(), sizes, tuning)?;
-            let micros = of_step(bench, &maker, &adapted, &layers, [hidden, ffn])?;
-            let rate = bytes as f64 / micros / 1e6;
-            words.push(format!("{hidden}: {warps} warps, {depth} deep: {micros:.1} us a step, {rate:.2} TB/s"));
-        }
-    }
-    Ok(words.join("\n"))
-}
-
-struct HeadLayer {
-    norm: Buffer<bf16>,
-    gate_up: Buffer<bf16>,
-    down: Buffer<bf16>,
-    adapt: Buffer<bf16>,
-}
-
-impl HeadLayer {
-    fn new(maker: &Maker<'_>, hidden: u32, ffn: u32) -> Result<Self, Failed> {
-        Ok(Self {
-            norm: maker.random(hidden as usize, 1.0)?,
-            gate_up: maker.matrix(2 * ffn, hidden)?,
-            down: maker.matrix(hidden, ffn)?,
-            adapt: maker.random(6 * hidden as usize, 0.1)?,
-        })
-    }
-}
-
-/// Microseconds of a step, of five one behind the other in a graph.
-#[allow(unsafe_code)]
-fn of_step(
-    bench: &Bench,
-    maker: &Maker<'_>,
-    adapted: &Adapted<bf16>,
-    layers: &[HeadLayer],
-    [hidden, ffn]: [u32; 2],
-) -> Result<f64, Failed> {
-    const STEPS: usize = 5;
-    let (stream, clock) = (bench.device.stream(), EventClock::new(Arc::clone(bench.device.stream()))?);
-    let (mut x, mut gated) = (maker.random(2 * hidden as usize, 1.0)?, maker.random(2 * ffn as usize, 1.0)?);
-    let plain = |weight| Linear { weight, bias: None };
-    let graph = Graph::capture(stream, || {
-        for layer in (0..STEPS).flat_map(|_| layers) {
-            let norm = Norm { weight: &layer.norm, epsilon: 1e-5 };
-            let (adapt, gate_up) = (layer.adapt.all(), plain(&layer.gate_up));
-            adapted.gate_up(stream, (&x, &norm), adapt, &gate_up, &mut gated, [ffn, hidden])?;
-            adapted.add_gated(stream, &gated, adapt, &plain(&layer.down), &mut x, [hidden, ffn])?;
-        }
-        Ok(())
-    })?;
-    // SAFETY: the buffers live until the device is synchronised.
-    let replay = || unsafe { graph.launch(stream) };
-    replay()?;
-    bench.device.synchronise()?;
-    let nanos = stream_nanos(bench, &clock, || Ok(replay()?))?;
-    bench.device.synchronise()?;
-    Ok(nanos / 1e3 / STEPS as f64)
 }
 
 /// Several sequences at once.
