@@ -180,7 +180,7 @@ pub fn time_breakdown(answer: &Offload) -> String {
     let ms = |nanos: u64| nanos as f64 / 1e6;
     lines.push(String::new());
     lines.push(format!(
-        "Theoretical minimum: {:.2} ms (copies {:.2}, compute {:.2}, two buffers{})",
+        "Theoretical minimum: {:.2} ms (copies {:.2}, compute {:.2}; 2 buffers{})",
         ms(least.least(wraps)),
         ms(least.copies),
         ms(least.compute),
