@@ -182,31 +182,37 @@ fn a_file_that_is_cut_off_stops_the_pass_with_its_name_and_the_layer() {
     }
 }
 
+/// All that is made of the fixture's prompts: tokens, logits, what both streams leave, latents and audio.
+fn spoken(dtype: Dtype, offload: Option<Offload>) -> Vec<Vec<f32>> {
+    let expected = expected();
+    let mut voicing = voicing(dtype, offload);
+    let mut all = Vec::new();
+    for case in &expected.cases {
+        voicing.begin(&case.prompt(), &case.guidance(expected.scale), case.tokens.len()).unwrap();
+        let mut is_end = false;
+        while !is_end {
+            let token = voicing.token().unwrap();
+            is_end = token.is_end;
+            all.extend([vec![token.id as f32], voicing.logits().unwrap()]);
+            all.extend(voicing.hidden().unwrap());
+        }
+        let made = voicing.audio_tokens();
+        all.extend([voicing.latents(0..made).unwrap(), voicing.audio(0..made).unwrap()]);
+    }
+    all
+}
+
 #[test]
 fn speech_is_the_same_in_every_mode() {
     let home = tempdir().unwrap();
-    let expected = expected();
-    let spoken = |offload: Option<Offload>| {
-        let mut voicing = voicing(Dtype::F32, offload);
-        let mut all = Vec::new();
-        for case in &expected.cases {
-            voicing.begin(&case.prompt(), &case.guidance(expected.scale), case.tokens.len()).unwrap();
-            for id in &case.tokens {
-                assert_eq!(voicing.token().unwrap().id, *id);
-                all.push(voicing.logits().unwrap());
-                all.extend(voicing.hidden().unwrap());
-            }
-            let made = voicing.audio_tokens();
-            all.push(voicing.latents(0..made).unwrap());
-            all.push(voicing.audio(0..made).unwrap());
-        }
-        all
-    };
-    let resident = spoken(None);
     let layers = speech_config().decoder.layers;
-    for mode in StreamMode::ALL {
-        for stay in 0..=layers {
-            assert!(spoken(Some(Offload::new(mode, stay, home.path()))) == resident, "{mode}, {stay} layers stay");
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let resident = spoken(dtype, None);
+        for mode in StreamMode::ALL {
+            for stay in [0, 1, layers] {
+                let streamed = spoken(dtype, Some(Offload::new(mode, stay, home.path())));
+                assert!(streamed == resident, "{dtype} {mode}, {stay} layers stay");
+            }
         }
     }
 }
