@@ -5,14 +5,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use std::{
-    env,
-    error::Error,
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Instant,
-};
+use std::{env, error::Error, fs, path::PathBuf, sync::Arc, time::Instant};
 
 use laptime_cuda::{Device, EventClock};
 use laptime_models::{
@@ -31,7 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&folder)?;
     let device = Device::open(0)?;
     let copies = device.beside()?;
-    let lanes = [lane("GPU 0", &device)?, lane("GPU 0 stream 2", &copies)?];
+    let clocks = [clock(&device)?, clock(&copies)?];
+    let lanes = [Lane::device("GPU 0", Arc::clone(&clocks[0])), Lane::device("GPU 0 stream 2", Arc::clone(&clocks[1]))];
     let weights = Weights::synthetic(&config, 1);
     for mode in StreamMode::ALL {
         let lane = Some(lanes[1].clone());
@@ -41,15 +35,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut decoder = model.decoder_offloaded(&device, &copies, options(&lanes[0], offload))?;
         decoder.prefill(&Tokens::one((0..64).collect()))?;
         let plain = run(&mut *decoder, &lanes[0], tokens)?;
-        let recorded = record(&mut *decoder, &lanes[0], tokens, &folder.join(format!("{mode}.pftrace")))?;
+        // The clocks are anchored anew, where both streams stand still.
+        let recording = laptime_trace::record_to(folder.join(format!("{mode}.pftrace")))?;
+        device.synchronise()?;
+        clocks.iter().for_each(|clock| clock.anchor());
+        let recorded = run(&mut *decoder, &lanes[0], tokens)?;
+        recording.finish()?;
         println!("{mode}: token {plain:.2} ms, recorded {recorded:.2} ms");
     }
     Ok(())
 }
 
-fn lane(name: &str, device: &Device) -> Result<Lane, Box<dyn Error>> {
-    let clock: Arc<dyn DeviceClock> = Arc::new(EventClock::new(Arc::clone(device.stream()))?);
-    Ok(Lane::device(name, clock))
+fn clock(device: &Device) -> Result<Arc<dyn DeviceClock>, Box<dyn Error>> {
+    Ok(Arc::new(EventClock::new(Arc::clone(device.stream()))?))
 }
 
 fn options(lane: &Lane, offload: Offload) -> Options {
@@ -77,11 +75,4 @@ fn run(decoder: &mut dyn Decoder, lane: &Lane, tokens: usize) -> Result<f64, Box
         sync_point!("read_token", decoder.chosen())?;
     }
     Ok(began.elapsed().as_secs_f64() * 1e3 / tokens.max(1) as f64)
-}
-
-fn record(decoder: &mut dyn Decoder, lane: &Lane, tokens: usize, path: &Path) -> Result<f64, Box<dyn Error>> {
-    let recording = laptime_trace::record_to(path)?;
-    let taken = run(decoder, lane, tokens)?;
-    recording.finish()?;
-    Ok(taken)
 }

@@ -40,14 +40,13 @@ macro_rules! context {
 impl<T: Number> GpuDecoder<'_, T> {
     /// Puts a step on the stream: what is streamed, kernel by kernel, and what stays, as a graph if there is one.
     pub(super) fn run_step(&mut self) -> Result<(), CudaError> {
-        if self.streamed.is_some() && !steps_by_pass(&self.options) {
+        // A step that is a pass has turns and stages of its own.
+        let is_split = self.streamed.is_some() && !steps_by_pass(&self.options);
+        if is_split {
             self.launch_streamed()?;
         }
-        let pass = self.streamed.as_ref().map(Streamed::pass);
-        let _resident = match steps_by_pass(&self.options) {
-            true => None,
-            false => pass.map(|pass| mark!(self.options.marks, Pipeline, "resident", forward = pass)),
-        };
+        let pass = self.streamed.as_ref().filter(|_| is_split).map(Streamed::pass);
+        let _resident = pass.map(|pass| mark!(self.options.marks, Pipeline, "resident", forward = pass));
         match &self.graph {
             // SAFETY: the buffers live in this decoder, which waits for the stream before it goes.
             Some(graph) => unsafe { graph.launch(self.device.stream()) },
