@@ -1,8 +1,7 @@
 // Products whose vectors are adapted, for the layers of a diffusion head: see decode_linear.cuh.
 
-// Two blocks of these find room on a multiprocessor, so that one begins while the one before it still runs.
 #define ENTRY(name, function, kind)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         name(const number *x, const number *norm, float epsilon, const number *weight, const number *bias, number *out, \
              u32 batch, u32 rows, u32 width, u32 segments, u32 segment, const number *adapt, u32 adapt_width) {        \
         function<kind>({x, norm, epsilon, weight, bias, out, batch, rows, width, segments, segment, adapt,             \

@@ -14,26 +14,26 @@ __device__ __forceinline__ float added_up_in_row(float value) {
     return sum;
 }
 
-// EACH numbers of a row, widened and back.
+// EACH numbers of a row, as they are loaded; widened, and back.
+template <u32 EACH> struct alignas(EACH * sizeof(number)) Some {
+    number at[EACH];
+};
+
+template <u32 EACH> __device__ __forceinline__ Some<EACH> some(const number *from) {
+    return *reinterpret_cast<const Some<EACH> *>(from);
+}
+
 template <u32 EACH> __device__ __forceinline__ void take(const number *from, float (&values)[EACH]) {
-    if (EACH == 1) {
-        values[0] = widened(*from);
-        return;
-    }
-    numbers taken = loaded(from);
+    Some<EACH> taken = some<EACH>(from);
 #pragma unroll
-    for (u32 i = 0; i < EACH; i++) values[i] = widened(taken.at[i % NUMBERS_IN_16_BYTES]);
+    for (u32 i = 0; i < EACH; i++) values[i] = widened(taken.at[i]);
 }
 
 template <u32 EACH> __device__ __forceinline__ void put(number *to, const float (&values)[EACH]) {
-    if (EACH == 1) {
-        *to = narrowed(values[0]);
-        return;
-    }
-    numbers given;
+    Some<EACH> given;
 #pragma unroll
-    for (u32 i = 0; i < EACH; i++) given.at[i % NUMBERS_IN_16_BYTES] = narrowed(values[i]);
-    store(to, given);
+    for (u32 i = 0; i < EACH; i++) given.at[i] = narrowed(values[i]);
+    *reinterpret_cast<Some<EACH> *>(to) = given;
 }
 
 // Puts a row that this thread has a share of, normed, or as it is where there is no norm, into another.
@@ -92,6 +92,27 @@ extern "C" __global__ void add_norm_any(ADD_NORM) {
     add_norm_of<1>(x, y, bias, scale, norm, out, rows, width, epsilon);
 }
 
+// Adds what taps make of rows that lie so far apart, eight at a time: so all of the usual ones are under way together.
+#define TOGETHER 8
+template <u32 EACH>
+__device__ __forceinline__ void add_taps(float (&sum)[EACH], const number *seen, const number *weight, u32 width, u32 taps) {
+    for (u32 first = 0; first < taps; first += TOGETHER) {
+        Some<EACH> values[TOGETHER], weights[TOGETHER];
+#pragma unroll
+        for (u32 i = 0; i < TOGETHER; i++) {
+            if (first + i >= taps) continue;
+            values[i] = some<EACH>(seen + (u64)(first + i) * width);
+            weights[i] = some<EACH>(weight + (u64)(first + i) * width);
+        }
+#pragma unroll
+        for (u32 i = 0; i < TOGETHER; i++) {
+            if (first + i >= taps) continue;
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++) sum[j] += widened(weights[i].at[j]) * widened(values[i].at[j]);
+        }
+    }
+}
+
 // Adds to each row of x what each channel by itself makes of the rows that it sees, times a scale; and norms it into out.
 // Row n sees rows n to n + taps - 1 of the list; weights are [taps, channels].
 template <u32 EACH>
@@ -103,19 +124,11 @@ __device__ __forceinline__ void mix_norm_of(const number *seen, const number *we
     u64 place = (u64)(there ? row : 0) * width;
     float squares = 0.0f;
     for (u32 at = threadIdx.x * EACH; at < width && there; at += blockDim.x * EACH) {
-        float sum[EACH];
+        float sum[EACH], values[EACH], scales[EACH];
         take<EACH>(bias + at, sum);
-#pragma unroll 7
-        for (u32 tap = 0; tap < taps; tap++) {
-            float values[EACH], weights[EACH];
-            take<EACH>(seen + place + (u64)tap * width + at, values);
-            take<EACH>(weight + (u64)tap * width + at, weights);
-#pragma unroll
-            for (u32 i = 0; i < EACH; i++) sum[i] += weights[i] * values[i];
-        }
-        float values[EACH], scales[EACH];
         take<EACH>(x + place + at, values);
         take<EACH>(scale + at, scales);
+        add_taps<EACH>(sum, seen + place + at, weight + at, width, taps);
 #pragma unroll
         for (u32 i = 0; i < EACH; i++) {
             values[i] = widened(narrowed(values[i] + scales[i] * widened(narrowed(sum[i]))));
@@ -156,9 +169,16 @@ extern "C" __global__ void keep_rows(number *all, const List *lists, u32 tokens)
     u64 rows = (u64)list.each * tokens;
     number *rows_of = all + list.begin;
     for (u32 column = blockIdx.x * blockDim.x + threadIdx.x; column < list.width; column += gridDim.x * blockDim.x) {
-        // Where fewer rows are new than are kept, those before move up in turn.
-        for (u32 row = 0; row < list.kept; row++)
-            rows_of[(u64)row * list.width + column] = rows_of[(row + rows) * list.width + column];
+        // Where fewer rows are new than are kept, those before move up: each is read before its place is written.
+        for (u32 first = 0; first < list.kept; first += TOGETHER) {
+            number moved[TOGETHER];
+#pragma unroll
+            for (u32 i = 0; i < TOGETHER; i++)
+                if (first + i < list.kept) moved[i] = rows_of[(first + i + rows) * list.width + column];
+#pragma unroll
+            for (u32 i = 0; i < TOGETHER; i++)
+                if (first + i < list.kept) rows_of[(u64)(first + i) * list.width + column] = moved[i];
+        }
     }
 }
 

@@ -13,9 +13,9 @@ use crate::{
     nvrtc, slice::Slice, stream::Stream,
 };
 
-/// How the kernels are built where there is room: for two vectors that are three times as wide inside, two blocks of
-/// these fit a multiprocessor.
-pub(super) const TUNING: Tuning = Tuning { warps: 16, depth: 4, heads: 1 };
+/// How the kernels are built where there is room. A block of so many threads has a multiprocessor to itself: the next one
+/// comes when it goes, and never two to one of them.
+pub(super) const TUNING: Tuning = Tuning { warps: 24, depth: 3, heads: 1 };
 
 /// The sizes of adapted layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,11 +58,17 @@ struct Operands<'a, T> {
 impl<T: Element> Adapted<T> {
     /// Compiles what layers of such sizes need, or finds it in the cache.
     pub fn load(device: &Device, cache: &Cache, sizes: AdaptedSizes) -> Result<Self, CudaError> {
+        let is_small = shared_limit(device)? < MUCH_SHARED;
+        Self::load_tuned(device, cache, sizes, if is_small { Tuning { warps: 8, depth: 4, ..TUNING } } else { TUNING })
+    }
+
+    /// The same with kernels built in another way, for finding out which is fastest.
+    pub fn load_tuned(device: &Device, cache: &Cache, sizes: AdaptedSizes, tuning: Tuning) -> Result<Self, CudaError> {
         let AdaptedSizes { batch, hidden, ffn } = sizes;
         let step = StepSizes { batch, hidden, heads: 1, kv_heads: 1, head_dim: 2, ffn, vocab: 1, capacity: 1 };
         step.check()?;
-        let is_small = shared_limit(device)? < MUCH_SHARED;
-        let dealer = Dealer::new::<T>(device, &step, if is_small { Tuning { warps: 8, ..TUNING } } else { TUNING })?;
+        tuning.check()?;
+        let dealer = Dealer::new::<T>(device, &step, tuning)?;
         let (module, _) = nvrtc::load(device, cache, ADAPTED, &dealer.options::<T>())?;
         let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {

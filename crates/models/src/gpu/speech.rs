@@ -7,6 +7,7 @@ mod engine;
 mod language;
 mod parts;
 mod plan;
+mod prompting;
 mod room;
 mod tokenizer;
 mod tokenizer_weights;

@@ -12,6 +12,7 @@ mod decode_diffusion;
 mod decode_greedy;
 mod decode_sample;
 mod decode_speed;
+mod diffusion_speed;
 mod graphs;
 mod kernels;
 mod machine;
@@ -148,6 +149,8 @@ const TESTS: &[Test] = &[
     ("decode: sizes that do not fit are refused", decode::refused),
     ("speed of decode: Qwen3-0.6B", decode_speed::small),
     ("speed of decode: Qwen3-4B", decode_speed::large),
+    ("speed of decode: the 7B of a speech model", decode_speed::speech),
+    ("speed of decode: a diffusion head", diffusion_speed::steps),
     ("speed of decode: choices by chance", decode_sample::speed),
     ("speed of decode: several sequences", decode_speed::batches),
     ("CUPTI's kernels agree with the event clock", cupti::against_events),

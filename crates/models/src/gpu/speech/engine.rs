@@ -27,9 +27,6 @@ use crate::{
     },
 };
 
-/// Tokens of audio that are encoded at a time.
-pub const TOGETHER: usize = 16;
-
 /// A speech model on a GPU. The graphs come first: they go before the buffers that they use.
 pub struct Engine<'a, T> {
     pub(super) graphs: Graphs,
@@ -113,54 +110,8 @@ impl<'a, T: Number> Engine<'a, T> {
         Ok(engine)
     }
 
-    fn run<'b>(device: &'b Device, blas: &'b Blas, weights: &'b SpeechGpuWeights<T>) -> Run<'b, T> {
-        Run { device, blas, kernels: &weights.kernels }
-    }
-
-    /// What a tokenizer makes of numbers, from silence on, of which each token has so many.
-    fn from_silence(&self, of: &TokenizerWeights<T>, numbers: &[f32], each: usize) -> Result<Vec<f32>, ModelError> {
-        whole(numbers, each)?;
-        let tokens = (numbers.len() / each).clamp(1, TOGETHER);
-        let mut flow = Flow::new(self.device, of, tokens)?;
-        Ok(flow.run_all(&Self::run(self.device, &self.blas, &self.weights), of, numbers, each)?)
-    }
-
-    /// The rows of the latents of a voice, as the language model hears them.
-    fn voice_rows(&self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<Buffer<T>, ModelError> {
-        let _stage = mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
-        let mut latents = self.from_silence(&self.weights.encoder, samples, self.config.token_samples())?;
-        guidance.vary(voice, self.config.voice_deviation, &mut latents);
-        let [scale, bias] = self.weights.factors;
-        let latents: Vec<T> = latents.into_iter().map(|latent| T::narrowed((latent + bias) * scale)).collect();
-        let (rows, hidden) = (latents.len() / self.config.acoustic.latent, self.config.decoder.hidden);
-        let latents = self.device.upload(&latents)?;
-        let mut out = self.device.allocate(rows * hidden)?;
-        let with = (self.device, &self.blas, &self.weights.kernels);
-        let connector = &self.weights.connectors[0];
-        Connecting::new(self.device, rows, hidden)?.run(with, connector, latents.all(), out.all_mut(), false)?;
-        Ok(out)
-    }
-
-    fn prefill(&mut self, prompt: &VoicePrompt, guidance: &Guidance) -> Result<(), ModelError> {
-        let voices = prompt.voices.iter().enumerate().map(|(at, samples)| self.voice_rows(at, samples, guidance));
-        let voices = voices.collect::<Result<Vec<_>, _>>()?;
-        let positions = prompt.ids.len();
-        let _stage = mark!(self.options.marks, Pipeline, "prefill", positions = positions);
-        let Self { device, blas, weights, language, streamed, config, .. } = self;
-        let shape = [size(config.decoder.vocab)?, size(config.decoder.hidden)?];
-        let ids = device.upload(&prompt.ids)?;
-        let places = audio_places(&prompt.ids, config.ids.audio);
-        language.prefill(&Model { device, blas, weights }, streamed.as_mut(), positions, |x| {
-            weights.kernels.operations.embed(device.stream(), &ids, &weights.embedding, &mut *x, shape)?;
-            put_voices(device, &voices, &places, x, config.decoder.hidden)
-        })?;
-        // What the negative stream begins with.
-        self.take_row(self.config.ids.bos)?;
-        Ok(())
-    }
-
     /// Lets the row of a token of text come next.
-    fn take_row(&mut self, id: u32) -> Result<(), CudaError> {
+    pub(super) fn take_row(&mut self, id: u32) -> Result<(), CudaError> {
         let hidden = self.config.decoder.hidden;
         let row = self.weights.embedding.slice(id as usize * hidden..(id as usize + 1) * hidden)?;
         self.language.row.all_mut().copy_from(self.device.stream(), row)
@@ -272,43 +223,6 @@ fn streamed<'a, T: Number>(
     Streamed::new(device, copies.ok_or_else(none)?, homes, offload, &options.marks).map(Some)
 }
 
-/// Runs of positions that are audio: where each begins, and how many there are.
-fn audio_places(ids: &[u32], audio: u32) -> Vec<Range<usize>> {
-    let mut places: Vec<Range<usize>> = Vec::new();
-    for at in (0..ids.len()).filter(|at| ids[*at] == audio) {
-        match places.last_mut() {
-            Some(last) if last.end == at => last.end = at + 1,
-            _ => places.push(at..at + 1),
-        }
-    }
-    places
-}
-
-/// Puts the rows of voices, one behind the other, to their places.
-fn put_voices<T: Number>(
-    device: &Device,
-    voices: &[Buffer<T>],
-    places: &[Range<usize>],
-    x: &mut Buffer<T>,
-    hidden: usize,
-) -> Result<(), CudaError> {
-    let mut rows = voices.iter().flat_map(|voice| (0..voice.length() / hidden).map(move |row| (voice, row)));
-    for place in places.iter().flat_map(|place| place.clone()) {
-        let Some((voice, row)) = rows.next() else { return Ok(()) };
-        let from = voice.slice(row * hidden..(row + 1) * hidden)?;
-        x.slice_mut(place * hidden..(place + 1) * hidden)?.copy_from(device.stream(), from)?;
-    }
-    Ok(())
-}
-
-/// Refuses numbers that are no whole tokens.
-fn whole(numbers: &[f32], each: usize) -> Result<(), ModelError> {
-    match numbers.len().is_multiple_of(each) {
-        true => Ok(()),
-        false => Err(ModelError::Refused(format!("{} numbers make no tokens of {each}", numbers.len()))),
-    }
-}
-
 fn read<T: Number>(slice: Slice<'_, T>) -> Result<Vec<f32>, CudaError> {
     Ok(slice.read()?.into_iter().map(T::widened).collect())
 }
@@ -391,11 +305,11 @@ impl<T: Number> Voicing for Engine<'_, T> {
     }
 
     fn decode(&mut self, latents: &[f32]) -> Result<Vec<f32>, ModelError> {
-        self.from_silence(&self.weights.decoder, latents, self.config.acoustic.latent)
+        self.out_of_silence(&self.weights.decoder, latents, self.config.acoustic.latent)
     }
 
     fn encode(&mut self, samples: &[f32]) -> Result<[Vec<f32>; 2], ModelError> {
-        let heard = |of| self.from_silence(of, samples, self.config.token_samples());
+        let heard = |of| self.out_of_silence(of, samples, self.config.token_samples());
         Ok([heard(&self.weights.encoder)?, heard(&self.weights.semantic)?])
     }
 

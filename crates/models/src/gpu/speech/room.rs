@@ -3,9 +3,9 @@
 use super::{
     super::room::{Head, PassSizes, WORKSPACE_BYTES, weight_bytes},
     decoder_options, diffusion,
-    engine::TOGETHER,
     language::negative_room,
     plan::{Plan, TokenizerShape},
+    prompting::TOGETHER,
 };
 use crate::speech::{SpeechConfig, TokenizerConfig, TokenizerTensors, VoicingOptions, Way};
 
