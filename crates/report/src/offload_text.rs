@@ -180,7 +180,7 @@ pub fn time_breakdown(answer: &Offload) -> String {
     let ms = |nanos: u64| nanos as f64 / 1e6;
     lines.push(String::new());
     lines.push(format!(
-        "Theoretical minimum: {:.2} ms (copies {:.2} ms, compute {:.2} ms, two buffers{})",
+        "Theoretical minimum: {:.2} ms (copies {:.2}, compute {:.2}; 2 buffers{})",
         ms(least.least(wraps)),
         ms(least.copies),
         ms(least.compute),
@@ -340,7 +340,7 @@ pub fn share(answer: &Offload, baseline_ns: Option<f64>, environment: Option<&En
         ms(answer.length.median),
         ms(answer.minimum.with_wrap as f64)
     ));
-    lines.extend(answer.gb_s().map(|rate| format!("Link: {rate:.1} GB/s{}", peak(answer))));
+    lines.extend(answer.gb_s().map(|rate| format!("Link: {} GB/s{}", told_rate(rate), peak(answer))));
     lines.push(match baseline_ns {
         Some(baseline) => format!("Without offloading: {} a token", ms(baseline)),
         None => "Without offloading: not measured".to_owned(),
@@ -360,7 +360,12 @@ pub fn share(answer: &Offload, baseline_ns: Option<f64>, environment: Option<&En
 
 fn peak(answer: &Offload) -> String {
     let word = if answer.facts.is_emulated() { "emulated" } else { "measured" };
-    answer.facts.link_gbps.map_or_else(String::new, |peak| format!(" of {peak:.1} {word}"))
+    answer.facts.link_gbps.map_or_else(String::new, |peak| format!(" of {} {word}", told_rate(peak)))
+}
+
+/// A rate with a digit that says something.
+fn told_rate(rate: f64) -> String {
+    if rate < 1.0 { format!("{rate:.3}") } else { format!("{rate:.1}") }
 }
 
 /// The first, the middle and the last layer.

@@ -72,9 +72,9 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
         return None;
     }
     let rate = seen.gb_s().map_or_else(String::new, |rate| {
-        let gb = three_figures(seen.usual.bytes / 1e9);
+        let amount = amount(seen.usual.bytes);
         let emulated = if seen.facts.is_emulated() { ", emulated" } else { "" };
-        format!(" ({gb} GB at {} GB/s{emulated})", three_figures(rate))
+        format!(" ({amount} at {} GB/s{emulated})", three_figures(rate))
     });
     Some(Bottleneck {
         severity: Severity::Bad,
@@ -92,6 +92,15 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
         },
         gain_ns: Some(left.max(seen.usual.exposed)),
     })
+}
+
+/// Bytes in a unit in which they are no fraction of one.
+fn amount(bytes: f64) -> String {
+    if bytes < 1e8 {
+        format!("{} MB", three_figures(bytes / 1e6))
+    } else {
+        format!("{} GB", three_figures(bytes / 1e9))
+    }
 }
 
 /// What would make the traffic smaller, each with what it would bring.
