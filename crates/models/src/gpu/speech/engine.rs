@@ -13,10 +13,9 @@ use super::{
     batches,
     connect::Connecting,
     diffusion::Diffusion,
-    language::{Language, Model, Side},
+    language::{Language, Side},
     parts::{Graphs, Part, first_replay, parts},
-    tokenizer::{Flow, Run},
-    tokenizer_weights::TokenizerWeights,
+    tokenizer::Flow,
     weights::SpeechGpuWeights,
 };
 use crate::{
