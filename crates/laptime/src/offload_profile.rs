@@ -200,6 +200,9 @@ pub fn write(
             writeln!(out, "{block}")?;
         }
     }
+    if let Outcome::OutOfMemory { .. } = result.outcome {
+        say("hint: `--auto` keeps as many layers on the device as fit");
+    }
     let folder = asked.kit_files.output_dir.as_deref().unwrap_or(&session.folder);
     if let Some(file) = made.map(|made| write_audio(&made, folder, &[])).transpose()?.flatten() {
         say(&format!("Audio: {}", file.display()));

@@ -130,7 +130,7 @@ fn of_model() -> Vec<AxisSpec> {
         ),
         one(
             LAYERS,
-            "layers that stay on the device: a number, auto, all, or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, and half of a tiny model",
+            "layers that stay on the device: a number, auto (also `--auto`), all (also `--no-offload`), or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, and half of a tiny model",
             Takes::Name,
             USUAL.into(),
             Cost::High,
