@@ -9,7 +9,7 @@ use laptime_pipelines::{Generated, OffloadedLayers};
 use laptime_report::offload_text::{Generation, benchmark_comparison};
 use laptime_trace::run::Measured;
 
-use crate::{app::App, failure::Hinted, kit_files::make_folder_of, session::Finished};
+use crate::{app::App, failure::Hinted, kit_files::make_folder_of, output::warn, session::Finished};
 
 /// The workload.
 pub const WORKLOAD: &str = "offload";
@@ -76,6 +76,14 @@ pub fn generation(result: &CaseResult) -> Option<Generation> {
     })
 }
 
+/// Warns of runs that had to do without pinned memory.
+pub fn warn_of_refusals(results: &[&CaseResult]) {
+    let refused = |result: &&CaseResult| Some(result.measured()?.fact("pinned_refused")?.to_string());
+    if let Some(reason) = results.iter().find_map(refused) {
+        warn(&format!("pinned memory was refused, so layers came from pageable memory, which is slower: {reason}"));
+    }
+}
+
 /// Measured cases side by side; none if there are none.
 pub fn comparison(results: &[CaseResult]) -> Option<String> {
     let rows: Vec<Generation> = results.iter().filter_map(generation).collect();
@@ -87,6 +95,7 @@ pub fn write(app: &App, finished: &Finished, output_dir: Option<&Path>) -> anyho
     if finished.run.workload != WORKLOAD {
         return Ok(Vec::new());
     }
+    warn_of_refusals(&finished.results.iter().collect::<Vec<_>>());
     let mut written: Vec<PathBuf> = Vec::new();
     let mut done: Vec<&Case> = Vec::new();
     for result in finished.results.iter().filter(|result| result.measured().is_some()) {

@@ -23,7 +23,7 @@ use crate::{
     aside::Aside,
     asked::{Asked, Order},
     failure::Hinted,
-    offload_files::{WORKLOAD, generation, metric, name, write_audio},
+    offload_files::{WORKLOAD, generation, metric, name, warn_of_refusals, write_audio},
     output::{say, warn},
     session::Session,
 };
@@ -200,6 +200,7 @@ pub fn write(
             writeln!(out, "{block}")?;
         }
     }
+    warn_of_refusals(results);
     if let Outcome::OutOfMemory { .. } = result.outcome {
         say("hint: `--auto` keeps as many layers on the device as fit");
     }
