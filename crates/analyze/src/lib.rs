@@ -15,6 +15,7 @@ mod compare;
 mod crossover;
 mod device_time;
 mod devices;
+mod diagnose;
 mod differences;
 mod doctor;
 mod doubt;
@@ -34,6 +35,7 @@ mod lap_unit;
 mod laps;
 mod launch_figures;
 mod limits;
+mod offload;
 mod overhead;
 mod overlap;
 mod overview;
@@ -67,6 +69,7 @@ pub use self::{
         Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
         REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
     },
+    diagnose::{Diagnosis, LEAST_WAITS, NEAR_LIMIT, diagnose},
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
     doubt::Doubt,
@@ -85,6 +88,12 @@ pub use self::{
     },
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits, limits},
+    offload::{
+        AUDIO_OF_A_TOKEN, BUFFERS, Bottleneck, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS,
+        Minimum, Offload, OffloadFacts, OffloadedLayer, Prefetch, Rates, Severity, Sizes, Step as ReplayStep,
+        Thresholds, Token, TokenPart, Trial, Usual, expected as expected_of_offload, experiment,
+        names as offload_names, offload,
+    },
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, overview},

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use laptime_analyze::{By, Dividing, EntryKind, accounts, gaps, laps, overlap, stages, syncs, top, waterfall};
+use laptime_analyze::{
+    By, Dividing, EntryKind, OffloadFacts, Thresholds, accounts, diagnose, gaps, laps, offload, overlap, stages, syncs,
+    top, waterfall,
+};
 use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, activity::category};
 use proptest::prelude::*;
 
@@ -80,6 +83,8 @@ proptest! {
         stages(&trace);
         top(&trace);
         overlap(&trace);
+        diagnose(Some(&trace), &[], None);
+        offload(&trace, OffloadFacts::default(), Thresholds::default());
         for lap in [None, Some("token")] {
             let _ = gaps(&trace, lap, 5);
             let _ = syncs(&trace, lap);

@@ -8,7 +8,9 @@
 //!
 //! What each kernel must give is computed plainly in [`mod@reference`].
 
+mod adapted;
 mod attention;
+mod diffusion;
 mod frames;
 mod layer;
 mod product;
@@ -20,7 +22,9 @@ mod step;
 mod tiles;
 
 pub use self::{
+    adapted::{Adapted, AdaptedSizes},
     attention::{Attention, Rotation},
+    diffusion::{Drawing, DrawingSizes, DrawingStep, Factors, Sounded},
     frames::{FrameStep, FrameTables, Frames},
     layer::{Activations, Layer},
     product::{Linear, Norm},
@@ -46,14 +50,16 @@ macro_rules! text {
     };
 }
 
-const LINEAR: Source<'static> = text!(in "decode_linear.cu");
+const LINEAR: Source<'static> = text!("decode_linear.cuh", in "decode_linear.cu");
+const ADAPTED: Source<'static> = text!("decode_linear.cuh", in "decode_adapted.cu");
 const ATTENTION: Source<'static> = text!("decode_heads.cuh", in "decode_attention.cu");
 const TOKEN: Source<'static> = text!(in "decode_token.cu");
 const SAMPLE: Source<'static> = text!("decode_chance.cuh", in "decode_sample.cu");
 const FRAME: Source<'static> = text!(in "decode_frame.cu");
+const DIFFUSION: Source<'static> = text!(in "decode_diffusion.cu");
 
 /// Every text of kernels of a step, by file; see [`options`] for what each is compiled with.
-pub const SOURCES: [Source<'static>; 5] = [LINEAR, ATTENTION, TOKEN, SAMPLE, FRAME];
+pub const SOURCES: [Source<'static>; 7] = [LINEAR, ADAPTED, ATTENTION, TOKEN, SAMPLE, FRAME, DIFFUSION];
 
 /// The options of some variants of one of [`SOURCES`], for checking that it compiles.
 pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
@@ -61,6 +67,7 @@ pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
     let tuning = Tuning { warps: 16, depth: 5, heads: 1 };
     let further: Vec<Vec<String>> = match source.file {
         "decode_linear.cu" => [1, 8].map(|vectors| product::options(vectors, tuning)).to_vec(),
+        "decode_adapted.cu" => vec![product::options(2, adapted::TUNING)],
         "decode_attention.cu" => [80, 128].map(attention::options).to_vec(),
         _ => vec![Vec::new()],
     };

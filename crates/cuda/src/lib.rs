@@ -19,11 +19,13 @@ mod kernel;
 mod kernels;
 pub mod library;
 mod memory;
+mod moment;
 pub mod nn;
 pub mod nvml;
 pub mod nvrtc;
 pub mod nvtx;
 pub mod reference;
+mod region;
 mod slice;
 mod stamps;
 mod stream;
@@ -39,6 +41,8 @@ pub use self::{
     kernel::{Argument, Kernel, MappedRows, Module, Shape, TensorMap},
     kernels::{Kernels, SOURCES},
     memory::{Buffer, Free, Peak, Pinned},
+    moment::Moment,
+    region::Region,
     slice::{Rows, Slice, SliceMut},
     stamps::{Replay, Replays, Room, StampedGraph, StampedStage, Stamper, TimerAnchor},
     stream::Stream,

@@ -1,7 +1,7 @@
 //! Memory of the device and of the host: stream-ordered buffers, pinned buffers, and the most that was used.
 #![allow(unsafe_code)]
 
-use std::{ffi::c_void, marker::PhantomData, ops, ptr, slice, sync::Arc};
+use std::{ffi::c_void, marker::PhantomData, ops, ops::Range, ptr, slice, sync::Arc};
 
 use bytemuck::Pod;
 use cudarc::driver::sys;
@@ -88,6 +88,12 @@ impl Device {
         driver!("trimming the graphs' memory", cuDeviceGraphMemTrim(self.context().device))
     }
 
+    /// Gives the memory back that was freed, kept for later and is done with. Does not wait.
+    pub fn trim_memory(&self) -> Result<(), CudaError> {
+        self.context().bind()?;
+        driver!("trimming the pool", cuMemPoolTrimTo(self.context().pool, 0))
+    }
+
     /// Allocates memory of no stated content, in the order of the compute stream.
     ///
     /// Where it does not fit, all that was kept for later is given back and it is tried once more.
@@ -159,6 +165,8 @@ pub struct Buffer<T> {
     stream: Arc<Stream>,
     pointer: sys::CUdeviceptr,
     length: usize,
+    /// The buffer that it is a part of; none if the memory is its own.
+    whole: Option<Arc<Self>>,
     of: PhantomData<T>,
 }
 
@@ -170,7 +178,16 @@ impl<T: Pod> Buffer<T> {
         let bytes = bytes.max(1);
         let pool = stream.context.pool;
         driver!("allocating memory", cuMemAllocFromPoolAsync(&mut pointer, bytes, pool, stream.raw()))?;
-        Ok(Self { stream: Arc::clone(stream), pointer, length, of: PhantomData })
+        Ok(Self { stream: Arc::clone(stream), pointer, length, whole: None, of: PhantomData })
+    }
+
+    /// A part of a buffer as one of its own, for what wants a whole buffer. The memory stays until all parts have gone,
+    /// and what is written to one of them is seen in the whole.
+    pub fn part(whole: &Arc<Self>, range: Range<usize>) -> Result<Self, CudaError> {
+        let length = range.len();
+        let pointer = whole.slice(range)?.pointer();
+        let (stream, whole) = (Arc::clone(&whole.stream), Some(Arc::clone(whole)));
+        Ok(Self { stream, pointer, length, whole, of: PhantomData })
     }
 
     /// How many values it holds.
@@ -274,7 +291,7 @@ impl Buffer<u32> {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if self.stream.context.bind().is_ok() {
+        if self.whole.is_none() && self.stream.context.bind().is_ok() {
             let _ = driver!("freeing memory", cuMemFreeAsync(self.pointer, self.stream.raw()));
         }
     }

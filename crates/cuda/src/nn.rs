@@ -18,6 +18,7 @@ mod random;
 pub mod reference;
 mod sizes;
 mod softmax;
+mod stream_rows;
 
 use half::{bf16, f16};
 
@@ -34,6 +35,7 @@ pub use self::{
     operations::Operations,
     random::random_value,
     sizes::HeadSizes,
+    stream_rows::{Addition, Kept, Mixer, StreamRows},
 };
 use crate::{blas::Element, nvrtc::Source};
 
@@ -52,7 +54,7 @@ macro_rules! text {
 }
 
 /// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
-pub const SOURCES: [Source<'static>; 24] = [
+pub const SOURCES: [Source<'static>; 25] = [
     ROWS,
     RMS_NORM,
     HEADS,
@@ -77,6 +79,7 @@ pub const SOURCES: [Source<'static>; 24] = [
     FUSE,
     CONV,
     AUDIO_ROWS,
+    STREAM_ROWS,
 ];
 
 const ROWS: Source<'static> = text!(in "rows.cu");
@@ -104,6 +107,7 @@ const BLOCK_ATTENTION_HOPPER: Source<'static> =
 const FUSE: Source<'static> = text!("gelu.cuh", in "fuse.cu");
 const CONV: Source<'static> = text!(in "conv.cu");
 const AUDIO_ROWS: Source<'static> = text!("gelu.cuh", in "audio_rows.cu");
+const STREAM_ROWS: Source<'static> = text!(in "stream_rows.cu");
 
 /// The sizes of heads that a check compiles attention for; it can be compiled for others.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];

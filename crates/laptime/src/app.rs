@@ -1,12 +1,15 @@
 //! What every command knows: the workloads and devices, the build, and whether somebody wants to stop.
 
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use laptime_bench::{Device, Interrupt, NoDevice, Registry, Workload};
-use laptime_pipelines::BuiltInDevices;
+use laptime_pipelines::{BuiltInDevices, OffloadedLayers};
 use laptime_trace::run::{Build, Environment, Gpu};
 
-use crate::{failure::Hinted, near::nearest, output::say};
+use crate::{failure::Hinted, near::nearest, offload_live::Live, output::say};
+
+/// The workload whose tokens are looked at while they are made.
+const OFFLOAD: &str = crate::offload_files::WORKLOAD;
 
 /// What every command knows.
 pub struct App {
@@ -14,18 +17,25 @@ pub struct App {
     pub registry: Registry,
     /// Whether somebody wants to stop.
     pub interrupt: Interrupt,
+    /// Who looks on while tokens are made with layers that do not stay.
+    pub live: Arc<Live>,
 }
 
 impl App {
     /// The built-in workloads and those of the program, which take the place of built-in ones of the same name.
     pub fn new(workloads: Vec<Box<dyn Workload>>) -> Self {
         let is_replaced = |name: &str| workloads.iter().any(|workload| workload.name() == name);
+        let interrupt = Interrupt::new();
+        let live = Arc::new(Live::new(interrupt.clone()));
         let mut all = laptime_pipelines::workloads();
+        if let Some(offload) = all.iter_mut().find(|workload| workload.name() == OFFLOAD) {
+            *offload = Box::new(OffloadedLayers::watched(Arc::clone(&live) as _));
+        }
         all.retain(|built_in| !is_replaced(built_in.name()));
         all.extend(workloads);
         let workloads = all;
         let registry = Registry { workloads, devices: Box::new(BuiltInDevices) };
-        Self { registry, interrupt: Interrupt::new() }
+        Self { registry, interrupt, live }
     }
 
     /// The workload of this name, or an error with the nearest one.

@@ -72,6 +72,8 @@ enum Plain {
     Syncs(commands::syncs::Args),
     #[command(display_order = 15)]
     Overlap(commands::overlap::Args),
+    #[command(display_order = 15)]
+    Diagnose(commands::diagnose::Args),
     #[command(display_order = 16)]
     Compare(commands::compare::Args),
     #[command(display_order = 17)]
@@ -156,7 +158,10 @@ impl Measuring {
             .arg_required_else_help(true);
         let command = match self.name {
             "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()).args(speech_files::flags()),
-            "profile" => command.args(kit_files::flags().into_iter().take(1)).arg(speech_files::audio_flag()),
+            "profile" => {
+                let is_of_profiles = |flag: &Arg| ["kit-files", "output-dir"].contains(&flag.get_id().as_str());
+                command.args(kit_files::flags().into_iter().filter(is_of_profiles)).arg(speech_files::audio_flag())
+            }
             "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
             _ => command,
         };
@@ -286,6 +291,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Top(args) => commands::top::run(args, out),
         Plain::Gaps(args) => commands::gaps::run(args, out),
         Plain::Syncs(args) => commands::syncs::run(args, out),
+        Plain::Diagnose(args) => commands::diagnose::run(app, args, out),
         Plain::Overlap(args) => commands::overlap::run(args, out),
         Plain::Laps(args) => commands::laps::run(args, out),
         Plain::Report(args) => commands::report::run(args, out),

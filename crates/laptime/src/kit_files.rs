@@ -37,7 +37,11 @@ pub fn flags() -> [Arg; 4] {
         Arg::new(name).long(name).value_name(value).value_parser(clap::value_parser!(PathBuf)).help(help)
     };
     let output = place("output", "FILE", "Write the table (`.csv`) or a kit's profile (`.json`) to this file, too");
-    let folder = place("output-dir", "DIR", "Write a kit's profile into this folder, too, under its name");
+    let folder = place(
+        "output-dir",
+        "DIR",
+        "Write a kit's profile into this folder, too, under its name; of `offload` the audio",
+    );
     let no_sync = Arg::new("no-sync").long("no-sync").action(ArgAction::SetTrue).hide(true);
     [kit_files, output, folder, no_sync].map(|flag| flag.global(true).help_heading("Where it goes"))
 }
@@ -72,7 +76,7 @@ pub fn refuse_unused(asked: &Asked, workload: &str) -> anyhow::Result<()> {
         let reason = format!("`--output {}` names neither a table nor a profile", path.display());
         return refuse(reason, "end it in `.csv` for the table, in `.json` for a kit's profile");
     }
-    if ["model", "attention"].contains(&workload) || (is_table || output.is_none()) && output_dir.is_none() {
+    if ["model", "attention", "offload"].contains(&workload) || (is_table || output.is_none()) && output_dir.is_none() {
         return Ok(());
     }
     let reason = format!("`--output` and `--output-dir` are for a kit's profile, and `{workload}` has none");

@@ -84,6 +84,17 @@ impl OutputArgs {
         }
     }
 
+    /// Writes text that has no other form where it was asked for.
+    pub fn write_text(&self, text: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+        match &self.out {
+            Some(path) => write_whole(path, |file| file.write_all(text.as_bytes())).map_err(Into::into),
+            None => match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                done => done.context("cannot write the answer"),
+            },
+        }
+    }
+
     /// Whether people read the answer.
     pub fn is_for_people(&self) -> bool {
         matches!(self.format(), Format::Text | Format::Md)

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = Config::from_preset(model)?;
     let (batch, tokens): (usize, usize) = (batch.parse()?, tokens.parse()?);
     let (attention, room, graph, marks) = (Attention::Naive, Room::Growing, GraphMode::Auto, Marks::default());
-    let options = Options { dtype: dtype.parse()?, attention, kept: None, batch, room, graph, marks };
+    let options = Options { dtype: dtype.parse()?, attention, kept: None, batch, room, graph, marks, offload: None };
     let ids = (0..batch * tokens).map(|at| (at * 7919 % config.vocab) as u32).collect();
     let tokens = Tokens { ids, batch };
     let weights = Weights::synthetic(&config, 1);

@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         room: Room::Growing,
         graph: GraphMode::Auto,
         marks: Marks::default(),
+        offload: None,
     };
     let ids = (0..batch * tokens).map(|at| (at * 7919 % config.vocab) as u32).collect();
     let tokens = Tokens { ids, batch };

@@ -78,7 +78,7 @@ mod tests {
     fn rules(room: Room) -> CacheRules {
         let config = Config::from_preset("tiny").unwrap();
         let (dtype, attention, graph, marks) = (Dtype::F32, Attention::Dense, GraphMode::Auto, Marks::default());
-        CacheRules::new(&config, &Options { dtype, attention, batch: 1, room, graph, marks, kept: None })
+        CacheRules::new(&config, &Options { dtype, attention, batch: 1, room, graph, marks, kept: None, offload: None })
     }
 
     #[test]

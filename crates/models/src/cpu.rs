@@ -18,8 +18,10 @@ pub(crate) mod number;
 mod pass;
 mod product;
 mod rows;
+mod speech;
 mod stack;
 mod steps;
+mod streamed;
 pub(crate) mod tiles;
 mod train;
 mod tts;
@@ -33,11 +35,14 @@ use half::{bf16, f16};
 use self::engine::Engine;
 pub use self::{
     fuser::{CpuFuser, needed_fuser_bytes},
-    memory::{Pass, needed_bytes},
+    memory::{Pass, most_resident_layers, needed_bytes},
+    speech::{CpuVoicing, most_resident_speech_layers, needed_speech_bytes},
     train::{CpuTrainer, needed_train_bytes},
     tts::{CpuSpeaking, needed_tts_bytes},
 };
-use crate::{Config, Decoder, Dtype, GraphMode, KeysValues, ModelError, Options, Replay, Tokens, Weights};
+use crate::{
+    Config, Decoder, Dtype, GraphMode, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens, Weights,
+};
 
 /// A decoder on the CPU.
 pub struct CpuDecoder {
@@ -127,5 +132,13 @@ impl Decoder for CpuDecoder {
 
     fn replay(&self) -> Replay {
         self.engine.replay()
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.engine.offloading()
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        self.engine.layer_visits()
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use laptime_probe::Lane;
 use laptime_trace::run::Depth;
 
-use crate::{Attention, Config, Dtype, ModelError, attention::Kept};
+use crate::{Attention, Config, Dtype, LayerVisit, ModelError, Offload, Offloading, attention::Kept};
 
 /// How a decoder is made ready.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct Options {
     pub graph: GraphMode,
     /// Which stages are marked, and where.
     pub marks: Marks,
+    /// Layers that do not stay on the device; all stay if none.
+    pub offload: Option<Offload>,
 }
 
 /// The room that a KV cache has.
@@ -211,6 +213,16 @@ pub trait Decoder {
 
     /// What came of the wish for a graph.
     fn replay(&self) -> Replay;
+
+    /// What came of the wish for layers that do not stay; none if all stay.
+    fn offloading(&self) -> Option<Offloading> {
+        None
+    }
+
+    /// The visits of streamed layers that are done, in order, each told once. Does not wait for the device.
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(Vec::new())
+    }
 
     /// The cache where it lies on a GPU, for what works on it there; none if it does not.
     #[cfg(feature = "cuda")]

@@ -54,6 +54,24 @@ pub enum ModelError {
         /// Why.
         source: io::Error,
     },
+    /// The file of layers that do not stay is not as it was written.
+    #[error("layer {layer} cannot be read back from `{}`: {reason}", path.display())]
+    LayerFile {
+        /// The file.
+        path: PathBuf,
+        /// The layer.
+        layer: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Fewer bytes than a model needs with every layer streamed.
+    #[error("{} MiB are not enough: at least {} MiB are needed, with layers streamed", budget >> 20, least.div_ceil(1 << 20))]
+    SmallBudget {
+        /// What there is.
+        budget: u64,
+        /// The smallest budget that works.
+        least: u64,
+    },
     /// A folder without `config.json`.
     #[error("`{}` has no `config.json`", folder.display())]
     NoConfig {
@@ -187,6 +205,13 @@ impl ModelError {
             Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 Some("check the name; a folder is as Hugging Face lays it out".to_owned())
             }
+            Self::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                Some("the disk is full: make room on it, or name a folder on another".to_owned())
+            }
+            Self::LayerFile { .. } => {
+                Some("nothing else may touch this file while the model runs; run it again, on another disk if this one is at fault".to_owned())
+            }
+            Self::SmallBudget { .. } => Some("give it more memory, a smaller model, or fewer positions".to_owned()),
             Self::NoConfig { .. } => {
                 Some("name the folder that has `config.json` and `model.safetensors` in it".to_owned())
             }

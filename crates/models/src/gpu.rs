@@ -1,14 +1,18 @@
 //! The decoder on a GPU: cuBLAS and kernels of our own for passes over many tokens, a few fused kernels for one token.
 
+mod apart;
 mod cache;
 mod decoder;
 mod device_cache;
 mod fuser;
 mod pass;
+mod passing;
 mod room;
 mod sparse;
+mod speech;
 mod step;
 mod stepping;
+mod streamed;
 mod train;
 mod tts;
 mod weights;
@@ -16,15 +20,23 @@ mod weights;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use laptime_cuda::{CudaError, Device};
+use laptime_cuda::{CudaError, Device, Region};
 
-use crate::{Config, Decoder, Dtype, ModelError, Options, Weights};
+use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights};
 
-use self::{decoder::GpuDecoder, weights::GpuWeights};
+#[doc(hidden)]
+pub use self::apart::logits_alone_and_apart;
+use self::{
+    decoder::GpuDecoder,
+    streamed::Homes,
+    weights::{GpuWeights, Number},
+};
 pub use self::{
     device_cache::DeviceCache,
     fuser::{fuser, needed_fuser_bytes},
     room::{needed_bytes, train_needed_bytes},
+    speech::{GpuVoicing, needed_speech_bytes},
+    streamed::Pin,
     train::trainer,
     tts::{GpuTtsModel, needed_tts_bytes},
 };
@@ -55,8 +67,67 @@ impl GpuModel {
         Ok(Self { config: Arc::new(config.clone()), weights })
     }
 
+    /// Puts the weights on a device but those of layers that do not stay, which go to the host's memory: pinned, or
+    /// pageable in mode `sync` or where pinned memory is refused.
+    pub fn load_offloaded(
+        device: &Device,
+        config: &Config,
+        weights: &Weights,
+        dtype: Dtype,
+        offload: &Offload,
+    ) -> Result<Self, ModelError> {
+        Self::load_offloaded_with(device, config, weights, dtype, offload, &Region::pinned)
+    }
+
+    /// The same with pinned memory from somewhere else.
+    pub fn load_offloaded_with(
+        device: &Device,
+        config: &Config,
+        weights: &Weights,
+        dtype: Dtype,
+        offload: &Offload,
+        pin: Pin<'_>,
+    ) -> Result<Self, ModelError> {
+        fn load<T: Number>(
+            (device, config, weights): (&Device, &Config, &Weights),
+            offload: &Offload,
+            pin: Pin<'_>,
+        ) -> Result<Arc<GpuWeights<T>>, ModelError> {
+            let keep = |loader: &weights::Loader<'_, T>| Homes::of(loader, config, offload, pin);
+            GpuWeights::load_with(device, config, weights, keep).map(Arc::new)
+        }
+        config.check()?;
+        let from = (device, config, weights);
+        let weights = match dtype {
+            Dtype::F32 => Typed::F32(load(from, offload, pin)?),
+            Dtype::Bf16 => Typed::Bf16(load(from, offload, pin)?),
+            Dtype::F16 => Typed::F16(load(from, offload, pin)?),
+        };
+        Ok(Self { config: Arc::new(config.clone()), weights })
+    }
+
     /// A decoder over these weights, with a cache and buffers of its own.
     pub fn decoder<'a>(&self, device: &'a Device, options: Options) -> Result<Box<dyn Decoder + 'a>, ModelError> {
+        self.decoder_with(device, None, options)
+    }
+
+    /// A decoder whose layers do not all stay. Their copies are put on the stream of `copies`, which is the same device
+    /// with streams of its own ([`Device::beside`]), and whose lane is that of the offloading.
+    pub fn decoder_offloaded<'a>(
+        &self,
+        device: &'a Device,
+        copies: &'a Device,
+        options: Options,
+    ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
+        self.decoder_with(device, Some(copies), options)
+    }
+
+    fn decoder_with<'a>(
+        &self,
+        device: &'a Device,
+        copies: Option<&'a Device>,
+        options: Options,
+    ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
         if options.dtype != self.dtype() {
             let (wanted, has) = (options.dtype, self.dtype());
             return Err(ModelError::Refused(format!(
@@ -65,9 +136,9 @@ impl GpuModel {
         }
         let config = Arc::clone(&self.config);
         Ok(match &self.weights {
-            Typed::F32(weights) => Box::new(GpuDecoder::new(device, config, Arc::clone(weights), options)?),
-            Typed::Bf16(weights) => Box::new(GpuDecoder::new(device, config, Arc::clone(weights), options)?),
-            Typed::F16(weights) => Box::new(GpuDecoder::new(device, config, Arc::clone(weights), options)?),
+            Typed::F32(weights) => Box::new(GpuDecoder::new(device, copies, config, Arc::clone(weights), options)?),
+            Typed::Bf16(weights) => Box::new(GpuDecoder::new(device, copies, config, Arc::clone(weights), options)?),
+            Typed::F16(weights) => Box::new(GpuDecoder::new(device, copies, config, Arc::clone(weights), options)?),
         })
     }
 

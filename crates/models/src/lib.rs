@@ -22,9 +22,11 @@ mod map;
 mod marks;
 mod misfit;
 mod numbers;
+mod offload;
 mod presets;
 mod rope;
 mod size;
+pub mod speech;
 pub mod synthetic;
 mod tensors;
 pub mod threads;
@@ -42,6 +44,7 @@ pub use self::{
     error::ModelError,
     marks::tool_range,
     numbers::{from_f32, to_f32},
+    offload::{Home, LayerVisit, Offload, Offloading, StreamMode, most_resident},
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
     tensors::{LinearTensors, Role, TensorSpec},

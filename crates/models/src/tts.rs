@@ -45,4 +45,5 @@ pub(crate) use self::{
     codec::NEXT_WIDENING,
     sampling::choose,
     speaking::{check_codes, check_frames, no_frame},
+    work::Counted,
 };

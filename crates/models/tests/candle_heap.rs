@@ -51,7 +51,7 @@ fn a_decoder_uses_no_more_than_was_predicted() {
                 [(Pass::Forward, Room::Growing), (Pass::Cached, Room::Growing), (Pass::Cached, Room::Static(512))]
             {
                 let (attention, graph, marks) = (Attention::Naive, GraphMode::Auto, Marks::default());
-                let options = Options { dtype, attention, kept: None, batch: 2, room, graph, marks };
+                let options = Options { dtype, attention, kept: None, batch: 2, room, graph, marks, offload: None };
                 let needed = needed_bytes(&config, &options, pass, TOKENS, threads());
                 let peak = counting::peak_of(|| run(&config, &options, pass));
                 assert!(peak <= needed + BESIDE, "{dtype} {pass:?} {room:?}: {peak} of {needed}");

@@ -21,6 +21,7 @@ fn options() -> Options {
         room: Room::Growing,
         graph: GraphMode::Auto,
         marks: Marks::default(),
+        offload: None,
     }
 }
 

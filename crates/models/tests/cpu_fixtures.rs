@@ -13,8 +13,16 @@ const WITHIN: f32 = 1e-4;
 const KINDS: [Attention; 2] = [Attention::Naive, Attention::Dense];
 
 fn decoder(fixture: &Fixture, dtype: Dtype, attention: Attention, room: Room, batch: usize) -> CpuDecoder {
-    let options =
-        Options { dtype, attention, kept: None, batch, room, graph: GraphMode::Auto, marks: Marks::default() };
+    let options = Options {
+        dtype,
+        attention,
+        kept: None,
+        batch,
+        room,
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+        offload: None,
+    };
     CpuDecoder::new(fixture.config.clone(), &fixture.weights, options, 2).unwrap()
 }
 

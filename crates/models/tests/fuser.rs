@@ -185,7 +185,8 @@ fn of_batch(name: &str, batch: usize) -> laptime_models::cpu::CpuDecoder {
     let config = Config::from_folder(&common::folder(name)).unwrap();
     let weights = Weights::open(&common::folder(name), &config).unwrap();
     let (attention, graph, marks) = (config.attention_type, GraphMode::Auto, Marks::default());
-    let options = Options { dtype: Dtype::F32, attention, batch, room: Room::Growing, graph, marks, kept: None };
+    let options =
+        Options { dtype: Dtype::F32, attention, batch, room: Room::Growing, graph, marks, kept: None, offload: None };
     CpuDecoder::new(config, &weights, options, 2).unwrap()
 }
 

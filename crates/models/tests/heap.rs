@@ -1,5 +1,5 @@
-//! What a decoder and a trainer on the CPU were predicted to need, beside what they used. The counts are the process's, so
-//! there is no harness, whose threads allocate when they like.
+//! What models on the CPU were predicted to need, with and without streamed layers, beside what they used. The counts are
+//! the process's, so there is no harness, whose threads allocate when they like.
 
 // An allocator cannot be written without `unsafe`, and without a harness the lint does not see that this is a test.
 #![allow(unsafe_code, clippy::unwrap_used)]
@@ -10,13 +10,16 @@ use std::{
 };
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Trainer, Weights,
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, TrainOptions,
+    Trainer, Weights,
     cpu::{
-        CpuDecoder, CpuFuser, CpuSpeaking, CpuTrainer, Pass, needed_bytes, needed_fuser_bytes, needed_train_bytes,
+        CpuDecoder, CpuFuser, CpuSpeaking, CpuTrainer, CpuVoicing, Pass, most_resident_layers,
+        most_resident_speech_layers, needed_bytes, needed_fuser_bytes, needed_speech_bytes, needed_train_bytes,
         needed_tts_bytes,
     },
     fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, Fusing, SharerMask, sections},
     random_batch,
+    speech::{Guidance, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, Voicing, VoicingOptions},
     tts::{Prompt, Sampling, SpeakOptions, Speaking, TextFeed, TtsConfig, TtsWeights},
 };
 
@@ -55,27 +58,110 @@ fn main() {
             for (room, pass) in
                 [(Room::Growing, Pass::Forward), (Room::Growing, Pass::Cached), (Room::Static(512), Pass::Cached)]
             {
-                a_decoder_uses_what_was_predicted(dtype, attention, room, pass);
+                a_decoder_uses_what_was_predicted(dtype, attention, room, pass, None);
             }
             a_trainer_uses_what_was_predicted(dtype, attention);
         }
         a_fuser_uses_what_was_predicted(dtype);
         speech_uses_what_was_predicted(dtype);
+        streamed_layers_use_what_was_predicted(dtype);
     }
 }
 
-fn a_decoder_uses_what_was_predicted(dtype: Dtype, attention: Attention, room: Room, pass: Pass) {
-    let (config, threads, tokens) = (config(), 2, 400);
-    let options =
-        Options { dtype, attention, kept: None, batch: 2, room, graph: GraphMode::Auto, marks: Marks::default() };
+fn streamed_layers_use_what_was_predicted(dtype: Dtype) {
+    let home = tempfile::tempdir().unwrap();
+    a_voice_uses_what_was_predicted(dtype, None);
+    for mode in [StreamMode::Sync, StreamMode::Wrap, StreamMode::Batched] {
+        for resident in [0, 2] {
+            let offload = Offload { clear_every: Some(5), ..Offload::new(mode, resident, home.path()) };
+            let attention = Attention::Dense;
+            a_decoder_uses_what_was_predicted(dtype, attention, Room::Static(512), Pass::Cached, Some(offload.clone()));
+            if resident > 0 {
+                a_voice_uses_what_was_predicted(dtype, Some(offload));
+            }
+        }
+    }
+}
+
+fn a_decoder_uses_what_was_predicted(
+    dtype: Dtype,
+    attention: Attention,
+    room: Room,
+    pass: Pass,
+    offload: Option<Offload>,
+) {
+    let (threads, tokens) = (2, 400);
+    // Streamed layers are to be felt.
+    let config = if offload.is_some() {
+        Config { layers: 5, hidden: 768, ffn: 3072, vocab: 60_000, ..config() }
+    } else {
+        config()
+    };
+    let told = format!("{offload:?}");
+    let options = Options {
+        dtype,
+        attention,
+        kept: None,
+        batch: 2,
+        room,
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+        offload: offload.clone(),
+    };
     let needed = needed_bytes(&config, &options, pass, [0, tokens], threads);
+    if let Some(Offload { resident, .. }) = offload {
+        let most = |budget| most_resident_layers(&config, &options, pass, [0, tokens], threads, budget);
+        assert_eq!(most(needed).unwrap(), resident);
+        assert_eq!(most(u64::MAX).unwrap(), config.layers);
+        assert!(most(needed / 4).is_err());
+    }
     let start = LIVE.load(Relaxed);
     PEAK.store(start, Relaxed);
     run(config, options, pass, tokens, threads);
     let used = (PEAK.load(Relaxed) - start) as u64;
-    let case = format!("{dtype} {attention:?} {room:?} {pass:?}: needed {needed}, used {used}");
+    let case = format!("{dtype} {attention:?} {room:?} {pass:?} {told}: needed {needed}, used {used}");
     assert!(used <= needed, "{case}");
-    assert!(needed * 100 <= used * 115, "{case}");
+    assert!(needed * 100 <= used * if offload.is_some() { 110 } else { 115 }, "{case}");
+}
+
+/// A model whose language model and whose tokenizers are large beside what is not counted.
+fn voicing_config() -> SpeechConfig {
+    let mut config = SpeechConfig::from_preset("tiny").unwrap();
+    config.decoder = Config { layers: 5, hidden: 768, ffn: 3072, vocab: 8000, head_dim: 64, ..config.decoder };
+    config.head.ffn = 2304;
+    config.acoustic.filters = 8;
+    config.semantic.filters = 8;
+    config
+}
+
+fn a_voice_uses_what_was_predicted(dtype: Dtype, offload: Option<Offload>) {
+    let (config, threads, tokens) = (voicing_config(), 2, 12);
+    let voices = [0, 1].map(|speaker| Voice::synthetic(&config, 1, speaker));
+    let tokenizer = config.tokenizer(None).unwrap();
+    let prompt = VoicePrompt::new(&config, &tokenizer, &Script::built_in(), &voices).unwrap();
+    let told = format!("{offload:?}");
+    let positions = prompt.ids.len();
+    let options = VoicingOptions { offload: offload.clone(), ..VoicingOptions::new(dtype, positions, tokens) };
+    let heard = prompt.voices.iter().map(|samples| samples.len() / config.token_samples()).sum();
+    let counts = [positions, heard, tokens];
+    let needed = needed_speech_bytes(&config, &options, counts, threads);
+    if let Some(Offload { resident, .. }) = offload {
+        let most = |budget| most_resident_speech_layers(&config, &options, counts, threads, budget);
+        assert_eq!(most(needed).unwrap(), resident);
+        assert!(most(needed / 4).is_err());
+    }
+    let start = LIVE.load(Relaxed);
+    PEAK.store(start, Relaxed);
+    {
+        let mut voicing = CpuVoicing::new(config, &SpeechWeights::synthetic(1), options, threads).unwrap();
+        let guidance = Guidance { is_endless: true, ..Guidance::default() };
+        voicing.begin(&prompt, &guidance, tokens).unwrap();
+        while !voicing.token().unwrap().is_end {}
+    }
+    let used = (PEAK.load(Relaxed) - start) as u64;
+    let case = format!("a voice, {dtype} {told}: needed {needed}, used {used}");
+    assert!(used <= needed, "{case}");
+    assert!(needed * 100 <= used * 110, "{case}");
 }
 
 fn run(config: Config, options: Options, pass: Pass, tokens: usize, threads: usize) {
@@ -100,7 +186,8 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
     let needed = needed_fuser_bytes(std::slice::from_ref(&fuser), &options, [1, tokens], threads);
     let mut decoders = [config.clone(), Config { layers: 5, kv_heads: 4, ..config }].map(|config| {
         let (attention, graph, marks) = (Attention::Dense, GraphMode::Auto, Marks::default());
-        let options = Options { dtype, attention, batch: 1, room: Room::Growing, graph, marks, kept: None };
+        let options =
+            Options { dtype, attention, batch: 1, room: Room::Growing, graph, marks, kept: None, offload: None };
         let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, threads).unwrap();
         decoder.prefill(&Tokens::one(vec![1; tokens])).unwrap();
         decoder

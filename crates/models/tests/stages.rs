@@ -19,6 +19,7 @@ fn names(depth: Depth, attention: Attention) -> Vec<String> {
         room: Room::Growing,
         graph: GraphMode::Auto,
         marks,
+        offload: None,
     };
     let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();
     // The first pass allocates, which is a stage of its own.

@@ -69,6 +69,7 @@ fn the_loss_is_that_of_the_decoder_s_logits() {
         room: Room::Growing,
         graph: GraphMode::Auto,
         marks: Marks::default(),
+        offload: None,
     };
     let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 3), options, 2).unwrap();
     decoder.forward(&tokens).unwrap();

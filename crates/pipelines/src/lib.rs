@@ -19,6 +19,7 @@ pub mod heap;
 mod matmul;
 mod memory;
 mod model;
+mod offload;
 mod peaks;
 mod product;
 mod reference;
@@ -36,6 +37,7 @@ pub use self::{
     heap::CountingHeap,
     matmul::{MATMUL_DTYPES, Matmul},
     model::Model,
+    offload::{Generated, OffloadPlan, OffloadedLayers, Visits, Watch},
     peaks::{PeakProgress, PeakSearch, measure_peaks},
     tts::TextToSpeech,
 };
@@ -50,6 +52,7 @@ pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
         Box::new(Attention),
         Box::new(CacheToCache),
         Box::new(TextToSpeech),
+        Box::new(OffloadedLayers::new()),
     ]
 }
 

@@ -25,6 +25,8 @@ use laptime_bench::{
 };
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
+#[cfg(feature = "cuda")]
+pub(crate) use self::on_gpu::make as decoder_on_gpu;
 use self::{
     axes::{ALIASES, axes},
     plan::settle,
@@ -67,6 +69,7 @@ impl Model {
             room: wanted.room(),
             graph: wanted.graph,
             marks: Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() },
+            offload: None,
         };
         Ok((found, wanted, options))
     }

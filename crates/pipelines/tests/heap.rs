@@ -13,7 +13,8 @@ use std::{
 
 use laptime_bench::{AxisValue, Case, Device, Prepared, Simulated, Workload};
 use laptime_pipelines::{
-    Attention, COPY_OPS, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, Model, heap,
+    Attention, COPY_OPS, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, Model, OffloadedLayers,
+    heap,
 };
 
 #[global_allocator]
@@ -47,6 +48,7 @@ fn main() {
     attention_uses_no_more_than_was_predicted();
     // Last: the heap keeps for later what large models leave, and the process would show it.
     models_use_no_more_than_was_predicted();
+    models_with_offloaded_layers_use_what_was_predicted();
 }
 
 fn a_block_counts_until_it_is_freed() {
@@ -251,6 +253,27 @@ fn models_use_no_more_than_was_predicted() {
         let (predicted, used) = predicted_and_used(&model, &values);
         assert!(used <= predicted, "{line}: {used} of {predicted}");
         assert!(line.contains("tiny ") || predicted < 2 * used, "{line}: {used} of {predicted}");
+    }
+}
+
+fn models_with_offloaded_layers_use_what_was_predicted() {
+    let workload = OffloadedLayers::new();
+    for (line, allowed) in [
+        ("pipeline=lm model=decoder_tiny gpu_layers=2 max_tokens=4 threads=1", 1.1),
+        ("pipeline=lm model=decoder_tiny gpu_layers=all max_tokens=4 threads=1", 1.1),
+        ("pipeline=lm model=decoder_tiny gpu_layers=3 max_tokens=4 threads=2 mode=sync", 1.1),
+        // What is kept for threads and for small things is more than this model.
+        ("pipeline=speech model=tiny gpu_layers=1 max_tokens=4 threads=1", 2.0),
+    ] {
+        let given = |word: &str| {
+            let (axis, value) = word.split_once('=').unwrap();
+            (axis.to_owned(), vec![value.to_owned()])
+        };
+        let cases = workload.plan(&line.split(' ').map(given).collect::<Vec<_>>()).unwrap().cases();
+        let values: Vec<_> = cases[0].values().map(|(axis, value)| (axis, value.clone())).collect();
+        let (predicted, used) = predicted_and_used(&workload, &values);
+        assert!(used <= predicted, "{line}: {used} of {predicted}");
+        assert!((predicted as f64) < allowed * used as f64, "{line}: {used} of {predicted}");
     }
 }
 

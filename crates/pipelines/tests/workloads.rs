@@ -51,9 +51,12 @@ fn measured(outcome: &Outcome) -> &Measured {
 #[test]
 fn the_workloads_are_listed_with_axes_that_have_defaults() {
     let names: Vec<_> = workloads().iter().map(|workload| workload.name()).collect();
-    assert_eq!(names, ["matmul", "copy", "chain", "model", "attention", "c2c", "tts"]);
+    assert_eq!(names, ["matmul", "copy", "chain", "model", "attention", "c2c", "tts", "offload"]);
     // How many frames there are follows from the text, and its line says how.
-    let follows = |axis: &AxisSpec| axis.name == "frames" && axis.about.contains("4.5 a word");
+    let follows = |axis: &AxisSpec| {
+        axis.name == "frames" && axis.about.contains("4.5 a word")
+            || axis.name == "max_tokens" && axis.about.contains("twice the prompt")
+    };
     for axis in workloads().iter().flat_map(|workload| workload.axes()) {
         assert!(!axis.about.is_empty() && (!axis.default.is_empty() || follows(&axis)), "{}", axis.name);
     }

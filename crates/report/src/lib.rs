@@ -33,6 +33,7 @@ pub mod format;
 mod kernel_name;
 mod layout;
 mod machine;
+pub mod offload_text;
 pub mod profiling;
 pub mod table;
 pub mod tables;

@@ -72,9 +72,9 @@ impl<T: Element> AttentionKernel<T> {
         Ok(Self { kernel, together, splits, of: PhantomData })
     }
 
-    fn shape(&self, sizes: &StepSizes) -> Shape {
+    fn shape(&self, sizes: &StepSizes, rows: u32) -> Shape {
         let bundles = (sizes.heads / sizes.kv_heads).div_ceil(self.together);
-        let grid = [self.splits, sizes.kv_heads * bundles, sizes.batch];
+        let grid = [self.splits, sizes.kv_heads * bundles, rows];
         Shape { grid, block: [THREADS, 1, 1], shared_bytes: shared_bytes(self.together, sizes.head_dim, self.splits) }
     }
 }
@@ -89,6 +89,13 @@ fn shared_bytes(together: u32, head_dim: u32, splits: u32) -> u32 {
     let part = head_dim.next_multiple_of(4) + 4;
     let token = ((together + 2) * head_dim).next_multiple_of(4);
     4 * (token + (WARPS + splits) * together * part)
+}
+
+/// The rows of a step whose tokens are looked at together.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: u32,
+    count: u32,
 }
 
 impl<T: Element> Step<T> {
@@ -106,23 +113,61 @@ impl<T: Element> Step<T> {
         [keys, values]: [&mut Buffer<T>; 2],
         out: &mut Buffer<T>,
     ) -> Result<(), CudaError> {
+        expect("attention", state.batch == self.sizes.batch, "the state is of another number of sequences")?;
+        let rows = Rows { first: 0, count: self.sizes.batch };
+        self.attend(stream, rows, [qkv, &*out], attention, &state.position, [keys, values])
+    }
+
+    /// The same of one sequence alone, whose cache `[kv_heads, capacity, head_dim]` and position are its own: one row of
+    /// `qkv` goes to the same row of `out`.
+    #[allow(clippy::too_many_arguments)]
+    pub fn attention_of_row(
+        &self,
+        stream: &Stream,
+        row: u32,
+        qkv: &Buffer<T>,
+        attention: &Attention<'_, T>,
+        position: &Buffer<u32>,
+        [keys, values]: [&mut Buffer<T>; 2],
+        out: &mut Buffer<T>,
+    ) -> Result<(), CudaError> {
+        expect("attention", row < self.sizes.batch, "there is no such sequence")?;
+        let rows = Rows { first: row, count: 1 };
+        self.attend(stream, rows, [qkv, &*out], attention, position, [keys, values])
+    }
+
+    /// `out` is written, as are keys and values.
+    fn attend(
+        &self,
+        stream: &Stream,
+        rows: Rows,
+        [qkv, out]: [&Buffer<T>; 2],
+        attention: &Attention<'_, T>,
+        position: &Buffer<u32>,
+        [keys, values]: [&mut Buffer<T>; 2],
+    ) -> Result<(), CudaError> {
         let (sizes, rotation) = (&self.sizes, attention.rotation);
         let each =
             |buffer: &Buffer<T>, numbers: u32| buffer.length() as u64 >= u64::from(sizes.batch) * u64::from(numbers);
+        let cached = sizes.cache() / u64::from(sizes.batch) * u64::from(rows.count);
         let norms = [attention.query_norm, attention.key_norm];
         let fits = each(qkv, sizes.qkv())
             && each(out, sizes.attended())
-            && [&*keys, &*values].iter().all(|cache| cache.length() as u64 >= sizes.cache())
+            && [&*keys, &*values].iter().all(|cache| cache.length() as u64 >= cached)
             && norms.iter().flatten().all(|norm| norm.length() >= sizes.head_dim as usize)
-            && rotation.sines.length() >= rotation.cosines.length();
+            && rotation.sines.length() >= rotation.cosines.length()
+            && position.length() > 0;
         expect("attention", fits, "a buffer is too small")?;
-        expect("attention", state.batch == sizes.batch, "the state is of another number of sequences")?;
-        let shape = self.attention.shape(sizes);
+        let shape = self.attention.shape(sizes, rows.count);
         expect("attention", shape.grid[1] <= 65_535, "there are too many heads")?;
         let positions = rotation.cosines.length() / (sizes.head_dim as usize / 2);
         let optional = |buffer: Option<&Buffer<T>>| buffer.map_or(Argument::from(0_u64), Argument::from);
+        let from = |buffer: &Buffer<T>, width: u32| {
+            let begin = rows.first as usize * width as usize;
+            buffer.slice(begin..buffer.length()).map(Argument::from)
+        };
         let arguments: [Argument; 16] = [
-            qkv.into(),
+            from(qkv, sizes.qkv())?,
             optional(attention.query_norm),
             optional(attention.key_norm),
             attention.epsilon.into(),
@@ -131,13 +176,13 @@ impl<T: Element> Step<T> {
             rotation.sines.into(),
             u32::try_from(positions).unwrap_or(u32::MAX).into(),
             u32::from(rotation.in_pairs).into(),
-            (&state.position).into(),
+            position.into(),
             keys.into(),
             values.into(),
             sizes.capacity.into(),
             sizes.heads.into(),
             sizes.kv_heads.into(),
-            out.into(),
+            from(out, sizes.attended())?,
         ];
         // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
         unsafe { self.launch(&self.attention.kernel, stream, shape, &arguments) }

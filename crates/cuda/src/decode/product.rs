@@ -1,7 +1,7 @@
 //! Products of weights with a few vectors: which kernel does one, and with how many threads.
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc};
 
 use cudarc::driver::sys;
 
@@ -12,7 +12,7 @@ use crate::{
     context::driver,
     device::Device,
     error::CudaError,
-    kernel::{Argument, Kernel, Shape},
+    kernel::{Argument, Kernel, Module, Shape},
     kernels::expect,
     memory::Buffer,
     nvrtc,
@@ -48,12 +48,23 @@ pub(super) struct Operands<'a, T> {
 /// The two forms of a product: fast, and for any width.
 #[derive(Debug)]
 pub(super) struct Product {
-    name: &'static str,
+    pub name: &'static str,
     fast: Kernel,
     any: Kernel,
     has_norm: bool,
     /// Rows of weights for each row of the result.
-    rows_each: u32,
+    pub rows_each: u32,
+}
+
+/// How products of a few vectors are dealt to blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dealer {
+    pub batch: u32,
+    tuning: Tuning,
+    /// Vectors that a block multiplies with what it reads.
+    vectors: u32,
+    multiprocessors: u32,
+    shared_limit: u32,
 }
 
 /// The kernels of products, for numbers of one type.
@@ -62,12 +73,7 @@ pub(super) struct Products<T> {
     pub norm_linear: Product,
     pub linear_add: Product,
     pub norm_gate_up: Product,
-    batch: u32,
-    tuning: Tuning,
-    /// Vectors that a block multiplies with what it reads.
-    vectors: u32,
-    multiprocessors: u32,
-    shared_limit: u32,
+    dealer: Dealer,
     of: PhantomData<T>,
 }
 
@@ -89,28 +95,14 @@ pub(super) fn options(vectors: u32, tuning: Tuning) -> Vec<String> {
 
 impl<T: Element> Products<T> {
     pub fn load(device: &Device, cache: &Cache, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
-        let shared_limit = shared_limit(device)?;
-        let vectors = vectors_that_fit::<T>(sizes, tuning, shared_limit);
-        let mut all = options(vectors, tuning);
-        all.insert(0, T::OPTION.to_owned());
-        let (module, _) = nvrtc::load(device, cache, LINEAR, &all)?;
-        let product = |name: &'static str, any, rows_each| -> Result<Product, CudaError> {
-            let (fast, any) = (module.kernel(name)?, module.kernel(any)?);
-            for kernel in [&fast, &any] {
-                kernel.allow_shared_bytes(shared_limit)?;
-                kernel.prefer_shared_memory()?;
-            }
-            Ok(Product { name, fast, any, has_norm: name != "linear_add", rows_each })
-        };
+        let dealer = Dealer::new::<T>(device, sizes, tuning)?;
+        let (module, _) = nvrtc::load(device, cache, LINEAR, &dealer.options::<T>())?;
+        let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {
-            norm_linear: product("norm_linear", "any_norm_linear", 1)?,
-            linear_add: product("linear_add", "any_linear_add", 1)?,
-            norm_gate_up: product("norm_gate_up", "any_norm_gate_up", 2)?,
-            batch: sizes.batch,
-            tuning,
-            vectors,
-            multiprocessors: device.facts().multiprocessors.max(1),
-            shared_limit,
+            norm_linear: product("norm_linear", true, 1)?,
+            linear_add: product("linear_add", false, 1)?,
+            norm_gate_up: product("norm_gate_up", true, 2)?,
+            dealer,
             of: PhantomData,
         })
     }
@@ -124,7 +116,7 @@ impl<T: Element> Products<T> {
     ) -> Result<Ready<'a>, CudaError> {
         let Operands { x, norm, linear, rows, width } = *operands;
         self.check(product, operands, out)?;
-        let (kernel, tiles, shape) = self.deal(product, rows, width)?;
+        let (kernel, tiles, shape) = self.dealer.deal::<T>(product, rows, width)?;
         let optional = |buffer: Option<&Buffer<T>>| buffer.map_or(Argument::from(0_u64), Argument::from);
         let arguments: [Argument; 11] = [
             x.into(),
@@ -133,7 +125,7 @@ impl<T: Element> Products<T> {
             linear.weight.into(),
             optional(linear.bias),
             out.into(),
-            self.batch.into(),
+            self.dealer.batch.into(),
             rows.into(),
             width.into(),
             tiles.segments.into(),
@@ -148,8 +140,9 @@ impl<T: Element> Products<T> {
             buffer.length() as u64 >= u64::from(rows) * u64::from(columns)
         };
         let all_rows = rows.saturating_mul(product.rows_each);
-        let fits = holds(x, self.batch, width)
-            && holds(out, self.batch, rows)
+        let batch = self.dealer.batch;
+        let fits = holds(x, batch, width)
+            && holds(out, batch, rows)
             && holds(linear.weight, all_rows, width)
             && norm.is_none_or(|norm| holds(norm.weight, 1, width))
             && linear.bias.is_none_or(|bias| holds(bias, 1, all_rows));
@@ -157,9 +150,47 @@ impl<T: Element> Products<T> {
         expect(product.name, sensible, "a size is zero or too large")?;
         expect(product.name, fits, "a buffer is too small")
     }
+}
+
+impl Dealer {
+    pub fn new<T: Element>(device: &Device, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
+        let shared_limit = shared_limit(device)?;
+        Ok(Self {
+            batch: sizes.batch,
+            tuning,
+            vectors: vectors_that_fit::<T>(sizes, tuning, shared_limit),
+            multiprocessors: device.facts().multiprocessors.max(1),
+            shared_limit,
+        })
+    }
+
+    /// What the text of its products is compiled with.
+    pub fn options<T: Element>(&self) -> Vec<String> {
+        std::iter::once(T::OPTION.to_owned()).chain(options(self.vectors, self.tuning)).collect()
+    }
+
+    pub fn product(
+        &self,
+        module: &Arc<Module>,
+        name: &'static str,
+        has_norm: bool,
+        rows_each: u32,
+    ) -> Result<Product, CudaError> {
+        let (fast, any) = (module.kernel(name)?, module.kernel(&format!("any_{name}"))?);
+        for kernel in [&fast, &any] {
+            kernel.allow_shared_bytes(self.shared_limit)?;
+            kernel.prefer_shared_memory()?;
+        }
+        Ok(Product { name, fast, any, has_norm, rows_each })
+    }
 
     /// Which kernel does a product, how its rows are dealt, and with how many threads.
-    fn deal<'a>(&self, product: &'a Product, rows: u32, width: u32) -> Result<(&'a Kernel, Tiles, Shape), CudaError> {
+    pub fn deal<'a, T>(
+        &self,
+        product: &'a Product,
+        rows: u32,
+        width: u32,
+    ) -> Result<(&'a Kernel, Tiles, Shape), CudaError> {
         let pairs = if product.rows_each == 2 { rows } else { rows.div_ceil(2) };
         let blocks = pairs.min(self.multiprocessors);
         let chunks = width.div_ceil(chunk::<T>());

@@ -2,6 +2,7 @@
 //!
 //! Values are f32 that a number of type `T` can hold; sums are taken in f64, and rounded where a kernel stores.
 
+pub mod diffusion;
 pub mod sample;
 
 use crate::blas::Element;

@@ -66,7 +66,7 @@ pub struct Tuning {
 }
 
 /// Shared memory of a block from which on there is room for deep copies.
-const MUCH_SHARED: u32 = 200 << 10;
+pub(super) const MUCH_SHARED: u32 = 200 << 10;
 /// A cache for so many positions is made for contexts whose attention takes longer than what surrounds it.
 const LONG: u32 = 4096;
 
@@ -82,7 +82,8 @@ impl Tuning {
     fn chosen(sizes: &StepSizes, clusters: u32, shared_limit: u32) -> Self {
         let group = sizes.heads / sizes.kv_heads;
         let needed = |heads: u32| u64::from(sizes.batch) * u64::from(sizes.kv_heads) * u64::from(group.div_ceil(heads));
-        let mut heads = group.clamp(1, 8).next_power_of_two();
+        // Eight heads take all registers of a multiprocessor, so that the kernels around them find no room beside.
+        let mut heads = group.clamp(1, 4).next_power_of_two();
         // Blocks of few heads are done sooner, and their clusters hold up the kernels around them.
         while sizes.capacity >= LONG && heads > 1 && needed(heads / 2) <= u64::from(clusters) {
             heads /= 2;
@@ -133,13 +134,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_block_of_attention_takes_all_heads_of_a_key_unless_contexts_are_long() {
+    fn a_block_of_attention_takes_four_heads_of_a_key_unless_contexts_are_long() {
         let heads = |capacity, heads| {
             let sizes = StepSizes { capacity, heads, ..QWEN3_4B };
             Tuning::chosen(&sizes, 16, 227 << 10).heads
         };
-        assert_eq!([8, 16, 32, 56, 128].map(|all| heads(1024, all)), [1, 2, 4, 8, 8]);
-        assert_eq!([8, 16, 32, 56, 128].map(|all| heads(4096, all)), [1, 1, 2, 4, 8]);
+        assert_eq!([8, 16, 32, 56, 128].map(|all| heads(1024, all)), [1, 2, 4, 4, 4]);
+        assert_eq!([8, 16, 32, 56, 128].map(|all| heads(4096, all)), [1, 1, 2, 4, 4]);
     }
 
     #[test]

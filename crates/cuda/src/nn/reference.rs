@@ -4,6 +4,7 @@ pub mod backward;
 pub mod blocks;
 pub mod conv;
 pub mod fuse;
+pub mod stream;
 
 use super::{HeadSizes, Pairing};
 

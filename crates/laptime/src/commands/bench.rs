@@ -12,7 +12,7 @@ use crate::{
     commands::fit,
     course,
     failure::Hinted,
-    kit_files,
+    kit_files, offload_files, offload_profile,
     output::{FormatArgs, say, write_to_screen},
     session::{Finished, Session},
     speech_files, speech_header,
@@ -44,6 +44,7 @@ fn run_to(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Statu
             if asked.run.dry_run {
                 return show_cases(&order, &asked.place.format, out);
             }
+            offload_profile::look_at_all(app, &order)?;
             if let Some(axis) = &asked.fit {
                 return fit::run(app, asked, order, axis, out);
             }
@@ -65,6 +66,12 @@ fn run_to(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Statu
         say(&format!("Written: {}", file.display()));
     }
     for file in speech_files::write(app, &finished, &asked.speech)? {
+        say(&format!("Written: {}", file.display()));
+    }
+    if let (Format::Text, Some(block)) = (asked.place.format.format(), offload_files::comparison(&finished.results)) {
+        write!(out, "\n{block}")?;
+    }
+    for file in offload_files::write(app, &finished, asked.kit_files.output_dir.as_deref())? {
         say(&format!("Written: {}", file.display()));
     }
     tell_of_fit(app, &finished);

@@ -23,6 +23,7 @@ use crate::{
     cli::Status,
     commands::{bench, convert},
     failure::Hinted,
+    offload_profile,
     output::{read_trace, say, warn, write_file, write_to_screen},
     progress::Progress,
     run_folder::TRACE_FILE,
@@ -47,11 +48,15 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let mut order = asked.settle(app, defaults())?;
     refuse_processes(&order)?;
     speech_files::refuse_unused(asked, &order)?;
+    offload_profile::refuse_unused(asked, order.workload.name())?;
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
     }
     let device = app.device(&order.device)?;
-    let case = order.workload.on_device(&only_case(&order)?, &*device);
+    order = order.on(&*device);
+    let baseline = offload_profile::part_baseline(&mut order)?;
+    let case = only_case(&order)?;
+    let offloaded = offload_profile::look(&order, &case, &*device)?;
     let timings = order.timings_on(&*device)?;
     drop(device);
     // The record of the run names the first; the table has them all.
@@ -60,11 +65,18 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         Session::begin(app, &order, &format!("profile-{}", order.workload.name()), asked.place.out.as_deref())?;
     let pftrace = session.folder.join(TRACE_FILE);
     app.listen_for_interrupts();
-    let (profiled, recorded) = record(app, &order, &session.run, &case, &timings, asked, &pftrace)?;
+    if let Some(plan) = &offloaded {
+        offload_profile::begin(app, plan, &session.run, asked, out)?;
+    }
+    let (mut profiled, recorded) = record(app, &order, &session.run, &case, &timings, asked, &pftrace)?;
     let run = &session.run;
+    let baseline = baseline.filter(|_| !app.interrupt.is_asked());
+    let baseline = baseline.map(|case| offload_profile::measure_baseline(app, &order, run, case)).transpose()?;
+    offload_profile::complete(&mut profiled.outcome, order.workload.name(), run, baseline.as_ref());
     let result =
         CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, profiled.outcome.clone());
     ResultsWriter::open(&session.folder)?.append(&result)?;
+    let of_offload: Vec<&CaseResult> = [&result].into_iter().chain(&baseline).collect();
     if let Outcome::Measured(_) = profiled.outcome {
         let trace = with_device(read_trace(&pftrace)?, &profiled, &recorded)?;
         let files = write_files(&trace, &pftrace, &session.folder)?;
@@ -75,6 +87,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         }
         c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
         speech_profile::write(app, &trace, &result, &session, asked, out)?;
+        offload_profile::write(app, Some(&trace), &of_offload, &session, asked, out)?;
         if app.interrupt.is_asked() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
             let error = anyhow::anyhow!("interrupted after {rounds} pairs");
@@ -82,6 +95,8 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         }
         return Ok(Status::Done);
     }
+    // What was made before it failed is not lost.
+    offload_profile::write(app, None, &of_offload, &session, asked, out)?;
     not_measured(&profiled.outcome)
 }
 

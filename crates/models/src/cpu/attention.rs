@@ -42,6 +42,11 @@ impl Span {
         self.start + self.queries
     }
 
+    /// Rows of queries of all sequences.
+    pub fn rows(&self) -> usize {
+        self.batch.saturating_mul(self.queries)
+    }
+
     /// Scores of all pairs.
     pub fn scores(&self) -> usize {
         (self.batch * self.queries).saturating_mul(self.heads.saturating_mul(self.keys()))

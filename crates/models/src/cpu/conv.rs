@@ -100,6 +100,28 @@ impl<T: Number> Conv<T> {
         }
     }
 
+    /// Numbers of a position that comes out.
+    pub fn outputs(&self) -> usize {
+        self.bias.len() / self.stride
+    }
+
+    /// Positions that one sees before itself, where it moves on by so many for each that comes out.
+    pub fn context(&self, step: usize) -> usize {
+        self.taps.saturating_sub(step)
+    }
+
+    /// Convolves positions that lie behind others: `from` has those first that [`Conv::context`] counts. What a position
+    /// sees lies side by side already, so nothing is gathered. Says how many rows are made.
+    pub fn run_behind(&self, crew: &Crew, from: &[T], step: usize, to: &mut [T]) -> usize {
+        let (depth, width) = (self.taps * self.inputs, self.bias.len());
+        let rows = (from.len() / self.inputs).saturating_sub(self.context(step)) / step;
+        let seen = Rows::new(from, rows, depth, step * self.inputs);
+        let to = &mut to[..rows * width];
+        project(crew, seen, Rows::dense(&self.weight, width, depth), to, Put::OVER);
+        add_bias(crew, &self.bias, to);
+        rows * self.stride
+    }
+
     /// Puts what so many positions see, from `first` on, into a row each.
     fn gather<'g>(&self, crew: &Crew, from: &[T], first: usize, count: usize, seen: &'g mut Vec<T>) -> &'g [T] {
         let Self { inputs, taps, dilation, .. } = *self;

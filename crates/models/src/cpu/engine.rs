@@ -2,15 +2,20 @@
 
 use std::ops::Range;
 
+use laptime_probe::stage;
+
 use super::{
     crew::Crew,
-    model::{Body, Model, Source},
+    model::Source,
     number::Number,
     stack::{Before, Stack},
     steps::embed,
     vectors::index_of_largest,
 };
-use crate::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, Weights, marks::mark_embedding};
+use crate::{
+    Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens, Weights,
+    marks::mark_embedding,
+};
 
 /// A decoder whose numbers are all of one type.
 pub struct Engine<T> {
@@ -26,9 +31,11 @@ impl<T: Number> Engine<T> {
     /// Puts the weights into memory.
     pub fn new(config: Config, options: Options, threads: usize, weights: &Weights) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
-        let Model { embedding, own_head, layers, norm } =
-            Model::load(&config, Source { weights: Some(weights), crew: &crew })?;
-        let stack = Stack::new(config, options, Body { layers, norm })?;
+        let source = Source { weights: Some(weights), crew: &crew };
+        let _stage = stage!("weights");
+        let embedding = source.stacked(&[&config.embedding_tensor()])?;
+        let own_head = config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?;
+        let stack = Stack::load(config, options, source)?;
         Ok(Self { crew, embedding, own_head, stack, chosen: None })
     }
 
@@ -147,6 +154,14 @@ impl<T: Number> Decoder for Engine<T> {
 
     fn replay(&self) -> Replay {
         Replay::Launches
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.stack.offloading()
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(self.stack.visits())
     }
 }
 

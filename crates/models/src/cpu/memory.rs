@@ -3,13 +3,16 @@
 use super::{
     attention::Span,
     cache::grown_room,
+    model::layer_bytes,
     pass::Sizes,
     product::{BLOCKS_BYTES, WIDENED_BYTES},
+    streamed::buffers_of,
     turned::turned_bytes,
 };
 use crate::{
-    Config, Dtype, Options, Room,
+    Config, Dtype, ModelError, Offload, Options, Room, StreamMode,
     attention::{CPU_TILING, Layout},
+    most_resident,
 };
 
 /// What a thread needs for a product and a tile of attention: a slab of `gemm` as large as a second-level cache, packed
@@ -48,13 +51,48 @@ pub fn needed_bytes(
     let parts = [
         SMALL_BYTES,
         layout,
-        config.weight_bytes(options.dtype),
+        kept_bytes(config, options.dtype, options.offload.as_ref(), config.weight_bytes(options.dtype)),
         cache_bytes(config, options, pass, positions),
         buffers.saturating_mul(bytes),
         (config.head_dim as u64).saturating_mul(positions as u64).saturating_mul(4),
         thread_bytes(config, options.dtype, options.batch.saturating_mul(tokens)).saturating_mul(threads.max(1) as u64),
     ];
     parts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// The largest number of layers that can stay where there are so many bytes and the others are streamed as the options
+/// say. Too few for any number are refused, with the least that is needed.
+pub fn most_resident_layers(
+    config: &Config,
+    options: &Options,
+    pass: Pass,
+    tokens: [usize; 2],
+    threads: usize,
+    budget: u64,
+) -> Result<usize, ModelError> {
+    most_resident(config.layers, budget, |resident| {
+        let offload = Some(with_resident(options.offload.as_ref(), resident));
+        needed_bytes(config, &Options { offload, ..options.clone() }, pass, tokens, threads)
+    })
+}
+
+/// As asked or as usual, with so many layers that stay.
+pub(super) fn with_resident(offload: Option<&Offload>, resident: usize) -> Offload {
+    let usual = || Offload::new(StreamMode::default(), resident, "");
+    offload.map_or_else(usual, |offload| Offload { resident, ..offload.clone() })
+}
+
+/// Bytes of weights, where it would be `all` if every layer stayed: in place of those that do not stay there are buffers.
+pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>, all: u64) -> u64 {
+    let Some(Offload { resident, mode, .. }) = offload else { return all };
+    let streamed = config.layers.saturating_sub(*resident) as u64;
+    if streamed == 0 {
+        return all;
+    }
+    let numbers = config.layer_tensors(0).iter().map(|spec| spec.count() as u64).fold(0, u64::saturating_add);
+    let gone = numbers.saturating_mul(dtype.bytes()).saturating_mul(streamed);
+    let buffers = layer_bytes(config, dtype).saturating_mul(buffers_of(*mode) as u64);
+    all.saturating_sub(gone).saturating_add(buffers)
 }
 
 /// Bytes of the cache: of a growing one the last room, and beside it what one layer had before.

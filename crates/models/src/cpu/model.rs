@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use laptime_probe::stage;
 
 use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
-use crate::{Config, Dtype, ModelError, TensorData, TensorSpec, weights::TensorSource};
+use crate::{Config, Dtype, ModelError, Role, TensorData, TensorSpec, weights::TensorSource};
 
 /// Numbers that one thread makes or reads at a time.
 const PART: usize = 1 << 15;
@@ -26,8 +26,10 @@ pub struct Model<T> {
     pub norm: Vec<f32>,
 }
 
-/// The layers of a model, without its ends.
+/// The layers of a model that stay in memory, without its ends.
 pub struct Body<T> {
+    /// Layers before these: they do not stay.
+    pub first: usize,
     pub layers: Vec<Layer<T>>,
     pub norm: Vec<f32>,
 }
@@ -65,7 +67,7 @@ impl<T: Number> Model<T> {
             Some(_) => stage!("weights"),
             None => stage!("allocate"),
         };
-        let Body { layers, norm } = Body::load(config, source)?;
+        let Body { layers, norm, .. } = Body::load(config, source)?;
         Ok(Self {
             embedding: source.stacked(&[&config.embedding_tensor()])?,
             own_head: config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?,
@@ -83,15 +85,22 @@ impl<T: Number> Model<T> {
 impl<T: Number> Body<T> {
     /// Puts the weights of all layers together.
     pub fn load(config: &Config, source: Source<'_>) -> Result<Self, ModelError> {
+        Self::load_behind(config, 0, source)
+    }
+
+    /// Puts the weights of the layers behind the first ones together.
+    pub fn load_behind(config: &Config, first: usize, source: Source<'_>) -> Result<Self, ModelError> {
         Ok(Self {
-            layers: (0..config.layers).map(|at| Layer::load(config, at, source)).collect::<Result<_, _>>()?,
+            first,
+            layers: (first..config.layers).map(|at| Layer::load(config, at, source)).collect::<Result<_, _>>()?,
             norm: source.rounded::<T>(&[&config.final_norm_tensor()])?,
         })
     }
 }
 
 impl<T: Number> Layer<T> {
-    fn load(config: &Config, layer: usize, source: Source<'_>) -> Result<Self, ModelError> {
+    /// Puts the weights of a layer together.
+    pub fn load(config: &Config, layer: usize, source: Source<'_>) -> Result<Self, ModelError> {
         let prefix = format!("model.layers.{layer}.");
         let specs = config.layer_tensors(layer);
         let specs: HashMap<&str, &TensorSpec> =
@@ -115,6 +124,60 @@ impl<T: Number> Layer<T> {
             down_bias: maybe(&["mlp.down_proj.bias"])?,
         })
     }
+
+    /// A layer of zeros, to copy into.
+    pub fn blank(config: &Config) -> Result<Self, ModelError> {
+        Self::load(config, 0, Source { weights: None, crew: &Crew::new(1)? })
+    }
+
+    /// Its numbers as bytes, part by part.
+    pub fn parts(&self) -> [&[u8]; 11] {
+        fn maybe(part: &Option<Vec<f32>>) -> &[u8] {
+            part.as_deref().map(bytemuck::cast_slice).unwrap_or_default()
+        }
+        [
+            bytemuck::cast_slice(&self.attention_norm),
+            bytemuck::cast_slice(&self.qkv),
+            maybe(&self.qkv_bias),
+            maybe(&self.query_norm),
+            maybe(&self.key_norm),
+            bytemuck::cast_slice(&self.output),
+            bytemuck::cast_slice(&self.ffn_norm),
+            bytemuck::cast_slice(&self.gate_up),
+            maybe(&self.gate_up_bias),
+            bytemuck::cast_slice(&self.down),
+            maybe(&self.down_bias),
+        ]
+    }
+
+    /// The same parts, to write.
+    pub fn parts_mut(&mut self) -> [&mut [u8]; 11] {
+        fn maybe(part: &mut Option<Vec<f32>>) -> &mut [u8] {
+            part.as_deref_mut().map(bytemuck::cast_slice_mut).unwrap_or_default()
+        }
+        [
+            bytemuck::cast_slice_mut(&mut self.attention_norm),
+            bytemuck::cast_slice_mut(&mut self.qkv),
+            maybe(&mut self.qkv_bias),
+            maybe(&mut self.query_norm),
+            maybe(&mut self.key_norm),
+            bytemuck::cast_slice_mut(&mut self.output),
+            bytemuck::cast_slice_mut(&mut self.ffn_norm),
+            bytemuck::cast_slice_mut(&mut self.gate_up),
+            maybe(&mut self.gate_up_bias),
+            bytemuck::cast_slice_mut(&mut self.down),
+            maybe(&mut self.down_bias),
+        ]
+    }
+}
+
+/// Bytes of a layer in memory: matrices in the number type, what is kept in f32 in that.
+pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
+    let bytes = |spec: &TensorSpec| {
+        let each = if matches!(spec.role, Role::Norm | Role::Bias) { Dtype::F32 } else { dtype }.bytes();
+        spec.shape.iter().fold(each, |bytes, side| bytes.saturating_mul(*side as u64))
+    };
+    config.layer_tensors(0).iter().map(bytes).fold(0, u64::saturating_add)
 }
 
 impl Source<'_> {
@@ -132,6 +195,23 @@ impl Source<'_> {
                 return Err(ModelError::Refused(format!("`{name}` has {has} numbers and not {wants}")));
             }
             self.crew.each(these.len(), these.chunks_mut(PART).enumerate(), |(at, part)| fetch(&data, at * PART, part));
+        }
+        Ok(numbers)
+    }
+
+    /// Some rows of a matrix, without the others.
+    pub fn rows<T: Number>(self, spec: &TensorSpec, rows: &[u32]) -> Result<Vec<T>, ModelError> {
+        let [count, width] = spec.shape[..] else {
+            return Err(ModelError::Refused(format!("`{}` is no matrix", spec.name)));
+        };
+        let mut numbers = zeros(rows.len() * width)?;
+        let Some(weights) = self.weights else { return Ok(numbers) };
+        let data = weights.tensor(spec)?;
+        if data.count() != spec.count() || rows.iter().any(|row| *row as usize >= count) {
+            return Err(ModelError::Refused(format!("`{}` has not got the rows {rows:?}", spec.name)));
+        }
+        for (row, to) in rows.iter().zip(numbers.chunks_mut(width)) {
+            fetch(&data, *row as usize * width, to);
         }
         Ok(numbers)
     }
@@ -170,4 +250,27 @@ fn fetch<T: Number>(data: &TensorData<'_>, from: usize, to: &mut [T]) {
 fn read<T: Number, const WIDTH: usize>(bytes: &[u8], to: &mut [T], number: impl Fn([u8; WIDTH]) -> f32) {
     let (bytes, _) = bytes.as_chunks();
     to.iter_mut().zip(bytes).for_each(|(to, bytes)| *to = T::narrow(number(*bytes)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Weights;
+
+    #[test]
+    fn the_parts_of_a_layer_are_all_its_bytes() {
+        let crew = Crew::new(1).unwrap();
+        for preset in ["tiny", "tiny-qwen2", "tiny-llama", "decoder_tiny"] {
+            let config = Config::from_preset(preset).unwrap();
+            let weights = Weights::synthetic(&config, 1);
+            let source = Source { weights: Some(&weights), crew: &crew };
+            let mut layer = Layer::<bf16>::load(&config, 1, source).unwrap();
+            let bytes: u64 = layer.parts().iter().map(|part| part.len() as u64).sum();
+            assert_eq!(bytes, layer_bytes(&config, Dtype::Bf16), "{preset}");
+            let mut other = Layer::<bf16>::blank(&config).unwrap();
+            other.parts_mut().into_iter().zip(layer.parts()).for_each(|(to, from)| to.copy_from_slice(from));
+            assert_eq!(layer.parts_mut().map(|part| part.to_vec()), other.parts().map(<[u8]>::to_vec), "{preset}");
+            assert!(config.layers < 2 || other.qkv == layer.qkv);
+        }
+    }
 }

@@ -12,6 +12,7 @@ use super::{
     product::{Put, project},
     rows::Rows,
     steps::{Norm, Positions, add_bias, store, swiglu},
+    streamed::Streamed,
 };
 use crate::{Attention, Config, ModelError, Options, attention::Layout, marks::mark, rope::RopeTable};
 
@@ -98,27 +99,54 @@ pub struct Pass<'a, T> {
     pub table: &'a RopeTable,
     /// What of the pairs is kept; none for all.
     pub layout: Option<&'a Layout>,
-    pub span: Span,
+    /// What runs together: sequences of one cache, or of several that are at different positions. All have as many queries.
+    pub spans: &'a [Span],
     /// Whether only the last row of each sequence is normed, and gets logits.
     pub is_last_only: bool,
 }
 
 impl<T: Number> Pass<'_, T> {
-    /// Runs the rows of the stream, with keys and values in a cache if there is one, and leaves them normed, and their
-    /// logits, in the buffers.
-    pub fn run(&self, buffers: &mut Buffers<T>, mut cache: Option<&mut Cache<T>>) {
+    /// Runs the rows of the stream, with keys and values in the cache of each span if there are any, and leaves them
+    /// normed, and their logits, in the buffers. Layers that do not stay come before those of the body.
+    pub fn run(
+        &self,
+        buffers: &mut Buffers<T>,
+        caches: &mut [&mut Cache<T>],
+        streamed: Option<&mut Streamed<T>>,
+    ) -> Result<(), ModelError> {
         let marks = &self.options.marks;
-        for (at, layer) in self.body.layers.iter().enumerate() {
+        if let Some(streamed) = streamed {
+            streamed.begin_pass();
+            for at in 0..streamed.count() {
+                streamed.turn(at, |layer| self.layer(at, layer, buffers, caches))?;
+            }
+        }
+        for (at, layer) in (self.body.first..).zip(&self.body.layers) {
             let _stage = mark!(marks, Layer, "layer", layer = at);
-            self.attention(at, layer, buffers, cache.as_deref_mut());
-            self.ffn(layer, buffers);
+            self.layer(at, layer, buffers, caches);
         }
         let _stage = mark!(marks, Layer, "head");
         self.head(buffers);
+        Ok(())
+    }
+
+    fn layer(&self, at: usize, layer: &Layer<T>, buffers: &mut Buffers<T>, caches: &mut [&mut Cache<T>]) {
+        self.attention(at, layer, buffers, caches);
+        self.ffn(layer, buffers);
     }
 
     fn rows(&self) -> usize {
-        self.span.batch * self.span.queries
+        self.spans.iter().map(Span::rows).sum()
+    }
+
+    /// Each span, behind the number of the rows before it.
+    fn spans(&self) -> impl Iterator<Item = (usize, &Span)> {
+        let mut before = 0;
+        self.spans.iter().map(move |span| {
+            let first = before;
+            before += span.rows();
+            (first, span)
+        })
     }
 
     fn norm<'n>(&self, weight: &'n [f32]) -> Norm<'n> {
@@ -138,7 +166,7 @@ impl<T: Number> Pass<'_, T> {
         project(self.crew, x, Rows::dense(weights, outputs, x.width), out, put);
     }
 
-    fn attention(&self, at: usize, layer: &Layer<T>, buffers: &mut Buffers<T>, mut cache: Option<&mut Cache<T>>) {
+    fn attention(&self, at: usize, layer: &Layer<T>, buffers: &mut Buffers<T>, caches: &mut [&mut Cache<T>]) {
         let marks = &self.options.marks;
         let _stage = mark!(marks, Layer, "attention");
         self.norm_stream(&layer.attention_norm, 1, buffers);
@@ -149,9 +177,11 @@ impl<T: Number> Pass<'_, T> {
         }
         {
             let _stage = mark!(marks, Ops, "rope");
-            self.enter_positions(at, layer, &mut buffers.qkv, cache.as_deref_mut());
+            self.enter_positions(at, layer, &mut buffers.qkv, caches);
         }
-        self.attend(at, buffers, cache.as_deref());
+        for (group, (first, span)) in self.spans().enumerate() {
+            self.attend(at, (first, span), buffers, caches.get(group).map(|cache| &**cache));
+        }
         let _stage = mark!(marks, Ops, "output");
         let mixed = Rows::dense(&buffers.mixed, self.rows(), self.config.heads * self.config.head_dim);
         self.project(mixed, &layer.output, &mut buffers.stream, Put::ONTO);
@@ -162,29 +192,33 @@ impl<T: Number> Pass<'_, T> {
         (self.config.heads + 2 * self.config.kv_heads) * self.config.head_dim
     }
 
-    fn enter_positions(&self, at: usize, layer: &Layer<T>, qkv: &mut [T], cache: Option<&mut Cache<T>>) {
-        let positions = Positions {
-            config: self.config,
-            table: self.table,
-            bias: layer.qkv_bias.as_deref(),
-            query_norm: layer.query_norm.as_deref().map(|weight| self.norm(weight)),
-            key_norm: layer.key_norm.as_deref().map(|weight| self.norm(weight)),
-            tokens: self.span.queries,
-            start: self.span.start,
-        };
-        let qkv = &mut qkv[..self.rows() * self.qkv_width()];
-        positions.enter(self.crew, qkv);
-        if let Some(cache) = cache {
-            let room = cache.room();
-            store(self.crew, &self.span, qkv, room, cache.layer_mut(at, self.span.keys()));
+    fn enter_positions(&self, at: usize, layer: &Layer<T>, qkv: &mut [T], caches: &mut [&mut Cache<T>]) {
+        let width = self.qkv_width();
+        for (group, (first, span)) in self.spans().enumerate() {
+            let positions = Positions {
+                config: self.config,
+                table: self.table,
+                bias: layer.qkv_bias.as_deref(),
+                query_norm: layer.query_norm.as_deref().map(|weight| self.norm(weight)),
+                key_norm: layer.key_norm.as_deref().map(|weight| self.norm(weight)),
+                tokens: span.queries,
+                start: span.start,
+            };
+            let qkv = &mut qkv[first * width..][..span.rows() * width];
+            positions.enter(self.crew, qkv);
+            if let Some(cache) = caches.get_mut(group) {
+                let room = cache.room();
+                store(self.crew, span, qkv, room, cache.layer_mut(at, span.keys()));
+            }
         }
     }
 
-    /// Attends to the cache, or to the keys and values beside the queries.
-    fn attend(&self, at: usize, buffers: &mut Buffers<T>, cache: Option<&Cache<T>>) {
-        let Span { heads, kv_heads, head_dim, queries, .. } = self.span;
+    /// Attends, in the rows of one span, to its cache, or to the keys and values beside the queries.
+    fn attend(&self, at: usize, (first, span): (usize, &Span), buffers: &mut Buffers<T>, cache: Option<&Cache<T>>) {
+        let Span { heads, kv_heads, head_dim, queries, .. } = *span;
         let Buffers { qkv, mixed, scores, .. } = buffers;
         let row = self.qkv_width();
+        let qkv = &qkv[first * row..];
         let beside = |first: usize| {
             let strides = Strides { batch: queries * row, head: head_dim, row };
             Heads { numbers: &qkv[first * head_dim..], strides }
@@ -200,12 +234,12 @@ impl<T: Number> Pass<'_, T> {
         };
         let inputs = Inputs { queries: beside(0), keys, values };
         let width = heads * head_dim;
-        let out = (mixed.as_mut_slice(), Strides { batch: queries * width, head: head_dim, row: width });
+        let out = (&mut mixed[first * width..], Strides { batch: queries * width, head: head_dim, row: width });
         let marks = &self.options.marks;
         match (self.layout, self.options.attention) {
-            (Some(layout), _) => blocks::attend(self.crew, marks, &self.span, layout, &inputs, out),
-            (None, Attention::Naive) => naive(self.crew, marks, &self.span, &inputs, scores, out),
-            (None, Attention::Dense) => fused(self.crew, marks, &self.span, &inputs, out),
+            (Some(layout), _) => blocks::attend(self.crew, marks, span, layout, &inputs, out),
+            (None, Attention::Naive) => naive(self.crew, marks, span, &inputs, scores, out),
+            (None, Attention::Dense) => fused(self.crew, marks, span, &inputs, out),
         }
     }
 
@@ -232,7 +266,7 @@ impl<T: Number> Pass<'_, T> {
     }
 
     fn head(&self, buffers: &mut Buffers<T>) {
-        let every = if self.is_last_only { self.span.queries } else { 1 };
+        let every = if self.is_last_only { self.spans.first().map_or(1, |span| span.queries) } else { 1 };
         self.norm_stream(&self.body.norm, every, buffers);
         let Some(head) = self.head else { return };
         let normed = Rows::dense(&buffers.normed, self.rows() / every, self.config.hidden);

@@ -6,12 +6,13 @@ use super::{
     attention::Span,
     cache::Cache,
     crew::Crew,
-    model::Body,
+    model::{Body, Source},
     number::Number,
     pass::{Buffers, Pass, Sizes},
+    streamed::Streamed,
 };
 use crate::{
-    Config, ModelError, Options,
+    Config, LayerVisit, ModelError, Offloading, Options,
     attention::{CPU_TILING, Layout},
     marks::mark,
     rope::RopeTable,
@@ -31,6 +32,8 @@ pub struct Stack<T> {
     config: Config,
     options: Options,
     body: Body<T>,
+    /// The layers before those of the body: they do not stay.
+    streamed: Option<Streamed<T>>,
     table: RopeTable,
     pub cache: Cache<T>,
     buffers: Buffers<T>,
@@ -46,7 +49,25 @@ impl<T: Number> Stack<T> {
     pub fn new(config: Config, options: Options, body: Body<T>) -> Result<Self, ModelError> {
         let (table, cache) = (RopeTable::new(&config), Cache::new(&config, &options)?);
         let buffers = Buffers::default();
-        Ok(Self { config, options, body, table, cache, buffers, layout: None, rows: 0, logits_rows: 0 })
+        Ok(Self { config, options, body, streamed: None, table, cache, buffers, layout: None, rows: 0, logits_rows: 0 })
+    }
+
+    /// Layers with their weights; those that do not stay are put where they come from.
+    pub fn load(config: Config, options: Options, source: Source<'_>) -> Result<Self, ModelError> {
+        let streamed = Streamed::load(&config, &options, source)?;
+        let first = streamed.as_ref().map_or(0, Streamed::count);
+        let body = Body::load_behind(&config, first, source)?;
+        Ok(Self { streamed, ..Self::new(config, options, body)? })
+    }
+
+    /// What came of the wish for layers that do not stay.
+    pub fn offloading(&self) -> Option<Offloading> {
+        self.streamed.as_ref().map(Streamed::offloading)
+    }
+
+    /// The visits of layers that do not stay, each told once.
+    pub fn visits(&mut self) -> Vec<LayerVisit> {
+        self.streamed.as_mut().map(Streamed::visits).unwrap_or_default()
     }
 
     /// What the decoder is.
@@ -68,11 +89,38 @@ impl<T: Number> Stack<T> {
         head: Option<&[T]>,
         enter: impl FnOnce(&mut [T]),
     ) -> Result<(), ModelError> {
-        let is_last_only = before == Before::Cache;
-        let start = if is_last_only { self.cache.length() } else { 0 };
+        let start = if before == Before::Cache { self.cache.length() } else { 0 };
         let span = Span::new(&self.config, self.options.batch, rows, start);
-        self.make_ready(&span, before, head.is_some())?;
-        enter(&mut self.buffers.stream[..span.batch * rows * self.config.hidden]);
+        self.pass(crew, &[span], before, None, head, enter)
+    }
+
+    /// Runs a row of each sequence behind the cache, and at once a row of each behind another one, whose positions are its
+    /// own. What is left is that of the first, then that of the second.
+    pub fn run_both(
+        &mut self,
+        crew: &Crew,
+        other: &mut Cache<T>,
+        head: Option<&[T]>,
+        enter: impl FnOnce(&mut [T]),
+    ) -> Result<(), ModelError> {
+        other.reserve(other.length() + 1)?;
+        let spans = [self.cache.length(), other.length()];
+        let spans = spans.map(|start| Span::new(&self.config, self.options.batch, 1, start));
+        self.pass(crew, &spans, Before::Cache, Some(other), head, enter)
+    }
+
+    fn pass(
+        &mut self,
+        crew: &Crew,
+        spans: &[Span],
+        before: Before,
+        other: Option<&mut Cache<T>>,
+        head: Option<&[T]>,
+        enter: impl FnOnce(&mut [T]),
+    ) -> Result<(), ModelError> {
+        self.make_ready(spans, before, head.is_some())?;
+        let rows: usize = spans.iter().map(Span::rows).sum();
+        enter(&mut self.buffers.stream[..rows * self.config.hidden]);
         let pass = Pass {
             config: &self.config,
             options: &self.options,
@@ -81,14 +129,13 @@ impl<T: Number> Stack<T> {
             head,
             table: &self.table,
             layout: self.layout.as_ref(),
-            span,
-            is_last_only,
+            spans,
+            is_last_only: before == Before::Cache,
         };
-        pass.run(&mut self.buffers, is_last_only.then_some(&mut self.cache));
-        match before {
-            Before::Nothing => Ok(()),
-            Before::Cache => self.cache.set_length(span.keys()),
-        }
+        let own = (before == Before::Cache).then_some(&mut self.cache);
+        let mut caches: Vec<&mut Cache<T>> = own.into_iter().chain(other).collect();
+        pass.run(&mut self.buffers, &mut caches, self.streamed.as_mut())?;
+        caches.into_iter().zip(spans).try_for_each(|(cache, span)| cache.set_length(span.keys()))
     }
 
     /// The rows that the last pass normed: all of them, or the last of each sequence.
@@ -102,7 +149,10 @@ impl<T: Number> Stack<T> {
     }
 
     /// Makes room for a pass, or refuses it before anything is computed.
-    fn make_ready(&mut self, span: &Span, before: Before, has_head: bool) -> Result<(), ModelError> {
+    fn make_ready(&mut self, spans: &[Span], before: Before, has_head: bool) -> Result<(), ModelError> {
+        let [first, ..] = spans else { return Ok(()) };
+        let start = spans.iter().map(|span| span.start).max().unwrap_or_default();
+        let span = &Span { batch: spans.iter().map(|span| span.batch).sum(), start, ..*first };
         let (tokens, room) = (span.keys(), self.config.context);
         if tokens > room {
             return Err(ModelError::TooLong { tokens, what: self.config.name.clone(), room });
@@ -110,7 +160,7 @@ impl<T: Number> Stack<T> {
         let rows = match before {
             Before::Nothing => span.batch * span.queries,
             Before::Cache => {
-                self.cache.reserve(tokens)?;
+                self.cache.reserve(first.keys())?;
                 span.batch
             }
         };

@@ -14,6 +14,7 @@ use half::{bf16, f16};
 
 use self::engine::Engine;
 pub use self::memory::needed_tts_bytes;
+pub(super) use self::steps::add_scaled;
 use crate::{
     Dtype, GraphMode, ModelError,
     tts::{Frame, Prompt, Sampling, SpeakOptions, Speaking, TtsConfig, TtsWeights},

@@ -1,31 +1,25 @@
 //! The decoder on a GPU as [`Decoder`] asks for it.
 
-// A graph keeps addresses of buffers; the decoder holds them as long as it.
+// Tokens are copied from the host's own memory.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 
-use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, Device, Graph,
-    decode::State,
-    nn::{Attention, HeadSizes},
-};
+use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Graph, decode::State, nn::Attention};
 
 use super::{
     cache::GpuCache,
     device_cache::DeviceCache,
-    pass::{Buffers, Pass, Turns},
+    pass::{Buffers, Turns},
     room::{Head, PassSizes},
     size,
     sparse::Sparse,
     step::Stepper,
     stepping::{first_replay, steps_by_pass},
+    streamed::{Streamed, streamed_layers},
     weights::{GpuWeights, Number},
 };
-use crate::{
-    Config, Decoder, KeysValues, ModelError, Options, Replay, Room, Tokens,
-    marks::{mark, mark_embedding},
-};
+use crate::{Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Room, Tokens};
 
 /// Logits that are read at a time when they are looked at.
 const LOOKED_AT: usize = 16 << 20;
@@ -44,7 +38,9 @@ pub struct GpuDecoder<'a, T> {
     pub(super) blas: Blas,
     pub(super) attention: Attention<T>,
     /// What takes its place where only some pairs are kept.
-    sparse: Option<Sparse<T>>,
+    pub(super) sparse: Option<Sparse<T>>,
+    /// The first layers, if they do not stay.
+    pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) turns: Turns,
     pub(super) cache: GpuCache<T>,
     /// Keys and values of a layer in a pass without the cache.
@@ -71,8 +67,10 @@ pub enum Logits {
 }
 
 impl<'a, T: Number> GpuDecoder<'a, T> {
+    /// `copies` is the same device, whose stream the weights of streamed layers come over.
     pub fn new(
         device: &'a Device,
+        copies: Option<&'a Device>,
         config: Arc<Config>,
         weights: Arc<GpuWeights<T>>,
         options: Options,
@@ -88,6 +86,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             Room::Growing => 0,
         };
         let replay = first_replay(&options)?;
+        let streamed = streamed(device, copies, &config, &weights, &options)?;
         let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {
             graph: None,
@@ -96,6 +95,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             blas: Blas::new(device)?,
             attention: Attention::load(device, &Cache::of_user(), size(config.head_dim)?)?,
             sparse,
+            streamed,
             turns: Turns::new(device, &config, capacity)?,
             cache: GpuCache::new(device, &config, options.batch, capacity)?,
             beside: None,
@@ -158,53 +158,6 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         Ok(())
     }
 
-    fn head_sizes(&self, tokens: usize, capacity: usize) -> Result<HeadSizes, CudaError> {
-        Ok(HeadSizes {
-            batch: size(self.options.batch)?,
-            tokens: size(tokens)?,
-            heads: size(self.config.heads)?,
-            kv_heads: size(self.config.kv_heads)?,
-            head_dim: size(self.config.head_dim)?,
-            capacity: size(capacity)?,
-        })
-    }
-
-    /// A pass from the ids in the buffers to logits; keys and values go to the cache unless every position is wanted.
-    pub(super) fn pass(&mut self, tokens: usize, start: usize, head: Head) -> Result<(), CudaError> {
-        let capacity = if head == Head::All { tokens } else { self.cache.capacity };
-        let heads = self.head_sizes(tokens, capacity)?;
-        let Some(buffers) = &mut self.buffers else { return Ok(()) };
-        let pass = Pass {
-            stream: self.device.stream(),
-            blas: &self.blas,
-            operations: &self.weights.operations,
-            attention: &self.attention,
-            blocks: self.sparse.as_ref().and_then(|sparse| Some((&sparse.attention, sparse.layout.as_ref()?))),
-            config: &self.config,
-            options: &self.options,
-            turns: &self.turns,
-            start: &self.state.position,
-            heads,
-            keys: size(start + tokens)?,
-        };
-        {
-            let _stage = mark_embedding!(pass.marks(), tokens);
-            let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
-            let Buffers { ids, x, .. } = &mut *buffers;
-            pass.operations.embed(pass.stream, &*ids, &self.weights.parameters.embedding, x, shape)?;
-        }
-        for (index, layer) in self.weights.parameters.layers.iter().enumerate() {
-            let kept = match (&mut self.beside, head) {
-                (Some(beside), Head::All) => beside,
-                _ => &mut self.cache.layers[index],
-            };
-            let [keys, values] = kept;
-            pass.layer(index, layer, [keys, values], buffers)?;
-        }
-        let _stage = mark!(pass.marks(), Layer, "head");
-        finish(&pass, &self.weights, buffers, tokens, head)
-    }
-
     /// Builds the layout of what is kept, where only some pairs are.
     fn lay_out(&mut self, tokens: usize, start: usize) -> Result<(), ModelError> {
         match &mut self.sparse {
@@ -231,29 +184,26 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
     }
 }
 
-/// The norm before the head, and the head.
-fn finish<T: Number>(
-    pass: &Pass<'_, T>,
+/// The layers that do not stay, as asked and as the weights were loaded.
+fn streamed<'a, T: Number>(
+    device: &'a Device,
+    copies: Option<&'a Device>,
+    config: &Config,
     weights: &GpuWeights<T>,
-    buffers: &mut Buffers<T>,
-    tokens: usize,
-    head: Head,
-) -> Result<(), CudaError> {
-    let (hidden, epsilon) = (size(pass.config.hidden)?, pass.config.norm_eps as f32);
-    let (batch, operations) = (pass.heads.batch, pass.operations);
-    let Buffers { x, normed, logits, sizes, .. } = buffers;
-    match head {
-        Head::All => {
-            let shape = [size(sizes.rows)?, hidden];
-            operations.rms_norm(pass.stream, &*x, &weights.parameters.norm, &mut *normed, shape, epsilon)?;
-            pass.head(normed.all(), weights.parameters.head(), logits)
+    options: &Options,
+) -> Result<Option<Streamed<'a, T>>, ModelError> {
+    let wanted = options.offload.as_ref().map_or(Ok(0), |offload| streamed_layers(config, offload))?;
+    let there = weights.homes.as_ref().map_or(0, |homes| homes.layers());
+    if wanted != there {
+        let reason = format!("{there} layers were loaded to be streamed, and not the {wanted} that are asked for");
+        return Err(ModelError::Refused(reason));
+    }
+    let no_stream = || ModelError::Refused("layers are streamed over a stream of their own".to_owned());
+    match (&weights.homes, &options.offload) {
+        (Some(homes), Some(offload)) => {
+            Streamed::new(device, copies.ok_or_else(no_stream)?, homes, offload, &options.marks).map(Some)
         }
-        Head::Last => {
-            operations.last_rows(pass.stream, &*x, &mut *normed, [batch, size(tokens)?, hidden])?;
-            operations.rms_norm(pass.stream, &*normed, &weights.parameters.norm, &mut *x, [batch, hidden], epsilon)?;
-            let rows = batch as usize * pass.config.hidden;
-            pass.head(x.slice(0..rows)?, weights.parameters.head(), logits)
-        }
+        _ => Ok(None),
     }
 }
 
@@ -317,14 +267,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
         }
         self.reach(self.length + 1)?;
         self.capture()?;
-        match &self.graph {
-            // SAFETY: the buffers live in this decoder, which waits for the stream before it goes.
-            Some(graph) => unsafe { graph.launch(self.device.stream())? },
-            None => {
-                self.launch_step()?;
-                self.is_warm = true;
-            }
-        }
+        self.run_step()?;
         self.logits = if steps_by_pass(&self.options) { Logits::OfPass } else { Logits::OfStep };
         self.length += 1;
         Ok(())
@@ -396,27 +339,16 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
         self.replay.clone()
     }
 
+    fn offloading(&self) -> Option<Offloading> {
+        self.streamed.as_ref().map(Streamed::offloading)
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)?)
+    }
+
     fn device_cache(&mut self) -> Option<DeviceCache<'_>> {
         Some(DeviceCache { device: self.device, cache: T::typed(&mut self.cache) })
-    }
-}
-
-impl<T: Number> GpuDecoder<'_, T> {
-    /// Keys and values of one layer, and how far positions are turned, for a pass without the cache.
-    fn make_beside(&mut self, length: usize) -> Result<(), CudaError> {
-        let numbers = self.options.batch * self.config.kv_heads * length * self.config.head_dim;
-        if self.beside.as_ref().is_none_or(|[keys, _]| keys.length() != numbers) {
-            self.beside = None;
-            self.beside = Some([self.device.allocate(numbers)?, self.device.allocate(numbers)?]);
-        }
-        let positions = self.turns.cosines.length() / (self.config.head_dim / 2).max(1);
-        if positions < length {
-            // A graph would go on with the old ones.
-            self.device.stream().synchronise()?;
-            self.graph = None;
-            self.turns = Turns::new(self.device, &self.config, length)?;
-        }
-        Ok(())
     }
 }
 

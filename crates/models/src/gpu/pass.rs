@@ -115,6 +115,16 @@ impl<T: Number> Pass<'_, T> {
         buffers: &mut Buffers<T>,
     ) -> Result<(), CudaError> {
         let _layer = mark!(self.marks(), Layer, "layer", layer = index);
+        self.layer_parts(weights, cache, buffers)
+    }
+
+    /// The same without a stage around it: what runs a streamed layer has one.
+    pub fn layer_parts(
+        &self,
+        weights: &LayerWeights<T>,
+        cache: [&mut Buffer<T>; 2],
+        buffers: &mut Buffers<T>,
+    ) -> Result<(), CudaError> {
         {
             let _part = mark!(self.marks(), Layer, "attention");
             self.attention_part(weights, cache, buffers)?;

@@ -1,7 +1,9 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
-use super::sparse::GPU_TILING;
-use crate::{Attention, Config, Options, Room, TrainOptions, TrainSizes, attention::Layout};
+use super::{sparse::GPU_TILING, streamed::slots, weights::layer_bytes};
+use crate::{
+    Attention, Config, Dtype, Offload, Options, Room, StreamMode, TrainOptions, TrainSizes, attention::Layout,
+};
 
 /// What cuBLAS has for itself.
 pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
@@ -80,7 +82,25 @@ fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
     if is_forward { chosen } else { numbers.saturating_mul(options.dtype.bytes()).saturating_add(chosen) }
 }
 
+/// Bytes of the weights on the device: of layers that do not stay, only the buffers that they take turns in.
+pub(super) fn weight_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>) -> u64 {
+    let all = config.weight_bytes(dtype);
+    let Some(offload) = offload else { return all };
+    let streamed = config.layers.saturating_sub(offload.resident) as u64;
+    if streamed == 0 {
+        return all;
+    }
+    let tensors = config.layer_tensors(0);
+    let layer = tensors.iter().map(|tensor| tensor.count() as u64).sum::<u64>().saturating_mul(dtype.bytes());
+    let slots = slots(offload.mode).max(usize::from(offload.mode == StreamMode::Sync)) as u64;
+    let turned = slots.saturating_mul(layer_bytes(&tensors, dtype.bytes()) as u64);
+    all.saturating_sub(layer.saturating_mul(streamed)).saturating_add(turned)
+}
+
 /// Bytes of weights, cache and the buffers of a pass over so many tokens a sequence: what a case needs.
+///
+/// Of streamed layers these are the buffers, one in modes `sync` and `pinned` and two in the others; the cache of every
+/// layer is on the device.
 pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forward: bool) -> u64 {
     let number = options.dtype.bytes();
     let positions = match options.room {
@@ -97,7 +117,7 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     let rotation = (positions as u64).saturating_mul(config.head_dim as u64).saturating_mul(4);
     let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, GPU_TILING));
     [
-        config.weight_bytes(options.dtype),
+        weight_bytes(config, options.dtype, options.offload.as_ref()),
         cache,
         pass,
         layout,
@@ -116,4 +136,25 @@ pub fn train_needed_bytes(config: &Config, options: &TrainOptions) -> u64 {
     let numbers = sizes.qkv.saturating_add(sizes.attended) as u64;
     let more = numbers.saturating_mul(options.dtype.bytes()).saturating_add(WORKSPACE_BYTES);
     config.train_need(options).total().saturating_add(more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offload(resident: usize, mode: StreamMode) -> Offload {
+        Offload { mode, resident, home: "".into(), link_gbps: None, clear_every: None, lane: None }
+    }
+
+    #[test]
+    fn streamed_layers_need_their_buffers_and_not_their_weights() {
+        let config = Config::from_preset("Qwen2.5-7B").unwrap();
+        let bytes = |resident, mode| weight_bytes(&config, Dtype::Bf16, Some(&offload(resident, mode)));
+        let (all, layer) = (config.weight_bytes(Dtype::Bf16), 466_115_584);
+        assert_eq!(bytes(28, StreamMode::Wrap), all);
+        assert_eq!(bytes(20, StreamMode::Sync), all - 7 * layer);
+        assert_eq!(bytes(20, StreamMode::Pinned), all - 7 * layer);
+        assert_eq!(bytes(20, StreamMode::Wrap), all - 6 * layer);
+        assert_eq!(bytes(0, StreamMode::Batched), all - 26 * layer);
+    }
 }

@@ -10,6 +10,7 @@ use super::{
     cache::GpuCache,
     pass::Turns,
     size,
+    streamed::Streamed,
     weights::{LayerWeights, Number, Parameters},
 };
 use crate::{Config, Marks, RopeLayout, marks::mark};
@@ -44,6 +45,20 @@ pub struct Context<'a, T> {
     pub turns: &'a Turns,
 }
 
+/// The sequences that take a step: where they are, and their caches.
+pub enum Sequences<'a, T> {
+    /// All at one position, in one cache.
+    Together(&'a State, &'a mut GpuCache<T>),
+    /// Each at a position and in a cache of its own, row by row. Weights are read once for all of them.
+    Apart(Vec<Apart<'a, T>>),
+}
+
+/// One of several sequences that are at different positions. Its cache has the room that the stepper was made for.
+pub struct Apart<'a, T> {
+    pub position: &'a Buffer<u32>,
+    pub cache: &'a mut GpuCache<T>,
+}
+
 impl<T: Number> Stepper<T> {
     pub fn new(device: &Device, config: &Config, batch: usize, capacity: usize) -> Result<Self, CudaError> {
         let sizes = StepSizes {
@@ -68,20 +83,34 @@ impl<T: Number> Stepper<T> {
         })
     }
 
-    /// Puts one step on the stream: the token of the state in, the next one out, the position advanced.
-    pub fn run(
+    /// Puts the rows of the state's tokens into `x`: the beginning of a step.
+    pub fn embed(
         &mut self,
         context: &Context<'_, T>,
+        parameters: &Parameters<T>,
+        state: &State,
+    ) -> Result<(), CudaError> {
+        let _stage = mark!(context.marks, Layer, "embed");
+        self.step.embed(context.stream, state, &parameters.embedding, &mut self.activations.x)
+    }
+
+    /// Puts the layers that stay on the stream, the first of which is the model's `first`, and all that follows them: the
+    /// next token is chosen and the position advanced.
+    pub fn finish(
+        &mut self,
+        context: &Context<'_, T>,
+        first: usize,
         parameters: &Parameters<T>,
         state: &mut State,
         cache: &mut GpuCache<T>,
     ) -> Result<(), CudaError> {
-        {
-            let _stage = mark!(context.marks, Layer, "embed");
-            self.step.embed(context.stream, state, &parameters.embedding, &mut self.activations.x)?;
-        }
-        self.layers(context, state, cache)?;
+        self.layers_from(context, first, &mut Sequences::Together(state, cache))?;
         self.head(context, &parameters.norm, parameters.head())?;
+        self.choose(context, state)
+    }
+
+    /// Puts the choice of the most likely tokens on the stream, and lets the state go on to the next position.
+    pub fn choose(&mut self, context: &Context<'_, T>, state: &mut State) -> Result<(), CudaError> {
         let _stage = mark!(context.marks, Layer, "choose");
         self.step.argmax(context.stream, &self.activations.logits, state)
     }
@@ -95,7 +124,7 @@ impl<T: Number> Stepper<T> {
         state: &State,
         cache: &mut GpuCache<T>,
     ) -> Result<(), CudaError> {
-        self.layers_between(context, state, cache, &mut |_| Ok(()))
+        self.layers_from(context, 0, &mut Sequences::Together(state, cache))
     }
 
     /// The same, with what is to be done before each layer.
@@ -106,18 +135,65 @@ impl<T: Number> Stepper<T> {
         cache: &mut GpuCache<T>,
         before: &mut dyn FnMut(usize) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
+        let mut sequences = Sequences::Together(state, cache);
         for (index, weights) in context.layers.iter().enumerate() {
             before(index)?;
-            let _layer = mark!(context.marks, Layer, "layer", layer = index);
-            let [keys, values] = &mut cache.layers[index];
-            {
-                let _part = mark!(context.marks, Layer, "attention");
-                self.attention(context, weights, state, [keys, values])?;
-            }
-            let _part = mark!(context.marks, Layer, "ffn");
-            self.ffn(context, weights)?;
+            self.marked_layer(context, index, weights, &mut sequences)?;
         }
         Ok(())
+    }
+
+    /// Puts the layers of the context on the stream, the first of which is the model's `first`. See [`Self::layers`].
+    pub fn layers_from(
+        &mut self,
+        context: &Context<'_, T>,
+        first: usize,
+        sequences: &mut Sequences<'_, T>,
+    ) -> Result<(), CudaError> {
+        for (index, weights) in (first..).zip(context.layers) {
+            self.marked_layer(context, index, weights, sequences)?;
+        }
+        Ok(())
+    }
+
+    fn marked_layer(
+        &mut self,
+        context: &Context<'_, T>,
+        index: usize,
+        weights: &LayerWeights<T>,
+        sequences: &mut Sequences<'_, T>,
+    ) -> Result<(), CudaError> {
+        let _layer = mark!(context.marks, Layer, "layer", layer = index);
+        self.layer(context, index, weights, sequences)
+    }
+
+    /// Puts the turns of all streamed layers on the stream, as one pass. See [`Self::layers`].
+    pub fn streamed_layers(
+        &mut self,
+        context: &Context<'_, T>,
+        streamed: &mut Streamed<'_, T>,
+        sequences: &mut Sequences<'_, T>,
+    ) -> Result<(), CudaError> {
+        streamed.begin()?;
+        for index in 0..streamed.layers() {
+            streamed.turn(index, |weights| self.layer(context, index, weights, sequences))?;
+        }
+        Ok(())
+    }
+
+    fn layer(
+        &mut self,
+        context: &Context<'_, T>,
+        index: usize,
+        weights: &LayerWeights<T>,
+        sequences: &mut Sequences<'_, T>,
+    ) -> Result<(), CudaError> {
+        {
+            let _part = mark!(context.marks, Layer, "attention");
+            self.attention(context, index, weights, sequences)?;
+        }
+        let _part = mark!(context.marks, Layer, "ffn");
+        self.ffn(context, weights)
     }
 
     /// Puts the logits of a head over the normed `x` on the stream.
@@ -149,9 +225,9 @@ impl<T: Number> Stepper<T> {
     fn attention(
         &mut self,
         context: &Context<'_, T>,
+        index: usize,
         weights: &LayerWeights<T>,
-        state: &State,
-        cache: [&mut Buffer<T>; 2],
+        sequences: &mut Sequences<'_, T>,
     ) -> Result<(), CudaError> {
         let StepSizes { hidden, .. } = self.sizes;
         let (qkv_rows, attended_width) = (self.sizes.qkv(), self.sizes.attended());
@@ -171,9 +247,7 @@ impl<T: Number> Stepper<T> {
             let in_pairs = context.turns.layout == RopeLayout::Pairs;
             let rotation = Rotation { cosines: &context.turns.cosines, sines: &context.turns.sines, in_pairs };
             let (query_norm, key_norm) = (weights.query_norm.as_ref(), weights.key_norm.as_ref());
-            let attention = Attention { query_norm, key_norm, epsilon, rotation };
-            let Activations { qkv, attended, .. } = &mut self.activations;
-            self.step.attention(stream, qkv, &attention, state, cache, attended)?;
+            self.attend(stream, index, &Attention { query_norm, key_norm, epsilon, rotation }, sequences)?;
         }
         let _op = mark!(context.marks, Ops, "output");
         let Activations { x, attended, .. } = &mut self.activations;
@@ -181,6 +255,32 @@ impl<T: Number> Stepper<T> {
         match &self.wide {
             None => self.step.linear_add(stream, attended, &linear, x, [hidden, attended_width]),
             Some(_) => add_product(context, attended, &linear, x, [hidden, attended_width]),
+        }
+    }
+
+    fn attend(
+        &mut self,
+        stream: &Stream,
+        layer: usize,
+        attention: &Attention<'_, T>,
+        sequences: &mut Sequences<'_, T>,
+    ) -> Result<(), CudaError> {
+        let (step, Activations { qkv, attended, .. }) = (&self.step, &mut self.activations);
+        match sequences {
+            Sequences::Together(state, cache) => {
+                let [keys, values] = &mut cache.layers[layer];
+                step.attention(stream, qkv, attention, state, [keys, values], attended)
+            }
+            Sequences::Apart(rows) => {
+                for (row, Apart { position, cache }) in (0..).zip(rows.iter_mut()) {
+                    if cache.capacity != self.sizes.capacity as usize {
+                        return Err(CudaError::refused("attention", 0, "a cache has another room than the step"));
+                    }
+                    let [keys, values] = &mut cache.layers[layer];
+                    step.attention_of_row(stream, row, qkv, attention, position, [keys, values], attended)?;
+                }
+                Ok(())
+            }
         }
     }
 

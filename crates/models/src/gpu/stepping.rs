@@ -1,5 +1,8 @@
 //! Steps of a decoder on a GPU: launched, or captured once and replayed.
 
+// A graph keeps addresses of buffers; the decoder holds them as long as it.
+#![allow(unsafe_code)]
+
 use std::sync::Arc;
 
 use laptime_cuda::{CudaError, Graph};
@@ -10,7 +13,8 @@ use super::{
     decoder::{GpuDecoder, Logits},
     room::{Head, PassSizes},
     size,
-    step::{Context, Stepper},
+    step::{Context, Sequences, Stepper},
+    streamed::Streamed,
     weights::Number,
 };
 use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::mark};
@@ -18,25 +22,66 @@ use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::mark};
 /// Sequences at most that choose their tokens inside a step.
 const MOST_STEPPED: usize = 256;
 
+/// What a step needs of its decoder, some fields of which stay free to be written.
+macro_rules! context {
+    ($decoder:ident) => {
+        Context {
+            stream: $decoder.device.stream(),
+            blas: &$decoder.blas,
+            config: &$decoder.config,
+            marks: &$decoder.options.marks,
+            operations: &$decoder.weights.operations,
+            layers: &$decoder.weights.parameters.layers,
+            turns: &$decoder.turns,
+        }
+    };
+}
+
 impl<T: Number> GpuDecoder<'_, T> {
-    /// One step without a graph.
-    pub(super) fn launch_step(&mut self) -> Result<(), CudaError> {
+    /// Puts a step on the stream: what is streamed, kernel by kernel, and what stays, as a graph if there is one.
+    pub(super) fn run_step(&mut self) -> Result<(), CudaError> {
+        // A step that is a pass has turns and stages of its own.
+        let is_split = self.streamed.is_some() && !steps_by_pass(&self.options);
+        if is_split {
+            self.launch_streamed()?;
+        }
+        let pass = self.streamed.as_ref().filter(|_| is_split).map(Streamed::pass);
+        let _resident = pass.map(|pass| mark!(self.options.marks, Pipeline, "resident", forward = pass));
+        match &self.graph {
+            // SAFETY: the buffers live in this decoder, which waits for the stream before it goes.
+            Some(graph) => unsafe { graph.launch(self.device.stream()) },
+            None => {
+                self.launch_resident()?;
+                self.is_warm = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// The beginning of a step, and the turns of the layers that do not stay.
+    fn launch_streamed(&mut self) -> Result<(), CudaError> {
+        self.make_stepper()?;
+        let (Some(stepper), Some(streamed)) = (&mut self.stepper, &mut self.streamed) else { return Ok(()) };
+        let context = context!(self);
+        stepper.embed(&context, &self.weights.parameters, &self.state)?;
+        let mut sequences = Sequences::Together(&self.state, &mut self.cache);
+        stepper.streamed_layers(&context, streamed, &mut sequences)
+    }
+
+    /// What a graph can hold of a step: all of it, or what follows the layers that do not stay.
+    fn launch_resident(&mut self) -> Result<(), CudaError> {
         if steps_by_pass(&self.options) {
             return self.pass_step();
         }
         self.make_stepper()?;
         let Some(stepper) = &mut self.stepper else { return Ok(()) };
-        let context = Context {
-            stream: self.device.stream(),
-            blas: &self.blas,
-            config: &self.config,
-            marks: &self.options.marks,
-            operations: &self.weights.operations,
-            layers: &self.weights.parameters.layers,
-            turns: &self.turns,
-        };
+        let context = context!(self);
         self.logits = Logits::OfStep;
-        stepper.run(&context, &self.weights.parameters, &mut self.state, &mut self.cache)
+        let first = self.streamed.as_ref().map_or(0, Streamed::layers);
+        if first == 0 {
+            stepper.embed(&context, &self.weights.parameters, &self.state)?;
+        }
+        stepper.finish(&context, first, &self.weights.parameters, &mut self.state, &mut self.cache)
     }
 
     fn make_stepper(&mut self) -> Result<(), CudaError> {
@@ -79,7 +124,7 @@ impl<T: Number> GpuDecoder<'_, T> {
         }
         let _stage = stage!("capture");
         let stream = Arc::clone(self.device.stream());
-        let captured = Graph::capture(&stream, || self.launch_step());
+        let captured = Graph::capture(&stream, || self.launch_resident());
         match captured.and_then(|graph| graph.upload(&stream).map(|()| graph)) {
             Ok(graph) => {
                 self.replay = Replay::Graph { nodes: graph.nodes() };

@@ -85,6 +85,7 @@ fn decoder_options(options: &SpeakOptions, room: usize, kept: Option<Kept>) -> O
         room: Room::Static(room),
         graph: GraphMode::Off,
         marks: options.marks.clone(),
+        offload: None,
     }
 }
 

@@ -1,9 +1,11 @@
 //! The weights of a model on a GPU, packed as its kernels read them.
 
+use std::sync::Arc;
+
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nn::Operations};
 use laptime_probe::stage;
 
-use super::{cache::GpuCache, device_cache::TypedCache};
+use super::{cache::GpuCache, device_cache::TypedCache, streamed::Homes};
 use crate::{Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights, weights::TensorSource};
 
 /// A number type of weights on a GPU.
@@ -40,7 +42,10 @@ number!(half::f16, F16);
 /// The weights of a model on a GPU.
 #[derive(Debug)]
 pub struct GpuWeights<T> {
+    /// Of the layers, those that stay on the device.
     pub parameters: Parameters<T>,
+    /// Where the first layers are, if they do not stay.
+    pub homes: Option<Arc<Homes>>,
     /// Made when the weights were, and used by all that runs on them.
     pub operations: Operations<T>,
 }
@@ -76,15 +81,31 @@ pub struct LayerWeights<T> {
 impl<T: Number> GpuWeights<T> {
     /// Puts all weights on a device.
     pub fn load(device: &Device, config: &Config, weights: &Weights) -> Result<Self, ModelError> {
+        Self::load_with(device, config, weights, |_| Ok(None))
+    }
+
+    /// Puts all weights on a device but those of the first layers, which `keep` puts where they stay.
+    ///
+    /// These are first, so that the room in which they are made is free again when the others come.
+    pub fn load_with(
+        device: &Device,
+        config: &Config,
+        weights: &Weights,
+        keep: impl FnOnce(&Loader<'_, T>) -> Result<Option<Homes>, ModelError>,
+    ) -> Result<Self, ModelError> {
         let operations = Operations::load(device, &Cache::of_user())?;
         let _stage = stage!("weights");
         let loader = Loader { device, operations: &operations, weights };
+        let homes = keep(&loader)?;
+        let streamed = homes.as_ref().map_or(0, Homes::layers);
         let embedding = loader.packed(&[config.embedding_tensor()])?;
-        let layers = loader.layers(config)?;
+        let layers = (streamed..config.layers).map(|layer| loader.layer(&config.layer_tensors(layer)));
+        let layers = layers.collect::<Result<_, _>>()?;
         let norm = loader.packed(&[config.final_norm_tensor()])?;
         let own_head = config.head_tensor().map(|head| loader.packed(&[head])).transpose()?;
         device.stream().synchronise()?;
-        Ok(Self { parameters: Parameters { embedding, layers, norm, own_head }, operations })
+        let parameters = Parameters { embedding, layers, norm, own_head };
+        Ok(Self { parameters, homes: homes.map(Arc::new), operations })
     }
 }
 
@@ -172,7 +193,91 @@ impl<T: Number> Parameters<T> {
     }
 }
 
+/// The ends of the names of the tensors that each buffer of a layer packs, in the order of its fields.
+const PACKED: [&[&str]; 11] = [
+    &["input_layernorm.weight"],
+    &["q_proj.weight", "k_proj.weight", "v_proj.weight"],
+    &["q_proj.bias", "k_proj.bias", "v_proj.bias"],
+    &["q_norm.weight"],
+    &["k_norm.weight"],
+    &["o_proj.weight"],
+    &["post_attention_layernorm.weight"],
+    &["gate_proj.weight", "up_proj.weight"],
+    &["gate_proj.bias", "up_proj.bias"],
+    &["down_proj.weight"],
+    &["down_proj.bias"],
+];
+
+/// What every buffer begins at a multiple of where a layer lies in one piece: as if it were allocated.
+const ALIGNED_BYTES: usize = 256;
+
+/// Those of a layer's tensors that one buffer packs.
+fn found(tensors: &[TensorSpec], ends: &[&str]) -> Vec<TensorSpec> {
+    let of = |end: &str| tensors.iter().find(|tensor| tensor.name.ends_with(end)).cloned();
+    ends.iter().filter_map(|end| of(end)).collect()
+}
+
+fn count(tensors: &[TensorSpec]) -> usize {
+    tensors.iter().map(TensorSpec::count).sum()
+}
+
+/// Bytes of a layer that lies in one piece, in numbers of so many bytes.
+pub(super) fn layer_bytes(tensors: &[TensorSpec], number: u64) -> usize {
+    let bytes = |ends: &&[&str]| count(&found(tensors, ends)).saturating_mul(number as usize);
+    PACKED.iter().map(|ends| bytes(ends).next_multiple_of(ALIGNED_BYTES)).fold(0, usize::saturating_add)
+}
+
 impl<T: Number> LayerWeights<T> {
+    /// A layer of these tensors, whose buffers are made in the order of the fields.
+    fn made<E: From<CudaError>>(
+        tensors: &[TensorSpec],
+        mut make: impl FnMut(&[TensorSpec]) -> Result<Buffer<T>, E>,
+    ) -> Result<Self, E> {
+        let [
+            attention_norm,
+            qkv,
+            qkv_bias,
+            query_norm,
+            key_norm,
+            output,
+            ffn_norm,
+            gate_up,
+            gate_up_bias,
+            down,
+            down_bias,
+        ] = PACKED;
+        let mut some = |ends: &[&str]| match found(tensors, ends).as_slice() {
+            [] => Ok(None),
+            tensors => make(tensors).map(Some),
+        };
+        let lacks = || CudaError::refused("packing a layer", 0, "it lacks a part that every layer has");
+        let all = |made: Option<Buffer<T>>| made.ok_or_else(|| E::from(lacks()));
+        Ok(Self {
+            attention_norm: all(some(attention_norm)?)?,
+            qkv: all(some(qkv)?)?,
+            qkv_bias: some(qkv_bias)?,
+            query_norm: some(query_norm)?,
+            key_norm: some(key_norm)?,
+            output: all(some(output)?)?,
+            ffn_norm: all(some(ffn_norm)?)?,
+            gate_up: all(some(gate_up)?)?,
+            gate_up_bias: some(gate_up_bias)?,
+            down: all(some(down)?)?,
+            down_bias: some(down_bias)?,
+        })
+    }
+
+    /// A layer of such tensors that lies in one buffer, of at least [`layer_bytes`]; what is in it, is in the layer.
+    pub fn within(whole: &Arc<Buffer<T>>, tensors: &[TensorSpec]) -> Result<Self, CudaError> {
+        let mut begin = 0;
+        Self::made(tensors, |tensors| {
+            let end = begin + count(tensors);
+            let part = Buffer::part(whole, begin..end)?;
+            begin = end.next_multiple_of(ALIGNED_BYTES / size_of::<T>());
+            Ok(part)
+        })
+    }
+
     fn map(&self, like: impl Fn(&Buffer<T>) -> Result<Buffer<T>, CudaError>) -> Result<Self, CudaError> {
         let some = |buffer: &Option<Buffer<T>>| buffer.as_ref().map(&like).transpose();
         Ok(Self {
@@ -203,6 +308,15 @@ impl<T: Number> LayerWeights<T> {
         let sometimes = [qkv_bias, query_norm, key_norm, gate_up_bias, down_bias];
         always.into_iter().chain(sometimes.into_iter().flatten()).collect()
     }
+
+    /// The buffers that there are, in the order of the fields.
+    fn in_order(&mut self) -> Vec<&mut Buffer<T>> {
+        let Self { attention_norm, qkv, qkv_bias, query_norm, key_norm, output, .. } = self;
+        let Self { ffn_norm, gate_up, gate_up_bias, down, down_bias, .. } = self;
+        let first = [Some(attention_norm), Some(qkv), qkv_bias.as_mut(), query_norm.as_mut(), key_norm.as_mut()];
+        let rest = [Some(output), Some(ffn_norm), Some(gate_up), gate_up_bias.as_mut(), Some(down), down_bias.as_mut()];
+        first.into_iter().chain(rest).flatten().collect()
+    }
 }
 
 /// Puts tensors on a device.
@@ -215,44 +329,38 @@ pub struct Loader<'a, T> {
 impl<T: Number> Loader<'_, T> {
     /// The layers of a decoder.
     pub fn layers(&self, config: &Config) -> Result<Vec<LayerWeights<T>>, ModelError> {
-        (0..config.layers).map(|layer| self.layer(config.layer_tensors(layer))).collect()
+        (0..config.layers).map(|layer| self.layer(&config.layer_tensors(layer))).collect()
     }
 
-    fn layer(&self, tensors: Vec<TensorSpec>) -> Result<LayerWeights<T>, ModelError> {
-        let found = |parts: &[&str]| -> Vec<TensorSpec> {
-            let of = |part: &str| tensors.iter().find(|tensor| tensor.name.ends_with(part)).cloned();
-            parts.iter().filter_map(|part| of(part)).collect()
-        };
-        let all = |parts: &[&str]| self.packed(&found(parts));
-        let some = |parts: &[&str]| match found(parts).as_slice() {
-            [] => Ok(None),
-            tensors => self.packed(tensors).map(Some),
-        };
-        Ok(LayerWeights {
-            attention_norm: all(&["input_layernorm.weight"])?,
-            qkv: all(&["q_proj.weight", "k_proj.weight", "v_proj.weight"])?,
-            qkv_bias: some(&["q_proj.bias", "k_proj.bias", "v_proj.bias"])?,
-            query_norm: some(&["q_norm.weight"])?,
-            key_norm: some(&["k_norm.weight"])?,
-            output: all(&["o_proj.weight"])?,
-            ffn_norm: all(&["post_attention_layernorm.weight"])?,
-            gate_up: all(&["gate_proj.weight", "up_proj.weight"])?,
-            gate_up_bias: some(&["gate_proj.bias", "up_proj.bias"])?,
-            down: all(&["down_proj.weight"])?,
-            down_bias: some(&["down_proj.bias"])?,
-        })
+    /// The layer of these tensors.
+    pub fn layer(&self, tensors: &[TensorSpec]) -> Result<LayerWeights<T>, ModelError> {
+        LayerWeights::made(tensors, |tensors| self.packed(tensors))
+    }
+
+    /// Fills a layer with what these tensors hold.
+    pub fn fill_layer(&self, tensors: &[TensorSpec], layer: &mut LayerWeights<T>) -> Result<(), ModelError> {
+        let filled = PACKED.iter().map(|ends| found(tensors, ends)).filter(|tensors| !tensors.is_empty());
+        for (tensors, buffer) in filled.zip(layer.in_order()) {
+            self.fill_all(&tensors, buffer)?;
+        }
+        Ok(())
     }
 
     /// Tensors one behind the other in one buffer.
     pub fn packed(&self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        let mut buffer = self.device.allocate(tensors.iter().map(TensorSpec::count).sum())?;
+        let mut buffer = self.device.allocate(count(tensors))?;
+        self.fill_all(tensors, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    fn fill_all(&self, tensors: &[TensorSpec], buffer: &mut Buffer<T>) -> Result<(), ModelError> {
         let mut begin = 0;
         for tensor in tensors {
             let end = begin + tensor.count();
             self.fill(tensor, buffer.slice_mut(begin..end)?)?;
             begin = end;
         }
-        Ok(buffer)
+        Ok(())
     }
 
     fn fill(&self, tensor: &TensorSpec, mut place: SliceMut<'_, T>) -> Result<(), ModelError> {

@@ -260,18 +260,18 @@ fn scale_tensors(layer: usize, hidden: usize) -> [TensorSpec; 2] {
 
 impl ConvTensors {
     /// `[outputs, inputs, kernel]`.
-    fn new(name: &str, shape: [usize; 3]) -> Self {
+    pub(crate) fn new(name: &str, shape: [usize; 3]) -> Self {
         let weight = tensor(format!("{name}.weight"), shape, Role::Conv);
         Self { weight, bias: tensor(format!("{name}.bias"), [shape[0]], Role::Bias) }
     }
 
     /// `[inputs, outputs, kernel]`, as torch keeps transposed convolutions.
-    fn lengthening(name: &str, shape: [usize; 3]) -> Self {
+    pub(crate) fn lengthening(name: &str, shape: [usize; 3]) -> Self {
         let weight = tensor(format!("{name}.weight"), shape, Role::Lengthen);
         Self { weight, bias: tensor(format!("{name}.bias"), [shape[1]], Role::Bias) }
     }
 
-    fn all(self) -> Vec<TensorSpec> {
+    pub(crate) fn all(self) -> Vec<TensorSpec> {
         vec![self.weight, self.bias]
     }
 }

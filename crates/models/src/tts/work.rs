@@ -166,32 +166,37 @@ fn bytes(numbers: u64, dtype: Dtype) -> u64 {
 }
 
 /// Work that is added up tensor by tensor.
-struct Counted {
+pub(crate) struct Counted {
     dtype: Dtype,
-    work: StageWork,
+    pub(crate) work: StageWork,
 }
 
 impl Counted {
+    /// Nothing yet.
+    pub(crate) fn new(dtype: Dtype) -> Self {
+        Self { dtype, work: StageWork::default() }
+    }
+
     /// Reads a tensor once.
-    fn read(&mut self, spec: &TensorSpec) {
+    pub(crate) fn read(&mut self, spec: &TensorSpec) {
         let read = bytes(spec.count() as u64, self.dtype);
         self.work.weight_bytes = self.work.weight_bytes.saturating_add(read);
     }
 
     /// Multiplies every number of a tensor with one of each row.
-    fn product(&mut self, weight: &TensorSpec, rows: u64) {
+    pub(crate) fn product(&mut self, weight: &TensorSpec, rows: u64) {
         self.read(weight);
         let flops = (weight.count() as u64).saturating_mul(rows).saturating_mul(2);
         self.work.flops = self.work.flops.saturating_add(flops);
     }
 
-    fn linear(&mut self, linear: &LinearTensors, rows: u64) {
+    pub(crate) fn linear(&mut self, linear: &LinearTensors, rows: u64) {
         self.product(&linear.weight, rows);
         self.read(&linear.bias);
     }
 
     /// `rows` are those that come out, or that go in where it lengthens.
-    fn conv(&mut self, conv: &ConvTensors, rows: u64) {
+    pub(crate) fn conv(&mut self, conv: &ConvTensors, rows: u64) {
         self.product(&conv.weight, rows);
         self.read(&conv.bias);
     }

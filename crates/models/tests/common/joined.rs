@@ -64,8 +64,16 @@ pub fn decoder(name: &str, dtype: Dtype) -> CpuDecoder {
     let config = Config::from_folder(&folder(name)).unwrap();
     let weights = Weights::open(&folder(name), &config).unwrap();
     let (attention, marks) = (config.attention_type, Marks::default());
-    let options =
-        Options { dtype, attention, batch: 1, room: Room::Growing, graph: GraphMode::Auto, marks, kept: None };
+    let options = Options {
+        dtype,
+        attention,
+        batch: 1,
+        room: Room::Growing,
+        graph: GraphMode::Auto,
+        marks,
+        kept: None,
+        offload: None,
+    };
     CpuDecoder::new(config, &weights, options, 2).unwrap()
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 pub mod joined;
+pub mod speech;
 
 use std::path::PathBuf;
 

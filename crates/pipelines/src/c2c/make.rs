@@ -132,6 +132,7 @@ fn options(pair: &Pair, wanted: &Wanted) -> [Options; 2] {
         room: Room::Static(room),
         graph: GraphMode::Auto,
         marks: Marks::default(),
+        offload: None,
     };
     [one(&pair.base.config, pair.positions(wanted)), one(&pair.teacher.config, pair.teacher_positions(wanted).max(1))]
 }

@@ -9,6 +9,7 @@ mod cold_start;
 mod compare;
 mod course;
 mod crossover;
+mod diagnose;
 mod doctor;
 mod fleet;
 mod gaps;
@@ -39,6 +40,7 @@ pub use self::{
     compare::compare,
     course::{course, course_separate, course_summary, with_pass},
     crossover::crossovers,
+    diagnose::{TrialRow, diagnosis, experiment, offload_findings, offload_layers, offload_tokens},
     doctor::doctor,
     fleet::fleet,
     gaps::{gap_list, gaps},

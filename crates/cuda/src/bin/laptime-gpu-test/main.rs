@@ -8,9 +8,11 @@ mod blas;
 mod clock;
 mod cupti;
 mod decode;
+mod decode_diffusion;
 mod decode_greedy;
 mod decode_sample;
 mod decode_speed;
+mod diffusion_speed;
 mod graphs;
 mod kernels;
 mod machine;
@@ -103,6 +105,8 @@ const TESTS: &[Test] = &[
     ("conv: convolutions agree with the CPU", nn::convolutions),
     ("conv: channels by themselves agree with the CPU", nn::conv_channels),
     ("conv: the rows between agree with the CPU", nn::conv_rows),
+    ("stream: convolutions that go on agree with the CPU", nn::stream_convolutions),
+    ("stream: the rows between agree with the CPU", nn::stream_rows),
     ("backward: losses agree with the CPU", nn::losses),
     ("backward: norms agree with the CPU", nn::norms_backward),
     ("backward: SwiGLU agrees with the CPU", nn::gates_backward),
@@ -140,9 +144,13 @@ const TESTS: &[Test] = &[
     ("decode: a replayed step chooses the CPU's tokens", decode_greedy::greedy),
     ("decode: choices by chance are the CPU's", decode_sample::choices),
     ("decode: frames are added up as on the CPU", decode_sample::sums),
+    ("diffusion: adapted products agree with the CPU", decode_diffusion::products),
+    ("diffusion: both ends of steps agree with the CPU", decode_diffusion::steps),
     ("decode: sizes that do not fit are refused", decode::refused),
     ("speed of decode: Qwen3-0.6B", decode_speed::small),
     ("speed of decode: Qwen3-4B", decode_speed::large),
+    ("speed of decode: the 7B of a speech model", decode_speed::speech),
+    ("speed of decode: a diffusion head", diffusion_speed::steps),
     ("speed of decode: choices by chance", decode_sample::speed),
     ("speed of decode: several sequences", decode_speed::batches),
     ("CUPTI's kernels agree with the event clock", cupti::against_events),

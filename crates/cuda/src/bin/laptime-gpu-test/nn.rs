@@ -12,6 +12,7 @@ mod fuse;
 mod layer;
 mod rows;
 mod speed;
+mod stream;
 
 use std::fmt::Write as _;
 
@@ -32,6 +33,7 @@ pub use self::{
     layer::captured,
     rows::{argmax, embedding, gating, memory, norms, random, softmax},
     speed::{attention as attention_speed, models as model_speed, rows as row_speed},
+    stream::{convolutions as stream_convolutions, rows as stream_rows},
 };
 use crate::{Answer, Bench, Failed, expect};
 

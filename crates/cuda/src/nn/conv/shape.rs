@@ -26,21 +26,37 @@ pub struct Convolution {
     pub dilation: u32,
     /// Whether it makes a signal longer. What the last moment gives beyond `stride` outputs is cut off.
     pub is_transposed: bool,
+    /// Whether a signal begins with what is kept of what came before, [`Convolution::kept`] moments: outputs are made for
+    /// those behind them. Otherwise there are zeros before the first.
+    pub goes_on: bool,
 }
 
 impl Convolution {
     /// One that keeps the length.
     pub const fn plain([inputs, outputs]: [u32; 2], kernel: u32, dilation: u32) -> Self {
-        Self { inputs, outputs, kernel, stride: 1, dilation, is_transposed: false }
+        Self { inputs, outputs, kernel, stride: 1, dilation, is_transposed: false, goes_on: false }
     }
 
     /// One that makes a signal `stride` times as long.
     pub const fn transposed([inputs, outputs]: [u32; 2], kernel: u32, stride: u32) -> Self {
-        Self { inputs, outputs, kernel, stride, dilation: 1, is_transposed: true }
+        Self { inputs, outputs, kernel, stride, dilation: 1, is_transposed: true, goes_on: false }
+    }
+
+    /// The same for signals that begin with what is kept of what came before.
+    #[must_use]
+    pub const fn going_on(self) -> Self {
+        Self { goes_on: true, ..self }
+    }
+
+    /// Moments before the first that an output looks at: as many are kept of a signal that goes on.
+    pub fn kept(&self) -> u32 {
+        let stride = if self.is_transposed { 1 } else { self.stride };
+        (self.reach() + 1).saturating_sub(stride)
     }
 
     /// Moments of the result for so many of the signal: outputs that begin before its end.
     pub fn length(&self, of: u32) -> u32 {
+        let of = self.new_moments(of);
         if self.is_transposed { of.saturating_mul(self.stride) } else { of.div_ceil(self.stride.max(1)) }
     }
 
@@ -49,9 +65,14 @@ impl Convolution {
         if self.is_transposed { self.kernel.div_ceil(self.stride.max(1)) } else { self.kernel }
     }
 
+    /// Moments of a signal that outputs are made for.
+    fn new_moments(&self, of: u32) -> u32 {
+        if self.goes_on { of.saturating_sub(self.kept()) } else { of }
+    }
+
     /// Rows of columns for so many moments.
     pub(super) fn rows(&self, of: u32) -> u32 {
-        if self.is_transposed { of } else { self.length(of) }
+        if self.is_transposed { self.new_moments(of) } else { self.length(of) }
     }
 
     /// Numbers of a row of columns, and of a row of packed weights.
@@ -96,7 +117,7 @@ impl Convolution {
     /// The kernel's `Taps`.
     pub(super) fn arguments(&self, length: u32) -> [Argument; 6] {
         let (stride, dilation) = if self.is_transposed { (1, 1) } else { (self.stride, self.dilation) };
-        let before = self.reach() + 1 - stride;
+        let before = if self.goes_on { 0 } else { self.kept() };
         [length, self.inputs, self.taps(), dilation, stride, before].map(Argument::from)
     }
 
@@ -126,6 +147,14 @@ mod tests {
         assert_eq!((LONGER.taps(), LONGER.made(), LONGER.width()), (2, 8 * 768, 2 * 1536 + BEHIND));
         assert_eq!((LONGER.length(5), LONGER.rows(5)), (40, 5));
         assert_eq!(LONGER.packed_numbers(), 8 * 768 * (2 * 1536 + 8));
+    }
+
+    #[test]
+    fn what_is_kept_is_what_the_first_output_looks_back_at() {
+        let strided = Convolution { stride: 4, ..Convolution::plain([8, 8], 8, 1) };
+        assert_eq!([DILATED, LONGER, strided, Convolution::plain([8, 8], 1, 1)].map(|of| of.kept()), [54, 1, 4, 0]);
+        assert_eq!((strided.length(12), strided.going_on().length(12)), (3, 2));
+        assert_eq!((LONGER.length(3), LONGER.going_on().length(3)), (24, 16));
     }
 
     #[test]

@@ -54,7 +54,16 @@ impl Expected {
 
 fn options(config: &Config, dtype: Dtype, room: Room) -> Options {
     let attention = config.attention_type;
-    Options { dtype, attention, kept: None, batch: 1, room, graph: GraphMode::Auto, marks: Marks::default() }
+    Options {
+        dtype,
+        attention,
+        kept: None,
+        batch: 1,
+        room,
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+        offload: None,
+    }
 }
 
 fn decoder<'a>(device: &'a Device, folder: PathBuf, dtype: Dtype) -> Result<Box<dyn Decoder + 'a>, Failed> {

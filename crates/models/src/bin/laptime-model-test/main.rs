@@ -6,7 +6,11 @@
 mod fixture;
 mod joined;
 mod learn;
+mod offload;
+mod offload_speed;
 mod right;
+mod speech;
+mod speech_offload;
 mod speed;
 mod tts;
 
@@ -74,6 +78,21 @@ const TESTS: &[Test] = &[
     ("speech: synthetic weights give the CPU's codes and samples", tts::against_cpu),
     ("speech: what cannot be done is refused", tts::refused),
     ("speech: as much memory is used as was predicted", tts::memory),
+    ("voiced speech: tokens and all that is made of them are the fixtures', with and without graphs", speech::fixtures),
+    ("voiced speech: tokenizers and halves come near the fixtures", speech::tokenizers),
+    ("voiced speech: synthetic weights give the CPU's tokens, latents and samples", speech::against_cpu),
+    ("voiced speech: what cannot be done is refused", speech::refused),
+    ("voiced speech: as much memory is used as was predicted", speech::memory),
+    ("voiced speech: layers that do not stay give what those that stay do", speech_offload::alike),
+    ("voiced speech: as much memory is used as was predicted where layers do not stay", speech_offload::memory),
+    ("voiced speech-speed: a token of 7b and of 1.5b", speech::speed),
+    ("voiced speech-speed: a token of 7b whose layers do not all stay", speech_offload::speed),
+    ("offload: layers that do not stay give what those that stay do", offload::alike),
+    ("offload: two sequences at positions of their own give what each gives alone", offload::apart),
+    ("offload: what cannot be done is refused", offload::refused),
+    ("offload: a lack of memory in the middle is an error, and no more", offload::out_of_memory),
+    ("offload: as much memory is used as was predicted", offload::memory),
+    ("offload: speed of Qwen2.5-7B", offload_speed::speed),
     ("speed of Qwen3-0.6B", speed::small),
     ("speed of Qwen3-4B", speed::large),
     ("speed of the fuser", joined::speed),

@@ -24,6 +24,7 @@ fn options(dtype: Dtype, attention: Attention, batch: usize) -> Options {
         room: Room::Static(64),
         graph: GraphMode::Auto,
         marks: Marks::default(),
+        offload: None,
     }
 }
 

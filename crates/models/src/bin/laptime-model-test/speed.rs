@@ -50,6 +50,7 @@ fn preset(bench: &Bench, name: &str) -> Answer {
             room: Room::Static(1024),
             graph,
             marks: Marks::default(),
+            offload: None,
         };
         let mut decoder = model.decoder(&bench.device, options)?;
         let prefill = median(bench, 20, || {
@@ -81,6 +82,7 @@ pub fn course(bench: &Bench) -> Answer {
                     room: Room::Static(1),
                     graph: GraphMode::Off,
                     marks: Marks::default(),
+                    offload: None,
                 };
                 let mut decoder = model.decoder(&bench.device, options)?;
                 let tokens = Tokens { ids: (0..4 * 512).map(|at| at % 10_000).collect(), batch: 4 };

@@ -200,5 +200,6 @@ pub fn decoder_options(options: &SpeakOptions, room: Room, kept: Option<Kept>) -
         room,
         graph: GraphMode::Off,
         marks: options.marks.clone(),
+        offload: None,
     }
 }

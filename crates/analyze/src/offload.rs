@@ -1,0 +1,179 @@
+//! Layers that are streamed in while others compute: what was hidden, what was waited for, and what holds a token up.
+
+mod expected;
+mod experiment;
+mod facts;
+mod findings;
+mod gather;
+mod layers;
+pub mod names;
+mod replay;
+#[cfg(test)]
+mod tests;
+mod thresholds;
+mod tokens;
+
+use laptime_stats::spread::median;
+use laptime_trace::Trace;
+
+pub use self::{
+    expected::{Expected, Rates, Sizes, expected},
+    experiment::{Conclusion, Experiment, ExperimentLimits, Trial, experiment},
+    facts::OffloadFacts,
+    findings::{Bottleneck, Severity},
+    layers::{HIT, OffloadedLayer, Prefetch},
+    replay::{BUFFERS, Minimum, Step},
+    thresholds::{AUDIO_OF_A_TOKEN, Thresholds},
+    tokens::{LEAST_TOKENS, Token, TokenPart},
+};
+use self::{gather::gather, layers::layers, tokens::steps};
+use crate::{
+    figures::{Figures, numbers},
+    overview::{Overview, overview},
+};
+
+/// What offloaded layers did to the tokens of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offload {
+    /// What the run says of itself.
+    pub facts: OffloadFacts,
+    /// The tokens in order of time.
+    pub tokens: Vec<Token>,
+    /// Tokens at the beginning that are left out of all medians.
+    pub cold: usize,
+    /// The length of the tokens that count.
+    pub length: Figures,
+    /// What they were spent on.
+    pub parts: Vec<(TokenPart, Figures)>,
+    /// The typical token.
+    pub usual: Usual,
+    /// Offloaded layers in order of their numbers.
+    pub layers: Vec<OffloadedLayer>,
+    /// The least time of the token of median length.
+    pub minimum: Minimum,
+    /// What it should take, where sizes and peaks are known.
+    pub expected: Option<Expected>,
+    /// The limits it was held against.
+    pub thresholds: Thresholds,
+    /// What holds it up, the one that matters most first.
+    pub findings: Vec<Bottleneck>,
+    /// The trace as a whole.
+    pub overview: Overview,
+}
+
+/// Medians of the tokens that count, in nanoseconds; of stalls, which come now and then, the mean.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Usual {
+    /// Copies.
+    pub copied: f64,
+    /// Their bytes.
+    pub bytes: f64,
+    /// What compute waited for them.
+    pub exposed: f64,
+    /// Releases.
+    pub released: f64,
+    /// Forward passes less waits and releases.
+    pub compute: f64,
+    /// What offloaded layers computed.
+    pub offloaded: f64,
+    /// The host asking for copies.
+    pub issuing: f64,
+    /// The device standing still between a wait and its layer.
+    pub host_late: f64,
+    /// Clearing caches and allocating.
+    pub stalled: f64,
+}
+
+impl Offload {
+    /// Copies that were asked for before their turn, and all copies.
+    pub fn ahead(&self) -> (u64, u64) {
+        self.layers.iter().fold((0, 0), |(ahead, all), layer| {
+            let more = layer.hits + layer.late;
+            (ahead + more, all + more + layer.misses)
+        })
+    }
+
+    /// The share of copies that were asked for before their turn.
+    pub fn async_share(&self) -> Option<f64> {
+        let (ahead, all) = self.ahead();
+        (all > 0).then(|| ahead as f64 / all as f64)
+    }
+
+    /// The share of the time of copies that nothing waited for.
+    pub fn hidden(&self) -> Option<f64> {
+        (self.usual.copied > 0.0).then(|| (1.0 - self.usual.exposed / self.usual.copied).clamp(0.0, 1.0))
+    }
+
+    /// Billions of bytes a second while copying.
+    pub fn gb_s(&self) -> Option<f64> {
+        (self.usual.copied > 0.0 && self.usual.bytes > 0.0).then(|| self.usual.bytes / self.usual.copied)
+    }
+
+    /// Time over audio; none where the run does not say how much audio a token is.
+    pub fn rtf(&self) -> Option<f64> {
+        let audio = self.facts.audio_ns.filter(|&audio| audio > 0.0)?;
+        Some(self.length.median / audio)
+    }
+
+    /// The median of a part; none if there is no such stage.
+    pub fn part(&self, part: TokenPart) -> Option<f64> {
+        self.parts.iter().find(|(known, _)| *known == part).map(|(_, figures)| figures.median)
+    }
+}
+
+/// Asks what offloaded layers did; none of a trace without tokens that use any.
+pub fn offload(trace: &Trace, facts: OffloadFacts, thresholds: Thresholds) -> Option<Offload> {
+    let found = gather(trace);
+    let tokens = tokens::tokens(&found);
+    let cold = usize::from(tokens.len() >= LEAST_TOKENS);
+    let counted = &tokens[cold..];
+    let passes = found.passes.iter().filter(|(_, pass)| pass.token.is_some_and(|token| token >= cold));
+    let layers = layers(passes.map(|((_, layer), pass)| (*layer, pass)));
+    if layers.is_empty() {
+        return None;
+    }
+    let lengths: Vec<u64> = counted.iter().map(|token| token.length).collect();
+    let typical = cold + middle(&lengths)?;
+    let mut answer = Offload {
+        cold,
+        length: Figures::of(vec![numbers(&lengths)])?,
+        parts: tokens::parts(counted),
+        usual: usual(counted),
+        layers,
+        minimum: Minimum::of(tokens[typical].length, &steps(&found, typical)),
+        expected: facts.sizes.zip(facts.rates).and_then(|(sizes, rates)| expected(&sizes, &rates)),
+        findings: Vec::new(),
+        overview: overview(trace),
+        tokens,
+        facts,
+        thresholds,
+    };
+    answer.findings = findings::findings(&answer);
+    Some(answer)
+}
+
+/// The place of the lower median.
+fn middle(lengths: &[u64]) -> Option<usize> {
+    let mut places: Vec<usize> = (0..lengths.len()).collect();
+    places.sort_by_key(|&at| lengths[at]);
+    places.get(lengths.len().checked_sub(1)? / 2).copied()
+}
+
+fn usual(tokens: &[Token]) -> Usual {
+    let of = |amount: fn(&Token) -> u64| {
+        let amounts: Vec<f64> = tokens.iter().map(|token| amount(token) as f64).collect();
+        median(&amounts).unwrap_or(0.0)
+    };
+    let stalled: f64 = tokens.iter().map(|token| token.stalled as f64).sum();
+    Usual {
+        copied: of(|token| token.copied),
+        bytes: of(|token| token.bytes),
+        exposed: of(|token| token.exposed),
+        released: of(|token| token.released),
+        compute: of(Token::compute),
+        offloaded: of(|token| token.offloaded),
+        issuing: of(|token| token.issuing),
+        host_late: of(|token| token.host_late),
+        stalled: stalled / tokens.len().max(1) as f64,
+    }
+}

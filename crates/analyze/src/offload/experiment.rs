@@ -1,0 +1,170 @@
+//! What three runs say of offloading: with G layers on the device, with all of them, and with a few more than G.
+
+/// One of the runs: medians of its tokens, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trial {
+    /// Layers that stay on the device.
+    pub layers: u64,
+    /// A token.
+    pub token_ns: f64,
+    /// What compute waited for copies in it; none where nothing is copied.
+    pub exposed_ns: Option<f64>,
+    /// What copies took in it; none where nothing is copied.
+    pub copied_ns: Option<f64>,
+}
+
+/// From where on ratios mean something.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExperimentLimits {
+    /// A token with offloading is up to this many times one without: the overhead is minimal.
+    pub minimal: f64,
+    /// With more layers on the device a token is at most this many times what it was: they help.
+    pub helps: f64,
+    /// Offloading costs more than this many times what its copies take: it is not the copies that cost.
+    pub beyond_copies: f64,
+    /// Without a run without offloading: waits up to this share of a token are minimal.
+    pub waits: f64,
+}
+
+impl Default for ExperimentLimits {
+    fn default() -> Self {
+        Self { minimal: 1.1, helps: 0.95, beyond_copies: 1.5, waits: 0.05 }
+    }
+}
+
+/// What they say together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conclusion {
+    /// A token takes hardly longer than without offloading.
+    Minimal,
+    /// It takes longer, and neither do more layers help nor do copies explain it.
+    Broken,
+    /// It takes as much longer as its copies do, and more layers help.
+    NeedsLayers,
+}
+
+impl Conclusion {
+    /// The conclusion in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Minimal => "overhead minimal",
+            Self::Broken => "offloading broken",
+            Self::NeedsLayers => "works, needs more GPU layers",
+        }
+    }
+}
+
+/// The answer of an experiment, with the ratios that it stands on; none where a run is missing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Experiment {
+    /// What the runs say.
+    pub conclusion: Conclusion,
+    /// A token with offloading by one without.
+    pub overhead: Option<f64>,
+    /// A token with more layers on the device by one with those that were asked for.
+    pub with_more: Option<f64>,
+    /// What offloading costs a token by what its copies take.
+    pub by_copies: Option<f64>,
+    /// What compute waits by the token.
+    pub waits: Option<f64>,
+    /// The limits that they were held against.
+    pub limits: ExperimentLimits,
+}
+
+/// Concludes from a run with some layers on the device, one with all and one with more than some, each of the last two
+/// if it could be run. Where all layers are the only more that there is, that run stands for both.
+pub fn experiment(some: &Trial, all: Option<&Trial>, more: Option<&Trial>, limits: ExperimentLimits) -> Experiment {
+    let over = |one: f64, other: f64| (other > 0.0 && one.is_finite()).then(|| one / other);
+    let overhead = all.and_then(|all| over(some.token_ns, all.token_ns));
+    let with_more = more.or(all).and_then(|more| over(more.token_ns, some.token_ns));
+    let costs = all.map(|all| (some.token_ns - all.token_ns).max(0.0));
+    let by_copies = costs.zip(some.copied_ns).and_then(|(costs, copied)| over(costs, copied));
+    let waits = some.exposed_ns.and_then(|exposed| over(exposed, some.token_ns));
+    let told = Experiment { conclusion: Conclusion::Minimal, overhead, with_more, by_copies, waits, limits };
+    Experiment { conclusion: told.concluded(), ..told }
+}
+
+impl Experiment {
+    fn concluded(&self) -> Conclusion {
+        let limits = &self.limits;
+        let is_minimal = match (self.overhead, self.waits) {
+            (Some(overhead), _) => overhead <= limits.minimal,
+            (None, waits) => waits.is_none_or(|waits| waits <= limits.waits),
+        };
+        let helps = self.with_more.is_some_and(|more| more <= limits.helps);
+        let is_of_copies = self.by_copies.is_none_or(|costs| costs <= limits.beyond_copies);
+        match (is_minimal, helps && is_of_copies) {
+            (true, _) => Conclusion::Minimal,
+            (false, true) => Conclusion::NeedsLayers,
+            (false, false) => Conclusion::Broken,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(layers: u64, token: f64, exposed: f64, copied: f64) -> Trial {
+        Trial { layers, token_ns: 1e6 * token, exposed_ns: Some(1e6 * exposed), copied_ns: Some(1e6 * copied) }
+    }
+
+    fn whole(token: f64) -> Trial {
+        Trial { layers: 28, token_ns: 1e6 * token, exposed_ns: None, copied_ns: None }
+    }
+
+    fn concluded(some: Trial, all: Option<Trial>, more: Option<Trial>) -> Conclusion {
+        experiment(&some, all.as_ref(), more.as_ref(), ExperimentLimits::default()).conclusion
+    }
+
+    #[test]
+    fn a_token_as_long_as_without_offloading_has_minimal_overhead() {
+        let more = trial(24, 108.0, 5.0, 50.0);
+        assert_eq!(concluded(trial(20, 110.0, 9.0, 100.0), Some(whole(100.0)), Some(more)), Conclusion::Minimal);
+        assert_eq!(concluded(trial(20, 110.1, 9.0, 100.0), Some(whole(100.0)), Some(more)), Conclusion::Broken);
+    }
+
+    #[test]
+    fn a_token_that_takes_its_copies_longer_and_gets_faster_with_more_layers_needs_them() {
+        let (some, more) = (trial(20, 400.0, 290.0, 300.0), trial(24, 250.0, 140.0, 150.0));
+        assert_eq!(concluded(some, Some(whole(100.0)), Some(more)), Conclusion::NeedsLayers);
+        let told = experiment(&some, Some(&whole(100.0)), Some(&more), ExperimentLimits::default());
+        assert_eq!((told.overhead, told.with_more, told.by_copies), (Some(4.0), Some(0.625), Some(1.0)));
+    }
+
+    #[test]
+    fn more_layers_help_from_a_twentieth_on() {
+        let some = trial(20, 200.0, 90.0, 100.0);
+        let with = |token| concluded(some, Some(whole(100.0)), Some(trial(24, token, 80.0, 90.0)));
+        assert_eq!((with(190.0), with(190.1)), (Conclusion::NeedsLayers, Conclusion::Broken));
+    }
+
+    #[test]
+    fn what_costs_far_more_than_its_copies_is_broken() {
+        let with = |copied| {
+            let (some, more) = (trial(20, 400.0, 300.0, copied), trial(24, 250.0, 150.0, copied / 2.0));
+            concluded(some, Some(whole(100.0)), Some(more))
+        };
+        assert_eq!((with(200.0), with(199.0)), (Conclusion::NeedsLayers, Conclusion::Broken));
+    }
+
+    #[test]
+    fn without_a_run_without_offloading_waits_and_layers_decide() {
+        let (slow, more) = (trial(4, 400.0, 300.0, 320.0), trial(8, 340.0, 240.0, 260.0));
+        assert_eq!(concluded(slow, None, Some(more)), Conclusion::NeedsLayers);
+        assert_eq!(concluded(slow, None, Some(trial(8, 399.0, 300.0, 260.0))), Conclusion::Broken);
+        assert_eq!(concluded(trial(4, 400.0, 20.0, 320.0), None, Some(more)), Conclusion::Minimal);
+    }
+
+    #[test]
+    fn where_all_layers_are_the_only_more_their_run_stands_for_both() {
+        assert_eq!(concluded(trial(3, 200.0, 90.0, 100.0), Some(whole(100.0)), None), Conclusion::NeedsLayers);
+    }
+
+    #[test]
+    fn a_time_of_nothing_is_no_ratio() {
+        let told = experiment(&trial(1, 0.0, 0.0, 0.0), Some(&whole(0.0)), None, ExperimentLimits::default());
+        assert_eq!((told.overhead, told.with_more, told.by_copies, told.waits), (None, None, None, None));
+        assert_eq!(told.conclusion, Conclusion::Minimal);
+    }
+}

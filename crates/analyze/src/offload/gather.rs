@@ -1,0 +1,159 @@
+//! Finds the tokens, stages and layers of a trace.
+
+use std::collections::{BTreeMap, HashMap};
+
+use laptime_trace::{NameId, Span, SpanId, Trace, Value};
+
+use super::names;
+
+/// Start and end.
+pub(super) type Stretch = (u64, u64);
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Gathered {
+    /// The tokens in order of time.
+    pub tokens: Vec<Stretch>,
+    /// The stages, each with its token.
+    pub stages: Vec<Stage>,
+    /// What happened to each layer in each forward pass.
+    pub passes: BTreeMap<(u64, u64), Pass>,
+}
+
+/// A stage of a token.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stage {
+    pub name: &'static str,
+    pub token: usize,
+    pub time: Stretch,
+}
+
+/// What happened to one layer in one forward pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pass {
+    /// The token in which its turn came.
+    pub token: Option<usize>,
+    /// When the host came to it.
+    pub turn: Option<u64>,
+    /// When the host asked for its copy.
+    pub issued: Option<u64>,
+    /// How long the host took to ask.
+    pub issuing: Option<u64>,
+    pub copy: Option<Stretch>,
+    pub bytes: Option<u64>,
+    pub pinned: Option<bool>,
+    pub wait: Option<Stretch>,
+    pub compute: Option<Stretch>,
+    pub release: Option<Stretch>,
+    /// Waits are told by the device: the time between a wait and its layer is the host's.
+    pub is_on_device: bool,
+}
+
+/// The stages of a token.
+const STAGES: [&str; 8] = [
+    names::POSITIVE,
+    names::NEGATIVE,
+    names::TRANSFORMER,
+    names::DIFFUSION,
+    names::AUDIO_DECODE,
+    names::SEMANTIC_ENCODE,
+    names::CLEAR_CACHE,
+    names::ALLOCATE,
+];
+
+/// What belongs to a layer.
+const OF_LAYERS: [&str; 5] =
+    [names::LAYER_WAIT, names::LAYER, names::LAYER_RELEASE, names::LAYER_COPY, names::LAYER_ISSUE];
+
+/// Goes through a trace once.
+pub(super) fn gather(trace: &Trace) -> Gathered {
+    let mut found = Gathered { tokens: tokens(trace), ..Gathered::default() };
+    let known: HashMap<NameId, &'static str> =
+        STAGES.into_iter().chain(OF_LAYERS).filter_map(|name| Some((trace.known_name(name)?, name))).collect();
+    let on_device = on_device(trace, &known);
+    for span in trace.spans().filter(|span| !trace.track(span.track).kind.is_device()) {
+        let Some(&name) = known.get(&trace.span_name(span.id)) else { continue };
+        let host = (span.start.0, span.end().0);
+        let device = on_device.get(&span.id).copied();
+        if OF_LAYERS.contains(&name) {
+            found.add_to_layer(name, &span, host, device);
+        } else if let Some(token) = found.token_at(host.0) {
+            found.stages.push(Stage { name, token, time: device.unwrap_or(host) });
+        }
+    }
+    found
+}
+
+fn tokens(trace: &Trace) -> Vec<Stretch> {
+    let Some(name) = trace.known_name(names::TOKEN) else { return Vec::new() };
+    let named = trace.spans().filter(|span| trace.span_name(span.id) == name);
+    let on_host = named.filter(|span| !trace.track(span.track).kind.is_device());
+    let mut found: Vec<Stretch> = on_host.map(|span| (span.start.0, span.end().0)).collect();
+    found.sort_unstable();
+    found
+}
+
+/// What the device did for each span of the host that is wanted.
+fn on_device(trace: &Trace, known: &HashMap<NameId, &'static str>) -> HashMap<SpanId, Stretch> {
+    let flows = trace.flows().iter().filter(|flow| known.contains_key(&trace.span_name(flow.from)));
+    let to_device = flows.filter(|flow| trace.track(trace.span_track(flow.to)).kind.is_device());
+    let mut found: HashMap<SpanId, Stretch> = HashMap::new();
+    for flow in to_device {
+        let time = (trace.span_start(flow.to).0, trace.span_end(flow.to).0);
+        let whole = found.entry(flow.from).or_insert(time);
+        *whole = (whole.0.min(time.0), whole.1.max(time.1));
+    }
+    found
+}
+
+impl Gathered {
+    /// The token that a moment lies in.
+    fn token_at(&self, moment: u64) -> Option<usize> {
+        let after = self.tokens.partition_point(|(start, _)| *start <= moment);
+        let at = after.checked_sub(1)?;
+        (moment <= self.tokens[at].1).then_some(at)
+    }
+
+    fn add_to_layer(&mut self, name: &'static str, span: &Span<'_>, host: Stretch, device: Option<Stretch>) {
+        let (Some(layer), Some(forward)) = (whole(span, names::FIELD_LAYER), whole(span, names::FIELD_FORWARD)) else {
+            return;
+        };
+        let token = self.token_at(host.0);
+        let pass = self.passes.entry((forward, layer)).or_default();
+        let time = device.unwrap_or(host);
+        match name {
+            names::LAYER_WAIT => {
+                (pass.wait, pass.turn, pass.is_on_device) = (Some(time), Some(host.0), device.is_some());
+                pass.token = token;
+            }
+            names::LAYER => {
+                pass.compute = Some(time);
+                pass.token = pass.token.or(token);
+            }
+            names::LAYER_RELEASE => pass.release = Some(time),
+            names::LAYER_ISSUE => pass.issued = Some(host.0),
+            _ => pass.add_copy(span, host, device),
+        }
+    }
+}
+
+impl Pass {
+    fn add_copy(&mut self, span: &Span<'_>, host: Stretch, device: Option<Stretch>) {
+        self.copy = Some(device.unwrap_or(host));
+        self.issued = self.issued.or(Some(host.0));
+        self.issuing = device.map(|_| host.1.saturating_sub(host.0));
+        self.bytes = whole(span, names::FIELD_BYTES);
+        self.pinned = match span.fields.get(names::FIELD_PINNED) {
+            Some(Value::Bool(pinned)) => Some(pinned),
+            _ => None,
+        };
+    }
+}
+
+fn whole(span: &Span<'_>, field: &str) -> Option<u64> {
+    match span.fields.get(field)? {
+        Value::Int(number) => u64::try_from(number).ok(),
+        Value::Uint(number) => Some(number),
+        _ => None,
+    }
+}

@@ -1,0 +1,151 @@
+//! Offloaded layers, one by one.
+
+use std::collections::BTreeMap;
+
+use laptime_stats::spread::median;
+
+use super::gather::{Pass, Stretch};
+
+/// A wait below this share of its copy counts as none: the copy was there in time.
+pub const HIT: f64 = 0.1;
+
+/// How the copy of a layer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefetch {
+    /// It was asked for before its turn, and next to nothing waited for it.
+    Hit,
+    /// It was asked for before its turn, and compute still waited.
+    Late,
+    /// It was asked for when its turn came.
+    Miss,
+}
+
+/// What is known of an offloaded layer over all forward passes that count.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct OffloadedLayer {
+    /// Its number.
+    pub layer: u64,
+    /// Forward passes in which its copy was seen.
+    pub copies: u64,
+    /// The median time of its copy, in nanoseconds.
+    pub copy_ns: Option<f64>,
+    /// The bytes of its copy.
+    pub bytes: Option<u64>,
+    /// Whether all its copies came from pinned memory.
+    pub pinned: Option<bool>,
+    /// How long before compute needed it the copy was asked for, in nanoseconds: negative if after. The median.
+    pub issued_ahead_ns: Option<f64>,
+    /// How long before compute needed it the copy was done: negative if after. The median.
+    pub finished_ahead_ns: Option<f64>,
+    /// The median time that compute waited for it.
+    pub exposed_ns: Option<f64>,
+    /// The median time that it computed.
+    pub compute_ns: Option<f64>,
+    /// The median time of its release.
+    pub release_ns: Option<f64>,
+    /// Copies that were there in time.
+    pub hits: u64,
+    /// Copies asked for in time that compute waited for.
+    pub late: u64,
+    /// Copies that were asked for when they were needed.
+    pub misses: u64,
+}
+
+impl OffloadedLayer {
+    /// Billions of bytes a second of its copy.
+    pub fn gb_s(&self) -> Option<f64> {
+        let copy = self.copy_ns.filter(|&copy| copy > 0.0)?;
+        Some(self.bytes? as f64 / copy)
+    }
+
+    /// The share of its copy that nothing waited for.
+    pub fn hidden(&self) -> Option<f64> {
+        let copy = self.copy_ns.filter(|&copy| copy > 0.0)?;
+        Some((1.0 - self.exposed_ns? / copy).clamp(0.0, 1.0))
+    }
+
+    /// Whether most of its copies were asked for before their turn; none if there are none.
+    pub fn is_async(&self) -> Option<bool> {
+        let ahead = self.hits + self.late;
+        (ahead + self.misses > 0).then_some(ahead > self.misses)
+    }
+
+    /// `ASYNC` or `SYNC`.
+    pub fn tag(&self) -> Option<&'static str> {
+        self.is_async().map(|is_async| if is_async { "ASYNC" } else { "SYNC" })
+    }
+
+    /// What most of its copies were.
+    pub fn prefetch(&self) -> Option<Prefetch> {
+        let counted = [(self.hits, Prefetch::Hit), (self.late, Prefetch::Late), (self.misses, Prefetch::Miss)];
+        // Of equals the last is taken: the worse one.
+        counted.into_iter().filter(|(count, _)| *count > 0).max_by_key(|(count, _)| *count).map(|(_, kind)| kind)
+    }
+}
+
+impl Prefetch {
+    /// The word by which tables tell it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Late => "late",
+            Self::Miss => "miss",
+        }
+    }
+}
+
+impl Pass {
+    /// How its copy came; none if the trace does not say.
+    ///
+    /// Issue and turn are both moments of the host, so that no clocks are compared.
+    pub(super) fn prefetch(&self) -> Option<Prefetch> {
+        let (copy, issued, turn) = (length(self.copy?), self.issued?, self.turn?);
+        let exposed = self.wait.map_or(0, length);
+        Some(if issued >= turn {
+            Prefetch::Miss
+        } else if (exposed as f64) < HIT * copy as f64 {
+            Prefetch::Hit
+        } else {
+            Prefetch::Late
+        })
+    }
+}
+
+/// How long a stretch is.
+pub(super) fn length(stretch: Stretch) -> u64 {
+    stretch.1.saturating_sub(stretch.0)
+}
+
+/// Sums the passes up by layer.
+pub(super) fn layers<'a>(passes: impl Iterator<Item = (u64, &'a Pass)>) -> Vec<OffloadedLayer> {
+    let mut by_layer: BTreeMap<u64, Vec<&Pass>> = BTreeMap::new();
+    for (layer, pass) in passes.filter(|(_, pass)| pass.copy.is_some() || pass.wait.is_some()) {
+        by_layer.entry(layer).or_default().push(pass);
+    }
+    by_layer.into_iter().map(|(layer, passes)| summed(layer, &passes)).collect()
+}
+
+fn summed(layer: u64, passes: &[&Pass]) -> OffloadedLayer {
+    let of = |amount: &dyn Fn(&Pass) -> Option<f64>| {
+        let amounts: Vec<f64> = passes.iter().filter_map(|pass| amount(pass)).collect();
+        median(&amounts)
+    };
+    let time = |stretch: Option<Stretch>| stretch.map(|stretch| length(stretch) as f64);
+    let count = |wanted| passes.iter().filter(|pass| pass.prefetch() == Some(wanted)).count() as u64;
+    let pinned: Vec<bool> = passes.iter().filter_map(|pass| pass.pinned).collect();
+    OffloadedLayer {
+        layer,
+        copies: passes.iter().filter(|pass| pass.copy.is_some()).count() as u64,
+        copy_ns: of(&|pass| time(pass.copy)),
+        bytes: passes.iter().find_map(|pass| pass.bytes),
+        pinned: (!pinned.is_empty()).then(|| pinned.iter().all(|&pinned| pinned)),
+        issued_ahead_ns: of(&|pass| Some(pass.turn? as f64 - pass.issued? as f64)),
+        finished_ahead_ns: of(&|pass| Some(pass.wait?.0 as f64 - pass.copy?.1 as f64)),
+        exposed_ns: of(&|pass| time(pass.wait)),
+        compute_ns: of(&|pass| time(pass.compute)),
+        release_ns: of(&|pass| time(pass.release)),
+        hits: count(Prefetch::Hit),
+        late: count(Prefetch::Late),
+        misses: count(Prefetch::Miss),
+    }
+}

@@ -1,0 +1,77 @@
+//! Moments of streams: what another stream waits for, and what the time between two of them is told by.
+#![allow(unsafe_code)]
+
+use std::{ptr, sync::Arc};
+
+use cudarc::driver::sys;
+
+use crate::{
+    context::{Context, driver},
+    device::Device,
+    error::CudaError,
+    stream::Stream,
+};
+
+/// A moment of a stream: reached once all that was put on the stream before it is done. It can be put on a stream again
+/// and again; what waits for it waits for the last time that it was put before.
+#[derive(Debug)]
+pub struct Moment {
+    context: Arc<Context>,
+    raw: sys::CUevent,
+}
+
+// SAFETY: events may be recorded, asked and destroyed from any thread; the driver locks.
+unsafe impl Send for Moment {}
+// SAFETY: as above.
+unsafe impl Sync for Moment {}
+
+impl Moment {
+    /// A moment that is on no stream yet: it counts as reached, and has no time.
+    pub fn new(device: &Device) -> Result<Self, CudaError> {
+        let context = Arc::clone(device.context());
+        context.bind()?;
+        let mut raw = ptr::null_mut();
+        driver!("making an event", cuEventCreate(&mut raw, sys::CUevent_flags::CU_EVENT_DEFAULT as u32))?;
+        Ok(Self { context, raw })
+    }
+
+    /// Puts it on a stream, behind all that is there.
+    pub fn put(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.context.bind()?;
+        driver!("recording an event", cuEventRecord(self.raw, stream.raw()))
+    }
+
+    /// Whether its stream has come to it. Does not wait.
+    pub fn is_reached(&self) -> Result<bool, CudaError> {
+        self.context.bind()?;
+        // SAFETY: the event is this moment's own.
+        match unsafe { sys::cuEventQuery(self.raw) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            answered => crate::error::check("asking an event", answered).map(|()| true),
+        }
+    }
+
+    /// Nanoseconds from an earlier moment to this one. Both have been reached.
+    pub fn nanos_since(&self, earlier: &Self) -> Result<f64, CudaError> {
+        self.context.bind()?;
+        let mut millis = 0_f32;
+        driver!("reading two events", cuEventElapsedTime_v2(&mut millis, earlier.raw, self.raw))?;
+        Ok(f64::from(millis) * 1e6)
+    }
+}
+
+impl Drop for Moment {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            let _ = driver!("destroying an event", cuEventDestroy_v2(self.raw));
+        }
+    }
+}
+
+impl Stream {
+    /// Lets what is put on this stream from now on wait for a moment of another.
+    pub fn wait_until(&self, moment: &Moment) -> Result<(), CudaError> {
+        self.context.bind()?;
+        driver!("waiting for an event", cuStreamWaitEvent(self.raw(), moment.raw, 0))
+    }
+}

@@ -1,0 +1,104 @@
+//! Regions of the host's memory that whole buffers come from and go to.
+#![allow(unsafe_code)]
+
+use bytemuck::Pod;
+
+use crate::{
+    context::driver,
+    device::Device,
+    error::CudaError,
+    memory::{Buffer, Pinned},
+    stream::Stream,
+};
+
+/// Bytes of the host's memory that a buffer is copied from.
+#[derive(Debug)]
+pub enum Region {
+    /// The device copies them without help, beside what it computes and what the host does.
+    Pinned(Pinned<u8>),
+    /// The driver copies them by way of memory of its own, while the host waits.
+    Pageable(Vec<u8>),
+}
+
+impl Region {
+    /// So many pinned bytes.
+    pub fn pinned(device: &Device, bytes: usize) -> Result<Self, CudaError> {
+        device.allocate_pinned(bytes).map(Self::Pinned)
+    }
+
+    /// So many pageable bytes, all of them in memory.
+    pub fn pageable(bytes: usize) -> Result<Self, CudaError> {
+        let mut values = Vec::new();
+        let refused = |_| CudaError::refused("allocating pageable memory", 2, "out of host memory");
+        values.try_reserve_exact(bytes).map_err(refused)?;
+        values.resize(bytes, 0);
+        Ok(Self::Pageable(values))
+    }
+
+    /// Whether they are pinned.
+    pub fn is_pinned(&self) -> bool {
+        matches!(self, Self::Pinned(_))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Pinned(bytes) => bytes,
+            Self::Pageable(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Pinned(bytes) => bytes,
+            Self::Pageable(bytes) => bytes,
+        }
+    }
+
+    /// Puts a copy of all of it to the beginning of a buffer on a stream. Pinned bytes are not waited for.
+    ///
+    /// # Safety
+    ///
+    /// Both must live, and neither be written by others, until the stream has done it; nobody reads the buffer until
+    /// then.
+    pub unsafe fn begin_write<T: Pod>(&self, buffer: &Buffer<T>, stream: &Stream) -> Result<(), CudaError> {
+        let bytes = self.bytes();
+        fits(bytes, buffer)?;
+        stream.context.bind()?;
+        let (to, from) = (buffer.pointer(), bytes.as_ptr().cast());
+        driver!("copying to the device", cuMemcpyHtoDAsync_v2(to, from, bytes.len(), stream.raw()))
+    }
+
+    /// Puts a copy of the beginning of a buffer to all of it on a stream. Pinned bytes are not waited for.
+    ///
+    /// # Safety
+    ///
+    /// Both must live, and the region not be looked at, until the stream has done it.
+    pub unsafe fn begin_read<T: Pod>(&mut self, buffer: &Buffer<T>, stream: &Stream) -> Result<(), CudaError> {
+        let bytes = self.bytes_mut();
+        fits(bytes, buffer)?;
+        stream.context.bind()?;
+        let (to, from) = (bytes.as_mut_ptr().cast(), buffer.pointer());
+        driver!("copying from the device", cuMemcpyDtoHAsync_v2(to, from, bytes.len(), stream.raw()))
+    }
+}
+
+fn fits<T: Pod>(bytes: &[u8], buffer: &Buffer<T>) -> Result<(), CudaError> {
+    if bytes.len() <= buffer.bytes() {
+        return Ok(());
+    }
+    let reason = format!("{} bytes do not fit a buffer of {}", bytes.len(), buffer.bytes());
+    Err(CudaError::refused("copying", 0, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pageable_memory_that_the_machine_has_not_is_refused() {
+        let error = Region::pageable(isize::MAX as usize).unwrap_err().to_string();
+        assert!(error.contains("out of host memory"), "{error}");
+        assert_eq!(Region::pageable(3).unwrap().bytes(), [0; 3]);
+    }
+}

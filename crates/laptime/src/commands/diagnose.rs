@@ -1,0 +1,235 @@
+//! `laptime diagnose`: what holds a run up.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use laptime_analyze::{Bottleneck, Conclusion, Offload, OffloadFacts, Severity, Thresholds};
+use laptime_report::{Table, offload_text, tables};
+use laptime_trace::{
+    Trace,
+    run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results},
+};
+
+use crate::{
+    app::App,
+    cli::Status,
+    failure::Hinted,
+    offload_experiment,
+    output::{OutputArgs, warn, warn_of_loss},
+    run_folder::TRACE_FILE,
+};
+
+/// Names what holds a run up, the one bottleneck first, and what its removal would bring
+///
+/// Of a run with offloaded layers: whether copies are prefetched, whether the link, compute, the diffusion head, the
+/// codec, memory or the host is the limit. Of any other trace: whether the host, its waits, copies or the hardware is.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  laptime diagnose runs/offload-20261116-021500\n  laptime diagnose trace.json.gz\n  laptime diagnose trace.pftrace --layers\n  laptime diagnose --experiment --preset tiny --num-gpu-layers 1"
+)]
+pub struct Args {
+    /// The folder of a run, or a trace
+    #[arg(value_name = "RUN", required_unless_present = "experiment")]
+    run: Option<PathBuf>,
+
+    /// Run the same with these layers on the device, with all and with more, and conclude; the flags of `laptime bench
+    /// offload` follow, or those of RUN are taken
+    #[arg(long, value_name = "FLAGS", num_args(0..), allow_hyphen_values(true), conflicts_with_all = ["layers", "tokens", "share"])]
+    experiment: Option<Vec<String>>,
+
+    /// List offloaded layers one by one
+    #[arg(long, conflicts_with_all = ["tokens", "share"])]
+    layers: bool,
+
+    /// Show what a token is spent on, beside what was expected
+    #[arg(long, conflicts_with = "share")]
+    tokens: bool,
+
+    /// Write a block to paste where somebody asks for it
+    #[arg(long, conflicts_with = "format")]
+    share: bool,
+
+    /// End with status 1 if something is bad
+    #[arg(long)]
+    fail_on_finding: bool,
+
+    #[command(flatten)]
+    limits: LimitArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// From where on something is good or bad
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+struct LimitArgs {
+    /// Copies asked for ahead, in per cent: good from here on
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0)]
+    async_good: f64,
+
+    /// Copies asked for ahead, in per cent: bad below
+    #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
+    async_bad: f64,
+
+    /// Waits for a layer, in milliseconds: good below
+    #[arg(long, value_name = "MS", default_value_t = 100.0)]
+    pre_good: f64,
+
+    /// Waits for a layer, in milliseconds: bad above
+    #[arg(long, value_name = "MS", default_value_t = 300.0)]
+    pre_bad: f64,
+
+    /// Releases of a layer, in milliseconds: good below
+    #[arg(long, value_name = "MS", default_value_t = 1.0)]
+    post_good: f64,
+
+    /// Releases of a layer, in milliseconds: bad above
+    #[arg(long, value_name = "MS", default_value_t = 200.0)]
+    post_bad: f64,
+
+    /// A token is fast enough up to this, in milliseconds [default: its audio, else 133.3]
+    #[arg(long, value_name = "MS")]
+    token_good: Option<f64>,
+
+    /// Copies reach at least this of the link's peak, in per cent
+    #[arg(long, value_name = "PERCENT", default_value_t = 60.0)]
+    link_share: f64,
+
+    /// Waiting, stalls and a late host may each take this of a token, in per cent
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    lost_share: f64,
+}
+
+impl LimitArgs {
+    fn thresholds(&self) -> Thresholds {
+        let default = Thresholds::default();
+        Thresholds {
+            async_good: self.async_good / 100.0,
+            async_bad: self.async_bad / 100.0,
+            pre_good_ns: 1e6 * self.pre_good,
+            pre_bad_ns: 1e6 * self.pre_bad,
+            post_good_ns: 1e6 * self.post_good,
+            post_bad_ns: 1e6 * self.post_bad,
+            token_good_ns: self.token_good.map_or(default.token_good_ns, |good| 1e6 * good),
+            link_share: self.link_share / 100.0,
+            lost_share: self.lost_share / 100.0,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if let Some(words) = &args.experiment {
+        return experiment(app, args, words, out);
+    }
+    let path = args.run.as_deref().unwrap_or(Path::new(""));
+    let read = Read::of(args, path)?;
+    let facts = read.results.iter().find_map(CaseResult::measured).map(OffloadFacts::of).unwrap_or_default();
+    let limits = args.limits.thresholds();
+    // A limit that was asked for counts before the audio of a token.
+    let facts = if args.limits.token_good.is_some() { facts.judged_by_limit() } else { facts };
+    let answer = read.trace.as_ref().and_then(|trace| laptime_analyze::offload(trace, facts, limits));
+    let findings = match answer {
+        Some(answer) => {
+            tell(args, &answer, &read, out)?;
+            answer.findings
+        }
+        None => general(args, path, &read, out)?,
+    };
+    let is_bad = findings.iter().any(|found| found.severity == Severity::Bad);
+    Ok(if args.fail_on_finding && is_bad { Status::BadNews } else { Status::Done })
+}
+
+/// A word that names a folder is the run, wherever it stands.
+fn experiment(app: &App, args: &Args, words: &[String], out: &mut dyn Write) -> anyhow::Result<Status> {
+    let named = words.first().filter(|word| !word.starts_with('-')).map(Path::new);
+    let (folder, words) = match (args.run.as_deref(), named) {
+        (Some(folder), _) => (Some(folder), words),
+        (None, Some(folder)) => (Some(folder), &words[1..]),
+        (None, None) => (None, words),
+    };
+    if let (Some(folder), [first, ..]) = (folder, words) {
+        let error = anyhow::anyhow!("`{first}` and the run `{}` both say what is run", folder.display());
+        return Err(Hinted::wrap(error, "leave the run or the flags behind `--experiment` out"));
+    }
+    let conclusion = offload_experiment::run(app, words, folder, &args.output, out)?;
+    let is_bad = args.fail_on_finding && conclusion == Conclusion::Broken;
+    Ok(if is_bad { Status::BadNews } else { Status::Done })
+}
+
+fn tell(args: &Args, answer: &Offload, read: &Read, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.share {
+        let environment = read.run.as_ref().map(|run| &run.environment);
+        return args.output.write_text(&offload_text::share(answer, answer.facts.baseline_ns, environment), out);
+    }
+    let table: Table = if args.layers {
+        tables::offload_layers(answer)
+    } else if args.tokens {
+        tables::offload_tokens(answer)
+    } else {
+        tables::offload_findings(answer)
+    };
+    args.output.write(&table, out)
+}
+
+fn general(args: &Args, path: &Path, read: &Read, out: &mut dyn Write) -> anyhow::Result<Vec<Bottleneck>> {
+    if args.layers || args.tokens || args.share {
+        let error = anyhow::anyhow!("`{}` shows no offloaded layers", path.display());
+        return Err(Hinted::wrap(
+            error,
+            "leave `--layers`, `--tokens` and `--share` out: any other run is diagnosed too",
+        ));
+    }
+    let peaks = read.run.as_ref().and_then(|run| run.peaks.as_ref());
+    let answer = laptime_analyze::diagnose(read.trace.as_ref(), &read.results, peaks);
+    args.output.write(&tables::diagnosis(&answer), out)?;
+    Ok(answer.findings)
+}
+
+/// What there is to judge.
+struct Read {
+    trace: Option<Trace>,
+    results: Vec<CaseResult>,
+    run: Option<Run>,
+}
+
+impl Read {
+    fn of(args: &Args, path: &Path) -> anyhow::Result<Self> {
+        if !path.is_dir() {
+            return Ok(Self { trace: Some(trace(args, path)?), results: Vec::new(), run: None });
+        }
+        let file = [TRACE_FILE, "trace.json"].map(|name| path.join(name)).into_iter().find(|file| file.is_file());
+        let read = Self {
+            trace: file.map(|file| trace(args, &file)).transpose()?,
+            results: results(path)?,
+            run: if path.join(RUN_FILE).is_file() { Some(Run::read(path)?) } else { None },
+        };
+        if read.trace.is_none() && read.results.is_empty() {
+            let error = anyhow::anyhow!("`{}` holds no run", path.display());
+            let hint = format!("name the folder of a run (`{RESULTS_FILE}`, `{TRACE_FILE}`), or a trace");
+            return Err(Hinted::wrap(error, hint));
+        }
+        Ok(read)
+    }
+}
+
+fn trace(args: &Args, path: &Path) -> anyhow::Result<Trace> {
+    let trace = args.output.read_trace(path)?;
+    warn_of_loss(&trace, &args.output);
+    Ok(trace)
+}
+
+fn results(folder: &Path) -> anyhow::Result<Vec<CaseResult>> {
+    let path = folder.join(RESULTS_FILE);
+    if !path.is_file() {
+        return Ok(Vec::new());
+    }
+    let read = read_results(&path)?;
+    if read.was_cut {
+        warn(&format!("the last result of `{}` was cut off and is left out", path.display()));
+    }
+    Ok(read.results)
+}

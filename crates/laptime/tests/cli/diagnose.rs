@@ -1,0 +1,119 @@
+//! `laptime diagnose`, through the program, on runs with a known bottleneck.
+
+use laptime_trace::{
+    Nanos, TraceBuilder,
+    run::{Case, CaseResult, Fact, Measured, Outcome},
+};
+
+use crate::common::{Place, Said, assert_golden, data};
+
+#[path = "../../../../tests/made/offload.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod made;
+
+use made::{Made, Streaming};
+
+/// Four layers whose copies take six times as long as they compute.
+fn slow_link() -> Made {
+    Made { tokens: 3, forwards: 1, copy: 30_000, ..Made::default() }
+}
+
+fn with(made: Made) -> Place {
+    let place = Place::new();
+    laptime_trace::write(&made.trace(), place.path("trace.json")).unwrap();
+    place
+}
+
+/// The same as the folder of a run that says what it is.
+fn folder(made: Made) -> Place {
+    let place = Place::new();
+    std::fs::create_dir(place.path("run")).unwrap();
+    laptime_trace::write(&made.trace(), place.path("run/trace.json")).unwrap();
+    let facts = vec![
+        Fact::new("mode", "wrap"),
+        Fact::new("link_kind", "pinned"),
+        Fact::new("link_gbps", laptime_trace::run::AxisValue::Float(3.4)),
+        Fact::new("audio_ms", laptime_trace::run::AxisValue::Float(133.3)),
+    ];
+    let measured = Measured { wall_ns: vec![1_000_000], facts, ..Measured::default() };
+    let result = CaseResult::new("offload", "cuda:0", Case::default(), 0, "", Outcome::Measured(measured));
+    place.write("run/results.jsonl", serde_json::to_string(&result).unwrap() + "\n");
+    place
+}
+
+#[test]
+fn the_trace_of_the_page_is_the_one_of_these_tests() {
+    let place = with(slow_link());
+    assert_golden("diagnose/slow_link.json", &String::from_utf8(place.read("trace.json")).unwrap());
+}
+
+#[test]
+fn a_diagnosis_looks_right_at_80_and_at_140_columns() {
+    let place = with(slow_link());
+    for width in ["80", "140"] {
+        for (name, flag) in [("diagnose", None), ("layers", Some("--layers")), ("tokens", Some("--tokens"))] {
+            let output = place.command().env("COLUMNS", width).args(["diagnose", "trace.json"]).args(flag).output();
+            let said = Said::from(output.unwrap()).done();
+            let limit = width.parse().unwrap();
+            assert!(said.lines().all(|line| line.chars().count() <= limit), "{said}");
+            assert_golden(&format!("diagnose/{name}_{width}.txt"), &said);
+        }
+    }
+}
+
+#[test]
+fn a_run_says_how_fast_its_link_is_and_how_much_audio_a_token_is() {
+    let place = folder(slow_link());
+    let said = place.laptime(["diagnose", "run", "--format", "json"]).done();
+    assert!(said.contains("\"link_limit\"") && said.contains("\"rtf\"") && said.contains("\"wrap\""), "{said}");
+    let share = place.laptime(["diagnose", "run", "--share"]).done();
+    assert_golden("diagnose/share.txt", &share);
+}
+
+#[test]
+fn a_finding_is_bad_news_only_if_it_was_asked_for() {
+    let place = with(slow_link());
+    place.laptime(["diagnose", "trace.json"]).done();
+    let strict = place.command().args(["diagnose", "trace.json", "--fail-on-finding"]).output().unwrap();
+    assert_eq!(strict.status.code(), Some(1));
+    let healthy = with(Made::default());
+    healthy.laptime(["diagnose", "trace.json", "--fail-on-finding"]).done();
+}
+
+#[test]
+fn limits_can_be_set() {
+    let place = with(Made { streaming: Streaming::Prefetch, ..Made::default() });
+    let said = place.laptime(["diagnose", "trace.json", "--format", "csv"]).done();
+    assert!(said.contains("first_layer_not_prefetched"), "{said}");
+    let loose = place.laptime(["diagnose", "trace.json", "--async-good", "75"]).done();
+    assert!(loose.contains("Nothing holds it up"), "{loose}");
+}
+
+#[test]
+fn any_other_trace_is_diagnosed_too() {
+    let place = Place::new();
+    let trace = data("kineto/cuda_graph.json");
+    let output = place.command().env("COLUMNS", "80").arg("diagnose").arg(&trace).output().unwrap();
+    assert_golden("diagnose/other_80.txt", &Said::from(output).done());
+    let told = place.laptime(["diagnose".as_ref(), trace.as_os_str(), "--layers".as_ref()]).failed();
+    assert!(told.contains("shows no offloaded layers"), "{told}");
+}
+
+#[test]
+fn a_folder_without_a_run_is_told_with_what_to_name() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("empty")).unwrap();
+    let told = place.laptime(["diagnose", "empty"]).failed();
+    assert!(told.contains("holds no run") && told.contains("results.jsonl"), "{told}");
+}
+
+#[test]
+fn a_trace_of_the_host_alone_is_told_where_to_look() {
+    let place = Place::new();
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    builder.span(main, Nanos(0), Nanos(10), "load", "");
+    laptime_trace::write(&builder.build().unwrap(), place.path("host.json")).unwrap();
+    let said = place.laptime(["diagnose", "host.json"]).done();
+    assert!(said.contains("`laptime stages`"), "{said}");
+}

@@ -1,0 +1,306 @@
+//! `laptime profile offload`, `laptime bench offload` and the experiment, through the program.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::PathBuf,
+    process::{Child, ChildStderr, Command, Stdio},
+};
+
+use laptime_trace::run::{CaseResult, read_results};
+use serde_json::Value;
+
+use crate::common::{Place, Said, assert_golden};
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// A layer takes 40 ms over this link, so that nothing else matters.
+const SLOW: &str = "--preset tiny --device cpu --threads 1 --steps 1 --link-gbps 0.005";
+
+fn run_folder(place: &Place) -> PathBuf {
+    std::fs::read_dir(place.path("runs")).unwrap().next().unwrap().unwrap().path()
+}
+
+fn results(place: &Place) -> Vec<CaseResult> {
+    read_results(&run_folder(place).join("results.jsonl")).unwrap().results
+}
+
+#[test]
+fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
+    let place = Place::new();
+    place.write("2p.txt", "Speaker 1: Hello.\nSpeaker 2: Hi.\n");
+    let voice = laptime_models::tts::Audio { samples: vec![0.1; 4800], rate: 24_000 };
+    ["a.wav", "b.wav"].iter().for_each(|name| voice.write_wav(&place.path(name)).unwrap());
+    let script = "--txt_path 2p.txt --voice_files a.wav b.wav";
+    let axes = ["model", "pipeline", "gpu_layers", "dtype", "mode", "max_tokens", "cache_clear_interval", "cfg_scale"];
+    let mut told = String::new();
+    for line in [
+        &format!("profile offload {script} --dtype bfloat16 --num-gpu-layers 20 --profile --preset 7b"),
+        &format!("profile offload {script} --preset 7b --no-offload --profile"),
+        &format!("profile offload {script} --preset 7b --auto --cache-clear-interval 0 --cfg_scale 1.5"),
+        &format!("bench offload {script} --preset 1.5b --benchmark --preset consumer"),
+        &format!("bench offload {script} --preset tiny --offload-preset light,extreme --seed 7"),
+        "bench offload --preset tiny --mode sync,pinned,prefetch,wrap,batched --link-gbps 0.5",
+        "bench offload --pipeline lm --model qwen2.5-7b --num-gpu-layers 20 --max-tokens 50",
+        "profile offload --output_dir outputs_offloading",
+        "warmup offload --preset tiny",
+    ] {
+        let said = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
+        told.push_str(&format!("laptime {line}\n"));
+        for row in said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+            let cell = |axis: &&str| row[*axis].as_str().map_or_else(|| row[*axis].to_string(), str::to_owned);
+            told.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
+        }
+    }
+    assert_golden("offload/dry-run.txt", &told);
+    assert!(!place.path("runs").exists());
+}
+
+/// Figures are another each time; words and places are not.
+fn without_figures(text: &str) -> String {
+    let mut told = String::new();
+    for line in text.lines() {
+        let line: String = line.chars().map(|letter| if letter.is_ascii_digit() { '9' } else { letter }).collect();
+        let words: Vec<&str> =
+            line.split_whitespace().map(|word| if word.contains("9.9") { "9.9" } else { word }).collect();
+        told.push_str(&words.join(" "));
+        told.push('\n');
+    }
+    told
+}
+
+/// The blocks of a profile, from the configuration on, without the table of stages.
+fn blocks(out: &str) -> String {
+    let is_rule = |line: &str| line.starts_with("====");
+    let lines: Vec<&str> = out.lines().collect();
+    let mut told = String::new();
+    let mut at = 0;
+    while at < lines.len() {
+        if is_rule(lines[at]) {
+            let end = (at + 3..lines.len()).find(|end| is_rule(lines[*end]) || lines[*end].starts_with("stage "));
+            let end = end.unwrap_or(lines.len());
+            lines[at..end].iter().for_each(|line| told.push_str(&format!("{line}\n")));
+            at = end;
+        } else {
+            at += 1;
+        }
+    }
+    told
+}
+
+#[test]
+fn a_profile_tells_its_configuration_its_layers_and_what_was_made() {
+    let place = Place::new();
+    let line = format!("profile offload {SLOW} --max-tokens 3 --takes 1 --warmup 0 --quiet --benchmark");
+    let said = place.laptime(words(&line));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_golden("offload/profile.txt", &without_figures(&blocks(&said.out)));
+    let titles =
+        ["OFFLOAD CONFIGURATION", "PROFILING SUMMARY - Token 3", "GENERATION SUMMARY - 2 layers in memory, wrap"];
+    for title in titles.iter().chain(&["TIME BREAKDOWN (per token)", "BENCHMARK COMPARISON"]) {
+        assert!(said.out.contains(&format!("\n{title}\n")) || said.out.contains(title), "{title}: {}", said.out);
+    }
+    assert!(said.out.contains("Async usage: 2/2 layers (100%)"), "{}", said.out);
+    assert_eq!(said.out.matches("emulated").count(), 5, "{}", said.out);
+    assert!(!said.out.contains("GPU") && !said.out.contains("VRAM"), "there is no GPU: {}", said.out);
+    let wav = run_folder(&place).join("offload_2layers/built_in_generated.wav");
+    assert_eq!(std::fs::metadata(wav).unwrap().len(), 44 + 3 * 3200 * 2);
+    let results = results(&place);
+    let measured = results[0].measured().unwrap();
+    let fact = |name: &str| measured.fact(name).map(ToString::to_string);
+    assert_eq!(fact("link_kind").as_deref(), Some("emulated"));
+    assert!(fact("baseline_ms").is_some_and(|ms| ms.parse::<f64>().unwrap() > 0.0));
+}
+
+#[test]
+fn the_live_summary_comes_every_ten_tokens_and_machines_get_none() {
+    let place = Place::new();
+    let line = "profile offload --preset tiny --device cpu --threads 1 --steps 1 --max-tokens 20 --takes 1 --warmup 0";
+    let said = place.laptime(words(line));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    for token in [10, 20] {
+        assert!(said.err.contains(&format!("PROFILING SUMMARY - Token {token}\n")), "{}", said.err);
+    }
+    assert!(said.err.contains("  Layer  0: Pre="), "{}", said.err);
+    assert!(said.err.contains("Audio: runs/"), "{}", said.err);
+    let said = place.laptime(words(&format!("{line} --format jsonl --out run --output_dir elsewhere")));
+    assert!(!said.out.contains("SUMMARY") && !said.err.contains("SUMMARY"), "{}{}", said.out, said.err);
+    assert!(said.out.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", said.out);
+    assert!(place.path("elsewhere/offload_2layers/built_in_generated.wav").exists());
+}
+
+#[test]
+fn a_benchmark_sets_modes_beside_the_run_without_offloading() {
+    let place = Place::new();
+    let line = format!("bench offload {SLOW} --mode sync,wrap,batched --max-tokens 2 --takes 1 --warmup 0 --benchmark");
+    let said = place.laptime(words(&line));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_golden("offload/bench.txt", &without_figures(&blocks(&said.out)));
+    // Of 40 ms each there are in a token none, two copies, four, and four with the way back.
+    let token = |result: &CaseResult| result.measured().unwrap().metric("token_p50_ms").unwrap().values[0].unwrap();
+    let tokens: Vec<f64> = results(&place).iter().map(token).collect();
+    let [none, sync, wrap, batched] = tokens[..] else { panic!("{tokens:?}") };
+    assert!(none < batched && batched < wrap && wrap < sync, "{tokens:?}");
+}
+
+#[test]
+fn every_mode_is_diagnosed_from_its_own_recording() {
+    for (mode, rule) in [
+        ("sync", "async_not_running"),
+        ("pinned", "async_not_running"),
+        ("prefetch", "link_limit"),
+        ("wrap", "link_limit"),
+        ("batched", "link_limit"),
+    ] {
+        let place = Place::new();
+        let line =
+            format!("profile offload {SLOW} --mode {mode} --max-tokens 4 --takes 1 --warmup 0 --quiet --out run");
+        assert_eq!(place.laptime(words(&line)).status, Some(0), "{mode}");
+        let said = place.laptime(words("diagnose run --format json")).done();
+        let told: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(told["findings"][0]["finding"], rule, "{mode}: {said}");
+        let rules: Vec<&str> =
+            told["findings"].as_array().unwrap().iter().filter_map(|row| row["finding"].as_str()).collect();
+        let is_first = rules.contains(&"first_layer_not_prefetched");
+        assert_eq!(is_first, mode == "prefetch", "{mode}: {rules:?}");
+        assert_eq!(rules.contains(&"release_blocks"), mode == "sync", "{mode}: {rules:?}");
+        assert!(said.contains("emulated"), "{said}");
+        let tokens = place.laptime(words("diagnose run --tokens")).done();
+        assert!(tokens.contains("layers: wait"), "{tokens}");
+        let share = place.laptime(words("diagnose run --share")).done();
+        assert!(share.contains("of 0.005 emulated") && share.contains("link emulated"), "{share}");
+    }
+}
+
+#[test]
+fn an_experiment_concludes_from_three_runs() {
+    let place = Place::new();
+    let flags = format!("{SLOW} --max-tokens 2 --takes 1 --warmup 0 --num-gpu-layers 1");
+    let said = place.laptime(words(&format!("diagnose --experiment {flags} --format json"))).done();
+    let told: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(told["conclusion"], "works, needs more GPU layers", "{said}");
+    let layers: Vec<u64> =
+        told["experiment"].as_array().unwrap().iter().filter_map(|row| row["gpu_layers"].as_u64()).collect();
+    assert_eq!(layers, [1, 4, 3]);
+    assert!(told["overhead"].as_f64().unwrap() > 2.0 && told["with_more"].as_f64().unwrap() < 0.8, "{said}");
+    let text =
+        place.command().env("COLUMNS", "80").args(words(&format!("diagnose --experiment {flags}"))).output().unwrap();
+    assert_golden("offload/experiment.txt", &without_figures(&Said::from(text).done()));
+    assert!(!place.path("runs").exists());
+    let nothing = place.laptime(words("diagnose --experiment --preset tiny --no-offload --device cpu")).failed();
+    assert!(nothing.contains("all 4 layers stay on the device"), "{nothing}");
+    let other = place.laptime(words("diagnose --experiment nowhere")).failed();
+    assert!(other.contains("nowhere"), "{other}");
+}
+
+#[test]
+fn an_experiment_takes_the_case_of_a_run() {
+    let place = Place::new();
+    let line =
+        format!("profile offload {SLOW} --max-tokens 2 --takes 1 --warmup 0 --quiet --out run --num-gpu-layers 3");
+    assert_eq!(place.laptime(words(&line)).status, Some(0));
+    let said = place.laptime(words("diagnose run --format json --experiment")).done();
+    let told: Value = serde_json::from_str(&said).unwrap();
+    // All layers are the only more that there is.
+    assert_eq!(
+        (&told["conclusion"], told["experiment"].as_array().unwrap().len()),
+        (&"works, needs more GPU layers".into(), 2)
+    );
+}
+
+#[test]
+fn what_cannot_be_run_is_one_error_with_a_hint() {
+    let place = Place::new();
+    place.write("it.txt", "Hello.\n");
+    place.write("two.txt", "Speaker 1: Hello.\nSpeaker 2: Hi.\n");
+    place.write("it.wav", "this is no WAV");
+    for (flags, reason) in [
+        ("--num-gpu-layers 5", "5 layers cannot stay on the device: the model has 4"),
+        ("--memory-budget 1MiB", "a memory budget of 1MiB is too small: the model needs "),
+        ("--auto --no-offload", "`--auto` and `--no-offload` both say how many layers stay"),
+        ("--dtype float8_e4m3fn", "`float8_e4m3fn` is refused"),
+        ("--txt_path nowhere.txt", "cannot read `nowhere.txt`"),
+        ("--voice_files nowhere.wav", "cannot read `nowhere.wav`"),
+        ("--txt_path it.txt", "`it.txt`: line 1 names no speaker"),
+        ("--txt_path two.txt --voice_files it.wav", "`it.wav`"),
+        ("--max-tokens 100000", "do not fit"),
+        ("--mode async", "axis `mode` takes one of sync, pinned, prefetch, wrap, batched, not `async`"),
+    ] {
+        for command in ["profile", "bench"] {
+            let line = format!("{command} offload --preset tiny --device cpu {flags}");
+            let told = place.laptime(words(&line)).failed();
+            assert!(told.contains(reason), "{line}: {told}");
+        }
+    }
+    let other = place.laptime(words("profile matmul --size 8 --output-dir here")).failed();
+    assert!(other.contains("`--output-dir` is for the audio of `offload`, and this is `matmul`"), "{other}");
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn a_place_without_room_for_the_layers_fails_the_case() {
+    let place = Place::new();
+    let line = "profile offload --preset tiny --device cpu --takes 1 --warmup 0 --quiet";
+    let said = Said::from(place.command().env("TMPDIR", place.path("nowhere")).args(words(line)).output().unwrap());
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(said.err.contains("the case failed: cannot write `") && said.err.contains("nowhere"), "{}", said.err);
+}
+
+/// Begins a long generation and reads until its first summary is there.
+fn begun(place: &Place) -> (Child, BufReader<ChildStderr>) {
+    std::fs::create_dir(place.path("slow")).unwrap();
+    let line = format!("profile offload {SLOW} --max-tokens 100 --takes 1 --warmup 0 --out run");
+    let mut command = place.command();
+    command.env("TMPDIR", place.path("slow")).args(words(&line)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("PROFILING SUMMARY - Token") {
+        line.clear();
+        assert!(told.read_line(&mut line).unwrap() > 0, "it ended before its first summary");
+    }
+    (child, told)
+}
+
+fn ended((child, mut told): (Child, BufReader<ChildStderr>)) -> Said {
+    let mut err = String::new();
+    told.read_to_string(&mut err).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Said { err, ..Said::from(output) }
+}
+
+/// Seconds of audio that the summary tells, and those of the file.
+fn audio(place: &Place, out: &str) -> (f64, f64) {
+    let told = out.lines().find_map(|line| line.strip_prefix("Audio duration: ")).unwrap_or_else(|| panic!("{out}"));
+    let wav = place.read("run/offload_2layers/built_in_generated.wav");
+    (told.trim_end_matches(" s").parse().unwrap(), (wav.len() - 44) as f64 / 48_000.0)
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_still_tells_the_summary_and_writes_the_audio_so_far() {
+    let place = Place::new();
+    let begun = begun(&place);
+    let killed = Command::new("kill").args(["-INT", &begun.0.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let said = ended(begun);
+    assert_eq!(said.status, Some(2), "{}", said.err);
+    assert!(said.err.contains("error: interrupted after "), "{}", said.err);
+    assert!(said.out.contains("GENERATION SUMMARY - ") && said.out.contains("PROFILING SUMMARY - "), "{}", said.out);
+    let (told, file) = audio(&place, &said.out);
+    assert!((told - file).abs() < 0.01 && (1.3..13.0).contains(&file), "{told} {file}");
+}
+
+#[test]
+fn a_layer_file_that_is_cut_off_fails_the_case_and_the_audio_so_far_is_kept() {
+    let place = Place::new();
+    let begun = begun(&place);
+    let file = std::fs::read_dir(place.path("slow")).unwrap().next().unwrap().unwrap().path();
+    std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1000).unwrap();
+    let said = ended(begun);
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(said.err.contains("the case failed: ") && said.err.contains("it was cut off"), "{}", said.err);
+    let (told, file) = audio(&place, &said.out);
+    assert!((told - file).abs() < 0.01 && file >= 1.3, "{told} {file}");
+}

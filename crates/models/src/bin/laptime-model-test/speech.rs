@@ -1,0 +1,334 @@
+//! Whether the speech model on a GPU is right, and how fast it is.
+
+use std::time::Instant;
+
+use laptime_models::{
+    Dtype, GraphMode, StageWork,
+    cpu::CpuVoicing,
+    gpu::{GpuVoicing, needed_speech_bytes},
+    speech::{Guidance, Noise, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, Voicing, VoicingOptions},
+};
+use serde::Deserialize;
+
+use crate::{Answer, Bench, Failed, expect, fixture::distance};
+
+/// How far numbers of f32 may be from the expected ones.
+const WITHIN: f32 = 1e-4;
+
+/// Bytes and operations a second, as measured on an H200.
+const BANDWIDTH: f64 = 4.2e12;
+const OPERATIONS: f64 = 750e12;
+
+/// What is expected of the fixture `speech`.
+#[derive(Deserialize)]
+struct Expected {
+    scale: f32,
+    cases: Vec<Case>,
+    tokenizers: Tokenizers,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    steps: usize,
+    ids: Vec<u32>,
+    voices: Vec<Vec<f32>>,
+    tokens: Vec<u32>,
+    noise: Vec<Vec<f32>>,
+    hidden: Vec<Vec<f32>>,
+    logits: Vec<Vec<f32>>,
+    negative: Vec<Vec<f32>>,
+    latents: Vec<Vec<f32>>,
+    audio: Vec<Vec<f32>>,
+    semantic: Vec<Vec<f32>>,
+}
+
+#[derive(Deserialize)]
+struct Tokenizers {
+    audio: Vec<f32>,
+    acoustic: Vec<f32>,
+    semantic: Vec<f32>,
+    latents: Vec<f32>,
+    decoded: Vec<f32>,
+}
+
+/// The fixture's model.
+struct Fixture {
+    config: SpeechConfig,
+    weights: SpeechWeights,
+    expected: Expected,
+}
+
+impl Fixture {
+    fn open(bench: &Bench) -> Result<Self, Failed> {
+        let folder = bench.fixtures.join("speech");
+        let text = std::fs::read_to_string(folder.join("expected.json")).map_err(|error| Failed(error.to_string()))?;
+        let config = SpeechConfig::from_folder(&folder)?;
+        let expected = serde_json::from_str(&text).map_err(|error| Failed(error.to_string()))?;
+        Ok(Self { weights: SpeechWeights::open(&folder, &config)?, config, expected })
+    }
+
+    fn voicing<'a>(&self, bench: &'a Bench, dtype: Dtype, graph: GraphMode) -> Result<GpuVoicing<'a>, Failed> {
+        let options = VoicingOptions { graph, ..VoicingOptions::new(dtype, 128, 16) };
+        Ok(GpuVoicing::new(&bench.device, self.config.clone(), &self.weights, options)?)
+    }
+
+    fn prompt(&self, case: &Case) -> Result<VoicePrompt, Failed> {
+        let hop = self.config.token_samples();
+        let voices = case.voices.iter().map(|samples| {
+            let mut samples = Voice::new(samples.clone())?.samples;
+            samples.resize(samples.len().next_multiple_of(hop), 0.0);
+            Ok(samples)
+        });
+        Ok(VoicePrompt { ids: case.ids.clone(), voices: voices.collect::<Result<_, Failed>>()? })
+    }
+
+    fn guidance(&self, case: &Case) -> Guidance {
+        let noise = Noise::Given(case.noise.concat());
+        Guidance { steps: case.steps, scale: self.expected.scale, noise, varies_voices: false, is_endless: false }
+    }
+}
+
+pub fn fixtures(bench: &Bench) -> Answer {
+    let fixture = Fixture::open(bench)?;
+    let mut worst = 0_f32;
+    for graph in [GraphMode::On, GraphMode::Off] {
+        let mut voicing = fixture.voicing(bench, Dtype::F32, graph)?;
+        for case in &fixture.expected.cases {
+            worst = worst.max(follow(&mut voicing, &fixture, case)?);
+        }
+    }
+    Ok(format!("{} scripts, all numbers within {worst:.1e}", fixture.expected.cases.len()))
+}
+
+/// Runs a case, and says how far numbers were from the expected ones.
+fn follow(voicing: &mut dyn Voicing, fixture: &Fixture, case: &Case) -> Result<f32, Failed> {
+    voicing.begin(&fixture.prompt(case)?, &fixture.guidance(case), case.tokens.len())?;
+    let mut audio = 0;
+    let mut worst = 0_f32;
+    for (at, id) in case.tokens.iter().enumerate() {
+        let token = voicing.token()?;
+        expect((token.index, token.id) == (at, *id), || format!("{token:?}, not {id}"))?;
+        let [positive, negative] = voicing.hidden()?;
+        let mut apart = vec![
+            ("hidden", distance(&positive, &case.hidden[at])?),
+            ("logits", distance(&voicing.logits()?, &case.logits[at])?),
+        ];
+        if token.audio.is_some() {
+            let samples: Vec<f32> = case.audio[audio].iter().map(|sample| sample.clamp(-1.0, 1.0)).collect();
+            apart.extend([
+                ("negative", distance(&negative, &case.negative[audio])?),
+                ("latent", distance(&voicing.latents(audio..audio + 1)?, &case.latents[audio])?),
+                ("audio", distance(&voicing.audio(audio..audio + 1)?, &samples)?),
+                ("semantic", distance(&voicing.semantic()?, &case.semantic[audio])?),
+            ]);
+            audio += 1;
+        }
+        for (what, off) in apart {
+            expect(off < WITHIN, || format!("{what} of token {at} in {} steps: off by {off:.1e}", case.steps))?;
+            worst = worst.max(off);
+        }
+        expect(token.is_end == (at + 1 == case.tokens.len()), || format!("{token:?}"))?;
+    }
+    Ok(worst)
+}
+
+pub fn tokenizers(bench: &Bench) -> Answer {
+    let fixture = Fixture::open(bench)?;
+    let expected = &fixture.expected.tokenizers;
+    let largest = |row: &[f32]| row.iter().fold(0.0, |most: f32, number| most.max(number.abs()));
+    let mut told = Vec::new();
+    for (dtype, within) in [(Dtype::F32, WITHIN), (Dtype::F16, 0.01), (Dtype::Bf16, 0.08)] {
+        let mut voicing = fixture.voicing(bench, dtype, GraphMode::On)?;
+        let [acoustic, semantic] = voicing.encode(&expected.audio)?;
+        let decoded = voicing.decode(&expected.latents)?;
+        let case = &fixture.expected.cases[0];
+        voicing.begin(&fixture.prompt(case)?, &fixture.guidance(case), 1)?;
+        let [hidden, _] = voicing.hidden()?;
+        let pairs = [
+            ("acoustic", acoustic, &expected.acoustic),
+            ("semantic", semantic, &expected.semantic),
+            ("decoded", decoded, &expected.decoded),
+            ("hidden", hidden, &case.hidden[0]),
+        ];
+        let mut worst = 0_f32;
+        for (what, found, expected) in pairs {
+            let off = distance(&found, expected)? / largest(expected);
+            expect(off < within, || format!("{dtype} {what}: off by {off:.1e} of the largest"))?;
+            worst = worst.max(off);
+        }
+        told.push(format!("{dtype} {worst:.1e}"));
+    }
+    Ok(told.join(", "))
+}
+
+/// A script of two speakers, with voices by formula.
+pub fn prompt(config: &SpeechConfig) -> Result<VoicePrompt, Failed> {
+    let script = Script::parse("Speaker 1: Hello there, how are you?\nSpeaker 2: Fine, and nobody minds at all.")?;
+    let voices = [0, 1].map(|speaker| Voice::synthetic(config, 1, speaker));
+    Ok(VoicePrompt::new(config, &config.tokenizer(None)?, &script, &voices)?)
+}
+
+pub fn against_cpu(bench: &Bench) -> Answer {
+    let config = SpeechConfig::from_preset("tiny")?;
+    let (weights, tokens) = (SpeechWeights::synthetic(1), 12);
+    let prompt = prompt(&config)?;
+    let options = VoicingOptions::new(Dtype::F32, prompt.ids.len(), tokens);
+    let mut gpu = GpuVoicing::new(&bench.device, config.clone(), &weights, options.clone())?;
+    let mut cpu = CpuVoicing::new(config, &weights, options, 16)?;
+    let mut told = Vec::new();
+    for (steps, is_endless) in [(10, true), (20, true), (5, false)] {
+        let guidance = Guidance { steps, is_endless, ..Guidance::default() };
+        told.push(format!("{steps} steps: {}", alike(&mut cpu, &mut gpu, &prompt, &guidance, tokens)?));
+    }
+    Ok(told.join("\n"))
+}
+
+/// Says the same on both, and how far latents and samples are apart.
+fn alike(
+    cpu: &mut dyn Voicing,
+    gpu: &mut dyn Voicing,
+    prompt: &VoicePrompt,
+    guidance: &Guidance,
+    tokens: usize,
+) -> Answer {
+    cpu.begin(prompt, guidance, tokens)?;
+    gpu.begin(prompt, guidance, tokens)?;
+    let mut worst = 0_f32;
+    loop {
+        let (here, there) = (cpu.token()?, gpu.token()?);
+        expect(here == there, || format!("{there:?}, not {here:?}"))?;
+        let (here_left, there_left) = (cpu.hidden()?, gpu.hidden()?);
+        for (here, there) in here_left.iter().zip(&there_left) {
+            worst = worst.max(distance(here, there)?);
+        }
+        worst = worst.max(distance(&cpu.logits()?, &gpu.logits()?)?);
+        if here.is_end {
+            break;
+        }
+    }
+    let made = cpu.audio_tokens();
+    let latents = distance(&cpu.latents(0..made)?, &gpu.latents(0..made)?)?;
+    let samples = distance(&cpu.audio(0..made)?, &gpu.audio(0..made)?)?;
+    expect(worst < 1e-3 && latents < 1e-3 && samples < 1e-3, || {
+        format!("streams {worst:.1e}, latents {latents:.1e}, samples {samples:.1e}")
+    })?;
+    let all = cpu.tokens();
+    Ok(format!("{all} tokens, {made} of audio; streams {worst:.1e}, latents {latents:.1e}, samples {samples:.1e}"))
+}
+
+pub fn refused(bench: &Bench) -> Answer {
+    let config = SpeechConfig::from_preset("tiny")?;
+    let weights = SpeechWeights::synthetic(1);
+    let prompt = prompt(&config)?;
+    let options = VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), 4);
+    let long = VoicingOptions { room: 1 << 20, ..options.clone() };
+    let is_refused = GpuVoicing::new(&bench.device, config.clone(), &weights, long).is_err();
+    expect(is_refused, || "a cache beyond the context was taken".to_owned())?;
+    let mut voicing = GpuVoicing::new(&bench.device, config, &weights, options)?;
+    expect(voicing.token().is_err(), || "a token came of nothing".to_owned())?;
+    let endless = Guidance { is_endless: true, ..Guidance::default() };
+    expect(voicing.begin(&prompt, &endless, 5).is_err(), || "tokens beyond the room were taken".to_owned())?;
+    voicing.begin(&prompt, &endless, 2)?;
+    let (first, second) = (voicing.token()?, voicing.token()?);
+    expect(!first.is_end && second.is_end, || format!("{first:?}, {second:?}"))?;
+    expect(voicing.token().is_err(), || "there was a token behind the last".to_owned())?;
+    expect(voicing.audio(1..3).is_err(), || "audio was told that was not made".to_owned())?;
+    let once = voicing.audio(0..2)?;
+    // What was said before is forgotten, and encoding beside it changes nothing.
+    voicing.begin(&prompt, &endless, 2)?;
+    voicing.token()?;
+    voicing.encode(&vec![0.1; 3200])?;
+    voicing.token()?;
+    expect(voicing.audio(0..2)? == once, || "the same script sounds otherwise".to_owned())?;
+    Ok(String::new())
+}
+
+/// What is allocated is what was said to be needed.
+pub fn memory(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    for (name, tokens) in [("1.5b", 200), ("7b", 100)] {
+        let config = SpeechConfig::from_preset(name)?;
+        let prompt = prompt(&config)?;
+        let options = VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), tokens);
+        let voices = prompt.ids.iter().filter(|id| **id == config.ids.audio).count();
+        let needed = needed_speech_bytes(&config, &options, [prompt.ids.len(), voices, tokens]);
+        bench.device.give_back_memory()?;
+        let before = bench.device.used_memory()?;
+        bench.device.reset_peak()?;
+        let mut voicing = GpuVoicing::new(&bench.device, config, &SpeechWeights::synthetic(1), options)?;
+        voicing.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, tokens)?;
+        (0..5).try_for_each(|_| voicing.token().map(drop))?;
+        voicing.wait()?;
+        let used = bench.device.peak_memory()?.bytes().saturating_sub(before);
+        told.push(format!("{name}: {:.1} MB of {:.1} MB", used as f64 / 1e6, needed as f64 / 1e6));
+        let is_near = used <= needed && used as f64 > 0.9 * needed as f64;
+        expect(is_near, || told.join("\n"))?;
+    }
+    Ok(told.join("\n"))
+}
+
+/// Tokens that speed is told of.
+const TOKENS: usize = 60;
+
+pub fn speed(bench: &Bench) -> Answer {
+    let mut told = Vec::new();
+    // The real-time factor at most.
+    for (name, most) in [("7b", 0.20), ("1.5b", 0.20)] {
+        let config = SpeechConfig::from_preset(name)?;
+        let prompt = prompt(&config)?;
+        for graph in [GraphMode::On, GraphMode::Off] {
+            let began = Instant::now();
+            let options = VoicingOptions { graph, ..VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), TOKENS) };
+            let mut voicing = GpuVoicing::new(&bench.device, config.clone(), &SpeechWeights::synthetic(1), options)?;
+            let ready = began.elapsed().as_secs_f64() * 1e3;
+            let (words, factor) = speed_of(&mut voicing, &prompt)?;
+            told.push(format!("{name}, graph {graph:?}: ready in {ready:.0} ms; {words}"));
+            expect(graph == GraphMode::Off || factor < most, || told.join("\n"))?;
+        }
+    }
+    Ok(told.join("\n"))
+}
+
+/// Times of the host, synchronised at both ends, and the real-time factor of tokens.
+fn speed_of(voicing: &mut GpuVoicing<'_>, prompt: &VoicePrompt) -> Result<(String, f64), Failed> {
+    let config = voicing.config().clone();
+    let guidance = Guidance { is_endless: true, ..Guidance::default() };
+    let mut best: Option<[f64; 2]> = None;
+    for _ in 0..3 {
+        let began = Instant::now();
+        voicing.begin(prompt, &guidance, TOKENS)?;
+        voicing.wait()?;
+        let begun = Instant::now();
+        while !voicing.token()?.is_end {}
+        voicing.wait()?;
+        let prefill = (begun - began).as_secs_f64() * 1e3;
+        let token = begun.elapsed().as_secs_f64() * 1e3 / TOKENS as f64;
+        best = Some(best.filter(|best| best[1] <= token).unwrap_or([prefill, token]));
+    }
+    let [prefill, token] = best.unwrap_or_default();
+    let audio = config.token_seconds() * 1e3;
+    let position = prompt.ids.len() + TOKENS;
+    let of_parts = [
+        config.positive_work(position, Dtype::Bf16),
+        config.negative_work(TOKENS, Dtype::Bf16),
+        config.diffusion_work(guidance.steps, Dtype::Bf16),
+        config.audio_decode_work(1, Dtype::Bf16),
+        config.semantic_encode_work(1, Dtype::Bf16),
+        config.connect_work(Dtype::Bf16),
+    ];
+    let mut words = vec![format!(
+        "voices and prompt of {} {prefill:.1} ms, a token {token:.3} ms of {audio:.1} ms of audio: RTF {:.4}",
+        prompt.ids.len(),
+        token / audio
+    )];
+    for ((name, ms), work) in voicing.part_times(20)?.into_iter().zip(of_parts) {
+        let limit = limit(work);
+        words.push(format!("    {name:<22} {ms:>8.3} ms, limit {limit:>7.3} ms: {:.2} x", ms / limit));
+    }
+    Ok((words.join("\n"), token / audio))
+}
+
+fn limit(work: StageWork) -> f64 {
+    let bytes = work.weight_bytes as f64 + work.kv_read as f64;
+    (bytes / BANDWIDTH).max(work.flops as f64 / OPERATIONS) * 1e3
+}

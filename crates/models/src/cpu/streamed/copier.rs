@@ -1,0 +1,173 @@
+//! The thread that copies layers, one after another, in the order in which it is asked.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use super::{
+    super::{model::Layer, number::Number},
+    file::LayerFile,
+    link::Link,
+};
+use crate::{Marks, ModelError, marks::mark};
+
+/// What is asked of the thread.
+pub struct Order<T> {
+    pub way: Way,
+    pub layer: usize,
+    pub pass: u64,
+    pub buffer: Layer<T>,
+}
+
+/// Which way a layer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the file.
+    In,
+    /// Back to it.
+    Back,
+}
+
+/// What came of it.
+pub struct Done<T> {
+    pub order: Order<T>,
+    pub copy_ns: f64,
+    pub outcome: Result<(), ModelError>,
+}
+
+/// The thread, from outside. It ends, and the file is removed, when this is dropped.
+pub struct Copier<T> {
+    orders: Option<Sender<Order<T>>>,
+    done: Receiver<Done<T>>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The thread, from inside.
+pub struct Copying {
+    pub file: LayerFile,
+    pub link: Link,
+    /// Bytes of a layer.
+    pub bytes: u64,
+    /// Whether the file stands for pinned memory.
+    pub is_pinned: bool,
+    /// Marks on the lane of the copies, if they have one.
+    pub marks: Marks,
+}
+
+impl<T: Number> Copier<T> {
+    /// Starts the thread.
+    pub fn start(mut copying: Copying) -> Result<Self, ModelError> {
+        let (orders, asked) = channel::<Order<T>>();
+        let (answer, done) = channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let work = move || {
+            for order in asked {
+                if over.load(Relaxed) || answer.send(copying.copy(order, &over)).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("layer copies".to_owned()).spawn(work);
+        let thread =
+            thread.map_err(|error| ModelError::Refused(format!("cannot start the copying thread: {error}")))?;
+        Ok(Self { orders: Some(orders), done, is_over, thread: Some(thread) })
+    }
+
+    /// Asks for a copy.
+    pub fn ask(&self, order: Order<T>) -> Result<(), ModelError> {
+        match &self.orders {
+            Some(orders) if orders.send(order).is_ok() => Ok(()),
+            _ => Err(has_ended()),
+        }
+    }
+
+    /// Waits for the first copy that was asked for and not waited for.
+    pub fn wait(&self) -> Result<Done<T>, ModelError> {
+        self.done.recv().map_err(|_| has_ended())
+    }
+}
+
+impl<T> Drop for Copier<T> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            // It may be asleep.
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Copying {
+    fn copy<T: Number>(&mut self, order: Order<T>, is_over: &AtomicBool) -> Done<T> {
+        match order.way {
+            Way::In => self.bring(order, is_over),
+            Way::Back => self.take_back(order, is_over),
+        }
+    }
+
+    fn bring<T: Number>(&mut self, mut order: Order<T>, is_over: &AtomicBool) -> Done<T> {
+        let (layer, bytes) = (order.layer, self.bytes);
+        let began = Instant::now();
+        let _stage = mark!(
+            self.marks,
+            Pipeline,
+            "layer_copy",
+            layer = layer,
+            forward = order.pass,
+            bytes = bytes,
+            pinned = self.is_pinned
+        );
+        let outcome = self.file.get(layer, &mut order.buffer.parts_mut(), is_over);
+        self.link.hold(bytes, began, is_over);
+        Done { order, copy_ns: nanos(began), outcome }
+    }
+
+    fn take_back<T: Number>(&mut self, order: Order<T>, is_over: &AtomicBool) -> Done<T> {
+        let began = Instant::now();
+        let outcome = self.file.put(order.layer, &order.buffer.parts());
+        self.link.hold(self.bytes, began, is_over);
+        Done { order, copy_ns: nanos(began), outcome }
+    }
+}
+
+/// Nanoseconds since then.
+pub fn nanos(began: Instant) -> f64 {
+    began.elapsed().as_secs_f64() * 1e9
+}
+
+fn has_ended() -> ModelError {
+    ModelError::Refused("the thread that copies layers has ended".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Dtype, cpu::model::layer_bytes};
+
+    #[test]
+    fn a_copy_on_its_way_is_given_up_when_nobody_wants_it() {
+        let config = Config::from_preset("tiny").unwrap();
+        let (home, bytes) = (tempfile::tempdir().unwrap(), layer_bytes(&config, Dtype::F32));
+        let mut file = LayerFile::create(home.path(), bytes).unwrap();
+        file.append(&Layer::<f32>::blank(&config).unwrap().parts()).unwrap();
+        // A copy over this link takes years.
+        let link = Link::new(Some(1e-12)).unwrap();
+        let copier = Copier::start(Copying { file, link, bytes, is_pinned: true, marks: Marks::default() }).unwrap();
+        for pass in 0..2 {
+            let buffer = Layer::<f32>::blank(&config).unwrap();
+            copier.ask(Order { way: Way::In, layer: 0, pass, buffer }).unwrap();
+        }
+        drop(copier);
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "and the file is removed");
+    }
+}

@@ -1,0 +1,226 @@
+//! The file that streamed layers come from: layer behind layer, each with a checksum that is kept in memory.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{
+        AtomicBool, AtomicU64,
+        Ordering::{self, Relaxed},
+    },
+};
+
+use crate::ModelError;
+
+/// Bytes that are read at a time, and summed while they are near.
+const PIECE: usize = 1 << 18;
+
+/// Files of this process so far: each has a name of its own.
+static FILES: AtomicU64 = AtomicU64::new(0);
+
+/// A file of layers that all have the same bytes. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct LayerFile {
+    path: PathBuf,
+    file: File,
+    /// Bytes of each layer.
+    layer_bytes: u64,
+    /// The checksum of each layer.
+    sums: Vec<u64>,
+}
+
+impl LayerFile {
+    /// Makes an empty file in a folder, under a name that nothing else has.
+    pub fn create(folder: &Path, layer_bytes: u64) -> Result<Self, ModelError> {
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("laptime-layers-{}-{number}.bin", process::id()));
+        match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+            Ok(file) => Ok(Self { path, file, layer_bytes, sums: Vec::new() }),
+            Err(source) => Err(ModelError::Write { path, source }),
+        }
+    }
+
+    /// Writes the next layer, part by part.
+    pub fn append(&mut self, parts: &[&[u8]]) -> Result<(), ModelError> {
+        self.put(self.sums.len(), parts)?;
+        self.sums.push(parts.iter().flat_map(|part| part.chunks(PIECE)).fold(0, sum_on));
+        Ok(())
+    }
+
+    /// Writes a layer over itself.
+    pub fn put(&mut self, layer: usize, parts: &[&[u8]]) -> Result<(), ModelError> {
+        let written = self.go_to(layer).and_then(|()| parts.iter().try_for_each(|part| self.file.write_all(part)));
+        written.map_err(|source| ModelError::Write { path: self.path.clone(), source })
+    }
+
+    /// Reads a layer, part by part, and refuses what is not what was written. Stops early where it is no longer wanted.
+    pub fn get(&mut self, layer: usize, parts: &mut [&mut [u8]], is_over: &AtomicBool) -> Result<(), ModelError> {
+        let mut sum = 0;
+        self.go_to(layer).map_err(|error| self.unread(layer, error))?;
+        for piece in parts.iter_mut().flat_map(|part| part.chunks_mut(PIECE)) {
+            if is_over.load(Relaxed) {
+                return Ok(());
+            }
+            self.file.read_exact(piece).map_err(|error| self.unread(layer, error))?;
+            sum = sum_on(sum, piece);
+        }
+        match self.sums.get(layer) {
+            Some(written) if *written == sum => Ok(()),
+            _ => Err(self.unlike(layer, "it was changed since it was written".to_owned())),
+        }
+    }
+
+    fn go_to(&mut self, layer: usize) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(self.layer_bytes.saturating_mul(layer as u64))).map(drop)
+    }
+
+    /// Why a layer could not be read.
+    fn unread(&self, layer: usize, error: io::Error) -> ModelError {
+        let whole = self.layer_bytes.saturating_mul(self.sums.len() as u64);
+        match self.file.metadata() {
+            Ok(found) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                self.unlike(layer, format!("it was cut off: {} bytes are left of {whole}", found.len()))
+            }
+            _ => self.unlike(layer, error.to_string()),
+        }
+    }
+
+    fn unlike(&self, layer: usize, reason: String) -> ModelError {
+        ModelError::LayerFile { path: self.path.clone(), layer, reason }
+    }
+}
+
+impl Drop for LayerFile {
+    fn drop(&mut self) {
+        // Nobody is left to be told if it is gone already.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// What words are multiplied with: the odd number nearest to 2^64 over the golden ratio.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Goes on with a checksum: eight of words that lie 64 bytes apart, so that none waits for another, and all of them joined.
+fn sum_on(sum: u64, bytes: &[u8]) -> u64 {
+    let mut sums: [u64; 8] = std::array::from_fn(|at| sum.wrapping_add(at as u64));
+    let (blocks, rest) = bytes.as_chunks::<64>();
+    for block in blocks {
+        let (words, _) = block.as_chunks::<8>();
+        sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = joined(*sum, u64::from_le_bytes(*word)));
+    }
+    let first = joined(sum, bytes.len() as u64);
+    let rest = rest.iter().fold(first, |sum, byte| joined(sum, u64::from(*byte)));
+    sums.into_iter().fold(rest, joined)
+}
+
+/// One word joined to a sum. A word that differs makes another sum, whatever the sum was.
+fn joined(sum: u64, word: u64) -> u64 {
+    (sum ^ word).wrapping_mul(FACTOR).rotate_left(29)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three layers of two parts.
+    fn file(folder: &Path) -> LayerFile {
+        let mut file = LayerFile::create(folder, 300_000).unwrap();
+        (0..3).for_each(|layer| file.append(&[&[layer; 299_999], &[9]]).unwrap());
+        file
+    }
+
+    fn read(file: &mut LayerFile, layer: usize) -> Result<Vec<u8>, ModelError> {
+        let (mut first, mut second) = (vec![0; 299_999], vec![0; 1]);
+        file.get(layer, &mut [&mut first, &mut second], &AtomicBool::new(false))?;
+        Ok([first, second].concat())
+    }
+
+    #[test]
+    fn layers_are_read_as_they_were_written_and_the_file_goes_with_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = file(folder.path());
+        for layer in [2, 0, 1, 1] {
+            assert_eq!(read(&mut file, layer).unwrap(), [vec![layer as u8; 299_999], vec![9]].concat());
+        }
+        assert!(fs::read_dir(folder.path()).unwrap().count() == 1 && file.path.exists());
+        drop(file);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn two_files_have_two_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = [file(folder.path()), file(folder.path())];
+        assert_ne!(files[0].path, files[1].path);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_named_with_the_layer() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = file(folder.path());
+        OpenOptions::new().write(true).open(&file.path).unwrap().set_len(500_000).unwrap();
+        assert!(read(&mut file, 0).is_ok());
+        let error = read(&mut file, 1).unwrap_err();
+        let path = file.path.display();
+        let wanted =
+            format!("layer 1 cannot be read back from `{path}`: it was cut off: 500000 bytes are left of 900000");
+        assert_eq!(error.to_string(), wanted);
+        assert!(error.hint().is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = file(folder.path());
+        file.file = OpenOptions::new().write(true).open(&file.path).unwrap();
+        let error = read(&mut file, 0).unwrap_err().to_string();
+        assert!(error.starts_with("layer 0 cannot be read back from") && !error.contains("cut off"), "{error}");
+    }
+
+    #[test]
+    fn any_changed_byte_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = file(folder.path());
+        for at in [0, 63, 64, PIECE - 1, PIECE, 299_990, 299_999] {
+            let mut other = OpenOptions::new().write(true).open(&file.path).unwrap();
+            other.seek(SeekFrom::Start(300_000 + at as u64)).unwrap();
+            other.write_all(&[77]).unwrap();
+            let error = read(&mut file, 1).unwrap_err().to_string();
+            assert!(error.starts_with("layer 1 ") && error.ends_with("it was changed since it was written"), "{error}");
+            file.put(1, &[&[1; 299_999], &[9]]).unwrap();
+            assert!(read(&mut file, 1).is_ok() && read(&mut file, 2).is_ok());
+        }
+    }
+
+    #[test]
+    fn words_that_change_places_make_another_sum() {
+        let sum = |bytes: &[u8]| sum_on(0, bytes);
+        let (mut bytes, mut other) = ([0; 256], [0; 256]);
+        (bytes[0], other[64]) = (1, 1);
+        assert_ne!(sum(&bytes), sum(&other));
+        (other[64], other[8]) = (0, 1);
+        assert_ne!(sum(&bytes), sum(&other));
+        assert_ne!(sum(&[0; 64]), sum(&[0; 128]));
+        assert_ne!(sum(&[0; 3]), sum(&[0; 4]));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = LayerFile::create(&folder.path().join("none"), 1).unwrap_err();
+        assert!(error.to_string().contains("none/laptime-layers-"), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_one_error_with_something_to_do() {
+        let (path, full) = (PathBuf::from("/nowhere/full"), OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let mut file = LayerFile { path, file: full, layer_bytes: 8, sums: Vec::new() };
+        let error = file.append(&[&[0; 8]]).unwrap_err();
+        assert_eq!(error.to_string(), "cannot write `/nowhere/full`");
+        let reason = std::error::Error::source(&error).unwrap().to_string();
+        assert!(reason.contains("No space left"), "{reason}");
+        assert_eq!(error.hint().unwrap(), "the disk is full: make room on it, or name a folder on another");
+    }
+}

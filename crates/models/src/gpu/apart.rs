@@ -1,0 +1,111 @@
+//! Two sequences that take their steps together, each at a position of its own, held against two that do not.
+
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use laptime_cuda::{CudaError, Device, decode::State};
+
+use super::{
+    decoder::GpuDecoder,
+    size,
+    step::{Apart, Context, Sequences, Stepper},
+    weights::{GpuWeights, Number},
+};
+use crate::{Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights};
+
+/// Positions that there is room for.
+const ROOM: usize = 128;
+
+/// Logits of so many steps behind two prompts, step after step: of two decoders, and of one stepper with two caches that
+/// is given the tokens that the decoders choose.
+pub fn logits_alone_and_apart(
+    device: &Device,
+    config: &Config,
+    weights: &Weights,
+    dtype: Dtype,
+    prompts: [&[u32]; 2],
+    steps: usize,
+) -> Result<[Vec<f32>; 2], ModelError> {
+    match dtype {
+        Dtype::F32 => both::<f32>(device, config, weights, prompts, steps),
+        Dtype::Bf16 => both::<bf16>(device, config, weights, prompts, steps),
+        Dtype::F16 => both::<f16>(device, config, weights, prompts, steps),
+    }
+}
+
+fn both<T: Number>(
+    device: &Device,
+    config: &Config,
+    weights: &Weights,
+    prompts: [&[u32]; 2],
+    steps: usize,
+) -> Result<[Vec<f32>; 2], ModelError> {
+    let (config, weights) = (Arc::new(config.clone()), Arc::new(GpuWeights::<T>::load(device, config, weights)?));
+    let ready = |prompt: &[u32]| -> Result<GpuDecoder<'_, T>, ModelError> {
+        let (config, weights) = (Arc::clone(&config), Arc::clone(&weights));
+        let mut decoder = GpuDecoder::new(device, None, config, weights, options::<T>())?;
+        decoder.prefill(&Tokens::one(prompt.to_vec()))?;
+        Ok(decoder)
+    };
+    let mut alone = [ready(prompts[0])?, ready(prompts[1])?];
+    let mut together = [ready(prompts[0])?, ready(prompts[1])?];
+    let mut stepper = Stepper::new(device, &config, 2, ROOM)?;
+    let mut logits = [Vec::new(), Vec::new()];
+    for _ in 0..steps {
+        let mut tokens = Vec::new();
+        for decoder in &mut alone {
+            tokens.extend(decoder.chosen()?);
+            decoder.step()?;
+            logits[0].extend(decoder.logits()?);
+        }
+        step_apart(device, &mut stepper, &mut together, &tokens)?;
+        logits[1].extend(stepper.activations.logits.read()?.into_iter().map(T::widened));
+    }
+    Ok(logits)
+}
+
+fn options<T: Number>() -> Options {
+    Options {
+        dtype: T::DTYPE,
+        attention: Attention::Dense,
+        kept: None,
+        batch: 1,
+        room: Room::Static(ROOM),
+        graph: GraphMode::Off,
+        marks: Marks::default(),
+        offload: None,
+    }
+}
+
+/// One step of both, over the weights of the first.
+fn step_apart<T: Number>(
+    device: &Device,
+    stepper: &mut Stepper<T>,
+    [first, second]: &mut [GpuDecoder<'_, T>; 2],
+    tokens: &[u32],
+) -> Result<(), CudaError> {
+    let mut state = State::new(device, size(tokens.len())?, 1)?;
+    state.begin(tokens, 0)?;
+    let weights = Arc::clone(&first.weights);
+    let context = Context {
+        stream: device.stream(),
+        blas: &first.blas,
+        config: &first.config,
+        marks: &first.options.marks,
+        operations: &weights.operations,
+        layers: &weights.parameters.layers,
+        turns: &first.turns,
+    };
+    stepper.embed(&context, &weights.parameters, &state)?;
+    let rows = vec![
+        Apart { position: &first.state.position, cache: &mut first.cache },
+        Apart { position: &second.state.position, cache: &mut second.cache },
+    ];
+    stepper.layers_from(&context, 0, &mut Sequences::Apart(rows))?;
+    stepper.head(&context, &weights.parameters.norm, weights.parameters.head())?;
+    for decoder in [first, second] {
+        decoder.length += 1;
+        decoder.set_position(decoder.length)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Where the weights of streamed layers stay: a region of the host's memory for each.
+
+// Regions are copied to and from; they are held until the streams have done it.
+#![allow(unsafe_code)]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use laptime_cuda::{Buffer, CudaError, Device, Region, Stream};
+
+use super::super::weights::{LayerWeights, Loader, Number, layer_bytes};
+use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec};
+
+/// What gives pinned memory: [`Region::pinned`], or a test that refuses it.
+pub type Pin<'a> = &'a dyn Fn(&Device, usize) -> Result<Region, CudaError>;
+
+/// The weights of streamed layers in the memory of the host, each as it lies on the device.
+#[derive(Debug)]
+pub struct Homes {
+    regions: Mutex<Vec<Region>>,
+    layers: usize,
+    layer_bytes: usize,
+    /// Those of the first layer: all are alike.
+    tensors: Vec<TensorSpec>,
+    home: Home,
+}
+
+/// How many layers of a model are streamed. More that stay than there are is refused.
+pub fn streamed_layers(config: &Config, offload: &Offload) -> Result<usize, ModelError> {
+    let (layers, resident) = (config.layers, offload.resident);
+    let refused = || format!("{resident} layers cannot stay on the device: `{}` has {layers}", config.name);
+    layers.checked_sub(resident).ok_or_else(|| ModelError::Refused(refused()))
+}
+
+impl Homes {
+    /// Fills the homes of the first layers of a model, as many as `offload` has streamed; none if all layers stay.
+    ///
+    /// One buffer of the device makes one layer after the other. Memory is pinned but in mode `sync`; where it is
+    /// refused, all of it is pageable.
+    pub fn of<T: Number>(
+        loader: &Loader<'_, T>,
+        config: &Config,
+        offload: &Offload,
+        pin: Pin<'_>,
+    ) -> Result<Option<Self>, ModelError> {
+        let layers = streamed_layers(config, offload)?;
+        if layers == 0 {
+            return Ok(None);
+        }
+        let tensors = config.layer_tensors(0);
+        let layer_bytes = layer_bytes(&tensors, T::DTYPE.bytes());
+        let all = |allocate: Pin<'_>| -> Result<Vec<Region>, CudaError> {
+            (0..layers).map(|_| allocate(loader.device, layer_bytes)).collect()
+        };
+        let (regions, home) = match offload.mode {
+            StreamMode::Sync => (all(&pageable)?, Home::Pageable),
+            _ => match all(pin) {
+                Ok(regions) => (regions, Home::Pinned),
+                Err(refused) => (all(&pageable)?, Home::Refused(refused.to_string())),
+            },
+        };
+        let mut homes = Self { regions: Mutex::new(regions), layers, layer_bytes, tensors, home };
+        homes.fill(loader, config)?;
+        Ok(Some(homes))
+    }
+
+    fn fill<T: Number>(&mut self, loader: &Loader<'_, T>, config: &Config) -> Result<(), ModelError> {
+        let whole = Arc::new(loader.device.allocate::<T>(self.layer_bytes / size_of::<T>())?);
+        let mut made = LayerWeights::within(&whole, &self.tensors)?;
+        let regions = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (layer, region) in regions.iter_mut().enumerate() {
+            loader.fill_layer(&config.layer_tensors(layer), &mut made)?;
+            // SAFETY: both live until the stream was waited for.
+            unsafe { region.begin_read(&whole, loader.device.stream())? };
+            loader.device.stream().synchronise()?;
+        }
+        Ok(())
+    }
+
+    /// How many layers are at home here.
+    pub fn layers(&self) -> usize {
+        self.layers
+    }
+
+    /// Bytes of a layer, all of which go over the link.
+    pub fn layer_bytes(&self) -> usize {
+        self.layer_bytes
+    }
+
+    /// What memory it is.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(super) fn tensors(&self) -> &[TensorSpec] {
+        &self.tensors
+    }
+
+    /// Mode `sync` is that of pageable memory, and the others are not.
+    pub(super) fn check(&self, mode: StreamMode) -> Result<(), ModelError> {
+        let is_pageable = self.home == Home::Pageable;
+        if (mode == StreamMode::Sync) == is_pageable {
+            return Ok(());
+        }
+        let has = if is_pageable { "pageable" } else { "pinned" };
+        Err(ModelError::Refused(format!("the layers are at home in {has} memory, which mode `{mode}` does not use")))
+    }
+
+    /// Puts a copy of a layer to a buffer on a stream.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Region::begin_write`].
+    pub(super) unsafe fn begin_write<T: Number>(
+        &self,
+        layer: usize,
+        buffer: &Buffer<T>,
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
+        let regions = self.regions();
+        // SAFETY: as the caller says.
+        unsafe { regions.get(layer).ok_or_else(|| no_layer(layer))?.begin_write(buffer, stream) }
+    }
+
+    /// Puts a copy of a buffer to a layer's home on a stream.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Region::begin_read`].
+    pub(super) unsafe fn begin_read<T: Number>(
+        &self,
+        layer: usize,
+        buffer: &Buffer<T>,
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
+        let mut regions = self.regions();
+        // SAFETY: as the caller says.
+        unsafe { regions.get_mut(layer).ok_or_else(|| no_layer(layer))?.begin_read(buffer, stream) }
+    }
+
+    fn regions(&self) -> MutexGuard<'_, Vec<Region>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn no_layer(layer: usize) -> CudaError {
+    CudaError::refused("streaming layers", 0, format!("layer {layer} has no home"))
+}
+
+fn pageable(_: &Device, bytes: usize) -> Result<Region, CudaError> {
+    Region::pageable(bytes)
+}

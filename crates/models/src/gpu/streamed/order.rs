@@ -1,0 +1,187 @@
+//! Which copies are asked for when.
+
+use laptime_cuda::CudaError;
+
+use crate::StreamMode;
+
+/// The copy of a layer in a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Copies before it, of all passes.
+    pub copy: u64,
+    /// The layer.
+    pub layer: usize,
+    /// The pass.
+    pub pass: u64,
+}
+
+impl Place {
+    /// Which of so many buffers it takes.
+    pub fn of(self, buffers: usize) -> usize {
+        (self.copy % buffers.max(1) as u64) as usize
+    }
+}
+
+/// The turns of layers and the copies for them: both are counted on from pass to pass, so that what comes next is known.
+#[derive(Debug)]
+pub struct Order {
+    layers: u64,
+    mode: StreamMode,
+    /// The turn that comes next, or that is under way.
+    turn: u64,
+    /// Copies that were asked for: all before this one.
+    asked: u64,
+    /// Passes that were begun.
+    passes: u64,
+    is_under_way: bool,
+}
+
+impl Order {
+    pub fn new(layers: usize, mode: StreamMode) -> Self {
+        Self { layers: layers.max(1) as u64, mode, turn: 0, asked: 0, passes: 0, is_under_way: false }
+    }
+
+    /// The pass that was begun last.
+    pub fn pass(&self) -> u64 {
+        self.passes.saturating_sub(1)
+    }
+
+    /// Begins a pass. False if the one before was not finished, so that what was asked for is of no use.
+    pub fn begin(&mut self) -> bool {
+        let first = self.passes * self.layers;
+        self.passes += 1;
+        let is_whole = self.turn == first && !self.is_under_way;
+        if !is_whole {
+            (self.turn, self.asked, self.is_under_way) = (first, first, false);
+        }
+        is_whole
+    }
+
+    /// The turn of a layer begins.
+    pub fn enter(&mut self, layer: usize) -> Result<Place, CudaError> {
+        let next = self.place(self.turn);
+        if self.passes == 0 || next.pass != self.pass() || next.layer != layer || self.is_under_way {
+            let reason = format!("layer {layer} is not the next of the pass");
+            return Err(CudaError::refused("streaming layers", 0, reason));
+        }
+        self.is_under_way = true;
+        Ok(next)
+    }
+
+    /// The turn is done.
+    pub fn leave(&mut self) {
+        self.is_under_way = false;
+        self.turn += 1;
+    }
+
+    /// The copy of the turn that is under way, if it was not asked for before; now it is.
+    pub fn missed(&mut self) -> Option<Place> {
+        self.ask_until(self.turn + 1)
+    }
+
+    /// The next copy that is to be asked for ahead, if there is a buffer for it: one beside that of the turn under way,
+    /// and its own once it is released.
+    pub fn next(&mut self, is_released: bool) -> Option<Place> {
+        if !self.mode.is_ahead() {
+            return None;
+        }
+        let free = self.turn + if is_released { 3 } else { 2 };
+        let end = if self.mode.wraps() { u64::MAX } else { (self.turn / self.layers + 1) * self.layers };
+        self.ask_until(free.min(end))
+    }
+
+    fn ask_until(&mut self, end: u64) -> Option<Place> {
+        if self.asked >= end {
+            return None;
+        }
+        self.asked += 1;
+        Some(self.place(self.asked - 1))
+    }
+
+    fn place(&self, copy: u64) -> Place {
+        Place { copy, layer: (copy % self.layers) as usize, pass: copy / self.layers }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The copies of a turn: the one that was missed, those asked for before the layer computes, those after.
+    fn turn(order: &mut Order, layer: usize) -> [Vec<u64>; 3] {
+        order.enter(layer).unwrap();
+        let missed = order.missed().into_iter().map(|place| place.copy).collect();
+        let mut ahead =
+            |is_released| std::iter::from_fn(|| order.next(is_released)).map(|place| place.copy).collect::<Vec<u64>>();
+        let told = [missed, ahead(false), ahead(true)];
+        order.leave();
+        told
+    }
+
+    fn passes(mode: StreamMode, layers: usize, passes: usize) -> Vec<[Vec<u64>; 3]> {
+        let mut order = Order::new(layers, mode);
+        let mut told = Vec::new();
+        for _ in 0..passes {
+            assert!(order.begin());
+            told.extend((0..layers).map(|layer| turn(&mut order, layer)));
+        }
+        told
+    }
+
+    fn none() -> Vec<u64> {
+        Vec::new()
+    }
+
+    #[test]
+    fn without_prefetching_every_copy_is_missed() {
+        for mode in [StreamMode::Sync, StreamMode::Pinned] {
+            let told = passes(mode, 3, 2);
+            assert!((0..).zip(told).all(|(turn, told)| told == [vec![turn], none(), none()]));
+        }
+    }
+
+    #[test]
+    fn prefetching_misses_the_first_layer_of_each_pass() {
+        let told = passes(StreamMode::Prefetch, 3, 2);
+        assert_eq!(told[0], [vec![0], vec![1], vec![2]]);
+        assert_eq!(told[1..3], [[none(), none(), none()], [none(), none(), none()]]);
+        assert_eq!(told[3], [vec![3], vec![4], vec![5]]);
+    }
+
+    #[test]
+    fn with_wrap_only_the_first_copy_of_all_is_missed_and_both_buffers_are_always_asked_for() {
+        for layers in [1, 2, 3] {
+            let told = passes(StreamMode::Wrap, layers, 4);
+            assert_eq!(told[0], [vec![0], vec![1], vec![2]]);
+            assert!((3..).zip(&told[1..]).all(|(next, told)| *told == [none(), none(), vec![next]]), "{layers}");
+        }
+    }
+
+    #[test]
+    fn a_pass_that_was_not_finished_is_forgotten() {
+        let mut order = Order::new(3, StreamMode::Wrap);
+        assert!(order.begin());
+        turn(&mut order, 0);
+        order.enter(1).unwrap();
+        assert!(!order.begin());
+        assert_eq!((order.pass(), turn(&mut order, 0)), (1, [vec![3], vec![4], vec![5]]));
+    }
+
+    #[test]
+    fn layers_out_of_order_are_refused() {
+        let mut order = Order::new(2, StreamMode::Wrap);
+        assert!(order.enter(0).is_err());
+        order.begin();
+        assert!(order.enter(1).is_err());
+        turn(&mut order, 0);
+        turn(&mut order, 1);
+        assert!(order.enter(0).is_err(), "the pass is over");
+    }
+
+    #[test]
+    fn copies_take_buffers_in_turns_whatever_the_number_of_layers() {
+        let order = Order::new(3, StreamMode::Wrap);
+        let taken: Vec<usize> = (0..6).map(|copy| order.place(copy).of(2)).collect();
+        assert_eq!(taken, [0, 1, 0, 1, 0, 1]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Scripts: who says what.
+
+use std::{fs, path::Path};
+
+use crate::ModelError;
+
+/// What is said where no script is given.
+const BUILT_IN: &str = "Speaker 1: Welcome back. Today we look at where the time of a model goes.
+Speaker 2: And why moving a layer takes longer than running it.
+Speaker 1: Let us measure it, then.
+";
+
+/// Lines of several speakers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// The lines, in order.
+    pub lines: Vec<Line>,
+    /// The numbers of the speakers as the script has them, in order of first appearance.
+    pub speakers: Vec<u32>,
+}
+
+/// What one speaker says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Which of the speakers, in order of first appearance.
+    pub speaker: usize,
+    /// What is said.
+    pub text: String,
+}
+
+impl Script {
+    /// A short talk of two speakers.
+    pub fn built_in() -> Self {
+        Self::parse(BUILT_IN).unwrap_or(Self { lines: Vec::new(), speakers: Vec::new() })
+    }
+
+    /// The script of a file.
+    pub fn read(path: &Path) -> Result<Self, ModelError> {
+        let text = fs::read_to_string(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|error| ModelError::Refused(format!("`{}`: {error}", path.display())))
+    }
+
+    /// Reads lines `Speaker N: text`, in any case. A line that names no speaker goes on with the one before.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        let mut script = Self { lines: Vec::new(), speakers: Vec::new() };
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+        for (at, line) in lines.filter(|(_, line)| !line.is_empty()) {
+            match (spoken(line), script.lines.last_mut()) {
+                (Some((number, text)), _) => {
+                    let speaker = script.speaker(number);
+                    script.lines.push(Line { speaker, text: text.to_owned() });
+                }
+                (None, Some(last)) => last.text = format!("{} {line}", last.text).trim().to_owned(),
+                (None, None) => {
+                    let reason = format!("line {at} names no speaker: lines begin with `Speaker 1:`");
+                    return Err(ModelError::Refused(reason));
+                }
+            }
+        }
+        script.check()?;
+        Ok(script)
+    }
+
+    fn speaker(&mut self, number: u32) -> usize {
+        self.speakers.iter().position(|known| *known == number).unwrap_or_else(|| {
+            self.speakers.push(number);
+            self.speakers.len() - 1
+        })
+    }
+
+    fn check(&self) -> Result<(), ModelError> {
+        if self.lines.is_empty() {
+            return Err(ModelError::Refused("the script has no lines `Speaker 1: text`".to_owned()));
+        }
+        match self.lines.iter().find(|line| line.text.is_empty()) {
+            Some(line) => {
+                let number = self.speakers[line.speaker];
+                Err(ModelError::Refused(format!("a line of speaker {number} has no text")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The number and the text of a line that names a speaker.
+fn spoken(line: &str) -> Option<(u32, &str)> {
+    let (name, text) = line.split_once(':')?;
+    let (word, number) = name.trim().split_once(char::is_whitespace)?;
+    let number = number.trim().parse().ok()?;
+    word.eq_ignore_ascii_case("speaker").then_some((number, text.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speakers_are_known_in_order_of_first_appearance() {
+        let script = Script::parse("Speaker 3: Hello: you.\n\n speaker 1 :  Hi.\nand more\nSpeaker 3: Bye.\n").unwrap();
+        assert_eq!(script.speakers, [3, 1]);
+        let said: Vec<(usize, &str)> = script.lines.iter().map(|line| (line.speaker, line.text.as_str())).collect();
+        assert_eq!(said, [(0, "Hello: you."), (1, "Hi. and more"), (0, "Bye.")]);
+        assert_eq!(Script::built_in().speakers, [1, 2]);
+    }
+
+    #[test]
+    fn what_is_no_script_is_told() {
+        let refused = |text: &str| Script::parse(text).unwrap_err().to_string();
+        assert_eq!(refused("\nHello."), "line 2 names no speaker: lines begin with `Speaker 1:`");
+        assert_eq!(refused(" \n"), "the script has no lines `Speaker 1: text`");
+        assert_eq!(refused("Speaker 2:\nSpeaker 1: Hi."), "a line of speaker 2 has no text");
+        let error = Script::read(Path::new("/nowhere/it.txt")).unwrap_err().to_string();
+        assert_eq!(error, "cannot open `/nowhere/it.txt`");
+    }
+}

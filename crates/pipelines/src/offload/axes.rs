@@ -1,0 +1,168 @@
+//! The axes of `offload`, and the other names by which people know them.
+
+use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
+
+use crate::crew::threads_axis;
+
+/// What stands for what the device or the model has of its own.
+pub const AUTO: &str = "auto";
+
+/// What stands for as many layers as are left on the device unless somebody says so: `auto`, but half of a tiny model.
+pub const USUAL: &str = "usual";
+
+/// What stands for all layers: nothing is offloaded.
+pub const ALL: &str = "all";
+
+/// What stands for the memory that is really free.
+pub const FREE: &str = "free";
+
+/// What stands for no file.
+const NONE: &str = "none";
+
+/// The number types.
+const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
+
+/// What is run.
+const PIPELINES: &[&str] = &["speech", "lm"];
+
+/// The ways that layers are streamed in.
+const MODES: &[&str] = &["sync", "pinned", "prefetch", "wrap", "batched"];
+
+/// The axis that follows from the weights where it was not given.
+pub const MAX_TOKENS: &str = "max_tokens";
+
+/// Axes that say what is read aloud; a case has those that were given.
+pub const OF_TEXT: &[&str] = &["txt_path", "voice_files"];
+
+/// Switches that change the cases and are in none of them.
+pub const OF_RUN: &[&str] = &["benchmark", "profile"];
+
+/// The flag whose value is a folder whatever it is called.
+pub const FOLDER_FLAG: &str = "model_dir";
+
+/// The flag that takes models and offload presets.
+pub const PRESET_FLAG: &str = "preset";
+
+/// The axis of layers that stay.
+pub const LAYERS: &str = "gpu_layers";
+
+/// The flags that say how many layers stay, by their names.
+pub const LAYER_FLAGS: &[&str] = &[LAYERS, "num_gpu_layers", "offload_preset", "auto", "no_offload"];
+
+/// The axes.
+pub fn axes() -> Vec<AxisSpec> {
+    let axis = |name, about, takes, default, cost| AxisSpec { name, about, takes, default, cost };
+    let one = |name, about, takes, default: AxisValue, cost| axis(name, about, takes, vec![default], cost);
+    let from = |least| Takes::Int { least, most: i64::from(u32::MAX) };
+    let number = |name, about, default| one(name, about, Takes::Number, AxisValue::Float(default), Cost::Low);
+    let mut axes = of_model();
+    axes.extend([
+        one("mode", "how layers are streamed in", Takes::OneOf(MODES), "wrap".into(), Cost::High),
+        one(
+            "memory_budget",
+            "memory that `auto` may use, such as 8GB or 500MiB; free is what is really free",
+            Takes::Name,
+            FREE.into(),
+            Cost::High,
+        ),
+        number(
+            "link_gbps",
+            "without a GPU, an emulated link of so many 10^9 bytes a second; 0 reads as fast as the file is read",
+            0.0,
+        ),
+        one("cache_clear_interval", "copies between two clearings of caches; 0 never", from(0), 50.into(), Cost::High),
+        number("cfg_scale", "how far the stream that knows the script is followed", 1.3),
+        one(
+            "steps",
+            "steps of the diffusion head",
+            Takes::Int { least: 1, most: MOST_STEPS },
+            10.into(),
+            Cost::Middle,
+        ),
+        axis(
+            MAX_TOKENS,
+            "tokens that are made at most: 20 with synthetic weights, which know no end; with a folder's twice the prompt",
+            from(1),
+            Vec::new(),
+            Cost::Middle,
+        ),
+        threads_axis(),
+        one(
+            "seed",
+            "what noise and synthetic weights start from",
+            Takes::Int { least: 0, most: i64::MAX },
+            42.into(),
+            Cost::High,
+        ),
+        one(
+            "benchmark",
+            "whether the same is measured without offloading, too",
+            Takes::Switch,
+            false.into(),
+            Cost::Low,
+        ),
+        one("profile", "taken as it is: layers are always told", Takes::Switch, false.into(), Cost::Low),
+    ]);
+    axes
+}
+
+/// Steps of training: no diffusion has more.
+const MOST_STEPS: i64 = 1000;
+
+/// The model, what stays of it, and what it is told.
+fn of_model() -> Vec<AxisSpec> {
+    let one =
+        |name, about, takes, default: AxisValue, cost| AxisSpec { name, about, takes, default: vec![default], cost };
+    vec![
+        one(
+            "model",
+            "tiny, 1.5b or 7b, of `lm` any model of `laptime list models`, with synthetic weights, or the folder of a checkpoint; auto is 7b on a GPU and tiny on a CPU",
+            Takes::Name,
+            AUTO.into(),
+            Cost::High,
+        ),
+        one(
+            "pipeline",
+            "speech of several voices, or the tokens of a language model alone",
+            Takes::OneOf(PIPELINES),
+            "speech".into(),
+            Cost::High,
+        ),
+        one(
+            LAYERS,
+            "layers that stay on the device: a number, auto (also `--auto`), all (also `--no-offload`), or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, and half of a tiny model",
+            Takes::Name,
+            USUAL.into(),
+            Cost::High,
+        ),
+        one("dtype", "number type; auto is that of the model", Takes::OneOf(DTYPES), AUTO.into(), Cost::High),
+        one(
+            "txt_path",
+            "a script of lines `Speaker N: text`; a short one is built in",
+            Takes::Name,
+            NONE.into(),
+            Cost::Low,
+        ),
+        one(
+            "voice_files",
+            "a WAV file for each speaker, in order of first appearance; voices are synthetic without them",
+            Takes::Name,
+            NONE.into(),
+            Cost::Low,
+        ),
+    ]
+}
+
+/// Names of the kit and of others.
+pub const ALIASES: &[Alias] = &[
+    Alias::of_axis(PRESET_FLAG, "model"),
+    Alias::of_axis(FOLDER_FLAG, "model"),
+    Alias::of_axis("num_gpu_layers", LAYERS),
+    Alias::of_axis("offload_preset", LAYERS),
+    Alias::switch("auto", LAYERS, AUTO),
+    Alias::switch("no_offload", LAYERS, ALL),
+    Alias::of_values("float32", "dtype", "f32"),
+    Alias::of_values("bfloat16", "dtype", "bf16"),
+    Alias::of_values("float16", "dtype", "f16"),
+    Alias::of_values("half", "dtype", "f16"),
+];

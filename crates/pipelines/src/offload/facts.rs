@@ -1,0 +1,221 @@
+//! What a generation has to do, and what is known of it.
+
+use std::path::PathBuf;
+
+use laptime_bench::{AxisValue, Fact, Work};
+use laptime_models::{Dtype, Home, Offloading, Stage, StageWork, StreamMode};
+use laptime_trace::run::Traffic;
+
+use super::{
+    fit::Fit,
+    make::is_gpu,
+    runner::{Run, Runner},
+    subject::{Kind, Subject},
+    wanted::Wanted,
+};
+
+/// Streams that a speech model runs: one that knows the script, and one that does not.
+const STREAMS: u64 = 2;
+
+fn whole(name: &str, value: u64) -> Fact {
+    Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)))
+}
+
+fn number(name: &str, value: f64) -> Fact {
+    Fact::new(name, AxisValue::Float(value))
+}
+
+/// What is known before anything is allocated.
+pub fn sizes(subject: &Subject) -> Vec<Fact> {
+    let (parameters, weight_bytes) = match &subject.kind {
+        Kind::Speech { config, .. } => (config.parameters(), config.weight_bytes(subject.dtype)),
+        Kind::Lm { found, .. } => (found.config.parameters(), found.config.weight_bytes(subject.dtype)),
+    };
+    vec![
+        whole("prompt_positions", subject.positions() as u64),
+        whole("parameters", parameters),
+        whole("weight_bytes", weight_bytes),
+        whole("cache_bytes", cache_bytes(subject)),
+    ]
+}
+
+fn cache_bytes(subject: &Subject) -> u64 {
+    let room = subject.positions().saturating_add(subject.tokens);
+    match &subject.kind {
+        Kind::Speech { config, .. } => config.cache_bytes(room, subject.tokens, subject.dtype),
+        Kind::Lm { found, .. } => found.config.kv_bytes_per_token(subject.dtype).saturating_mul(room as u64),
+    }
+}
+
+/// What one token has to do in parts: a layer in one pass, the diffusion head, and all else.
+struct Parts {
+    layer: StageWork,
+    diffusion: StageWork,
+    other: StageWork,
+}
+
+fn parts(subject: &Subject, wanted: &Wanted) -> Parts {
+    let (dtype, position) = (subject.dtype, subject.positions().saturating_add(subject.tokens / 2));
+    match &subject.kind {
+        Kind::Speech { config, .. } => {
+            let pass = config.stepped_decoder().step_work(1, position, dtype);
+            let rest = [
+                pass.stage(Stage::Head),
+                config.audio_decode_work(1, dtype),
+                config.semantic_encode_work(1, dtype),
+                config.connect_work(dtype),
+            ];
+            let other = rest.into_iter().fold(StageWork::default(), StageWork::plus);
+            Parts {
+                layer: layer(subject, position, dtype),
+                diffusion: config.diffusion_work(wanted.steps, dtype),
+                other,
+            }
+        }
+        Kind::Lm { found, .. } => {
+            let pass = found.config.step_work(1, position, dtype);
+            let other = pass.stage(Stage::Embed).plus(pass.stage(Stage::Head));
+            Parts { layer: layer(subject, position, dtype), diffusion: StageWork::default(), other }
+        }
+    }
+}
+
+/// The work of one layer in one pass behind so many positions.
+fn layer(subject: &Subject, position: usize, dtype: Dtype) -> StageWork {
+    let decoder = subject.decoder();
+    let pass = decoder.step_work(1, position, dtype);
+    let of_layers = [Stage::Qkv, Stage::Attention, Stage::OProj, Stage::Ffn].map(|stage| pass.stage(stage));
+    let all = of_layers.into_iter().fold(StageWork::default(), StageWork::plus);
+    let each = |amount: u64| amount / decoder.layers.max(1) as u64;
+    StageWork {
+        flops: each(all.flops),
+        weight_bytes: each(all.weight_bytes),
+        kv_read: each(all.kv_read),
+        kv_written: each(all.kv_written),
+    }
+}
+
+/// The work of a take: the prompt, and all tokens.
+pub fn work(subject: &Subject, wanted: &Wanted) -> Option<Work> {
+    if subject.folder.is_some() {
+        return None;
+    }
+    let (dtype, tokens) = (subject.dtype, subject.tokens);
+    let (prompt, positions) = match &subject.kind {
+        Kind::Speech { config, prompt, .. } => {
+            let hop = config.token_samples().max(1);
+            let voices = prompt.voices.iter().map(|voice| config.voice_encode_work(voice.len() / hop, dtype));
+            (voices.fold(config.prefill_work(subject.positions(), dtype), StageWork::plus), subject.positions())
+        }
+        Kind::Lm { found, .. } => {
+            let prefill = found.config.prefill_work(1, subject.positions(), 0, laptime_models::Attention::Dense, dtype);
+            (prefill.total(), subject.positions())
+        }
+    };
+    let token = |at: usize| match &subject.kind {
+        Kind::Speech { config, .. } => config.token_work([positions.saturating_add(at), at], wanted.steps, dtype),
+        Kind::Lm { found, .. } => found.config.step_work(1, positions.saturating_add(at), dtype).total(),
+    };
+    let all = (0..tokens).map(token).fold(prompt, StageWork::plus);
+    Some(Work { flops: all.flops, dtype: dtype.word().to_owned(), bytes: all.bytes_read(), traffic: Traffic::Read })
+}
+
+/// Forward passes a token in which layers are copied.
+fn passes(subject: &Subject, mode: StreamMode) -> u64 {
+    match &subject.kind {
+        Kind::Speech { .. } if mode == StreamMode::Batched => 1,
+        Kind::Speech { .. } => STREAMS,
+        Kind::Lm { .. } => 1,
+    }
+}
+
+/// What is known of a case on a device before its takes, if so many bytes of a layer come from there.
+pub fn planned(subject: &Subject, wanted: &Wanted, fit: &Fit, is_gpu: bool) -> Vec<Fact> {
+    let home = match (is_gpu, wanted.mode) {
+        (false, _) => Home::File,
+        (true, StreamMode::Sync) => Home::Pageable,
+        (true, _) => Home::Pinned,
+    };
+    let (layers, layer_bytes) = (subject.decoder().layers, parts(subject, wanted).layer.weight_bytes);
+    let streamed = layers.saturating_sub(fit.resident);
+    let mut facts = of_case(subject, wanted, fit);
+    if streamed > 0 {
+        let offloading = Offloading { layers, streamed, layer_bytes, home };
+        facts.extend(of_offloading(subject, wanted, &offloading, is_gpu));
+    }
+    facts
+}
+
+/// All that is known of a case after its takes.
+pub fn facts(runner: &Runner<'_>, last: &Run) -> Vec<Fact> {
+    let Runner { subject, wanted, fit, .. } = runner;
+    let mut facts = of_case(subject, wanted, fit);
+    facts.push(whole("tokens_made", last.tokens_ns.len() as u64));
+    if let Kind::Speech { config, resampled, .. } = &subject.kind {
+        facts.push(number("audio_s", last.samples.len() as f64 / f64::from(config.sample_rate.max(1))));
+        let told = |(file, rate): &(PathBuf, u32)| Fact::new("resampled", format!("{} from {rate} Hz", file.display()));
+        facts.extend(resampled.iter().map(told));
+    }
+    if let Some(offloading) = runner.made.offloading() {
+        facts.extend(of_offloading(subject, wanted, &offloading, is_gpu(runner.device)));
+    }
+    facts
+}
+
+fn of_case(subject: &Subject, wanted: &Wanted, fit: &Fit) -> Vec<Fact> {
+    let mut facts = sizes(subject);
+    facts.extend([
+        Fact::new("weights", if subject.folder.is_some() { "folder" } else { "synthetic" }),
+        whole("layers", subject.decoder().layers as u64),
+        whole("gpu_layers", fit.resident as u64),
+        Fact::new("dtype", subject.dtype.word()),
+        whole("predicted_bytes", fit.needed),
+        whole("streams", passes(subject, wanted.mode)),
+    ]);
+    facts.extend(subject.token_seconds().map(|seconds| number("audio_ms", 1e3 * seconds)));
+    if !wanted.is_lm {
+        facts.extend([whole("diffusion_steps", wanted.steps as u64), number("cfg", wanted.cfg_scale)]);
+    }
+    facts
+}
+
+/// What is known of layers that do not stay.
+fn of_offloading(subject: &Subject, wanted: &Wanted, offloading: &Offloading, is_gpu: bool) -> Vec<Fact> {
+    let Parts { layer, diffusion, other } = parts(subject, wanted);
+    // One batch of both streams computes twice as much a pass.
+    let rows = if wanted.mode == StreamMode::Batched && !wanted.is_lm { STREAMS } else { 1 };
+    let emulated = wanted.link_gbps.filter(|_| !is_gpu);
+    let mut facts = vec![
+        Fact::new("mode", wanted.mode.name()),
+        whole("layer_bytes", offloading.layer_bytes),
+        whole("layer_flops", layer.flops.saturating_mul(rows)),
+        Fact::new("slow_tier", tier(&offloading.home)),
+        Fact::new("link_kind", if emulated.is_some() { "emulated" } else { link(&offloading.home) }),
+        whole("diffusion_bytes", diffusion.weight_bytes),
+        whole("diffusion_flops", diffusion.flops),
+        whole("other_bytes", other.bytes_read()),
+        whole("other_flops", other.flops),
+    ];
+    facts.extend(emulated.map(|rate| number("link_gbps", rate)));
+    if let Home::Refused(reason) = &offloading.home {
+        facts.push(Fact::new("pinned_refused", reason.clone()));
+    }
+    facts
+}
+
+/// Where layers are that do not stay.
+fn tier(home: &Home) -> &'static str {
+    match home {
+        Home::File => "file",
+        Home::Pinned | Home::Pageable | Home::Refused(_) => "host memory",
+    }
+}
+
+/// What they come over.
+fn link(home: &Home) -> &'static str {
+    match home {
+        Home::Pinned => "pinned",
+        Home::Pageable | Home::Refused(_) => "pageable",
+        Home::File => "file",
+    }
+}

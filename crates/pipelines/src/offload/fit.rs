@@ -1,0 +1,65 @@
+//! How many layers stay in the memory that there is.
+
+use laptime_bench::Device;
+use laptime_models::{ModelError, most_resident};
+
+use super::{layers::Stay, make::needed_bytes, subject::Subject, wanted::Wanted};
+
+/// Layers that stay, and what that needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fit {
+    /// Layers that stay.
+    pub resident: usize,
+    /// Bytes that are needed at most; where nothing fits, at least.
+    pub needed: u64,
+    /// Bytes that there are, or that were allowed; none if nobody knows.
+    pub budget: Option<u64>,
+}
+
+impl Fit {
+    /// Whether it is within the budget.
+    pub fn fits(&self) -> bool {
+        self.budget.is_none_or(|budget| self.needed <= budget)
+    }
+}
+
+/// Finds how many layers stay: those that were asked for, or as many as fit. Where none fit, none stay, and
+/// [`Fit::fits`] says so.
+pub fn fit(subject: &Subject, wanted: &Wanted, device: &dyn Device) -> Fit {
+    let budget = wanted.budget.or_else(|| device.available_bytes());
+    let layers = subject.decoder().layers;
+    let needed = |resident: usize| needed_bytes(subject, wanted, resident, device);
+    let resident = match (subject.stay, budget) {
+        (Stay::Layers(asked), _) => asked,
+        (Stay::Auto, None) => layers,
+        (Stay::Auto, Some(budget)) => match most_resident(layers, budget, needed) {
+            Ok(most) => most,
+            Err(ModelError::SmallBudget { least, .. }) => {
+                return Fit { resident: 0, needed: least, budget: Some(budget) };
+            }
+            Err(_) => 0,
+        },
+    };
+    Fit { resident, needed: needed(resident), budget }
+}
+
+/// Why a budget that somebody set is too small, if it is.
+pub fn too_small(subject: &Subject, wanted: &Wanted, fit: &Fit) -> Option<String> {
+    let budget = wanted.budget.filter(|_| !fit.fits())?;
+    let told = mib(fit.needed.div_ceil(MIB));
+    let what = match (subject.stay, fit.resident) {
+        (Stay::Auto, _) => "the model needs".to_owned(),
+        (Stay::Layers(_), 1) => "with 1 layer on the device it needs".to_owned(),
+        (Stay::Layers(_), layers) => format!("with {layers} layers on the device it needs"),
+    };
+    let set = mib(budget / MIB);
+    Some(format!(
+        "a memory budget of {set} is too small: {what} {told}, so `--memory-budget {told}` is the smallest that works"
+    ))
+}
+
+const MIB: u64 = 1 << 20;
+
+fn mib(count: u64) -> String {
+    format!("{count}MiB")
+}

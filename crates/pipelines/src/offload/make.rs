@@ -1,0 +1,187 @@
+//! A model whose layers do not all stay, on a device.
+
+use std::path::Path;
+
+use laptime_bench::Device;
+use laptime_models::{
+    Attention, Decoder, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Room, Weights,
+    cpu::{self, CpuVoicing},
+    speech::{SpeechConfig, SpeechWeights, Voicing, VoicingOptions},
+};
+use laptime_probe::stage;
+
+use super::{
+    subject::{Kind, Subject},
+    wanted::Wanted,
+};
+use crate::model::{Found, checked_weights, decoder, hinted, told};
+
+/// A model that is ready.
+pub enum Made<'a> {
+    /// It reads aloud.
+    Speech(Box<dyn Voicing + 'a>),
+    /// It says tokens.
+    Lm(Box<dyn Decoder + 'a>),
+}
+
+impl Made<'_> {
+    /// What came of the wish for layers that do not stay.
+    pub fn offloading(&self) -> Option<Offloading> {
+        match self {
+            Self::Speech(voicing) => voicing.offloading(),
+            Self::Lm(decoder) => decoder.offloading(),
+        }
+    }
+
+    /// The visits of streamed layers that are done.
+    pub fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        match self {
+            Self::Speech(voicing) => voicing.layer_visits(),
+            Self::Lm(decoder) => decoder.layer_visits(),
+        }
+    }
+}
+
+/// Whether a device is a GPU.
+pub fn is_gpu(device: &dyn Device) -> bool {
+    #[cfg(feature = "cuda")]
+    return crate::gpu::gpu(device).is_some();
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = device;
+        false
+    }
+}
+
+/// Looks at names and shapes of a folder's weights.
+pub fn check_weights(subject: &Subject, seed: u64) -> Result<(), ModelError> {
+    match &subject.kind {
+        Kind::Speech { config, .. } => speech_weights(subject, config, seed).map(drop),
+        Kind::Lm { found, .. } => match &subject.folder {
+            Some(folder) => Weights::open(folder, &found.config).map(drop),
+            None => Ok(()),
+        },
+    }
+}
+
+fn speech_weights(subject: &Subject, config: &SpeechConfig, seed: u64) -> Result<SpeechWeights, ModelError> {
+    match &subject.folder {
+        Some(folder) => SpeechWeights::open(folder, config),
+        None => Ok(SpeechWeights::synthetic(seed)),
+    }
+}
+
+/// How layers are streamed where so many stay; none if all do.
+fn offload(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> Option<Offload> {
+    (resident < subject.decoder().layers).then(|| Offload {
+        mode: wanted.mode,
+        resident,
+        home: home.to_owned(),
+        link_gbps: wanted.link_gbps,
+        clear_every: wanted.clear_every,
+        lane: None,
+    })
+}
+
+/// Makes a model ready of which so many layers stay.
+pub fn make<'a>(
+    subject: &Subject,
+    wanted: &Wanted,
+    resident: usize,
+    (device, home): (&'a dyn Device, &Path),
+) -> anyhow::Result<Made<'a>> {
+    let _stage = stage!("load_weights", model = subject.name);
+    let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
+    match &subject.kind {
+        Kind::Speech { config, .. } => {
+            let weights = speech_weights(subject, config, wanted.seed).map_err(hinted)?;
+            weights.check_finite(config).map_err(hinted)?;
+            let options = VoicingOptions { marks, ..voicing_options(subject, wanted, resident, home) };
+            Ok(Made::Speech(voicing(config, &weights, options, wanted.threads, device)?))
+        }
+        Kind::Lm { found, .. } => {
+            let (weights, _) = checked_weights(found, wanted.seed)?;
+            let options = Options { marks, ..options(subject, wanted, resident, home) };
+            Ok(Made::Lm(lm(found, &weights, options, wanted.threads, device)?))
+        }
+    }
+}
+
+fn voicing<'a>(
+    config: &SpeechConfig,
+    weights: &SpeechWeights,
+    options: VoicingOptions,
+    threads: usize,
+    device: &'a dyn Device,
+) -> anyhow::Result<Box<dyn Voicing + 'a>> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = crate::gpu::gpu(device) {
+        return super::on_gpu::voicing(config, weights, options, gpu);
+    }
+    let _ = device;
+    Ok(Box::new(CpuVoicing::new(config.clone(), weights, options, threads).map_err(told)?))
+}
+
+fn lm<'a>(
+    found: &Found,
+    weights: &Weights,
+    options: Options,
+    threads: usize,
+    device: &'a dyn Device,
+) -> anyhow::Result<Box<dyn Decoder + 'a>> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = crate::gpu::gpu(device) {
+        return super::on_gpu::lm(&found.config, weights, options, gpu);
+    }
+    decoder(found, weights, options, threads, device).map_err(told)
+}
+
+/// How a speech model is made ready, without marks.
+fn voicing_options(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> VoicingOptions {
+    let offload = offload(subject, wanted, resident, home);
+    VoicingOptions { offload, ..VoicingOptions::new(subject.dtype, subject.positions(), subject.tokens) }
+}
+
+/// How a language model is made ready, without marks.
+fn options(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> Options {
+    Options {
+        dtype: subject.dtype,
+        attention: Attention::Dense,
+        kept: None,
+        batch: 1,
+        room: Room::Static(subject.positions().saturating_add(subject.tokens)),
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+        offload: offload(subject, wanted, resident, home),
+    }
+}
+
+/// Bytes that a case needs at most where so many layers stay: of the heap, or of a GPU.
+pub fn needed_bytes(subject: &Subject, wanted: &Wanted, resident: usize, device: &dyn Device) -> u64 {
+    let (positions, tokens, threads) = (subject.positions(), subject.tokens, wanted.threads);
+    match &subject.kind {
+        Kind::Speech { config, prompt, .. } => {
+            let options = voicing_options(subject, wanted, resident, Path::new(""));
+            let hop = config.token_samples().max(1);
+            let voices = prompt.voices.iter().map(|voice| voice.len() / hop).sum();
+            let counts = [positions, voices, tokens];
+            #[cfg(feature = "cuda")]
+            if is_gpu(device) {
+                return laptime_models::gpu::needed_speech_bytes(config, &options, counts);
+            }
+            let _ = device;
+            // The audio of the take before may still be there.
+            let audio = (tokens as u64).saturating_mul(hop as u64).saturating_mul(2 * 4);
+            cpu::needed_speech_bytes(config, &options, counts, threads).saturating_add(audio)
+        }
+        Kind::Lm { found, .. } => {
+            let options = options(subject, wanted, resident, Path::new(""));
+            #[cfg(feature = "cuda")]
+            if is_gpu(device) {
+                return laptime_models::gpu::needed_bytes(&found.config, &options, positions, false);
+            }
+            let ran = [tokens, positions.max(1)];
+            cpu::needed_bytes(&found.config, &options, cpu::Pass::Cached, ran, threads)
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Models whose layers do not all stay, on a GPU: layers come over a stream of their own.
+
+use laptime_models::{
+    Config, Decoder, Offload, Options, Weights,
+    gpu::{GpuModel, GpuVoicing},
+    speech::{SpeechConfig, SpeechWeights, Voicing, VoicingOptions},
+};
+
+use crate::{
+    gpu::CudaDevice,
+    model::{decoder_on_gpu, told},
+};
+
+/// A language model that is ready.
+pub fn lm<'a>(
+    config: &Config,
+    weights: &Weights,
+    options: Options,
+    gpu: &'a CudaDevice,
+) -> anyhow::Result<Box<dyn Decoder + 'a>> {
+    let Some(offload) = options.offload.clone() else {
+        return decoder_on_gpu(config, weights, options, gpu).map_err(told);
+    };
+    let beside = gpu.beside()?;
+    let offload = Offload { lane: Some(beside.lane().clone()), ..offload };
+    let model = GpuModel::load_offloaded(gpu.cuda(), config, weights, options.dtype, &offload).map_err(told)?;
+    let options = Options { offload: Some(offload), ..options };
+    model.decoder_offloaded(gpu.cuda(), beside.cuda(), options).map_err(told)
+}
+
+/// A speech model that is ready.
+pub fn voicing<'a>(
+    config: &SpeechConfig,
+    weights: &SpeechWeights,
+    options: VoicingOptions,
+    gpu: &'a CudaDevice,
+) -> anyhow::Result<Box<dyn Voicing + 'a>> {
+    let config = config.clone();
+    let Some(offload) = options.offload.clone() else {
+        return Ok(Box::new(GpuVoicing::new(gpu.cuda(), config, weights, options).map_err(told)?));
+    };
+    let beside = gpu.beside()?;
+    let offload = Offload { lane: Some(beside.lane().clone()), ..offload };
+    let options = VoicingOptions { offload: Some(offload), ..options };
+    let voicing = GpuVoicing::offloaded(gpu.cuda(), beside.cuda(), config, weights, options).map_err(told)?;
+    Ok(Box::new(voicing))
+}

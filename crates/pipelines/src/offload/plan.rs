@@ -1,0 +1,246 @@
+//! Which cases are meant: one flag says how many layers stay, a preset is a model or a number of layers, and files are
+//! read before anything is measured.
+
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, resolve};
+use laptime_models::ModelError;
+
+use super::{
+    axes::{
+        ALIASES, ALL, AUTO, FOLDER_FLAG, LAYER_FLAGS, LAYERS, MAX_TOKENS, OF_RUN, OF_TEXT, PRESET_FLAG, USUAL, axes,
+    },
+    layers::{Stay, preset},
+    subject::{Subject, looks_like_a_folder},
+    wanted::Wanted,
+};
+use crate::model::with_causes;
+
+const NAME: &str = "offload";
+
+/// Settles the cases. What cannot be run is told here, before anything is measured.
+pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
+    let given: Vec<Given> = given.iter().cloned().flat_map(parted).map(named_folder).collect();
+    refuse_two_ways(&given)?;
+    refuse_small_floats(&given)?;
+    let (texts, rest): (Vec<Given>, Vec<Given>) = given.into_iter().partition(|(name, _)| is_text(name));
+    let mut resolved = resolve(ALIASES, &rest)?;
+    let has = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
+    // A budget is for as many layers as fit.
+    if has("memory_budget") && !has(LAYERS) {
+        resolved.push((LAYERS.to_owned(), vec![AUTO.to_owned()]));
+    }
+    let plain = plain(&resolved)?;
+    let cases = plain.cases().into_iter().map(|case| with_texts(&case, &texts));
+    let cases = cases.map(|case| settled(&case)).collect::<Result<Vec<_>, _>>()?;
+    Plan::of_cases(axes(), if is_on(&resolved, "benchmark") { beside_all(cases) } else { cases })
+}
+
+/// The plan without what is in no case by itself.
+fn plain(resolved: &[Given]) -> Result<Plan, PlanError> {
+    let is_given = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
+    // What no axis takes is told with all of them.
+    if let Some((unknown, _)) = resolved.iter().find(|(name, _)| axes().iter().all(|axis| axis.name != name)) {
+        let known = axes().iter().map(|axis| axis.name).collect();
+        return Err(PlanError::NoSuchAxis { workload: NAME.to_owned(), axis: unknown.clone(), known });
+    }
+    let is_in_cases = |name: &str| !OF_TEXT.contains(&name) && !OF_RUN.contains(&name);
+    let is_left = |axis: &AxisSpec| is_in_cases(axis.name) && (axis.name != MAX_TOKENS || is_given(MAX_TOKENS));
+    let of_cases: Vec<Given> = resolved.iter().filter(|(name, _)| is_in_cases(name)).cloned().collect();
+    Plan::settle(NAME, axes().into_iter().filter(is_left).collect(), &of_cases)
+}
+
+fn is_on(resolved: &[Given], switch: &str) -> bool {
+    let words = resolved.iter().filter(|(name, _)| name == switch).flat_map(|(_, words)| words);
+    words.last().is_some_and(|word| word == "true")
+}
+
+/// A flag `--preset` as two: the offload presets among its words, and the models.
+fn parted((name, words): Given) -> Vec<Given> {
+    if name != PRESET_FLAG {
+        return vec![(name, words)];
+    }
+    let all = words.iter().flat_map(|word| word.split(',')).map(str::to_owned);
+    let (layers, models): (Vec<String>, Vec<String>) = all.partition(|word| preset(word).is_some());
+    let parts = [("offload_preset", layers), ("model", models)].into_iter();
+    parts.filter(|(_, words)| !words.is_empty()).map(|(name, words)| (name.to_owned(), words)).collect()
+}
+
+/// A folder is one whatever it is called.
+fn named_folder((name, words): Given) -> Given {
+    let as_path = |word: String| if looks_like_a_folder(&word) { word } else { format!("./{word}") };
+    let words = if name == FOLDER_FLAG { words.into_iter().map(as_path).collect() } else { words };
+    (name, words)
+}
+
+/// Flags whose words are paths.
+fn is_text(name: &str) -> bool {
+    OF_TEXT.contains(&axis_of(ALIASES, name))
+}
+
+/// Two flags that both say how many layers stay, or which model it is.
+fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
+    let of = |flags: &[&str]| {
+        let mut named: Vec<&str> =
+            given.iter().map(|(name, _)| name.as_str()).filter(|name| flags.contains(name)).collect();
+        named.dedup();
+        named.iter().map(|name| format!("`--{}`", name.replace('_', "-"))).collect::<Vec<_>>()
+    };
+    for (flags, what) in [(LAYER_FLAGS, "how many layers stay"), (&["model", FOLDER_FLAG], "which model it is")] {
+        let named = of(flags);
+        if named.len() > 1 {
+            let word = if named.len() == 2 { "both" } else { "all" };
+            let reason = format!("{} {word} say {what}", named.join(" and "));
+            return Err(refused(reason, "leave all but one of them out"));
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of a byte are named by people who look for less traffic.
+fn refuse_small_floats(given: &[Given]) -> Result<(), PlanError> {
+    let words = given.iter().filter(|(name, _)| name == "dtype").flat_map(|(_, words)| words);
+    let mut names = words.flat_map(|word| word.split(','));
+    let is_small = |name: &&str| {
+        let plain = name.trim().to_ascii_lowercase();
+        ["float8", "fp8", "f8", "e4m3", "e5m2"].iter().any(|small| plain.starts_with(small))
+    };
+    match names.find(is_small) {
+        None => Ok(()),
+        Some(name) => Err(refused(
+            format!(
+                "`{}` is refused: nothing here computes with weights of one byte, so they would be widened for every product",
+                name.trim()
+            ),
+            "take `--dtype bf16`; `--mode batched` halves what is copied as well, and so do fewer offloaded layers",
+        )),
+    }
+}
+
+/// The case with its script and voices, if they were given.
+fn with_texts(case: &Case, texts: &[Given]) -> Case {
+    let mut values = values_of(case);
+    for axis in OF_TEXT {
+        let words = texts.iter().filter(|(name, _)| axis_of(ALIASES, name) == *axis).flat_map(|(_, words)| words);
+        let list: Vec<&str> = words.map(String::as_str).collect();
+        if !list.is_empty() {
+            put_behind(&mut values, "dtype", axis, AxisValue::Text(list.join(",")));
+        }
+    }
+    Case::new(values)
+}
+
+fn values_of(case: &Case) -> Vec<(String, AxisValue)> {
+    case.values().map(|(axis, value)| (axis.to_owned(), value.clone())).collect()
+}
+
+fn put_behind(values: &mut Vec<(String, AxisValue)>, before: &str, axis: &str, value: AxisValue) {
+    let place = values.iter().position(|(known, _)| known == before).map_or(values.len(), |at| at + 1);
+    values.insert(place, (axis.to_owned(), value));
+}
+
+/// The case with the model in its own spelling, its layers and its tokens. Refuses what no model can run.
+fn settled(case: &Case) -> Result<Case, PlanError> {
+    let wanted = Wanted::of(case).map_err(|error| refused(format!("{error:#}"), HELP))?;
+    if wanted.is_lm && (wanted.script.is_some() || !wanted.voices.is_empty()) {
+        let reason = "`lm` has tokens of its own and takes no script and no voices".to_owned();
+        return Err(refused(reason, "leave `--txt-path` and `--voice-files` out, or take `--pipeline speech`"));
+    }
+    wanted_files(&wanted)?;
+    // What a CPU takes is known when the device is.
+    let is_open = wanted.model == AUTO;
+    let known = if is_open { Wanted { stay: USUAL.to_owned(), ..wanted.clone() } } else { wanted.clone() };
+    let subject = Subject::of(&known).map_err(|error| refusal(&error, case))?;
+    subject.guidance(&wanted).check().map_err(|error| refusal(&error.into(), case))?;
+    if let Some(reason) = subject.refusal() {
+        return Err(refused(reason, "say it in parts, or take fewer `--max-tokens`"));
+    }
+    super::make::check_weights(&subject, wanted.seed).map_err(|error| refusal(&error.into(), case))?;
+    let case = if is_open { case.clone() } else { with_stay(&case.with("model", subject.name.clone()), subject.stay) };
+    if wanted.max_tokens.is_some() {
+        return Ok(case);
+    }
+    let mut values = values_of(&case);
+    put_behind(&mut values, "steps", MAX_TOKENS, whole(subject.tokens));
+    Ok(Case::new(values))
+}
+
+/// The case with the layers that stay, where that is a number.
+pub fn with_stay(case: &Case, stay: Stay) -> Case {
+    match stay {
+        Stay::Layers(layers) => case.with(LAYERS, whole(layers)),
+        Stay::Auto => case.with(LAYERS, AUTO),
+    }
+}
+
+fn whole(number: usize) -> AxisValue {
+    AxisValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// Files that were named must be there.
+fn wanted_files(wanted: &Wanted) -> Result<(), PlanError> {
+    let named = wanted
+        .script
+        .iter()
+        .map(|file| (file, "--txt-path"))
+        .chain(wanted.voices.iter().map(|file| (file, "--voice-files")));
+    for (file, flag) in named {
+        if let Err(error) = std::fs::metadata(file) {
+            let reason = format!("cannot read `{}`: {error}", file.display());
+            return Err(refused(reason, &format!("check the name behind `{flag}`; without it one is built in")));
+        }
+    }
+    Ok(())
+}
+
+/// Each case, and before them the same without offloading, once for each that differs in more than that.
+fn beside_all(cases: Vec<Case>) -> Vec<Case> {
+    let mut all: Vec<Case> = Vec::new();
+    for case in cases.iter().map(without_offloading) {
+        if !all.contains(&case) {
+            all.push(case);
+        }
+    }
+    let offloaded: Vec<Case> = cases.into_iter().filter(|case| !all.contains(case)).collect();
+    all.extend(offloaded);
+    all
+}
+
+/// The same case with all layers on the device: how they are streamed, over which link and in which memory is no matter.
+pub fn without_offloading(case: &Case) -> Case {
+    let plain = [("mode", "wrap".into()), ("memory_budget", "free".into()), ("link_gbps", AxisValue::Float(0.0))];
+    let case = plain.into_iter().fold(case.clone(), |case, (axis, value)| case.with(axis, value));
+    let layers = Wanted::of(&case).ok().filter(|wanted| wanted.model != AUTO);
+    let layers = layers.and_then(|wanted| Subject::of(&wanted).ok()).map(|subject| subject.decoder().layers);
+    layers.map_or_else(|| case.with(LAYERS, ALL), |layers| case.with(LAYERS, whole(layers)))
+}
+
+const HELP: &str = "see `laptime bench offload --help`";
+
+fn refusal(error: &anyhow::Error, case: &Case) -> PlanError {
+    if let Some(refused) = error.downcast_ref::<PlanError>() {
+        return refused.clone();
+    }
+    match error.chain().find_map(|cause| cause.downcast_ref::<ModelError>()) {
+        Some(model) => {
+            let hint = model.hint().unwrap_or_else(|| hint_of(model, case).to_owned());
+            PlanError::Refused { reason: with_causes(model), hint }
+        }
+        None => refused(format!("{error:#}"), HELP),
+    }
+}
+
+fn hint_of(error: &ModelError, case: &Case) -> &'static str {
+    let text = error.to_string();
+    if text.contains("cannot stay on the device") {
+        "`--no-offload` keeps all of them, `--auto` as many as fit"
+    } else if text.contains("no speech model") && case.text("pipeline") == Ok("speech") {
+        "`--pipeline lm` takes other language models"
+    } else if text.contains("voices") {
+        "name a WAV file for each speaker behind `--voice-files`, or none at all"
+    } else {
+        "docs/offload.md has what can be run"
+    }
+}
+
+fn refused(reason: String, hint: &str) -> PlanError {
+    PlanError::Refused { reason, hint: hint.to_owned() }
+}

@@ -1,0 +1,171 @@
+//! One generation, token by token, with the times of its parts.
+
+use std::path::Path;
+
+use laptime_bench::{Case, Device, Nanos};
+use laptime_models::{ModelError, speech::Voicing, tool_range};
+use laptime_probe::{lap, stage, sync_point};
+
+use super::{
+    fit::Fit,
+    make::{Made, make},
+    subject::{Kind, Subject},
+    wanted::Wanted,
+    watch::{Generated, Visits, Watch},
+};
+
+/// A model that is ready to make tokens.
+pub struct Runner<'a> {
+    /// The case.
+    pub case: Case,
+    /// What is run.
+    pub subject: Subject,
+    /// What the case asks for.
+    pub wanted: Wanted,
+    /// Layers that stay.
+    pub fit: Fit,
+    /// What it runs on.
+    pub device: &'a dyn Device,
+    /// The model on the device.
+    pub made: Made<'a>,
+    /// Who looks on.
+    pub watch: &'a dyn Watch,
+}
+
+/// What a generation came to.
+#[derive(Debug, Clone, Default)]
+pub struct Run {
+    /// The audio, if there is any.
+    pub samples: Vec<f32>,
+    /// Voices and prompt, waited for.
+    pub prefill_ns: u64,
+    /// Each token.
+    pub tokens_ns: Vec<u64>,
+    /// All tokens, and the reading of their audio.
+    pub generation_ns: u64,
+    /// Visits of streamed layers in tokens, without those of the prompt.
+    pub visits: Visits,
+}
+
+impl<'a> Runner<'a> {
+    /// Loads the model. Layers that do not stay lie in a file in `home` where there is no GPU.
+    pub fn new(
+        case: &Case,
+        (subject, wanted): (Subject, Wanted),
+        fit: Fit,
+        (device, home): (&'a dyn Device, &Path),
+        watch: &'a dyn Watch,
+    ) -> anyhow::Result<Self> {
+        let made = make(&subject, &wanted, fit.resident, (device, home))?;
+        Ok(Self { case: case.clone(), subject, wanted, fit, device, made, watch })
+    }
+
+    /// Makes all tokens once. What there is when something fails is in `run`.
+    pub fn generate(&mut self, run: &mut Run) -> Result<(), ModelError> {
+        let _range = tool_range("generate");
+        let _stage = stage!("generate", on = self.device.lane());
+        self.watch.begin();
+        let start = self.device.now();
+        self.begin()?;
+        run.prefill_ns = self.since(start);
+        // Layers that the prompt went through are none of a token's.
+        drop(self.made.layer_visits()?);
+        let start = self.device.now();
+        let made = self.tokens(run);
+        let read = self.read_audio(run);
+        run.generation_ns = self.since(start);
+        made.and(read)
+    }
+
+    fn begin(&mut self) -> Result<(), ModelError> {
+        match (&mut self.made, &self.subject.kind) {
+            (Made::Speech(voicing), Kind::Speech { prompt, .. }) => {
+                voicing.begin(prompt, &self.subject.guidance(&self.wanted), self.subject.tokens)?;
+                voicing.wait()
+            }
+            (Made::Lm(decoder), Kind::Lm { prompt, .. }) => {
+                let _stage = stage!("prefill", on = self.device.lane(), positions = prompt.ids.len());
+                decoder.truncate(0)?;
+                decoder.prefill(prompt)?;
+                sync_point!("read_token", decoder.chosen()).map(drop)
+            }
+            _ => Err(ModelError::Refused("the model is of another kind than the case".to_owned())),
+        }
+    }
+
+    fn tokens(&mut self, run: &mut Run) -> Result<(), ModelError> {
+        loop {
+            let start = self.device.now();
+            let is_end = self.token(run.tokens_ns.len())?;
+            let nanos = self.since(start);
+            run.tokens_ns.push(nanos);
+            let visits = self.made.layer_visits()?;
+            run.visits.add(&visits);
+            self.watch.token(run.tokens_ns.len(), nanos, &visits);
+            if is_end || self.watch.is_stopped() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the next token, as a lap; says whether it is the last.
+    fn token(&mut self, at: usize) -> Result<bool, ModelError> {
+        let _range = tool_range("token");
+        let _lap = lap!("token", on = self.device.lane(), token = at);
+        match &mut self.made {
+            Made::Speech(voicing) => voicing.token().map(|token| token.is_end),
+            Made::Lm(decoder) => {
+                {
+                    let _stage = stage!("transformer", on = self.device.lane(), token = at);
+                    decoder.step()?;
+                }
+                // Who speaks looks at every token before the next.
+                sync_point!("read_token", decoder.chosen())?;
+                Ok(at + 1 >= self.subject.tokens)
+            }
+        }
+    }
+
+    /// The audio of all tokens, also of those before one that failed.
+    fn read_audio(&mut self, run: &mut Run) -> Result<(), ModelError> {
+        if let Made::Speech(voicing) = &mut self.made {
+            run.samples = voicing.audio(0..voicing.audio_tokens())?;
+        }
+        Ok(())
+    }
+
+    fn since(&self, start: Nanos) -> u64 {
+        self.device.now().saturating_sub(start).0
+    }
+
+    /// Tells who looks on what a generation came to.
+    pub fn tell(&self, run: &Run) {
+        let rate = match &self.subject.kind {
+            Kind::Speech { config, .. } => config.sample_rate,
+            Kind::Lm { .. } => 0,
+        };
+        self.watch.end(Generated {
+            case: self.case.clone(),
+            samples: run.samples.clone(),
+            rate,
+            stem: self.subject.stem.clone(),
+            prefilled: self.subject.positions(),
+            prefill_ns: run.prefill_ns,
+            tokens_ns: run.tokens_ns.clone(),
+            layers: [self.subject.decoder().layers, self.fit.resident],
+            visits: run.visits,
+            memory: [self.device.peak_bytes(), self.device.available_bytes()],
+        });
+    }
+}
+
+/// The model of a runner that reads aloud.
+impl Runner<'_> {
+    /// It; none of a language model alone.
+    pub fn voicing(&mut self) -> Option<&mut dyn Voicing> {
+        match &mut self.made {
+            Made::Speech(voicing) => Some(&mut **voicing),
+            Made::Lm(_) => None,
+        }
+    }
+}

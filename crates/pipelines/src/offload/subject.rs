@@ -1,0 +1,206 @@
+//! What a case runs: the model and what it is told, everything that is known before weights are read.
+
+use std::path::{Path, PathBuf};
+
+use laptime_models::{
+    Config, Dtype, ModelError, Tokens,
+    speech::{Guidance, Noise, Script, SpeechConfig, Voice, VoicePrompt},
+};
+use laptime_stats::Rng;
+
+use super::{
+    axes::AUTO,
+    layers::{Stay, stay},
+    wanted::Wanted,
+};
+use crate::model::{BuiltIn, Found, Maker, Named};
+
+/// The model of a GPU where nobody names one.
+const ON_GPU: [&str; 2] = ["7b", "Qwen2.5-7B"];
+
+/// The model of a CPU where nobody names one.
+const ON_CPU: &str = "tiny";
+
+/// Tokens of synthetic weights, which know no end.
+const TOKENS: usize = 20;
+
+/// Positions of the prompt of a language model alone.
+const PROMPT: usize = 32;
+
+/// What a script is called that is in no file.
+const BUILT_IN: &str = "built_in";
+
+/// What a case runs.
+#[derive(Debug)]
+pub struct Subject {
+    /// The model, with what it is told.
+    pub kind: Kind,
+    /// The name in cases: of the preset in its own spelling, or of the folder as it was written.
+    pub name: String,
+    /// The folder of its weights; none for synthetic ones.
+    pub folder: Option<PathBuf>,
+    /// The number type.
+    pub dtype: Dtype,
+    /// Tokens that are made: at most, if weights know their end.
+    pub tokens: usize,
+    /// Layers that stay, or as many as fit.
+    pub stay: Stay,
+    /// What the script is called.
+    pub stem: String,
+}
+
+/// A model, with what it is told.
+#[derive(Debug)]
+pub enum Kind {
+    /// It reads a script aloud.
+    Speech {
+        /// The model.
+        config: Box<SpeechConfig>,
+        /// What it is told.
+        prompt: VoicePrompt,
+        /// Voices whose files were resampled, and from which rate.
+        resampled: Vec<(PathBuf, u32)>,
+    },
+    /// It says tokens.
+    Lm {
+        /// The model.
+        found: Found,
+        /// What stands before them.
+        prompt: Tokens,
+    },
+}
+
+/// The name of the model that `auto` stands for.
+pub fn usual_model(is_lm: bool, is_gpu: bool) -> &'static str {
+    match (is_gpu, is_lm) {
+        (false, _) => ON_CPU,
+        (true, false) => ON_GPU[0],
+        (true, true) => ON_GPU[1],
+    }
+}
+
+/// Whether a name is meant as a path: it begins like one, or there is a folder of it that is no preset.
+pub fn looks_like_a_folder(name: &str) -> bool {
+    let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
+    let is_preset =
+        || !name.contains('/') && (SpeechConfig::from_preset(name).is_ok() || Config::from_preset(name).is_ok());
+    is_path || Path::new(name).is_dir() && !is_preset()
+}
+
+impl Subject {
+    /// Finds the model and makes a prompt of the script and its voices. Of weights nothing is read. A model that is not
+    /// named is taken for that of a GPU.
+    pub fn of(wanted: &Wanted) -> anyhow::Result<Self> {
+        let name = match wanted.model.as_str() {
+            AUTO => usual_model(wanted.is_lm, true).to_owned(),
+            name => name.to_owned(),
+        };
+        let folder = looks_like_a_folder(&name).then(|| PathBuf::from(&name));
+        let stem = wanted.script.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+        let kind = if wanted.is_lm { lm(&name, wanted)? } else { speech(&name, folder.as_deref(), wanted)? };
+        let decoder = kind.decoder();
+        let is_tiny = folder.is_none() && kind.name(&name).starts_with(ON_CPU);
+        let stay = stay(&wanted.stay, decoder.layers, is_tiny).map_err(ModelError::Refused)?;
+        let most = decoder.context.saturating_sub(kind.positions());
+        let usual = if folder.is_some() { kind.positions().saturating_mul(2).min(most) } else { TOKENS };
+        Ok(Self {
+            dtype: wanted.dtype.unwrap_or(decoder.dtype),
+            tokens: wanted.max_tokens.unwrap_or(usual),
+            name: kind.name(&name),
+            stem: stem.unwrap_or_else(|| BUILT_IN.to_owned()),
+            kind,
+            folder,
+            stay,
+        })
+    }
+
+    /// The language model.
+    pub fn decoder(&self) -> &Config {
+        self.kind.decoder()
+    }
+
+    /// Positions of the prompt.
+    pub fn positions(&self) -> usize {
+        self.kind.positions()
+    }
+
+    /// Why the case makes no sense, if it does not.
+    pub fn refusal(&self) -> Option<String> {
+        let checked = match &self.kind {
+            Kind::Speech { config, prompt, .. } => prompt.check(config, self.tokens, usize::MAX),
+            Kind::Lm { found, .. } => {
+                let (tokens, room) = (PROMPT.saturating_add(self.tokens), found.config.context);
+                let too_long = || Err(ModelError::TooLong { tokens, what: found.name.clone(), room });
+                if tokens > room { too_long() } else { Ok(()) }
+            }
+        };
+        checked.err().map(|error| error.to_string())
+    }
+
+    /// Seconds of audio in a token; none of a language model alone.
+    pub fn token_seconds(&self) -> Option<f64> {
+        match &self.kind {
+            Kind::Speech { config, .. } => Some(config.token_seconds()),
+            Kind::Lm { .. } => None,
+        }
+    }
+
+    /// How latents are made and tokens chosen: synthetic weights know no end.
+    pub fn guidance(&self, wanted: &Wanted) -> Guidance {
+        Guidance {
+            steps: wanted.steps,
+            scale: wanted.cfg_scale as f32,
+            noise: Noise::Seed(wanted.seed),
+            is_endless: self.folder.is_none(),
+            ..Guidance::default()
+        }
+    }
+}
+
+impl Kind {
+    /// The language model.
+    pub fn decoder(&self) -> &Config {
+        match self {
+            Self::Speech { config, .. } => &config.decoder,
+            Self::Lm { found, .. } => &found.config,
+        }
+    }
+
+    fn positions(&self) -> usize {
+        match self {
+            Self::Speech { prompt, .. } => prompt.ids.len(),
+            Self::Lm { prompt, .. } => prompt.ids.len(),
+        }
+    }
+
+    fn name(&self, asked: &str) -> String {
+        match self {
+            Self::Speech { .. } if looks_like_a_folder(asked) => asked.to_owned(),
+            Self::Speech { config, .. } => config.name.clone(),
+            Self::Lm { found, .. } => found.name.clone(),
+        }
+    }
+}
+
+fn speech(name: &str, folder: Option<&Path>, wanted: &Wanted) -> Result<Kind, ModelError> {
+    let config = match folder {
+        Some(folder) => SpeechConfig::from_folder(folder)?,
+        None => SpeechConfig::from_preset(name)?,
+    };
+    let script = wanted.script.as_deref().map_or_else(|| Ok(Script::built_in()), Script::read)?;
+    let voices = match wanted.voices.as_slice() {
+        [] => (0..script.speakers.len()).map(|speaker| Voice::synthetic(&config, wanted.seed, speaker)).collect(),
+        files => files.iter().map(|file| Voice::read(file, &config)).collect::<Result<Vec<_>, _>>()?,
+    };
+    let rates = wanted.voices.iter().zip(&voices);
+    let resampled = rates.filter_map(|(file, voice)| Some((file.clone(), voice.resampled_from?))).collect();
+    let prompt = VoicePrompt::new(&config, &config.tokenizer(folder)?, &script, &voices)?;
+    Ok(Kind::Speech { config: Box::new(config), prompt, resampled })
+}
+
+fn lm(name: &str, wanted: &Wanted) -> anyhow::Result<Kind> {
+    let found = BuiltIn { own: Vec::new() }.find(Named::Any(name))?;
+    let mut rng = Rng::new(wanted.seed);
+    let ids = (0..PROMPT).map(|_| (rng.uniform() * found.config.vocab as f64) as u32).collect();
+    Ok(Kind::Lm { found, prompt: Tokens::one(ids) })
+}

@@ -1,0 +1,292 @@
+//! The workload without a program around it.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use laptime_bench::{Case, Outcome, Prepared, Settings, Sink, Stop, WarmUp, measure};
+use laptime_models::LayerVisit;
+use laptime_trace::run::{CaseResult, Measured};
+
+use super::*;
+use crate::CpuDevice;
+
+fn given(line: &str) -> Vec<Given> {
+    let mut given: Vec<Given> = Vec::new();
+    for word in line.split_whitespace() {
+        match (word.strip_prefix("--"), given.last_mut()) {
+            (Some(flag), _) => given.push((flag.replace('-', "_"), Vec::new())),
+            (None, Some((_, words))) => words.push(word.to_owned()),
+            (None, None) => panic!("{line}"),
+        }
+    }
+    for (name, words) in &mut given {
+        if words.is_empty() && ["auto", "no_offload", "benchmark", "profile"].contains(&name.as_str()) {
+            words.push("true".to_owned());
+        }
+    }
+    given
+}
+
+fn cases(line: &str) -> Vec<Case> {
+    settle(&given(line)).unwrap_or_else(|error| panic!("{line}: {error}")).cases()
+}
+
+fn refused(line: &str) -> String {
+    settle(&given(line)).map(|plan| plan.cases().len()).unwrap_err().to_string()
+}
+
+fn told(line: &str, axis: &str) -> Vec<String> {
+    cases(line).iter().map(|case| case.get(axis).map(ToString::to_string).unwrap_or_default()).collect()
+}
+
+#[test]
+fn every_way_to_say_how_many_layers_stay_is_a_number_of_them() {
+    let of = |line: &str| told(&format!("--model tiny {line}"), "gpu_layers");
+    assert_eq!(of(""), ["2"]);
+    assert_eq!(of("--num-gpu-layers 3"), ["3"]);
+    assert_eq!(of("--no-offload"), ["4"]);
+    assert_eq!(of("--auto"), ["auto"]);
+    assert_eq!(of("--offload-preset extreme,high_end"), ["1", "4"]);
+    assert_eq!(of("--memory-budget 1GB"), ["auto"]);
+    assert_eq!(told("--preset 7b --preset budget", "gpu_layers"), ["8"]);
+    assert_eq!(told("--preset mid_range 1.5b", "gpu_layers"), ["20"]);
+    assert_eq!(told("--pipeline lm --model tiny --num-gpu-layers 0,1,2", "gpu_layers"), ["0", "1", "2"]);
+    // What a device takes for a model decides.
+    assert_eq!(told("--num-gpu-layers 20", "gpu_layers"), ["20"]);
+}
+
+#[test]
+fn a_preset_names_a_model_or_layers() {
+    assert_eq!(told("--preset 7b light", "model"), ["VibeVoice-7B"]);
+    assert_eq!(told("--preset light", "model"), ["auto"]);
+    assert_eq!(told("--preset qwen2.5-7b --pipeline lm", "model"), ["Qwen2.5-7B"]);
+}
+
+#[test]
+fn flags_that_say_the_same_exclude_each_other() {
+    let both = "`--num-gpu-layers` and `--no-offload` both say how many layers stay";
+    assert_eq!(refused("--num-gpu-layers 3 --no-offload"), both);
+    assert!(refused("--auto --preset budget").contains("both say how many layers stay"));
+    assert!(refused("--preset tiny --model-dir here").contains("both say which model it is"));
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_before_anything_is_measured() {
+    assert_eq!(refused("--model tiny --num-gpu-layers 5"), "5 layers cannot stay on the device: the model has 4");
+    assert!(refused("--dtype float8_e4m3fn").starts_with("`float8_e4m3fn` is refused: nothing here computes"));
+    assert!(refused("--txt_path nowhere.txt").starts_with("cannot read `nowhere.txt`: "));
+    assert!(refused("--voice_files a.wav b.wav").starts_with("cannot read `a.wav`: "));
+    assert!(refused("--memory-budget much").contains("`much` is no size of memory"));
+    assert!(refused("--link-gbps -1").contains("moves nothing"));
+    assert!(refused("--model tiny --max-tokens 5000").contains("do not fit"));
+    assert!(refused("--pipeline lm --txt_path here.txt").starts_with("`lm` has tokens of its own"));
+    assert!(refused("--model 0.5b").contains("no speech model `0.5b`"));
+    assert!(refused("--layers 3").contains("has no axis `layers`"));
+}
+
+#[test]
+fn types_have_the_names_of_the_kit_too() {
+    assert_eq!(told("--dtype bfloat16,float16,float32", "dtype"), ["bf16", "f16", "f32"]);
+}
+
+#[test]
+fn a_benchmark_has_the_same_without_offloading_before_it() {
+    let layers = told("--model tiny --benchmark --mode sync,wrap --link-gbps 1", "gpu_layers");
+    assert_eq!(layers, ["4", "2", "2"]);
+    assert_eq!(told("--model tiny --benchmark --mode sync,wrap --link-gbps 1", "link_gbps"), ["0", "1", "1"]);
+    assert_eq!(told("--model tiny --benchmark --no-offload", "gpu_layers"), ["4"]);
+    assert!(cases("--benchmark --profile --model tiny").iter().all(|case| case.get("benchmark").is_none()));
+}
+
+struct Unseen;
+
+impl Sink for Unseen {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn take(&mut self, _: u64, _: bool) {}
+
+    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+fn settings() -> Settings {
+    let given = GivenSettings { takes: Some(1), warmup: Some(WarmUp::Takes(0)), ..GivenSettings::default() };
+    let settings = given.settle().unwrap();
+    assert_eq!(settings.stop, Stop::Takes(1));
+    settings
+}
+
+const SMALL: &str = "--model tiny --max-tokens 3 --threads 1 --steps 2";
+
+fn measured(line: &str) -> Measured {
+    let device = CpuDevice::new();
+    let workload = OffloadedLayers::new();
+    let case = workload.on_device(&cases(line)[0], &device);
+    match measure(&workload, &case, &device, &settings(), &mut Unseen) {
+        Outcome::Measured(measured) => measured,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn fact(measured: &Measured, name: &str) -> String {
+    measured.fact(name).map(ToString::to_string).unwrap_or_default()
+}
+
+#[test]
+fn a_run_says_what_its_diagnosis_needs_to_know() {
+    let told = measured(&format!("{SMALL} --link-gbps 1"));
+    let facts =
+        ["mode", "layers", "gpu_layers", "dtype", "link_kind", "slow_tier", "streams", "diffusion_steps", "cfg"];
+    let values = facts.map(|name| fact(&told, name));
+    assert_eq!(values, ["wrap", "4", "2", "f32", "emulated", "file", "2", "2", "1.3"]);
+    for name in ["layer_bytes", "layer_flops", "diffusion_bytes", "other_bytes", "predicted_bytes"] {
+        assert!(fact(&told, name).parse::<u64>().unwrap() > 0, "{name}");
+    }
+    assert!(fact(&told, "audio_ms").starts_with("133.3"), "{}", fact(&told, "audio_ms"));
+    let plain = measured(SMALL);
+    assert_eq!((fact(&plain, "link_kind"), fact(&plain, "link_gbps")), ("file".to_owned(), String::new()));
+    let batched = measured(&format!("{SMALL} --mode batched"));
+    assert_eq!(fact(&batched, "streams"), "1");
+}
+
+#[test]
+fn metrics_of_streamed_layers_are_there_where_some_are() {
+    let of = |told: &Measured, name: &str| told.metric(name).unwrap().values[0];
+    let told = measured(&format!("{SMALL} --mode pinned"));
+    assert_eq!(of(&told, "async_share"), Some(0.0));
+    assert!(of(&told, "copy_ms").unwrap() > 0.0 && of(&told, "link_gb_s").unwrap() > 0.0);
+    let told = measured(&format!("{SMALL} --no-offload"));
+    for name in ["async_share", "copy_ms", "exposed_ms", "hidden", "link_gb_s"] {
+        assert_eq!(of(&told, name), None, "{name}");
+    }
+    assert!(of(&told, "token_p50_ms").unwrap() > 0.0 && of(&told, "rtf").unwrap() > 0.0);
+}
+
+#[test]
+fn every_mode_says_the_same() {
+    let device = CpuDevice::new();
+    let spoken = |line: &str| OffloadedLayers::speak(&cases(line)[0], &device).unwrap().unwrap();
+    let resident = spoken(&format!("{SMALL} --no-offload"));
+    assert_eq!((resident.samples.len(), resident.layers), (3 * 3200, [4, 4]));
+    for mode in ["sync", "pinned", "prefetch", "wrap", "batched"] {
+        let streamed = spoken(&format!("{SMALL} --mode {mode} --num-gpu-layers 1"));
+        assert_eq!(streamed.layers, [4, 1]);
+        // Three layers, in both passes of a token; in one where they are one. The first token's positive pass is the prompt.
+        let passes = if mode == "batched" { 3 } else { 5 };
+        assert_eq!(streamed.visits.count, 3 * passes, "{mode}");
+        let apart = streamed.samples.iter().zip(&resident.samples).map(|(one, other)| (one - other).abs());
+        assert!(apart.fold(0.0, f32::max) < 1e-4, "{mode}");
+    }
+}
+
+#[test]
+fn a_language_model_alone_makes_tokens_and_no_audio() {
+    let told = measured("--pipeline lm --model tiny --max-tokens 5 --threads 1 --mode prefetch");
+    assert_eq!(
+        (fact(&told, "gpu_layers"), fact(&told, "streams"), fact(&told, "audio_s")),
+        ("1".into(), "1".into(), String::new())
+    );
+    assert_eq!(told.metric("rtf").unwrap().values, [None]);
+    assert!(told.metric("copy_ms").unwrap().values[0].is_some());
+}
+
+#[test]
+fn as_many_layers_stay_as_the_budget_allows() {
+    let device = CpuDevice::new();
+    let plan = |line: &str| OffloadedLayers::look(&cases(line)[0], &device);
+    let all = plan(&format!("{SMALL} --auto")).unwrap();
+    assert_eq!((all.resident, all.layers), (4, 4));
+    let with = |layers: usize| plan(&format!("{SMALL} --num-gpu-layers {layers}")).unwrap().needed_bytes;
+    // Two streamed layers have two buffers: that is as much as all of them.
+    for (layers, stay) in [(0, 0), (1, 1), (2, 4)] {
+        let told = plan(&format!("{SMALL} --memory-budget {}", with(layers))).unwrap();
+        assert_eq!(told.resident, stay);
+    }
+    let error = plan(&format!("{SMALL} --memory-budget 1MiB")).unwrap_err().to_string();
+    let least = with(0).min(with(4)).div_ceil(1 << 20);
+    assert!(error.starts_with("a memory budget of 1MiB is too small: the model needs "), "{error}");
+    assert!(error.ends_with(&format!("`--memory-budget {least}MiB` is the smallest that works")), "{error}");
+    plan(&format!("{SMALL} --memory-budget {least}MiB")).unwrap();
+    let error = plan(&format!("{SMALL} --memory-budget 1MiB --num-gpu-layers 3")).unwrap_err().to_string();
+    assert!(error.contains("with 3 layers on the device it needs"), "{error}");
+}
+
+/// Does something after a token, and keeps what was made.
+struct Meddling {
+    after: usize,
+    meddle: Box<dyn Fn() + Send + Sync>,
+    is_stopping: bool,
+    made: Mutex<Option<Generated>>,
+    seen: Mutex<usize>,
+}
+
+impl Meddling {
+    fn new(after: usize, is_stopping: bool, meddle: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        let (made, seen) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { after, meddle: Box::new(meddle), is_stopping, made, seen })
+    }
+}
+
+impl Watch for Meddling {
+    fn token(&self, made: usize, _: u64, _: &[LayerVisit]) {
+        *self.seen.lock().unwrap() = made;
+        if made == self.after {
+            (self.meddle)();
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopping && *self.seen.lock().unwrap() >= self.after
+    }
+
+    fn end(&self, generated: Generated) {
+        *self.made.lock().unwrap() = Some(generated);
+    }
+}
+
+fn take(workload: &OffloadedLayers, line: &str) -> anyhow::Result<()> {
+    let device = CpuDevice::new();
+    match workload.prepare(&cases(line)[0], &device)? {
+        Prepared::Ready(mut take) => {
+            take.check()?;
+            take.readings(laptime_bench::Nanos(1));
+            Ok(())
+        }
+        _ => panic!("{line} is not prepared"),
+    }
+}
+
+#[test]
+fn who_looks_on_can_end_a_generation_and_keeps_its_audio() {
+    let watch = Meddling::new(2, true, || ());
+    take(&OffloadedLayers::watched(watch.clone()), "--model tiny --max-tokens 9 --threads 1 --steps 2").unwrap();
+    let made = watch.made.lock().unwrap().take().unwrap();
+    assert_eq!((made.tokens_ns.len(), made.samples.len()), (2, 2 * 3200));
+}
+
+#[test]
+fn a_layer_file_that_is_cut_off_is_told_and_the_audio_so_far_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let home: PathBuf = folder.path().to_owned();
+    let cut = move || {
+        let file = std::fs::read_dir(&home).unwrap().next().unwrap().unwrap().path();
+        std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1000).unwrap();
+    };
+    let watch = Meddling::new(2, false, cut);
+    let workload = OffloadedLayers::watched(watch.clone()).with_home(folder.path());
+    let error = take(&workload, "--model tiny --max-tokens 9 --threads 1 --steps 2").unwrap_err();
+    assert!(format!("{error:#}").contains("it was cut off"), "{error:#}");
+    let made = watch.made.lock().unwrap().take().unwrap();
+    assert!((2..9).contains(&made.tokens_ns.len()) && made.samples.len() >= 2 * 3200, "{}", made.samples.len());
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing is left behind");
+}
+
+#[test]
+fn a_place_that_is_not_there_is_told() {
+    let workload = OffloadedLayers::new().with_home("/nowhere/at/all");
+    let error = take(&workload, SMALL).unwrap_err();
+    assert!(format!("{error:#}").contains("/nowhere/at/all"), "{error:#}");
+}

@@ -1,0 +1,340 @@
+//! What holds a run up, as tables.
+
+use laptime_analyze::{Bottleneck, Diagnosis, Experiment, Offload, OffloadedLayer, Severity, TokenPart, Trial};
+
+use super::overview;
+use crate::{Cell, Column, Table, layout::single};
+
+fn nanos(time: f64) -> Cell {
+    if time.is_finite() { Cell::Nanos(time.max(0.0).round() as u64) } else { Cell::Empty }
+}
+
+fn maybe(time: Option<f64>) -> Cell {
+    time.map_or(Cell::Empty, nanos)
+}
+
+/// Lays out what holds up tokens with offloaded layers, what matters most first.
+pub fn offload_findings(answer: &Offload) -> Table {
+    let mut table = of_findings(&answer.findings, "a token saves", Some(answer.length.median));
+    add_run(&mut table, answer);
+    overview::add(&mut table, &answer.overview);
+    match answer.findings.first() {
+        None => table.note("Nothing holds it up: copies hide behind compute, and a token is fast enough."),
+        Some(first) if first.severity == Severity::Normal => table.note("Nothing is bad."),
+        Some(first) => table.note(headline(answer, first)),
+    }
+    add_notes(&mut table, &answer.findings);
+    table
+}
+
+/// The one that matters most, with what it would bring.
+fn headline(answer: &Offload, first: &Bottleneck) -> String {
+    let Some(gain) = first.gain_ns else { return format!("The bottleneck is `{}`.", first.finding.rule) };
+    let rtf = answer.rtf().map_or_else(String::new, |rtf| {
+        let audio = answer.length.median / rtf;
+        format!(", and the RTF from {rtf:.2} to {:.2} (time / audio, lower is better)", rtf - gain / audio)
+    });
+    let after = (answer.length.median - gain).max(0.0);
+    format!(
+        "The bottleneck is `{}`: without it a token would go from {} to {} at best{rtf}.",
+        first.finding.rule,
+        single(&nanos(answer.length.median)),
+        single(&nanos(after))
+    )
+}
+
+/// Lays out what holds up a run of any other kind.
+pub fn diagnosis(answer: &Diagnosis) -> Table {
+    let mut table = of_findings(&answer.findings, "costs", None);
+    if let Some(whole) = &answer.overview {
+        overview::add(&mut table, whole);
+    }
+    if answer.findings.is_empty() {
+        table.note("Nothing was found that holds it up.");
+    }
+    add_notes(&mut table, &answer.findings);
+    answer.remarks.iter().for_each(|remark| table.note(remark.clone()));
+    table
+}
+
+fn of_findings(findings: &[Bottleneck], gain: &'static str, whole: Option<f64>) -> Table {
+    let mut table = Table::new(
+        "findings",
+        [
+            Column::new("finding", "finding"),
+            Column::new("severity", "severity"),
+            Column::new("gain_ms", gain),
+            Column::new("gain_share", "share"),
+            Column::new("limit", "limit").drop(1),
+            Column::new("evidence", "evidence").machine_only(),
+            Column::new("meaning", "meaning").machine_only(),
+            Column::new("next", "next").machine_only(),
+        ],
+    );
+    for found in findings {
+        let share = found.gain_ns.zip(whole.filter(|&whole| whole > 0.0)).map(|(gain, whole)| gain / whole);
+        table.push([
+            Cell::text(found.finding.rule),
+            Cell::text(found.severity.word()),
+            maybe(found.gain_ns),
+            Cell::from(share.map(Cell::Share)),
+            Cell::text(found.finding.limit.clone()),
+            Cell::text(found.finding.evidence.clone()),
+            Cell::text(found.finding.meaning.clone()),
+            Cell::text(found.finding.next.clone()),
+        ]);
+    }
+    table
+}
+
+fn add_notes(table: &mut Table, findings: &[Bottleneck]) {
+    for found in findings {
+        table.note(format!("{}: {}", found.finding.rule, found.finding));
+    }
+}
+
+/// What is true of the whole run.
+fn add_run(table: &mut Table, answer: &Offload) {
+    let share = |share: Option<f64>| share.map_or(Cell::Empty, Cell::Share);
+    table.fact("token_ms", "token", nanos(answer.length.median));
+    if let Some(rtf) = answer.rtf() {
+        table.fact("rtf", "RTF (time / audio, lower is better)", Cell::Number(rtf));
+    }
+    table.fact("tokens", "tokens", Cell::Count(answer.tokens.len() as u64));
+    table.machine_fact("cold_tokens", Cell::Count(answer.cold as u64));
+    table.fact("async_share", "asked for ahead", share(answer.async_share()));
+    table.fact("hidden", "hidden", share(answer.hidden()));
+    table.fact("gb_s", "GB/s", answer.gb_s().map_or(Cell::Empty, Cell::Number));
+    if let Some(mode) = &answer.facts.mode {
+        table.fact("mode", "mode", Cell::text(mode.clone()));
+    }
+    if let Some(kind) = &answer.facts.link_kind {
+        table.fact("link_kind", "link", Cell::text(kind.clone()));
+    }
+    let least = &answer.minimum;
+    table.fact("least_ms", "least with wrap", Cell::Nanos(least.with_wrap));
+    table.machine_fact("least_without_wrap_ms", Cell::Nanos(least.without_wrap));
+    table.machine_fact("saves_ms", Cell::Nanos(least.saves(true)));
+    add_thresholds(table, answer);
+}
+
+fn add_thresholds(table: &mut Table, answer: &Offload) {
+    let limits = &answer.thresholds;
+    for (key, share) in [
+        ("async_good", limits.async_good),
+        ("async_bad", limits.async_bad),
+        ("link_share", limits.link_share),
+        ("lost_share", limits.lost_share),
+    ] {
+        table.machine_fact(key, Cell::Share(share));
+    }
+    for (key, time) in [
+        ("pre_good_ms", limits.pre_good_ns),
+        ("pre_bad_ms", limits.pre_bad_ns),
+        ("post_good_ms", limits.post_good_ns),
+        ("post_bad_ms", limits.post_bad_ns),
+        ("token_good_ms", limits.token_good_ns),
+    ] {
+        table.machine_fact(key, nanos(time));
+    }
+}
+
+/// Lays out offloaded layers one by one.
+pub fn offload_layers(answer: &Offload) -> Table {
+    let mut table = Table::new(
+        "layers",
+        [
+            Column::new("layer", "layer"),
+            Column::new("tag", "tag"),
+            Column::new("prefetch", "prefetch"),
+            Column::new("copy_ms", "copy"),
+            Column::new("copy_bytes", "bytes").drop(4),
+            Column::new("gb_s", "GB/s").drop(2),
+            Column::new("pinned", "pinned").drop(3),
+            Column::new("issued_ahead_ms", "issued").in_unit_of("copy_ms").drop(5),
+            Column::new("finished_ahead_ms", "finished").in_unit_of("copy_ms").drop(5),
+            Column::new("exposed_ms", "wait").in_unit_of("copy_ms"),
+            Column::new("compute_ms", "compute").in_unit_of("copy_ms"),
+            Column::new("release_ms", "release").in_unit_of("copy_ms"),
+            Column::new("hidden", "hidden"),
+            Column::new("hits", "hits").machine_only(),
+            Column::new("late", "late").machine_only(),
+            Column::new("misses", "misses").machine_only(),
+        ],
+    );
+    answer.layers.iter().for_each(|layer| table.push(layer_row(layer)));
+    add_run(&mut table, answer);
+    overview::add(&mut table, &answer.overview);
+    table.note(
+        "Times are medians. Issued and finished are counted from the moment that the layer was needed; what is ahead of it \
+         is positive.",
+    );
+    table
+}
+
+fn layer_row(layer: &OffloadedLayer) -> Vec<Cell> {
+    let text = |text: Option<&'static str>| Cell::from(text.map(Cell::text));
+    let shift = |time: Option<f64>| Cell::from(time.map(|time| Cell::Shift(time.round() as i64)));
+    vec![
+        Cell::Whole(i64::try_from(layer.layer).unwrap_or(i64::MAX)),
+        text(layer.tag()),
+        text(layer.prefetch().map(laptime_analyze::Prefetch::word)),
+        maybe(layer.copy_ns),
+        Cell::from(layer.bytes.map(Cell::Bytes)),
+        Cell::from(layer.gb_s().map(Cell::Number)),
+        Cell::from(layer.pinned.map(Cell::Bool)),
+        shift(layer.issued_ahead_ns),
+        shift(layer.finished_ahead_ns),
+        maybe(layer.exposed_ns),
+        maybe(layer.compute_ns),
+        maybe(layer.release_ns),
+        Cell::from(layer.hidden().map(Cell::Share)),
+        Cell::Count(layer.hits),
+        Cell::Count(layer.late),
+        Cell::Count(layer.misses),
+    ]
+}
+
+/// Lays out what a token is spent on, beside what was expected.
+pub fn offload_tokens(answer: &Offload) -> Table {
+    let mut table = Table::new(
+        "parts",
+        [
+            Column::new("part", "part"),
+            Column::new("median_ms", "median"),
+            Column::new("median_lo_ms", "low").in_unit_of("median_ms").drop(1),
+            Column::new("median_hi_ms", "high").in_unit_of("median_ms").drop(1),
+            Column::new("share", "share").drop(2),
+            Column::new("expected_ms", "expected").in_unit_of("median_ms"),
+        ],
+    );
+    let whole = answer.length.median;
+    let expected = answer.expected.as_ref();
+    let mut push = |depth, label: &str, time: f64, interval: Option<(f64, f64)>, expected: Option<f64>| {
+        table.push([
+            Cell::tree(depth, label, label),
+            nanos(time),
+            maybe(interval.map(|(low, _)| low)),
+            maybe(interval.map(|(_, high)| high)),
+            if whole > 0.0 { Cell::Share(time / whole) } else { Cell::Empty },
+            maybe(expected),
+        ]);
+    };
+    let reach = |figures: &laptime_analyze::Figures| figures.interval.map(|found| (found.low, found.high));
+    push(0, "token", whole, reach(&answer.length), expected.map(|told| told.total));
+    let usual = &answer.usual;
+    let passes = answer.parts.iter().filter(|(part, _)| part.is_transformer());
+    for (part, figures) in passes.clone() {
+        let of_all = expected.filter(|_| *part == TokenPart::Transformer).map(|told| told.transformer);
+        push(1, part.word(), figures.median, reach(figures), of_all);
+    }
+    let compute = expected.map(|told| told.resident_compute + told.offloaded_compute);
+    push(1, "layers: compute", usual.compute, None, compute);
+    push(1, "layers: wait", usual.exposed, None, expected.map(|told| told.offloaded_wait));
+    push(1, "layers: release", usual.released, None, expected.map(|told| told.release));
+    for (part, figures) in answer.parts.iter().filter(|(part, _)| !part.is_transformer()) {
+        let expected = match part {
+            TokenPart::Diffusion => expected.map(|told| told.diffusion),
+            TokenPart::Other => expected.map(|told| told.other),
+            _ => None,
+        };
+        push(1, part.word(), figures.median, reach(figures), expected);
+    }
+    add_run(&mut table, answer);
+    overview::add(&mut table, &answer.overview);
+    table.note(
+        "The rows `layers` divide the forward passes once more. Expected `other` is all but layers and diffusion.",
+    );
+    table
+}
+
+/// One run of an experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrialRow {
+    /// What it is called.
+    pub name: &'static str,
+    /// Layers that stay on the device.
+    pub layers: u64,
+    /// What was measured, if it was.
+    pub trial: Option<Trial>,
+    /// Why it was not.
+    pub reason: Option<String>,
+}
+
+/// Lays out the runs of an experiment and what they say; a link that is emulated is told with its rate.
+pub fn experiment(rows: &[TrialRow], answer: &Experiment, emulated_gbps: Option<f64>) -> Table {
+    let mut table = Table::new(
+        "experiment",
+        [
+            Column::new("run", "run"),
+            Column::new("gpu_layers", "layers that stay"),
+            Column::new("token_ms", "token"),
+            Column::new("exposed_ms", "wait").in_unit_of("token_ms"),
+            Column::new("copy_ms", "copies").in_unit_of("token_ms"),
+            Column::new("outcome", "outcome").drop(1),
+        ],
+    );
+    for row in rows {
+        let of = |time: fn(&Trial) -> Option<f64>| maybe(row.trial.as_ref().and_then(time));
+        table.push([
+            Cell::text(row.name),
+            Cell::Count(row.layers),
+            of(|trial| Some(trial.token_ns)),
+            of(|trial| trial.exposed_ns),
+            of(|trial| trial.copied_ns),
+            Cell::text(if row.trial.is_some() { "ok" } else { "not measured" }),
+        ]);
+    }
+    table.fact("conclusion", "conclusion", Cell::text(answer.conclusion.words()));
+    for (key, ratio) in ratios(answer) {
+        table.machine_fact(key, ratio.map_or(Cell::Empty, Cell::Number));
+    }
+    if let Some(rate) = emulated_gbps {
+        table.fact("emulated_gbps", "emulated link (GB/s)", Cell::Number(rate));
+    }
+    for row in rows.iter().filter(|row| row.trial.is_none()) {
+        table.note(format!(
+            "`{}` could not be run: {}.",
+            row.name,
+            row.reason.as_deref().unwrap_or("no reason is known")
+        ));
+    }
+    table.note(reasons(answer));
+    table
+}
+
+fn ratios(answer: &Experiment) -> [(&'static str, Option<f64>); 8] {
+    let limits = &answer.limits;
+    [
+        ("overhead", answer.overhead),
+        ("with_more", answer.with_more),
+        ("by_copies", answer.by_copies),
+        ("waits", answer.waits),
+        ("minimal_limit", Some(limits.minimal)),
+        ("helps_limit", Some(limits.helps)),
+        ("beyond_copies_limit", Some(limits.beyond_copies)),
+        ("waits_limit", Some(limits.waits)),
+    ]
+}
+
+/// The ratios that a conclusion stands on, with their limits.
+fn reasons(answer: &Experiment) -> String {
+    let limits = &answer.limits;
+    let mut told: Vec<String> = Vec::new();
+    told.extend(answer.overhead.map(|ratio| {
+        format!("a token takes {ratio:.2} x one without offloading (minimal up to {:.2} x)", limits.minimal)
+    }));
+    if answer.overhead.is_none() {
+        told.extend(answer.waits.map(|share| {
+            format!("waits are {:.0} % of a token (minimal up to {:.0} %)", 100.0 * share, 100.0 * limits.waits)
+        }));
+    }
+    told.extend(answer.with_more.map(|ratio| {
+        format!("with more layers on the device it takes {ratio:.2} x (they help up to {:.2} x)", limits.helps)
+    }));
+    told.extend(answer.by_copies.map(|ratio| {
+        format!("offloading costs {ratio:.2} x what its copies take (broken beyond {:.2} x)", limits.beyond_copies)
+    }));
+    let reasons = if told.is_empty() { "no ratio is known".to_owned() } else { told.join("; ") };
+    format!("Conclusion: {}: {reasons}.", answer.conclusion.words())
+}
