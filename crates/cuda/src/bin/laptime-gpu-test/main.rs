@@ -22,7 +22,10 @@ mod nn;
 use std::{
     env,
     io::{self, Write},
+    num::NonZero,
     process::ExitCode,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
     time::Instant,
 };
 
@@ -212,21 +215,38 @@ fn refuse(error: &CudaError) -> io::Result<ExitCode> {
     Ok(ExitCode::from(2))
 }
 
+/// Compiles every kernel, on as many threads as there are cores.
 fn compile_all(architecture: &str) -> io::Result<ExitCode> {
     let plain = SOURCES.map(|source| (source, Vec::new())).into_iter();
     let of_steps = step::SOURCES.iter().flat_map(|source| step::options(source).into_iter().map(|all| (*source, all)));
-    for (source, options) in plain.chain(laptime_cuda::nn::variants()).chain(of_steps) {
-        let Some(architecture) = laptime_cuda::nn::architecture_for(&source, architecture) else { continue };
-        match nvrtc::compile(source, &architecture, &options) {
-            Ok(compiled) => {
-                let (file, bytes, options) = (source.file, compiled.cubin.len(), options.join(" "));
-                writeln!(io::stdout(), "{file:<20} {architecture} {bytes:>7} bytes  {options}")?;
-            }
-            Err(error @ CudaError::Missing { .. }) => return refuse(&error),
-            Err(error) => return refuse(&error).map(|_| ExitCode::FAILURE),
+    let all: Vec<_> = plain.chain(laptime_cuda::nn::variants()).chain(of_steps).collect();
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<(), CudaError> {
+        while let Some((source, options)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // After an error no thread begins another.
+            compile_one(*source, options, architecture).inspect_err(|_| next.store(all.len(), Ordering::Relaxed))?;
         }
+        Ok(())
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let done: Vec<Result<(), CudaError>> = thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let gone = || Err(CudaError::refused("compiling kernels", 0, "a thread is gone"));
+        all.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
+    });
+    match done.into_iter().find_map(Result::err) {
+        None => Ok(ExitCode::SUCCESS),
+        Some(error @ CudaError::Missing { .. }) => refuse(&error),
+        Some(error) => refuse(&error).map(|_| ExitCode::FAILURE),
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+fn compile_one(source: nvrtc::Source<'_>, options: &[String], architecture: &str) -> Result<(), CudaError> {
+    let Some(architecture) = laptime_cuda::nn::architecture_for(&source, architecture) else { return Ok(()) };
+    let bytes = nvrtc::compile(source, &architecture, options)?.cubin.len();
+    // Whoever does not read the list still learns from the exit status.
+    let _ = writeln!(io::stdout(), "{:<20} {architecture} {bytes:>7} bytes  {}", source.file, options.join(" "));
+    Ok(())
 }
 
 /// The median; zero of nothing.
