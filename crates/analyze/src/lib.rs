@@ -20,6 +20,7 @@ mod differences;
 mod doctor;
 mod doubt;
 mod doubts;
+mod explain;
 mod families;
 mod figures;
 mod finding;
@@ -35,6 +36,7 @@ mod lap_unit;
 mod laps;
 mod launch_figures;
 mod limits;
+mod note;
 mod offload;
 mod overhead;
 mod overlap;
@@ -73,7 +75,8 @@ pub use self::{
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
     doubt::Doubt,
-    doubts::{Told, doubts},
+    doubts::{SharedDoubt, doubts},
+    explain::{TOPICS, Topic, explain},
     figures::Figures,
     finding::Finding,
     fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
@@ -88,6 +91,7 @@ pub use self::{
     },
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits, limits},
+    note::Note,
     offload::{
         AUDIO_OF_A_TOKEN, BUFFERS, Bottleneck, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS,
         Minimum, Offload, OffloadFacts, OffloadedLayer, Prefetch, Rates, Severity, Sizes, Step as ReplayStep,

@@ -2,7 +2,7 @@
 
 mod made;
 
-use laptime_analyze::{Doubt, Told, cases, doubts};
+use laptime_analyze::{Doubt, SharedDoubt, cases, doubts};
 use laptime_trace::run::{
     CaseResult, DeviceState, Measured, Outcome, PeakFlops, Peaks, SCHEMA, Settings, Steady, Stop, StopReason, Traffic,
     WarmUp, Work,

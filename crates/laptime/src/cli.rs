@@ -1,6 +1,6 @@
 //! The commands and their flags, and which code runs them.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, io::Write as _, process::ExitCode};
 
 use clap::{
     Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand,
@@ -14,21 +14,26 @@ use crate::{
     commands::{self, warmup_study},
     failure, kit_files,
     near::nearest,
+    output::DetailArgs,
     speech_files,
 };
 
-/// Where the time of a transformer pipeline goes
+/// Profile and benchmark transformer pipelines
 ///
-/// Measures and records pipelines, reads their traces and says what they mean. Data goes to standard output, progress
-/// and warnings to standard error. Exit status: 0 done; 1 done, and the answer is bad news; 2 could not do it.
+/// Results go to standard output, progress and warnings to standard error. Exit status: 0 success; 1 success, and the
+/// answer is a failure such as a regression; 2 error.
 #[derive(Debug, Parser)]
 #[command(
     name = "laptime",
     version = VERSION,
     arg_required_else_help = true,
+    disable_help_subcommand = true,
     after_help = "Examples:\n  laptime tour\n  laptime bench matmul --size 256-2048*2\n  laptime stages runs/tour-*/trace.pftrace"
 )]
 struct Cli {
+    #[command(flatten)]
+    detail: DetailArgs,
+
     #[command(subcommand)]
     command: Plain,
 }
@@ -80,6 +85,8 @@ enum Plain {
     Report(commands::report::Args),
     #[command(display_order = 17)]
     Convert(commands::convert::Args),
+    #[command(display_order = 9)]
+    Explain(commands::explain::Args),
     #[command(display_order = 18)]
     Audit(commands::audit::Args),
     #[command(display_order = 20)]
@@ -240,16 +247,58 @@ fn example(command: &str, workload: &str, axes: &[AxisSpec]) -> String {
     format!("Example:\n  laptime {command} {workload}{values}{forms}")
 }
 
+/// What `laptime` prints by itself: the seven commands to start with.
+const OVERVIEW: &str = "\
+Profile and benchmark transformer pipelines.
+
+Measure
+  bench      Benchmark a workload: matmul, attention, model, c2c, tts, offload, or your own
+  ab         Compare two commands, interleaved, with a verdict
+  profile    Record one case of a workload and show where its time goes
+Record and ask
+  diagnose   Find the bottleneck in a run or trace, and what fixing it would bring
+  compare    Show what differs between two runs or two traces
+  report     Write charts, tables and findings of a run
+Set up
+  doctor     Check whether this machine is fit to measure on
+
+New here? Run `laptime tour`. All commands: `laptime help all`. One command: `laptime help COMMAND`.
+";
+
+/// Prints the overview, or the help of all commands or of one.
+fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
+    let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let text = match words.as_slice() {
+        [_] | [_, "help" | "--help" | "-h"] => OVERVIEW.to_owned(),
+        [_, "help", "all"] => command(app).render_help().to_string(),
+        [_, "help", names @ ..] => {
+            let words = std::iter::once("laptime").chain(names.iter().copied()).chain(["--help"]).map(OsString::from);
+            return Some(run(app, words));
+        }
+        _ => return None,
+    };
+    // If the stream is closed, there is nobody left to tell.
+    let _ = write!(anstream::stdout(), "{text}");
+    Some(ExitCode::SUCCESS)
+}
+
 /// Reads the arguments, runs the command and tells what went wrong.
 pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(clash) = clash(app) {
         failure::tell(&clash, &mut anstream::stderr().lock());
         return ExitCode::from(2);
     }
-    let matches = match command(app).try_get_matches_from(dashed(arguments)) {
+    let arguments = dashed(arguments);
+    if let Some(helped) = help(app, &arguments) {
+        return helped;
+    }
+    let matches = match command(app).try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => return refuse(app, &error),
     };
+    if let Ok(detail) = DetailArgs::from_arg_matches(&matches) {
+        detail.apply();
+    }
     // Not locked: a workload's threads may print too, and would wait for ever.
     let mut out = anstream::stdout();
     let done = match matches.subcommand() {
@@ -297,6 +346,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Report(args) => commands::report::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Audit(args) => commands::audit::run(args, out),
+        Plain::Explain(args) => commands::explain::run(args, out),
         Plain::Completions(args) => commands::completions::run(app, args, out),
         Plain::Man(args) => commands::man::run(app, args, out),
     }

@@ -7,7 +7,7 @@ use laptime_models::ModelError;
 use laptime_report::FlameError;
 use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
 
-use crate::near::nearest;
+use crate::{near::nearest, output::wrapped_for_error};
 
 /// An error with advice that only its place knows.
 #[derive(Debug)]
@@ -58,12 +58,12 @@ pub fn tell_fault(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
 }
 
 fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "error: {error}")?;
+    writeln!(out, "{}", wrapped_for_error(&format!("error: {error}")))?;
     for cause in error.chain().skip(1) {
         writeln!(out, "  caused by: {cause}")?;
     }
     if let Some(hint) = hint(error) {
-        writeln!(out, "\nhint: {hint}")?;
+        writeln!(out, "\n{}", wrapped_for_error(&format!("hint: {hint}")))?;
     }
     out.flush()
 }

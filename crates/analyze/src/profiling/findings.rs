@@ -5,8 +5,8 @@ use crate::{
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, MeasuredFigures},
     crossover::{Answer, Crossover},
-    doubt::Doubt,
-    doubts::{Told, Varying},
+    doubts::{SharedDoubt, Varying},
+    explain::explain,
     finding::Finding,
     scaling::{Exponent, ScalingSeries},
     series::without,
@@ -73,30 +73,10 @@ impl Profiling {
     }
 }
 
-fn doubt(name: &str, told: &Told) -> KeyFinding {
-    let whole = told.to_string();
-    let said = whole.split(" Next: ").next().unwrap_or_default();
-    let (rule, next) = remedy(&told.doubt);
-    KeyFinding::new(rule, format!("In the run of `{name}`: {said}"), Some(next.to_owned()))
-}
-
-/// What a doubt is called, and what helps against it, in words that stand alone.
-fn remedy(doubt: &Doubt) -> (&'static str, &'static str) {
-    match doubt {
-        Doubt::Unoptimised { .. } => ("unoptimised", "Build with `--release` and measure again."),
-        Doubt::Loaded { .. } => ("loaded", "Stop what else runs on the machine and measure again."),
-        Doubt::Interrupted { .. } => ("interrupted", "Go on with `laptime bench --resume DIR`."),
-        Doubt::Throttled { .. } => ("throttled", "Look at power and temperature of the device: `laptime doctor`."),
-        Doubt::BeyondLimit { .. } => ("beyond_limit", "Measure the peaks again on an idle machine: `laptime peaks`."),
-        Doubt::SlowStart { .. } => ("slow_start", "See how many takes to leave out: `laptime warmup`."),
-        Doubt::NeverSteady { .. } => ("never_steady", "See how the takes run: `laptime warmup`."),
-        Doubt::BecameSlower { .. } => ("became_slower", "Watch clocks and temperature, and rest between cases."),
-        Doubt::Outliers { .. } => ("outliers", "Read p95 and the largest take beside the median."),
-        Doubt::TimeUp { .. } => ("time_up", "Give each case more time: `--max-time`."),
-        Doubt::FewTakes { .. } => ("few_takes", "Take more: `--takes 20`, or `--max-time`."),
-        Doubt::ProcessesDiffer { .. } => ("processes_differ", "Compare by process: `--runs 5` and `laptime compare`."),
-        Doubt::OneProcess => ("one_process", "Measure in several processes before comparing: `--runs 5`."),
-    }
+fn doubt(name: &str, shared: &SharedDoubt) -> KeyFinding {
+    let id = shared.doubt.id();
+    let remedy = explain(id).map(|topic| topic.remedy.to_owned());
+    KeyFinding::new(id, format!("In the run of `{name}`: {shared}."), remedy)
 }
 
 fn capital(sentence: &str) -> String {

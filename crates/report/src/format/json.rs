@@ -38,8 +38,18 @@ impl Serialize for Whole<'_> {
         let rows: Vec<_> = table.rows.iter().map(|cells| Row { table, cells }).collect();
         map.serialize_entry(table.name, &rows)?;
         map.serialize_entry("notes", &table.notes)?;
+        if !table.warnings.is_empty() {
+            let warnings = table.warnings.iter().map(|note| Warning { id: note.id, text: &note.text });
+            map.serialize_entry("warnings", &warnings.collect::<Vec<_>>())?;
+        }
         map.end()
     }
+}
+
+#[derive(Serialize)]
+struct Warning<'a> {
+    id: &'static str,
+    text: &'a str,
 }
 
 struct Row<'a> {

@@ -25,6 +25,7 @@ mod stages;
 mod syncs;
 mod timings;
 mod top;
+mod topics;
 mod troubles;
 mod warmup;
 mod warmup_study;
@@ -55,6 +56,7 @@ pub use self::{
     syncs::{syncs, waits},
     timings::timings,
     top::{Ranking, Side, Sort, groups, top},
+    topics::topics,
     warmup::warmup,
     warmup_study::{warmup_laps, warmup_study},
     waterfall::waterfall,

@@ -22,7 +22,7 @@ pub fn add_overhead(table: &mut Table, overhead: &Overhead) {
     table.note(format!(
         "Recording cost {share:+.2} % of a take{within}: {pairs} recorded takes beside {pairs} that were not{spans}."
     ));
-    table.note("Takes that were not recorded are part of the wall time and of no stage.");
+    table.legend("Iterations that were not recorded are part of the wall time but of no stage.");
     if overhead.is_too_large() {
         let most = 100.0 * MOST_OVERHEAD;
         table.note(format!(
