@@ -36,6 +36,7 @@ mod lap_unit;
 mod laps;
 mod launch_figures;
 mod limits;
+mod measured;
 mod note;
 mod offload;
 mod overhead;
@@ -91,6 +92,7 @@ pub use self::{
     },
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits, limits},
+    measured::{Measured, measured},
     note::Note,
     offload::{
         AUDIO_OF_A_TOKEN, BUFFERS, Bottleneck, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS,
@@ -108,7 +110,7 @@ pub use self::{
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
     series::{Clock, INTERVAL_TAKES, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},
-    stages::{Per, Stage, Stages, stages},
+    stages::{OuterLap, Per, Stage, Stages, stages},
     syncs::{
         Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
         WaitPlace, WaitPlaces, WaitingThread, syncs, wait_places,

@@ -3,6 +3,8 @@
 use laptime_stats::{Cost, cost_of_first, summary::LEVEL};
 use laptime_trace::Trace;
 
+use crate::measured::is_iteration;
+
 /// The share of a take that recording may cost at pipeline depth: the upper end of the interval stays below it.
 pub const MOST_OVERHEAD: f64 = 0.01;
 
@@ -27,8 +29,8 @@ const SEED: u64 = 17;
 
 /// Says what recording cost, from pairs of a recorded and an unrecorded take in nanoseconds, and from the trace.
 pub fn overhead(pairs: &[(f64, f64)], trace: &Trace) -> Overhead {
-    let takes = trace.spans().filter(|span| span.name == "take" && span.category == laptime_trace::LAP).count();
-    let first = trace.spans().find(|span| span.name == "take" && span.category == laptime_trace::LAP);
+    let takes = trace.spans().filter(is_iteration).count();
+    let first = trace.spans().find(is_iteration);
     let inside = first.map_or(0, |first| trace.spans().filter(|span| span.start >= first.start).count());
     let spans_a_take = (takes > 0).then(|| inside as f64 / takes as f64);
     // Fewer pairs than carry 95 % have a difference and no interval.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use laptime_stats::{Cost, cost_of_first, spread::median, summary::LEVEL};
 use laptime_trace::{LAP, NameId, SYNC, Span, SpanId, Trace, Value, run::Timing};
 
-use crate::device_time::device_time;
+use crate::{device_time::device_time, measured::is_iteration};
 
 /// What the timings of a profile saw and cost.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,7 +148,7 @@ impl Seen {
 /// The timing of a take of a profile; none if the span is none.
 fn timing_of(span: &Span<'_>) -> Option<Timing> {
     match span.fields.get("timing") {
-        Some(Value::Str(word)) if span.name == "take" && span.category == LAP => word.parse().ok(),
+        Some(Value::Str(word)) if is_iteration(span) => word.parse().ok(),
         _ => None,
     }
 }

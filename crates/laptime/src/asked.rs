@@ -77,6 +77,10 @@ pub struct RunArgs {
     #[arg(long, global = true)]
     pub dry_run: bool,
 
+    /// Show the setup in the stage tree of a profile too
+    #[arg(long, global = true, hide = true)]
+    pub all: bool,
+
     /// Show no progress bar
     #[arg(long, short, global = true)]
     pub quiet: bool,

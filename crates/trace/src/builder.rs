@@ -327,6 +327,14 @@ impl TraceBuilder {
         self.spans.flags[span.at()] |= DISCARDED;
     }
 
+    /// Takes back the spans that are not kept, by their order, and the flows that touch them.
+    pub(crate) fn retain_spans(&mut self, kept: &[bool]) {
+        for at in (0..kept.len()).filter(|&at| !kept[at]) {
+            self.spans.flags[at] |= DISCARDED;
+        }
+        self.flows.retain(|(from, to)| kept[from.at()] && kept[to.at()]);
+    }
+
     /// When a span began.
     pub(crate) fn start_of(&self, span: SpanEntry) -> Nanos {
         Nanos(self.spans.start[span.at()])

@@ -34,6 +34,7 @@ pub mod metadata;
 mod names;
 mod outline;
 pub mod replays;
+mod retain;
 pub mod run;
 mod time;
 mod trace;

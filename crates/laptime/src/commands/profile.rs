@@ -3,6 +3,7 @@
 use std::{io::Write, path::Path};
 
 use anyhow::Context;
+use laptime_analyze::measured;
 use laptime_bench::{
     Case, CaseResult, Depth, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop,
     Timing, TimingPairs, WarmUp,
@@ -30,6 +31,9 @@ use crate::{
     session::Session,
     speech_files, speech_profile,
 };
+
+/// Stages that people are shown.
+const MOST_STAGES: usize = 40;
 
 /// Takes before the first pair, unless asked otherwise.
 const WARM_UP: usize = 3;
@@ -211,10 +215,12 @@ impl Sink for Shown {
 fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
     let at = |name: &str| folder.join(name);
     laptime_trace::write(trace, at("trace.json"))?;
-    convert::draw(trace, By::Host, pftrace, &at("flamegraph.svg"))?;
+    let measured = measured(trace).transpose()?;
+    let iterations = measured.as_ref().map_or(trace, |part| &part.trace);
+    convert::draw(iterations, By::Host, pftrace, &at("flamegraph.svg"))?;
     let stages = laptime_report::tables::stages(&laptime_analyze::stages(trace));
     write_file(&stages, Format::Tsv, &at("stages.tsv"))?;
-    let top = laptime_analyze::top(trace);
+    let top = laptime_analyze::top(iterations);
     write_file(&laptime_report::tables::top(&top, &Ranking::all()), Format::Json, &at("top.json"))?;
     Ok(vec![
         (TRACE_FILE, "open in https://ui.perfetto.dev"),
@@ -240,8 +246,12 @@ fn write_pairs(costs: &[TimingPairs], folder: &Path) -> anyhow::Result<()> {
 
 fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, depth: Depth, out: &mut dyn Write) -> anyhow::Result<()> {
     let [only] = profiled.costs.as_slice() else { return show_timings(trace, profiled, asked, out) };
-    let mut table = laptime_report::tables::stages(&laptime_analyze::stages(trace));
-    table.fact("depth", "depth", Cell::text(depth.word()));
+    let measured = measured(trace).filter(|_| asked.place.format.is_for_people() && !asked.run.all).transpose()?;
+    let mut table = match &measured {
+        Some(part) => laptime_report::tables::iteration(&laptime_analyze::stages(&part.trace), part, MOST_STAGES),
+        None => laptime_report::tables::stages(&laptime_analyze::stages(trace)),
+    };
+    table.machine_fact("depth", Cell::text(depth.word()));
     let overhead = laptime_analyze::overhead(&only.pairs, trace);
     laptime_report::tables::add_overhead(&mut table, &overhead);
     if let Some(cost) = overhead.cost.filter(|_| !asked.place.format.is_for_people()) {

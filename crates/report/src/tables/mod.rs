@@ -13,6 +13,7 @@ mod diagnose;
 mod doctor;
 mod fleet;
 mod gaps;
+mod iteration;
 mod laps;
 mod models;
 mod overhead;
@@ -45,6 +46,7 @@ pub use self::{
     doctor::doctor,
     fleet::fleet,
     gaps::{gap_list, gaps},
+    iteration::iteration,
     laps::{each_lap, laps},
     models::models,
     overhead::add_overhead,
