@@ -48,7 +48,8 @@ prop_compose! {
     fn tables()(
         columns in columns(), rows in vec(row(), 0..12), notes in vec(any::<String>(), 0..3),
     ) -> Table {
-        Table { name: "stages", columns, rows, facts: Vec::new(), notes }
+        let warnings = notes.iter().map(|text: &String| laptime_analyze::Note::new("outliers", text.clone())).collect();
+        Table { notes, warnings, rows, ..Table::new("stages", columns) }
     }
 }
 
