@@ -69,7 +69,7 @@ pub struct RunArgs {
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,
 
-    /// Take workload, axes and settings from this TOML file; flags go before it
+    /// Take workload, axes and settings from this TOML file; flags override it
     #[arg(long, global = true, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 

@@ -46,6 +46,7 @@ mod output;
 mod progress;
 mod run_folder;
 mod run_input;
+mod screen;
 mod session;
 mod source_files;
 mod speech_audio;
@@ -71,7 +72,7 @@ pub fn main_with(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         // The panic of a workload is an outcome of its case, which tells it.
         if !laptime_bench::is_measuring() {
-            failure::tell_fault(panic, &mut anstream::stderr().lock());
+            failure::tell_fault(panic, &mut screen::stderr());
         }
     }));
     // The hook has told it.

@@ -10,7 +10,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::{Trace, format::write_whole};
 
-use crate::{failure::Hinted, trace_input::trace_of};
+use crate::{
+    failure::Hinted,
+    screen::{self, Content},
+    trace_input::trace_of,
+};
 
 /// Where the answer goes and how it looks
 #[derive(Debug, clap::Args)]
@@ -120,7 +124,8 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 pub fn write_to_screen(table: &Table, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
     let style = TextStyle { width: screen_width(), colour: colour && io::stdout().is_terminal() };
-    match laptime_report::write(table, format, style, out).and_then(|()| out.flush()) {
+    let content = if matches!(format, Format::Text | Format::Md) { Content::Table } else { Content::Data };
+    match screen::with(content, || laptime_report::write(table, format, style, out)).and_then(|()| out.flush()) {
         // Whoever reads it has seen enough; what the answer means for the exit status stays.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done.context("cannot write the answer"),
@@ -145,7 +150,13 @@ pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
 /// Tells something on standard error that is no data.
 pub fn say(line: &str) {
     // Nobody reads standard error: the answer matters more.
-    let _ = writeln!(anstream::stderr().lock(), "{line}");
+    let _ = writeln!(screen::stderr(), "{line}");
+}
+
+/// Tells something over the progress bar, which is drawn anew behind it.
+pub fn say_above(text: &str) {
+    let _ = screen::stderr().clear_line();
+    say(text.trim_end());
 }
 
 /// Tells a doubt on standard error.

@@ -36,15 +36,15 @@ pub struct Places {
 
 /// The flag for audio.
 pub fn audio_flag() -> Arg {
-    let help = "Write the audio of `tts`: a file, of several cases each with its label before the ending; or a folder";
+    let help =
+        "Write the audio to this file, or into this folder; several cases get a file each, named by their labels";
     place("wav", "FILE|DIR", help)
 }
 
 /// The flags for all of them.
 pub fn flags() -> [Arg; 3] {
-    let record = "Write the record of `tts` to this file, too, in the keys of its kit";
-    let stream =
-        "Write the audio of `tts --streaming` while it is made, as WAV, when all is measured; `-` is standard output";
+    let record = "Also write the results to this file, in the JSON format of qwen3-tts-rs";
+    let stream = "With `--streaming`: after measuring, generate the audio once more and write it as WAV while it is generated; `-` is standard output";
     [place("json-output", "FILE", record), audio_flag(), place("stream-to", "FILE|-", stream)]
 }
 

@@ -44,3 +44,4 @@ pub use flamegraph::{FlameError, FlameOptions, Weights, flamegraph};
 pub use format::{Format, TextStyle, UnknownFormat, write};
 pub use kernel_name::short;
 pub use table::{Cell, Column, Fact, Keep, Name, Show, Table};
+pub use visible::{visible, visible_lines};

@@ -22,6 +22,7 @@ use crate::{
     output::{FormatArgs, say, warn, write_to_screen},
     progress::Progress,
     run_folder,
+    session::command_line,
 };
 
 /// Runs two variants in turns, in fresh processes and random order, and says which is faster
@@ -171,7 +172,7 @@ fn describe(app: &App, variants: &[Variant; 2], runs: u32) -> Run {
     let values = variants.iter().map(|variant| AxisValue::Text(variant.text.clone())).collect();
     Run {
         schema: SCHEMA,
-        command: std::env::args().collect(),
+        command: command_line(),
         started: Moment::now().record(),
         workload: "ab".to_owned(),
         device,

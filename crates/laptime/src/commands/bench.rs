@@ -14,6 +14,7 @@ use crate::{
     failure::Hinted,
     kit_files, offload_files, offload_profile,
     output::{FormatArgs, say, write_to_screen},
+    screen,
     session::{Finished, Session},
     speech_files, speech_header,
 };
@@ -21,7 +22,7 @@ use crate::{
 /// Runs the command.
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
     if speech_files::takes_standard_output(asked) {
-        return run_to(app, asked, &mut std::io::stderr());
+        return run_to(app, asked, &mut screen::stderr());
     }
     run_to(app, asked, out)
 }
