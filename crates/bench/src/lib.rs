@@ -17,6 +17,7 @@ mod measure;
 pub mod noise;
 mod plan;
 mod plan_file;
+pub mod process;
 mod profile;
 #[cfg(test)]
 mod scripted;

@@ -48,6 +48,7 @@ mod run_folder;
 mod run_input;
 mod screen;
 mod session;
+mod shell;
 mod source_files;
 mod speech_audio;
 mod speech_files;

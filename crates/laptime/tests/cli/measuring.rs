@@ -131,6 +131,19 @@ fn two_variants_of_a_workload_run_in_fresh_processes() {
 }
 
 #[test]
+fn a_variant_that_takes_too_long_is_stopped_with_an_error() {
+    let place = Place::new();
+    let ab = |b: &str| {
+        let limits = ["--runs", "3", "--timeout", "300ms", "--out", b];
+        place.laptime([&["ab", "--a", "true", "--b", b][..], &limits].concat()).failed()
+    };
+    let told = ab("sleep 1000");
+    assert!(told.contains("variant `b` did not end within 0.3 s and was stopped"), "{told}");
+    let told = ab("matmul --size 4096 --threads 1");
+    assert!(told.contains("variant `b` was not measured: it gave no result within 0.3 s"), "{told}");
+}
+
+#[test]
 fn a_variant_that_fails_is_told_with_what_it_said() {
     let place = Place::new();
     let ab = |a: &str| place.laptime(["ab", "--a", a, "--b", "true", "--runs", "3"]).failed();
