@@ -18,7 +18,7 @@ use crate::{
     process::{in_own_group, kill_group, last_lines},
     sink::Sink,
     sweep::Swept,
-    worker::{MARK, Message, STOP, WORKER},
+    worker::{MARK, Message, OUT_OF_MEMORY_STATUS, STOP, WORKER},
 };
 
 /// Fresh processes of a program that calls [`serve_if_asked`](crate::serve_if_asked).
@@ -236,10 +236,11 @@ struct Ended {
 }
 
 impl Ended {
-    /// Whether an allocation failed: Rust's standard library then writes this line and aborts.
+    /// Whether an allocation failed: the process says so by its status, or Rust's standard library by its last words.
     fn is_out_of_memory(&self) -> bool {
         let is_refusal = |line: &String| line.starts_with("memory allocation of ") && line.ends_with(" bytes failed");
-        !self.status.success() && self.complaints.last().is_some_and(is_refusal)
+        let has_refusal = !self.status.success() && self.complaints.iter().any(is_refusal);
+        self.status.code() == Some(OUT_OF_MEMORY_STATUS.into()) || has_refusal
     }
 
     fn errors(&self) -> Vec<String> {

@@ -65,6 +65,9 @@ pub use laptime_pipelines::CountingHeap;
 
 use crate::app::App;
 
+/// The exit status of what could not be done.
+const COULD_NOT: u8 = 2;
+
 /// Runs the command line with workloads beside the built-in ones, and returns the status to exit with.
 ///
 /// A program calls this first thing in its `main`: fresh processes that a command asks for are the same program, and
@@ -77,10 +80,12 @@ pub fn main_with(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
         }
     }));
     // The hook has told it.
-    std::panic::catch_unwind(AssertUnwindSafe(|| run(workloads))).unwrap_or(ExitCode::from(2))
+    std::panic::catch_unwind(AssertUnwindSafe(|| run(workloads))).unwrap_or(ExitCode::from(COULD_NOT))
 }
 
 fn run(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
+    let status = if laptime_bench::is_fresh_process() { laptime_bench::OUT_OF_MEMORY_STATUS } else { COULD_NOT };
+    laptime_pipelines::heap::exit_when_out_of_memory(status);
     let app = App::new(workloads);
     if let Some(served) = laptime_bench::serve_if_asked(&app.registry) {
         return served;
