@@ -14,7 +14,7 @@ use crate::{
     commands::{self, warmup_study},
     failure, kit_files,
     near::nearest,
-    screen, speech_files,
+    screen, tts_files,
 };
 
 /// Where the time of a transformer pipeline goes
@@ -188,9 +188,9 @@ impl Measuring {
     fn file_flags(&self) -> Vec<Arg> {
         let is_of_profiles = |flag: &Arg| ["kit-files", "output-dir"].contains(&flag.get_id().as_str());
         match self.name {
-            "bench" => kit_files::flags().into_iter().chain(speech_files::flags()).collect(),
+            "bench" => kit_files::flags().into_iter().chain(tts_files::flags()).collect(),
             "profile" => {
-                kit_files::flags().into_iter().filter(is_of_profiles).chain([speech_files::audio_flag()]).collect()
+                kit_files::flags().into_iter().filter(is_of_profiles).chain([tts_files::audio_flag()]).collect()
             }
             _ => kit_files::flags().into(),
         }

@@ -50,12 +50,12 @@ mod screen;
 mod session;
 mod shell;
 mod source_files;
-mod speech_audio;
-mod speech_files;
-mod speech_header;
-mod speech_profile;
 mod tour;
 mod trace_input;
+mod tts_audio;
+mod tts_files;
+mod tts_header;
+mod tts_profile;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};
 
