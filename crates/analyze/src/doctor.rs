@@ -74,6 +74,11 @@ impl Doctor {
         self.checks.iter().map(Check::level).max().unwrap_or(Level::Good)
     }
 
+    /// Whether runs can be compared here: the build is optimised, and noise stays below 10 %.
+    pub fn is_fit(&self) -> bool {
+        self.finest.is_some_and(|share| share <= COARSEST)
+    }
+
     /// The answer in a sentence.
     pub fn verdict(&self) -> String {
         match self.finest {
@@ -218,6 +223,7 @@ mod tests {
         let doctor = examined(&environment, &noise);
         assert_eq!((told(&doctor), doctor.finest), (vec![("build", Level::Bad)], None));
         assert_eq!(doctor.verdict(), "This build is not optimised: its times mean nothing.");
+        assert!(!doctor.is_fit());
     }
 
     #[test]
@@ -235,7 +241,9 @@ mod tests {
     fn beyond_the_limit_a_machine_is_not_fit() {
         let (environment, mut noise) = quiet();
         noise.alone.lost_ns = 310;
-        let verdict = examined(&environment, &noise).verdict();
+        let doctor = examined(&environment, &noise);
+        assert!(!doctor.is_fit() && examined(&environment, &quiet().1).is_fit());
+        let verdict = doctor.verdict();
         assert_eq!(verdict, "This machine is too noisy to compare runs: noise of about 31 %, limit 10 %.");
     }
 

@@ -204,7 +204,7 @@ mod tests {
         assert!(told.starts_with("the plan `plan.toml`, line 2: unknown field `warmpu`, expected"), "{told}");
         assert_eq!(
             read("takes = 3\nmax-time = 'soon'\n").unwrap_err(),
-            "the plan `plan.toml`, line 2: `soon` is no time, such as `10s`, `500ms` or `2m`"
+            "the plan `plan.toml`, line 2: `soon` is not a time; write for example `10s`, `500ms` or `2m`"
         );
         let cut = read("workload = 'mat").unwrap_err();
         assert!(cut.starts_with("the plan `plan.toml`, line 1: "), "{cut}");

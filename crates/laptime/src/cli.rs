@@ -15,7 +15,7 @@ use crate::{
     failure, kit_files,
     near::nearest,
     output::DetailArgs,
-    speech_files,
+    screen, tts_files,
 };
 
 /// Profile and benchmark transformer pipelines
@@ -147,7 +147,10 @@ const MEASURING: [Measuring; 3] = [
 /// The whole command, with the flags of every workload.
 pub fn command(app: &App) -> clap::Command {
     use clap::CommandFactory;
-    MEASURING.iter().fold(Cli::command(), |command, measuring| command.subcommand(measuring.command(app)))
+    let listed = commands::list::Names::of(app);
+    let plain = Cli::command()
+        .mut_subcommand("list", |list| list.mut_arg("workload", |workload| workload.value_parser(listed)));
+    MEASURING.iter().fold(plain, |command, measuring| command.subcommand(measuring.command(app)))
 }
 
 impl Measuring {
@@ -164,14 +167,13 @@ impl Measuring {
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
         let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()).args(speech_files::flags()),
-            "profile" => {
-                let is_of_profiles = |flag: &Arg| ["kit-files", "output-dir"].contains(&flag.get_id().as_str());
-                command.args(kit_files::flags().into_iter().filter(is_of_profiles)).arg(speech_files::audio_flag())
-            }
-            "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
+            "bench" => command.arg(resume()).arg(fit()),
+            "warmup" => command.arg(warmup_study::flag()),
             _ => command,
         };
+        // A plan may name the workload, so the flags of single workloads are read here too; their help is the workload's.
+        let hidden = |flag: Arg| if self.workloads_of(&flag).is_some() { flag.hide(true) } else { flag };
+        let command = command.args(self.file_flags().into_iter().map(hidden));
         let workloads = app.registry.workloads.iter().enumerate();
         workloads.fold(command, |command, (at, workload)| {
             command.subcommand(self.of_workload(&**workload).display_order(at))
@@ -184,7 +186,35 @@ impl Measuring {
         let command = clap::Command::new(workload.name()).about(workload.about()).after_help(example);
         let flags = axes.iter().enumerate().map(|(at, axis)| flag(axis, &aliases).display_order(at));
         let others = aliases.iter().filter(|alias| alias.is_flag()).map(other_flag);
-        flags.chain(others).fold(command, clap::Command::arg)
+        let is_own = |flag: &Arg| self.workloads_of(flag).is_some_and(|names| names.contains(&workload.name()));
+        let files = self.file_flags().into_iter().filter(is_own);
+        flags.chain(others).chain(files).fold(command, clap::Command::arg)
+    }
+
+    /// The flags for files beside the run's folder.
+    fn file_flags(&self) -> Vec<Arg> {
+        let is_of_profiles = |flag: &Arg| ["kit-files", "output-dir"].contains(&flag.get_id().as_str());
+        match self.name {
+            "bench" => kit_files::flags().into_iter().chain(tts_files::flags()).collect(),
+            "profile" => {
+                kit_files::flags().into_iter().filter(is_of_profiles).chain([tts_files::audio_flag()]).collect()
+            }
+            _ => kit_files::flags().into(),
+        }
+    }
+
+    /// The workloads whose help shows a flag for files; none if all do.
+    fn workloads_of(&self, flag: &Arg) -> Option<&'static [&'static str]> {
+        match (flag.get_id().as_str(), self.name) {
+            ("kit-files", "profile") => Some(&["c2c", "tts"]),
+            ("kit-files", "warmup") => Some(&["model"]),
+            ("kit-files", _) => Some(&["model", "attention"]),
+            ("output-dir", "profile") => Some(&["offload"]),
+            ("output-dir", "warmup") => Some(&[]),
+            ("output-dir", _) => Some(&["model", "attention", "offload"]),
+            ("json-output" | "wav" | "stream-to", _) => Some(&["tts"]),
+            _ => None,
+        }
     }
 }
 
@@ -278,36 +308,35 @@ fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
         _ => return None,
     };
     // If the stream is closed, there is nobody left to tell.
-    let _ = write!(anstream::stdout(), "{text}");
+    let _ = write!(screen::stdout(), "{text}");
     Some(ExitCode::SUCCESS)
 }
 
 /// Reads the arguments, runs the command and tells what went wrong.
 pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(clash) = clash(app) {
-        failure::tell(&clash, &mut anstream::stderr().lock());
+        failure::tell(&clash, &mut screen::stderr());
         return ExitCode::from(2);
     }
     let arguments = dashed(arguments);
     if let Some(helped) = help(app, &arguments) {
         return helped;
     }
-    let matches = match command(app).try_get_matches_from(arguments) {
+    let matches = match command(app).try_get_matches_from(&arguments) {
         Ok(matches) => matches,
-        Err(error) => return refuse(app, &error),
+        Err(error) => return refuse(app, &shown(app, &arguments, error)),
     };
     if let Ok(detail) = DetailArgs::from_arg_matches(&matches) {
         detail.apply();
     }
-    // Not locked: a workload's threads may print too, and would wait for ever.
-    let mut out = anstream::stdout();
+    let mut out = screen::stdout();
     let done = match matches.subcommand() {
         Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.name == name) => {
             measure(app, name, matches, &mut out)
         }
         _ => match Cli::from_arg_matches(&matches) {
             Ok(cli) => run_plain(app, &cli.command, &mut out),
-            Err(error) => return refuse(app, &error),
+            Err(error) => return refuse(app, &shown(app, &arguments, error)),
         },
     };
     match done {
@@ -315,7 +344,7 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(Status::BadNews) => ExitCode::from(1),
         Err(error) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            failure::tell(&error, &mut anstream::stderr().lock());
+            failure::tell(&error, &mut screen::stderr());
             ExitCode::from(2)
         }
     }
@@ -361,10 +390,22 @@ pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Asked> {
     Ok(Asked::from_matches(matches, &app.registry)?)
 }
 
+/// The error of arguments that hold control characters, made anew of the arguments as they are shown: clap prints them
+/// as they are.
+fn shown(app: &App, arguments: &[OsString], error: clap::Error) -> clap::Error {
+    let visible = |argument: &OsString| laptime_report::visible(&argument.to_string_lossy()).into_owned().into();
+    let visible: Vec<OsString> = arguments.iter().map(visible).collect();
+    if visible == arguments {
+        return error;
+    }
+    let unreadable = || clap::Error::raw(error.kind(), "an argument holds characters that cannot be shown\n");
+    command(app).try_get_matches_from(visible).err().unwrap_or_else(unreadable)
+}
+
 /// Tells what is wrong with the arguments; what is unknown of a workload is told in the words of workloads.
 fn refuse(app: &App, error: &clap::Error) -> ExitCode {
     if let Some(told) = about_workload(app, error) {
-        failure::tell(&told, &mut anstream::stderr().lock());
+        failure::tell(&told, &mut screen::stderr());
         return ExitCode::from(2);
     }
     // If the stream is closed, there is nobody left to tell.

@@ -198,6 +198,9 @@ fn plan_hint(error: &PlanError) -> Option<String> {
         }
         PlanError::Values { axis, source } => Some(match source {
             AxisError::Backwards { .. } => format!("the smaller end comes first, as in `--{axis} 128-4096*2`"),
+            AxisError::FromZero { .. } => {
+                format!("start at 1, as in `--{axis} 1-1024*2`, or count by a step, as in `--{axis} 0-8+2`")
+            }
             AxisError::TooMany { .. } => format!("take larger steps, or a factor, as in `--{axis} 1-1024*2`"),
             _ => format!("write a value, a list `a,b`, or a range `1-8+1`, `128-4096*2` behind `--{axis}`"),
         }),
@@ -229,6 +232,7 @@ fn plan_file_hint(error: &PlanFileError) -> Option<String> {
 fn settings_hint(error: &SettingsError) -> Option<String> {
     Some(match error {
         SettingsError::TwoRules { other } => format!("give `--takes` or `--{other}`, not both"),
+        SettingsError::TimesCross { .. } => "give a longer `--max-time` or a shorter `--min-time`".to_owned(),
         SettingsError::None { what } => format!("`--{what} 1` is the least"),
     })
 }

@@ -11,7 +11,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::{Trace, format::write_whole};
 
-use crate::{failure::Hinted, trace_input::trace_of};
+use crate::{
+    failure::Hinted,
+    screen::{self, Content},
+    trace_input::trace_of,
+};
 
 /// How much people are shown: set once, when the arguments have been read.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
@@ -147,7 +151,8 @@ pub fn write_to_screen(table: &Table, format: Format, out: &mut dyn Write) -> an
     let width = if WIDE.load(Ordering::Relaxed) { WIDTH_OF_A_FILE } else { screen_width() };
     let verbose = VERBOSE.load(Ordering::Relaxed);
     let style = TextStyle { width, colour: colour && io::stdout().is_terminal(), verbose };
-    match laptime_report::write(table, format, style, out).and_then(|()| out.flush()) {
+    let content = if matches!(format, Format::Text | Format::Md) { Content::Table } else { Content::Data };
+    match screen::with(content, || laptime_report::write(table, format, style, out)).and_then(|()| out.flush()) {
         // Whoever reads it has seen enough; what the answer means for the exit status stays.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done.context("cannot write the answer"),
@@ -188,7 +193,13 @@ pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
 /// Tells something on standard error that is no data.
 pub fn say(line: &str) {
     // Nobody reads standard error: the answer matters more.
-    let _ = writeln!(anstream::stderr().lock(), "{}", wrapped_for_error(line));
+    let _ = writeln!(screen::stderr(), "{}", wrapped_for_error(line));
+}
+
+/// Tells something over the progress bar, which is drawn anew behind it.
+pub fn say_above(text: &str) {
+    let _ = screen::stderr().clear_line();
+    say(text.trim_end());
 }
 
 /// Tells a doubt on standard error.

@@ -137,7 +137,7 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
     }
     Ok(Run {
         schema: SCHEMA,
-        command: std::env::args().collect(),
+        command: command_line(),
         started: Moment::now().record(),
         workload: order.workload.name().to_owned(),
         peaks: kept_peaks::read(&environment.machine, &device),
@@ -148,6 +148,11 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
         environment_fingerprint: environment.fingerprint(),
         environment,
     })
+}
+
+/// How the program was called; what is not text is shown as far as it is.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 /// The order that a run's record stands for.

@@ -45,4 +45,5 @@ pub use flamegraph::{FlameError, FlameOptions, Weights, flamegraph};
 pub use format::{Format, TextStyle, UnknownFormat, write};
 pub use kernel_name::short;
 pub use table::{Cell, Column, Fact, Keep, Name, Show, Table};
+pub use visible::{visible, visible_lines};
 pub use wrap::wrap;

@@ -7,7 +7,10 @@ use laptime_pipelines::GpuFound;
 
 use crate::{app::App, cli::Status, kept_peaks, output::OutputArgs};
 
-/// Looks whether this machine is fit to measure on, and what to do about it
+/// Checks whether this machine is fit to measure on, and what to do about it
+///
+/// Exit status 1 says that it is unfit: this build is not optimised, or threads here lose so much time, or run at such
+/// different speeds, that differences below 10 % cannot be told from noise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  laptime doctor")]
 pub struct Args {
@@ -35,7 +38,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     };
     let answer = laptime_analyze::doctor(&patient);
     args.output.write(&laptime_report::tables::doctor(&answer), out)?;
-    Ok(Status::Done)
+    Ok(if answer.is_fit() { Status::Done } else { Status::BadNews })
 }
 
 fn health(gpu: GpuFound) -> GpuHealth {

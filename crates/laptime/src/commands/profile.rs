@@ -29,7 +29,7 @@ use crate::{
     progress::Progress,
     run_folder::TRACE_FILE,
     session::Session,
-    speech_files, speech_profile,
+    tts_files, tts_profile,
 };
 
 /// Stages that people are shown.
@@ -51,7 +51,7 @@ const SECONDS: f64 = 10.0;
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
     let mut order = asked.settle(app, defaults())?;
     refuse_processes(&order)?;
-    speech_files::refuse_unused(asked, &order)?;
+    tts_files::refuse_unused(asked, &order)?;
     offload_profile::refuse_unused(asked, order.workload.name())?;
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
@@ -90,7 +90,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
             tell_where(&session.folder, &files, &recorded, out)?;
         }
         c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
-        speech_profile::write(app, &trace, &result, &session, asked, out)?;
+        tts_profile::write(app, &trace, &result, &session, asked, out)?;
         offload_profile::write(app, Some(&trace), &of_offload, &session, asked, out)?;
         if app.interrupt.is_asked() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());

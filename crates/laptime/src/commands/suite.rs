@@ -17,7 +17,7 @@ use crate::{
     failure::{self, Hinted},
     moment::Moment,
     output::say,
-    run_folder, run_input,
+    run_folder, run_input, screen,
 };
 
 /// Where the Nano kit keeps its reports.
@@ -194,7 +194,7 @@ fn told(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool> {
     match done {
         Err(error) if app.interrupt.is_asked() || failure::is_closed_pipe(&error) => Err(error),
         Err(error) => {
-            failure::tell(&error, &mut anstream::stderr().lock());
+            failure::tell(&error, &mut screen::stderr());
             Ok(false)
         }
         Ok(is_done) => Ok(is_done),

@@ -93,6 +93,8 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
             "the plan has 10000000 cases",
             "fewer values",
         ),
+        ("bench matmul --size 0-10*2", "starts at 0", "start at 1"),
+        ("bench matmul --min-time 10s --max-time 1s", "`min-time` (10s) is longer than `max-time` (1s)", "--max-time"),
         ("bench matmul --size 0", "takes whole numbers from 1 on, not `0`", "laptime list"),
         ("bench matmul --dtype f8", "takes one of f32, f64, bf16, f16, not `f8`", "laptime list"),
         ("bench --plan typo.toml", "line 2: unknown field `warmpu`", "did you mean `warmup`?"),
@@ -128,9 +130,9 @@ fn flags_that_no_quantity_follows_are_refused_with_an_example() {
     for (line, expected) in [
         ("bench matmul --timing fast", "`fast` is no timing: it is one of `host`, `events`, `sync`, `kernels`"),
         ("bench matmul --l2 hot", "`hot` says nothing of a cache: it is `cold` or `warm`"),
-        ("bench matmul --within much", "`much` is no share, such as `2%` or `0.02`"),
-        ("bench matmul --max-time soon", "`soon` is no time, such as `10s`, `500ms` or `2m`"),
-        ("bench matmul --warmup some", "`some` is no warm-up, such as `auto` or `3`"),
+        ("bench matmul --within much", "`much` is not a share; write for example `2%` or `0.02`"),
+        ("bench matmul --max-time soon", "`soon` is not a time; write for example `10s`, `500ms` or `2m`"),
+        ("bench matmul --warmup some", "`some` is not a warm-up; write for example `auto` or `3`"),
         ("benhc matmul", "bench"),
         ("bench matmul --takse 3", "takse"),
     ] {

@@ -14,6 +14,7 @@ mod convert;
 mod course;
 mod diagnose;
 mod gaps;
+mod hostile;
 mod laps;
 mod measuring;
 mod model;

@@ -1,7 +1,6 @@
 //! Reading and writing: one module a format, told apart by content when reading and by extension when writing.
 
 use std::{
-    ffi::OsStr,
     fs::File,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -57,7 +56,8 @@ impl Format {
 
     /// Finds the format that a file's name asks for.
     pub fn from_path(path: &Path) -> Option<Self> {
-        let name = path.file_name().and_then(OsStr::to_str)?.to_ascii_lowercase();
+        // Only the ending counts, and that is text.
+        let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
         let fits = |format: &Self| format.extensions().iter().any(|extension| name.ends_with(extension));
         // `.speedscope.json` ends in `.json` too.
         [Self::Speedscope, Self::ChromeGz, Self::Chrome, Self::Pftrace, Self::Folded].into_iter().find(fits)

@@ -14,7 +14,7 @@ use crate::{
     failure::Hinted,
     kit_files::{axis, fact, make_folder_of, mib, text},
     session::Finished,
-    speech_audio,
+    tts_audio,
 };
 
 /// The workload that has them.
@@ -36,15 +36,15 @@ pub struct Places {
 
 /// The flag for audio.
 pub fn audio_flag() -> Arg {
-    let help = "Write the audio of `tts`: a file, of several cases each with its label before the ending; or a folder";
+    let help =
+        "Write the audio to this file, or into this folder; several cases get a file each, named by their labels";
     place("wav", "FILE|DIR", help)
 }
 
 /// The flags for all of them.
 pub fn flags() -> [Arg; 3] {
-    let record = "Write the record of `tts` to this file, too, in the keys of its kit";
-    let stream =
-        "Write the audio of `tts --streaming` while it is made, as WAV, when all is measured; `-` is standard output";
+    let record = "Also write the results to this file, in the JSON format of qwen3-tts-rs";
+    let stream = "With `--streaming`: after measuring, generate the audio once more and write it as WAV while it is generated; `-` is standard output";
     [place("json-output", "FILE", record), audio_flag(), place("stream-to", "FILE|-", stream)]
 }
 
@@ -61,7 +61,7 @@ fn place(name: &'static str, value: &'static str, help: &'static str) -> Arg {
 
 /// Refuses places for what there will not be.
 pub fn refuse_unused(asked: &Asked, order: &Order<'_>) -> anyhow::Result<()> {
-    let Places { json, wav, stream } = &asked.speech;
+    let Places { json, wav, stream } = &asked.tts;
     let workload = order.workload.name();
     let given = [("--json-output", json), ("--wav", wav), ("--stream-to", stream)];
     if let Some((flag, _)) = given.into_iter().find(|(_, place)| workload != WORKLOAD && place.is_some()) {
@@ -79,7 +79,7 @@ fn refuse_stream(place: &Path, cases: &[Case]) -> anyhow::Result<()> {
         let error = anyhow::anyhow!("`--stream-to` hands audio on while it is made, and this is made at once");
         return Err(Hinted::wrap(error, "add `--streaming`, or write it with `--wav`"));
     }
-    if speech_audio::is_standard_output(place) && cases.len() > 1 {
+    if tts_audio::is_standard_output(place) && cases.len() > 1 {
         let error = anyhow::anyhow!("standard output takes the audio of one case, and there are {}", cases.len());
         return Err(Hinted::wrap(error, "choose one, such as `--label short`, or name a file"));
     }
@@ -88,7 +88,7 @@ fn refuse_stream(place: &Path, cases: &[Case]) -> anyhow::Result<()> {
 
 /// Whether standard output is for audio, so that what people read goes to standard error.
 pub fn takes_standard_output(asked: &Asked) -> bool {
-    asked.speech.stream.as_deref().is_some_and(speech_audio::is_standard_output)
+    asked.tts.stream.as_deref().is_some_and(tts_audio::is_standard_output)
 }
 
 /// Writes the record into the run's folder and where it was asked for, then the audio. Returns those outside of the folder.
@@ -112,10 +112,10 @@ pub fn write(app: &App, finished: &Finished, places: &Places) -> anyhow::Result<
     }
     let device = app.device(&finished.run.device)?;
     if let Some(path) = &places.wav {
-        outside.extend(speech_audio::write(&cases, &*device, path)?);
+        outside.extend(tts_audio::write(&cases, &*device, path)?);
     }
     if let Some(path) = &places.stream {
-        outside.extend(speech_audio::stream(&cases, &*device, path)?);
+        outside.extend(tts_audio::stream(&cases, &*device, path)?);
     }
     Ok(outside)
 }

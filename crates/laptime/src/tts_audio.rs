@@ -140,7 +140,11 @@ fn label(case: &Case, at: usize, all: &[&Case]) -> String {
 }
 
 fn before_ending(path: &Path, label: &str) -> PathBuf {
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let ending = path.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
-    path.with_file_name(format!("{stem}-{label}{ending}"))
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{label}"));
+    if let Some(ending) = path.extension() {
+        name.push(".");
+        name.push(ending);
+    }
+    path.with_file_name(name)
 }

@@ -13,7 +13,7 @@ use laptime_bench::CaseResult;
 use laptime_pipelines::TextToSpeech;
 use laptime_trace::{LAP, Span, Trace, TrackKind};
 
-use crate::{app::App, asked::Asked, output::say, session::Session, speech_audio, speech_files::WORKLOAD};
+use crate::{app::App, asked::Asked, output::say, session::Session, tts_audio, tts_files::WORKLOAD};
 
 /// The files that the kit leaves where it is run.
 const KIT_FILES: [&str; 2] = ["trace.json", "flamegraph.svg"];
@@ -52,9 +52,9 @@ pub fn write(
             say(&format!("Written: {name}"));
         }
     }
-    if let Some(path) = &asked.speech.wav {
+    if let Some(path) = &asked.tts.wav {
         let device = app.device(&session.run.device)?;
-        for file in speech_audio::write(&[&result.case], &*device, path)? {
+        for file in tts_audio::write(&[&result.case], &*device, path)? {
             say(&format!("Written: {}", file.display()));
         }
     }

@@ -6,7 +6,7 @@ use laptime_trace::run::{Run, WarmUp};
 
 use crate::{
     output::warn,
-    speech_files::{WORKLOAD, iterations},
+    tts_files::{WORKLOAD, iterations},
 };
 
 /// The governor under which clocks do not change.
