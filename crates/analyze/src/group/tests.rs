@@ -119,9 +119,9 @@ fn a_copy_is_one_whatever_its_name() {
 
 #[test]
 fn the_page_lists_every_rule() {
-    let page = include_str!("../../../../docs/top.md");
+    let page = include_str!("../../../../docs/traces.md");
     let rules = RULES.iter().flat_map(|rule| rule.parts.iter().chain(rule.words));
     for word in rules.chain(FUSED_PRODUCTS).chain(FUSED_COPIES) {
-        assert!(page.contains(&format!("`{word}`")), "docs/top.md does not name `{word}`");
+        assert!(page.contains(&format!("`{word}`")), "docs/traces.md does not name `{word}`");
     }
 }
