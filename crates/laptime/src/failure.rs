@@ -215,14 +215,14 @@ fn plan_hint(error: &PlanError) -> Option<String> {
 fn plan_file_hint(error: &PlanFileError) -> Option<String> {
     match error {
         PlanFileError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            Some("check the name; a plan is TOML, as docs/plans.md shows".to_owned())
+            Some("check the name; a plan is TOML, as docs/bench.md shows".to_owned())
         }
         PlanFileError::Open { source, .. } => place_hint(source),
         PlanFileError::Content { reason, .. } => {
             let mut names = reason.split('`').skip(1).step_by(2);
             let near = names.next().and_then(|wrong| nearest(wrong, names));
             Some(near.map_or_else(
-                || "a plan is TOML, as docs/plans.md shows".to_owned(),
+                || "a plan is TOML, as docs/bench.md shows".to_owned(),
                 |near| format!("did you mean `{near}`?"),
             ))
         }

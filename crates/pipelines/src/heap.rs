@@ -15,7 +15,7 @@
 //! Each thread keeps its own count and hands it on when it has moved by 64 KiB, when the thread asks for the peak, and
 //! when it ends. One counter for all would be exact at every moment, but sixteen threads that allocate at once then
 //! wait for each other: 78 times the cost of the system's heap, where this is within noise of one thread's
-//! (`docs/measurements.md`). So the peak of one thread is exact, and that of several may be off by 64 KiB a thread.
+//! (`docs/measurements/cpu.md`). So the peak of one thread is exact, and that of several may be off by 64 KiB a thread.
 
 // An allocator cannot be written without `unsafe`; each block has its reason.
 #![allow(unsafe_code)]

@@ -116,12 +116,3 @@ fn helpers_belong_to_what_they_help() {
 fn a_copy_is_one_whatever_its_name() {
     assert_eq!(Group::of(Activity::Copy, "CopyHostToDevice"), Group::Copy);
 }
-
-#[test]
-fn the_page_lists_every_rule() {
-    let page = include_str!("../../../../docs/top.md");
-    let rules = RULES.iter().flat_map(|rule| rule.parts.iter().chain(rule.words));
-    for word in rules.chain(FUSED_PRODUCTS).chain(FUSED_COPIES) {
-        assert!(page.contains(&format!("`{word}`")), "docs/top.md does not name `{word}`");
-    }
-}

@@ -99,7 +99,7 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
         ("bench matmul --dtype f8", "takes one of f32, f64, bf16, f16, not `f8`", "laptime list"),
         ("bench --plan typo.toml", "line 2: unknown field `warmpu`", "did you mean `warmup`?"),
         ("bench --plan axis.toml", "has no axis `sise`", "did you mean `size`?"),
-        ("bench --plan cut.toml", "the plan `cut.toml`, line 1", "docs/plans.md"),
+        ("bench --plan cut.toml", "the plan `cut.toml`, line 1", "docs/bench.md"),
         ("bench --plan none.toml", "cannot read the plan `none.toml`", "check the name"),
         ("bench copy --plan typo.toml", "line 2", "did you mean"),
         ("bench matmul --takes 3 --within 2%", "two rules to stop by", "not both"),

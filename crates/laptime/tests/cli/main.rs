@@ -13,6 +13,7 @@ mod compare_traces;
 mod convert;
 mod course;
 mod diagnose;
+mod docs;
 mod gaps;
 mod hostile;
 mod laps;
