@@ -327,6 +327,42 @@ impl TraceBuilder {
         self.spans.flags[span.at()] |= DISCARDED;
     }
 
+    /// Whether there is a span, a mark or a value.
+    pub(crate) fn has_events(&self) -> bool {
+        !(self.spans.start.is_empty() && self.marks.time.is_empty() && self.values.time.is_empty())
+    }
+
+    /// All spans that were added.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = SpanEntry> + use<> {
+        (0..self.spans.start.len() as u32).map(SpanEntry)
+    }
+
+    /// A track that was added before.
+    pub(crate) fn track_at(&self, id: TrackId) -> &Track {
+        &self.tracks[id.index()]
+    }
+
+    /// The track of a span.
+    pub(crate) fn track_of(&self, span: SpanEntry) -> TrackId {
+        self.spans.track[span.at()]
+    }
+
+    /// The name and the category of a span.
+    pub(crate) fn label_of(&self, span: SpanEntry) -> (NameId, NameId) {
+        (self.spans.name[span.at()], self.spans.category[span.at()])
+    }
+
+    /// Gives a span another name and category.
+    pub(crate) fn relabel(&mut self, span: SpanEntry, name: NameId, category: NameId) {
+        (self.spans.name[span.at()], self.spans.category[span.at()]) = (name, category);
+    }
+
+    /// The field of a span with this name.
+    pub(crate) fn field_of(&self, span: SpanEntry, name: NameId) -> Option<StoredValue> {
+        let mut fields = self.fields.fields(self.spans.fields[span.at()]);
+        fields.find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
     /// When a span began.
     pub(crate) fn start_of(&self, span: SpanEntry) -> Nanos {
         Nanos(self.spans.start[span.at()])

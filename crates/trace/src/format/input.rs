@@ -8,7 +8,7 @@ use std::{
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::{ReadError, chrome, folded, map::Map, pftrace};
+use super::{ReadError, Unsupported, chrome, folded, map::Map, pftrace};
 use crate::trace::Trace;
 
 /// Reads a trace of any known format, on several threads if it is large.
@@ -23,6 +23,9 @@ pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
     }
     let mut input = BufReader::with_capacity(1 << 18, File::open(path).map_err(open)?);
     let start = peek(&mut input)?;
+    if let Some(known) = Unsupported::of(start, Some(path)) {
+        return Err(ReadError::Unsupported(known));
+    }
     if is_gzip(start) {
         return read_gzip(input, |unpacked| chrome::read_stream(unpacked));
     }
@@ -111,6 +114,7 @@ fn read_plain(input: &mut impl BufRead) -> Result<Trace, ReadError> {
         Content::Database => {
             Err(ReadError::NotATrace { found: "an SQLite database, which can be read from a file only".to_owned() })
         }
+        Content::Unsupported(known) => Err(ReadError::Unsupported(known)),
         Content::Other(found) => Err(ReadError::NotATrace { found }),
     }
 }
@@ -145,6 +149,7 @@ enum Content {
     Folded,
     Pftrace,
     Database,
+    Unsupported(Unsupported),
     Other(String),
 }
 
@@ -155,6 +160,7 @@ impl Content {
         let head = &start[..start.len().min(4096)];
         match start {
             [] => Self::Empty,
+            _ if let Some(known) = Unsupported::of(start, None) => Self::Unsupported(known),
             _ if opens_json && memchr::memmem::find(head, b"speedscope.app/file-format-schema").is_some() => {
                 Self::Speedscope
             }
@@ -162,7 +168,6 @@ impl Content {
             _ if text.is_empty() => Self::Other("nothing but white space".to_owned()),
             [pftrace::PACKET_TAG, ..] => Self::Pftrace,
             _ if start.starts_with(b"SQLite format 3\0") => Self::Database,
-            _ if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) => Self::Other("zstd data".to_owned()),
             _ if folded::looks_folded(head) => Self::Folded,
             _ => Self::Other(format!("it begins with {}", shown_bytes(start))),
         }

@@ -21,9 +21,11 @@ pub mod nsys;
 mod pairing;
 pub mod pftrace;
 pub mod speedscope;
+mod unsupported;
 
 use self::input::{filled, is_damage};
 pub use self::input::{read, read_from};
+pub use self::unsupported::Unsupported;
 
 /// A file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,6 +100,10 @@ pub enum ReadError {
         /// What it looks like.
         found: String,
     },
+
+    /// It is a format of another tool that cannot be read.
+    #[error("this is {}, which cannot be read", .0.format)]
+    Unsupported(Unsupported),
 
     /// It is a format that can be written and not read.
     #[error("{format} keep only part of a trace and cannot be read back")]

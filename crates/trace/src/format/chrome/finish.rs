@@ -10,9 +10,10 @@ use super::{
     meta,
     read::{At, Reader},
     tracks::OwnTrack,
+    xprof,
 };
 use crate::{
-    format::{ReadError, counted, pairing::Unpaired},
+    format::{ReadError, Unsupported, counted, pairing::Unpaired},
     metadata::SOURCE,
     time::{Nanos, Origin},
     trace::Trace,
@@ -97,6 +98,11 @@ impl Reader {
             End::Damaged(_) => "it is JSON damaged before its first event ends",
             _ => "",
         };
+        if counts.understood == 0
+            && let Some(known) = Unsupported::of_members(&self.members)
+        {
+            return Err(ReadError::Unsupported(known));
+        }
         if !found.is_empty() {
             return Err(ReadError::NotATrace { found: found.to_owned() });
         }
@@ -107,6 +113,9 @@ impl Reader {
         let pairs = std::mem::take(&mut self.tracks.pairs).into_values();
         for pairs in pairs.chain(std::mem::take(&mut self.tracks.async_pairs).into_values()) {
             pairs.settle(self.last_time, &mut self.builder, &mut unpaired);
+        }
+        if !self.is_ours {
+            xprof::settle(&mut self);
         }
         self.tracks.name_processes(&mut self.builder);
         self.connect_flows();

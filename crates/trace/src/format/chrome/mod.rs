@@ -20,6 +20,7 @@ mod time;
 mod tracks;
 mod walk;
 mod write;
+mod xprof;
 
 pub(crate) use self::read::{read_stream, read_text};
 pub use self::{read::read, write::write};

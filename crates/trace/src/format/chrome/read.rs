@@ -113,6 +113,8 @@ pub struct Reader {
     /// Time zero in nanoseconds since 1970, as torch.profiler says it.
     pub base_nanos: Option<i64>,
     pub counts: Counts,
+    /// The first members of the object around the events.
+    pub members: Vec<String>,
 }
 
 impl Sink for Reader {
@@ -125,7 +127,8 @@ impl Sink for Reader {
         self.classes.clear();
         self.classes.resize(batch.names.len(), None);
         self.known = kineto::Known::of(&batch.names);
-        for row in &batch.rows {
+        // XProf ends its events with an empty object.
+        for row in batch.rows.iter().filter(|row| !row.is_blank()) {
             match self.event(batch, row) {
                 Some(()) => self.counts.understood += 1,
                 None => self.counts.strange += 1,
@@ -135,6 +138,7 @@ impl Sink for Reader {
 
     fn member(&mut self, key: &[u8], json: &[u8]) {
         let (Ok(key), Ok(json)) = (serde_json::from_slice::<String>(key), std::str::from_utf8(json)) else { return };
+        self.keep_member(&key);
         match key.as_str() {
             // The times are microseconds all the same; the unit is a wish of how to show them.
             "traceEvents" | "displayTimeUnit" => {}
@@ -146,12 +150,23 @@ impl Sink for Reader {
         }
     }
 
-    fn long_member(&mut self, _: &[u8]) {
+    fn long_member(&mut self, key: &[u8]) {
         self.counts.long_members += 1;
+        if let Ok(key) = serde_json::from_slice::<String>(key) {
+            self.keep_member(&key);
+        }
     }
 }
 
 impl Reader {
+    fn keep_member(&mut self, key: &str) {
+        const KEPT: usize = 16;
+        const LONGEST: usize = 64;
+        if self.members.len() < KEPT && key.len() <= LONGEST {
+            self.members.push(key.to_owned());
+        }
+    }
+
     fn event(&mut self, batch: &Batch, row: &Row) -> Option<()> {
         let pid = self.tracks.number(row.pid, batch);
         let tid = self.tracks.number(row.tid, batch);
@@ -161,14 +176,15 @@ impl Reader {
             b's' => self.flow(at, Step::Start),
             b't' => self.flow(at, Step::Middle),
             b'f' => self.flow(at, Step::Finish),
-            b'i' | b'I' | b'R' => self.instant(at),
+            b'i' | b'I' | b'R' | b'P' => self.instant(at),
             b'M' => self.metadata(at),
             b'B' => self.begin(at),
             b'E' => self.end(at),
             b'C' => self.counter(at),
-            b'b' | b'S' => self.begin_async(at),
-            b'e' | b'F' => self.end_async(at),
-            b'n' | b'T' | b'p' => self.instant_async(at),
+            // Objects live from `N` to `D`, with snapshots between.
+            b'b' | b'S' | b'N' => self.begin_async(at),
+            b'e' | b'F' | b'D' => self.end_async(at),
+            b'n' | b'T' | b'p' | b'O' => self.instant_async(at),
             0 => None,
             OTHER_PHASE => {
                 self.counts.other_phases += 1;

@@ -8,6 +8,7 @@
 
 mod annotations;
 mod clock;
+mod contents;
 mod encode;
 mod events;
 mod proto;
