@@ -37,7 +37,7 @@ fn push(text: &mut String, escape: std::fmt::Arguments<'_>) {
 
 /// Tells whether a character is a control, a line separator, a sign of
 /// direction, a zero-width space or not a character at all.
-fn is_hidden(char: char) -> bool {
+pub(crate) fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}')
         || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')

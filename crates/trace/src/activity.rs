@@ -293,7 +293,7 @@ impl Trace {
         let mut known = std::collections::HashMap::new();
         let pairs = self.spans.category.iter().zip(&self.spans.name);
         pairs
-            .map(|(&category, &name)| {
+            .map(|(category, &name)| {
                 let activity = || Activity::of(self.name(category), self.name(name));
                 *known.entry((category, name)).or_insert_with(activity)
             })

@@ -25,6 +25,7 @@
 
 pub mod activity;
 mod builder;
+mod column;
 mod fields;
 pub mod format;
 mod invariants;
@@ -35,6 +36,7 @@ mod names;
 mod outline;
 pub mod replays;
 pub mod run;
+pub mod small_file;
 mod time;
 mod trace;
 mod track;

@@ -138,6 +138,21 @@ fn old_chrome_events_are_spans_and_marks() {
     assert_eq!(trace.warnings, [""; 0]);
 }
 
+#[test]
+fn an_empty_trace_and_a_cut_one_say_so() {
+    let empty = read_from(&b"[]"[..]).unwrap();
+    assert_eq!(empty.warnings, ["the trace is empty: it has no spans, no marks and no values"]);
+    assert!(empty.is_empty() && !empty.is_cut_off);
+    let whole = format!("[{}]", JAX.join(","));
+    assert!(!read_from(whole.as_bytes()).unwrap().is_cut_off);
+    assert!(read_from(&whole.as_bytes()[..whole.len() / 2]).unwrap().is_cut_off);
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(whole.as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    let cut = read_from(&packed[..packed.len() - packed.len() / 4]).unwrap();
+    assert!(cut.is_cut_off && !cut.is_empty(), "{:?}", cut.warnings);
+}
+
 /// A packet with one field of bytes.
 fn packet(field: u32, bytes: &[u8]) -> Vec<u8> {
     let tag = field << 3 | 2;

@@ -8,7 +8,13 @@ use std::{
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::{ReadError, Unsupported, chrome, folded, map::Map, pftrace};
+use super::{
+    ReadError, Unsupported,
+    budget::{Budget, Packed},
+    chrome, folded,
+    map::Map,
+    pftrace,
+};
 use crate::trace::Trace;
 
 /// Reads a trace of any known format, on several threads if it is large.
@@ -27,7 +33,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
         return Err(ReadError::Unsupported(known));
     }
     if is_gzip(start) {
-        return read_gzip(input, |unpacked| chrome::read_stream(unpacked));
+        return read_gzip(input, |unpacked, budget| chrome::read_stream(unpacked, budget));
     }
     match Content::of(start) {
         Content::Json => match Map::of(input.get_ref()) {
@@ -35,16 +41,16 @@ pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
             None => chrome::read(input),
         },
         Content::Database => read_database(path),
-        _ => read_plain(&mut input),
+        _ => read_plain(&mut input, Budget::default()),
     }
 }
 
 /// Reads a trace of any known format from a stream, on this thread. A database cannot be read from a stream.
 pub fn read_from(mut input: impl BufRead) -> Result<Trace, ReadError> {
     if is_gzip(peek(&mut input)?) {
-        read_gzip(input, |unpacked| chrome::read(unpacked))
+        read_gzip(input, |unpacked, budget| chrome::read_within(unpacked, budget))
     } else {
-        read_plain(&mut input)
+        read_plain(&mut input, Budget::default())
     }
 }
 
@@ -67,20 +73,23 @@ type UnpackedInput<R> = BufReader<Unpacked<MultiGzDecoder<R>>>;
 
 fn read_gzip<R: BufRead>(
     input: R,
-    read_json: impl FnOnce(&mut UnpackedInput<R>) -> Result<Trace, ReadError>,
+    read_json: impl FnOnce(&mut UnpackedInput<Packed<R>>, Budget) -> Result<Trace, ReadError>,
 ) -> Result<Trace, ReadError> {
+    let budget = Budget::of_packed();
+    let input = Packed { input, budget: budget.clone() };
     // In small steps: what is unpacked together with the damage is lost with it.
     let mut unpacked =
         BufReader::with_capacity(1 << 14, Unpacked { packed: MultiGzDecoder::new(input), is_damaged: false });
     let mut trace = match Content::of(peek(&mut unpacked)?) {
-        Content::Json => read_json(&mut unpacked)?,
-        _ => read_plain(&mut unpacked)?,
+        Content::Json => read_json(&mut unpacked, budget)?,
+        _ => read_plain(&mut unpacked, budget)?,
     };
     // The checksum stands at the very end, behind the last bracket.
     io::copy(&mut unpacked, &mut io::sink()).or_else(|error| if is_damage(&error) { Ok(0) } else { Err(error) })?;
     if unpacked.get_ref().is_damaged {
         let warning = "the gzip data are damaged; what was read before the damage may be wrong too";
         trace.warnings.push(warning.to_owned());
+        trace.is_cut_off = true;
     }
     Ok(trace)
 }
@@ -104,13 +113,13 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-fn read_plain(input: &mut impl BufRead) -> Result<Trace, ReadError> {
+fn read_plain(input: &mut impl BufRead, budget: Budget) -> Result<Trace, ReadError> {
     match Content::of(peek(input)?) {
         Content::Empty => Err(ReadError::Empty),
-        Content::Json => chrome::read(input),
+        Content::Json => chrome::read_within(input, budget),
         Content::Speedscope => Err(ReadError::OneWay { format: "speedscope files" }),
         Content::Folded => Err(ReadError::OneWay { format: "folded stacks" }),
-        Content::Pftrace => pftrace::read(input),
+        Content::Pftrace => pftrace::read_within(input, budget),
         Content::Database => {
             Err(ReadError::NotATrace { found: "an SQLite database, which can be read from a file only".to_owned() })
         }

@@ -13,7 +13,7 @@ use super::{
     xprof,
 };
 use crate::{
-    format::{ReadError, Unsupported, counted, pairing::Unpaired},
+    format::{NO_EVENTS, ReadError, Unsupported, counted, pairing::Unpaired},
     metadata::SOURCE,
     time::{Nanos, Origin},
     trace::Trace,
@@ -88,6 +88,9 @@ impl Reader {
 
     /// Makes the trace, or says why there is none.
     pub fn finish(mut self, document: &Document) -> Result<Trace, ReadError> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
         let end = document.finish();
         let counts = &self.counts;
         let found = match end {
@@ -122,6 +125,10 @@ impl Reader {
         self.counts.misplaced = self.builder.discard_misplaced();
         self.warn(end);
         self.builder.warnings.extend(unpaired.warnings());
+        self.builder.is_cut_off = matches!(end, End::CutOff | End::Damaged(_));
+        if !self.builder.has_events() {
+            self.builder.warnings.push(NO_EVENTS.to_owned());
+        }
         drop(std::mem::take(&mut self.tracks));
         Ok(self.builder.build()?)
     }

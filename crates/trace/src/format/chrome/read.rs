@@ -18,7 +18,7 @@ use super::{
 use crate::{
     builder::{SpanEntry, TraceBuilder},
     fields::{FieldBlock, StoredValue},
-    format::{ReadError, filled, launches::Launches, pairing::Ending},
+    format::{ReadError, budget::Budget, filled, launches::Launches, pairing::Ending},
     metadata::SOURCE,
     names::{NameId, Names},
     time::Nanos,
@@ -28,10 +28,15 @@ use crate::{
 };
 
 /// Reads a trace from a stream, on this thread.
-pub fn read(mut input: impl BufRead) -> Result<Trace, ReadError> {
+pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
+    read_within(input, Budget::default())
+}
+
+/// Reads a trace from a stream, on this thread, in bounded memory.
+pub(crate) fn read_within(mut input: impl BufRead, budget: Budget) -> Result<Trace, ReadError> {
     let hasher = DefaultHashBuilder::default();
-    let (mut document, mut reader) = (Document::new(hasher), Reader::default());
-    while !document.has_ended() {
+    let (mut document, mut reader) = (Document::new(hasher), Reader { budget, ..Reader::default() });
+    while !document.has_ended() && !reader.is_full() {
         let bytes = filled(&mut input)?;
         if bytes.is_empty() {
             break;
@@ -49,21 +54,21 @@ pub(crate) fn read_text(text: &[u8]) -> Result<Trace, ReadError> {
         return read(text);
     }
     let mut cut = Cut::new(text, CHUNK);
-    read_parallel(move || Ok(cut.next()))
+    read_parallel(move || Ok(cut.next()), Budget::default())
 }
 
 /// Reads a trace from a stream that another thread may read, on several threads.
-pub(crate) fn read_stream(input: impl Read + Send) -> Result<Trace, ReadError> {
+pub(crate) fn read_stream(input: impl Read + Send, budget: Budget) -> Result<Trace, ReadError> {
     let mut chunks = Chunks::new(input, CHUNK);
-    read_parallel(move || chunks.next())
+    read_parallel(move || chunks.next(), budget)
 }
 
-fn read_parallel<C>(next: impl FnMut() -> io::Result<Option<C>> + Send) -> Result<Trace, ReadError>
+fn read_parallel<C>(next: impl FnMut() -> io::Result<Option<C>> + Send, budget: Budget) -> Result<Trace, ReadError>
 where
     C: AsRef<[u8]> + Send,
 {
     let hasher = DefaultHashBuilder::default();
-    let (mut document, mut reader) = (Document::new(hasher.clone()), Reader::default());
+    let (mut document, mut reader) = (Document::new(hasher.clone()), Reader { budget, ..Reader::default() });
     read_chunks(thread_count(), next, &mut document, &hasher, &mut reader)?;
     reader.finish(&document)
 }
@@ -115,10 +120,23 @@ pub struct Reader {
     pub counts: Counts,
     /// The first members of the object around the events.
     pub members: Vec<String>,
+    budget: Budget,
+    /// Why no more events can be taken.
+    pub refused: Option<ReadError>,
 }
 
 impl Sink for Reader {
+    fn is_full(&self) -> bool {
+        self.refused.is_some()
+    }
+
     fn events(&mut self, batch: &Batch) {
+        if self.refused.is_none() {
+            self.refused = self.budget.room_for(batch.rows.len(), &mut self.builder).err();
+        }
+        if self.is_full() {
+            return;
+        }
         self.counts.damaged += batch.damaged;
         self.counts.strange += batch.no_events;
         self.counts.replaced += batch.replaced;

@@ -16,6 +16,7 @@ mod read;
 mod tracks;
 mod write;
 
+pub(crate) use self::read::read_within;
 pub use self::{
     read::read,
     write::{Begin, Sequence, TrackPlace, TrackText, Writer, write, write_uncompressed},

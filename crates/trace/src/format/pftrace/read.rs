@@ -20,7 +20,7 @@ use super::{
 use crate::{
     builder::{SpanEntry, TraceBuilder},
     fields::FieldBlock,
-    format::{ReadError, counted, filled, is_damage, pairing::Ending},
+    format::{NO_EVENTS, ReadError, budget::Budget, counted, filled, is_damage, pairing::Ending},
     names::NameId,
     time::{Nanos, Origin},
     trace::Trace,
@@ -34,8 +34,15 @@ const LONGEST_PACKET: u64 = 64 << 20;
 const LONGEST_BLOCK: u64 = 2 * LONGEST_PACKET;
 
 /// Reads a trace.
+///
+/// Its blocks are compressed, so that its memory is bounded by its size.
 pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
-    let mut reader = Reader::default();
+    read_within(input, Budget::default())
+}
+
+/// Reads a trace; `outer` is the budget of the file around it, if that is compressed too.
+pub(crate) fn read_within(input: impl BufRead, outer: Budget) -> Result<Trace, ReadError> {
+    let mut reader = Reader { outer, budget: Budget::of_packed(), ..Reader::default() };
     let end = reader.packets(input, 0)?;
     if let Some(found) = reader.why_no_trace() {
         return Err(ReadError::NotATrace { found });
@@ -79,6 +86,9 @@ struct Reader {
     impossible_times: u64,
     misplaced: u64,
     other_kinds: u64,
+    /// What its blocks and the file around them allow.
+    budget: Budget,
+    outer: Budget,
     /// What the packets hold that have nothing to read.
     contents: Contents,
     /// A block could not be read: what follows it depends on it.
@@ -129,6 +139,11 @@ impl Reader {
                 return Ok(End::Damaged(offset));
             }
             offset += 1 + length_bytes + length;
+            if depth == 0 {
+                self.budget.read(1 + length_bytes + length);
+                self.budget.room_for(0, &mut self.builder)?;
+                self.outer.room_for(0, &mut self.builder)?;
+            }
         }
     }
 
@@ -282,6 +297,10 @@ impl Reader {
         self.misplaced = self.builder.discard_misplaced();
         self.warn(&end);
         self.builder.warnings.extend(unpaired.warnings());
+        self.builder.is_cut_off = end != End::Whole;
+        if !self.builder.has_events() {
+            self.builder.warnings.push(NO_EVENTS.to_owned());
+        }
         Ok(self.builder.build()?)
     }
 
