@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use laptime_trace::small_file;
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
@@ -95,7 +96,7 @@ impl PlanFile {
     /// Reads a plan from a file.
     pub fn read(path: &Path) -> Result<Self, PlanFileError> {
         let open = |source| PlanFileError::Open { path: path.to_owned(), source };
-        let text = std::fs::read_to_string(path).map_err(open)?;
+        let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE).map_err(open)?;
         Self::parse(&text).map_err(|Wrong { at, reason }| PlanFileError::Content {
             path: path.to_owned(),
             line: 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count(),

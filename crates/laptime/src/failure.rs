@@ -129,8 +129,11 @@ fn read_hint(error: &ReadError) -> Option<String> {
             }
         }
         ReadError::Empty => "the program that wrote it may have been stopped before its first event".to_owned(),
-        ReadError::NotATrace { found } if found.contains("zstd") => {
-            "unpack it first: `zstd -d FILE`; gzip is read as it is".to_owned()
+        ReadError::Unsupported(known) => known.way.to_owned(),
+        ReadError::TooLarge { .. } => "if the file is what it should be, unpack it first: `gunzip -k FILE`".to_owned(),
+        ReadError::Memory { .. } => "record a shorter part, or read it on a machine with more memory".to_owned(),
+        ReadError::NotATrace { found } if found.contains("without track events") => {
+            "record track events: a data source named `track_event` in the Perfetto configuration".to_owned()
         }
         ReadError::NotATrace { .. } => formats.to_owned(),
         ReadError::NotBuilt { feature, .. } => {

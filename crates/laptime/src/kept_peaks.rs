@@ -6,6 +6,7 @@ use anyhow::Context;
 use laptime_trace::{
     format::write_whole,
     run::{Machine, Peaks, SCHEMA},
+    small_file,
 };
 
 /// The folder: `LAPTIME_HOME`, else the user's data folder; none if there is no home.
@@ -22,7 +23,7 @@ fn file(folder: &Path, machine: &Machine, device: &str) -> PathBuf {
 
 /// The peaks of a machine's device, if they were measured.
 pub fn read(machine: &Machine, device: &str) -> Option<Peaks> {
-    let text = std::fs::read(file(&folder()?, machine, device)).ok()?;
+    let text = small_file::read_bytes(&file(&folder()?, machine, device), small_file::LARGEST_SMALL_FILE).ok()?;
     let peaks: Peaks = serde_json::from_slice(&text).ok()?;
     (peaks.schema <= SCHEMA).then_some(peaks)
 }

@@ -183,7 +183,7 @@ pub fn wrapped_for_error(text: &str) -> String {
 
 /// Reads a trace and tells on standard error what was odd about it.
 pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
-    let trace = laptime_trace::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
+    let trace = crate::trace_input::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
     for warning in &trace.warnings {
         warn(&format!("`{}`: {warning}", path.display()));
     }

@@ -1,7 +1,8 @@
 //! Models by the `config.json` of the `transformers` library.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
+use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
 use crate::{Attention, Config, Dtype, Family, ModelError, Rope, RopeLayout, RopeScaling};
@@ -27,7 +28,8 @@ impl Config {
 
     /// The model of a `config.json`, by the name of its folder.
     pub fn from_json_file(path: &Path) -> Result<Self, ModelError> {
-        let text = fs::read_to_string(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
+        let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE)
+            .map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
         let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let folder = whole.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         Self::from_json(&text, &folder.unwrap_or_else(|| "model".to_owned()))

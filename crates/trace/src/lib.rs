@@ -25,6 +25,7 @@
 
 pub mod activity;
 mod builder;
+mod column;
 mod fields;
 pub mod format;
 mod invariants;
@@ -36,6 +37,7 @@ mod outline;
 pub mod replays;
 mod retain;
 pub mod run;
+pub mod small_file;
 mod time;
 mod trace;
 mod track;

@@ -1,5 +1,7 @@
-//! JSON: one object for the whole table, or one a line for each row. Characters that could act on a terminal (U+009B, marks
-//! that reverse text) are written as `\u` escapes, which every reader turns back.
+//! JSON: one object for the whole table, or one a line for each row.
+//!
+//! Characters that are invisible or reorder text (C1 controls, marks of direction) are written as JSON's own escapes, so
+//! that a terminal or an editor shows the file as it is. Who parses it sees no difference.
 
 use std::io;
 
@@ -11,47 +13,29 @@ use crate::visible::is_hidden;
 
 /// Writes facts, rows and notes as one indented object.
 pub(super) fn write_object(table: &Table, out: &mut dyn io::Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(Escaped(&mut *out), &Whole(table))?;
-    out.write_all(b"\n")
+    write_escaped(&serde_json::to_string_pretty(&Whole(table))?, out)
 }
 
 /// Writes each row as an object on a line of its own.
 pub(super) fn write_lines(table: &Table, out: &mut dyn io::Write) -> io::Result<()> {
     for cells in &table.rows {
-        serde_json::to_writer(Escaped(&mut *out), &Row { table, cells })?;
-        out.write_all(b"\n")?;
+        write_escaped(&serde_json::to_string(&Row { table, cells })?, out)?;
     }
     Ok(())
 }
 
-/// Writes what serde_json writes, with escapes for hidden characters. These occur in strings only, and serde_json never
-/// splits a character between two writes.
-struct Escaped<'a>(&'a mut dyn io::Write);
-
-impl io::Write for Escaped<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_all(bytes)?;
-        Ok(bytes.len())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let is_escaped = |char: char| !char.is_ascii_whitespace() && is_hidden(char);
-        let Some(text) = std::str::from_utf8(bytes).ok().filter(|text| text.contains(is_escaped)) else {
-            return self.0.write_all(bytes);
-        };
-        for part in text.split_inclusive(is_escaped) {
-            let last = part.chars().next_back().filter(|char| is_escaped(*char));
-            self.0.write_all(&part.as_bytes()[..part.len() - last.map_or(0, char::len_utf8)])?;
-            for unit in last.into_iter().flat_map(|char| char.encode_utf16(&mut [0; 2]).to_vec()) {
-                write!(self.0, "\\u{unit:04x}")?;
-            }
+/// Writes JSON on a line. Outside of strings JSON has no characters but plain ones, so all others are inside.
+fn write_escaped(json: &str, out: &mut dyn io::Write) -> io::Result<()> {
+    let is_escaped = |letter: char| letter == '\u{7f}' || (!letter.is_ascii() && is_hidden(letter));
+    for piece in json.split_inclusive(is_escaped) {
+        let last = piece.chars().next_back().filter(|&letter| is_escaped(letter));
+        let kept = last.map_or(piece.len(), |letter| piece.len() - letter.len_utf8());
+        out.write_all(piece[..kept].as_bytes())?;
+        for unit in last.iter().flat_map(|letter| letter.encode_utf16(&mut [0; 2]).to_vec()) {
+            write!(out, "\\u{unit:04x}")?;
         }
-        Ok(())
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
+    out.write_all(b"\n")
 }
 
 struct Whole<'a>(&'a Table);
@@ -99,19 +83,14 @@ impl Serialize for Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Column;
 
     #[test]
-    fn hidden_characters_are_escapes_that_a_reader_turns_back() {
-        let name = "a\u{9b}2J\u{202e}b\u{e0041}\u{feff}\tc é";
-        let mut table = Table::new("rows", [Column::new("name", "name")]);
-        table.push([Cell::text(name)]);
-        let (mut whole, mut lines) = (Vec::new(), Vec::new());
-        write_object(&table, &mut whole).unwrap();
-        write_lines(&table, &mut lines).unwrap();
-        let line = String::from_utf8(lines).unwrap();
-        assert_eq!(line, "{\"name\":\"a\\u009b2J\\u202eb\\udb40\\udc41\\ufeff\\tc é\"}\n");
-        let read: serde_json::Value = serde_json::from_slice(&whole).unwrap();
-        assert_eq!(read["rows"][0]["name"], name);
+    fn invisible_characters_are_escaped_and_parse_back() {
+        let text = "a\u{9b}b\u{202e}c\u{7f}d\u{e0001}é層\n";
+        let mut written = Vec::new();
+        write_escaped(&serde_json::to_string(text).unwrap(), &mut written).unwrap();
+        let written = String::from_utf8(written).unwrap();
+        assert_eq!(written, "\"a\\u009bb\\u202ec\\u007fd\\udb40\\udc01é層\\n\"\n");
+        assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);
     }
 }
