@@ -38,7 +38,7 @@ pub use self::{
     given::{GivenSettings, NoQuantity, Seconds, SettingsError, Share, parse_warm_up},
     interrupt::Interrupt,
     job::{Job, Registry},
-    measure::{is_measuring, measure},
+    measure::{is_measuring, measure, measure_ready},
     plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, Takes},
     plan_file::{PlanFile, PlanFileError},
     profile::{ProfileSettings, Profiled, TimingPairs, profile},

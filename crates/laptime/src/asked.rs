@@ -186,6 +186,13 @@ impl Asked {
         self.workload.is_some() || self.run.plan.is_some()
     }
 
+    /// Whether somebody gave values on one of some axes, by a flag or in a plan.
+    pub fn names_any(&self, workload: &dyn Workload, axes: &[&str]) -> bool {
+        let aliases = workload.aliases();
+        let is_one = |(name, _): &Given| axes.contains(&axis_of(&aliases, name));
+        self.run.plan.is_some() || self.axes.iter().any(is_one)
+    }
+
     /// Whether settings were asked for.
     pub fn has_settings(&self) -> bool {
         self.run.settings() != GivenSettings::default() || self.run.plan.is_some()

@@ -15,6 +15,8 @@
 //! }
 //! ```
 //!
+//! A function is timed by [`benchmark`], without a command line; `examples/course_benchmark` uses it.
+//!
 //! `laptime list`, `bench`, `profile`, `warmup` and `ab` of that program then know its workloads beside the built-in
 //! ones. `examples/custom_workload` is such a program.
 
@@ -24,6 +26,7 @@ mod app;
 mod aside;
 mod asked;
 mod attention_profile;
+mod benchmark;
 mod c2c_files;
 mod c2c_profile;
 mod c2c_summary;
@@ -59,6 +62,7 @@ mod tts_profile;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};
 
+pub use self::benchmark::{Benchmark, Timings, benchmark};
 pub use laptime_bench as bench;
 use laptime_bench::Workload;
 pub use laptime_pipelines::CountingHeap;

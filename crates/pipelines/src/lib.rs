@@ -11,6 +11,8 @@ mod copy;
 mod cpu;
 mod crew;
 mod devices;
+#[cfg(test)]
+mod difference;
 mod element;
 #[cfg(feature = "cuda")]
 pub mod gpu;
@@ -36,8 +38,8 @@ pub use self::{
     gpus::{GpuFound, gpus},
     heap::CountingHeap,
     matmul::{MATMUL_DTYPES, Matmul},
-    model::Model,
-    offload::{Generated, OffloadPlan, OffloadedLayers, Visits, Watch},
+    model::{Model, folders_without_weights},
+    offload::{BudgetTooSmall, Generated, OffloadPlan, OffloadedLayers, Visits, Watch},
     peaks::{PeakProgress, PeakSearch, measure_peaks},
     tts::TextToSpeech,
 };

@@ -1,5 +1,6 @@
 use laptime_trace::run::{
-    Better, Build, Depth, Environment, Machine, Measured, Metric, Outcome, SCHEMA, Stop, StopReason, Timing, WarmUp,
+    Better, Build, Depth, Environment, Fact, Machine, Measured, Metric, Outcome, SCHEMA, Stop, StopReason, Timing,
+    WarmUp,
 };
 
 use super::*;
@@ -148,6 +149,18 @@ fn training_is_held_against_the_forward_pass_of_the_same_case() {
         (loss.said.as_str(), &loss.next),
         ("The loss of `tiny` fell from 6.000 to 4.000 over 3 steps on one batch.", &None)
     );
+}
+
+#[test]
+fn a_loss_curve_begins_with_the_first_update() {
+    let mut step = model("step", 3500, &[4.0, 3.0]);
+    if let Outcome::Measured(measured) = &mut step.outcome {
+        measured.facts.push(Fact::new("check_loss", AxisValue::Float(6.0)));
+        let early = Metric { name: "loss".to_owned(), better: Better::Lower, values: vec![Some(5.0)] };
+        measured.warmup_metrics.push(early);
+    }
+    let curves = profiling(vec![read("m", None, vec![step])]).models.loss_curves();
+    assert_eq!(curves[0].losses, [6.0, 5.0, 4.0, 3.0]);
 }
 
 #[test]

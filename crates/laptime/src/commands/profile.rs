@@ -5,8 +5,8 @@ use std::{io::Write, path::Path};
 use anyhow::Context;
 use laptime_analyze::measured;
 use laptime_bench::{
-    Case, CaseResult, Depth, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop,
-    Timing, TimingPairs, WarmUp,
+    Case, CaseResult, Depth, GivenSettings, Interrupt, Outcome, Plan, ProfileSettings, Profiled, Seconds, Share, Sink,
+    Stop, Timing, TimingPairs, WarmUp,
 };
 use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
@@ -59,7 +59,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let device = app.device(&order.device)?;
     order = order.on(&*device);
     let baseline = offload_profile::part_baseline(&mut order)?;
-    let case = only_case(&order)?;
+    let case = only_case(&mut order, asked)?;
     let offloaded = offload_profile::look(&order, &case, &*device)?;
     let timings = order.timings_on(&*device)?;
     drop(device);
@@ -124,15 +124,24 @@ fn refuse_processes(order: &Order<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn only_case(order: &Order<'_>) -> anyhow::Result<Case> {
+/// The case to record: the only one, or the last of several that nobody asked for.
+fn only_case(order: &mut Order<'_>, asked: &Asked) -> anyhow::Result<Case> {
     let mut cases = order.plan.cases();
-    if cases.len() > 1 {
-        let several: Vec<&str> =
-            order.plan.axes().filter(|(_, values)| values.len() > 1).map(|(axis, _)| axis.name).collect();
-        let error = anyhow::anyhow!("a profile is of one case, and this is {} of them", cases.len());
+    let several: Vec<&str> =
+        order.plan.axes().filter(|(_, values)| values.len() > 1).map(|(axis, _)| axis.name).collect();
+    if cases.len() > 1 && asked.names_any(order.workload, &several) {
+        let error = anyhow::anyhow!("a profile records one case, not {}", cases.len());
         return Err(Hinted::wrap(error, format!("give one value on each axis; several on: {}", several.join(", "))));
     }
-    cases.pop().context("the plan has no case")
+    let is_chosen = cases.len() > 1;
+    let case = cases.pop().context("the plan has no case")?;
+    if is_chosen {
+        let axis = several.first().copied().unwrap_or_default();
+        let value = case.get(axis).map(ToString::to_string).unwrap_or_default();
+        say(&format!("note: recording `{axis}` {value}; `--{}` chooses another", axis.replace('_', "-")));
+        order.plan = Plan::of_cases(order.workload.axes(), vec![case.clone()])?;
+    }
+    Ok(case)
 }
 
 fn settings(run: &Run, timings: &[Timing]) -> ProfileSettings {

@@ -111,7 +111,7 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
         ("bench matmul --out file/run", "cannot make the folder `file/run`", "--out DIR"),
         ("bench matmul --out taken", "`taken` holds a run already", "another folder"),
         ("bench --resume none", "cannot read `none/run.json`", "name the folder of a run"),
-        ("profile matmul --size 8,16", "a profile is of one case, and this is 2 of them", "several on: size"),
+        ("profile matmul --size 8,16", "a profile records one case, not 2", "several on: size"),
         ("warmup matmul --warmup 3", "`--warmup` has no meaning here", "leave it out"),
         ("list matmull", "there is no workload `matmull`", "did you mean `matmul`?"),
         ("peaks --show", "were not measured on this machine", "`laptime peaks` measures them"),

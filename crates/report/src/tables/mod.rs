@@ -40,7 +40,7 @@ pub use self::{
     cases::cases,
     cold_start::cold_start,
     compare::compare,
-    course::{course, course_separate, course_summary, with_pass},
+    course::{AskedSteps, course, course_separate, course_summary, with_pass},
     crossover::crossovers,
     diagnose::{TrialRow, diagnosis, experiment, offload_findings, offload_layers, offload_tokens},
     doctor::doctor,
