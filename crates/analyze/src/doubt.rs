@@ -10,20 +10,17 @@ use crate::{
     units::{per_cent, three_figures, time},
 };
 
-/// With fewer takes in its only process a case has no 95 % interval.
-pub(crate) const FEW_TAKES: usize = 6;
+/// With fewer takes in its only process, or fewer processes if there are several, a case has no 95 % interval.
+const FEW_TAKES: usize = 6;
 
 /// How many times the spread within a process the spread between processes must be.
 pub(crate) const BETWEEN_OVER_WITHIN: f64 = 2.0;
-
-/// How far below 1 a case may be over its limit: a measured peak is uncertain by as much.
-pub(crate) const LIMIT_SLACK: f64 = 0.97;
 
 /// The load for each processor from which on others were at work.
 pub(crate) const LOAD_EACH: f64 = 0.5;
 
 /// The processes a side that comparing asks for.
-const RUNS: u32 = 5;
+const RUNS: u32 = 10;
 
 /// Something that speaks against a figure.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,11 +51,11 @@ pub enum Doubt {
         /// Why.
         reasons: Vec<String>,
     },
-    /// The case takes less time than it can.
-    BeyondLimit {
-        /// The median over the limit.
-        x_limit: f64,
-        /// What the limit comes from.
+    /// The case does more work per second than the measured peak.
+    BeyondPeak {
+        /// Its rate as a share of the peak: above 1.
+        share: f64,
+        /// Which peak.
         bound: Bound,
     },
     /// The first takes are slow.
@@ -98,12 +95,12 @@ pub enum Doubt {
         /// The time that was allowed, in nanoseconds.
         at_most_ns: u64,
     },
-    /// There are too few takes for a 95 % interval.
+    /// There are too few takes, or processes if there are several, for a 95 % interval.
     FewTakes {
-        /// How many.
+        /// How many takes.
         takes: usize,
-        /// The level that their interval reaches.
-        level: Option<f64>,
+        /// How many processes.
+        processes: usize,
     },
     /// Processes differ by more than their takes.
     ProcessesDiffer {
@@ -144,7 +141,7 @@ impl fmt::Display for Doubt {
                  clock that it can hold.",
                 reasons.join(", ")
             ),
-            Self::BeyondLimit { x_limit, bound } => beyond_limit(f, *x_limit, *bound),
+            Self::BeyondPeak { share, bound } => beyond_peak(f, *share, *bound),
             Self::SlowStart { slow, warmup } => slow_start(f, slow, *warmup),
             Self::NeverSteady { processes, of } => never_steady(f, *processes, *of),
             Self::BecameSlower { by } => write!(
@@ -161,7 +158,7 @@ impl fmt::Display for Doubt {
                 three_figures(*furthest)
             ),
             Self::TimeUp { reach, within, at_most_ns } => time_up(f, *reach, *within, *at_most_ns),
-            Self::FewTakes { takes, level } => few_takes(f, *takes, *level),
+            Self::FewTakes { takes, processes } => few_takes(f, *takes, *processes),
             Self::ProcessesDiffer { between, within, processes, runs } => {
                 processes_differ(f, *between, *within, *processes, *runs)
             }
@@ -174,7 +171,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-fn beyond_limit(f: &mut fmt::Formatter<'_>, x_limit: f64, bound: Bound) -> fmt::Result {
+fn beyond_peak(f: &mut fmt::Formatter<'_>, share: f64, bound: Bound) -> fmt::Result {
     let (peak, count) = match bound {
         Bound::Arithmetic => ("arithmetic", "operations"),
         Bound::Memory => ("memory", "bytes"),
@@ -182,8 +179,9 @@ fn beyond_limit(f: &mut fmt::Formatter<'_>, x_limit: f64, bound: Bound) -> fmt::
     let cached = if bound == Bound::Memory { ", or the bytes stay in a cache" } else { "" };
     write!(
         f,
-        "it takes {x_limit:.2} x the least time that the measured {peak} peak allows (limit: {LIMIT_SLACK}), so the \
-         peak is too low or the {count} are counted too high{cached}. Next: `laptime peaks` on an idle machine."
+        "it reaches {} of the measured {peak} peak, so that peak is too low, or the {count} are counted too \
+         high{cached}. Next: measure the peaks again on an idle machine, with `laptime peaks`.",
+        per_cent(share)
     )
 }
 
@@ -226,15 +224,11 @@ fn time_up(f: &mut fmt::Formatter<'_>, reach: Option<f64>, within: f64, at_most_
     write!(f, " (asked for: {}); the takes vary or are long. Next: more time, with `--max-time`.", per_cent(within))
 }
 
-fn few_takes(f: &mut fmt::Formatter<'_>, takes: usize, level: Option<f64>) -> fmt::Result {
-    match level {
-        Some(level) => {
-            let level = 100.0 * level;
-            write!(f, "{takes} takes carry an interval of {level:.0} %, not 95 % (limit: {FEW_TAKES} takes)")?;
-        }
-        None => write!(f, "{} has no interval (limit: {FEW_TAKES} takes)", counted(takes, "take"))?,
-    }
-    write!(f, ", so luck decides much of it. Next: more of them, with `--takes`.")
+fn few_takes(f: &mut fmt::Formatter<'_>, takes: usize, processes: usize) -> fmt::Result {
+    let (found, flag) =
+        if processes > 1 { (counted(processes, "process"), "--runs") } else { (counted(takes, "iteration"), "--takes") };
+    let are = if found.starts_with("1 ") { "is" } else { "are" };
+    write!(f, "{found} {are} too few for a 95 % interval. Next: use at least {FEW_TAKES}, with `{flag} {FEW_TAKES}`.")
 }
 
 fn processes_differ(f: &mut fmt::Formatter<'_>, between: f64, within: f64, processes: usize, runs: u32) -> fmt::Result {
@@ -253,7 +247,11 @@ fn processes_differ(f: &mut fmt::Formatter<'_>, between: f64, within: f64, proce
 }
 
 fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+    match count {
+        1 => format!("1 {what}"),
+        _ if what.ends_with('s') => format!("{count} {what}es"),
+        _ => format!("{count} {what}s"),
+    }
 }
 
 impl Doubt {
@@ -273,13 +271,14 @@ impl Doubt {
         match self {
             Self::Loaded { load, .. } => *load,
             Self::Throttled { takes, of, .. } => *takes as f64 / *of as f64,
-            Self::BeyondLimit { x_limit, .. } => -x_limit,
+            Self::BeyondPeak { share, .. } => *share,
             Self::SlowStart { slow, .. } => slow.count as f64 + slow.slowest / (slow.slowest + slow.rest),
             Self::NeverSteady { processes, .. } => *processes as f64,
             Self::BecameSlower { by } => *by,
             Self::Outliers { furthest, .. } => (furthest - 1.0).abs(),
             Self::TimeUp { reach, .. } => reach.unwrap_or(f64::INFINITY),
-            Self::FewTakes { takes, .. } | Self::Interrupted { takes } => -(*takes as f64),
+            Self::Interrupted { takes } => -(*takes as f64),
+            Self::FewTakes { takes, processes } => -(if *processes > 1 { *processes } else { *takes } as f64),
             Self::ProcessesDiffer { between, .. } => *between,
             Self::Unoptimised { .. } | Self::OneProcess => 0.0,
         }
@@ -292,7 +291,7 @@ impl Doubt {
             Self::Loaded { .. } => 1,
             Self::Interrupted { .. } => 2,
             Self::Throttled { .. } => 3,
-            Self::BeyondLimit { .. } => 4,
+            Self::BeyondPeak { .. } => 4,
             Self::SlowStart { .. } => 5,
             Self::NeverSteady { .. } => 6,
             Self::BecameSlower { .. } => 7,

@@ -96,11 +96,13 @@ fn time_that_was_up_is_told_with_what_was_asked_for() {
 }
 
 #[test]
-fn few_takes_are_told_with_the_level_they_reach() {
-    let expected = "3 takes carry an interval of 75 %, not 95 % (limit: 6 takes), so luck decides much of it. Next: \
-                    more of them, with `--takes`.";
+fn too_few_iterations_or_processes_for_an_interval_are_told() {
+    let expected = "3 iterations are too few for a 95 % interval. Next: use at least 6, with `--takes 6`.";
     assert_eq!(told(&[measured(1, 0, vec![5, 5, 5])]), [expected]);
-    assert!(told(&[measured(1, 0, vec![5])])[0].starts_with("1 take has no interval"));
+    assert!(told(&[measured(1, 0, vec![5])])[0].starts_with("1 iteration is too few"));
+    let processes = [measured(1, 0, steady(1000, 20)), measured(1, 1, steady(1000, 20))];
+    let expected = "2 processes are too few for a 95 % interval. Next: use at least 6, with `--runs 6`.";
+    assert_eq!(told(&processes), [expected]);
 }
 
 #[test]
@@ -110,9 +112,9 @@ fn an_interrupted_case_is_told_and_its_few_takes_are_not() {
 }
 
 #[test]
-fn a_case_faster_than_its_limit_doubts_the_peak() {
+fn a_case_beyond_a_peak_doubts_the_peak() {
     let work = Work { flops: 2_000, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
-    let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, low: 1.0, high: 1.0, size: 1, threads: 1 };
+    let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, median: None, size: 1, threads: 1 };
     let peaks = Peaks {
         schema: SCHEMA,
         machine: String::new(),
@@ -120,29 +122,31 @@ fn a_case_faster_than_its_limit_doubts_the_peak() {
         measured: String::new(),
         flops: vec![flops],
         bandwidth: Vec::new(),
+        gpu: None,
     };
     let told = |nanos: u64| {
         let results = one(Measured { work: Some(work.clone()), ..took(vec![nanos; 20]) });
         let found = doubts(&cases(&results, Some(&peaks)), &settings(), &environment());
         found.iter().map(Told::to_string).collect::<Vec<_>>()
     };
-    let expected = "it takes 0.75 x the least time that the measured arithmetic peak allows (limit: 0.97), so the peak \
-                    is too low or the operations are counted too high. Next: `laptime peaks` on an idle machine.";
+    let expected = "it reaches 133.3 % of the measured arithmetic peak, so that peak is too low, or the operations are \
+                    counted too high. Next: measure the peaks again on an idle machine, with `laptime peaks`.";
     assert_eq!(told(15), [expected]);
+    assert!(told(19)[0].starts_with("it reaches 105.3 % of"));
     assert_eq!(told(20), [""; 0]);
 }
 
 #[test]
 fn processes_that_differ_more_than_their_takes_ask_for_runs_until_there_are_enough() {
-    let results = made::processes(1, 1_000_000, &[-0.1, -0.05, 0.0, 0.05, 0.1]);
+    let results = made::processes(1, 1_000_000, &[-0.1, -0.05, 0.0, 0.0, 0.05, 0.1]);
     let told = |runs| found(&results, &Settings { runs, ..settings() })[0].to_string();
     assert!(
-        told(3).starts_with("the medians of 5 processes spread by 7.4 %, the takes within one by 0.4 %"),
+        told(3).starts_with("the medians of 6 processes spread by 7.4 %, the takes within one by 0.4 %"),
         "{}",
         told(3)
     );
-    assert!(told(3).ends_with("Next: `--runs 5` for whatever is compared."), "{}", told(3));
-    assert!(!told(5).contains("--runs"), "{}", told(5));
+    assert!(told(3).ends_with("Next: `--runs 10` for whatever is compared."), "{}", told(3));
+    assert!(!told(10).contains("--runs"), "{}", told(10));
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn a_single_process_is_told_where_no_more_were_asked_for() {
     assert_eq!(found(&results, &settings()), []);
     let one = found(&results, &Settings { runs: 1, ..settings() });
     assert_eq!(one.iter().map(|told| told.doubt.clone()).collect::<Vec<_>>(), [Doubt::OneProcess]);
-    assert!(one[0].to_string().ends_with("Next: to compare, `--runs 5`."));
+    assert!(one[0].to_string().ends_with("Next: to compare, `--runs 10`."));
 }
 
 #[test]
@@ -165,7 +169,7 @@ fn an_unoptimised_build_and_a_busy_machine_are_told_once_and_first() {
         told[1].starts_with("2.6 processes wanted to run on 4 processors when the run began (limit: 2)"),
         "{told:?}"
     );
-    assert!(told[2].starts_with("2 of 2 cases, worst `size=1`: 3 takes carry"), "{told:?}");
+    assert!(told[2].starts_with("2 of 2 cases, worst `size=1`: 3 iterations are too few"), "{told:?}");
 }
 
 #[test]
@@ -173,13 +177,13 @@ fn a_doubt_that_cases_share_is_told_of_the_worst() {
     let results = [measured(1, 0, vec![5; 4]), measured(2, 0, vec![5; 2]), measured(3, 0, steady(1000, 20))];
     let told = told(&results);
     assert_eq!(told.len(), 1);
-    assert!(told[0].starts_with("2 of 3 cases, worst `size=2`: 2 takes carry an interval of 50 %"), "{told:?}");
+    assert!(told[0].starts_with("2 of 3 cases, worst `size=2`: 2 iterations are too few"), "{told:?}");
 }
 
 #[test]
 fn a_doubt_of_one_case_among_many_names_it() {
     let told = told(&[measured(1, 0, vec![5; 4]), measured(3, 0, steady(1000, 20))]);
-    assert!(told[0].starts_with("`size=1`: 4 takes"), "{told:?}");
+    assert!(told[0].starts_with("`size=1`: 4 iterations"), "{told:?}");
 }
 
 #[test]

@@ -29,6 +29,12 @@ pub fn normal_quantile(level: f64) -> Option<f64> {
     Some(bisect(0.0, t, |z| expanded(z, MANY) < t))
 }
 
+/// Returns the share of normal errors that lie within `z` standard errors of
+/// the centre, where `z` is not negative.
+pub(crate) fn normal_share(z: f64) -> f64 {
+    two_sided_share((expanded(z, MANY) / (MANY as f64).sqrt()).atan(), MANY)
+}
+
 /// Returns the quantile of t that belongs to the normal quantile `z`
 /// (Abramowitz and Stegun 26.7.5).
 fn expanded(z: f64, degrees: usize) -> f64 {
@@ -71,6 +77,13 @@ mod tests {
     #[test]
     fn one_degree_of_freedom_is_the_cauchy_distribution() {
         assert!((t_quantile(0.5, 1).unwrap() - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_share_within_a_quantile_is_its_level() {
+        for level in [0.5, 0.95, 0.999] {
+            assert!((normal_share(normal_quantile(level).unwrap()) - level).abs() < 1e-9);
+        }
     }
 
     #[test]

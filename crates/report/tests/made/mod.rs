@@ -256,9 +256,9 @@ fn cold_trace(takes: &[u64]) -> Trace {
 
 pub fn peaks() -> Peaks {
     let flops =
-        PeakFlops { dtype: "f32".into(), flops_s: 112.3e9, low: 111.8e9, high: 112.9e9, size: 2048, threads: 2 };
+        PeakFlops { dtype: "f32".into(), flops_s: 112.3e9, median: Some(111.8e9), size: 2048, threads: 2 };
     let bandwidth =
-        Bandwidth { traffic: Traffic::Read, bytes_s: 21.3e9, low: 21.0e9, high: 21.5e9, bytes: 1 << 28, threads: 2 };
+        Bandwidth { traffic: Traffic::Read, bytes_s: 21.3e9, median: Some(21.0e9), bytes: 1 << 28, threads: 2 };
     Peaks {
         schema: SCHEMA,
         machine: "3c1a".into(),
@@ -266,6 +266,7 @@ pub fn peaks() -> Peaks {
         measured: "2026-11-14T09:12:00Z".into(),
         flops: vec![flops],
         bandwidth: vec![bandwidth],
+        gpu: None,
     }
 }
 
