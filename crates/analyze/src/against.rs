@@ -92,7 +92,11 @@ impl PromptAgainst {
                     ([], more) => format!("slower than a text of {}", words::list(more)),
                     (less, []) => format!("faster than a text of {}", words::list(less)),
                     (less, more) => {
-                        format!("faster than a text of {}, and slower than one of {}", words::list(less), words::list(more))
+                        format!(
+                            "faster than a text of {}, and slower than one of {}",
+                            words::list(less),
+                            words::list(more)
+                        )
                     }
                 };
                 format!("caches are {said} tokens; at the other lengths the difference is not distinguishable")
@@ -208,7 +212,10 @@ mod tests {
         let of = |ratios: [f64; 2]| sentence(&[result(8, 1, ratios[0]), result(8, 32, ratios[1])]);
         assert_eq!(of([1.5, 9.0]), "caches are faster than a text at every length tried (1 to 32 tokens)");
         assert_eq!(of([0.5, 0.9]), "caches are faster than a text at no length tried (1 to 32 tokens)");
-        assert_eq!(of([1.0, 1.0]), "the difference between caches and a text is not distinguishable at any length tried (1 to 32 tokens)");
+        assert_eq!(
+            of([1.0, 1.0]),
+            "the difference between caches and a text is not distinguishable at any length tried (1 to 32 tokens)"
+        );
     }
 
     #[test]

@@ -127,7 +127,6 @@ impl Tally {
     pub fn compared(&self) -> usize {
         self.faster + self.slower + self.same + self.unclear
     }
-
 }
 
 impl Compared {

@@ -225,8 +225,11 @@ fn time_up(f: &mut fmt::Formatter<'_>, reach: Option<f64>, within: f64, at_most_
 }
 
 fn few_takes(f: &mut fmt::Formatter<'_>, takes: usize, processes: usize) -> fmt::Result {
-    let (found, flag) =
-        if processes > 1 { (counted(processes, "process"), "--runs") } else { (counted(takes, "iteration"), "--takes") };
+    let (found, flag) = if processes > 1 {
+        (counted(processes, "process"), "--runs")
+    } else {
+        (counted(takes, "iteration"), "--takes")
+    };
     let are = if found.starts_with("1 ") { "is" } else { "are" };
     write!(f, "{found} {are} too few for a 95 % interval. Next: use at least {FEW_TAKES}, with `{flag} {FEW_TAKES}`.")
 }

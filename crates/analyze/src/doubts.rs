@@ -8,8 +8,8 @@ use laptime_trace::run::{Environment, Settings, Steady, Stop, StopReason};
 use crate::{
     by_case::CaseId,
     cases::{CaseFigures, Cases, MeasuredFigures},
-    limits::Bound,
     doubt::{BETWEEN_OVER_WITHIN, Doubt, LOAD_EACH},
+    limits::Bound,
 };
 
 /// The share of takes that stand apart from which on it is worth a word.

@@ -109,8 +109,7 @@ mod tests {
 
     fn peaks() -> Peaks {
         let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, median: None, size: 1024, threads: 2 };
-        let bandwidth =
-            Bandwidth { traffic: Traffic::Read, bytes_s: 20e9, median: None, bytes: 1 << 30, threads: 2 };
+        let bandwidth = Bandwidth { traffic: Traffic::Read, bytes_s: 20e9, median: None, bytes: 1 << 30, threads: 2 };
         Peaks {
             schema: SCHEMA,
             machine: String::new(),

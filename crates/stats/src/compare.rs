@@ -14,8 +14,8 @@ use std::fmt;
 
 use crate::group::Group;
 use crate::interval::Interval;
-use crate::shift::{least_a_side, rank_probability, shift};
-use crate::student::normal_quantile;
+use crate::shift::{rank_probability, shift};
+use crate::student::{normal_quantile, welch_probability};
 use crate::summary::LEVEL;
 
 /// The smallest margin: differences of 1 % come and go with memory layout on
@@ -179,10 +179,17 @@ pub fn judge(a: &Group, b: &Group, threshold: Option<f64>) -> Judged {
 /// two intervals exclude zero by chance, so a pair is called faster or slower
 /// only if Holm's correction allows it: all pairs together are wrong about
 /// one or more with a probability of at most 5 %.
+///
+/// The probabilities are those of the rank sum test. Few processes have few
+/// orders (two of the 252 of five a side are the most extreme), which can be
+/// too few for the correction however far the sides are apart. There, Welch's
+/// t test of the logarithms is used: its assumption is stronger, and it takes
+/// the distance into account. The interval must exclude zero all the same.
 pub fn judge_all(pairs: &[(Group, Group)], threshold: Option<f64>) -> Vec<Judged> {
     let found: Vec<Differing> = pairs.iter().map(|(a, b)| Differing::of(a, b)).collect();
     let testable: Vec<usize> = (0..found.len()).filter(|&at| found[at].interval.is_some()).collect();
-    let probabilities: Vec<f64> = testable.iter().map(|&at| found[at].probability).collect();
+    let level = 1.0 - (1.0 - LEVEL) / testable.len().max(1) as f64;
+    let probabilities: Vec<f64> = testable.iter().map(|&at| probability(&pairs[at], level)).collect();
     let rejected = holm(&probabilities, 1.0 - LEVEL);
     let mut is_apart = vec![false; found.len()];
     for (&at, is_rejected) in testable.iter().zip(rejected) {
@@ -190,6 +197,15 @@ pub fn judge_all(pairs: &[(Group, Group)], threshold: Option<f64>) -> Vec<Judged
     }
     let judged = |(found, is_apart): (Differing, bool)| found.judged(margin(threshold), testable.len(), is_apart);
     found.into_iter().zip(is_apart).map(judged).collect()
+}
+
+/// Returns how often two groups are as far apart as these if nothing differs,
+/// by a test that can reach this level.
+fn probability((a, b): &(Group, Group), level: f64) -> f64 {
+    let (a, b) = (a.log_medians(), b.log_medians());
+    let is_reached = shift(&a, &b, level).is_some();
+    let welch = if is_reached { None } else { welch_probability(&a, &b) };
+    welch.unwrap_or_else(|| rank_probability(&a, &b))
 }
 
 fn margin(threshold: Option<f64>) -> f64 {
@@ -219,8 +235,6 @@ pub fn holm(probabilities: &[f64], alpha: f64) -> Vec<bool> {
 struct Differing {
     estimate: f64,
     interval: Option<Interval>,
-    /// How often ranks are as far apart as these if nothing differs.
-    probability: f64,
     processes: [usize; 2],
 }
 
@@ -231,8 +245,7 @@ impl Differing {
         // The difference of the typical values, which people see next to it. It rarely lies outside the interval.
         let estimate = b.log_typical() - a.log_typical();
         let estimate = interval.map_or(estimate, |ends| estimate.clamp(ends.low, ends.high));
-        let probability = rank_probability(&logs_a, &logs_b);
-        Self { estimate, interval, probability, processes: [a.processes(), b.processes()] }
+        Self { estimate, interval, processes: [a.processes(), b.processes()] }
     }
 
     fn judged(self, margin: f64, cases: usize, is_apart: bool) -> Judged {
@@ -273,19 +286,18 @@ impl Differing {
     fn needed(&self, verdict: Verdict, margin: f64) -> Option<usize> {
         let Verdict::Unclear(reason) = verdict else { return None };
         let distance = if self.estimate.abs() > margin { self.estimate.abs() } else { margin - self.estimate.abs() };
-        let (wider, least) = match reason {
+        let wider = match reason {
             Reason::TooFewProcesses { .. } => return Some(LEAST_PROCESSES),
             Reason::ManyCases { cases } => {
-                let level = 1.0 - (1.0 - LEVEL) / cases as f64;
-                (normal_quantile(level)? / normal_quantile(LEVEL)?, least_a_side(level)?)
+                normal_quantile(1.0 - (1.0 - LEVEL) / cases as f64)? / normal_quantile(LEVEL)?
             }
-            Reason::TooWide { .. } | Reason::AroundMargin => (1.0, LEAST_PROCESSES),
+            Reason::TooWide { .. } | Reason::AroundMargin => 1.0,
         };
         let [a, b] = self.processes.map(|count| count as f64);
         let arm = 0.5 * self.interval?.width() * wider;
         let needed = 2.0 * a * b / (a + b) * (LIKELY_FIT * arm / distance).powi(2);
         // More than there are, whatever the estimate says: these did not settle it.
-        let needed = needed.max(least as f64).max(a.min(b) + 1.0);
+        let needed = needed.max(a.min(b) + 1.0);
         (needed <= MOST_ADVISED as f64).then_some(needed.ceil() as usize)
     }
 }

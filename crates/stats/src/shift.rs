@@ -62,20 +62,6 @@ fn normal_tail(n: usize, m: usize, statistic: usize) -> f64 {
     0.5 * (1.0 - normal_share(below / deviation(n, m)))
 }
 
-/// Returns the fewest members of both samples for which ranks can reach a
-/// level; `None` if the level is not within 0 and 1.
-pub fn least_a_side(level: f64) -> Option<usize> {
-    if !(level > 0.0 && level < 1.0) {
-        return None;
-    }
-    // One order of all is the most extreme one: of 2n members there are as many orders as ways to choose n of them.
-    let mut extreme = 1.0;
-    (1..).find(|&n| {
-        extreme *= n as f64 / (4 * n - 2) as f64;
-        2.0 * extreme <= 1.0 - level
-    })
-}
-
 /// Returns which of the ordered differences, counted from 0, is the lower end:
 /// the largest place below which the statistic lies with at most half of what
 /// the level leaves over.
@@ -195,12 +181,6 @@ mod tests {
             let (exact, normal) = (exact_tail(50, 50, statistic), normal_tail(50, 50, statistic));
             assert!((exact / normal - 1.0).abs() < 0.1, "{statistic}: {exact} {normal}");
         }
-    }
-
-    #[test]
-    fn a_level_needs_as_many_members_as_its_extreme_order_is_rare() {
-        assert_eq!([0.95, 0.99, 0.998_75].map(|level| least_a_side(level).unwrap()), [4, 5, 7]);
-        assert_eq!([least_a_side(1.0), least_a_side(0.0)], [None; 2]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What holds for any samples.
 
 use laptime_stats::{
-    Comparison, Group, Interval, Mark, Settings, Sorted, Steadiness, Summary, Verdict, change_points, compare, judge, marks,
-    median_interval, slow_start, steadiness,
+    Comparison, Group, Interval, Mark, Settings, Sorted, Steadiness, Summary, Verdict, change_points, compare, judge,
+    marks, median_interval, slow_start, steadiness,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;

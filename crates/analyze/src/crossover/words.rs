@@ -59,7 +59,9 @@ impl Crossover {
             }
             Answer::Unclear => {
                 let what = if less == "faster" { "time" } else { "memory" };
-                format!("the difference in {what} between `{kind}` and `{base}` is not distinguishable at any length measured ({measured})")
+                format!(
+                    "the difference in {what} between `{kind}` and `{base}` is not distinguishable at any length measured ({measured})"
+                )
             }
         }
     }

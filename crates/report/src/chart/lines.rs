@@ -96,8 +96,7 @@ fn placed<'a>(point: &'a Point, panel: &Panel, frame: &Frame) -> Option<Placed<'
 /// The intervals of a run: an area over neighbours that have one, and a bar for points that are not joined to another
 /// that has one. Where a point has no interval the area ends: tapering to nothing there would say that it is exact.
 fn interval(run: &[Placed<'_>], is_loose: bool, style: Style) -> Vec<Shape> {
-    let known: Vec<Option<(At, [f64; 2])>> =
-        run.iter().map(|placed| Some((placed.at, placed.interval?))).collect();
+    let known: Vec<Option<(At, [f64; 2])>> = run.iter().map(|placed| Some((placed.at, placed.interval?))).collect();
     let stretches = known.split(Option::is_none).map(|stretch| stretch.iter().flatten().copied().collect::<Vec<_>>());
     let mut shapes = Vec::new();
     for stretch in stretches {

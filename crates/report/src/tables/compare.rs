@@ -1,7 +1,10 @@
 //! The comparison of two runs as a table.
 
 use laptime_analyze::{Compared, ComparedCase, Difference, Figures, NotCompared, Pair, Tally, Trouble, Which};
-use laptime_stats::{Interval, Reason, Verdict, compare::{LEAST_PROCESSES, MOST_ADVISED}};
+use laptime_stats::{
+    Interval, Reason, Verdict,
+    compare::{LEAST_PROCESSES, MOST_ADVISED},
+};
 
 use super::{
     ab::rounded,

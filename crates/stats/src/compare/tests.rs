@@ -2,7 +2,7 @@ use super::*;
 
 fn differing(estimate: f64, low: f64, high: f64) -> Differing {
     let interval = Some(Interval { low, high, level: 0.95 });
-    Differing { estimate, interval, probability: 0.5, processes: [10, 10] }
+    Differing { estimate, interval, processes: [10, 10] }
 }
 
 fn verdict(estimate: f64, low: f64, high: f64) -> Verdict {
@@ -132,6 +132,16 @@ fn one_difference_among_many_cases_needs_more_than_its_own_interval() {
     assert_eq!(found[7].verdict, Verdict::Unclear(Reason::ManyCases { cases: 40 }));
     assert!(found[7].needed.unwrap() > 10 && found[7].interval == alone[0].interval, "{:?}", found[7]);
     assert_eq!(found[9].verdict, Verdict::Slower);
+}
+
+#[test]
+fn five_processes_a_side_find_large_differences_among_many_cases() {
+    let side = |by: f64| Group::new(&[-0.2, -0.1, 0.0, 0.1, 0.2].map(|at| vec![100.0 + by + at])).unwrap();
+    let mut pairs: Vec<(Group, Group)> = (0..40).map(|_| (side(0.0), side(0.0))).collect();
+    pairs[3].1 = side(20.0);
+    assert_eq!(judge_all(&pairs, None)[3].verdict, Verdict::Slower);
+    let all: Vec<(Group, Group)> = (0..40).map(|_| (side(0.0), side(20.0))).collect();
+    assert!(judge_all(&all, None).iter().all(|judged| judged.verdict == Verdict::Slower));
 }
 
 #[test]
