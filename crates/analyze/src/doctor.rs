@@ -8,7 +8,7 @@ mod words;
 
 use laptime_trace::run::{DeviceState, Environment, Machine, Noise, Watch};
 
-pub use self::check::{Check, Level};
+pub use self::check::{Check, Level, PeaksState};
 
 /// The smallest difference that any comparison claims: its noise floor is never lower.
 const FINEST: f64 = 0.01;
@@ -31,8 +31,8 @@ pub struct Patient<'a> {
     pub gpus: &'a [GpuHealth],
     /// Why none can be used, if the program was built for it.
     pub no_gpu: Option<&'a str>,
-    /// Whether the peaks of this machine were measured.
-    pub has_peaks: bool,
+    /// What is known of the peaks of each device.
+    pub peaks: &'a [(String, PeaksState)],
 }
 
 /// A GPU that can be used, as far as it says how it is doing.
@@ -122,7 +122,8 @@ pub fn doctor(patient: &Patient<'_>) -> Doctor {
         checks.push(Check::GpuState { health: health.clone() });
         checks.push(Check::KernelRecords { device: health.device.clone(), reason: health.no_kernels.clone() });
     }
-    checks.push(Check::Peaks { are_measured: patient.has_peaks });
+    let of_device = |(device, state): &(String, PeaksState)| Check::Peaks { device: device.clone(), state: *state };
+    checks.extend(patient.peaks.iter().map(of_device));
     Doctor { checks, finest: (!build.is_unoptimised()).then(|| finest(noise)) }
 }
 
@@ -197,7 +198,7 @@ mod tests {
             has_cuda: true,
             gpus: &[],
             no_gpu: None,
-            has_peaks: true,
+            peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         })
     }
 
@@ -258,7 +259,7 @@ mod tests {
             has_cuda: false,
             gpus: &[],
             no_gpu: None,
-            has_peaks: false,
+            peaks: &[("cpu".to_owned(), PeaksState::NotMeasured)],
         };
         let doctor = doctor(&patient);
         let notes = ["governor", "boost", "load", "steal", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
@@ -294,7 +295,7 @@ mod tests {
             has_cuda: true,
             gpus: std::slice::from_ref(&health),
             no_gpu: None,
-            has_peaks: true,
+            peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
         let doctor = doctor(&patient);
         assert_eq!(told(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
@@ -313,7 +314,7 @@ mod tests {
             has_cuda: true,
             gpus: &[],
             no_gpu: Some("the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed"),
-            has_peaks: true,
+            peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
         let doctor = doctor(&patient);
         assert_eq!(told(&doctor), [("GPU", Level::Doubt)]);

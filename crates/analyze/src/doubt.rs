@@ -10,20 +10,17 @@ use crate::{
     units::{per_cent, three_figures, time},
 };
 
-/// With fewer takes in its only process a case has no 95 % interval.
-pub(crate) const FEW_TAKES: usize = 6;
+/// With fewer takes in its only process, or fewer processes if there are several, a case has no 95 % interval.
+const FEW_TAKES: usize = 6;
 
 /// How many times the spread within a process the spread between processes must be.
 pub(crate) const BETWEEN_OVER_WITHIN: f64 = 2.0;
-
-/// How far below 1 a case may be over its limit: a measured peak is uncertain by as much.
-pub(crate) const LIMIT_SLACK: f64 = 0.97;
 
 /// The load for each processor from which on others were at work.
 pub(crate) const LOAD_EACH: f64 = 0.5;
 
 /// The processes a side that comparing asks for.
-const RUNS: u32 = 5;
+const RUNS: u32 = 10;
 
 /// Something that speaks against a figure.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,11 +51,11 @@ pub enum Doubt {
         /// Why.
         reasons: Vec<String>,
     },
-    /// The case takes less time than it can.
-    BeyondLimit {
-        /// The median over the limit.
-        x_limit: f64,
-        /// What the limit comes from.
+    /// The case does more work per second than the measured peak.
+    BeyondPeak {
+        /// Its rate as a share of the peak: above 1.
+        share: f64,
+        /// Which peak.
         bound: Bound,
     },
     /// The first takes are slow.
@@ -98,10 +95,12 @@ pub enum Doubt {
         /// The time that was allowed, in nanoseconds.
         at_most_ns: u64,
     },
-    /// There are too few takes for a 95 % interval.
+    /// There are too few takes, or processes if there are several, for a 95 % interval.
     FewTakes {
-        /// How many.
+        /// How many takes.
         takes: usize,
+        /// How many processes.
+        processes: usize,
     },
     /// Processes differ by more than their takes.
     ProcessesDiffer {
@@ -134,12 +133,13 @@ impl fmt::Display for Doubt {
             Self::Throttled { takes, of, reasons } => {
                 write!(f, "the device was throttled in {takes} of {of} iterations ({})", reasons.join(", "))
             }
-            Self::BeyondLimit { x_limit, bound } => {
+            Self::BeyondPeak { share, bound } => {
                 let peak = match bound {
                     Bound::Arithmetic => "arithmetic",
                     Bound::Memory => "memory",
                 };
-                write!(f, "{x_limit:.2} x limit is faster than the measured {peak} peak; run `laptime peaks` again")
+                let share = per_cent(*share);
+                write!(f, "{share} of the measured {peak} peak is impossible; measure it again with `laptime peaks`")
             }
             Self::SlowStart { slow, warmup } => slow_start(f, slow, *warmup),
             Self::NeverSteady { processes, of } if *of > 1 => {
@@ -163,10 +163,11 @@ impl fmt::Display for Doubt {
                     None => write!(f, "{allowed} was too short for a 95 % interval; raise `--max-time`"),
                 }
             }
-            Self::FewTakes { takes } => {
-                let are = if *takes == 1 { "is" } else { "are" };
-                let counted = counted(*takes, "iteration");
-                write!(f, "{counted} {are} too few for a 95 % interval; use at least {FEW_TAKES}")
+            Self::FewTakes { takes, processes } => {
+                let (count, what, flag) =
+                    if *processes > 1 { (*processes, "processes", "runs") } else { (*takes, "iterations", "iterations") };
+                let few = if count == 1 { "1 iteration is".to_owned() } else { format!("{count} {what} are") };
+                write!(f, "{few} too few for a 95 % interval; use `--{flag} {FEW_TAKES}` or more")
             }
             Self::ProcessesDiffer { between, within, processes, .. } => write!(
                 f,
@@ -192,7 +193,11 @@ fn slow_start(f: &mut fmt::Formatter<'_>, slow: &SlowStart, warmup: WarmUp) -> f
 }
 
 fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+    match count {
+        1 => format!("1 {what}"),
+        _ if what.ends_with('s') => format!("{count} {what}es"),
+        _ => format!("{count} {what}s"),
+    }
 }
 
 impl Doubt {
@@ -203,7 +208,7 @@ impl Doubt {
             Self::Loaded { .. } => "busy-machine",
             Self::Interrupted { .. } => "interrupted",
             Self::Throttled { .. } => "throttled",
-            Self::BeyondLimit { .. } => "beyond-limit",
+            Self::BeyondPeak { .. } => "beyond-peak",
             Self::SlowStart { .. } => "slow-start",
             Self::NeverSteady { .. } => "unsteady",
             Self::BecameSlower { .. } => "slowing-down",
@@ -236,13 +241,14 @@ impl Doubt {
         match self {
             Self::Loaded { load, .. } => *load,
             Self::Throttled { takes, of, .. } => *takes as f64 / *of as f64,
-            Self::BeyondLimit { x_limit, .. } => -x_limit,
+            Self::BeyondPeak { share, .. } => *share,
             Self::SlowStart { slow, .. } => slow.count as f64 + slow.slowest / (slow.slowest + slow.rest),
             Self::NeverSteady { processes, .. } => *processes as f64,
             Self::BecameSlower { by } => *by,
             Self::Outliers { furthest, .. } => (furthest - 1.0).abs(),
             Self::TimeUp { reach, .. } => reach.unwrap_or(f64::INFINITY),
-            Self::FewTakes { takes } | Self::Interrupted { takes } => -(*takes as f64),
+            Self::Interrupted { takes } => -(*takes as f64),
+            Self::FewTakes { takes, processes } => -(if *processes > 1 { *processes } else { *takes } as f64),
             Self::ProcessesDiffer { between, .. } => *between,
             Self::Unoptimised { .. } | Self::OneProcess => 0.0,
         }
@@ -255,7 +261,7 @@ impl Doubt {
             Self::Loaded { .. } => 1,
             Self::Interrupted { .. } => 2,
             Self::Throttled { .. } => 3,
-            Self::BeyondLimit { .. } => 4,
+            Self::BeyondPeak { .. } => 4,
             Self::SlowStart { .. } => 5,
             Self::NeverSteady { .. } => 6,
             Self::BecameSlower { .. } => 7,

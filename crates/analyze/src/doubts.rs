@@ -8,7 +8,8 @@ use laptime_trace::run::{Environment, Settings, Steady, Stop, StopReason};
 use crate::{
     by_case::CaseId,
     cases::{CaseFigures, Cases, MeasuredFigures},
-    doubt::{BETWEEN_OVER_WITHIN, Doubt, FEW_TAKES, LIMIT_SLACK, LOAD_EACH},
+    doubt::{BETWEEN_OVER_WITHIN, Doubt, LOAD_EACH},
+    limits::Bound,
     note::Note,
 };
 
@@ -133,7 +134,7 @@ fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
     let found = [
         interrupted(case),
         throttled_of(case),
-        beyond_limit_of(case),
+        beyond_peak_of(case),
         slow_start,
         never_steady_of(case),
         became_slower,
@@ -154,10 +155,12 @@ fn throttled_of(case: &MeasuredFigures) -> Option<Doubt> {
     (takes > 0).then_some(Doubt::Throttled { takes, of, reasons })
 }
 
-fn beyond_limit_of(case: &MeasuredFigures) -> Option<Doubt> {
+fn beyond_peak_of(case: &MeasuredFigures) -> Option<Doubt> {
     let limits = case.limits?;
-    let (x_limit, bound) = (limits.x_limit?, limits.bound?);
-    (x_limit < LIMIT_SLACK).then_some(Doubt::BeyondLimit { x_limit, bound })
+    let shares = [(limits.mfu, Bound::Arithmetic), (limits.mbu, Bound::Memory)];
+    let beyond = shares.into_iter().filter_map(|(share, bound)| Some((share.filter(|&share| share > 1.0)?, bound)));
+    let (share, bound) = beyond.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    Some(Doubt::BeyondPeak { share, bound })
 }
 
 fn never_steady_of(case: &MeasuredFigures) -> Option<Doubt> {
@@ -178,9 +181,9 @@ fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
 }
 
 fn few_takes_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let takes = case.wall.n;
-    let is_few = takes < FEW_TAKES && case.wall.processes == 1 && case.stopped != StopReason::Interrupted;
-    is_few.then_some(Doubt::FewTakes { takes })
+    let (takes, processes) = (case.wall.n, case.wall.processes);
+    let is_few = case.wall.interval.is_none() && case.stopped != StopReason::Interrupted;
+    is_few.then_some(Doubt::FewTakes { takes, processes })
 }
 
 fn processes_differ_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {

@@ -25,10 +25,9 @@ pub fn explain(id: &str) -> Option<&'static Topic> {
 /// All topics, in alphabetical order of their ids.
 pub const TOPICS: &[Topic] = &[
     Topic {
-        id: "beyond-limit",
-        title: "faster than the hardware limit",
-        rule: "The median is below 0.97 times the lower bound that follows from the case's FLOPs and bytes and the \
-               peaks that `laptime peaks` measured.",
+        id: "beyond-peak",
+        title: "faster than the measured peak",
+        rule: "The case reaches more than 103 % of the arithmetic or memory peak that `laptime peaks` measured.",
         meaning: "Nothing runs faster than the hardware. Either the peaks were measured on a busy machine, the work is \
                   counted too high, or the data stays in a cache that the memory peak does not include.",
         remedy: "Run `laptime peaks --reset` on an idle machine, then measure again.",

@@ -74,7 +74,7 @@ pub use self::{
     },
     diagnose::{Diagnosis, LEAST_WAITS, NEAR_LIMIT, diagnose},
     differences::{Difference, differences},
-    doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
+    doctor::{Check, Doctor, GpuHealth, Level, Patient, PeaksState, doctor},
     doubt::Doubt,
     doubts::{SharedDoubt, doubts},
     explain::{TOPICS, Topic, explain},

@@ -112,10 +112,12 @@ fn every_doubt_can_be_explained_and_fits_a_line() {
 }
 
 #[test]
-fn too_few_iterations_for_an_interval_are_doubted() {
-    let expected = "3 iterations are too few for a 95 % interval; use at least 6";
+fn too_few_iterations_or_processes_for_an_interval_are_doubted() {
+    let expected = "3 iterations are too few for a 95 % interval; use `--iterations 6` or more";
     assert_eq!(told(&[measured(1, 0, vec![5, 5, 5])]), [expected]);
-    assert!(told(&[measured(1, 0, vec![5])])[0].starts_with("1 iteration is too few for a 95 % interval"));
+    assert!(told(&[measured(1, 0, vec![5])])[0].starts_with("1 iteration is too few"));
+    let processes = [measured(1, 0, steady(1000, 20)), measured(1, 1, steady(1000, 20))];
+    assert_eq!(told(&processes), ["2 processes are too few for a 95 % interval; use `--runs 6` or more"]);
 }
 
 #[test]
@@ -125,9 +127,9 @@ fn an_interrupted_case_is_told_and_its_few_takes_are_not() {
 }
 
 #[test]
-fn a_case_faster_than_its_limit_doubts_the_peak() {
+fn a_case_beyond_a_peak_doubts_the_peak() {
     let work = Work { flops: 2_000, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
-    let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, low: 1.0, high: 1.0, size: 1, threads: 1 };
+    let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, median: None, size: 1, threads: 1 };
     let peaks = Peaks {
         schema: SCHEMA,
         machine: String::new(),
@@ -135,21 +137,24 @@ fn a_case_faster_than_its_limit_doubts_the_peak() {
         measured: String::new(),
         flops: vec![flops],
         bandwidth: Vec::new(),
+        gpu: None,
     };
     let told = |nanos: u64| {
         let results = one(Measured { work: Some(work.clone()), ..took(vec![nanos; 20]) });
         let found = doubts(&cases(&results, Some(&peaks)), &settings(), &environment());
         found.iter().map(SharedDoubt::to_string).collect::<Vec<_>>()
     };
-    let expected = "0.75 x limit is faster than the measured arithmetic peak; run `laptime peaks` again";
+    let expected =
+        "133.3 % of the measured arithmetic peak is impossible; measure it again with `laptime peaks`";
     assert_eq!(told(15), [expected]);
+    assert!(told(19)[0].starts_with("105.3 % of the measured"));
     assert_eq!(told(20), [""; 0]);
 }
 
 #[test]
 fn processes_that_differ_more_than_their_iterations_are_doubted() {
-    let results = made::processes(1, 1_000_000, &[-0.1, -0.05, 0.0, 0.05, 0.1]);
-    let expected = "5 processes differ by 7.4 %, iterations within one by 0.4 %; compare with several `--runs`";
+    let results = made::processes(1, 1_000_000, &[-0.1, -0.05, 0.0, 0.0, 0.05, 0.1]);
+    let expected = "6 processes differ by 7.4 %, iterations within one by 0.4 %; compare with several `--runs`";
     assert_eq!(told(&results), [expected]);
 }
 
@@ -159,7 +164,7 @@ fn a_single_process_is_told_where_no_more_were_asked_for() {
     assert_eq!(found(&results, &settings()), []);
     let one = found(&results, &Settings { runs: 1, ..settings() });
     assert_eq!(one.iter().map(|told| told.doubt.clone()).collect::<Vec<_>>(), [Doubt::OneProcess]);
-    assert!(one[0].to_string().ends_with("to compare runs, use `--runs 5`"));
+    assert!(one[0].to_string().ends_with("to compare runs, use `--runs 10`"));
 }
 
 #[test]

@@ -218,8 +218,8 @@ mod tests {
     }
 
     fn peaks() -> Peaks {
-        let flops = PeakFlops { dtype: "f32".into(), flops_s: 1e9, low: 1e9, high: 1e9, size: 8, threads: 1 };
-        let bandwidth = Bandwidth { traffic: Traffic::Read, bytes_s: 1e9, low: 1e9, high: 1e9, bytes: 8, threads: 1 };
+        let flops = PeakFlops { dtype: "f32".into(), flops_s: 1e9, median: None, size: 8, threads: 1 };
+        let bandwidth = Bandwidth { traffic: Traffic::Read, bytes_s: 1e9, median: None, bytes: 8, threads: 1 };
         Peaks {
             schema: SCHEMA,
             machine: String::new(),
@@ -227,6 +227,7 @@ mod tests {
             measured: String::new(),
             flops: vec![flops],
             bandwidth: vec![bandwidth],
+            gpu: None,
         }
     }
 

@@ -131,8 +131,9 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
     let plan = order.plan.clone().map(|case| order.workload.on_device(case, &*device));
     app.say_device(&order.device, &*device);
     say_synthetic(&plan.cases());
-    let device = device.name().to_owned();
     let environment = app.environment();
+    let peaks = kept_peaks::read(&environment.machine, &*device);
+    let device = device.name().to_owned();
     if environment.build.is_unoptimised() {
         warn("this is a debug build: its times mean nothing; build with `--release`");
     }
@@ -141,7 +142,7 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
         command: command_line(),
         started: Moment::now().record(),
         workload: order.workload.name().to_owned(),
-        peaks: kept_peaks::read(&environment.machine, &device),
+        peaks,
         device,
         axes: plan.record(),
         cases: plan.chosen().to_vec(),

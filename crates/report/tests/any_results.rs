@@ -136,9 +136,9 @@ fn side() -> impl Strategy<Value = Vec<CaseResult>> {
 }
 
 fn peaks() -> Peaks {
-    let flops = PeakFlops { dtype: "f32".into(), flops_s: 0.0, low: 0.0, high: 0.0, size: 1, threads: 1 };
+    let flops = PeakFlops { dtype: "f32".into(), flops_s: 0.0, median: None, size: 1, threads: 1 };
     let (machine, measured, bandwidth) = (String::new(), String::new(), Vec::new());
-    Peaks { schema: SCHEMA, machine, device: "cpu".into(), measured, flops: vec![flops], bandwidth }
+    Peaks { schema: SCHEMA, machine, device: "cpu".into(), measured, flops: vec![flops], bandwidth, gpu: None }
 }
 
 fn all_doubts(found: &Cases) -> Vec<laptime_analyze::SharedDoubt> {

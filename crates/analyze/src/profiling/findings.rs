@@ -4,7 +4,7 @@ use super::{ColdRun, Part, Profiling, RUN_AXIS};
 use crate::{
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, MeasuredFigures},
-    crossover::{Answer, Crossover},
+    crossover::{Answer, Crossover, words::list},
     doubts::{SharedDoubt, Varying},
     explain::explain,
     finding::Finding,
@@ -107,7 +107,12 @@ fn faster(pair: &Crossover) -> Option<String> {
     let (kind, base) = (&pair.kind, &pair.base);
     let longest = pair.faster.last()?.length;
     match pair.time.as_ref()? {
-        Answer::AtSome(_) | Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
+        Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
+        Answer::AtSome { less, more } => Some(match (less.as_slice(), more.as_slice()) {
+            ([], more) => format!("For time, use `{base}` at {} tokens; elsewhere either will do.", list(more)),
+            (less, []) => format!("For time, use `{kind}` at {} tokens; elsewhere either will do.", list(less)),
+            (less, more) => format!("For time, use `{kind}` at {} tokens and `{base}` at {}.", list(less), list(more)),
+        }),
         Answer::Never { .. } => Some(format!("For time, stay with `{base}`, not `{kind}`, up to {longest} tokens.")),
         Answer::From(crossing) => {
             Some(format!("For time, use `{base}` below about {:.0} tokens and `{kind}` above.", crossing.length))
@@ -116,7 +121,7 @@ fn faster(pair: &Crossover) -> Option<String> {
             Some(format!("For time, use `{kind}` below about {:.0} tokens and `{base}` above.", crossing.length))
         }
         Answer::Several(_) | Answer::Unclear => {
-            Some(format!("Measure `{kind}` and `{base}` in more processes (`--runs 5`) before choosing."))
+            Some(format!("Measure `{kind}` and `{base}` in more processes (`--runs 10`) before choosing."))
         }
     }
 }
@@ -135,11 +140,15 @@ fn grown(series: &ScalingSeries, varying: &Varying) -> Option<String> {
         let ends = exponent.interval.map_or_else(String::new, |ends| format!(" [{:.2}, {:.2}]", ends.low, ends.high));
         format!("N^{:.2}{ends}", exponent.value)
     };
-    let time = series.time.overall.or(series.time.last)?;
     let memory = series.memory.overall.or(series.memory.last);
     let name = varying.name(&series.id).map_or_else(String::new, |name| format!("`{name}` "));
+    let time = match series.time_exponent() {
+        Some(time) if time.interval.is_some_and(|ends| !ends.contains(0.0)) => format!("{} in time", told(time)),
+        _ => "not distinguishable in time".to_owned(),
+    };
     let memory = memory.map_or_else(String::new, |memory| format!(" and {} in memory", told(memory)));
-    Some(format!("{name}{} in time{memory} ({} to {} tokens)", told(time), time.from, time.to))
+    let (from, to) = (series.lengths.first()?, series.lengths.last()?);
+    Some(format!("{name}{time}{memory} ({from} to {to} tokens)"))
 }
 
 /// What a sparse pattern gives up, of synthetic inputs.

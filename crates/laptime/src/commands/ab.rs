@@ -26,7 +26,7 @@ use crate::{
 /// Runs two variants in turns, in fresh processes and random order, and says which is faster
 ///
 /// A variant is a workload with its settings, or any shell command. Both are measured on the same machine in the same
-/// minutes, so that what drifts hits both. Exit status 1 says that B is slower than A by more than noise.
+/// minutes, so that what drifts hits both. Exit status 1 says that B is slower than A.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime ab --a 'matmul --size 512 --threads 1' --b 'matmul --size 512 --threads 2'\n  laptime ab --a 'python old.py' --b 'python new.py' --runs 20"
@@ -72,7 +72,7 @@ pub struct Args {
     format: FormatArgs,
 }
 
-/// Processes of a workload: five find a 5 % slowdown only where processes differ by less than about 1 %.
+/// Processes of a workload: ten find a 5 % slowdown where processes differ by less than 2 %.
 const WORKLOAD_RUNS: u32 = 10;
 
 /// Processes of a command, each of which is one take.
@@ -112,7 +112,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         let error = anyhow::anyhow!("interrupted after {pairs} of {runs} pairs");
         return Err(Hinted::wrap(error, "the verdict is of the pairs that were taken; run it again for all"));
     }
-    Ok(if answer.comparison.verdict == Verdict::Slower { Status::BadNews } else { Status::Done })
+    Ok(if answer.comparison.judged.verdict == Verdict::Slower { Status::BadNews } else { Status::Done })
 }
 
 /// One side.

@@ -26,7 +26,8 @@ pub(super) fn attention(answer: &Profiling) -> drawn::Attention {
         let exponent = |exponent: Option<Exponent>| exponent.map(drawn_exponent);
         drawn::AttentionKind {
             time_ns: time_line(&name, series),
-            time_exponent: exponent(grown.and_then(|grown| grown.time.overall)),
+            // Without an interval an exponent of time supports no claim.
+            time_exponent: exponent(grown.and_then(|grown| grown.time.overall).filter(|time| time.interval.is_some())),
             peak_bytes: memory_line(&name, series),
             memory_exponent: exponent(grown.and_then(|grown| grown.memory.overall)),
             sparsity: sparsity_line(&name, series, &sparsity),
