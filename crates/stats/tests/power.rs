@@ -48,14 +48,8 @@ fn recordings_of_every_spread_meet_the_requirements() {
         let power = tried(between);
         assert_eq!(power.alike.all(), 500 * RECORDINGS as usize);
         assert_eq!(power.shortfalls(), [], "{between}: {power:?}");
-    }
-}
-
-#[test]
-fn however_noisy_a_machine_sides_that_differ_are_not_called_the_same() {
-    for between in SPREADS.into_iter().filter(|&between| between >= 0.02) {
-        let power = tried(between);
-        assert_eq!((power.slight.same, power.slowed.same), (0, 0), "{between}: {power:?}");
+        // However noisy the machine, sides that differ are not called the same.
+        assert!(between < 0.02 || power.slight.same + power.slowed.same == 0, "{between}: {power:?}");
     }
 }
 
@@ -90,7 +84,7 @@ fn regressions(between: f64, processes: usize) -> usize {
 
 #[test]
 fn a_sweep_of_40_cases_that_differ_in_nothing_rarely_finds_a_slower_one() {
-    for (between, processes) in [(0.02, 5), (0.3, 5), (0.3, 10), (0.3, 20)] {
+    for (between, processes) in [(0.02, 10), (0.3, 5), (0.3, 10)] {
         let found = regressions(between, processes);
         assert!(found <= 25, "{found} of 500 sweeps, {processes} processes that spread by {between}");
     }
