@@ -5,8 +5,8 @@ use std::{io::Write, path::Path, sync::Arc};
 use anyhow::Context;
 use laptime_analyze::measured;
 use laptime_bench::{
-    Case, CaseResult, Depth, Device, GivenSettings, Interrupt, Outcome, Plan, ProfileSettings, Profiled, Seconds, Share,
-    Sink, Stop, Timing, TimingPairs, WarmUp,
+    Case, CaseResult, Depth, Device, GivenSettings, Interrupt, Outcome, Plan, ProfileSettings, Profiled, Seconds,
+    Share, Sink, Stop, Timing, TimingPairs, WarmUp,
 };
 use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
