@@ -336,7 +336,8 @@ fn sizes_that_no_machine_has_are_refused_before_memory_is_used() {
             let line = line.replace("MOST", &u32::MAX.to_string());
             let start = start();
             for case in cases(workload, &line) {
-                let prepared = workload.prepare(&case, &Simulated::with_memory(1 << 30));
+                let device = Simulated::with_memory(1 << 30);
+                let prepared = workload.prepare(&case, &device);
                 // A chunk that is longer than all of the audio is the audio.
                 let is_ready = matches!(prepared, Ok(Prepared::Ready(_)));
                 assert!(!is_ready || line.contains("chunk_frames"), "{} {line}", workload.name());
