@@ -120,15 +120,15 @@ fn played(of: Loop) -> Trace {
     if of.waits_at_end {
         player.wait();
     }
-    player.builder.build().unwrap()
+    player.builder.build().expect("what is played nests")
 }
 
 fn idle(trace: &Trace) -> u64 {
-    gaps(trace, None, 0).unwrap().devices[0].idle().0
+    gaps(trace, None, 0).expect("there is a device").devices[0].idle().0
 }
 
 fn part(trace: &Trace, cause: Cause) -> u64 {
-    let answer = gaps(trace, None, 0).unwrap();
+    let answer = gaps(trace, None, 0).expect("there is a device");
     let parts = answer.devices[0].parts.iter().filter(|part| part.kind == PartKind::Gap(cause));
     parts.map(|part| part.time.0).sum()
 }

@@ -115,7 +115,7 @@ fn the_uncertainty_of_the_clocks_is_given_to_a_launch() {
 }
 
 /// Causes of gaps, and what each wait is charged with in all.
-fn charged(made: Made) -> (Vec<(u64, u64, Cause)>, Vec<(usize, u64)>) {
+fn charged(made: Made) -> (Vec<Caused>, Vec<(usize, u64)>) {
     let trace = made.builder.build().unwrap();
     let found = devices(&trace);
     let judged = judged_gaps(&trace, &found, &found.devices[0], &waits(&trace, &found));
