@@ -39,7 +39,7 @@ fn tried(between: f64) -> Power {
         ..more
     });
     // The spread that was asked for, and not that of one recording, says what is required.
-    Power { between: Some(between), ..all.expect("there are recordings") }
+    Power { between: Some(between), deviation: Some(between), ..all.expect("there are recordings") }
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn as_many_processes_as_advised_settle_most_unclear_verdicts() {
 #[test]
 fn always_answering_unclear_falls_short() {
     let silent = |_: &_, _: &_| Verdict::Unclear(Reason::AroundMargin);
-    let power = power_of(&recording(noise(0.004), 1), &Trial::default(), silent).unwrap();
+    let power = power_of(&recording(Noise { drift: 0.0, ..noise(0.004) }, 1), &Trial::default(), silent).unwrap();
     assert_eq!(power.shortfalls(), [Shortfall::Misses, Shortfall::RarelySame, Shortfall::NeverDecides]);
     assert_eq!(power.alike.decided(), Some(0.0));
 }
