@@ -14,9 +14,10 @@ pub struct Ab {
 /// What the resampling starts from.
 const SEED: u64 = 29;
 
-/// Compares two variants by the takes of their processes, in nanoseconds.
+/// Compares two variants by the iterations of their processes, in nanoseconds.
 pub fn ab(variants: [(&str, &[Vec<f64>]); 2], threshold: Option<f64>) -> Result<Ab, Unfit> {
-    let [(a, a_takes), (b, b_takes)] = variants;
-    let comparison = compare(&Group::new(a_takes)?, &Group::new(b_takes)?, &Settings { threshold, seed: SEED });
+    let [(a, a_iterations), (b, b_iterations)] = variants;
+    let comparison =
+        compare(&Group::new(a_iterations)?, &Group::new(b_iterations)?, &Settings { threshold, seed: SEED });
     Ok(Ab { variants: [a.to_owned(), b.to_owned()], comparison })
 }

@@ -44,7 +44,7 @@ pub struct TextAgainst {
     pub text_ms: f64,
     /// The base model alone.
     pub alone_ms: f64,
-    /// Time behind the text by time over caches, take by take: 2 says that caches take half.
+    /// Time behind the text by time over caches, take by iteration: 2 says that caches iteration half.
     pub text: Ratio,
     /// Time alone by time over caches, likewise.
     pub alone: Ratio,
@@ -139,9 +139,9 @@ impl Point {
         let Some(AxisValue::Int(tokens)) = processes.id.case.get(TEXT) else { return None };
         let tokens = u64::try_from(*tokens).ok().filter(|tokens| *tokens > 0)?;
         let group = |metric: &str| {
-            let takes: Vec<Vec<f64>> =
+            let iterations: Vec<Vec<f64>> =
                 processes.measured().map(|(_, measured)| known_values(measured, metric)).collect();
-            Group::new(&takes).ok()
+            Group::new(&iterations).ok()
         };
         let typical = |metric: &str| Some(group(metric)?.typical());
         Some(Self {
@@ -158,7 +158,7 @@ impl Point {
     }
 }
 
-/// Ratios of takes that were taken in turns, as they are told and as they would be if taken again.
+/// Ratios of iterations that were taken in turns, as they are told and as they would be if taken again.
 fn logs(tokens: u64, ratios: &Group, salt: u64) -> Logs {
     let drawn = draws(&[ratios], (salt << 24) ^ tokens).and_then(|mut drawn| drawn.pop());
     Logs::new(tokens, ratios.typical().ln(), drawn.unwrap_or_default())

@@ -23,7 +23,7 @@ pub(crate) struct Processes<'a> {
 }
 
 impl<'a> Processes<'a> {
-    /// Those that were measured and have takes, with their numbers.
+    /// Those that were measured and have iterations, with their numbers.
     pub(crate) fn measured(&self) -> impl Iterator<Item = (u32, &'a Measured)> + Clone {
         let measured = self.results.iter().filter_map(|result| Some((result.run, result.measured()?)));
         measured.filter(|(_, measured)| !measured.wall_ns.is_empty())
@@ -85,11 +85,11 @@ pub enum TroubleKind {
     Failed {
         /// The chain of causes, outermost first.
         errors: Vec<String>,
-        /// Takes that were finished before.
-        takes: usize,
+        /// Iterations that were finished before.
+        iterations: usize,
     },
-    /// It ended before the first take that counts.
-    NoTakes,
+    /// It ended before the first iteration that counts.
+    NoIterations,
 }
 
 impl TroubleKind {
@@ -99,7 +99,7 @@ impl TroubleKind {
             Self::Skipped { .. } => "skipped",
             Self::OutOfMemory { .. } => "out_of_memory",
             Self::Failed { .. } => "failed",
-            Self::NoTakes => "interrupted",
+            Self::NoIterations => "interrupted",
         }
     }
 }
@@ -107,13 +107,15 @@ impl TroubleKind {
 impl Trouble {
     fn of(result: &CaseResult) -> Option<Self> {
         let kind = match &result.outcome {
-            Outcome::Measured(measured) if measured.wall_ns.is_empty() => TroubleKind::NoTakes,
+            Outcome::Measured(measured) if measured.wall_ns.is_empty() => TroubleKind::NoIterations,
             Outcome::Measured(_) => return None,
             Outcome::Skipped { reason } => TroubleKind::Skipped { reason: reason.clone() },
             Outcome::OutOfMemory { needed_bytes, available_bytes } => {
                 TroubleKind::OutOfMemory { needed_bytes: *needed_bytes, available_bytes: *available_bytes }
             }
-            Outcome::Failed { errors, wall_ns } => TroubleKind::Failed { errors: errors.clone(), takes: wall_ns.len() },
+            Outcome::Failed { errors, wall_ns } => {
+                TroubleKind::Failed { errors: errors.clone(), iterations: wall_ns.len() }
+            }
         };
         Some(Self { run: result.run, kind })
     }
@@ -141,7 +143,7 @@ mod tests {
     fn a_process_without_takes_is_trouble() {
         let results = [result(1, 3, vec![])];
         let cases = by_case(&results);
-        assert_eq!(cases[0].troubles(), [Trouble { run: 3, kind: TroubleKind::NoTakes }]);
+        assert_eq!(cases[0].troubles(), [Trouble { run: 3, kind: TroubleKind::NoIterations }]);
         assert_eq!(cases[0].measured().count(), 0);
     }
 }

@@ -1,15 +1,17 @@
-//! The stages of two models joined through their caches, take by take.
+//! The stages of two models joined through their caches, take by iteration.
 
 use std::collections::HashMap;
 
 use laptime_trace::{Nanos, SpanId, Trace, TrackId, TrackKind};
 
-/// Times of one take, in the order in which they were taken; a stage that did not happen has none.
+use crate::measured::is_iteration;
+
+/// Times of one iteration, in the order in which they were taken; a stage that did not happen has none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JoinedStages {
-    /// The whole take.
+    /// The whole iteration.
     pub total: Nanos,
-    /// From the beginning of the take until the first token was read.
+    /// From the beginning of the iteration until the first token was read.
     pub first_token: Option<Nanos>,
     /// Embedding of the prompt by the base model.
     pub base_embedding: Vec<Nanos>,
@@ -45,19 +47,19 @@ impl JoinedStages {
     }
 }
 
-/// The takes of a trace that have such stages, in their order. Where a device has stages of its own, these are told; the
+/// The iterations of a trace that have such stages, in their order. Where a device has stages of its own, these are told; the
 /// teacher may have run on another stream of it.
 pub fn joined_stages(trace: &Trace) -> Vec<JoinedStages> {
     let tracks = tracks(trace);
-    let Some(own) = tracks.iter().copied().find(|track| has_takes(trace, *track)) else { return Vec::new() };
-    let mut takes = Takes::default();
-    takes.add_own(trace, own);
+    let Some(own) = tracks.iter().copied().find(|track| has_iterations(trace, *track)) else { return Vec::new() };
+    let mut iterations = ValueKind::default();
+    iterations.add_own(trace, own);
     let is_thread = |track: TrackId| trace.track(track).kind == TrackKind::Thread;
     if !is_thread(own) {
         let others = tracks.into_iter().filter(|track| *track != own && !is_thread(*track));
-        others.for_each(|track| takes.add_beside(trace, track));
+        others.for_each(|track| iterations.add_beside(trace, track));
     }
-    takes.found.into_iter().map(|(_, take)| take).filter(|take| !take.is_empty()).collect()
+    iterations.found.into_iter().map(|(_, iteration)| iteration).filter(|iteration| !iteration.is_empty()).collect()
 }
 
 /// The tracks, those of devices first.
@@ -68,13 +70,13 @@ fn tracks(trace: &Trace) -> Vec<TrackId> {
     tracks.into_iter().map(|(_, id)| id).collect()
 }
 
-fn has_takes(trace: &Trace, track: TrackId) -> bool {
-    trace.spans_on(track).any(|span| span.name == TAKE)
+fn has_iterations(trace: &Trace, track: TrackId) -> bool {
+    trace.spans_on(track).any(|span| is_iteration(&span))
 }
 
 /// Takes by when they began.
 #[derive(Default)]
-struct Takes {
+struct ValueKind {
     found: Vec<(Nanos, JoinedStages)>,
 }
 
@@ -82,45 +84,44 @@ struct Takes {
 #[derive(Clone, Copy)]
 struct Place {
     /// Which take it is in.
-    take: usize,
+    iteration: usize,
     /// Whether it is in a decode step.
     is_in_step: bool,
 }
 
-impl Takes {
-    /// Takes of a track and what lies in them; spans come behind those that they lie in.
+impl ValueKind {
+    /// Iterations of a track and what lies in them; spans come behind those that they lie in.
     fn add_own(&mut self, trace: &Trace, track: TrackId) {
         let mut places: HashMap<SpanId, Place> = HashMap::new();
         for span in trace.spans_on(track).filter(|span| !span.is_open) {
-            if span.name == TAKE {
-                places.insert(span.id, Place { take: self.found.len(), is_in_step: false });
+            if is_iteration(&span) {
+                places.insert(span.id, Place { iteration: self.found.len(), is_in_step: false });
                 self.found.push((span.start, JoinedStages { total: span.duration, ..JoinedStages::default() }));
                 continue;
             }
             let Some(&place) = span.parent.and_then(|parent| places.get(&parent)) else { continue };
             places.insert(span.id, Place { is_in_step: place.is_in_step || span.name == STEP, ..place });
-            let (start, take) = &mut self.found[place.take];
-            if span.name == SAMPLING && take.first_token.is_none() {
-                take.first_token = Some(span.start.saturating_add(span.duration).saturating_sub(*start));
+            let (start, iteration) = &mut self.found[place.iteration];
+            if span.name == SAMPLING && iteration.first_token.is_none() {
+                iteration.first_token = Some(span.start.saturating_add(span.duration).saturating_sub(*start));
             }
-            take.add(span.name, span.duration, place.is_in_step);
+            iteration.add(span.name, span.duration, place.is_in_step);
         }
     }
 
-    /// What lies on another stream within the time of a take.
+    /// What lies on another stream within the time of a iteration.
     fn add_beside(&mut self, trace: &Trace, track: TrackId) {
         for span in trace.spans_on(track).filter(|span| !span.is_open) {
             let behind = self.found.partition_point(|(start, _)| *start <= span.start);
-            let Some((start, take)) = behind.checked_sub(1).and_then(|at| self.found.get_mut(at)) else { continue };
-            if span.start < start.saturating_add(take.total) && span.name.starts_with(TEACHER) {
-                take.add(span.name, span.duration, false);
+            let Some((start, iteration)) = behind.checked_sub(1).and_then(|at| self.found.get_mut(at)) else {
+                continue;
+            };
+            if span.start < start.saturating_add(iteration.total) && span.name.starts_with(TEACHER) {
+                iteration.add(span.name, span.duration, false);
             }
         }
     }
 }
-
-/// The lap of a take.
-const TAKE: &str = "take";
 
 /// The lap of a decode step.
 const STEP: &str = "token";
@@ -176,7 +177,7 @@ mod tests {
         };
         span(0, 50, "base_prefill", "");
         for start in [100, 300] {
-            span(start, 150, "take", LAP);
+            span(start, 150, "iteration", LAP);
             span(start, 20, "base_prefill", "");
             span(start + 1, 5, "base_embedding", "");
             span(start + 20, 30, "teacher_prefill", "");
@@ -188,14 +189,14 @@ mod tests {
             span(start + 101, 9, "token", LAP);
             span(start + 110, 1, "sampling", "");
         }
-        let takes = joined_stages(&builder.build().unwrap());
-        assert_eq!(takes.len(), 2);
-        let take = &takes[1];
-        assert_eq!((&take.base_prefill[..], &take.base_embedding[..]), (&[Nanos(15)][..], &[Nanos(5)][..]));
-        assert_eq!((&take.paths[..], &take.steps[..]), (&[Nanos(10)][..], &[Nanos(9)][..]));
-        assert!(take.teacher_embedding.is_empty());
+        let iterations = joined_stages(&builder.build().unwrap());
+        assert_eq!(iterations.len(), 2);
+        let iteration = &iterations[1];
+        assert_eq!((&iteration.base_prefill[..], &iteration.base_embedding[..]), (&[Nanos(15)][..], &[Nanos(5)][..]));
+        assert_eq!((&iteration.paths[..], &iteration.steps[..]), (&[Nanos(10)][..], &[Nanos(9)][..]));
+        assert!(iteration.teacher_embedding.is_empty());
         assert_eq!(
-            (take.total, take.first_token, JoinedStages::sum(&take.sampling)),
+            (iteration.total, iteration.first_token, JoinedStages::sum(&iteration.sampling)),
             (Nanos(150), Some(Nanos(100)), Nanos(3))
         );
     }
@@ -204,41 +205,44 @@ mod tests {
     fn a_teacher_on_another_stream_is_of_the_take_that_it_ran_in() {
         let mut builder = TraceBuilder::default();
         let [first, second] = [7, 8].map(|stream| builder.stream(1, stream, "stream"));
-        builder.span(first, Nanos(100), Nanos(100), "take", LAP);
+        builder.span(first, Nanos(100), Nanos(100), "iteration", LAP);
         builder.span(first, Nanos(110), Nanos(20), "base_prefill", "");
         builder.span(first, Nanos(150), Nanos(10), "projector", "");
         for (start, length) in [(10, 5), (105, 40), (300, 5)] {
             builder.span(second, Nanos(start), Nanos(length), "teacher_prefill", "");
         }
         builder.span(second, Nanos(106), Nanos(4), "teacher_embedding", "");
-        let takes = joined_stages(&builder.build().unwrap());
-        assert_eq!(takes.len(), 1);
+        let iterations = joined_stages(&builder.build().unwrap());
+        assert_eq!(iterations.len(), 1);
         assert_eq!(
-            (&takes[0].teacher_prefill[..], &takes[0].teacher_embedding[..]),
+            (&iterations[0].teacher_prefill[..], &iterations[0].teacher_embedding[..]),
             (&[Nanos(36)][..], &[Nanos(4)][..])
         );
-        assert_eq!(takes[0].base_prefill, [Nanos(20)]);
-        assert_eq!(takes[0].first_token, None);
+        assert_eq!(iterations[0].base_prefill, [Nanos(20)]);
+        assert_eq!(iterations[0].first_token, None);
     }
 
     #[test]
     fn what_is_fused_in_a_step_is_none_of_the_prompt() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 10, "main");
-        builder.span(main, Nanos(0), Nanos(100), "take", LAP);
+        builder.span(main, Nanos(0), Nanos(100), "iteration", LAP);
         builder.span(main, Nanos(0), Nanos(10), "projector", "");
         builder.span(main, Nanos(20), Nanos(30), "decode", "");
         builder.span(main, Nanos(21), Nanos(20), "token", LAP);
         builder.span(main, Nanos(30), Nanos(6), "projector", "");
-        let takes = joined_stages(&builder.build().unwrap());
-        assert_eq!((&takes[0].projector[..], &takes[0].response_projector[..]), (&[Nanos(10)][..], &[Nanos(6)][..]));
+        let iterations = joined_stages(&builder.build().unwrap());
+        assert_eq!(
+            (&iterations[0].projector[..], &iterations[0].response_projector[..]),
+            (&[Nanos(10)][..], &[Nanos(6)][..])
+        );
     }
 
     #[test]
     fn a_trace_of_something_else_has_none() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 10, "main");
-        builder.span(main, Nanos(0), Nanos(9), "take", LAP);
+        builder.span(main, Nanos(0), Nanos(9), "iteration", LAP);
         assert!(joined_stages(&builder.build().unwrap()).is_empty());
     }
 }

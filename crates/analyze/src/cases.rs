@@ -50,17 +50,17 @@ impl CaseFigures {
 /// What the processes of a case measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredFigures {
-    /// The time of a take, in nanoseconds.
+    /// The time of a iteration, in nanoseconds.
     pub wall: Figures,
-    /// The time of a take on the device's own clock, in nanoseconds: the median of all takes that know it.
+    /// The time of a iteration on the device's own clock, in nanoseconds: the median of all iterations that know it.
     pub device_ns: Option<f64>,
-    /// The time of a take in which the device worked, likewise.
+    /// The time of a iteration in which the device worked, likewise.
     pub busy_ns: Option<f64>,
     /// How the device was doing.
     pub state: StateFigures,
-    /// What the takes said of themselves.
+    /// What the iterations said of themselves.
     pub metrics: Vec<MetricFigures>,
-    /// The work of a take against the machine's peaks; none if the workload does not tell its work.
+    /// The work of a iteration against the machine's peaks; none if the workload does not tell its work.
     pub limits: Option<Limits>,
     /// What is known of the case beside its axes, of the first process that knows it.
     pub facts: Vec<Fact>,
@@ -72,15 +72,15 @@ pub struct MeasuredFigures {
     pub prepare_ns: f64,
     /// The check of the result, likewise.
     pub check_ns: f64,
-    /// The first take, whether it counts or not, likewise.
-    pub first_take_ns: f64,
+    /// The first iteration, whether it counts or not, likewise.
+    pub first_iteration_ns: f64,
     /// Takes left out as warm-up, the most of any process.
-    pub warmup_takes: usize,
-    /// Why there are no more takes, in the process that is least certain.
+    pub warmup_iterations: usize,
+    /// Why there are no more iterations, in the process that is least certain.
     pub stopped: StopReason,
     /// How the warm-up ended, in the process that is least certain.
     pub steady: Steady,
-    /// What the takes look like one after the other.
+    /// What the iterations look like one after the other.
     pub course: Course,
 }
 
@@ -96,7 +96,7 @@ impl MeasuredFigures {
     }
 }
 
-/// How the device was doing at the end of the takes: medians of those that know it.
+/// How the device was doing at the end of the iterations: medians of those that know it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StateFigures {
     /// The clock of its processors, in MHz.
@@ -124,16 +124,16 @@ pub struct MetricFigures {
     pub figures: Figures,
 }
 
-/// What the takes that count look like one after the other, over all processes.
+/// What the iterations that count look like one after the other, over all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Course {
-    /// Slow takes at the beginning, of the process that has most of them.
+    /// Slow iterations at the beginning, of the process that has most of them.
     pub slow_start: Option<SlowStart>,
     /// Processes whose takes were not steady.
     pub unsteady: usize,
     /// The largest lasting slowdown within a process, as a share.
     pub slow_down: Option<f64>,
-    /// Takes that stand apart.
+    /// Iterations that stand apart.
     pub outliers: usize,
     /// The one furthest from the median, over the median of its process.
     pub furthest: Option<f64>,
@@ -167,15 +167,15 @@ fn measured(processes: &Processes<'_>, peaks: Option<&Peaks>) -> Option<Measured
         peak_rss_bytes: all.iter().filter_map(|measured| measured.peak_rss_bytes).max(),
         prepare_ns: middle(&all, |measured| measured.prepare_ns),
         check_ns: middle(&all, |measured| measured.check_ns),
-        first_take_ns: middle(&all, first_take),
-        warmup_takes: all.iter().map(|measured| measured.warmup_ns.len()).max().unwrap_or(0),
+        first_iteration_ns: middle(&all, first_iteration),
+        warmup_iterations: all.iter().map(|measured| measured.warmup_ns.len()).max().unwrap_or(0),
         stopped: all.iter().map(|measured| measured.stopped).reduce(less_certain)?,
         steady: all.iter().map(|measured| measured.steady).max_by_key(|&steady| doubtfulness(steady))?,
         course: course(&all),
     })
 }
 
-fn first_take(measured: &Measured) -> u64 {
+fn first_iteration(measured: &Measured) -> u64 {
     measured.warmup_ns.iter().chain(&measured.wall_ns).copied().next().unwrap_or(0)
 }
 
@@ -218,7 +218,7 @@ fn metrics(all: &[&Measured]) -> Vec<MetricFigures> {
     found
 }
 
-/// The values of a metric in one process; what a take did not tell or could not know is left out.
+/// The values of a metric in one process; what an iteration did not tell or could not know is left out.
 pub(crate) fn known_values(measured: &Measured, name: &str) -> Vec<f64> {
     let values = measured.metric(name).map_or(&[][..], |metric| &metric.values);
     values.iter().flatten().copied().filter(|value| value.is_finite()).collect()
@@ -235,8 +235,8 @@ fn doubtfulness(steady: Steady) -> u8 {
 
 fn less_certain(one: StopReason, other: StopReason) -> StopReason {
     let rank = |reason: StopReason| match reason {
-        StopReason::Takes(takes) => (0, -(takes as f64)),
-        StopReason::Most(takes) => (0, -(takes as f64)),
+        StopReason::Iterations(iterations) => (0, -(iterations as f64)),
+        StopReason::Most(iterations) => (0, -(iterations as f64)),
         StopReason::Narrow { reach } => (1, reach),
         StopReason::TimeUp { reach } => (2, reach.unwrap_or(f64::INFINITY)),
         StopReason::Interrupted => (3, 0.0),
@@ -247,11 +247,11 @@ fn less_certain(one: StopReason, other: StopReason) -> StopReason {
 fn course(all: &[&Measured]) -> Course {
     let mut course = Course::default();
     for measured in all {
-        let takes = numbers(&measured.wall_ns);
-        let slow = slow_start(&takes).ok().flatten();
+        let iterations = numbers(&measured.wall_ns);
+        let slow = slow_start(&iterations).ok().flatten();
         let count = |slow: Option<SlowStart>| slow.map_or(0, |slow| slow.count);
-        course.add_steadiness(&takes, measured.steady);
-        course.add_outliers(&takes, count(slow));
+        course.add_steadiness(&iterations, measured.steady);
+        course.add_outliers(&iterations, count(slow));
         if count(slow) > count(course.slow_start) {
             course.slow_start = slow;
         }
@@ -260,8 +260,8 @@ fn course(all: &[&Measured]) -> Course {
 }
 
 impl Course {
-    fn add_steadiness(&mut self, takes: &[f64], steady: Steady) {
-        match steadiness(takes) {
+    fn add_steadiness(&mut self, iterations: &[f64], steady: Steady) {
+        match steadiness(iterations) {
             _ if steady == Steady::Never => self.unsteady += 1,
             Ok(Steadiness::NoSteadyState(_)) => self.unsteady += 1,
             Ok(Steadiness::SlowDown(from)) => {
@@ -275,12 +275,12 @@ impl Course {
     }
 
     /// Counts takes that stand apart; those of a slow start are told as such.
-    fn add_outliers(&mut self, takes: &[f64], slow: usize) {
-        let centre = median(takes).filter(|&centre| centre > 0.0);
-        let (Ok(marks), Some(centre)) = (marks(takes), centre) else { return };
-        for (take, _) in takes.iter().zip(marks).skip(slow).filter(|(_, mark)| *mark != Mark::Typical) {
+    fn add_outliers(&mut self, iterations: &[f64], slow: usize) {
+        let centre = median(iterations).filter(|&centre| centre > 0.0);
+        let (Ok(marks), Some(centre)) = (marks(iterations), centre) else { return };
+        for (iteration, _) in iterations.iter().zip(marks).skip(slow).filter(|(_, mark)| *mark != Mark::Typical) {
             self.outliers += 1;
-            let ratio = take / centre;
+            let ratio = iteration / centre;
             let is_further = |known: f64| (ratio - 1.0).abs() > (known - 1.0).abs();
             if self.furthest.is_none_or(is_further) {
                 self.furthest = Some(ratio);

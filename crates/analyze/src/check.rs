@@ -1,4 +1,4 @@
-//! Whether a trace keeps to what every answer takes for granted.
+//! Whether a trace keeps to what every answer iterations for granted.
 //!
 //! A trace that breaks a rule is answered all the same, and the answer says so.
 

@@ -1,4 +1,4 @@
-//! What a fresh process pays for before its takes are steady, as far as its trace shows it.
+//! What a fresh process pays for before its iterations are steady, as far as its trace shows it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use laptime_trace::{NameId, Span, Trace, TrackId, Value};
 use crate::measured::is_iteration;
 
 /// Takes without which the later half of them is no steady state.
-const LEAST_TAKES: usize = 6;
+const LEAST_ITERATIONS: usize = 6;
 
 /// What a fresh process pays for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ pub enum ColdWork {
     Allocate,
     /// Threads that are started.
     Threads,
-    /// What a cache holds before the first take.
+    /// What a cache holds before the first iteration.
     Prompt,
     /// Variants that are tried to find the fastest.
     Autotune,
@@ -116,10 +116,10 @@ pub struct ColdPart {
     pub count: u64,
 }
 
-/// What a take did longer in a stage, beside what is known of it.
+/// What an iteration did longer in a stage, beside what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageShift {
-    /// The stage, right inside the take; none for what lies outside of them.
+    /// The stage, right inside the iteration; none for what lies outside of them.
     pub stage: Option<String>,
     /// How much longer, in nanoseconds.
     pub nanos: i64,
@@ -128,47 +128,47 @@ pub struct StageShift {
 /// What a fresh process paid for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColdStart {
-    /// From the first stage of the process to its first take, in nanoseconds.
+    /// From the first stage of the process to its first iteration, in nanoseconds.
     pub before_ns: u64,
     /// What that time went to: parts that add up to it.
     pub before: Vec<ColdPart>,
-    /// The first take, in nanoseconds.
+    /// The first iteration, in nanoseconds.
     pub first_ns: u64,
-    /// A take as it is later: the median of the later half of them; none if there are fewer than six.
+    /// An iteration as it is later: the median of the later half of them; none if there are fewer than six.
     pub steady_ns: Option<u64>,
-    /// What the first take did beyond that: parts that add up to the difference. Empty without a steady take.
+    /// What the first iteration did beyond that: parts that add up to the difference. Empty without an steady iteration.
     pub beyond: Vec<ColdPart>,
     /// Where in the first take the part that nothing marks lies: stages that took longer, by how much longer.
     pub rest_in: Vec<StageShift>,
 }
 
 impl ColdStart {
-    /// What the first take took beyond a steady one, in nanoseconds.
+    /// What the first iteration took beyond a steady one, in nanoseconds.
     pub fn beyond_ns(&self) -> Option<i64> {
         self.steady_ns.map(|steady| difference(self.first_ns, steady))
     }
 
-    /// The part of the time before the first take.
+    /// The part of the time before the first iteration.
     pub fn before_part(&self, work: ColdWork) -> Option<&ColdPart> {
         self.before.iter().find(|part| part.work == work)
     }
 
-    /// The part of what the first take did beyond a steady one.
+    /// The part of what the first iteration did beyond a steady one.
     pub fn beyond_part(&self, work: ColdWork) -> Option<&ColdPart> {
         self.beyond.iter().find(|part| part.work == work)
     }
 }
 
-/// Says what a process paid for, from the trace of its start and its takes; none if it has no take.
+/// Says what a process paid for, from the trace of its start and its iterations; none if it has no iteration.
 ///
-/// Every moment belongs to the innermost stage that says what it is. What a take allocates or loads again and again is no
-/// part of the cold start, so the median of the later half of takes is taken away, part by part.
+/// Every moment belongs to the innermost stage that says what it is. What an iteration allocates or loads again and again is no
+/// part of the cold start, so the median of the later half of iterations is taken away, part by part.
 pub fn cold_start(trace: &Trace) -> Option<ColdStart> {
     let seen = Seen::of(trace)?;
-    let (takes, later) = (&seen.takes, seen.takes.len() / 2);
-    let first = takes.first()?;
-    let steady: &[Taken] = if takes.len() < LEAST_TAKES { &[] } else { &takes[later..] };
-    let steady_ns = middle(steady.iter().map(|take| take.nanos));
+    let (iterations, later) = (&seen.iterations, seen.iterations.len() / 2);
+    let first = iterations.first()?;
+    let steady: &[Taken] = if iterations.len() < LEAST_ITERATIONS { &[] } else { &iterations[later..] };
+    let steady_ns = middle(steady.iter().map(|iteration| iteration.nanos));
     let mut start = ColdStart {
         before_ns: seen.before_ns,
         before: before(&seen),
@@ -184,7 +184,7 @@ pub fn cold_start(trace: &Trace) -> Option<ColdStart> {
     Some(start)
 }
 
-/// The process in the middle by its first take: one that was, so that its parts add up.
+/// The process in the middle by its first iteration: one that was, so that its parts add up.
 pub fn middle_start(mut starts: Vec<&ColdStart>) -> Option<&ColdStart> {
     starts.sort_by_key(|start| start.first_ns);
     starts.get(starts.len().checked_sub(1)? / 2).copied()
@@ -193,7 +193,7 @@ pub fn middle_start(mut starts: Vec<&ColdStart>) -> Option<&ColdStart> {
 /// Time and count of each kind of work.
 type Parts = [(u64, u64); ColdWork::ALL.len()];
 
-/// A take, divided.
+/// An iteration, divided.
 #[derive(Debug, Default)]
 struct Taken {
     start: u64,
@@ -203,13 +203,13 @@ struct Taken {
     pages: Option<u64>,
 }
 
-/// What one thread did until its last take.
+/// What one thread did until its last iteration.
 #[derive(Debug, Default)]
 struct Seen {
     before_ns: u64,
     before: Parts,
-    takes: Vec<Taken>,
-    /// The time of each stage right inside takes that nothing explains, by take; `None` is outside of them.
+    iterations: Vec<Taken>,
+    /// The time of each stage right inside iterations that nothing explains, by iteration; `None` is outside of them.
     unmarked: BTreeMap<Option<NameId>, BTreeMap<usize, u64>>,
     names: BTreeMap<NameId, String>,
     /// What the first touch of a page costs, in nanoseconds of the process.
@@ -219,7 +219,7 @@ struct Seen {
 /// Where a span lies, and what it is.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
-    take: Option<usize>,
+    iteration: Option<usize>,
     stage: Option<NameId>,
     work: Option<ColdWork>,
 }
@@ -240,32 +240,32 @@ impl Seen {
             seen.add(span, place, own[span.id.index()].0, first.start.0);
         }
         let faults = faults(trace, first.track);
-        for take in &mut seen.takes {
-            take.pages = between(&faults, take.start, take.start.saturating_add(take.nanos));
+        for iteration in &mut seen.iterations {
+            iteration.pages = between(&faults, iteration.start, iteration.start.saturating_add(iteration.nanos));
         }
         seen.page = page_cost(&spans, &faults);
         Some(seen)
     }
 
     fn place(&mut self, trace: &Trace, span: &Span<'_>, around: Place) -> Place {
-        if is_iteration(span) && around.take.is_none() {
+        if is_iteration(span) && around.iteration.is_none() {
             let (start, nanos) = (span.start.0, span.duration.0);
-            self.takes.push(Taken { start, nanos, ..Taken::default() });
-            return Place { take: Some(self.takes.len() - 1), ..Place::default() };
+            self.iterations.push(Taken { start, nanos, ..Taken::default() });
+            return Place { iteration: Some(self.iterations.len() - 1), ..Place::default() };
         }
         let work = ColdWork::of_stage(span.name).map(|(work, _)| work).or(around.work);
-        let stage = around.stage.or_else(|| around.take.map(|_| trace.span_name(span.id)));
+        let stage = around.stage.or_else(|| around.iteration.map(|_| trace.span_name(span.id)));
         if let Some(stage) = stage {
             self.names.entry(stage).or_insert_with(|| trace.name(stage).to_owned());
         }
-        Place { take: around.take, stage, work }
+        Place { iteration: around.iteration, stage, work }
     }
 
     /// Gives a span's own time to what it is.
-    fn add(&mut self, span: &Span<'_>, place: Place, own: u64, first_take: u64) {
-        let parts = match place.take {
-            Some(take) => &mut self.takes[take].parts,
-            None if span.end().0 <= first_take => &mut self.before,
+    fn add(&mut self, span: &Span<'_>, place: Place, own: u64, first_iteration: u64) {
+        let parts = match place.iteration {
+            Some(iteration) => &mut self.iterations[iteration].parts,
+            None if span.end().0 <= first_iteration => &mut self.before,
             None => return,
         };
         match place.work {
@@ -276,8 +276,8 @@ impl Seen {
                 *count += u64::from(is_one);
             }
             None => {
-                if let Some(take) = place.take {
-                    let nanos = self.unmarked.entry(place.stage).or_default().entry(take).or_default();
+                if let Some(iteration) = place.iteration {
+                    let nanos = self.unmarked.entry(place.stage).or_default().entry(iteration).or_default();
                     *nanos = nanos.saturating_add(own);
                 }
             }
@@ -332,12 +332,12 @@ fn before(seen: &Seen) -> Vec<ColdPart> {
     parts
 }
 
-/// What the first take did beyond the steady ones. Touched memory is an estimate, and never more than what is left.
+/// What the first iteration did beyond the steady ones. Touched memory is an estimate, and never more than what is left.
 fn parts_beyond(first: &Taken, steady: &[Taken], beyond: i64, page: Option<f64>) -> Vec<ColdPart> {
     let mut parts = Vec::new();
     for work in ColdWork::ALL {
         let (nanos, count) = first.parts[work.index()];
-        let usual = middle(steady.iter().map(|take| take.parts[work.index()].0)).unwrap_or(0);
+        let usual = middle(steady.iter().map(|iteration| iteration.parts[work.index()].0)).unwrap_or(0);
         if nanos > 0 || count > 0 {
             parts.push(ColdPart { work, nanos: difference(nanos, usual), count });
         }
@@ -349,9 +349,9 @@ fn parts_beyond(first: &Taken, steady: &[Taken], beyond: i64, page: Option<f64>)
     parts
 }
 
-/// Memory that the first take touched and steady ones do not; what was allocated in it was touched there.
+/// Memory that the first iteration touched and steady ones do not; what was allocated in it was touched there.
 fn touched(first: &Taken, steady: &[Taken], page: Option<f64>, parts: &[ColdPart], left: i64) -> Option<ColdPart> {
-    let usual = middle(steady.iter().filter_map(|take| take.pages)).unwrap_or(0);
+    let usual = middle(steady.iter().filter_map(|iteration| iteration.pages)).unwrap_or(0);
     let pages = first.pages?.saturating_sub(usual);
     let allocated = parts.iter().find(|part| part.work == ColdWork::Allocate).map_or(0, |part| part.nanos);
     let nanos = (pages as f64 * page?) as i64;
@@ -359,11 +359,11 @@ fn touched(first: &Taken, steady: &[Taken], page: Option<f64>, parts: &[ColdPart
     (nanos > 0).then_some(ColdPart { work: ColdWork::FirstTouch, nanos, count: pages })
 }
 
-/// Stages that took longer in the first take than later, by how much longer.
+/// Stages that took longer in the first iteration than later, by how much longer.
 fn rest_in(seen: &Seen, later: usize) -> Vec<StageShift> {
-    let shift = |(stage, by_take): (&Option<NameId>, &BTreeMap<usize, u64>)| {
-        let at = |take: usize| by_take.get(&take).copied().unwrap_or(0);
-        let usual = middle((later..seen.takes.len()).map(at)).unwrap_or(0);
+    let shift = |(stage, by_iteration): (&Option<NameId>, &BTreeMap<usize, u64>)| {
+        let at = |iteration: usize| by_iteration.get(&iteration).copied().unwrap_or(0);
+        let usual = middle((later..seen.iterations.len()).map(at)).unwrap_or(0);
         let stage = stage.and_then(|stage| seen.names.get(&stage).cloned());
         StageShift { stage, nanos: difference(at(0), usual) }
     };

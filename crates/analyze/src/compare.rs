@@ -22,7 +22,7 @@ pub struct RunResults<'a> {
 /// How two runs are compared.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Comparing {
-    /// The metric of the workload to compare; the time of a take if none.
+    /// The metric of the workload to compare; the time of a iteration if none.
     pub metric: Option<String>,
     /// A relative difference that the user does not care about.
     pub threshold: Option<f64>,
@@ -31,7 +31,7 @@ pub struct Comparing {
 /// How two runs compare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
-    /// The metric that was compared; the time of a take if none.
+    /// The metric that was compared; the time of a iteration if none.
     pub metric: Option<String>,
     /// Which way of it is good.
     pub better: Better,
@@ -248,10 +248,11 @@ impl Comparer<'_> {
     }
 
     fn side(&self, side: &Processes<'_>, which: Which) -> Result<Side, NotCompared> {
-        let takes = side.measured().map(|(_, measured)| self.takes(measured)).filter(|takes| !takes.is_empty());
-        let takes: Vec<Vec<f64>> = takes.collect();
-        let figures = Figures::of(takes.clone()).ok_or(NotCompared::NoMetric(which))?;
-        let group = Group::new(&self.more_is_worse(takes)).map_err(|_| NotCompared::NoRatio(which))?;
+        let iterations =
+            side.measured().map(|(_, measured)| self.takes(measured)).filter(|iterations| !iterations.is_empty());
+        let iterations: Vec<Vec<f64>> = iterations.collect();
+        let figures = Figures::of(iterations.clone()).ok_or(NotCompared::NoMetric(which))?;
+        let group = Group::new(&self.more_is_worse(iterations)).map_err(|_| NotCompared::NoRatio(which))?;
         Ok(Side { figures, group })
     }
 
@@ -259,11 +260,11 @@ impl Comparer<'_> {
         self.how.metric.as_ref().map_or_else(|| numbers(&measured.wall_ns), |name| known_values(measured, name))
     }
 
-    fn more_is_worse(&self, mut takes: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    fn more_is_worse(&self, mut iterations: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
         if self.better == Better::Higher {
-            takes.iter_mut().flatten().for_each(|value| *value = value.recip());
+            iterations.iter_mut().flatten().for_each(|value| *value = value.recip());
         }
-        takes
+        iterations
     }
 
     /// Turns what was compared back into what was measured.

@@ -57,7 +57,7 @@ pub struct Crossover {
     pub alone: Vec<u64>,
 }
 
-/// The other kind over this one: 2 says that this one takes half.
+/// The other kind over this one: 2 says that this one iterations half.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     /// The length.

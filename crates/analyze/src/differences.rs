@@ -115,15 +115,15 @@ fn gib(bytes: u64) -> String {
 
 fn warm_up(warmup: WarmUp) -> String {
     match warmup {
-        WarmUp::Takes(1) => "1 take".to_owned(),
-        WarmUp::Takes(takes) => format!("{takes} takes"),
+        WarmUp::Iterations(1) => "1 iteration".to_owned(),
+        WarmUp::Iterations(iterations) => format!("{iterations} iterations"),
         WarmUp::Found => "found".to_owned(),
     }
 }
 
 fn stop(stop: Stop) -> String {
     match stop {
-        Stop::Takes(takes) => format!("{takes} takes"),
+        Stop::Iterations(iterations) => format!("{iterations} iterations"),
         Stop::Interval { within, at_least, least_ns, at_most_ns } => {
             let (least, most) = (time(least_ns as f64), time(at_most_ns as f64));
             format!("within {}, at least {at_least} takes and {least}, at most {most}", per_cent(within))

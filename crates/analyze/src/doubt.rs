@@ -10,8 +10,8 @@ use crate::{
     units::{per_cent, three_figures, time},
 };
 
-/// With fewer takes in its only process, or fewer processes if there are several, a case has no 95 % interval.
-const FEW_TAKES: usize = 6;
+/// With fewer iterations in its only process, or fewer processes if there are several, a case has no 95 % interval.
+const FEW_ITERATIONS: usize = 6;
 
 /// How many times the spread within a process the spread between processes must be.
 pub(crate) const BETWEEN_OVER_WITHIN: f64 = 2.0;
@@ -39,13 +39,13 @@ pub enum Doubt {
     },
     /// Somebody stopped the run.
     Interrupted {
-        /// Takes until then.
-        takes: usize,
+        /// Iterations until then.
+        iterations: usize,
     },
     /// The device's clock was held down.
     Throttled {
-        /// At the end of how many takes.
-        takes: usize,
+        /// At the end of how many iterations.
+        iterations: usize,
         /// Of how many.
         of: usize,
         /// Why.
@@ -58,29 +58,29 @@ pub enum Doubt {
         /// Which peak.
         bound: Bound,
     },
-    /// The first takes are slow.
+    /// The first iterations are slow.
     SlowStart {
         /// What was seen.
         slow: SlowStart,
-        /// The takes that were left out.
+        /// The iterations that were left out.
         warmup: WarmUp,
     },
-    /// The takes never became steady.
+    /// The iterations never became steady.
     NeverSteady {
         /// Processes in which they did not.
         processes: usize,
         /// Processes that were measured.
         of: usize,
     },
-    /// The takes became slower and stayed so.
+    /// The iterations became slower and stayed so.
     BecameSlower {
         /// By how much, as a share.
         by: f64,
     },
-    /// Some takes stand apart.
+    /// Some iterations stand apart.
     Outliers {
         /// How many.
-        takes: usize,
+        iterations: usize,
         /// Of how many.
         of: usize,
         /// The furthest, over the median of its process.
@@ -95,14 +95,14 @@ pub enum Doubt {
         /// The time that was allowed, in nanoseconds.
         at_most_ns: u64,
     },
-    /// There are too few takes, or processes if there are several, for a 95 % interval.
-    FewTakes {
-        /// How many takes.
-        takes: usize,
+    /// There are too few iterations, or processes if there are several, for a 95 % interval.
+    FewIterations {
+        /// How many iterations.
+        iterations: usize,
         /// How many processes.
         processes: usize,
     },
-    /// Processes differ by more than their takes.
+    /// Processes differ by more than their iterations.
     ProcessesDiffer {
         /// The spread between processes.
         between: f64,
@@ -127,11 +127,11 @@ impl fmt::Display for Doubt {
                 let cpus = counted(*cpus as usize, "CPU");
                 write!(f, "load average was {load:.1} on {cpus}; other processes may have affected the timings")
             }
-            Self::Interrupted { takes } => {
-                write!(f, "interrupted after {}; `--resume` measures it again", counted(*takes, "iteration"))
+            Self::Interrupted { iterations } => {
+                write!(f, "interrupted after {}; `--resume` measures it again", counted(*iterations, "iteration"))
             }
-            Self::Throttled { takes, of, reasons } => {
-                write!(f, "the device was throttled in {takes} of {of} iterations ({})", reasons.join(", "))
+            Self::Throttled { iterations, of, reasons } => {
+                write!(f, "the device was throttled in {iterations} of {of} iterations ({})", reasons.join(", "))
             }
             Self::BeyondPeak { share, bound } => {
                 let peak = match bound {
@@ -149,9 +149,9 @@ impl fmt::Display for Doubt {
             Self::BecameSlower { by } => {
                 write!(f, "timings rose by {} during the run, as when clocks drop with heat", per_cent(*by))
             }
-            Self::Outliers { takes, of, furthest } => {
-                let are = if *takes == 1 { "is an outlier" } else { "are outliers" };
-                write!(f, "{takes} of {of} iterations {are} (worst {}x the median)", three_figures(*furthest))
+            Self::Outliers { iterations, of, furthest } => {
+                let are = if *iterations == 1 { "is an outlier" } else { "are outliers" };
+                write!(f, "{iterations} of {of} iterations {are} (worst {}x the median)", three_figures(*furthest))
             }
             Self::TimeUp { reach, within, at_most_ns } => {
                 let (allowed, within) = (time(*at_most_ns as f64), per_cent(*within));
@@ -163,14 +163,14 @@ impl fmt::Display for Doubt {
                     None => write!(f, "{allowed} was too short for a 95 % interval; raise `--max-time`"),
                 }
             }
-            Self::FewTakes { takes, processes } => {
+            Self::FewIterations { iterations, processes } => {
                 let (count, what, flag) = if *processes > 1 {
                     (*processes, "processes", "runs")
                 } else {
-                    (*takes, "iterations", "iterations")
+                    (*iterations, "iterations", "iterations")
                 };
                 let few = if count == 1 { "1 iteration is".to_owned() } else { format!("{count} {what} are") };
-                write!(f, "{few} too few for a 95 % interval; use `--{flag} {FEW_TAKES}` or more")
+                write!(f, "{few} too few for a 95 % interval; use `--{flag} {FEW_ITERATIONS}` or more")
             }
             Self::ProcessesDiffer { between, within, processes, .. } => write!(
                 f,
@@ -190,7 +190,7 @@ fn slow_start(f: &mut fmt::Formatter<'_>, slow: &SlowStart, warmup: WarmUp) -> f
         count => write!(f, "the first {count} iterations took up to {slowest}, the others {rest}; ")?,
     }
     match warmup {
-        WarmUp::Takes(takes) => write!(f, "use `--warmup {}`", takes + slow.count),
+        WarmUp::Iterations(iterations) => write!(f, "use `--warmup {}`", iterations + slow.count),
         WarmUp::Found => write!(f, "see `laptime warmup`"),
     }
 }
@@ -217,7 +217,7 @@ impl Doubt {
             Self::BecameSlower { .. } => "slowing-down",
             Self::Outliers { .. } => "outliers",
             Self::TimeUp { .. } => "wide-interval",
-            Self::FewTakes { .. } => "few-iterations",
+            Self::FewIterations { .. } => "few-iterations",
             Self::ProcessesDiffer { .. } => "process-spread",
             Self::OneProcess => "one-process",
         }
@@ -228,12 +228,12 @@ impl Doubt {
         matches!(self, Self::OneProcess)
     }
 
-    /// Whether it is about the whole run, and not about the takes of a case.
+    /// Whether it is about the whole run, and not about the iterations of a case.
     pub fn is_of_run(&self) -> bool {
         matches!(self, Self::Unoptimised { .. } | Self::Loaded { .. } | Self::OneProcess)
     }
 
-    /// Whether it holds where early takes are meant to be slow, and there are as many takes as were asked for.
+    /// Whether it holds where early iterations are meant to be slow, and there are as many iterations as were asked for.
     pub(crate) fn holds_of_warm_ups(&self) -> bool {
         use Doubt::{Loaded, Outliers, ProcessesDiffer, Throttled, Unoptimised};
         matches!(self, Unoptimised { .. } | Loaded { .. } | Throttled { .. } | Outliers { .. } | ProcessesDiffer { .. })
@@ -243,15 +243,17 @@ impl Doubt {
     pub(crate) fn weight(&self) -> f64 {
         match self {
             Self::Loaded { load, .. } => *load,
-            Self::Throttled { takes, of, .. } => *takes as f64 / *of as f64,
+            Self::Throttled { iterations, of, .. } => *iterations as f64 / *of as f64,
             Self::BeyondPeak { share, .. } => *share,
             Self::SlowStart { slow, .. } => slow.count as f64 + slow.slowest / (slow.slowest + slow.rest),
             Self::NeverSteady { processes, .. } => *processes as f64,
             Self::BecameSlower { by } => *by,
             Self::Outliers { furthest, .. } => (furthest - 1.0).abs(),
             Self::TimeUp { reach, .. } => reach.unwrap_or(f64::INFINITY),
-            Self::Interrupted { takes } => -(*takes as f64),
-            Self::FewTakes { takes, processes } => -(if *processes > 1 { *processes } else { *takes } as f64),
+            Self::Interrupted { iterations } => -(*iterations as f64),
+            Self::FewIterations { iterations, processes } => {
+                -(if *processes > 1 { *processes } else { *iterations } as f64)
+            }
             Self::ProcessesDiffer { between, .. } => *between,
             Self::Unoptimised { .. } | Self::OneProcess => 0.0,
         }
@@ -269,7 +271,7 @@ impl Doubt {
             Self::NeverSteady { .. } => 6,
             Self::BecameSlower { .. } => 7,
             Self::TimeUp { .. } => 8,
-            Self::FewTakes { .. } => 9,
+            Self::FewIterations { .. } => 9,
             Self::ProcessesDiffer { .. } => 10,
             Self::Outliers { .. } => 11,
             Self::OneProcess => 12,

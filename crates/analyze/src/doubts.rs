@@ -13,7 +13,7 @@ use crate::{
     note::Note,
 };
 
-/// The share of takes that stand apart from which on it is worth a word.
+/// The share of iterations that stand apart from which on it is worth a word.
 const OUTLIER_SHARE: f64 = 0.05;
 
 /// How much of the median the furthest of so many must be off.
@@ -139,7 +139,7 @@ fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
         never_steady_of(case),
         became_slower,
         time_up_of(case, settings),
-        few_takes_of(case),
+        few_iterations_of(case),
         processes_differ_of(case, settings),
         outliers_of(case),
     ];
@@ -147,12 +147,12 @@ fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
 }
 
 fn interrupted(case: &MeasuredFigures) -> Option<Doubt> {
-    (case.stopped == StopReason::Interrupted).then_some(Doubt::Interrupted { takes: case.wall.n })
+    (case.stopped == StopReason::Interrupted).then_some(Doubt::Interrupted { iterations: case.wall.n })
 }
 
 fn throttled_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let (takes, of, reasons) = (case.state.throttled, case.state.of, case.state.reasons.clone());
-    (takes > 0).then_some(Doubt::Throttled { takes, of, reasons })
+    let (iterations, of, reasons) = (case.state.throttled, case.state.of, case.state.reasons.clone());
+    (iterations > 0).then_some(Doubt::Throttled { iterations, of, reasons })
 }
 
 fn beyond_peak_of(case: &MeasuredFigures) -> Option<Doubt> {
@@ -180,10 +180,10 @@ fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
     }
 }
 
-fn few_takes_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let (takes, processes) = (case.wall.n, case.wall.processes);
+fn few_iterations_of(case: &MeasuredFigures) -> Option<Doubt> {
+    let (iterations, processes) = (case.wall.n, case.wall.processes);
     let is_few = case.wall.interval.is_none() && case.stopped != StopReason::Interrupted;
-    is_few.then_some(Doubt::FewTakes { takes, processes })
+    is_few.then_some(Doubt::FewIterations { iterations, processes })
 }
 
 fn processes_differ_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
@@ -194,9 +194,9 @@ fn processes_differ_of(case: &MeasuredFigures, settings: &Settings) -> Option<Do
 }
 
 fn outliers_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let (takes, of, furthest) = (case.course.outliers, case.wall.n, case.course.furthest?);
-    let is_many = takes as f64 > OUTLIER_SHARE * of as f64;
+    let (iterations, of, furthest) = (case.course.outliers, case.wall.n, case.course.furthest?);
+    let is_many = iterations as f64 > OUTLIER_SHARE * of as f64;
     let reach = (furthest - 1.0).abs();
     let is_far = reach > FAR_OUTLIER_REACH || (is_many && reach > OUTLIER_REACH);
-    (takes > 0 && is_far).then_some(Doubt::Outliers { takes, of, furthest })
+    (iterations > 0 && is_far).then_some(Doubt::Outliers { iterations, of, furthest })
 }

@@ -248,7 +248,7 @@ impl Verdict {
     }
 }
 
-/// Judges the parts of a window: saturated, or what takes most of the time without kernels.
+/// Judges the parts of a window: saturated, or what iterations most of the time without kernels.
 pub fn verdict(parts: &[Part], mut host: HostSplit, basis: Basis) -> Verdict {
     let kernels = parts.iter().find(|part| part.kind == PartKind::Kernels);
     let busy = kernels.map_or(0.0, |part| part.share);

@@ -113,7 +113,7 @@ pub use self::{
         Profiling, RUN_AXIS, TrainingCost, profiling,
     },
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
-    series::{Clock, INTERVAL_TAKES, LengthPoint, LengthSeries},
+    series::{Clock, INTERVAL_ITERATIONS, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},
     stages::{OuterLap, Per, Stage, Stages, stages},
     syncs::{
@@ -124,8 +124,8 @@ pub use self::{
     top::{GroupTime, Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
     warmup_rows::{
-        ColdProcess, Distance, REFERENCE_TAKES, TakeSeries, WarmUpRow, WarmUpRows, WarmUpStudy, warmup_doubts,
-        warmup_study,
+        ColdProcess, Distance, IterationSeries, REFERENCE_ITERATIONS, WarmUpRow, WarmUpRows, WarmUpStudy,
+        warmup_doubts, warmup_study,
     },
     waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},
 };

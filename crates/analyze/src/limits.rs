@@ -1,19 +1,19 @@
-//! What a take could take at best: work over peaks.
+//! What an iteration could take at best: work over peaks.
 
 use laptime_trace::run::{Peaks, Work};
 
 /// How much of the machine a case uses. What cannot be known is none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
-    /// Billions of floating-point operations of a take: what `mfu` divides.
+    /// Billions of floating-point operations of a iteration: what `mfu` divides.
     pub gflop: Option<f64>,
-    /// Billions of bytes of a take: what `mbu` divides.
+    /// Billions of bytes of a iteration: what `mbu` divides.
     pub gb: Option<f64>,
     /// Billions of floating-point operations a second at the median.
     pub gflop_s: Option<f64>,
     /// Billions of bytes a second at the median.
     pub gb_s: Option<f64>,
-    /// The least time a take needs, in nanoseconds: the larger of operations over their peak and bytes over theirs.
+    /// The least time an iteration needs, in nanoseconds: the larger of operations over their peak and bytes over theirs.
     pub limit_ns: Option<f64>,
     /// Which of the two it is.
     pub bound: Option<Bound>,
@@ -44,7 +44,7 @@ impl Bound {
     }
 }
 
-/// Holds the work of a take against the time it took, and against peaks.
+/// Holds the work of a iteration against the time it took, and against peaks.
 ///
 /// A kind of work of which there is nothing has no rate. If there is some and its peak is not known, neither is the
 /// limit: the other part alone might be far below it.

@@ -13,16 +13,16 @@ use crate::{
 /// A call of the runtime that takes longer does more than its name says.
 const LONG: u64 = 1_000_000;
 
-/// A call that takes so long more often than this is no part of the start.
+/// A call that iterations so long more often than this is no part of the start.
 const MOST_LONG: u64 = 2;
 
 /// A call that takes longer than this sets something up: a context, a library, a heap.
 const VERY_LONG: u64 = 100_000_000;
 
-/// A call that takes very long more often than this does so all the time.
+/// A call that iterations very long more often than this does so all the time.
 const MOST_VERY_LONG: u64 = 10;
 
-/// Of launches one in this many may take so long: those that load their kernel.
+/// Of launches one in this many may iteration so long: those that load their kernel.
 const LOADING_LAUNCHES: u64 = 10;
 
 /// Cold laps are a start if so much of them is beyond the usual lap.

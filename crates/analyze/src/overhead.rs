@@ -1,20 +1,20 @@
-//! What recording cost: the takes that were recorded against those that were not.
+//! What recording cost: the iterations that were recorded against those that were not.
 
 use laptime_stats::{Cost, cost_of_first};
 use laptime_trace::Trace;
 
 use crate::measured::is_iteration;
 
-/// The share of a take that recording may cost at pipeline depth: the upper end of the interval stays below it.
+/// The share of a iteration that recording may cost at pipeline depth: the upper end of the interval stays below it.
 pub const MOST_OVERHEAD: f64 = 0.01;
 
 /// What recording cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overhead {
-    /// What a recorded take cost over one that was not; none without pairs.
+    /// What an recorded iteration cost over one that was not; none without pairs.
     pub cost: Option<Cost>,
-    /// Spans in a recorded take, on the median of takes; none if no take was recorded.
-    pub spans_a_take: Option<f64>,
+    /// Spans in an recorded iteration, on the median of iterations; none if no iteration was recorded.
+    pub spans_per_iteration: Option<f64>,
 }
 
 impl Overhead {
@@ -32,13 +32,13 @@ impl Overhead {
 /// What the resampling starts from.
 const SEED: u64 = 17;
 
-/// Says what recording cost, from pairs of a recorded and an unrecorded take in nanoseconds, and from the trace.
+/// Says what recording cost, from pairs of a recorded and an unrecorded iteration in nanoseconds, and from the trace.
 pub fn overhead(pairs: &[(f64, f64)], trace: &Trace) -> Overhead {
-    let takes = trace.spans().filter(is_iteration).count();
+    let iterations = trace.spans().filter(is_iteration).count();
     let first = trace.spans().find(is_iteration);
     let inside = first.map_or(0, |first| trace.spans().filter(|span| span.start >= first.start).count());
-    let spans_a_take = (takes > 0).then(|| inside as f64 / takes as f64);
-    Overhead { cost: cost_of_first(pairs, SEED), spans_a_take }
+    let spans_per_iteration = (iterations > 0).then(|| inside as f64 / iterations as f64);
+    Overhead { cost: cost_of_first(pairs, SEED), spans_per_iteration }
 }
 
 #[cfg(test)]
@@ -50,9 +50,9 @@ mod tests {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         builder.span(main, Nanos(0), Nanos(10), "prepare", "");
-        for take in 0..2 {
-            let start = 100 + 100 * take;
-            builder.span(main, Nanos(start), Nanos(50), "take", LAP);
+        for iteration in 0..2 {
+            let start = 100 + 100 * iteration;
+            builder.span(main, Nanos(start), Nanos(50), "iteration", LAP);
             builder.span(main, Nanos(start + 10), Nanos(5), "matmul", "");
             builder.span(main, Nanos(start + 20), Nanos(5), "matmul", "");
         }
@@ -61,8 +61,8 @@ mod tests {
 
     #[test]
     fn spans_before_the_first_take_belong_to_no_take() {
-        assert_eq!(overhead(&[], &trace()).spans_a_take, Some(3.0));
-        assert_eq!(overhead(&[], &TraceBuilder::default().build().unwrap()).spans_a_take, None);
+        assert_eq!(overhead(&[], &trace()).spans_per_iteration, Some(3.0));
+        assert_eq!(overhead(&[], &TraceBuilder::default().build().unwrap()).spans_per_iteration, None);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct ProfiledRun {
 }
 
 impl ProfiledRun {
-    /// Whether its takes begin cold: it asks how long a warm-up is, and not how fast something is.
+    /// Whether its iterations begin cold: it asks how long a warm-up is, and not how fast something is.
     pub fn is_warm_up(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.settings.cold)
     }
@@ -69,7 +69,7 @@ pub struct Profiling {
     pub models: Part,
     /// All else.
     pub others: Part,
-    /// Cases that began cold, with the number of takes that did not count.
+    /// Cases that began cold, with the number of iterations that did not count.
     pub warmups: Vec<ColdRun>,
 }
 
@@ -93,9 +93,9 @@ pub struct Part {
 pub struct ColdRun {
     /// What tells it from the others.
     pub name: Option<String>,
-    /// How its first takes run.
+    /// How its first iterations run.
     pub warmups: WarmUps,
-    /// Takes that did not count.
+    /// Iterations that did not count.
     pub not_counted: usize,
 }
 

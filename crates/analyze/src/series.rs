@@ -20,14 +20,14 @@ const ALSO_LENGTH: [&str; 1] = ["test"];
 pub(crate) const RESAMPLES: usize = 2000;
 
 /// Takes at a length, or processes if there are several, without which there is no 95 % interval.
-pub const INTERVAL_TAKES: usize = 6;
+pub const INTERVAL_ITERATIONS: usize = 6;
 
 /// Whose clock told the times of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// The host's: the time of a take.
+    /// The host's: the time of a iteration.
     Wall,
-    /// The device's own, which every take of the series knows.
+    /// The device's own, which every iteration of the series knows.
     Device,
 }
 
@@ -35,7 +35,7 @@ impl Clock {
     /// The words by which tables tell it.
     pub const fn words(self) -> &'static str {
         match self {
-            Self::Wall => "time of a take",
+            Self::Wall => "time of a iteration",
             Self::Device => "time on the device",
         }
     }
@@ -74,7 +74,7 @@ impl Point {
         }
     }
 
-    /// The takes by a clock.
+    /// The iterations by a clock.
     pub(crate) fn time(&self, clock: Clock) -> Option<&Group> {
         self.timed(clock).map(|timed| &timed.group)
     }
@@ -87,15 +87,15 @@ impl Point {
     }
 }
 
-/// The takes of a point by one clock.
+/// The iterations of a point by one clock.
 struct Timed {
     group: Group,
-    takes: Vec<Vec<f64>>,
+    iterations: Vec<Vec<f64>>,
 }
 
 impl Timed {
-    fn of(takes: Vec<Vec<f64>>) -> Option<Self> {
-        Group::new(&takes).ok().map(|group| Self { group, takes })
+    fn of(iterations: Vec<Vec<f64>>) -> Option<Self> {
+        Group::new(&iterations).ok().map(|group| Self { group, iterations })
     }
 }
 
@@ -129,7 +129,7 @@ pub fn length_series(results: &[CaseResult]) -> Vec<LengthSeries> {
         let clock = clock(&series.points);
         let point = |point: Point| LengthPoint {
             length: point.length,
-            time: point.timed(clock).and_then(|timed| Figures::of(timed.takes.clone())),
+            time: point.timed(clock).and_then(|timed| Figures::of(timed.iterations.clone())),
             peak_bytes: point.peak_bytes,
             trouble: point.trouble,
         };
@@ -138,7 +138,7 @@ pub fn length_series(results: &[CaseResult]) -> Vec<LengthSeries> {
     series(results).into_iter().map(drawn).collect()
 }
 
-/// The times of a process on the device's own clock, if every take knows it.
+/// The times of a process on the device's own clock, if every iteration knows it.
 fn on_device(measured: &Measured) -> Option<Vec<f64>> {
     let known = measured.device_ns.len() == measured.wall_ns.len();
     let times = measured.device_ns.iter().map(|nanos| nanos.map(|nanos| nanos as f64));

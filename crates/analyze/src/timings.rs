@@ -10,7 +10,7 @@ use crate::{device_time::device_time, measured::is_iteration};
 /// What the timings of a profile saw and cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timings {
-    /// The median of the takes that were not recorded, in nanoseconds.
+    /// The median of the iterations that were not recorded, in nanoseconds.
     pub unrecorded_ns: Option<f64>,
     /// The timings, in the order asked for.
     pub timings: Vec<TimingFigures>,
@@ -21,17 +21,17 @@ pub struct Timings {
 pub struct TimingFigures {
     /// The timing.
     pub timing: Timing,
-    /// Takes that it recorded.
-    pub takes: usize,
-    /// A take as a whole.
-    pub take: TimedStage,
-    /// What a recorded take cost over one of the same round that was not.
+    /// Iterations that it recorded.
+    pub iterations: usize,
+    /// An iteration as a whole.
+    pub iteration: TimedStage,
+    /// What an recorded iteration cost over one of the same round that was not.
     pub cost: Option<Cost>,
-    /// The stages right inside a take, in the order in which they began first.
+    /// The stages right inside a iteration, in the order in which they began first.
     pub stages: Vec<TimedStage>,
 }
 
-/// A stage as one timing saw it: medians over takes of its time in a take.
+/// A stage as one timing saw it: medians over iterations of its time in a iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimedStage {
     /// Its name.
@@ -47,7 +47,7 @@ pub struct TimedStage {
 /// What the resampling starts from.
 const SEED: u64 = 17;
 
-/// Says what each timing saw and cost, from the trace and from pairs of a recorded and an unrecorded take.
+/// Says what each timing saw and cost, from the trace and from pairs of a recorded and an unrecorded iteration.
 pub fn timings(trace: &Trace, pairs: &[(Timing, &[(f64, f64)])]) -> Timings {
     let mut seen = Seen::of(trace);
     let timings = pairs.iter().map(|&(timing, pairs)| figures(timing, pairs, seen.remove(timing))).collect();
@@ -58,30 +58,35 @@ pub fn timings(trace: &Trace, pairs: &[(Timing, &[(f64, f64)])]) -> Timings {
 fn figures(timing: Timing, pairs: &[(f64, f64)], seen: Vec<StageTimes>) -> TimingFigures {
     let walls: Vec<f64> = pairs.iter().map(|(recorded, _)| *recorded).collect();
     let mut stages = seen.into_iter().map(|stage| stage.figures(timing));
-    let take =
-        stages.next().unwrap_or(TimedStage { name: "take".to_owned(), host_ns: None, device_ns: None, busy_ns: None });
+    let iteration = stages.next().unwrap_or(TimedStage {
+        name: "iteration".to_owned(),
+        host_ns: None,
+        device_ns: None,
+        busy_ns: None,
+    });
     let cost = cost_of_first(pairs, SEED);
-    let take = TimedStage { host_ns: median(&walls), ..take };
-    TimingFigures { timing, takes: pairs.len(), take, cost, stages: stages.collect() }
+    let iteration = TimedStage { host_ns: median(&walls), ..iteration };
+    TimingFigures { timing, iterations: pairs.len(), iteration, cost, stages: stages.collect() }
 }
 
-/// A stage in each take that has it.
+/// A stage in each iteration that has it.
 struct StageTimes {
     name: String,
-    takes: Vec<InTake>,
+    iterations: Vec<InIteration>,
 }
 
-/// The time of a stage in one take: its spans added up.
-struct InTake {
-    take: SpanId,
+/// The time of a stage in one iteration: its spans added up.
+struct InIteration {
+    iteration: SpanId,
     host: u64,
     device: Option<u64>,
 }
 
 impl StageTimes {
     fn figures(self, timing: Timing) -> TimedStage {
-        let host: Vec<f64> = self.takes.iter().map(|take| take.host as f64).collect();
-        let device: Vec<f64> = self.takes.iter().filter_map(|take| take.device).map(|nanos| nanos as f64).collect();
+        let host: Vec<f64> = self.iterations.iter().map(|iteration| iteration.host as f64).collect();
+        let device: Vec<f64> =
+            self.iterations.iter().filter_map(|iteration| iteration.device).map(|nanos| nanos as f64).collect();
         let device = median(&device);
         TimedStage {
             name: self.name,
@@ -91,18 +96,18 @@ impl StageTimes {
         }
     }
 
-    fn add(&mut self, take: SpanId, host: u64, device: Option<u64>) {
-        match self.takes.last_mut().filter(|last| last.take == take) {
+    fn add(&mut self, iteration: SpanId, host: u64, device: Option<u64>) {
+        match self.iterations.last_mut().filter(|last| last.iteration == iteration) {
             Some(last) => {
                 last.host += host;
                 last.device = last.device.map(|known| known + device.unwrap_or(0)).or(device);
             }
-            None => self.takes.push(InTake { take, host, device }),
+            None => self.iterations.push(InIteration { iteration, host, device }),
         }
     }
 }
 
-/// The stages of each timing: the take itself, and what lies right inside it.
+/// The stages of each timing: the iteration itself, and what lies right inside it.
 #[derive(Default)]
 struct Seen {
     stages: HashMap<Timing, Vec<StageTimes>>,
@@ -113,19 +118,19 @@ impl Seen {
     fn of(trace: &Trace) -> Self {
         let device = device_time(trace);
         let mut seen = Self::default();
-        let mut takes: HashMap<SpanId, Timing> = HashMap::new();
+        let mut iterations: HashMap<SpanId, Timing> = HashMap::new();
         for span in trace.spans() {
-            let inside = span.parent.and_then(|parent| Some((parent, *takes.get(&parent)?)));
-            let (take, timing) = match (timing_of(&span), inside) {
+            let inside = span.parent.and_then(|parent| Some((parent, *iterations.get(&parent)?)));
+            let (iteration, timing) = match (timing_of(&span), inside) {
                 (Some(timing), _) => {
-                    takes.insert(span.id, timing);
+                    iterations.insert(span.id, timing);
                     (span.id, timing)
                 }
                 (None, Some(around)) if ["", LAP, SYNC].contains(&span.category) => around,
                 _ => continue,
             };
             let told = device.get(&span.id).map(|time| time.0);
-            seen.stage(timing, trace, span.id).add(take, span.duration.0, told);
+            seen.stage(timing, trace, span.id).add(iteration, span.duration.0, told);
         }
         seen
     }
@@ -133,7 +138,7 @@ impl Seen {
     fn stage(&mut self, timing: Timing, trace: &Trace, span: SpanId) -> &mut StageTimes {
         let (stages, name) = (self.stages.entry(timing).or_default(), trace.span_name(span));
         let at = *self.places.entry((timing, name)).or_insert_with(|| {
-            stages.push(StageTimes { name: trace.name(name).to_owned(), takes: Vec::new() });
+            stages.push(StageTimes { name: trace.name(name).to_owned(), iterations: Vec::new() });
             stages.len() - 1
         });
         &mut stages[at]
@@ -144,7 +149,7 @@ impl Seen {
     }
 }
 
-/// The timing of a take of a profile; none if the span is none.
+/// The timing of a iteration of a profile; none if the span is none.
 fn timing_of(span: &Span<'_>) -> Option<Timing> {
     match span.fields.get("timing") {
         Some(Value::Str(word)) if is_iteration(span) => word.parse().ok(),
@@ -157,14 +162,14 @@ mod tests {
     use super::*;
     use laptime_trace::{Nanos, TraceBuilder};
 
-    /// Two rounds of `host`, `events` and `kernels`: a take of two stages, the second in two parts.
+    /// Two rounds of `host`, `events` and `kernels`: an iteration of two stages, the second in two parts.
     fn trace() -> Trace {
         let mut builder = TraceBuilder::default();
         let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
         for (at, timing) in ["host", "events", "kernels", "host", "events", "kernels"].into_iter().enumerate() {
             let start = 1000 * at as u64;
-            let take = builder.span(main, Nanos(start), Nanos(100), "take", LAP);
-            builder.span_field(take, "timing", timing);
+            let iteration = builder.span(main, Nanos(start), Nanos(100), "iteration", LAP);
+            builder.span_field(iteration, "timing", timing);
             builder.span(main, Nanos(start + 10), Nanos(20), "small", "");
             let large = builder.span(main, Nanos(start + 40), Nanos(10), "large", "");
             builder.span(main, Nanos(start + 60), Nanos(10), "large", "");
@@ -197,15 +202,15 @@ mod tests {
         let [host, events, kernels] = found.timings.try_into().unwrap();
         assert_eq!(host.stages, [stage("small", 20.0, None, None), stage("large", 20.0, None, None)]);
         assert_eq!(events.stages[1], stage("large", 20.0, Some(40.0), None));
-        assert_eq!((events.take, events.takes), (stage("take", 111.0, Some(40.0), None), 2));
+        assert_eq!((events.iteration, events.iterations), (stage("iteration", 111.0, Some(40.0), None), 2));
         assert_eq!(kernels.stages, [stage("small", 20.0, None, None), stage("large", 20.0, None, Some(30.0))]);
-        assert_eq!(kernels.take, stage("take", 111.0, None, Some(30.0)));
+        assert_eq!(kernels.iteration, stage("iteration", 111.0, None, Some(30.0)));
         assert!((host.cost.unwrap().share - 0.0885).abs() < 0.001 && host.cost.unwrap().interval.is_none());
     }
 
     #[test]
     fn a_timing_that_the_trace_does_not_know_has_no_stages() {
         let found = timings(&trace(), &[(Timing::Sync, &[])]);
-        assert_eq!((found.timings[0].stages.len(), found.timings[0].take.host_ns), (0, None));
+        assert_eq!((found.timings[0].stages.len(), found.timings[0].iteration.host_ns), (0, None));
     }
 }

@@ -10,8 +10,8 @@ use crate::{
     figures::{SEED, numbers},
 };
 
-/// Takes that are to be asked for where there were too few: the steady part must be a third of them.
-const ENOUGH_TAKES: usize = 3 * LEAST_SAMPLES;
+/// Iterations that are to be asked for where there were too few: the steady part must be a third of them.
+const ENOUGH_ITERATIONS: usize = 3 * LEAST_SAMPLES;
 
 /// The warm-ups of a run's cases.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -27,9 +27,9 @@ pub struct WarmUp {
     pub id: CaseId,
     /// Its processes, by number.
     pub processes: Vec<WarmUpProcess>,
-    /// Processes that gave no takes, and why.
+    /// Processes that gave no iterations, and why.
     pub troubles: Vec<Trouble>,
-    /// What averaging all takes would have said; none if no process became steady.
+    /// What averaging all iterations would have said; none if no process became steady.
     pub averaged: Option<Averaged>,
 }
 
@@ -42,24 +42,24 @@ pub struct WarmUpProcess {
     pub prepare_ns: u64,
     /// The check of the result, which runs the work once.
     pub check_ns: u64,
-    /// All takes in order, whether they were meant to count or not.
-    pub takes_ns: Vec<u64>,
+    /// All iterations in order, whether they were meant to count or not.
+    pub iterations_ns: Vec<u64>,
     /// How they run.
     pub answer: Answer,
-    /// Takes before they are steady.
+    /// Iterations before they are steady.
     pub until_steady: Option<usize>,
     /// The median from there on, in nanoseconds.
     pub steady_ns: Option<f64>,
-    /// What the takes before took longer than that, in all.
+    /// What the iterations before took longer than that, in all.
     pub lost_ns: Option<f64>,
-    /// The mean of all takes.
+    /// The mean of all iterations.
     pub mean_ns: f64,
 }
 
-/// How the takes of a process run.
+/// How the iterations of a process run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Steady from the first take on.
+    /// Steady from the first iteration on.
     Flat,
     /// Slower at first, then steady.
     WarmUp,
@@ -67,7 +67,7 @@ pub enum Answer {
     SlowDown,
     /// Not steady at the end.
     NoSteadyState,
-    /// Too few takes to tell.
+    /// Too few iterations to tell.
     TooShort,
 }
 
@@ -87,12 +87,12 @@ impl Answer {
 /// What to do about the warm-up of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// All processes were steady from the first take on.
+    /// All processes were steady from the first iteration on.
     NoneNeeded,
-    /// So many takes are to be left out.
+    /// So many iterations are to be left out.
     LeaveOut {
         /// How many.
-        takes: usize,
+        iterations: usize,
     },
     /// Some processes never became steady.
     NeverSteady {
@@ -101,7 +101,7 @@ pub enum Advice {
         /// Of how many.
         of: usize,
     },
-    /// Some processes had too few takes to tell, and all others became steady.
+    /// Some processes had too few iterations to tell, and all others became steady.
     TooShort {
         /// How many.
         processes: usize,
@@ -113,27 +113,29 @@ pub enum Advice {
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoneNeeded => write!(f, "steady from the first take on; `--warmup 0` will do."),
-            Self::LeaveOut { takes: 1 } => write!(f, "leave out the first take: `--warmup 1`."),
-            Self::LeaveOut { takes } => write!(f, "leave out the first {takes} takes: `--warmup {takes}`."),
+            Self::NoneNeeded => write!(f, "steady from the first iteration on; `--warmup 0` will do."),
+            Self::LeaveOut { iterations: 1 } => write!(f, "leave out the first iteration: `--warmup 1`."),
+            Self::LeaveOut { iterations } => {
+                write!(f, "leave out the first {iterations} iterations: `--warmup {iterations}`.")
+            }
             Self::NeverSteady { processes, of } => write!(
                 f,
-                "never steady in {processes} of {of} processes, so no number of warm-up takes will do. Next: take more, \
+                "never steady in {processes} of {of} processes, so no number of warm-up iterations will do. Next: take more, \
                  and look at clocks, temperature and what else runs."
             ),
             Self::TooShort { processes, of } => write!(
                 f,
                 "{processes} of {of} processes had fewer than {LEAST_SAMPLES} takes, which say nothing. Next: take \
-                 {ENOUGH_TAKES} or more."
+                 {ENOUGH_ITERATIONS} or more."
             ),
         }
     }
 }
 
-/// What the mean of all takes would have said, cold ones included.
+/// What the mean of all iterations would have said, cold ones included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Averaged {
-    /// The mean of all takes of the processes that became steady, in nanoseconds.
+    /// The mean of all iterations of the processes that became steady, in nanoseconds.
     pub mean_ns: f64,
     /// Their sample standard deviation.
     pub std_ns: Option<f64>,
@@ -144,7 +146,7 @@ pub struct Averaged {
 }
 
 impl WarmUp {
-    /// How many takes to leave out: the most that a process needed. None if a process never became steady, or was too
+    /// How many iterations to leave out: the most that a process needed. None if a process never became steady, or was too
     /// short to tell.
     pub fn leave_out(&self) -> Option<usize> {
         self.processes.iter().map(|process| process.until_steady).reduce(|one, other| Some(one?.max(other?)))?
@@ -157,7 +159,7 @@ impl WarmUp {
         match self.leave_out() {
             _ if of == 0 => None,
             Some(0) => Some(Advice::NoneNeeded),
-            Some(takes) => Some(Advice::LeaveOut { takes }),
+            Some(iterations) => Some(Advice::LeaveOut { iterations }),
             None if never > 0 => Some(Advice::NeverSteady { processes: never, of }),
             None => Some(Advice::TooShort { processes: short, of }),
         }
@@ -169,9 +171,9 @@ impl WarmUp {
     }
 }
 
-/// Finds out how the first takes of each case run.
+/// Finds out how the first iterations of each case run.
 ///
-/// Takes that were left out as warm-up are looked at too, so that results of any run will do; those of fresh processes
+/// Iterations that were left out as warm-up are looked at too, so that results of any run will do; those of fresh processes
 /// say most.
 pub fn warmup(results: &[CaseResult]) -> WarmUps {
     WarmUps { cases: by_case(results).iter().map(warm_up).collect() }
@@ -183,9 +185,9 @@ fn warm_up(case: &Processes<'_>) -> WarmUp {
 }
 
 fn process(run: u32, measured: &Measured) -> WarmUpProcess {
-    let takes_ns = [measured.warmup_ns.as_slice(), &measured.wall_ns].concat();
-    let takes = numbers(&takes_ns);
-    let found = steadiness(&takes).unwrap_or(Steadiness::TooShort);
+    let iterations_ns = [measured.warmup_ns.as_slice(), &measured.wall_ns].concat();
+    let iterations = numbers(&iterations_ns);
+    let found = steadiness(&iterations).unwrap_or(Steadiness::TooShort);
     let (answer, steady) = described(found);
     WarmUpProcess {
         run,
@@ -194,9 +196,9 @@ fn process(run: u32, measured: &Measured) -> WarmUpProcess {
         answer,
         until_steady: found.start(),
         steady_ns: steady,
-        lost_ns: found.start().zip(steady).map(|(start, steady)| lost(&takes[..start], steady)),
-        mean_ns: takes.iter().sum::<f64>() / takes.len() as f64,
-        takes_ns,
+        lost_ns: found.start().zip(steady).map(|(start, steady)| lost(&iterations[..start], steady)),
+        mean_ns: iterations.iter().sum::<f64>() / iterations.len() as f64,
+        iterations_ns,
     }
 }
 
@@ -212,13 +214,13 @@ fn described(found: Steadiness) -> (Answer, Option<f64>) {
 
 /// The time over the steady level; takes that were faster lost nothing.
 fn lost(early: &[f64], steady: f64) -> f64 {
-    early.iter().map(|take| (take - steady).max(0.0)).sum()
+    early.iter().map(|iteration| (iteration - steady).max(0.0)).sum()
 }
 
 fn averaged(processes: &[WarmUpProcess]) -> Option<Averaged> {
     let steady: Vec<&WarmUpProcess> = processes.iter().filter(|process| process.steady_ns.is_some()).collect();
-    let takes = steady.iter().flat_map(|process| numbers(&process.takes_ns)).collect();
-    let summary = Summary::of(&Sorted::<f64>::from_unsorted(takes).ok()?, SEED)?;
+    let iterations = steady.iter().flat_map(|process| numbers(&process.iterations_ns)).collect();
+    let summary = Summary::of(&Sorted::<f64>::from_unsorted(iterations).ok()?, SEED)?;
     let levels: Vec<f64> = steady.iter().filter_map(|process| process.steady_ns).collect();
     let level = median(&levels).filter(|&level| level > 0.0)?;
     let (mean_ns, std_ns) = (summary.mean, summary.std);

@@ -1,4 +1,4 @@
-//! What some numbers of warm-up takes would have said of a case, each tried in fresh processes.
+//! What some numbers of warm-up iterations would have said of a case, each tried in fresh processes.
 
 use laptime_stats::spread::median;
 use laptime_trace::run::{Case, CaseResult, Environment, Settings};
@@ -12,8 +12,8 @@ use crate::{
     warmup::warmup,
 };
 
-/// The number of warm-up takes that others are held against, as a course does.
-pub const REFERENCE_TAKES: usize = 5;
+/// The number of warm-up iterations that others are held against, as a course does.
+pub const REFERENCE_ITERATIONS: usize = 5;
 
 /// The cases of a study of warm-ups.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -22,45 +22,45 @@ pub struct WarmUpStudy {
     pub cases: Vec<WarmUpRows>,
 }
 
-/// One case with some numbers of warm-up takes.
+/// One case with some numbers of warm-up iterations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WarmUpRows {
     /// Which case.
     pub id: CaseId,
-    /// The steady level in nanoseconds, found over all takes of the processes with most of them.
+    /// The steady level in nanoseconds, found over all iterations of the processes with most of them.
     pub steady_ns: Option<f64>,
     /// One row a number, in the order given.
     pub rows: Vec<WarmUpRow>,
-    /// Processes that gave no takes, and why.
+    /// Processes that gave no iterations, and why.
     pub troubles: Vec<Trouble>,
-    /// What a fresh process paid for, of the one in the middle by its first take; none if no process was recorded.
+    /// What a fresh process paid for, of the one in the middle by its first iteration; none if no process was recorded.
     pub cold: Option<ColdStart>,
 }
 
-/// What a number of warm-up takes would have said.
+/// What a number of warm-up iterations would have said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WarmUpRow {
-    /// Takes that do not count.
-    pub warmup_takes: usize,
-    /// The first take of a process, whether it counts or not, in nanoseconds: the median of all processes.
+    /// Iterations that do not count.
+    pub warmup_iterations: usize,
+    /// The first iteration of a process, whether it counts or not, in nanoseconds: the median of all processes.
     pub first_ns: Option<f64>,
-    /// The takes that count; none if no process gave any.
-    pub takes: Option<Figures>,
+    /// The iterations that count; none if no process gave any.
+    pub iterations: Option<Figures>,
     /// Their mean against that of the reference.
     pub from_reference: Option<Distance>,
     /// Their mean against the steady level.
     pub from_steady: Option<Distance>,
-    /// Every take of every process, for a chart.
-    pub series: Vec<TakeSeries>,
+    /// Every iteration of every process, for a chart.
+    pub series: Vec<IterationSeries>,
 }
 
-/// The takes of a process in order, those that do not count first.
+/// The iterations of a process in order, those that do not count first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TakeSeries {
+pub struct IterationSeries {
     /// Which process, counted from 0.
     pub run: u32,
-    /// The takes, in nanoseconds.
-    pub takes_ns: Vec<u64>,
+    /// The iterations, in nanoseconds.
+    pub iterations_ns: Vec<u64>,
 }
 
 /// What a fresh process of a case paid for.
@@ -88,7 +88,7 @@ impl Distance {
     }
 }
 
-/// Holds numbers of warm-up takes against each other: each with the results of its processes, and with what those paid
+/// Holds numbers of warm-up iterations against each other: each with the results of its processes, and with what those paid
 /// for that were recorded.
 pub fn warmup_study(by_number: &[(usize, Vec<CaseResult>)], cold: &[ColdProcess]) -> WarmUpStudy {
     let all: Vec<CaseResult> = by_number.iter().flat_map(|(_, results)| results).cloned().collect();
@@ -99,13 +99,13 @@ pub fn warmup_study(by_number: &[(usize, Vec<CaseResult>)], cold: &[ColdProcess]
     WarmUpStudy { cases: by_case(&all).iter().map(|case| rows(&case.id)).collect() }
 }
 
-/// Says what speaks against a study: about the whole of it, and about the takes of its largest warm-up.
+/// Says what speaks against a study: about the whole of it, and about the iterations of its largest warm-up.
 pub fn warmup_doubts(
     by_number: &[(usize, Vec<CaseResult>)],
     settings: &Settings,
     environment: &Environment,
 ) -> Vec<SharedDoubt> {
-    let largest = by_number.iter().max_by_key(|(takes, _)| *takes).map_or(&[][..], |(_, results)| results);
+    let largest = by_number.iter().max_by_key(|(iterations, _)| *iterations).map_or(&[][..], |(_, results)| results);
     let mut told = doubts(&cases(largest, None), settings, environment);
     told.retain(|told| told.doubt.holds_of_warm_ups());
     told
@@ -117,10 +117,10 @@ fn case_rows(id: &CaseId, by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpRows 
         results.iter().filter(is_same).cloned().collect()
     };
     let own: Vec<(usize, Vec<CaseResult>)> =
-        by_number.iter().map(|(takes, results)| (*takes, of_case(results))).collect();
-    let mut rows: Vec<WarmUpRow> = own.iter().map(|(takes, results)| row(*takes, results)).collect();
-    let steady_ns = own.iter().max_by_key(|(takes, _)| *takes).and_then(|(_, results)| steady(results));
-    let reference = rows.iter().find(|row| row.warmup_takes == REFERENCE_TAKES).and_then(mean);
+        by_number.iter().map(|(iterations, results)| (*iterations, of_case(results))).collect();
+    let mut rows: Vec<WarmUpRow> = own.iter().map(|(iterations, results)| row(*iterations, results)).collect();
+    let steady_ns = own.iter().max_by_key(|(iterations, _)| *iterations).and_then(|(_, results)| steady(results));
+    let reference = rows.iter().find(|row| row.warmup_iterations == REFERENCE_ITERATIONS).and_then(mean);
     for row in &mut rows {
         row.from_reference = Distance::of(mean(row), reference);
         row.from_steady = Distance::of(mean(row), steady_ns);
@@ -132,21 +132,31 @@ fn case_rows(id: &CaseId, by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpRows 
 }
 
 fn mean(row: &WarmUpRow) -> Option<f64> {
-    row.takes.map(|takes| takes.mean)
+    row.iterations.map(|iterations| iterations.mean)
 }
 
-fn row(warmup_takes: usize, results: &[CaseResult]) -> WarmUpRow {
+fn row(warmup_iterations: usize, results: &[CaseResult]) -> WarmUpRow {
     let measured = || results.iter().filter_map(CaseResult::measured);
     let first = |ns: &[u64], more: &[u64]| ns.first().or(more.first()).map(|first| *first as f64);
     let firsts: Vec<f64> = measured().filter_map(|measured| first(&measured.warmup_ns, &measured.wall_ns)).collect();
-    let takes = Figures::of(measured().map(|measured| numbers(&measured.wall_ns)).collect());
+    let iterations = Figures::of(measured().map(|measured| numbers(&measured.wall_ns)).collect());
     let series = results.iter().filter_map(series).collect();
-    WarmUpRow { warmup_takes, first_ns: median(&firsts), takes, from_reference: None, from_steady: None, series }
+    WarmUpRow {
+        warmup_iterations,
+        first_ns: median(&firsts),
+        iterations,
+        from_reference: None,
+        from_steady: None,
+        series,
+    }
 }
 
-fn series(result: &CaseResult) -> Option<TakeSeries> {
+fn series(result: &CaseResult) -> Option<IterationSeries> {
     let measured = result.measured()?;
-    Some(TakeSeries { run: result.run, takes_ns: [measured.warmup_ns.as_slice(), &measured.wall_ns].concat() })
+    Some(IterationSeries {
+        run: result.run,
+        iterations_ns: [measured.warmup_ns.as_slice(), &measured.wall_ns].concat(),
+    })
 }
 
 /// The median of the steady levels of the processes that became steady.
@@ -162,10 +172,10 @@ mod tests {
     use super::*;
     use laptime_trace::run::{Measured, Outcome};
 
-    /// A process whose first take lasts 500 and all others 100, of which so many do not count.
+    /// A process whose first iteration lasts 500 and all others 100, of which so many do not count.
     fn result(run: u32, warmup: usize) -> CaseResult {
-        let takes: Vec<u64> = std::iter::once(500).chain(std::iter::repeat_n(100, warmup + 9)).collect();
-        let (early, counted) = takes.split_at(warmup);
+        let iterations: Vec<u64> = std::iter::once(500).chain(std::iter::repeat_n(100, warmup + 9)).collect();
+        let (early, counted) = iterations.split_at(warmup);
         let measured = Measured { warmup_ns: early.to_vec(), wall_ns: counted.to_vec(), ..Measured::default() };
         let case = Case::new(vec![("size".to_owned(), 8.into())]);
         CaseResult::new("model", "cpu", case, run, "", Outcome::Measured(measured))
@@ -173,7 +183,8 @@ mod tests {
 
     #[test]
     fn a_row_without_warm_up_is_off_by_what_the_first_take_paid() {
-        let by_number: Vec<_> = [0, 1, 5].map(|takes| (takes, vec![result(0, takes), result(1, takes)])).into();
+        let by_number: Vec<_> =
+            [0, 1, 5].map(|iterations| (iterations, vec![result(0, iterations), result(1, iterations)])).into();
         let study = warmup_study(&by_number, &[]);
         let [case] = study.cases.as_slice() else { panic!("{study:?}") };
         assert_eq!(case.steady_ns, Some(100.0));
@@ -181,7 +192,7 @@ mod tests {
         assert!((shares[0].unwrap() - 0.4).abs() < 1e-9, "the mean of 500 and nine times 100 is 140");
         assert_eq!(shares[1..], [Some(0.0), Some(0.0)]);
         let off = case.rows[0].from_steady.unwrap();
-        assert!((off.nanos - 40.0).abs() < 1e-9 && case.rows[0].takes.unwrap().n == 20);
+        assert!((off.nanos - 40.0).abs() < 1e-9 && case.rows[0].iterations.unwrap().n == 20);
         assert!(case.rows.iter().all(|row| row.first_ns == Some(500.0)));
     }
 
@@ -190,7 +201,9 @@ mod tests {
         let study = warmup_study(&[(1, vec![result(0, 1), result(1, 1)])], &[]);
         let series = &study.cases[0].rows[0].series;
         assert_eq!(series.iter().map(|series| series.run).collect::<Vec<_>>(), [0, 1]);
-        assert!(series.iter().all(|series| series.takes_ns.len() == 11 && series.takes_ns[..2] == [500, 100]));
+        assert!(
+            series.iter().all(|series| series.iterations_ns.len() == 11 && series.iterations_ns[..2] == [500, 100])
+        );
     }
 
     #[test]
@@ -223,7 +236,7 @@ mod tests {
         failed.outcome = Outcome::Failed { errors: vec!["it broke".to_owned()], wall_ns: Vec::new() };
         let study = warmup_study(&[(0, vec![result(0, 0)]), (5, vec![failed])], &[]);
         let case = &study.cases[0];
-        assert_eq!((case.rows[1].takes, case.rows[0].from_reference, case.troubles.len()), (None, None, 1));
+        assert_eq!((case.rows[1].iterations, case.rows[0].from_reference, case.troubles.len()), (None, None, 1));
         assert_eq!(warmup_study(&[], &[]), WarmUpStudy::default());
     }
 }

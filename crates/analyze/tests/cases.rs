@@ -18,9 +18,9 @@ fn only(results: &[CaseResult]) -> MeasuredFigures {
 
 #[test]
 fn one_process_is_summed_up_by_its_takes() {
-    let takes = steady(1000, 30);
-    let wall = only(&[measured(1, 0, takes.clone())]).wall;
-    let sorted = Sorted::<f64>::from_unsorted(takes.iter().map(|&take| take as f64).collect()).unwrap();
+    let iterations = steady(1000, 30);
+    let wall = only(&[measured(1, 0, iterations.clone())]).wall;
+    let sorted = Sorted::<f64>::from_unsorted(iterations.iter().map(|&iteration| iteration as f64).collect()).unwrap();
     let summary = Summary::of(&sorted, 1).unwrap();
     assert_eq!((wall.n, wall.processes, wall.median, wall.mean), (30, 1, summary.median, summary.mean));
     assert_eq!((wall.std, wall.min, wall.p95, wall.p99), (summary.std, summary.min, summary.p95, None));
@@ -30,10 +30,10 @@ fn one_process_is_summed_up_by_its_takes() {
 #[test]
 fn several_processes_are_summed_up_as_a_group() {
     let results = processes(1, 1_000_000, &made::QUIET);
-    let takes = results
+    let iterations = results
         .iter()
-        .map(|result| result.measured().unwrap().wall_ns.iter().map(|&take| take as f64).collect::<Vec<_>>());
-    let group = Group::new(&takes.collect::<Vec<_>>()).unwrap();
+        .map(|result| result.measured().unwrap().wall_ns.iter().map(|&iteration| iteration as f64).collect::<Vec<_>>());
+    let group = Group::new(&iterations.collect::<Vec<_>>()).unwrap();
     let wall = only(&results).wall;
     assert_eq!((wall.n, wall.processes, wall.median), (120, 6, group.typical()));
     assert_eq!((wall.between, wall.within), (group.between(), group.within()));
@@ -55,7 +55,7 @@ fn a_case_of_which_some_processes_failed_is_measured_and_has_failed() {
     let found = cases(&[measured(1, 0, vec![5]), result(1, 1, failed)], None);
     assert!(found.has_failed());
     let CaseFigures { troubles, measured, .. } = &found.cases[0];
-    assert_eq!(troubles[0].kind, TroubleKind::Failed { errors: vec!["no".into()], takes: 1 });
+    assert_eq!(troubles[0].kind, TroubleKind::Failed { errors: vec!["no".into()], iterations: 1 });
     assert_eq!((found.cases[0].outcome(), measured.as_ref().unwrap().wall.processes), ("measured", 1));
 }
 
@@ -113,8 +113,8 @@ fn memory_is_the_most_and_the_beginning_the_median_of_processes() {
         result(1, run, Outcome::Measured(measured))
     };
     let found = only(&[process(0, 10, 7), process(1, 20, 9), process(2, 40, 8)]);
-    assert_eq!((found.prepare_ns, found.check_ns, found.first_take_ns), (20.0, 40.0, 60.0));
-    assert_eq!((found.peak_bytes, found.peak_rss_bytes, found.warmup_takes), (Some(9), None, 1));
+    assert_eq!((found.prepare_ns, found.check_ns, found.first_iteration_ns), (20.0, 40.0, 60.0));
+    assert_eq!((found.peak_bytes, found.peak_rss_bytes, found.warmup_iterations), (Some(9), None, 1));
 }
 
 #[test]

@@ -199,7 +199,8 @@ fn what_one_machine_does_not_say_is_no_difference() {
 
 #[test]
 fn a_difference_is_told_in_words() {
-    let found = change(|run| run.settings.warmup = WarmUp::Takes(3));
-    let expected = Difference { what: "warm-up", a: "1 take".into(), b: "3 takes".into(), is_decisive: false };
+    let found = change(|run| run.settings.warmup = WarmUp::Iterations(3));
+    let expected =
+        Difference { what: "warm-up", a: "1 iteration".into(), b: "3 iterations".into(), is_decisive: false };
     assert_eq!(found, [expected]);
 }

@@ -29,18 +29,18 @@ fn steady_takes_in_several_processes_are_not_doubted() {
 
 #[test]
 fn a_slow_start_asks_for_more_warm_up_than_there_was() {
-    let mut takes = steady(12_400_000, 20);
-    (takes[0], takes[1]) = (183_000_000, 20_000_000);
+    let mut iterations = steady(12_400_000, 20);
+    (iterations[0], iterations[1]) = (183_000_000, 20_000_000);
     let expected = "the first 2 iterations took up to 183 ms, the others 12.5 ms; use `--warmup 3`";
-    assert_eq!(told(&[measured(1, 0, takes)]), [expected]);
+    assert_eq!(told(&[measured(1, 0, iterations)]), [expected]);
 }
 
 #[test]
 fn a_slow_start_after_a_warm_up_that_was_found_does_not_ask_to_find_it() {
-    let mut takes = steady(12_400_000, 20);
-    takes[0] = 183_000_000;
+    let mut iterations = steady(12_400_000, 20);
+    iterations[0] = 183_000_000;
     let settings = Settings { warmup: WarmUp::Found, ..settings() };
-    let told = found(&[measured(1, 0, takes)], &settings)[0].to_string();
+    let told = found(&[measured(1, 0, iterations)], &settings)[0].to_string();
     assert!(told.starts_with("the first iteration took 183 ms"), "{told}");
     assert!(told.ends_with("; see `laptime warmup`"), "{told}");
 }
@@ -49,13 +49,13 @@ fn a_slow_start_after_a_warm_up_that_was_found_does_not_ask_to_find_it() {
 fn takes_that_never_became_steady_are_doubted() {
     let expected = "timings did not reach a steady state; see `laptime warmup`";
     assert_eq!(told(&one(Measured { steady: Steady::Never, ..took(steady(1000, 20)) })), [expected]);
-    let rising = (0..40).map(|take| 1_000_000 + 20_000 * take).collect();
+    let rising = (0..40).map(|iteration| 1_000_000 + 20_000 * iteration).collect();
     assert_eq!(told(&[measured(1, 0, rising)]), [expected]);
 }
 
 #[test]
 fn unsteady_processes_are_counted() {
-    let rising = (0..40).map(|take| 1_000_000 + 20_000 * take).collect();
+    let rising = (0..40).map(|iteration| 1_000_000 + 20_000 * iteration).collect();
     let results = [measured(1, 0, rising), measured(1, 1, steady(1_000_000, 20))];
     let doubt = Doubt::NeverSteady { processes: 1, of: 2 };
     assert!(found(&results, &settings()).iter().any(|told| told.doubt == doubt));
@@ -63,24 +63,24 @@ fn unsteady_processes_are_counted() {
 
 #[test]
 fn takes_that_became_slower_for_good_are_doubted() {
-    let takes = [steady(1_000_000, 20), steady(1_100_000, 40)].concat();
-    let told = told(&[measured(1, 0, takes)]);
+    let iterations = [steady(1_000_000, 20), steady(1_100_000, 40)].concat();
+    let told = told(&[measured(1, 0, iterations)]);
     assert!(told[0].starts_with("timings rose by 10.0 % during the run"), "{told:?}");
 }
 
 #[test]
 fn outliers_are_counted_with_the_furthest() {
-    let mut takes = steady(1_000_000, 20);
-    takes[7] = 3_000_000;
-    let told = told(&[measured(1, 0, takes)]);
+    let mut iterations = steady(1_000_000, 20);
+    iterations[7] = 3_000_000;
+    let told = told(&[measured(1, 0, iterations)]);
     assert!(told[0].starts_with("1 of 20 iterations is an outlier (worst 2.98x the median)"), "{told:?}");
 }
 
 #[test]
 fn one_outlier_that_is_not_far_is_not_worth_a_word() {
-    let mut takes = steady(1_000_000, 20);
-    takes[7] = 1_080_000;
-    assert_eq!(told(&[measured(1, 0, takes)]), [""; 0]);
+    let mut iterations = steady(1_000_000, 20);
+    iterations[7] = 1_080_000;
+    assert_eq!(told(&[measured(1, 0, iterations)]), [""; 0]);
 }
 
 #[test]
@@ -101,9 +101,9 @@ fn a_narrow_interval_is_not_doubted_when_time_was_up() {
 
 #[test]
 fn every_doubt_can_be_explained_and_fits_a_line() {
-    let mut takes = steady(12_400_000, 20);
-    (takes[0], takes[7]) = (183_000_000, 40_000_000);
-    let results = [measured(1, 0, takes), measured(2, 0, vec![5; 3])];
+    let mut iterations = steady(12_400_000, 20);
+    (iterations[0], iterations[7]) = (183_000_000, 40_000_000);
+    let results = [measured(1, 0, iterations), measured(2, 0, vec![5; 3])];
     for doubt in found(&results, &Settings { runs: 1, ..settings() }) {
         let note = doubt.note();
         assert!(laptime_analyze::explain(note.id).is_some(), "{note}");

@@ -195,7 +195,7 @@ fn copies_on_the_stream_of_compute_are_found() {
     let answer = made.answer();
     assert_eq!(answer.findings.len(), 1);
     assert_eq!(answer.findings[0].rule, "copies_on_compute_stream");
-    let evidence = "2 copies to or from the host or a peer were on streams that also compute, and they take 16.7 % of \
+    let evidence = "2 copies to or from the host or a peer were on streams that also compute, and they iteration 16.7 % of \
                     the device's time and 0.0 % of that is hidden";
     assert_eq!(answer.findings[0].evidence, evidence);
 }

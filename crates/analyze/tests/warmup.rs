@@ -12,8 +12,8 @@ fn only(results: &[CaseResult]) -> WarmUp {
     found.remove(0)
 }
 
-fn process(takes: Vec<u64>) -> WarmUpProcess {
-    only(&[measured(1, 0, takes)]).processes.remove(0)
+fn process(iterations: Vec<u64>) -> WarmUpProcess {
+    only(&[measured(1, 0, iterations)]).processes.remove(0)
 }
 
 fn cold(first: &[u64], around: u64) -> Vec<u64> {
@@ -29,10 +29,10 @@ fn a_warm_up_is_told_with_its_length_and_its_cost() {
 
 #[test]
 fn every_course_has_its_word() {
-    let rising = (0..40).map(|take| 1000 + 20 * take).collect();
+    let rising = (0..40).map(|iteration| 1000 + 20 * iteration).collect();
     let slower = [steady(1000, 10), steady(1500, 40)].concat();
-    let answers =
-        [steady(1000, 30), cold(&[9000], 1000), slower, rising, vec![5; 9]].map(|takes| process(takes).answer);
+    let answers = [steady(1000, 30), cold(&[9000], 1000), slower, rising, vec![5; 9]]
+        .map(|iterations| process(iterations).answer);
     let words = ["flat", "warm-up", "slow-down", "no steady state", "too short"];
     assert_eq!(answers.map(Answer::words), words);
 }
@@ -47,19 +47,19 @@ fn a_slow_down_loses_no_time() {
 fn takes_that_were_left_out_are_looked_at_too() {
     let process = Measured { warmup_ns: vec![9000, 3000], ..took(steady(1000, 30)) };
     let found = only(&[result(1, 0, Outcome::Measured(process))]);
-    assert_eq!((found.leave_out(), found.processes[0].takes_ns.len()), (Some(2), 32));
+    assert_eq!((found.leave_out(), found.processes[0].iterations_ns.len()), (Some(2), 32));
 }
 
 #[test]
 fn the_process_that_needs_most_says_how_many_to_leave_out() {
     let found = only(&[measured(1, 0, cold(&[9000], 1000)), measured(1, 1, cold(&[9000, 3000, 2000], 1000))]);
-    assert_eq!((found.leave_out(), found.advice()), (Some(3), Some(Advice::LeaveOut { takes: 3 })));
-    assert_eq!(found.advice().unwrap().to_string(), "leave out the first 3 takes: `--warmup 3`.");
+    assert_eq!((found.leave_out(), found.advice()), (Some(3), Some(Advice::LeaveOut { iterations: 3 })));
+    assert_eq!(found.advice().unwrap().to_string(), "leave out the first 3 iterations: `--warmup 3`.");
 }
 
 #[test]
 fn one_process_that_is_never_steady_spoils_the_advice() {
-    let rising = (0..40).map(|take| 1000 + 20 * take).collect();
+    let rising = (0..40).map(|iteration| 1000 + 20 * iteration).collect();
     let found = only(&[measured(1, 0, cold(&[9000], 1000)), measured(1, 1, rising)]);
     assert_eq!((found.leave_out(), found.advice()), (None, Some(Advice::NeverSteady { processes: 1, of: 2 })));
 }
@@ -70,10 +70,10 @@ fn flat_and_short_processes_have_their_advice() {
     assert_eq!(flat.advice(), Some(Advice::NoneNeeded));
     let short = only(&[measured(1, 0, steady(1000, 30)), measured(1, 1, vec![5; 4])]);
     assert_eq!(short.advice(), Some(Advice::TooShort { processes: 1, of: 2 }));
-    assert!(short.advice().unwrap().to_string().starts_with("1 of 2 processes had fewer than 10 takes"));
+    assert!(short.advice().unwrap().to_string().starts_with("1 of 2 processes had fewer than 10 iterations"));
 }
 
-/// The shape of a published story: 25 231 ± 17 262 tokens a second with cold takes, 42 935 ± 240 without.
+/// The shape of a published story: 25 231 ± 17 262 tokens a second with cold iterations, 42 935 ± 240 without.
 #[test]
 fn an_average_over_cold_takes_is_far_off() {
     let found = only(&[measured(1, 0, cold(&[60_000_000, 40_000_000, 20_000_000], 1_000_000))]);

@@ -5,7 +5,7 @@ use crate::plan::PlanError;
 /// Words behind a flag, or in a key of a plan file: the name as it was written, and the words.
 pub type Given = (String, Vec<String>);
 
-/// Another name of something that a workload takes.
+/// Another name of something that an workload iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alias {
     /// The name, in the form of axes: `model_sizes`.

@@ -142,7 +142,7 @@ impl Started {
         // Compiled kernels are kept from process to process; a cold one is not to find them.
         let caches = job.settings.cold.then(EmptyCaches::new).transpose().context("cannot make an empty cache")?;
         caches.iter().for_each(|caches| caches.give_to(&mut command));
-        // Ctrl-C is for the parent, which asks its child to stop after the current take.
+        // Ctrl-C is for the parent, which asks its child to stop after the current iteration.
         in_own_group(&mut command);
         let mut child = command.spawn().context("cannot start a fresh process of this program")?;
         let (wake, events) = channel();

@@ -7,13 +7,13 @@ use laptime_trace::run::{Depth, L2, Settings, Stop, Timing, WarmUp};
 /// What was asked for; what is missing takes its default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GivenSettings {
-    /// Takes that do not count, or [`WarmUp::Found`].
+    /// Iterations that do not count, or [`WarmUp::Found`].
     pub warmup: Option<WarmUp>,
-    /// So many takes, and no other stop rule.
-    pub takes: Option<usize>,
+    /// So many iterations, and no other stop rule.
+    pub iterations: Option<usize>,
     /// The share of the median within which its interval must lie.
     pub within: Option<Share>,
-    /// The time of takes before which sampling does not stop.
+    /// The time of iterations before which sampling does not stop.
     pub min_time: Option<Seconds>,
     /// The time after which sampling stops anyway.
     pub max_time: Option<Seconds>,
@@ -25,7 +25,7 @@ pub struct GivenSettings {
     pub timeout: Option<Seconds>,
     /// How takes and stages are timed; the device has a default of its own.
     pub timing: Option<Timing>,
-    /// What the device's second-level cache holds when a take begins; cold unless asked otherwise.
+    /// What the device's second-level cache holds when an iteration begins; cold unless asked otherwise.
     pub l2: Option<L2>,
     /// How deep stages are marked.
     pub depth: Option<Depth>,
@@ -35,7 +35,7 @@ pub struct GivenSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// Two stop rules.
-    #[error("`takes` and `{other}` are two rules to stop by")]
+    #[error("`iterations` and `{other}` are two rules to stop by")]
     TwoRules {
         /// The other rule.
         other: &'static str,
@@ -48,7 +48,7 @@ pub enum SettingsError {
         /// The time after which it stops anyway.
         most: Duration,
     },
-    /// No takes at all.
+    /// No iterations at all.
     #[error("`{what}` must be at least 1")]
     None {
         /// What there must be of.
@@ -56,7 +56,7 @@ pub enum SettingsError {
     },
 }
 
-/// The rule if none is given: the median known within 2 %, from 20 takes and 0.1 s on, after 10 s at most.
+/// The rule if none is given: the median known within 2 %, from 20 iterations and 0.1 s on, after 10 s at most.
 const DEFAULT: Stop = Stop::Interval { within: 0.02, at_least: 20, least_ns: 100_000_000, at_most_ns: 10_000_000_000 };
 
 impl GivenSettings {
@@ -64,11 +64,11 @@ impl GivenSettings {
     pub fn or(self, other: Self) -> Self {
         // A stop rule is taken as a whole, so that a flag is not at odds with the rule in the file.
         let has_rule =
-            self.takes.is_some() || self.within.is_some() || self.min_time.is_some() || self.max_time.is_some();
+            self.iterations.is_some() || self.within.is_some() || self.min_time.is_some() || self.max_time.is_some();
         let rule = if has_rule { self } else { other };
         Self {
             warmup: self.warmup.or(other.warmup),
-            takes: rule.takes,
+            iterations: rule.iterations,
             within: rule.within,
             min_time: rule.min_time,
             max_time: rule.max_time,
@@ -84,7 +84,7 @@ impl GivenSettings {
     /// Settles every setting that does not depend on the device; [`settle_timing`](crate::settle_timing) and
     /// [`settle_l2`](crate::settle_l2) settle the others.
     pub fn settle(self) -> Result<Settings, SettingsError> {
-        for (what, given) in [("takes", self.takes == Some(0)), ("runs", self.runs == Some(0))] {
+        for (what, given) in [("iterations", self.iterations == Some(0)), ("runs", self.runs == Some(0))] {
             if given {
                 return Err(SettingsError::None { what });
             }
@@ -105,9 +105,9 @@ impl GivenSettings {
     fn stop(self) -> Result<Stop, SettingsError> {
         let others = [("within", self.within.is_some()), ("min-time", self.min_time.is_some())];
         let mut others = others.into_iter().chain([("max-time", self.max_time.is_some())]);
-        match (self.takes, others.find(|(_, is_given)| *is_given)) {
+        match (self.iterations, others.find(|(_, is_given)| *is_given)) {
             (Some(_), Some((other, _))) => Err(SettingsError::TwoRules { other }),
-            (Some(takes), None) => Ok(Stop::Takes(takes)),
+            (Some(iterations), None) => Ok(Stop::Iterations(iterations)),
             (None, _) => self.interval(),
         }
     }
@@ -199,10 +199,10 @@ impl FromStr for Share {
     }
 }
 
-/// A warm-up as people write it: `auto`, or a number of takes.
+/// A warm-up as people write it: `auto`, or a number of iterations.
 pub fn parse_warm_up(text: &str) -> Result<WarmUp, NoQuantity> {
     let wrong = || NoQuantity::NoSuch { text: text.to_owned(), what: "warm-up", example: "`auto` or `3`" };
-    if text == "auto" { Ok(WarmUp::Found) } else { text.parse().map(WarmUp::Takes).map_err(|_| wrong()) }
+    if text == "auto" { Ok(WarmUp::Found) } else { text.parse().map(WarmUp::Iterations).map_err(|_| wrong()) }
 }
 
 impl fmt::Display for Seconds {
@@ -222,7 +222,7 @@ mod tests {
         let expected = [10e9, 10e9, 1.5e9, 5e8, 2e4, 120e9, 3600e9].map(|nanos: f64| nanos as u64);
         assert_eq!(times, expected);
         assert_eq!(["2%", "0.5 %", "0.02"].map(|text| text.parse::<Share>().unwrap().0), [0.02, 0.005, 0.02]);
-        assert_eq!((parse_warm_up("auto"), parse_warm_up("3")), (Ok(WarmUp::Found), Ok(WarmUp::Takes(3))));
+        assert_eq!((parse_warm_up("auto"), parse_warm_up("3")), (Ok(WarmUp::Found), Ok(WarmUp::Iterations(3))));
     }
 
     #[test]
@@ -244,15 +244,15 @@ mod tests {
 
     #[test]
     fn a_flag_goes_before_the_file_and_takes_its_whole_stop_rule() {
-        let flags = GivenSettings { takes: Some(5), ..GivenSettings::default() };
+        let flags = GivenSettings { iterations: Some(5), ..GivenSettings::default() };
         let file = GivenSettings { within: Some(Share(0.01)), runs: Some(3), ..GivenSettings::default() };
         let settings = flags.or(file).settle().unwrap();
-        assert_eq!((settings.stop, settings.runs), (Stop::Takes(5), 3));
+        assert_eq!((settings.stop, settings.runs), (Stop::Iterations(5), 3));
     }
 
     #[test]
     fn two_rules_and_no_takes_are_refused() {
-        let two = GivenSettings { takes: Some(5), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
+        let two = GivenSettings { iterations: Some(5), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
         assert_eq!(two.settle(), Err(SettingsError::TwoRules { other: "max-time" }));
         let [least, most] = [10, 1].map(Duration::from_secs);
         let crossing =
@@ -262,7 +262,7 @@ mod tests {
         assert!(matches!(beyond_default.settle(), Err(SettingsError::TimesCross { .. })));
         let short = GivenSettings { max_time: Some(Seconds(0.05)), ..GivenSettings::default() };
         assert!(short.settle().is_ok(), "the default least time gives way");
-        let none = GivenSettings { takes: Some(0), ..GivenSettings::default() };
-        assert_eq!(none.settle(), Err(SettingsError::None { what: "takes" }));
+        let none = GivenSettings { iterations: Some(0), ..GivenSettings::default() };
+        assert_eq!(none.settle(), Err(SettingsError::None { what: "iterations" }));
     }
 }

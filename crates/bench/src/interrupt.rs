@@ -23,7 +23,7 @@ impl Interrupt {
         Self::default()
     }
 
-    /// Asks to stop after the current take.
+    /// Asks to stop after the current iteration.
     pub fn ask(&self) {
         self.0.asked.store(true, Relaxed);
         if let Some(wake) = &*self.wake() {

@@ -1,7 +1,7 @@
 //! The measuring loop: plans and their cases, what a workload and a device must offer, when sampling stops.
 //!
 //! A [`Plan`] settles the values on a workload's axes; each of its cases goes through [`measure`], which prepares,
-//! checks, warms up and takes samples until its [`Stop`] rule is content. A device owns the clock, so everything here
+//! checks, warms up and iterations samples until its [`Stop`] rule is content. A device owns the clock, so everything here
 //! is tested with exact times on the [`Simulated`] one. Nothing here prints: a [`Sink`] is told what happens.
 
 mod alias;
@@ -41,7 +41,7 @@ pub use self::{
     job::{Job, Registry},
     measure::{is_measuring, measure, measure_ready},
     open_once::OpenOnce,
-    plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, Takes},
+    plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, ValueKind},
     plan_file::{PlanFile, PlanFileError},
     profile::{ProfileSettings, Profiled, TimingPairs, profile},
     simulated::Simulated,
@@ -51,7 +51,7 @@ pub use self::{
     timing::{L2Error, TimingError, TurningClock, nanos_between, settle_l2, settle_timing},
     trouble::{NoDevice, OutOfMemory},
     worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_asked},
-    workload::{Device, Devices, KernelRecording, MetricSpec, Prepared, Take, TakeState, Workload},
+    workload::{Device, Devices, Iteration, IterationState, KernelRecording, MetricSpec, Prepared, Workload},
 };
 pub use laptime_trace::{
     GraphReplays, KernelRecords, Nanos,

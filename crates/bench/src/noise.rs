@@ -2,7 +2,7 @@
 //!
 //! Between two readings lies next to nothing, so that a long step of the clock is time in which the thread did not run:
 //! an interrupt, another program, a hypervisor, a quota that was spent. And as many readings fit into one slice of time
-//! as into the next, unless the core changes its speed. The arithmetic takes any clock, and is tested with made-up ones.
+//! as into the next, unless the core changes its speed. The arithmetic iterations any clock, and is tested with made-up ones.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -27,7 +27,7 @@ const SETTLE_NS: f64 = 10e6;
 /// The slices by which the pace is told.
 const SLICE_NS: f64 = 5e6;
 
-/// A step of the clock that is longer is a gap, or one of ten readings if those take longer. A reading takes some tens
+/// A step of the clock that is longer is a gap, or one of ten readings if those take longer. An reading iterations some tens
 /// of nanoseconds, the shortest interrupt about a microsecond.
 const GAP_NS: f64 = 1e3;
 

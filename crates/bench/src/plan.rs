@@ -14,7 +14,7 @@ pub struct AxisSpec {
     /// What it means, in a line.
     pub about: &'static str,
     /// What values it takes.
-    pub takes: Takes,
+    pub iterations: ValueKind,
     /// The values if none are given.
     pub default: Vec<AxisValue>,
     /// How much of the preparation a new value costs; cases are ordered so that costly axes change least often.
@@ -23,7 +23,7 @@ pub struct AxisSpec {
 
 /// What values an axis takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Takes {
+pub enum ValueKind {
     /// Whole numbers from one to another.
     Int {
         /// The least.
@@ -41,7 +41,7 @@ pub enum Takes {
     Switch,
 }
 
-impl Takes {
+impl ValueKind {
     fn accepts(self, value: &AxisValue) -> bool {
         match (self, value) {
             (Self::Int { least, most }, AxisValue::Int(value)) => (least..=most).contains(value),
@@ -100,12 +100,12 @@ pub enum PlanError {
     },
 
     /// An axis does not take this value.
-    #[error("axis `{axis}` takes {takes}, not `{value}`")]
+    #[error("axis `{axis}` takes {iterations}, not `{value}`")]
     Value {
         /// The axis.
         axis: &'static str,
         /// What it takes.
-        takes: String,
+        iterations: String,
         /// What was given.
         value: String,
     },
@@ -241,15 +241,17 @@ impl Plan {
 }
 
 fn read(axis: &AxisSpec, words: Vec<&str>) -> Result<Vec<AxisValue>, PlanError> {
-    let parsed = match axis.takes {
-        Takes::Name => parse_names(words),
-        Takes::Int { .. } => parse_values(words).map(|values| values.into_iter().map(as_whole).collect()),
+    let parsed = match axis.iterations {
+        ValueKind::Name => parse_names(words),
+        ValueKind::Int { .. } => parse_values(words).map(|values| values.into_iter().map(as_whole).collect()),
         _ => parse_values(words),
     };
     let values = parsed.map_err(|source| PlanError::Values { axis: axis.name, source })?;
-    match values.iter().find(|value| !axis.takes.accepts(value)) {
+    match values.iter().find(|value| !axis.iterations.accepts(value)) {
         None => Ok(values),
-        Some(value) => Err(PlanError::Value { axis: axis.name, takes: axis.takes.words(), value: value.to_string() }),
+        Some(value) => {
+            Err(PlanError::Value { axis: axis.name, iterations: axis.iterations.words(), value: value.to_string() })
+        }
     }
 }
 
@@ -268,17 +270,17 @@ mod tests {
     use super::*;
 
     fn axes() -> Vec<AxisSpec> {
-        let axis = |name, takes, default: &[AxisValue], cost| AxisSpec {
+        let axis = |name, iterations, default: &[AxisValue], cost| AxisSpec {
             name,
             about: "",
-            takes,
+            iterations,
             default: default.to_vec(),
             cost,
         };
         vec![
-            axis("batch", Takes::Int { least: 1, most: i64::MAX }, &[1.into()], Cost::Low),
-            axis("model", Takes::Name, &["tiny".into()], Cost::High),
-            axis("dtype", Takes::OneOf(&["f32", "bf16"]), &["f32".into()], Cost::Middle),
+            axis("batch", ValueKind::Int { least: 1, most: i64::MAX }, &[1.into()], Cost::Low),
+            axis("model", ValueKind::Name, &["tiny".into()], Cost::High),
+            axis("dtype", ValueKind::OneOf(&["f32", "bf16"]), &["f32".into()], Cost::Middle),
         ]
     }
 

@@ -57,7 +57,8 @@ struct Content {
     #[serde(alias = "warmup-steps", alias = "warmup_steps")]
     warmup: Option<Spanned<Written>>,
     #[serde(alias = "measure-steps", alias = "measure_steps")]
-    takes: Option<usize>,
+    #[serde(alias = "takes")]
+    iterations: Option<usize>,
     within: Option<Spanned<Written>>,
     #[serde(alias = "min_time")]
     min_time: Option<Spanned<Written>>,
@@ -108,7 +109,7 @@ impl PlanFile {
         let content: Content = toml::from_str(text)?;
         let settings = GivenSettings {
             warmup: read(content.warmup, parse_warm_up)?,
-            takes: content.takes,
+            iterations: content.iterations,
             within: read(content.within, str::parse)?,
             min_time: read(content.min_time, str::parse)?,
             max_time: read(content.max_time, str::parse)?,
@@ -193,9 +194,9 @@ mod tests {
                 ("threads".to_owned(), words(&["1", "2"])),
             ]
         );
-        let GivenSettings { warmup, within, max_time, runs, isolate, timeout, takes, timing, .. } = plan.settings;
+        let GivenSettings { warmup, within, max_time, runs, isolate, timeout, iterations, timing, .. } = plan.settings;
         assert_eq!((warmup, within, max_time), (Some(WarmUp::Found), Some(Share(0.01)), Some(Seconds(5.0))));
-        assert_eq!((runs, isolate, timeout, takes), (Some(3), Some(true), Some(Seconds(120.0)), None));
+        assert_eq!((runs, isolate, timeout, iterations), (Some(3), Some(true), Some(Seconds(120.0)), None));
         assert_eq!(timing, Some(Timing::Sync));
     }
 

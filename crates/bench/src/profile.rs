@@ -1,4 +1,4 @@
-//! Profiling: the same take in turns recorded and not, so that what recording costs is known.
+//! Profiling: the same iteration in turns recorded and not, so that what recording costs is known.
 
 use laptime_probe::{lap, pause, stage};
 use laptime_stats::{Rng, cost_of_first};
@@ -9,51 +9,51 @@ use laptime_trace::{
 };
 
 use crate::{
-    measure::{One, Taken, check, guarded, kernels, prepare, take_one},
+    measure::{One, Taken, check, guarded, kernels, prepare, run_one},
     sink::Sink,
     stop::is_looked_at,
-    workload::{Device, KernelRecording, Take, Workload},
+    workload::{Device, Iteration, KernelRecording, Workload},
 };
 
 /// How a case is profiled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileSettings {
-    /// Takes before the first round.
+    /// Iterations before the first round.
     pub warmup: usize,
     /// Rounds at least.
     pub at_least: usize,
-    /// How wide to either side the interval of the overhead may be, as a share of the take; infinite for exactly the
+    /// How wide to either side the interval of the overhead may be, as a share of the iteration; infinite for exactly the
     /// rounds that there are at least.
     pub within: f64,
     /// The time after which it ends anyway.
     pub at_most_ns: u64,
-    /// What the device's second-level cache holds when a take begins.
+    /// What the device's second-level cache holds when an iteration begins.
     pub l2: Option<L2>,
     /// How deep stages are marked.
     pub depth: Depth,
-    /// The timings: each round has a recorded take of each, and one that is not recorded.
+    /// The timings: each round has an recorded iteration of each, and one that is not recorded.
     pub timings: Vec<Timing>,
 }
 
 /// A profiled case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profiled {
-    /// What became of it; the takes that count are those that were not recorded.
+    /// What became of it; the iterations that count are those that were not recorded.
     pub outcome: Outcome,
     /// What each timing cost, in the order of the settings.
     pub costs: Vec<TimingPairs>,
-    /// What the device did in the takes that were timed by kernels, if some were.
+    /// What the device did in the iterations that were timed by kernels, if some were.
     pub kernels: Option<KernelRecords>,
     /// The stages inside replays of graphs, where the device stamped them.
     pub replays: GraphReplays,
 }
 
-/// The takes by which the cost of a timing is judged.
+/// The iterations by which the cost of a timing is judged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimingPairs {
     /// The timing.
     pub timing: Timing,
-    /// A recorded take and the one of the same round that was not, in nanoseconds.
+    /// An recorded iteration and the one of the same round that was not, in nanoseconds.
     pub pairs: Vec<(f64, f64)>,
 }
 
@@ -62,7 +62,7 @@ const SEED: u64 = 0x0f_1a95;
 
 /// Profiles one case while the caller records this process.
 ///
-/// Preparation, check, warm-up and each recorded take are stages of the trace; takes that are not recorded leave
+/// Preparation, check, warm-up and each recorded iteration are stages of the trace; takes that are not recorded leave
 /// nothing in it, and are timed by the host alone.
 pub fn profile(
     workload: &dyn Workload,
@@ -78,16 +78,16 @@ pub fn profile(
     device.set_depth(settings.depth);
     device.reset_peak();
     let ended = guarded(|| {
-        let mut take = match prepare(workload, case, device, &mut taken)? {
-            Ok(take) => take,
+        let mut iteration = match prepare(workload, case, device, &mut taken)? {
+            Ok(iteration) => iteration,
             Err(outcome) => return Ok(Err(outcome)),
         };
-        check(&mut *take, device, &mut taken)?;
-        warm_up(&mut *take, device, settings, sink, &mut taken)?;
+        check(&mut *iteration, device, &mut taken)?;
+        warm_up(&mut *iteration, device, settings, sink, &mut taken)?;
         rounds.listen()?;
-        let stopped = rounds.take_all(&mut *take, settings, sink, &mut taken)?;
+        let stopped = rounds.run_all(&mut *iteration, settings, sink, &mut taken)?;
         rounds.stop_listening()?;
-        taken.ask(&*take);
+        taken.ask(&*iteration);
         Ok(Ok(stopped))
     });
     let outcome = taken.outcome(ended, device);
@@ -95,17 +95,17 @@ pub fn profile(
 }
 
 fn warm_up(
-    take: &mut dyn Take,
+    iteration: &mut dyn Iteration,
     device: &dyn Device,
     settings: &ProfileSettings,
     sink: &mut dyn Sink,
     taken: &mut Taken,
 ) -> anyhow::Result<()> {
     for at in 0..settings.warmup {
-        let _stage = stage!("warm_up", take = at);
-        let wall_ns = take_one(take, device)?.wall_ns();
-        taken.keep_warm_up(wall_ns, take.readings(Nanos(wall_ns)));
-        sink.take(wall_ns, false);
+        let _stage = stage!("warm_up", iteration = at);
+        let wall_ns = run_one(iteration, device)?.wall_ns();
+        taken.keep_warm_up(wall_ns, iteration.readings(Nanos(wall_ns)));
+        sink.iteration(wall_ns, false);
         if sink.is_interrupted() {
             break;
         }
@@ -113,7 +113,7 @@ fn warm_up(
     Ok(())
 }
 
-/// Rounds of takes: one of each timing and one that is not recorded, in random order.
+/// Rounds of iterations: one of each timing and one that is not recorded, in random order.
 struct Rounds<'a> {
     device: &'a dyn Device,
     costs: Vec<TimingPairs>,
@@ -129,7 +129,7 @@ impl<'a> Rounds<'a> {
         Self { device, costs, recording: None, kernels: None, rng: Rng::new(SEED), elapsed_ns: 0 }
     }
 
-    /// Listens to the device, if a timing needs it, in the takes of that timing alone.
+    /// Listens to the device, if a timing needs it, in the iterations of that timing alone.
     fn listen(&mut self) -> anyhow::Result<()> {
         if self.costs.iter().any(|cost| cost.timing == Timing::Kernels) {
             self.recording = kernels(self.device, Timing::Kernels)?;
@@ -142,15 +142,15 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    fn take_all(
+    fn run_all(
         &mut self,
-        take: &mut dyn Take,
+        iteration: &mut dyn Iteration,
         settings: &ProfileSettings,
         sink: &mut dyn Sink,
         taken: &mut Taken,
     ) -> anyhow::Result<StopReason> {
         for round in 0.. {
-            self.take_round(take, round, sink, taken)?;
+            self.run_round(iteration, round, sink, taken)?;
             if let Some(reason) = self.reason_to_stop(settings) {
                 return Ok(reason);
             }
@@ -161,9 +161,9 @@ impl<'a> Rounds<'a> {
         Ok(StopReason::Interrupted)
     }
 
-    fn take_round(
+    fn run_round(
         &mut self,
-        take: &mut dyn Take,
+        iteration: &mut dyn Iteration,
         round: usize,
         sink: &mut dyn Sink,
         taken: &mut Taken,
@@ -173,12 +173,12 @@ impl<'a> Rounds<'a> {
         let (mut walls, mut idle_ns) = (vec![0; self.costs.len()], 0);
         for which in order {
             match which {
-                Some(at) => walls[at] = self.recorded(take, round, self.costs[at].timing)?.wall_ns(),
+                Some(at) => walls[at] = self.recorded(iteration, round, self.costs[at].timing)?.wall_ns(),
                 None => {
-                    let idle = self.unrecorded(take, round)?;
+                    let idle = self.unrecorded(iteration, round)?;
                     idle_ns = idle.wall_ns();
-                    taken.keep(idle, take.readings(Nanos(idle_ns)));
-                    sink.take(idle_ns, true);
+                    taken.keep(idle, iteration.readings(Nanos(idle_ns)));
+                    sink.iteration(idle_ns, true);
                 }
             }
         }
@@ -190,34 +190,34 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    fn unrecorded(&self, take: &mut dyn Take, round: usize) -> anyhow::Result<One> {
+    fn unrecorded(&self, iteration: &mut dyn Iteration, round: usize) -> anyhow::Result<One> {
         let _paused = pause();
         self.device.set_timing(Timing::Host);
-        self.one(take, round, Timing::Host)
+        self.one(iteration, round, Timing::Host)
     }
 
-    fn recorded(&self, take: &mut dyn Take, round: usize, timing: Timing) -> anyhow::Result<One> {
+    fn recorded(&self, iteration: &mut dyn Iteration, round: usize, timing: Timing) -> anyhow::Result<One> {
         self.device.set_timing(timing);
         let recording = self.recording.as_ref().filter(|_| timing == Timing::Kernels);
         recording.map_or(Ok(()), |recording| recording.set_paused(false))?;
-        let one = self.one(take, round, timing)?;
+        let one = self.one(iteration, round, timing)?;
         recording.map_or(Ok(()), |recording| recording.set_paused(true))?;
         Ok(one)
     }
 
-    /// One take as a lap of the trace, if anything records; the mark is there in both states.
-    fn one(&self, take: &mut dyn Take, round: usize, timing: Timing) -> anyhow::Result<One> {
-        take.ready()?;
+    /// One iteration as a lap of the trace, if anything records; the mark is there in both states.
+    fn one(&self, iteration: &mut dyn Iteration, round: usize, timing: Timing) -> anyhow::Result<One> {
+        iteration.ready()?;
         self.device.chill()?;
         self.device.synchronise()?;
         let start_ns = self.device.now().0;
         {
-            let _lap = lap!("take", on = self.device.lane(), take = round, timing = timing.word());
-            take.run()?;
+            let _lap = lap!("iteration", on = self.device.lane(), iteration = round, timing = timing.word());
+            iteration.run()?;
             self.device.synchronise()?;
         }
         let time = Stretch { start_ns, end_ns: self.device.now().0 };
-        Ok(One { time, state: self.device.last_take() })
+        Ok(One { time, state: self.device.last_iteration() })
     }
 
     /// Looks at the intervals as seldom as other stop rules do; the widest of them decides.
@@ -225,7 +225,7 @@ impl<'a> Rounds<'a> {
         let rounds = self.costs.first().map_or(0, |cost| cost.pairs.len());
         let is_enough = rounds >= settings.at_least;
         if settings.within.is_infinite() && is_enough {
-            return Some(StopReason::Takes(rounds));
+            return Some(StopReason::Iterations(rounds));
         }
         let is_up = self.elapsed_ns >= settings.at_most_ns;
         if !(is_up || is_enough && is_looked_at(rounds, settings.at_least)) {

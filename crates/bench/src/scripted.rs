@@ -12,7 +12,7 @@ use crate::{
     simulated::Simulated,
     sink::Sink,
     trouble::OutOfMemory,
-    workload::{Device, MetricSpec, Prepared, Take, Workload},
+    workload::{Device, Iteration, MetricSpec, Prepared, Workload},
 };
 
 /// A workload whose takes last as long as the script says, on the simulated clock.
@@ -67,11 +67,11 @@ impl Workload for Scripted<'_> {
         }
         self.device.advance(Nanos(case.int("prepares").unwrap_or(0) as u64));
         let needed = case.int("bytes").unwrap_or(0) as u64;
-        Prepared::if_it_fits(needed, device, || Ok(Box::new(ScriptedTake { workload: self, needed })))
+        Prepared::if_it_fits(needed, device, || Ok(Box::new(ScriptedIteration { workload: self, needed })))
     }
 }
 
-pub(crate) struct ScriptedTake<'a> {
+pub(crate) struct ScriptedIteration<'a> {
     workload: &'a Scripted<'a>,
     needed: u64,
 }
@@ -79,7 +79,7 @@ pub(crate) struct ScriptedTake<'a> {
 /// How long a check lasts, on the simulated clock.
 pub(crate) const CHECK: Nanos = Nanos(3);
 
-impl Take for ScriptedTake<'_> {
+impl Iteration for ScriptedIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.workload.device.advance(CHECK);
         Ok(())
@@ -120,18 +120,18 @@ impl Take for ScriptedTake<'_> {
     }
 }
 
-/// Keeps what it is told, and stops after a number of takes.
+/// Keeps what it is told, and stops after a number of iterations.
 #[derive(Default)]
 pub(crate) struct Told {
-    pub(crate) takes: Vec<(u64, bool)>,
+    pub(crate) iterations: Vec<(u64, bool)>,
     pub(crate) stop_after: Option<usize>,
 }
 
 impl Sink for Told {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, wall_ns: u64, counts: bool) {
-        self.takes.push((wall_ns, counts));
+    fn iteration(&mut self, wall_ns: u64, counts: bool) {
+        self.iterations.push((wall_ns, counts));
     }
 
     fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
@@ -139,6 +139,6 @@ impl Sink for Told {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.stop_after.is_some_and(|after| self.takes.len() >= after)
+        self.stop_after.is_some_and(|after| self.iterations.len() >= after)
     }
 }

@@ -15,7 +15,7 @@ use laptime_trace::{
 use crate::{
     depth::AtomicDepth,
     timing::{TurningClock, nanos_between},
-    workload::{Device, KernelRecording, TakeState},
+    workload::{Device, IterationState, KernelRecording},
 };
 
 /// A device for tests with exact times and sizes.
@@ -41,7 +41,7 @@ struct Stream {
     device: Arc<SimulatedDevice>,
     clock: Arc<TurningClock>,
     lane: Lane,
-    take: Mutex<(Option<Stamp>, Option<Stamp>)>,
+    iteration: Mutex<(Option<Stamp>, Option<Stamp>)>,
     state: Mutex<DeviceState>,
     kernels: Arc<Mutex<Kernels>>,
     is_cold: AtomicBool,
@@ -77,9 +77,9 @@ impl Simulated {
         };
         let clock = Arc::new(TurningClock::new(Arc::clone(&device) as Arc<dyn DeviceClock>, wait));
         let lane = Lane::device("simulated", Arc::clone(&clock) as Arc<dyn DeviceClock>);
-        let (take, state, kernels) = (Mutex::default(), Mutex::default(), Arc::default());
+        let (iteration, state, kernels) = (Mutex::default(), Mutex::default(), Arc::default());
         let (is_cold, chills) = (AtomicBool::new(false), AtomicU64::new(0));
-        let stream = Some(Stream { device, clock, lane, take, state, kernels, is_cold, chills });
+        let stream = Some(Stream { device, clock, lane, iteration, state, kernels, is_cold, chills });
         Self { clock: host, stream, ..Self::default() }
     }
 
@@ -194,27 +194,27 @@ impl Device for Simulated {
         self.stream.as_ref().map(|stream| &stream.lane)
     }
 
-    fn begin_take(&self) -> anyhow::Result<()> {
+    fn begin_iteration(&self) -> anyhow::Result<()> {
         if let Some(stream) = &self.stream {
-            *locked(&stream.take) = (stream.clock.mark(), None);
+            *locked(&stream.iteration) = (stream.clock.mark(), None);
         }
         Ok(())
     }
 
-    fn end_take(&self) -> anyhow::Result<()> {
+    fn end_iteration(&self) -> anyhow::Result<()> {
         if let Some(stream) = &self.stream {
-            locked(&stream.take).1 = stream.clock.mark();
+            locked(&stream.iteration).1 = stream.clock.mark();
         }
         Ok(())
     }
 
-    fn last_take(&self) -> TakeState {
-        let Some(stream) = &self.stream else { return TakeState::default() };
-        let device_ns = match std::mem::take(&mut *locked(&stream.take)) {
+    fn last_iteration(&self) -> IterationState {
+        let Some(stream) = &self.stream else { return IterationState::default() };
+        let device_ns = match std::mem::take(&mut *locked(&stream.iteration)) {
             (Some(begin), Some(end)) => nanos_between(&*stream.clock, begin, end),
             _ => None,
         };
-        TakeState { device_ns, state: locked(&stream.state).clone() }
+        IterationState { device_ns, state: locked(&stream.state).clone() }
     }
 
     fn has_l2(&self) -> bool {

@@ -2,18 +2,18 @@
 
 use laptime_trace::run::{Case, CaseResult};
 
-/// Is told what happens, so that somebody can show and keep it; nothing is shown inside a take.
+/// Is told what happens, so that somebody can show and keep it; nothing is shown inside a iteration.
 pub trait Sink {
     /// A case begins, in this process or in a fresh one.
     fn begin(&mut self, case: &Case, run: u32);
 
-    /// A take ended; `counts` is false for a warm-up.
-    fn take(&mut self, wall_ns: u64, counts: bool);
+    /// An iteration ended; `counts` is false for a warm-up.
+    fn iteration(&mut self, wall_ns: u64, counts: bool);
 
     /// A case is done. An error ends the sweep: what cannot be kept need not be measured.
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()>;
 
-    /// Whether to stop after this take.
+    /// Whether to stop after this iteration.
     fn is_interrupted(&self) -> bool {
         false
     }

@@ -3,21 +3,21 @@
 use laptime_stats::{Sorted, median_interval};
 use laptime_trace::run::{Stop, StopReason};
 
-/// Takes of a case at most, unless more were asked for: each is kept, and shorter ones would fill the disk.
-pub(crate) const MOST_TAKES: usize = 100_000;
+/// Iterations of a case at most, unless more were asked for: each is kept, and shorter ones would fill the disk.
+pub(crate) const MOST_ITERATIONS: usize = 100_000;
 
-/// The seed of the intervals that a stop rule looks at; the same samples stop at the same take.
+/// The seed of the intervals that a stop rule looks at; the same samples stop at the same iteration.
 const SEED: u64 = 0x1a97_1ae5;
 
-/// Says whether the samples that count so far, in nanoseconds, are enough after this time of takes.
+/// Says whether the samples that count so far, in nanoseconds, are enough after this time of iterations.
 ///
 /// The interval is looked at when the number of samples has grown by a tenth: looking costs a resampling, and
 /// looking too often finds a narrow one by luck.
 pub fn reason_to_stop(rule: &Stop, samples: &[u64], elapsed_ns: u64) -> Option<StopReason> {
     match *rule {
-        Stop::Takes(takes) => (samples.len() >= takes).then_some(StopReason::Takes(samples.len())),
+        Stop::Iterations(iterations) => (samples.len() >= iterations).then_some(StopReason::Iterations(samples.len())),
         Stop::Interval { within, at_least, least_ns, at_most_ns } => {
-            if samples.len() >= MOST_TAKES {
+            if samples.len() >= MOST_ITERATIONS {
                 return Some(StopReason::Most(samples.len()));
             }
             let is_up = elapsed_ns >= at_most_ns;
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn a_count_stops_at_its_count() {
-        assert_eq!(reason_to_stop(&Stop::Takes(3), &[1, 2], 3), None);
-        assert_eq!(reason_to_stop(&Stop::Takes(3), &[1, 2, 3], 6), Some(StopReason::Takes(3)));
+        assert_eq!(reason_to_stop(&Stop::Iterations(3), &[1, 2], 3), None);
+        assert_eq!(reason_to_stop(&Stop::Iterations(3), &[1, 2, 3], 6), Some(StopReason::Iterations(3)));
     }
 
     #[test]
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn takes_of_no_length_come_to_an_end() {
-        assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_TAKES - 1], 0), None);
-        assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_TAKES], 0), Some(StopReason::Most(MOST_TAKES)));
+        assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS - 1], 0), None);
+        assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS], 0), Some(StopReason::Most(MOST_ITERATIONS)));
     }
 
     #[test]

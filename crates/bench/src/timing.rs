@@ -32,7 +32,7 @@ pub fn settle_timing(device: &dyn Device, asked: Option<Timing>) -> Result<Timin
     }
 }
 
-/// What the device's second-level cache is to hold when a take begins: as asked, or nothing; none if the device has
+/// What the device's second-level cache is to hold when an iteration begins: as asked, or nothing; none if the device has
 /// none to empty and nobody asked.
 pub fn settle_l2(device: &dyn Device, asked: Option<L2>) -> Result<Option<L2>, L2Error> {
     match asked {

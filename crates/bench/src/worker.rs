@@ -25,7 +25,7 @@ pub const OUT_OF_MEMORY_STATUS: u8 = 112;
 /// Begins each message, so that what a workload prints itself is no message (a record separator).
 pub(crate) const MARK: char = '\u{1e}';
 
-/// The line that asks a child to stop after the current take.
+/// The line that asks a child to stop after the current iteration.
 pub(crate) const STOP: &str = "stop";
 
 /// What a child tells its parent.
@@ -101,7 +101,7 @@ fn listen(interrupt: Interrupt) {
     });
 }
 
-/// Tells the parent of cases, and not of takes: a parent that wakes up disturbs the take that follows.
+/// Tells the parent of cases, and not of iterations: a parent that wakes up disturbs the iteration that follows.
 struct Teller {
     interrupt: Interrupt,
     begun: usize,
@@ -114,7 +114,7 @@ impl Sink for Teller {
         self.begun += 1;
     }
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
         tell(&Message::Result(Box::new(result)))

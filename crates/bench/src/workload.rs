@@ -65,7 +65,7 @@ pub trait Workload: Send + Sync {
         Vec::new()
     }
 
-    /// The quantities that its takes report beside their time.
+    /// The quantities that its iterations report beside their time.
     fn metrics(&self) -> Vec<MetricSpec> {
         Vec::new()
     }
@@ -77,7 +77,7 @@ pub trait Workload: Send + Sync {
 /// What became of the preparation of a case.
 pub enum Prepared<'a> {
     /// Ready to run.
-    Ready(Box<dyn Take + 'a>),
+    Ready(Box<dyn Iteration + 'a>),
     /// The case makes no sense here, for this reason.
     DoesNotApply(String),
     /// The case needs more memory than there is; it was not tried.
@@ -90,10 +90,10 @@ pub enum Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// The take, or what becomes of a case that has none.
-    pub(crate) fn ready(self) -> Result<Box<dyn Take + 'a>, Box<Outcome>> {
+    /// The iteration, or what becomes of a case that has none.
+    pub(crate) fn ready(self) -> Result<Box<dyn Iteration + 'a>, Box<Outcome>> {
         match self {
-            Self::Ready(take) => Ok(take),
+            Self::Ready(iteration) => Ok(iteration),
             Self::DoesNotApply(reason) => Err(Box::new(Outcome::Skipped { reason })),
             Self::DoesNotFit { needed, available } => {
                 let (needed_bytes, available_bytes) = (Some(needed), Some(available));
@@ -102,11 +102,11 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Makes the take, unless the device says that it has less memory than that needs.
+    /// Makes the iteration, unless the device says that it has less memory than that needs.
     pub fn if_it_fits(
         needed: u64,
         device: &dyn Device,
-        make: impl FnOnce() -> anyhow::Result<Box<dyn Take + 'a>>,
+        make: impl FnOnce() -> anyhow::Result<Box<dyn Iteration + 'a>>,
     ) -> anyhow::Result<Self> {
         match device.available_bytes() {
             Some(available) if needed > available => Ok(Self::DoesNotFit { needed, available }),
@@ -115,12 +115,12 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// A case that is ready: one call of [`Take::run`] is one take.
-pub trait Take {
+/// A case that is ready: one call of [`Take::run`] is one iteration.
+pub trait Iteration {
     /// Checks the result once, before anything is timed; a wrong result is a case that failed.
     fn check(&mut self) -> anyhow::Result<()>;
 
-    /// Makes ready for the next take, such as a cache that is to be cold. This is not timed.
+    /// Makes ready for the next iteration, such as a cache that is to be cold. This is not timed.
     fn ready(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
@@ -128,18 +128,18 @@ pub trait Take {
     /// Does the work once. This is what is timed.
     fn run(&mut self) -> anyhow::Result<()>;
 
-    /// What the last take showed beside its time, in the order of the workload's metrics. This is not timed.
+    /// What the last iteration showed beside its time, in the order of the workload's metrics. This is not timed.
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
         let _ = wall;
         Vec::new()
     }
 
-    /// What one take has to do, if that can be counted.
+    /// What one iteration has to do, if that can be counted.
     fn work(&self) -> Option<Work> {
         None
     }
 
-    /// What is known of the case beside its axes, such as the parameters of a model; asked for after the takes.
+    /// What is known of the case beside its axes, such as the parameters of a model; asked for after the iterations.
     fn facts(&self) -> Vec<Fact> {
         Vec::new()
     }
@@ -213,19 +213,19 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// A take begins, inside its time: a device that is timed by events marks its stream.
-    fn begin_take(&self) -> anyhow::Result<()> {
+    /// An iteration begins, inside its time: a device that is timed by events marks its stream.
+    fn begin_iteration(&self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// A take ends, inside its time, before it is waited for.
-    fn end_take(&self) -> anyhow::Result<()> {
+    /// An iteration ends, inside its time, before it is waited for.
+    fn end_iteration(&self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// What the device knows of the take that ended and was waited for. This is not timed.
-    fn last_take(&self) -> TakeState {
-        TakeState::default()
+    /// What the device knows of the iteration that ended and was waited for. This is not timed.
+    fn last_iteration(&self) -> IterationState {
+        IterationState::default()
     }
 
     /// Whether it has a second-level cache that can be emptied.
@@ -233,7 +233,7 @@ pub trait Device: Send + Sync {
         false
     }
 
-    /// Says what that cache is to hold when a take begins.
+    /// Says what that cache is to hold when an iteration begins.
     fn set_l2(&self, l2: Option<L2>) {
         let _ = l2;
     }
@@ -264,10 +264,10 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// What a device knows of a take.
+/// What a device knows of a iteration.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct TakeState {
-    /// Time on the device's own clock from the beginning of the take to its end.
+pub struct IterationState {
+    /// Time on the device's own clock from the beginning of the iteration to its end.
     pub device_ns: Option<u64>,
     /// How the device was doing.
     pub state: DeviceState,

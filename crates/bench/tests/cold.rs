@@ -17,8 +17,8 @@ use std::{
 };
 
 use laptime_bench::{
-    AxisSpec, Case, CaseResult, Depth, Device, Devices, Fact, Interrupt, Job, Outcome, Prepared, Registry, Settings,
-    Simulated, Sink, Stop, Swept, Take, Timing, WarmUp, Workload, serve_if_asked, sweep,
+    AxisSpec, Case, CaseResult, Depth, Device, Devices, Fact, Interrupt, Iteration, Job, Outcome, Prepared, Registry,
+    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_asked, sweep,
 };
 
 struct OneDevice;
@@ -65,7 +65,7 @@ struct Kept {
     folders: Vec<PathBuf>,
 }
 
-impl Take for Kept {
+impl Iteration for Kept {
     fn check(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
@@ -85,7 +85,7 @@ struct Results(Vec<CaseResult>);
 impl Sink for Results {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
         self.0.push(result);
@@ -94,7 +94,7 @@ impl Sink for Results {
 }
 
 fn job(trace: &Path) -> Job {
-    let (warmup, stop) = (WarmUp::Takes(2), Stop::Takes(3));
+    let (warmup, stop) = (WarmUp::Iterations(2), Stop::Iterations(3));
     let (runs, isolate, timeout_ns, cold, timing) = (3, true, None, true, Timing::Host);
     Job {
         workload: "keeps".to_owned(),

@@ -7,8 +7,8 @@
 use std::{process::ExitCode, sync::Arc};
 
 use laptime_bench::{
-    AxisSpec, Case, CaseResult, Depth, Device, Devices, Interrupt, Job, Nanos, Outcome, Prepared, Registry, Settings,
-    Simulated, Sink, Stop, Swept, Take, Timing, WarmUp, Workload, serve_if_asked, sweep,
+    AxisSpec, Case, CaseResult, Depth, Device, Devices, Interrupt, Iteration, Job, Nanos, Outcome, Prepared, Registry,
+    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_asked, sweep,
 };
 
 /// Opens a device that says in which process it is.
@@ -78,16 +78,16 @@ impl Workload for Loses {
         let is_bad = case.int("number")? % 3 == 1;
         let device = device.as_any().and_then(|any| any.downcast_ref::<Losable>());
         let device = device.ok_or_else(|| anyhow::anyhow!("another device"))?;
-        Ok(Prepared::Ready(Box::new(LosesTake { device, is_bad })))
+        Ok(Prepared::Ready(Box::new(LosesIteration { device, is_bad })))
     }
 }
 
-struct LosesTake<'a> {
+struct LosesIteration<'a> {
     device: &'a Losable,
     is_bad: bool,
 }
 
-impl Take for LosesTake<'_> {
+impl Iteration for LosesIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
@@ -107,7 +107,7 @@ struct Kept(Vec<CaseResult>);
 impl Sink for Kept {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
         self.0.push(result);
@@ -117,7 +117,7 @@ impl Sink for Kept {
 
 fn job(runs: u32) -> Job {
     let case = |number: i64| Case::new(vec![("number".to_owned(), number.into())]);
-    let (warmup, stop) = (WarmUp::Takes(0), Stop::Takes(2));
+    let (warmup, stop) = (WarmUp::Iterations(0), Stop::Iterations(2));
     let (isolate, timeout_ns, cold, timing, l2) = (false, None, false, Timing::Host, None);
     let depth = Depth::Pipeline;
     Job {

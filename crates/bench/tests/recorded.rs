@@ -23,12 +23,12 @@ fn recordings() -> Vec<(String, Vec<Vec<f64>>)> {
     paths.iter().map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), takes(path))).collect()
 }
 
-/// The takes of each process.
+/// The iterations of each process.
 fn takes(path: &Path) -> Vec<Vec<f64>> {
     let results = read_results(path).unwrap().results;
-    let takes =
+    let iterations =
         results.iter().map(|result| result.measured().unwrap().wall_ns.iter().map(|&wall| wall as f64).collect());
-    takes.collect()
+    iterations.collect()
 }
 
 fn told(name: &str, power: &Power) -> String {
@@ -47,8 +47,8 @@ fn told(name: &str, power: &Power) -> String {
 fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_takes() {
     let recordings = recordings();
     let mut quiet = 0;
-    for (name, takes) in &recordings {
-        let power = power(takes, &TRIAL).unwrap();
+    for (name, iterations) in &recordings {
+        let power = power(iterations, &TRIAL).unwrap();
         // Both spreads are seen where the test is run with `--nocapture`, and when it fails.
         println!("{}", told(name, &power));
         assert_eq!(power.alike.all(), 500);
@@ -60,7 +60,7 @@ fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_takes() {
 
 #[test]
 fn a_judge_that_is_always_unclear_fails() {
-    let (_, takes) = recordings().remove(0);
-    let evasive = power_of(&takes, &TRIAL, |_, _| Verdict::Unclear(Reason::AroundMargin)).unwrap();
+    let (_, iterations) = recordings().remove(0);
+    let evasive = power_of(&iterations, &TRIAL, |_, _| Verdict::Unclear(Reason::AroundMargin)).unwrap();
     assert!(!evasive.shortfalls().is_empty());
 }

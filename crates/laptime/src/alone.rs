@@ -18,7 +18,7 @@ struct Last(Option<CaseResult>);
 impl Sink for Last {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
         self.0 = Some(result);

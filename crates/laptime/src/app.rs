@@ -86,7 +86,7 @@ impl App {
         environment
     }
 
-    /// From here on Ctrl-C asks to stop after the current take; a second one stops at once.
+    /// From here on Ctrl-C asks to stop after the current iteration; a second one stops at once.
     pub fn listen_for_interrupts(&self) {
         static ONCE: Once = Once::new();
         let interrupt = self.interrupt.clone();
@@ -97,7 +97,7 @@ impl App {
                     std::process::exit(130);
                 }
                 interrupt.ask();
-                crate::output::say("\nstopping after the current take; Ctrl-C again stops at once");
+                crate::output::say("\nstopping after the current iteration; Ctrl-C again stops at once");
             });
             // Without a handler Ctrl-C ends the program as it always did; finished cases are on the disk.
             drop(listening);

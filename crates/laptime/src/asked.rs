@@ -20,23 +20,23 @@ use crate::{
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "How to measure")]
 pub struct RunArgs {
-    /// Takes that do not count: a number, or `auto` to find where the takes become steady [default: auto]
+    /// Iterations that do not count: a number, or `auto` to find where the iterations become steady [default: auto]
     #[arg(long, global = true, value_name = "TAKES", alias = "warmup-steps", value_parser = warm_up())]
     pub warmup: Option<WarmUp>,
 
-    /// Stop after this many takes
-    #[arg(long, global = true, value_name = "COUNT", aliases = ["measure-steps", "iterations"])]
-    pub takes: Option<usize>,
+    /// Stop after this many iterations
+    #[arg(long, global = true, value_name = "COUNT", aliases = ["measure-steps", "takes"])]
+    pub iterations: Option<usize>,
 
     /// Stop when the 95 % interval of the median lies within this share of it [default: 2%]
     #[arg(long, global = true, value_name = "SHARE", value_parser = str::parse::<Share>)]
     pub within: Option<Share>,
 
-    /// Do not stop before this time of takes [default: 100ms]
+    /// Do not stop before this time of iterations [default: 100ms]
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub min_time: Option<Seconds>,
 
-    /// Stop after this time of takes in any case [default: 10s]
+    /// Stop after this time of iterations in any case [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub max_time: Option<Seconds>,
 
@@ -57,7 +57,7 @@ pub struct RunArgs {
     #[arg(long, global = true, value_name = "TIMING", value_delimiter = ',', value_parser = str::parse::<Timing>)]
     pub timing: Vec<Timing>,
 
-    /// What the device's second-level cache holds when a take begins: `cold` or `warm` [default: cold, on a GPU]
+    /// What the device's second-level cache holds when an iteration begins: `cold` or `warm` [default: cold, on a GPU]
     #[arg(long, global = true, value_name = "STATE", value_parser = str::parse::<L2>)]
     pub l2: Option<L2>,
 
@@ -94,7 +94,7 @@ impl RunArgs {
     fn settings(&self) -> GivenSettings {
         GivenSettings {
             warmup: self.warmup,
-            takes: self.takes,
+            iterations: self.iterations,
             within: self.within,
             min_time: self.min_time,
             max_time: self.max_time,
@@ -136,7 +136,7 @@ pub struct Asked {
     pub kit_files: Places,
     /// Where audio and its record are written, beside the run's folder.
     pub tts: tts_files::Places,
-    /// Numbers of warm-up takes to compare.
+    /// Numbers of warm-up iterations to compare.
     pub warmups: Vec<usize>,
 }
 
@@ -261,7 +261,7 @@ impl Order<'_> {
     fn timing_on(&self, device: &dyn Device) -> anyhow::Result<Timing> {
         let timings = self.timings_on(device)?;
         if timings.len() > 1 {
-            let error = anyhow::anyhow!("takes are timed in one way, and {} were asked for", timings.len());
+            let error = anyhow::anyhow!("iterations are timed in one way, and {} were asked for", timings.len());
             let hint = format!("`laptime profile {} --timing …` compares several", self.workload.name());
             return Err(Hinted::wrap(error, hint));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use laptime_bench::{Case, CaseResult, GivenSettings, Outcome, Sink, Take, WarmUp};
+use laptime_bench::{Case, CaseResult, GivenSettings, Iteration, Outcome, Sink, WarmUp};
 use laptime_pipelines::CpuDevice;
 use laptime_stats::{Sorted, Summary};
 
@@ -39,13 +39,13 @@ impl Benchmark {
 
     /// Iterations that do not count.
     pub fn warmup(mut self, iterations: usize) -> Self {
-        self.settings.warmup = Some(WarmUp::Takes(iterations));
+        self.settings.warmup = Some(WarmUp::Iterations(iterations));
         self
     }
 
     /// Iterations that count.
     pub fn iterations(mut self, iterations: usize) -> Self {
-        self.settings.takes = Some(iterations);
+        self.settings.iterations = Some(iterations);
         self
     }
 
@@ -109,7 +109,7 @@ struct Function<F> {
     step: F,
 }
 
-impl<F, E> Take for Function<F>
+impl<F, E> Iteration for Function<F>
 where
     F: FnMut() -> Result<(), E>,
     E: Into<anyhow::Error>,
@@ -130,7 +130,7 @@ struct Nowhere;
 impl Sink for Nowhere {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
         Ok(())

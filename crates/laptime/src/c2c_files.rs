@@ -38,8 +38,8 @@ pub struct Kit<'a> {
     pub case: &'a Case,
     /// What was measured of it.
     pub measured: &'a Measured,
-    /// The recorded takes.
-    pub takes: Vec<JoinedStages>,
+    /// The recorded iterations.
+    pub iterations: Vec<JoinedStages>,
     /// What each stage has to do, all steps together as one.
     pub work: Vec<(&'static str, Work)>,
     /// What the device reaches at most, if that was measured.
@@ -51,7 +51,7 @@ pub struct Kit<'a> {
 impl Kit<'_> {
     /// Writes the four files into a folder.
     pub fn write(&self, operations: &Trace, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-        let Some(first) = self.takes.first() else { return Ok(Vec::new()) };
+        let Some(first) = self.iterations.first() else { return Ok(Vec::new()) };
         let at = |name: &str| folder.join(name);
         let calls = self.projector_calls();
         let table = table(first, calls);
@@ -82,26 +82,26 @@ impl Kit<'_> {
         self.case.get(name).map(ToString::to_string).unwrap_or_default()
     }
 
-    fn record(&self, take: &JoinedStages, calls: u64) -> Value {
+    fn record(&self, iteration: &JoinedStages, calls: u64) -> Value {
         let total = |times: &[Nanos]| json!((!times.is_empty()).then(|| rounded(ms(sum(times)))));
-        let projector = sum(&take.projector);
+        let projector = sum(&iteration.projector);
         // The kit has the same steps twice: in seconds, and in milliseconds.
-        let seconds: Vec<f64> = take.steps.iter().map(|step| (step.0 as f64 / 100.0).round() / 1e7).collect();
-        let steps: Vec<f64> = take.steps.iter().map(|step| rounded(ms(*step))).collect();
+        let seconds: Vec<f64> = iteration.steps.iter().map(|step| (step.0 as f64 / 100.0).round() / 1e7).collect();
+        let steps: Vec<f64> = iteration.steps.iter().map(|step| rounded(ms(*step))).collect();
         json!({
             "prompt": self.told("prompt_text"),
             "response": self.told("response"),
             "model_config": { "base_model": self.axis("base_model"), "teacher_model": self.axis("teacher_model") },
             "timing": {
-                "base_embedding_ms": total(&take.base_embedding),
-                "base_prefill_ms": total(&take.base_prefill),
-                "teacher_embedding_ms": total(&take.teacher_embedding),
-                "teacher_prefill_ms": total(&take.teacher_prefill),
-                "projector_total_ms": total(&take.projector),
+                "base_embedding_ms": total(&iteration.base_embedding),
+                "base_prefill_ms": total(&iteration.base_prefill),
+                "teacher_embedding_ms": total(&iteration.teacher_embedding),
+                "teacher_prefill_ms": total(&iteration.teacher_prefill),
+                "projector_total_ms": total(&iteration.projector),
                 "projector_avg_ms": (calls > 0).then(|| rounded(ms(projector) / calls as f64)),
                 "projector_calls": calls,
-                "decode_total_ms": total(&take.steps),
-                "decode_avg_ms": average(&take.steps).map(rounded),
+                "decode_total_ms": total(&iteration.steps),
+                "decode_avg_ms": average(&iteration.steps).map(rounded),
                 "decode_steps": seconds,
                 "num_generated_tokens": self.fact("new_tokens").map(ToString::to_string).and_then(|it| it.parse::<u64>().ok()),
             },
@@ -111,7 +111,7 @@ impl Kit<'_> {
 }
 
 /// The table of the kit: its six rows in its order, then ours, then every decode step.
-fn table(take: &JoinedStages, calls: u64) -> String {
+fn table(iteration: &JoinedStages, calls: u64) -> String {
     let mut text = "Stage\tTime(ms)\tCount\tAvg(ms)\tTotal(ms)\n".to_owned();
     let mut row = |name: &str, first: f64, count: u64, total: f64| {
         let _ = writeln!(text, "{name}\t{first:.4}\t{count}\t{:.4}\t{total:.4}", total / count as f64);
@@ -121,15 +121,18 @@ fn table(take: &JoinedStages, calls: u64) -> String {
             row(name, ms(*first), times.len() as u64, ms(sum(times)));
         }
     };
-    stage("Base Model Embedding", &take.base_embedding);
-    stage("Base Model Prefill (computation)", &take.base_prefill);
-    stage("Teacher Model Embedding", &take.teacher_embedding);
-    stage("Teacher Model Prefill (computation)", &take.teacher_prefill);
-    if calls > 0 && !take.projector.is_empty() {
-        let total = ms(sum(&take.projector));
+    stage("Base Model Embedding", &iteration.base_embedding);
+    stage("Base Model Prefill (computation)", &iteration.base_prefill);
+    stage("Teacher Model Embedding", &iteration.teacher_embedding);
+    stage("Teacher Model Prefill (computation)", &iteration.teacher_prefill);
+    if calls > 0 && !iteration.projector.is_empty() {
+        let total = ms(sum(&iteration.projector));
         // Layers that are computed together have no times of their own.
-        let first =
-            if take.paths.is_empty() { total / calls as f64 } else { ms(sum(&take.paths[..take.paths.len().min(2)])) };
+        let first = if iteration.paths.is_empty() {
+            total / calls as f64
+        } else {
+            ms(sum(&iteration.paths[..iteration.paths.len().min(2)]))
+        };
         row("Projector (KV projection)", first, calls, total);
     }
     let mut stage = |name: &str, times: &[Nanos]| {
@@ -137,11 +140,11 @@ fn table(take: &JoinedStages, calls: u64) -> String {
             row(name, ms(*first), times.len() as u64, ms(sum(times)));
         }
     };
-    stage("Decode Step (per token)", &take.steps);
-    stage("Last Token Prefill", &take.last_token_prefill);
-    stage("Sampling (per token)", &take.sampling);
+    stage("Decode Step (per token)", &iteration.steps);
+    stage("Last Token Prefill", &iteration.last_token_prefill);
+    stage("Sampling (per token)", &iteration.sampling);
     text.push_str("\nDecode Step Details\tStep #\tTime(ms)\t\t\n");
-    for (at, step) in take.steps.iter().enumerate() {
+    for (at, step) in iteration.steps.iter().enumerate() {
         let _ = writeln!(text, "\t{}\t{:.4}\t\t", at + 1, ms(*step));
     }
     text
@@ -203,7 +206,7 @@ pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn take() -> JoinedStages {
+    fn iteration() -> JoinedStages {
         let times = |times: &[u64]| times.iter().map(|micros| Nanos(micros * 1_000)).collect();
         JoinedStages {
             total: Nanos(9_000_000),
@@ -234,7 +237,7 @@ mod tests {
             \nDecode Step Details\tStep #\tTime(ms)\t\t\n\
             \t1\t0.3100\t\t\n\
             \t2\t0.2900\t\t\n";
-        assert_eq!(table(&take(), 28), expected);
+        assert_eq!(table(&iteration(), 28), expected);
     }
 
     #[test]
@@ -242,12 +245,12 @@ mod tests {
         let kit = Kit {
             case: &Case::default(),
             measured: &Measured::default(),
-            takes: Vec::new(),
+            iterations: Vec::new(),
             work: Vec::new(),
             peaks: None,
             is_queued: false,
         };
-        let record = kit.record(&take(), 28);
+        let record = kit.record(&iteration(), 28);
         assert_eq!(record["timing"]["decode_steps"], json!([0.00031, 0.00029]));
         assert_eq!(record["timing_breakdown_ms"], json!([0.31, 0.29]));
         assert_eq!(record["timing"]["projector_avg_ms"], json!(0.05));
@@ -257,7 +260,7 @@ mod tests {
     #[test]
     fn by_layer_the_first_projection_is_the_keys_and_values_of_the_first_layer() {
         let paths = [30, 40, 50, 60].map(|micros| Nanos(micros * 1_000)).to_vec();
-        let table = table(&JoinedStages { paths, ..take() }, 2);
+        let table = table(&JoinedStages { paths, ..iteration() }, 2);
         assert!(table.contains("Projector (KV projection)\t0.0700\t2\t0.7000\t1.4000\n"), "{table}");
     }
 }

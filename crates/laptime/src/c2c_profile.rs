@@ -39,11 +39,11 @@ pub fn write(
     // What is held against a text has no answer to tell of.
     let is_kit = result.workload == WORKLOAD && result.case.get("against").is_none();
     let Some(measured) = result.measured().filter(|_| is_kit) else { return Ok(()) };
-    let (case, takes) = (&result.case, laptime_analyze::joined_stages(trace));
+    let (case, iterations) = (&result.case, laptime_analyze::joined_stages(trace));
     let run = &session.run;
     let (work, peaks) = (CacheToCache::stage_work(case), run.peaks.as_ref());
     let is_queued = result.device != CPU && matches!(run.settings.timing, Timing::Host | Timing::Kernels);
-    let kit = Kit { case, measured, takes, work, peaks, is_queued };
+    let kit = Kit { case, measured, iterations, work, peaks, is_queued };
     let folder = &session.folder;
     let operations = record_operations(app, order, &result.case, &result.device, &folder.join(RECORDING))?;
     let in_folder = kit.write(&operations, folder)?;
@@ -60,11 +60,11 @@ pub fn write(
     Ok(())
 }
 
-/// Records one warm take with every operation a stage, behind the takes that count.
+/// Records one warm iteration with every operation a stage, behind the iterations that count.
 fn record_operations(app: &App, order: &Order<'_>, case: &Case, device: &str, path: &Path) -> anyhow::Result<Trace> {
     let aside = Aside::begin();
     let recording = laptime_trace::record_to(path)?;
-    let taken = take_once(app, order, case, device);
+    let taken = run_once(app, order, case, device);
     drop(aside);
     let recorded = recording.finish().context("the recording of operations was not kept")?;
     let kernels = taken?;
@@ -76,7 +76,7 @@ fn record_operations(app: &App, order: &Order<'_>, case: &Case, device: &str, pa
     }
 }
 
-fn take_once(
+fn run_once(
     app: &App,
     order: &Order<'_>,
     case: &Case,
@@ -85,18 +85,18 @@ fn take_once(
     let paused = pause();
     let device = app.device(device)?;
     device.set_depth(Depth::Ops);
-    let Prepared::Ready(mut take) = order.workload.prepare(case, &*device)? else {
+    let Prepared::Ready(mut iteration) = order.workload.prepare(case, &*device)? else {
         bail!("the case cannot be prepared again to show its operations")
     };
-    take.ready()?;
-    take.run()?;
-    take.ready()?;
+    iteration.ready()?;
+    iteration.run()?;
+    iteration.ready()?;
     device.synchronise()?;
     let kernels = device.record_kernels()?;
     drop(paused);
     {
-        let _lap = lap!("take", on = device.lane(), take = 0_usize);
-        take.run()?;
+        let _lap = lap!("iteration", on = device.lane(), iteration = 0_usize);
+        iteration.run()?;
         device.synchronise()?;
     }
     kernels.map(|kernels| kernels.finish()).transpose()

@@ -12,18 +12,18 @@ impl Kit<'_> {
     pub fn summary(&self) -> Vec<String> {
         let whose =
             if self.is_queued { ", by a host that does not wait: `--timing events` shows the device's" } else { "" };
-        let heading = match self.takes.len() {
+        let heading = match self.iterations.len() {
             1 => format!("Timing Summary (1 recorded iteration{whose}):"),
             count => format!("Timing Summary (the median iteration of {count} by its first token{whose}):"),
         };
         let lines = [
             Some(heading),
-            self.stage("Base Embedding", "base_embedding", |take| &take.base_embedding),
-            self.stage("Base Prefill", "base_prefill", |take| &take.base_prefill),
-            self.stage("Teacher Embedding", "teacher_embedding", |take| &take.teacher_embedding),
-            self.stage("Teacher Prefill", "teacher_prefill", |take| &take.teacher_prefill),
+            self.stage("Base Embedding", "base_embedding", |iteration| &iteration.base_embedding),
+            self.stage("Base Prefill", "base_prefill", |iteration| &iteration.base_prefill),
+            self.stage("Teacher Embedding", "teacher_embedding", |iteration| &iteration.teacher_embedding),
+            self.stage("Teacher Prefill", "teacher_prefill", |iteration| &iteration.teacher_prefill),
             self.projector(),
-            self.stage("Last Token Prefill", "last_token_prefill", |take| &take.last_token_prefill),
+            self.stage("Last Token Prefill", "last_token_prefill", |iteration| &iteration.last_token_prefill),
             self.between(),
             self.prefill(),
             self.first_token(),
@@ -45,13 +45,13 @@ impl Kit<'_> {
 
     /// The iteration whose time to the first token is the median; of an even number the shorter of both.
     fn usual(&self) -> Option<&JoinedStages> {
-        let mut takes: Vec<&JoinedStages> = self.takes.iter().collect();
-        takes.sort_by_key(|take| (take.first_token, take.total));
-        takes.get(takes.len().saturating_sub(1) / 2).copied()
+        let mut iterations: Vec<&JoinedStages> = self.iterations.iter().collect();
+        iterations.sort_by_key(|iteration| (iteration.first_token, iteration.total));
+        iterations.get(iterations.len().saturating_sub(1) / 2).copied()
     }
 
     fn of(&self, time: impl Fn(&JoinedStages) -> Option<f64>) -> Option<f64> {
-        median(self.takes.iter().filter_map(time).collect())
+        median(self.iterations.iter().filter_map(time).collect())
     }
 
     fn stage(&self, label: &str, name: &str, times: fn(&JoinedStages) -> &Vec<Nanos>) -> Option<String> {
@@ -60,7 +60,7 @@ impl Kit<'_> {
     }
 
     fn sampling(&self) -> Option<String> {
-        self.of(|take| total(&take.sampling)).map(|time| format!("  Sampling: {time:.3} ms"))
+        self.of(|iteration| total(&iteration.sampling)).map(|time| format!("  Sampling: {time:.3} ms"))
     }
 
     /// The least milliseconds a stage can take, if peaks were measured.
@@ -87,7 +87,7 @@ impl Kit<'_> {
             ("teacher_prefill", total(&usual.teacher_prefill)),
             ("projector", total(&usual.projector)),
             ("last_token_prefill", total(&usual.last_token_prefill)),
-            ("decode", self.of(|take| total(&take.steps))),
+            ("decode", self.of(|iteration| total(&iteration.steps))),
         ];
         let below = times
             .into_iter()
@@ -151,15 +151,15 @@ impl Kit<'_> {
     }
 
     fn decode(&self) -> Option<String> {
-        let step = self.of(|take| average(&take.steps)).filter(|step| *step > 0.0)?;
-        let steps = self.takes.first().map_or(0, |take| take.steps.len());
+        let step = self.of(|iteration| average(&iteration.steps)).filter(|step| *step > 0.0)?;
+        let steps = self.iterations.first().map_or(0, |iteration| iteration.steps.len());
         let (all, rate) = (step * steps as f64, 1e3 / step);
         let limit = self.limit("decode", all);
         Some(format!("  Decode: {all:.3} ms total, {step:.3} ms/token avg ({steps} tokens), {rate:.0} tokens/s{limit}"))
     }
 
     fn response(&self) -> Option<String> {
-        let time = self.of(|take| total(&take.response_projector))?;
+        let time = self.of(|iteration| total(&iteration.response_projector))?;
         Some(format!("  Projector of new tokens (in Decode): {time:.3} ms"))
     }
 
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    fn take() -> JoinedStages {
+    fn iteration() -> JoinedStages {
         let times = |times: &[u64]| times.iter().map(|micros| Nanos(micros * 1_000)).collect();
         JoinedStages {
             total: Nanos(9_000_000),
@@ -235,7 +235,7 @@ mod tests {
         let work = |flops| Work { flops, dtype: "f32".into(), bytes: 1, traffic: Traffic::Read };
         let work = vec![("base_prefill", work(500_000)), ("projector", work(500_000)), ("decode", work(250_000))];
         let (case, measured) = (Case::default(), Measured::default());
-        Kit { case: &case, measured: &measured, takes: vec![take()], work, peaks, is_queued }.summary()
+        Kit { case: &case, measured: &measured, iterations: vec![iteration()], work, peaks, is_queued }.summary()
     }
 
     #[test]
@@ -262,14 +262,16 @@ mod tests {
             first_token: Some(Nanos(9_002_000)),
             base_prefill: vec![Nanos(1_000_000)],
             teacher_prefill: vec![Nanos(6_000_000)],
-            ..take()
+            ..iteration()
         };
-        let beside = JoinedStages { first_token: Some(Nanos(3_502_000)), ..take() };
-        let quick = JoinedStages { first_token: Some(Nanos(3_002_000)), projector: vec![Nanos(100_000)], ..take() };
-        for takes in [vec![slow.clone(), take(), quick.clone()], vec![slow, beside, quick]] {
+        let beside = JoinedStages { first_token: Some(Nanos(3_502_000)), ..iteration() };
+        let quick =
+            JoinedStages { first_token: Some(Nanos(3_002_000)), projector: vec![Nanos(100_000)], ..iteration() };
+        for iterations in [vec![slow.clone(), iteration(), quick.clone()], vec![slow, beside, quick]] {
             let (case, measured) = (Case::default(), Measured::default());
             let work = Vec::new();
-            let lines = Kit { case: &case, measured: &measured, takes, work, peaks: None, is_queued: false }.summary();
+            let lines =
+                Kit { case: &case, measured: &measured, iterations, work, peaks: None, is_queued: false }.summary();
             let parts = ["Base Prefill", "Teacher Prefill", "Projector", "Last Token Prefill"];
             let rest = lines.iter().any(|line| line.contains("Overlap of stages"));
             let rest = figure(&lines, if rest { "Overlap of stages" } else { "Between stages" });

@@ -6,7 +6,7 @@ use clap::{
     Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use laptime_bench::{Alias, AxisSpec, StandsFor, Takes, Workload};
+use laptime_bench::{Alias, AxisSpec, StandsFor, ValueKind, Workload};
 
 use crate::{
     app::App,
@@ -136,7 +136,7 @@ const MEASURING: [Measuring; 3] = [
     Measuring {
         name: "warmup",
         about: "Finds how many takes a workload needs until it is steady",
-        long_about: "Finds how many takes a workload needs until it is steady\n\nTakes begin cold in fresh processes, so that the first one pays for everything. The answer is a number of takes to \
+        long_about: "Finds how many takes a workload needs until it is steady\n\nTakes begin cold in fresh processes, so that the first one pays for everything. The answer is a number of iterations to \
                      leave out, or that there is no steady state.",
         example: "Example:\n  laptime warmup matmul --size 512 --runs 3",
         order: 4,
@@ -243,23 +243,24 @@ fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
     let others: Vec<String> = others.map(|alias| format!("--{}", alias.name.replace('_', "-"))).collect();
     let also = if others.is_empty() { String::new() } else { format!(" [also: {}]", others.join(", ")) };
     let default = if default.is_empty() { String::new() } else { format!(" [default: {}]", default.join(",")) };
-    valued(axis.name, axis.takes).help_heading("Axes").help(format!(
+    valued(axis.name, axis.iterations).help_heading("Axes").help(format!(
         "{}: {}{default}{also}",
         axis.about,
-        axis.takes.words()
+        axis.iterations.words()
     ))
 }
 
 /// Another name of an axis, which the help tells with the axis.
 fn other_flag(alias: &Alias) -> Arg {
-    let takes = if matches!(alias.stands_for, StandsFor::Switch { .. }) { Takes::Switch } else { Takes::Name };
-    valued(alias.name, takes).hide(true)
+    let iterations =
+        if matches!(alias.stands_for, StandsFor::Switch { .. }) { ValueKind::Switch } else { ValueKind::Name };
+    valued(alias.name, iterations).hide(true)
 }
 
-fn valued(name: &'static str, takes: Takes) -> Arg {
+fn valued(name: &'static str, iterations: ValueKind) -> Arg {
     let flag = Arg::new(name).long(name.replace('_', "-")).value_name("VALUES").action(ArgAction::Append);
-    match takes {
-        Takes::Switch => flag.num_args(0..=1).default_missing_value("true"),
+    match iterations {
+        ValueKind::Switch => flag.num_args(0..=1).default_missing_value("true"),
         _ => flag.num_args(1..).allow_negative_numbers(true),
     }
 }

@@ -86,11 +86,11 @@ fn lines(case: &CaseFigures, measured: &MeasuredFigures) -> Vec<String> {
 }
 
 /// The times in the course's lines. Its standard deviation is of the population; ours is of the sample, and says so.
-fn times(mean_ns: f64, std_ns: Option<f64>, takes: usize) -> Vec<String> {
+fn times(mean_ns: f64, std_ns: Option<f64>, iterations: usize) -> Vec<String> {
     let both = |nanos: f64| format!("{:.2} ms ({:.4} s)", nanos / 1e6, nanos / 1e9);
     let mut lines = vec![format!("Mean time: {}", both(mean_ns))];
     if let Some(std) = std_ns {
-        let population = std * ((takes.saturating_sub(1)) as f64 / takes.max(1) as f64).sqrt();
+        let population = std * ((iterations.saturating_sub(1)) as f64 / iterations.max(1) as f64).sqrt();
         let beside = format!("of the sample (n - 1); of the population {:.2} ms", population / 1e6);
         lines.push(format!("Std dev: {}, {beside}", both(std)));
         lines.push(format!("Coefficient of variation: {:.2}%", 100.0 * std / mean_ns));
@@ -124,7 +124,7 @@ mod tests {
                 "Coefficient of variation: 5.81%",
             ]
         );
-        assert_eq!(times(1e6, None, 1), ["Mean time: 1.00 ms (0.0010 s)"], "one take has no spread");
+        assert_eq!(times(1e6, None, 1), ["Mean time: 1.00 ms (0.0010 s)"], "one iteration has no spread");
     }
 
     #[test]

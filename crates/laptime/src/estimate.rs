@@ -10,10 +10,10 @@ use crate::app::App;
 /// The share of a matrix product's speed that attention and models are taken to reach.
 const SHARE: f64 = 0.5;
 
-/// Takes that a case is taken to need, unless time is up before.
-const TAKES: f64 = 20.0;
+/// Iterations that a case is taken to need, unless time is up before.
+const ITERATIONS: f64 = 20.0;
 
-/// Runs of the work beside the takes: the check, and the first of a warm-up.
+/// Runs of the work beside the iterations: the check, and the first of a warm-up.
 const BESIDE: f64 = 3.0;
 
 /// Attention as the suite measures it: heads, their size, and the keys that a token of a sparse pattern sees.
@@ -66,8 +66,8 @@ impl Estimate {
 
 /// The time of a case whose work has so many operations.
 fn seconds(flops: f64, rate: f64, at_most: f64) -> f64 {
-    let take = flops / (SHARE * rate);
-    (TAKES * take).min(at_most) + BESIDE * take
+    let iteration = flops / (SHARE * rate);
+    (ITERATIONS * iteration).min(at_most) + BESIDE * iteration
 }
 
 /// The operations of each case, step by step.
@@ -109,7 +109,7 @@ struct Silent;
 impl Sink for Silent {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
         Ok(())
@@ -131,7 +131,10 @@ mod tests {
 
     #[test]
     fn a_case_is_taken_twenty_times_unless_time_is_up() {
-        assert!((seconds(50e9, 100e9, 5.0) - 8.0).abs() < 1e-9, "a take of a second: 5 s of takes, and 3 more");
+        assert!(
+            (seconds(50e9, 100e9, 5.0) - 8.0).abs() < 1e-9,
+            "an iteration of a second: 5 s of iterations, and 3 more"
+        );
         assert!((seconds(0.5e9, 100e9, 5.0) - 0.23).abs() < 1e-9);
     }
 

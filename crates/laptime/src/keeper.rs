@@ -36,12 +36,12 @@ impl Sink for Keeper {
         self.progress.begin(case, run, self.runs);
     }
 
-    fn take(&mut self, _: u64, _: bool) {
-        self.progress.take();
+    fn iteration(&mut self, _: u64, _: bool) {
+        self.progress.iteration();
     }
 
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
-        // Of a case that was interrupted before its first take nothing is left to keep.
+        // Of a case that was interrupted before its first iteration nothing is left to keep.
         if result.measured().is_some_and(|measured| measured.wall_ns.is_empty()) {
             return Ok(());
         }

@@ -37,7 +37,7 @@ const NANO_FOLDER: &str = "profiling/results";
 /// Forward and backward apart.
 const SEPARATE_FILE: &str = "profiling_benchmarking_separate.csv";
 
-/// The flags of older kits: for their files where they keep them, for a file or a folder that they name, and for a take
+/// The flags of older kits: for their files where they keep them, for a file or a folder that they name, and for a iteration
 /// without synchronisation.
 pub fn flags() -> [Arg; 4] {
     let kit_files = Arg::new("kit-files")
@@ -118,8 +118,8 @@ pub fn write(app: &App, finished: &Finished, places: &Places) -> anyhow::Result<
 
 /// Steps that were asked for, where the settings say how many.
 fn asked_steps(settings: &Settings) -> AskedSteps {
-    let warmup = if let WarmUp::Takes(takes) = settings.warmup { Some(takes) } else { None };
-    let measure = if let Stop::Takes(takes) = settings.stop { Some(takes) } else { None };
+    let warmup = if let WarmUp::Iterations(iterations) = settings.warmup { Some(iterations) } else { None };
+    let measure = if let Stop::Iterations(iterations) = settings.stop { Some(iterations) } else { None };
     AskedSteps { warmup, measure }
 }
 

@@ -32,7 +32,7 @@ struct Asking {
     case: Case,
     device: String,
     warmup: usize,
-    takes: usize,
+    iterations: usize,
     /// How the answer is written, if the flags behind `--experiment` say so.
     asked: Option<Asked>,
 }
@@ -76,7 +76,7 @@ fn emulated(case: &Case, device: &str) -> Option<f64> {
 fn of_flags(app: &App, words: &[String]) -> anyhow::Result<Asking> {
     let asked = read_bench(app, [WORKLOAD.to_owned()].into_iter().chain(words.iter().cloned()).collect())?;
     // The generation that is checked before is the one that warms up.
-    let usual = GivenSettings { warmup: Some(WarmUp::Takes(0)), takes: Some(1), ..GivenSettings::default() };
+    let usual = GivenSettings { warmup: Some(WarmUp::Iterations(0)), iterations: Some(1), ..GivenSettings::default() };
     let order = asked.settle(app, usual)?;
     let device = app.device(&order.device)?;
     let order = order.on(&*device);
@@ -88,10 +88,10 @@ fn of_flags(app: &App, words: &[String]) -> anyhow::Result<Asking> {
         let error = anyhow::anyhow!("an experiment is of one case, and this is {} of them", cases.len());
         return Err(Hinted::wrap(error, "give one value behind each flag"));
     }
-    let (warmup, takes) = (order.settings.warmup, order.settings.stop);
-    let warmup = if let WarmUp::Takes(takes) = warmup { takes } else { 0 };
-    let takes = if let Stop::Takes(takes) = takes { takes } else { 1 };
-    Ok(Asking { case: case.clone(), device: device.name().to_owned(), warmup, takes, asked: Some(asked) })
+    let (warmup, iterations) = (order.settings.warmup, order.settings.stop);
+    let warmup = if let WarmUp::Iterations(iterations) = warmup { iterations } else { 0 };
+    let iterations = if let Stop::Iterations(iterations) = iterations { iterations } else { 1 };
+    Ok(Asking { case: case.clone(), device: device.name().to_owned(), warmup, iterations, asked: Some(asked) })
 }
 
 fn of_run(folder: &Path) -> anyhow::Result<Asking> {
@@ -104,7 +104,7 @@ fn of_run(folder: &Path) -> anyhow::Result<Asking> {
     let results = if path.is_file() { read_results(&path)?.results } else { Vec::new() };
     let case = results.into_iter().map(|result| result.case).chain(run.cases).next_back();
     let case = case.ok_or_else(|| anyhow::anyhow!("`{}` holds no case", folder.display()))?;
-    Ok(Asking { case, device: run.device, warmup: 0, takes: 1, asked: None })
+    Ok(Asking { case, device: run.device, warmup: 0, iterations: 1, asked: None })
 }
 
 /// One of the three.
@@ -134,8 +134,8 @@ fn variants(app: &App, asking: &Asking) -> anyhow::Result<[Variant; 3]> {
 /// Takes all of them in turns. What could not be measured is told; none of what is not there.
 fn measure(app: &App, asking: &Asking, variants: &[Variant; 3]) -> anyhow::Result<[Result<Option<Trial>, String>; 3]> {
     let settings = Settings {
-        warmup: WarmUp::Takes(asking.warmup),
-        stop: Stop::Takes(asking.takes),
+        warmup: WarmUp::Iterations(asking.warmup),
+        stop: Stop::Iterations(asking.iterations),
         ..GivenSettings::default().settle()?
     };
     let workload = app.workload(WORKLOAD)?;

@@ -39,7 +39,7 @@ fn count(measured: &Measured, fact: &str) -> Option<u64> {
     number(measured, fact).filter(|number| *number >= 0.0).map(|number| number as u64)
 }
 
-/// The median of a metric over the takes that know it.
+/// The median of a metric over the iterations that know it.
 pub fn metric(measured: &Measured, name: &str) -> Option<f64> {
     let values: Vec<f64> = measured.metric(name)?.values.iter().flatten().copied().collect();
     laptime_stats::spread::median(&values)

@@ -51,7 +51,7 @@ struct LastToken {
 }
 
 /// When a summary is due: in the first generation every 10 tokens or 5 seconds. Those behind it are the same again, so
-/// every 5 seconds are enough to see that something goes on, and nothing is written inside short takes.
+/// every 5 seconds are enough to see that something goes on, and nothing is written inside short iterations.
 #[derive(Debug, Default)]
 struct Due {
     generations: u64,

@@ -29,8 +29,8 @@ use crate::{
     session::Session,
 };
 
-/// Takes of the run without offloading.
-const BASELINE_TAKES: usize = 3;
+/// Iterations of the run without offloading.
+const BASELINE_ITERATIONS: usize = 3;
 
 /// Refuses a folder for audio where there is none.
 pub fn refuse_unused(asked: &Asked, workload: &str) -> anyhow::Result<()> {
@@ -143,8 +143,8 @@ fn add_peaks(measured: &mut Measured, peaks: Option<&Peaks>) {
 /// Measures a case without offloading, behind what is profiled.
 pub fn measure_baseline(app: &App, order: &Order<'_>, run: &Run, case: Case) -> anyhow::Result<CaseResult> {
     let settings = Settings {
-        warmup: WarmUp::Takes(1),
-        stop: Stop::Takes(BASELINE_TAKES),
+        warmup: WarmUp::Iterations(1),
+        stop: Stop::Iterations(BASELINE_ITERATIONS),
         depth: Depth::default(),
         timing: Timing::Host,
         ..run.settings
@@ -163,7 +163,7 @@ pub struct Stopped<'a>(pub &'a App);
 impl Sink for Stopped<'_> {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
         Ok(())
@@ -174,7 +174,7 @@ impl Sink for Stopped<'_> {
     }
 }
 
-/// Adds what the machine can do and what a token takes without offloading to what is known of a case.
+/// Adds what the machine can do and what an token iterations without offloading to what is known of a case.
 pub fn complete(outcome: &mut Outcome, workload: &str, run: &Run, baseline: Option<&CaseResult>) {
     let Outcome::Measured(measured) = outcome else { return };
     if workload != WORKLOAD {

@@ -1,4 +1,4 @@
-//! A bar on standard error while cases are measured. It is drawn between takes, never by a clock of its own.
+//! A bar on standard error while cases are measured. It is drawn between iterations, never by a clock of its own.
 
 use std::io::IsTerminal;
 
@@ -10,7 +10,7 @@ use laptime_report::{visible, visible_lines};
 pub struct Progress {
     bar: ProgressBar,
     case: String,
-    takes: usize,
+    iterations: usize,
 }
 
 impl Progress {
@@ -20,21 +20,21 @@ impl Progress {
         let target = if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(cases as u64), target);
         draw_as(&bar, "{bar:16} {pos}/{len}  {wide_msg}");
-        Self { bar, case: String::new(), takes: 0 }
+        Self { bar, case: String::new(), iterations: 0 }
     }
 
     /// A case begins.
     pub fn begin(&mut self, case: &Case, run: u32, runs: u32) {
         let process = if runs > 1 { format!("{} of {runs}: ", run + 1) } else { String::new() };
         self.case = visible(&format!("{process}{case}")).into_owned();
-        self.takes = 0;
+        self.iterations = 0;
         self.bar.set_message(self.case.clone());
     }
 
-    /// A take ended.
-    pub fn take(&mut self) {
-        self.takes += 1;
-        self.bar.set_message(format!("{} · {} takes", self.case, self.takes));
+    /// An iteration ended.
+    pub fn iteration(&mut self) {
+        self.iterations += 1;
+        self.bar.set_message(format!("{} · {} takes", self.case, self.iterations));
     }
 
     /// A case is done. From the first one on the time that is left can be told.

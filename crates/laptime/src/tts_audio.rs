@@ -25,7 +25,7 @@ pub fn is_standard_output(path: &Path) -> bool {
     path.as_os_str() == STANDARD_OUTPUT
 }
 
-/// Says each case once more and writes what is heard: draws start from a seed, so it is the audio of every take.
+/// Says each case once more and writes what is heard: draws start from a seed, so it is the audio of every iteration.
 pub fn write(cases: &[&Case], device: &dyn Device, path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut written = Vec::new();
     for (file, case) in files(path, cases)? {

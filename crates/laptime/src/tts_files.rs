@@ -72,7 +72,7 @@ pub fn refuse_unused(asked: &Asked, order: &Order<'_>) -> anyhow::Result<()> {
     stream.as_deref().map_or(Ok(()), |place| refuse_stream(place, &order.plan.cases()))
 }
 
-/// Refuses to hand on what is not made in chunks, and several texts to one place that takes one.
+/// Refuses to hand on what is not made in chunks, and several texts to one place that iterations one.
 fn refuse_stream(place: &Path, cases: &[Case]) -> anyhow::Result<()> {
     let is_whole = |case: &&Case| case.get("streaming").is_none_or(|streaming| streaming.to_string() != "true");
     if cases.iter().any(|case| is_whole(&case)) {
@@ -136,10 +136,10 @@ fn record(answer: &Cases, settings: &Settings) -> Value {
     })
 }
 
-/// Takes that were asked for, if so many were.
+/// Iterations that were asked for, if so many were.
 pub fn iterations(settings: &Settings) -> Option<usize> {
     match settings.stop {
-        Stop::Takes(takes) => Some(takes),
+        Stop::Iterations(iterations) => Some(iterations),
         Stop::Interval { .. } => None,
     }
 }

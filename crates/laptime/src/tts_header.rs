@@ -12,7 +12,7 @@ use crate::{
 /// The governor under which clocks do not change.
 const STEADY: &str = "performance";
 
-/// Writes device, model and settings before the first take, and warns of clocks that change.
+/// Writes device, model and settings before the first iteration, and warns of clocks that change.
 pub fn write(run: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     if run.workload != WORKLOAD {
         return Ok(());
@@ -35,15 +35,15 @@ fn lines(run: &Run) -> Vec<String> {
         values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
     let warmup = match run.settings.warmup {
-        WarmUp::Takes(takes) => takes.to_string(),
-        WarmUp::Found => "as many takes as needed for".to_owned(),
+        WarmUp::Iterations(iterations) => iterations.to_string(),
+        WarmUp::Found => "as many iterations as needed for".to_owned(),
     };
-    let takes = iterations(&run.settings)
-        .map_or_else(|| "as many iterations as needed".to_owned(), |takes| format!("{takes} iterations"));
+    let iterations = iterations(&run.settings)
+        .map_or_else(|| "as many iterations as needed".to_owned(), |iterations| format!("{iterations} iterations"));
     let mut lines = vec![
         format!("Device: {}", run.device),
         format!("Model: {} ({})", of("model"), of("dtype")),
-        format!("Config: {warmup} warmup, {takes}, seed {}", of("seed")),
+        format!("Config: {warmup} warmup, {iterations}, seed {}", of("seed")),
     ];
     if of("streaming").contains("true") {
         lines.push(format!("Mode: streaming (measuring TTFA), chunks of {} frames", of("chunk_frames")));

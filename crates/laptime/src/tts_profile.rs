@@ -18,13 +18,13 @@ use crate::{app::App, asked::Asked, output::say, session::Session, tts_audio, tt
 /// The files that the kit leaves where it is run.
 const KIT_FILES: [&str; 2] = ["trace.json", "flamegraph.svg"];
 
-/// The lap of a take.
-const TAKE: &str = "take";
+/// The lap of a iteration.
+const ITERATION: &str = "iteration";
 
 /// The lap of a frame.
 const FRAME: &str = "frame";
 
-/// What a launch of one kernel takes at least, in nanoseconds.
+/// What a launch of one kernel iterations at least, in nanoseconds.
 const LAUNCH_NS: f64 = 2_000.0;
 
 /// Writes the kit's files and the audio if asked for; tells people bytes of trace a frame and stages against their limits.
@@ -62,7 +62,7 @@ pub fn write(
 }
 
 /// Bytes of `trace.json` a frame: of what lies in frames, and of the whole file, cold start and all. Frames of the check and
-/// of warm-up takes count too.
+/// of warm-up iterations count too.
 fn bytes_a_frame(trace: &Trace, folder: &Path) -> anyhow::Result<Option<String>> {
     let file = folder.join(KIT_FILES[0]);
     let unread = || format!("cannot read `{}`", file.display());
@@ -105,27 +105,28 @@ fn moment(line: &[u8]) -> Option<u64> {
     nanos.checked_add(rest.get(..3)?.parse().ok()?)
 }
 
-/// The time of each stage in a take, on the device where it is known there, and how far above its limit it is.
+/// The time of each stage in a iteration, on the device where it is known there, and how far above its limit it is.
 fn stage_lines(stages: &Stages, result: &CaseResult, session: &Session) -> Vec<String> {
-    let is_take = |at: usize| stages.path(at).first() == Some(&TAKE);
-    let takes: u64 =
-        stages.stages.iter().filter(|stage| stage.name == TAKE && stage.depth == 0).map(|one| one.count).sum();
+    let is_iteration = |at: usize| stages.path(at).first() == Some(&ITERATION);
+    let iterations: u64 =
+        stages.stages.iter().filter(|stage| stage.name == ITERATION && stage.depth == 0).map(|one| one.count).sum();
     let work = TextToSpeech::stage_work(&result.case);
-    if takes == 0 || work.is_empty() {
+    if iterations == 0 || work.is_empty() {
         return Vec::new();
     }
     let line = |(name, work): &(&'static str, laptime_bench::Work)| {
-        let all = stages.stages.iter().enumerate().filter(|(at, stage)| stage.name == *name && is_take(*at));
+        let all = stages.stages.iter().enumerate().filter(|(at, stage)| stage.name == *name && is_iteration(*at));
         let all: Vec<&Stage> = all.map(|(_, stage)| stage).collect();
         let nanos: u64 = all.iter().filter_map(|stage| stage.device.or(stage.host)).map(|time| time.0).sum();
         let calls: u64 = all.iter().map(|stage| stage.count).sum();
-        let each = nanos as f64 / takes as f64;
+        let each = nanos as f64 / iterations as f64;
         let limits = limits(work, each, session.run.peaks.as_ref());
-        let limit = against_limit(&limits, calls as f64 / takes as f64, all.iter().any(|stage| stage.device.is_some()));
-        (nanos > 0).then(|| format!("  {name}: {:.3} ms a take{limit}", each / 1e6))
+        let limit =
+            against_limit(&limits, calls as f64 / iterations as f64, all.iter().any(|stage| stage.device.is_some()));
+        (nanos > 0).then(|| format!("  {name}: {:.3} ms an iteration{limit}", each / 1e6))
     };
-    let plural = if takes == 1 { "take" } else { "takes" };
-    let mut lines = vec![format!("Stages ({takes} recorded {plural}):")];
+    let plural = if iterations == 1 { "iteration" } else { "iterations" };
+    let mut lines = vec![format!("Stages ({iterations} recorded {plural}):")];
     lines.extend(work.iter().filter_map(line));
     if session.run.peaks.is_none() {
         lines.push("  `laptime peaks` measures what limits are held against".to_owned());
@@ -133,7 +134,7 @@ fn stage_lines(stages: &Stages, result: &CaseResult, session: &Session) -> Vec<S
     lines
 }
 
-/// How far a stage of so many calls is above its limit. A call that could be done in less than a launch takes is not held
+/// How far a stage of so many calls is above its limit. A call that could be done in less than an launch iterations is not held
 /// against it: on a device it is bound by its launches, and on the host the figure would say nothing.
 fn against_limit(limits: &Limits, calls: f64, is_on_device: bool) -> String {
     let (Some(limit_ns), Some(times)) = (limits.limit_ns, limits.x_limit) else { return String::new() };

@@ -6,8 +6,8 @@ mod cpu;
 mod engine;
 #[cfg(feature = "cuda")]
 mod gpu;
+mod iteration;
 mod plan;
-mod take;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -19,8 +19,8 @@ use laptime_models::Dtype;
 
 use self::{
     axes::{ALIASES, AUTO, PATTERN_ALIASES, axes},
+    iteration::AttentionIteration,
     plan::settle,
-    take::AttentionTake,
     wanted::Wanted,
 };
 pub(crate) use self::{
@@ -69,7 +69,7 @@ impl Workload for Attention {
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
-            metric("build_ms", "time to build the pattern, which is no part of a take", Better::Lower),
+            metric("build_ms", "time to build the pattern, which is no part of a iteration", Better::Lower),
             metric("tflop_s", "operations that were executed, a second, in units of 10^12", Better::Higher),
             metric("sparsity", "share of the pairs that may be seen that is not kept", Better::Higher),
             metric("mass_kept", "share of dense attention's weights that is kept, on random inputs", Better::Higher),
@@ -88,7 +88,7 @@ impl Workload for Attention {
             return Ok(Prepared::DoesNotApply(reason));
         }
         let needed = engine::needed_bytes(&wanted, device);
-        Prepared::if_it_fits(needed, device, || Ok(Box::new(AttentionTake::new(wanted, device)?)))
+        Prepared::if_it_fits(needed, device, || Ok(Box::new(AttentionIteration::new(wanted, device)?)))
     }
 }
 

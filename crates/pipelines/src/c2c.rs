@@ -3,12 +3,12 @@
 mod against;
 mod axes;
 mod check;
+mod iteration;
 mod make;
 mod pair;
 mod plan;
 mod prompts;
 mod runner;
-mod take;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -19,12 +19,12 @@ use laptime_bench::{
 };
 
 use self::{
-    against::AgainstTake,
+    against::AgainstIteration,
     axes::{ALIASES, AUTO, axes},
+    iteration::JoinedIteration,
     pair::Pair,
     plan::settle,
     runner::Runner,
-    take::JoinedTake,
     wanted::Wanted,
 };
 
@@ -32,7 +32,7 @@ use self::{
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheToCache;
 
-/// How many metrics a take has that is held against nothing; those of one that is follow.
+/// How many metrics an iteration has that is held against nothing; those of one that is follow.
 const JOINED_METRICS: usize = 10;
 
 impl CacheToCache {
@@ -105,7 +105,7 @@ impl Workload for CacheToCache {
             metric("ttft_ms", "time until the first token is known", Better::Lower),
             metric("tpot_ms", "time of a decode step, its token read", Better::Lower),
             metric("tok_s", "new tokens a second behind the first", Better::Higher),
-            metric("fusion_share", "share of the time to the first token that the projectors take", Better::Lower),
+            metric("fusion_share", "share of the time to the first token that the projectors iteration", Better::Lower),
             metric("projection_ms", "time of the projectors by layers fused", Better::Lower),
             metric("base_alone_ms", "time of the base model's prompt alone", Better::Lower),
             metric("teacher_alone_ms", "time of the teacher's prompt alone", Better::Lower),
@@ -132,8 +132,8 @@ impl Workload for CacheToCache {
             let text_tokens = wanted.text_tokens;
             let runner = Runner::new(pair, wanted, device)?;
             Ok(match text_tokens {
-                Some(text_tokens) => Box::new(AgainstTake::new(runner, text_tokens)),
-                None => Box::new(JoinedTake::new(runner)),
+                Some(text_tokens) => Box::new(AgainstIteration::new(runner, text_tokens)),
+                None => Box::new(JoinedIteration::new(runner)),
             })
         })
     }

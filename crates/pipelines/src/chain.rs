@@ -9,7 +9,7 @@ mod gpu;
 mod rotation;
 
 use anyhow::bail;
-use laptime_bench::{AxisSpec, Case, Cost, Device, Prepared, Takes, Traffic, Work, Workload};
+use laptime_bench::{AxisSpec, Case, Cost, Device, Prepared, Traffic, ValueKind, Work, Workload};
 
 use crate::crew::threads_axis;
 
@@ -36,14 +36,14 @@ impl Workload for Chain {
         let size = |name, about, default: i64| AxisSpec {
             name,
             about,
-            takes: Takes::Int { least: 1, most: i64::MAX },
+            iterations: ValueKind::Int { least: 1, most: i64::MAX },
             default: vec![default.into()],
             cost: Cost::Middle,
         };
         let graph = AxisSpec {
             name: "graph",
             about: "whether the products are captured once and replayed as a CUDA graph",
-            takes: Takes::OneOf(&["off", "on"]),
+            iterations: ValueKind::OneOf(&["off", "on"]),
             default: vec!["off".into()],
             cost: Cost::Middle,
         };
@@ -97,7 +97,7 @@ impl Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laptime_bench::{Simulated, Take};
+    use laptime_bench::{Iteration, Simulated};
 
     fn case(small: i64, large: i64, graph: &str, threads: i64) -> Case {
         let values = [("small", small.into()), ("large", large.into()), ("graph", graph.into())];
@@ -105,9 +105,9 @@ mod tests {
         Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).collect())
     }
 
-    fn ready(case: &Case, act: impl FnOnce(&mut dyn Take)) {
+    fn ready(case: &Case, act: impl FnOnce(&mut dyn Iteration)) {
         match Chain.prepare(case, &Simulated::new()).unwrap() {
-            Prepared::Ready(mut take) => act(&mut *take),
+            Prepared::Ready(mut iteration) => act(&mut *iteration),
             _ => panic!("there is memory without end"),
         }
     }
@@ -115,17 +115,17 @@ mod tests {
     #[test]
     fn a_chain_of_any_sizes_is_right() {
         for (small, large, threads) in [(1, 1, 1), (2, 3, 1), (64, 130, 2), (33, 200, 3)] {
-            ready(&case(small, large, "off", threads), |take| take.check().unwrap());
+            ready(&case(small, large, "off", threads), |iteration| iteration.check().unwrap());
         }
     }
 
     #[test]
     fn the_work_is_that_of_all_products() {
-        ready(&case(10, 20, "off", 1), |take| {
+        ready(&case(10, 20, "off", 1), |iteration| {
             let flops = 2 * (200 * 1000 + 20 * 8000);
             let bytes = 12 * (200 * 100 + 20 * 400);
             let work = Work { flops, dtype: "f32".to_owned(), bytes, traffic: Traffic::Read };
-            assert_eq!(take.work(), Some(work));
+            assert_eq!(iteration.work(), Some(work));
         });
     }
 

@@ -4,7 +4,7 @@ use std::{hint::black_box, slice::ChunksMut};
 
 use anyhow::{bail, ensure};
 use half::bf16;
-use laptime_bench::{AxisSpec, Case, Cost, Device, Prepared, Take, Takes, Traffic, Work, Workload};
+use laptime_bench::{AxisSpec, Case, Cost, Device, Iteration, Prepared, Traffic, ValueKind, Work, Workload};
 use laptime_probe::stage;
 
 use crate::{
@@ -36,15 +36,15 @@ impl Workload for MemoryCopy {
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
-        let axis = |name, about, takes, default, cost| AxisSpec { name, about, takes, default, cost };
-        let (ops, dtypes) = (Takes::OneOf(ALL_OPS), Takes::OneOf(&["f32", "f64", "bf16"]));
+        let axis = |name, about, iterations, default, cost| AxisSpec { name, about, iterations, default, cost };
+        let (ops, dtypes) = (ValueKind::OneOf(ALL_OPS), ValueKind::OneOf(&["f32", "f64", "bf16"]));
         let size = "MiB in one buffer; by default four times the largest caches of the machine";
         vec![
             axis("op", OP, ops, all_ops(), Cost::Middle),
             axis(
                 "size",
                 size,
-                Takes::Int { least: 1, most: i64::MAX },
+                ValueKind::Int { least: 1, most: i64::MAX },
                 vec![i64::from(beyond_caches_mib()).into()],
                 Cost::Middle,
             ),
@@ -147,7 +147,7 @@ impl<T: Summed> Read<T> {
     }
 }
 
-impl<T: Summed> Take for Read<T> {
+impl<T: Summed> Iteration for Read<T> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         self.verify()
@@ -169,7 +169,7 @@ impl<T: Summed> Take for Read<T> {
 /// Fills a buffer.
 struct Write<T> {
     numbers: Vec<T>,
-    /// What the last take wrote, another value each time.
+    /// What the last iteration wrote, another value each time.
     value: u8,
     crew: Crew,
 }
@@ -186,7 +186,7 @@ impl<T: Summed> Write<T> {
     }
 }
 
-impl<T: Summed> Take for Write<T> {
+impl<T: Summed> Iteration for Write<T> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         self.verify()
@@ -221,7 +221,7 @@ impl<T: Summed> Copied<T> {
     }
 }
 
-impl<T: Summed> Take for Copied<T> {
+impl<T: Summed> Iteration for Copied<T> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         self.verify()
@@ -254,9 +254,9 @@ mod tests {
         ])
     }
 
-    fn ready<T>(case: &Case, act: impl FnOnce(&mut dyn Take) -> T) -> T {
+    fn ready<T>(case: &Case, act: impl FnOnce(&mut dyn Iteration) -> T) -> T {
         match MemoryCopy.prepare(case, &Simulated::new()).unwrap() {
-            Prepared::Ready(mut take) => act(&mut *take),
+            Prepared::Ready(mut iteration) => act(&mut *iteration),
             _ => panic!("there is memory without end"),
         }
     }
@@ -266,7 +266,7 @@ mod tests {
         for op in COPY_OPS {
             for dtype in ["f32", "f64", "bf16"] {
                 for threads in [1, 2, 7] {
-                    ready(&case(op, 1, dtype, threads), |take| take.check().unwrap());
+                    ready(&case(op, 1, dtype, threads), |iteration| iteration.check().unwrap());
                 }
             }
         }
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_work_is_the_bytes_that_the_program_reads_and_writes() {
-        let work = |op| ready(&case(op, 3, "bf16", 2), |take| take.work().unwrap());
+        let work = |op| ready(&case(op, 3, "bf16", 2), |iteration| iteration.work().unwrap());
         let expected = |bytes, traffic| Work { flops: 0, dtype: "bf16".to_owned(), bytes, traffic };
         assert_eq!(work("read"), expected(3 * MIB, Traffic::Read));
         assert_eq!(work("write"), expected(3 * MIB, Traffic::Write));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use laptime_bench::{AxisSpec, Cost, Takes};
+use laptime_bench::{AxisSpec, Cost, ValueKind};
 use laptime_models::{cpu::settle, threads};
 use rayon::ThreadPool;
 
@@ -18,7 +18,7 @@ pub fn threads_axis() -> AxisSpec {
     AxisSpec {
         name: "threads",
         about: "threads that share the work; by default one for each processor that this process may use",
-        takes: Takes::Int { least: 1, most: MOST_THREADS },
+        iterations: ValueKind::Int { least: 1, most: MOST_THREADS },
         default: vec![i64::try_from(all_threads()).unwrap_or(MOST_THREADS).min(MOST_THREADS).into()],
         cost: Cost::Low,
     }

@@ -16,8 +16,8 @@ use std::{
 
 use crate::gpus::GpuFound;
 use laptime_bench::{
-    AtomicDepth, Depth, Device, DeviceState, GraphReplays, KernelRecording, L2, Nanos, NoDevice, OutOfMemory,
-    TakeState, Timing, TurningClock, nanos_between,
+    AtomicDepth, Depth, Device, DeviceState, GraphReplays, IterationState, KernelRecording, L2, Nanos, NoDevice,
+    OutOfMemory, Timing, TurningClock, nanos_between,
 };
 use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::Card};
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
@@ -26,7 +26,7 @@ use laptime_trace::run::PeakGpu;
 use self::beside::Beside;
 pub use self::{copy::prepare_copy, matmul::prepare_matmul};
 
-/// How long a reading of the card holds: power and clocks change no faster, and a reading takes longer than many takes.
+/// How long a reading of the card holds: power and clocks change no faster, and a reading takes longer than many iterations.
 const READING_HOLDS: Duration = Duration::from_millis(50);
 
 /// How many times the second-level cache is written to empty it.
@@ -38,7 +38,7 @@ pub struct CudaDevice {
     device: laptime_cuda::Device,
     clock: Arc<TurningClock>,
     lane: Lane,
-    take: Mutex<(Option<Stamp>, Option<Stamp>)>,
+    iteration: Mutex<(Option<Stamp>, Option<Stamp>)>,
     card: Option<Card>,
     reading: Mutex<Option<(Instant, DeviceState)>>,
     kernels: OnceLock<Kernels>,
@@ -69,7 +69,7 @@ impl CudaDevice {
             device,
             clock,
             lane,
-            take: Mutex::default(),
+            iteration: Mutex::default(),
             card,
             reading: Mutex::default(),
             kernels: OnceLock::new(),
@@ -259,22 +259,22 @@ impl Device for CudaDevice {
         Some(&self.lane)
     }
 
-    fn begin_take(&self) -> anyhow::Result<()> {
+    fn begin_iteration(&self) -> anyhow::Result<()> {
         if self.clock.timing() == Timing::Events {
-            *locked(&self.take) = (self.clock.mark(), None);
+            *locked(&self.iteration) = (self.clock.mark(), None);
         }
         Ok(())
     }
 
-    fn end_take(&self) -> anyhow::Result<()> {
+    fn end_iteration(&self) -> anyhow::Result<()> {
         if self.clock.timing() == Timing::Events {
-            locked(&self.take).1 = self.clock.mark();
+            locked(&self.iteration).1 = self.clock.mark();
         }
         Ok(())
     }
 
-    fn last_take(&self) -> TakeState {
-        let device_ns = match std::mem::take(&mut *locked(&self.take)) {
+    fn last_iteration(&self) -> IterationState {
+        let device_ns = match std::mem::take(&mut *locked(&self.iteration)) {
             (Some(begin), Some(end)) => nanos_between(&*self.clock, begin, end),
             _ => None,
         };
@@ -285,7 +285,7 @@ impl Device for CudaDevice {
                 beside.clock.anchor();
             }
         }
-        TakeState { device_ns, state: self.state() }
+        IterationState { device_ns, state: self.state() }
     }
 
     fn record_kernels(&self) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {

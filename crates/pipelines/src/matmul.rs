@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use anyhow::bail;
 use half::{bf16, f16};
-use laptime_bench::{AxisSpec, Case, Cost, Device, Prepared, Take, Takes, Traffic, Work, Workload};
+use laptime_bench::{AxisSpec, Case, Cost, Device, Iteration, Prepared, Traffic, ValueKind, Work, Workload};
 use laptime_probe::stage;
 use laptime_stats::Rng;
 
@@ -35,14 +35,14 @@ impl Workload for Matmul {
         let size = AxisSpec {
             name: "size",
             about: "rows and columns of the matrices",
-            takes: Takes::Int { least: 1, most: i64::MAX },
+            iterations: ValueKind::Int { least: 1, most: i64::MAX },
             default: vec![1024.into()],
             cost: Cost::Middle,
         };
         let dtype = AxisSpec {
             name: "dtype",
-            about: "number type of the matrices; on the CPU bf16 is widened to f32 and rounded back in the take; a GPU has no f64",
-            takes: Takes::OneOf(MATMUL_DTYPES),
+            about: "number type of the matrices; on the CPU bf16 is widened to f32 and rounded back in the iteration; a GPU has no f64",
+            iterations: ValueKind::OneOf(MATMUL_DTYPES),
             default: vec!["f32".into()],
             cost: Cost::Middle,
         };
@@ -67,12 +67,12 @@ impl Workload for Matmul {
 
 fn prepare<'a, T: Multiplied>(size: usize, threads: usize, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {
     Prepared::if_it_fits(product_bytes::<T>(size, threads), device, || {
-        Ok(Box::new(MatmulTake::<T>::new(size, Crew::for_products(threads)?)?))
+        Ok(Box::new(MatmulIteration::<T>::new(size, Crew::for_products(threads)?)?))
     })
 }
 
 /// A product that is ready to be calculated.
-struct MatmulTake<T: Multiplied> {
+struct MatmulIteration<T: Multiplied> {
     size: usize,
     crew: Crew,
     a: Vec<T>,
@@ -81,7 +81,7 @@ struct MatmulTake<T: Multiplied> {
     scratch: T::Scratch,
 }
 
-impl<T: Multiplied> MatmulTake<T> {
+impl<T: Multiplied> MatmulIteration<T> {
     fn new(size: usize, crew: Crew) -> anyhow::Result<Self> {
         let _stage = stage!("prepare_inputs", size = size);
         let (a, b) = (random::<T>(&crew, size, 1)?, random::<T>(&crew, size, 2)?);
@@ -102,7 +102,7 @@ pub(crate) fn random<T: Multiplied>(crew: &Crew, size: usize, seed: u64) -> anyh
     Ok(matrix)
 }
 
-impl<T: Multiplied> Take for MatmulTake<T> {
+impl<T: Multiplied> Iteration for MatmulIteration<T> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         check_product(self.size, &self.a, &self.b, &self.c)
@@ -136,9 +136,9 @@ mod tests {
         ])
     }
 
-    fn ready(size: i64, dtype: &str, threads: i64, act: impl FnOnce(&mut dyn Take)) {
+    fn ready(size: i64, dtype: &str, threads: i64, act: impl FnOnce(&mut dyn Iteration)) {
         match Matmul.prepare(&case(size, dtype, threads), &Simulated::new()).unwrap() {
-            Prepared::Ready(mut take) => act(&mut *take),
+            Prepared::Ready(mut iteration) => act(&mut *iteration),
             _ => panic!("there is memory without end"),
         }
     }
@@ -148,7 +148,7 @@ mod tests {
         for dtype in MATMUL_DTYPES {
             for size in [1, 2, 3, 17, 64, 129] {
                 for threads in [1, 2, 5] {
-                    ready(size, dtype, threads, |take| take.check().unwrap());
+                    ready(size, dtype, threads, |iteration| iteration.check().unwrap());
                 }
             }
         }
@@ -157,16 +157,16 @@ mod tests {
     #[test]
     fn products_deeper_than_a_block_are_right() {
         for dtype in MATMUL_DTYPES {
-            ready(1100, dtype, 2, |take| take.check().unwrap());
+            ready(1100, dtype, 2, |iteration| iteration.check().unwrap());
         }
     }
 
     fn a_wrong_result_is_refused<T: Multiplied>() {
-        let mut take = MatmulTake::<T>::new(33, Crew::new(2).unwrap()).unwrap();
-        take.check().unwrap();
+        let mut iteration = MatmulIteration::<T>::new(33, Crew::new(2).unwrap()).unwrap();
+        iteration.check().unwrap();
         // An input that changes after the product makes the product wrong.
-        take.a[40] = T::from_f64(take.a[40].to_f64() + 1.0);
-        let error = check_product(33, &take.a, &take.b, &take.c).unwrap_err();
+        iteration.a[40] = T::from_f64(iteration.a[40].to_f64() + 1.0);
+        let error = check_product(33, &iteration.a, &iteration.b, &iteration.c).unwrap_err();
         assert!(error.to_string().starts_with("the product is wrong: row 1,"), "{error}");
     }
 
@@ -188,9 +188,9 @@ mod tests {
 
     #[test]
     fn the_work_is_counted_from_the_shapes() {
-        ready(10, "bf16", 1, |take| {
+        ready(10, "bf16", 1, |iteration| {
             let work = Work { flops: 2000, dtype: "bf16".to_owned(), bytes: 600, traffic: Traffic::Read };
-            assert_eq!(take.work(), Some(work));
+            assert_eq!(iteration.work(), Some(work));
         });
     }
 

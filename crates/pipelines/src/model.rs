@@ -2,6 +2,7 @@
 
 mod axes;
 mod built_in;
+mod iteration;
 mod make;
 #[cfg(feature = "cuda")]
 mod on_gpu;
@@ -10,11 +11,10 @@ mod plan;
 mod scripted;
 #[cfg(test)]
 mod scripted_trainer;
-mod take;
 mod test_name;
 #[cfg(test)]
 mod tests;
-mod train_take;
+mod train_iteration;
 #[cfg(test)]
 mod training_tests;
 mod wanted;
@@ -30,17 +30,17 @@ pub use self::built_in::folders_without_weights;
 pub(crate) use self::on_gpu::make as decoder_on_gpu;
 use self::{
     axes::{ALIASES, axes},
+    iteration::ModelIteration,
     plan::settle,
-    take::ModelTake,
     test_name::{Pass, Training},
-    train_take::TrainTake,
+    train_iteration::TrainIteration,
     wanted::Wanted,
 };
 pub(crate) use self::{
     built_in::{BuiltIn, checked_weights, decoder, hinted, looks_like_a_folder, with_causes},
+    iteration::told,
     make::Maker,
     plan::{Found, Named},
-    take::told,
 };
 
 /// Passes of a transformer: forward, prefill, decode, and those of training.
@@ -87,9 +87,9 @@ impl Model {
         (found, wanted, options): (Found, Wanted, TrainOptions),
         part: Training,
         device: &'a dyn Device,
-    ) -> anyhow::Result<TrainTake<'a>> {
+    ) -> anyhow::Result<TrainIteration<'a>> {
         let made = self.maker.make_trainer(&found, &wanted, options, device)?;
-        TrainTake::new(wanted, part, made, device)
+        TrainIteration::new(wanted, part, made, device)
     }
 }
 
@@ -180,7 +180,7 @@ impl Workload for Model {
                 return Ok(Box::new(self.make_training((found, wanted, training), part, device)?));
             }
             let made = self.maker.make(&found, &wanted, options, device)?;
-            Ok(Box::new(ModelTake::new(wanted, found.config, made, device)?))
+            Ok(Box::new(ModelIteration::new(wanted, found.config, made, device)?))
         })
     }
 }

@@ -4,6 +4,7 @@ mod axes;
 mod budget;
 mod facts;
 mod fit;
+mod iteration;
 mod layers;
 mod make;
 #[cfg(feature = "cuda")]
@@ -11,7 +12,6 @@ mod on_gpu;
 mod plan;
 mod runner;
 mod subject;
-mod take;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -27,10 +27,10 @@ use laptime_bench::{
 use self::{
     axes::{ALIASES, AUTO, axes},
     fit::{Fit, fit, too_small},
+    iteration::OffloadIteration,
     plan::settle,
     runner::Runner,
     subject::{Subject, usual_model},
-    take::OffloadTake,
     wanted::Wanted,
 };
 pub use self::{
@@ -68,11 +68,11 @@ pub struct OffloadPlan {
     pub facts: Vec<Fact>,
 }
 
-/// Takes before the first that counts.
+/// Iterations before the first that counts.
 const WARM_UP: usize = 1;
 
-/// Takes that count.
-const TAKES: usize = 3;
+/// Iterations that count.
+const ITERATIONS: usize = 3;
 
 impl OffloadedLayers {
     /// Nobody looks on.
@@ -124,9 +124,9 @@ impl OffloadedLayers {
     pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Option<Generated>> {
         let kept = Arc::new(Kept::default());
         let workload = Self::watched(Arc::clone(&kept) as Arc<dyn Watch>);
-        if let Prepared::Ready(mut take) = workload.prepare(case, device)? {
-            take.run()?;
-            take.readings(laptime_bench::Nanos(0));
+        if let Prepared::Ready(mut iteration) = workload.prepare(case, device)? {
+            iteration.run()?;
+            iteration.readings(laptime_bench::Nanos(0));
         }
         let mut last = kept.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         Ok(last.take().filter(|generated| generated.rate > 0))
@@ -187,7 +187,11 @@ impl Workload for OffloadedLayers {
     }
 
     fn usual_settings(&self) -> GivenSettings {
-        GivenSettings { warmup: Some(WarmUp::Takes(WARM_UP)), takes: Some(TAKES), ..GivenSettings::default() }
+        GivenSettings {
+            warmup: Some(WarmUp::Iterations(WARM_UP)),
+            iterations: Some(ITERATIONS),
+            ..GivenSettings::default()
+        }
     }
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
@@ -234,10 +238,10 @@ impl Workload for OffloadedLayers {
         if let Some(reason) = too_small(&subject, &wanted, &fit) {
             anyhow::bail!(reason);
         }
-        let take = || {
+        let iteration = || {
             let runner = Runner::new(case, (subject, wanted), fit, (device, &self.home), &*self.watch)?;
-            Ok(Box::new(OffloadTake::new(runner)) as _)
+            Ok(Box::new(OffloadIteration::new(runner)) as _)
         };
-        Prepared::if_it_fits(fit.needed, device, take)
+        Prepared::if_it_fits(fit.needed, device, iteration)
     }
 }

@@ -21,19 +21,19 @@ use crate::{
 /// The quantile of rates that is called the peak, in per cent: the fastest iterations of all may be errors of the clock.
 const PEAK_QUANTILE: u8 = 90;
 
-/// The fewest takes of a final round.
-const LEAST_TAKES: usize = 6;
+/// The fewest iterations of a final round.
+const LEAST_ITERATIONS: usize = 6;
 
 /// How much more than a kept peak a brief look must reach to say that the peak is too low.
 const TOO_LOW: f64 = 1.05;
 
-/// The most takes of a final round.
-const MOST_TAKES: usize = 1000;
+/// The most iterations of a final round.
+const MOST_ITERATIONS: usize = 1000;
 
 /// How peaks are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeakSearch {
-    /// About how long all takes together may last, in nanoseconds.
+    /// About how long all iterations together may last, in nanoseconds.
     pub budget_ns: u64,
     /// The smallest matrices that are tried; others are twice as large each.
     pub smallest_size: usize,
@@ -86,7 +86,7 @@ impl PeakSearch {
 }
 
 impl Default for PeakSearch {
-    /// Twelve seconds of takes; with preparations and checks about 16 on two cores.
+    /// Twelve seconds of iterations; with preparations and checks about 16 on two cores.
     fn default() -> Self {
         let mut threads = vec![all_threads(), 1];
         threads.dedup();
@@ -162,11 +162,11 @@ struct Tried {
     size: usize,
     threads: usize,
     rate: Rate,
-    /// The median of its takes.
+    /// The median of its iterations.
     wall_ns: f64,
 }
 
-/// Operations or bytes per second: an upper quantile of the takes, and their median.
+/// Operations or bytes per second: an upper quantile of the iterations, and their median.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rate {
     peak: f64,
@@ -203,7 +203,7 @@ impl Hunt<'_> {
                 tried.push(found);
                 size *= 2;
                 // Eight times the work at the same rate: the next size, if a final round has time for it.
-                let is_too_long = 8.0 * found.wall_ns * LEAST_TAKES as f64 > self.final_ns();
+                let is_too_long = 8.0 * found.wall_ns * LEAST_ITERATIONS as f64 > self.final_ns();
                 if size > self.search.largest_size || is_too_long {
                     break;
                 }
@@ -233,9 +233,10 @@ impl Hunt<'_> {
         case: impl Fn(usize, usize) -> Case,
     ) -> anyhow::Result<Tried> {
         let best = best_of(tried).ok_or_else(|| anyhow!("no case of `{}` fits into memory", workload.name()))?;
-        let takes = (self.final_ns() / best.wall_ns.max(1.0)).clamp(LEAST_TAKES as f64, MOST_TAKES as f64) as usize;
+        let iterations =
+            (self.final_ns() / best.wall_ns.max(1.0)).clamp(LEAST_ITERATIONS as f64, MOST_ITERATIONS as f64) as usize;
         let case = case(best.size, best.threads);
-        let found = self.try_case(workload, case, best.size, best.threads, Stop::Takes(takes))?;
+        let found = self.try_case(workload, case, best.size, best.threads, Stop::Iterations(iterations))?;
         self.at += 1;
         found.ok_or_else(|| anyhow!("the best case of `{}` no longer fits into memory", workload.name()))
     }
@@ -249,14 +250,15 @@ impl Hunt<'_> {
         threads: usize,
         stop: Stop,
     ) -> anyhow::Result<Option<Tried>> {
-        let is_final = matches!(stop, Stop::Takes(_));
+        let is_final = matches!(stop, Stop::Iterations(_));
         let progress = PeakProgress { at: self.at, of: self.of, workload: workload.name(), case: &case, is_final };
         if !(self.go_on)(progress) {
             bail!(ToldToStop);
         }
         let (timing, l2) = (settle_timing(self.device, None)?, settle_l2(self.device, None)?);
         let (runs, isolate, timeout_ns, cold, depth) = (1, false, None, false, Depth::Pipeline);
-        let settings = Settings { warmup: WarmUp::Takes(1), stop, runs, isolate, timeout_ns, cold, timing, l2, depth };
+        let settings =
+            Settings { warmup: WarmUp::Iterations(1), stop, runs, isolate, timeout_ns, cold, timing, l2, depth };
         let failed = || format!("`{}` failed at {case}", workload.name());
         match measure(workload, &case, self.device, &settings, &mut Unseen) {
             Outcome::Measured(measured) => summed_up(&measured, size, threads).with_context(failed).map(Some),
@@ -288,17 +290,17 @@ fn case_of(names: &[(&str, &str)], size: usize, threads: usize) -> Case {
     Case::new(names.chain(numbers).collect())
 }
 
-/// What the takes of a case amount to.
+/// What the iterations of a case amount to.
 fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result<Tried> {
     let work = measured.work.as_ref().context("it does not count its work")?;
     let amount = if work.flops > 0 { work.flops } else { work.bytes } as f64;
     // What the device itself says leaves out launching and waiting, which are none of its limits.
     let device: Option<Vec<u64>> = measured.device_ns.iter().copied().collect();
-    let takes = device.filter(|takes| !takes.is_empty()).unwrap_or_else(|| measured.wall_ns.clone());
-    let rates = takes.iter().map(|&nanos| 1e9 * amount / nanos as f64).collect();
-    let rates = Sorted::<f64>::from_unsorted(rates).context("a take took no time")?;
-    let median = rates.median().context("there are no takes")?;
-    let peak = rates.p(PEAK_QUANTILE).context("there are no takes")?;
+    let iterations = device.filter(|iterations| !iterations.is_empty()).unwrap_or_else(|| measured.wall_ns.clone());
+    let rates = iterations.iter().map(|&nanos| 1e9 * amount / nanos as f64).collect();
+    let rates = Sorted::<f64>::from_unsorted(rates).context("an iteration took no time")?;
+    let median = rates.median().context("there are no iterations")?;
+    let peak = rates.p(PEAK_QUANTILE).context("there are no iterations")?;
     Ok(Tried { size, threads, rate: Rate { peak, median }, wall_ns: 1e9 * amount / median })
 }
 
@@ -308,7 +310,7 @@ struct Unseen;
 impl Sink for Unseen {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
         Ok(())
@@ -402,7 +404,7 @@ mod tests {
     fn the_peak_is_what_the_fastest_tenth_reached_and_not_the_median() {
         let work = laptime_trace::run::Work { flops: 1000, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
         // Two of three iterations were slowed down by something else.
-        let wall_ns = (0..30).map(|take| if take % 3 == 0 { 10 } else { 40 }).collect();
+        let wall_ns = (0..30).map(|iteration| if iteration % 3 == 0 { 10 } else { 40 }).collect();
         let found = summed_up(&Measured { wall_ns, work: Some(work), ..Measured::default() }, 8, 1).unwrap();
         assert_eq!((found.rate.peak, found.rate.median), (1e11, 2.5e10));
     }
@@ -439,7 +441,7 @@ mod tests {
 
     #[test]
     fn sizes_whose_final_round_would_outlast_its_time_are_not_tried() {
-        // Half a peak's time is 500 000 ns; six takes of eight times 11 000 ns are more.
+        // Half a peak's time is 500 000 ns; six iterations of eight times 11 000 ns are more.
         let (peaks, told) = found(&Ticking::new(11_000, Simulated::new()), &search());
         assert!(peaks.unwrap().unwrap().flops.iter().all(|peak| peak.size == 8));
         assert_eq!(told.len(), 4 * 3 + 3 * 3);

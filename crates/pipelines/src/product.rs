@@ -2,9 +2,9 @@
 //!
 //! `gemm` has kernels for f32, f64 and f16 (widened to f32 block by block, added in f32, stored as f16 after each
 //! block of the inner dimension). It has none for bf16: there both factors are widened to f32, multiplied in f32, and
-//! the result is rounded to bf16, all of it inside the take.
+//! the result is rounded to bf16, all of it inside the iteration.
 
-// The kernels take pointers; this file wraps them in slices.
+// The kernels iteration pointers; this file wraps them in slices.
 #![allow(unsafe_code)]
 
 use gemm::Parallelism;

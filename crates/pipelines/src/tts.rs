@@ -3,12 +3,12 @@
 mod axes;
 mod check;
 mod corpus;
+mod iteration;
 mod make;
 mod plan;
 mod playback;
 mod runner;
 mod speech;
-mod take;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -24,10 +24,10 @@ use laptime_models::tts::Audio;
 
 use self::{
     axes::{ALIASES, AUTO, ON_CPU, ON_GPU, axes},
+    iteration::SpeechIteration,
     plan::settle,
     runner::Runner,
     speech::{Speech, find},
-    take::SpeechTake,
     wanted::Wanted,
 };
 use crate::model::told;
@@ -36,11 +36,11 @@ use crate::model::told;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TextToSpeech;
 
-/// Takes before the first that counts, as the kit has them.
+/// Iterations before the first that counts, as the kit has them.
 const WARM_UP: usize = 1;
 
-/// Takes that count, as the kit has them.
-const TAKES: usize = 3;
+/// Iterations that count, as the kit has them.
+const ITERATIONS: usize = 3;
 
 impl TextToSpeech {
     /// What each stage of a case has to do, all frames together; nothing if the case makes no sense, or if its weights
@@ -53,7 +53,7 @@ impl TextToSpeech {
         of_case().unwrap_or_default()
     }
 
-    /// Says a case once, for its audio. It is the audio of every take: draws start from the seed of the case.
+    /// Says a case once, for its audio. It is the audio of every iteration: draws start from the seed of the case.
     pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Audio> {
         let (speech, wanted) = Self.read(case, device)?;
         let mut runner = Runner::new(speech, wanted, device)?;
@@ -106,7 +106,11 @@ impl Workload for TextToSpeech {
     }
 
     fn usual_settings(&self) -> GivenSettings {
-        GivenSettings { warmup: Some(WarmUp::Takes(WARM_UP)), takes: Some(TAKES), ..GivenSettings::default() }
+        GivenSettings {
+            warmup: Some(WarmUp::Iterations(WARM_UP)),
+            iterations: Some(ITERATIONS),
+            ..GivenSettings::default()
+        }
     }
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
@@ -154,6 +158,8 @@ impl Workload for TextToSpeech {
             return Ok(Prepared::DoesNotApply(reason));
         }
         let needed = make::needed_bytes(&speech, &wanted, device);
-        Prepared::if_it_fits(needed, device, || Ok(Box::new(SpeechTake::new(Runner::new(speech, wanted, device)?))))
+        Prepared::if_it_fits(needed, device, || {
+            Ok(Box::new(SpeechIteration::new(Runner::new(speech, wanted, device)?)))
+        })
     }
 }

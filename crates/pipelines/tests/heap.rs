@@ -219,10 +219,10 @@ fn predicted_and_used(workload: &dyn Workload, values: &[(&str, AxisValue)]) -> 
     };
     let start = start();
     let device = CpuDevice::new();
-    let Prepared::Ready(mut take) = workload.prepare(&case, &device).unwrap() else { panic!("it fits") };
-    take.check().unwrap();
-    take.ready().unwrap();
-    take.run().unwrap();
+    let Prepared::Ready(mut iteration) = workload.prepare(&case, &device).unwrap() else { panic!("it fits") };
+    iteration.check().unwrap();
+    iteration.ready().unwrap();
+    iteration.run().unwrap();
     (needed, heap::peak_bytes().unwrap() - start)
 }
 
@@ -353,10 +353,10 @@ fn peak(workload: &dyn Workload, line: &str) -> u64 {
     let cases = cases(workload, line);
     let device = CpuDevice::new();
     device.reset_peak();
-    let Prepared::Ready(mut take) = workload.prepare(&cases[0], &device).unwrap() else { panic!("it fits") };
-    take.check().unwrap();
-    take.ready().unwrap();
-    take.run().unwrap();
+    let Prepared::Ready(mut iteration) = workload.prepare(&cases[0], &device).unwrap() else { panic!("it fits") };
+    iteration.check().unwrap();
+    iteration.ready().unwrap();
+    iteration.run().unwrap();
     device.peak_bytes().unwrap()
 }
 
@@ -417,7 +417,7 @@ fn copies_use_what_was_predicted() {
             let values =
                 [("op", (*op).into()), ("size", 16.into()), ("dtype", "bf16".into()), ("threads", threads.into())];
             let (predicted, used) = predicted_and_used(&MemoryCopy, &values);
-            // Threads that start take some kilobytes, and those of the case before may still be giving theirs back.
+            // Threads that start iteration some kilobytes, and those of the case before may still be giving theirs back.
             assert!(used.abs_diff(predicted) < MIB / 4, "{op} {threads}: {used} of {predicted}");
         }
     }

@@ -9,10 +9,10 @@ fn take(workload: &dyn Workload, case: &str) {
     let values = values.map(|(axis, value)| (axis.to_owned(), laptime_bench::AxisValue::parse(value)));
     let device = Simulated::new();
     let prepared = workload.prepare(&Case::new(values.collect()), &device).expect("it can be prepared");
-    let Prepared::Ready(mut take) = prepared else { panic!("there is memory without end") };
-    take.check().expect("it is right");
-    take.ready().expect("it can be made ready");
-    take.run().expect("it runs");
+    let Prepared::Ready(mut iteration) = prepared else { panic!("there is memory without end") };
+    iteration.check().expect("it is right");
+    iteration.ready().expect("it can be made ready");
+    iteration.run().expect("it runs");
 }
 
 #[test]

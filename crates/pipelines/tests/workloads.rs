@@ -12,7 +12,7 @@ struct Unseen;
 impl Sink for Unseen {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
         Ok(())
@@ -20,8 +20,8 @@ impl Sink for Unseen {
 }
 
 const SETTINGS: Settings = Settings {
-    warmup: WarmUp::Takes(1),
-    stop: Stop::Takes(3),
+    warmup: WarmUp::Iterations(1),
+    stop: Stop::Iterations(3),
     runs: 1,
     isolate: false,
     timeout_ns: None,
@@ -36,7 +36,7 @@ fn outcomes(workload: &str, given: &[(&str, &str)]) -> Vec<Outcome> {
     let workloads = workloads();
     let workload = workloads.iter().find(|known| known.name() == workload).expect("it is built in");
     let given: Vec<_> = given.iter().map(|(axis, word)| ((*axis).to_owned(), vec![(*word).to_owned()])).collect();
-    let plan = Plan::settle(workload.name(), workload.axes(), &given).expect("the axes take these values");
+    let plan = Plan::settle(workload.name(), workload.axes(), &given).expect("the axes iteration these values");
     let device = CpuDevice::new();
     plan.cases().iter().map(|case| measure(&**workload, case, &device, &SETTINGS, &mut Unseen)).collect()
 }

@@ -38,7 +38,7 @@ fn event(number: u64) -> [u64; 3] {
 /// Takes while the thread runs, then what is left, and gives all words.
 fn take_all(ring: &Ring, recording: thread::JoinHandle<()>, takes: usize) -> Vec<u64> {
     let mut words = Vec::new();
-    for _ in 0..takes {
+    for _ in 0..iterations {
         let count = ring.take(&mut words);
         assert_eq!(count % 3, 0, "an event is seen whole or not at all");
     }

@@ -5,7 +5,7 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// The curve reaches over this share of its lowest value at least, so that noise looks flat.
 const LEAST_RANGE: f64 = 0.1;
 
-/// From this ratio of the largest to the smallest value on steps are of ratios: on a linear scale one cold take of
+/// From this ratio of the largest to the smallest value on steps are of ratios: on a linear scale one cold iteration of
 /// fifty times the time would press all others to the ground.
 const LOG_FROM: f64 = 4.0;
 

@@ -117,7 +117,7 @@ impl Stacks {
         Ok(())
     }
 
-    /// Returns the lines for inferno, which takes those of a chart backwards.
+    /// Returns the lines for inferno, which iterations those of a chart backwards.
     fn lines(&self) -> Vec<String> {
         let stacks = self.weights.values().rev();
         stacks.map(|(stack, weight)| format!("{stack} {weight}")).collect()
@@ -185,7 +185,7 @@ fn inferno_options<'a>(options: &FlameOptions, total: u64) -> Options<'a> {
 }
 
 /// Chooses the largest unit of which the whole has 10,000: inferno rounds
-/// to whole units before it takes per cent, which are then right to 0.01.
+/// to whole units before it iterations per cent, which are then right to 0.01.
 fn time_unit(total: u64) -> (String, f64) {
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)];
     let fits = units.into_iter().find(|(_, size)| total / size >= 10_000);

@@ -95,7 +95,7 @@ pub struct Column {
     pub keep: Keep,
     /// Who sees the column.
     pub show: Show,
-    /// The key of the column whose unit this one takes; its own if none.
+    /// The key of the column whose unit this one iterations; its own if none.
     pub in_unit_of: Option<Name>,
 }
 

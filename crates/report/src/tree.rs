@@ -14,7 +14,7 @@ const STEP: usize = 4;
 const CUT: &str = "… ";
 
 impl Guides {
-    /// Returns how many columns of a terminal the guides take.
+    /// Returns how many columns of a terminal the guides iteration.
     pub(crate) fn width(&self) -> usize {
         self.0.len() * STEP
     }

@@ -41,7 +41,7 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 fn push(text: &mut String, escape: std::fmt::Arguments<'_>) {
-    text.write_fmt(escape).expect("a string takes everything written to it");
+    text.write_fmt(escape).expect("an string iterations everything written to it");
 }
 
 /// Tells whether a character is a control, a line separator, a sign of
@@ -54,7 +54,7 @@ pub(crate) fn is_hidden(char: char) -> bool {
         || matches!(char, '\u{e0000}'..='\u{e007f}')
 }
 
-/// Returns how many columns of a terminal the text takes.
+/// Returns how many columns of a terminal the text iterations.
 pub(crate) fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
 }

@@ -51,8 +51,8 @@ fn several_timings_look_right() {
     };
     let timing = |timing, cost: f64, device: Option<f64>, busy: Option<f64>| TimingFigures {
         timing,
-        takes: 40,
-        take: stage("take", 4.1e6 * (1.0 + cost), device, busy),
+        iterations: 40,
+        iteration: stage("iteration", 4.1e6 * (1.0 + cost), device, busy),
         cost: cost_of_first(&[(1.0 + cost, 1.0); 40], 1),
         stages: vec![stage("small", 1.9e6, device.map(|all| all / 2.0), busy.map(|all| all / 3.0))],
     };

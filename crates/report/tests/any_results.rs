@@ -62,7 +62,7 @@ fn state() -> impl Strategy<Value = DeviceState> {
 fn measured() -> impl Strategy<Value = Measured> {
     let steady = prop::sample::select(vec![Steady::Asked, Steady::Found, Steady::Never, Steady::Unknown]);
     let stopped = prop::sample::select(vec![
-        StopReason::Takes(3),
+        StopReason::Iterations(3),
         StopReason::Narrow { reach: 0.01 },
         StopReason::TimeUp { reach: None },
         StopReason::Interrupted,
@@ -126,8 +126,9 @@ fn results() -> impl Strategy<Value = Vec<CaseResult>> {
 /// Results of one case in several processes, so that there is something to compare.
 fn side() -> impl Strategy<Value = Vec<CaseResult>> {
     vec((vec(900..1100_u64, 1..6), any::<bool>()), 1..6).prop_map(|processes| {
-        let result = |(run, (takes, is_far)): (usize, (Vec<u64>, bool))| {
-            let wall_ns = takes.into_iter().map(|take| if is_far { take * 2 } else { take }).collect();
+        let result = |(run, (iterations, is_far)): (usize, (Vec<u64>, bool))| {
+            let wall_ns =
+                iterations.into_iter().map(|iteration| if is_far { iteration * 2 } else { iteration }).collect();
             let measured = Measured { wall_ns, ..Measured::default() };
             CaseResult::new("matmul", "cpu", Case::default(), run as u32, "", Outcome::Measured(measured))
         };
@@ -144,7 +145,7 @@ fn peaks() -> Peaks {
 fn all_doubts(found: &Cases) -> Vec<laptime_analyze::SharedDoubt> {
     let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 1 };
     let settings = Settings {
-        warmup: WarmUp::Takes(0),
+        warmup: WarmUp::Iterations(0),
         stop,
         runs: 1,
         isolate: false,
@@ -169,7 +170,7 @@ fn all_tables(a: &[CaseResult], b: &[CaseResult], metric: Option<String>) -> Vec
 
 fn written(table: &Table, format: Format, width: usize) -> String {
     let mut out = Vec::new();
-    write(table, format, TextStyle::plain(width), &mut out).expect("a vector takes everything");
+    write(table, format, TextStyle::plain(width), &mut out).expect("an vector iterations everything");
     String::from_utf8(out).expect("all formats are text")
 }
 

@@ -161,7 +161,7 @@ fn lengths_and_times_stand_at_round_numbers() {
     for tick in ["512", "1024", "2048", "4096", "8192", "16384", "0.02", "0.05", "0.1", "5", "10", "∝ N", "∝ N²"] {
         seen.text(tick);
     }
-    seen.text("time of a take (ms)");
+    seen.text("time of a iteration (ms)");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn hostile_names_give_a_well_formed_picture() {
 #[test]
 fn a_million_steps_are_a_small_picture() {
     let laps_ns = (0..1_000_000).map(|step| 4_000_000 + step % 1_000).collect();
-    let row = WarmupRow { name: "0 warm-up takes".to_owned(), laps_ns, not_counted: 3 };
+    let row = WarmupRow { name: "0 warm-up iterations".to_owned(), laps_ns, not_counted: 3 };
     let warmup = WarmupLaps { rows: vec![row], ..WarmupLaps::default() };
     let svg = warmup_laps(&warmup).unwrap().to_svg(Theme::Light);
     assert!(svg.len() < 100_000, "{} bytes", svg.len());

@@ -52,7 +52,7 @@ pub fn change_points(samples: &[f64]) -> Result<Vec<usize>, NotFinite> {
 /// it counts in a mean. `None` if all values are equal or there are too few for
 /// two levels.
 ///
-/// Takes that follow one another move together. With a correlation of φ,
+/// Iterations that follow one another move together. With a correlation of φ,
 /// neighbours differ by √(1 - φ) less than samples that are [`APART`], and the
 /// mean of many varies by √((1 + φ) / (1 - φ)) more than of independent ones.
 fn noise(points: &[f64]) -> Option<f64> {

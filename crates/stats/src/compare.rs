@@ -70,24 +70,24 @@ pub struct Judged {
     pub needed: Option<usize>,
 }
 
-/// Where the takes of one side lie.
+/// Where the iterations of one side lie.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Level {
     /// How many processes there are.
     pub processes: usize,
-    /// How many takes there are in all of them.
-    pub takes: usize,
+    /// How many iterations there are in all of them.
+    pub iterations: usize,
     /// The typical value, as [`Group`] defines it.
     pub typical: f64,
     /// The 95 % interval of the typical value, as [`Group::interval`] gives it.
     pub interval: Option<Interval>,
     /// The relative spread between processes, if there are two.
     pub between: Option<f64>,
-    /// The relative spread between the takes of a process, if there are two.
+    /// The relative spread between the iterations of a process, if there are two.
     pub within: Option<f64>,
 }
 
-/// How the second side compares with the first. The takes are times: larger
+/// How the second side compares with the first. The iterations are times: larger
 /// is slower.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
@@ -159,7 +159,7 @@ impl fmt::Display for Reason {
 pub fn compare(a: &Group, b: &Group, settings: &Settings) -> Comparison {
     let level = |group: &Group| Level {
         processes: group.processes(),
-        takes: group.takes(),
+        iterations: group.takes(),
         typical: group.typical(),
         interval: group.interval(LEVEL, settings.seed),
         between: group.between(),
@@ -183,7 +183,7 @@ pub fn judge(a: &Group, b: &Group, threshold: Option<f64>) -> Judged {
 /// The probabilities are those of the rank sum test. Few processes have few
 /// orders (two of the 252 of five a side are the most extreme), which can be
 /// too few for the correction however far the sides are apart. There, Welch's
-/// t test of the logarithms is used: its assumption is stronger, and it takes
+/// t test of the logarithms is used: its assumption is stronger, and it iterations
 /// the distance into account. The interval must exclude zero all the same.
 pub fn judge_all(pairs: &[(Group, Group)], threshold: Option<f64>) -> Vec<Judged> {
     let found: Vec<Differing> = pairs.iter().map(|(a, b)| Differing::of(a, b)).collect();

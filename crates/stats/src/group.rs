@@ -1,4 +1,4 @@
-//! The takes of one thing, measured in several processes.
+//! The iterations of one thing, measured in several processes.
 //!
 //! Takes within a process share its luck (memory layout, clock, neighbours),
 //! so the process is what is replicated and what is resampled first.
@@ -14,13 +14,13 @@ use crate::quantile::Sorted;
 use crate::random::Rng;
 use crate::spread::{MAD_TO_STD, hodges_lehmann, hodges_lehmann_with, mad, median};
 
-/// How often processes and takes are resampled for one interval.
+/// How often processes and iterations are resampled for one interval.
 pub const RESAMPLES: usize = 2000;
 
 /// Takes by process, in an order that does not depend on how they came.
 ///
 /// The **typical value** of a group is the Hodges-Lehmann centre of the
-/// logarithms of its process medians, back on the scale of the takes. Of one
+/// logarithms of its process medians, back on the scale of the iterations. Of one
 /// process it is its median.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub struct Group {
@@ -29,15 +29,15 @@ pub struct Group {
 }
 
 impl Group {
-    /// Sorts the takes of each process, and the processes.
+    /// Sorts the iterations of each process, and the processes.
     ///
-    /// Every process needs a take, and every take must be finite and above 0,
-    /// since only ratios of takes are looked at.
-    pub fn new(takes: &[Vec<f64>]) -> Result<Self, Unfit> {
-        if takes.is_empty() {
+    /// Every process needs an iteration, and every iteration must be finite and above 0,
+    /// since only ratios of iterations are looked at.
+    pub fn new(iterations: &[Vec<f64>]) -> Result<Self, Unfit> {
+        if iterations.is_empty() {
             return Err(Unfit::NoProcess);
         }
-        let processes = takes.iter().enumerate().map(|(at, takes)| sorted(at, takes));
+        let processes = iterations.iter().enumerate().map(|(at, iterations)| sorted(at, iterations));
         let mut processes = processes.collect::<Result<Vec<_>, _>>()?;
         processes.sort_by(|one, other| one.partial_cmp(other).unwrap_or(Ordering::Equal));
         let medians = processes.iter().filter_map(Sorted::median).collect();
@@ -49,7 +49,7 @@ impl Group {
         self.processes.len()
     }
 
-    /// Returns how many takes there are in all processes together.
+    /// Returns how many iterations there are in all processes together.
     pub fn takes(&self) -> usize {
         self.processes.iter().map(Sorted::len).sum()
     }
@@ -71,17 +71,17 @@ impl Group {
         if self.processes.len() < 2 { None } else { relative_spread(&self.medians) }
     }
 
-    /// Returns the spread between the takes of a process, measured in the
-    /// same way, of the process in the middle. `None` if no process has two takes.
+    /// Returns the spread between the iterations of a process, measured in the
+    /// same way, of the process in the middle. `None` if no process has two iterations.
     pub fn within(&self) -> Option<f64> {
-        let several = self.processes.iter().filter(|takes| takes.len() > 1);
-        let spreads: Vec<f64> = several.filter_map(|takes| relative_spread(takes.as_slice())).collect();
+        let several = self.processes.iter().filter(|iterations| iterations.len() > 1);
+        let spreads: Vec<f64> = several.filter_map(|iterations| relative_spread(iterations.as_slice())).collect();
         median(&spreads)
     }
 
     /// Tells whether there is an interval of this level. Six processes are the
-    /// fewest for 95 %; a single process needs six takes, and its interval
-    /// covers nothing but the takes in it.
+    /// fewest for 95 %; a single process needs six iterations, and its interval
+    /// covers nothing but the iterations in it.
     pub fn carries(&self, level: f64) -> bool {
         let count = match self.processes.as_slice() {
             [only] => only.len(),
@@ -91,7 +91,7 @@ impl Group {
     }
 
     /// Returns the interval of the typical value, bootstrapped over processes
-    /// and takes and widened for few of them; `None` where the group does not
+    /// and iterations and widened for few of them; `None` where the group does not
     /// [carry](Self::carries) the level.
     pub fn interval(&self, level: f64, seed: u64) -> Option<Interval> {
         let draws = self.resampled_logs(RESAMPLES, level, seed);
@@ -118,24 +118,24 @@ impl Group {
     }
 
     /// Draws how far the logarithm of the typical value moves when processes
-    /// are resampled, and the takes within each.
+    /// are resampled, and the iterations within each.
     ///
     /// Two corrections, both for variance. The medians of the processes
-    /// already differ by the noise of their takes, so resampling takes in full
+    /// already differ by the noise of their iterations, so resampling takes in full
     /// would count it twice; of `n` processes it counts for one n-th, which
     /// resampling processes leaves out. The whole is then stretched, since
     /// resampling `n` processes shows (n - 1) / n of the variance between them.
     fn draws(&self, resamples: usize, rng: &mut Rng) -> Vec<f64> {
         let n = self.processes.len();
         let medians = self.log_medians();
-        let take_share = 1.0 / (n as f64).sqrt();
+        let iteration_share = 1.0 / (n as f64).sqrt();
         let (centre, stretch) = (self.log_typical(), variance_stretch(n));
         let (mut drawn, mut pairs) = (vec![0.0; n], Vec::new());
         let mut draw = || {
             for slot in &mut drawn {
                 let process = rng.below(n);
                 let moved = resampled_median(self.processes[process].as_slice(), rng).ln();
-                *slot = medians[process] + take_share * (moved - medians[process]);
+                *slot = medians[process] + iteration_share * (moved - medians[process]);
             }
             stretch * (hodges_lehmann_with(&drawn, &mut pairs).unwrap_or(f64::NAN) - centre)
         };
@@ -151,16 +151,16 @@ fn relative_spread(values: &[f64]) -> Option<f64> {
     Some(MAD_TO_STD * mad(values)? / median(values)?)
 }
 
-fn sorted(process: usize, takes: &[f64]) -> Result<Sorted<f64>, Unfit> {
-    if takes.is_empty() {
-        return Err(Unfit::NoTake { process });
+fn sorted(process: usize, iterations: &[f64]) -> Result<Sorted<f64>, Unfit> {
+    if iterations.is_empty() {
+        return Err(Unfit::NoIteration { process });
     }
-    if let Some(take) = takes.iter().position(|&value| !(value > 0.0 && value.is_finite())) {
-        return Err(Unfit::NotPositive { process, take, value: takes[take] });
+    if let Some(iteration) = iterations.iter().position(|&value| !(value > 0.0 && value.is_finite())) {
+        return Err(Unfit::NotPositive { process, iteration, value: iterations[iteration] });
     }
-    Sorted::<f64>::from_unsorted(takes.to_vec()).map_err(|found| Unfit::NotPositive {
+    Sorted::<f64>::from_unsorted(iterations.to_vec()).map_err(|found| Unfit::NotPositive {
         process,
-        take: found.index,
+        iteration: found.index,
         value: found.value,
     })
 }
@@ -170,18 +170,18 @@ fn sorted(process: usize, takes: &[f64]) -> Result<Sorted<f64>, Unfit> {
 pub enum Unfit {
     /// There is not one process.
     NoProcess,
-    /// A process has no takes.
-    NoTake {
+    /// A process has no iterations.
+    NoIteration {
         /// Which process, counted from zero.
         process: usize,
     },
-    /// A take has no ratio to others.
+    /// An iteration has no ratio to others.
     NotPositive {
         /// Which process, counted from zero.
         process: usize,
-        /// Which take of it, counted from zero.
-        take: usize,
-        /// The value of the take.
+        /// Which iteration of it, counted from zero.
+        iteration: usize,
+        /// The value of the iteration.
         value: f64,
     },
 }
@@ -190,9 +190,9 @@ impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProcess => write!(f, "there are no processes, expected at least one"),
-            Self::NoTake { process } => write!(f, "process {process} has no takes, expected at least one"),
-            Self::NotPositive { process, take, value } => {
-                write!(f, "take {take} of process {process} is `{value}`, expected a finite number above 0")
+            Self::NoIteration { process } => write!(f, "process {process} has no iterations, expected at least one"),
+            Self::NotPositive { process, iteration, value } => {
+                write!(f, "take {iteration} of process {process} is `{value}`, expected a finite number above 0")
             }
         }
     }
@@ -204,8 +204,8 @@ impl std::error::Error for Unfit {}
 mod tests {
     use super::*;
 
-    fn group(takes: &[&[f64]]) -> Group {
-        Group::new(&takes.iter().map(|takes| takes.to_vec()).collect::<Vec<_>>()).unwrap()
+    fn group(iterations: &[&[f64]]) -> Group {
+        Group::new(&iterations.iter().map(|iterations| iterations.to_vec()).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_process_without_takes_is_refused_and_named() {
         let error = Group::new(&[vec![1.0], vec![]]).unwrap_err();
-        assert_eq!(error.to_string(), "process 1 has no takes, expected at least one");
+        assert_eq!(error.to_string(), "process 1 has no iterations, expected at least one");
     }
 
     #[test]
@@ -254,11 +254,11 @@ mod tests {
 
     #[test]
     fn five_processes_have_no_95_per_cent_interval_however_many_takes_they_have() {
-        let takes: Vec<f64> = (0..30).map(|take| 10.0 + f64::from(take % 7)).collect();
-        let five = Group::new(&vec![takes.clone(); 5]).unwrap();
+        let iterations: Vec<f64> = (0..30).map(|iteration| 10.0 + f64::from(iteration % 7)).collect();
+        let five = Group::new(&vec![iterations.clone(); 5]).unwrap();
         assert_eq!((five.interval(0.95, 1), five.resampled_logs(5, 0.95, 1)), (None, Vec::new()));
-        assert!(Group::new(&vec![takes.clone(); 6]).unwrap().interval(0.95, 1).is_some());
-        assert!(Group::new(&[takes]).unwrap().interval(0.95, 1).is_some());
+        assert!(Group::new(&vec![iterations.clone(); 6]).unwrap().interval(0.95, 1).is_some());
+        assert!(Group::new(&[iterations]).unwrap().interval(0.95, 1).is_some());
         assert_eq!(group(&[&[1.0, 2.0, 3.0, 4.0, 5.0]]).interval(0.95, 1), None);
     }
 
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn fewer_processes_make_a_wider_interval() {
-        let width = |takes: &[&[f64]]| group(takes).interval(0.95, 1).unwrap().width();
+        let width = |iterations: &[&[f64]]| group(iterations).interval(0.95, 1).unwrap().width();
         let many = [SIX, SIX, SIX].concat();
         assert!(width(&SIX) > 1.5 * width(&many), "{} {}", width(&SIX), width(&many));
     }

@@ -1,6 +1,6 @@
 //! How much one way costs over another, when both were taken in turns.
 //!
-//! Taken one right after the other, the two takes of a pair share the
+//! Taken one right after the other, the two iterations of a pair share the
 //! machine's mood, so their ratio is steadier than either of them.
 
 use crate::bootstrap::median_interval;
@@ -20,15 +20,15 @@ pub struct Cost {
     pub pairs: usize,
 }
 
-/// Returns what the first take of each pair costs over the second; `None` if
-/// there is no pair, or a take that is not finite and above 0.
+/// Returns what the first iteration of each pair costs over the second; `None` if
+/// there is no pair, or a iteration that is not finite and above 0.
 ///
 /// ```
 /// let cost = laptime_stats::cost_of_first(&[(102.0, 100.0), (51.0, 50.0), (20.4, 20.0)], 0).unwrap();
 /// assert!((cost.share - 0.02).abs() < 1e-12);
 /// ```
 pub fn cost_of_first(pairs: &[(f64, f64)], seed: u64) -> Option<Cost> {
-    let is_time = |take: f64| take.is_finite() && take > 0.0;
+    let is_time = |iteration: f64| iteration.is_finite() && iteration > 0.0;
     if !pairs.iter().all(|&(first, second)| is_time(first) && is_time(second)) {
         return None;
     }

@@ -1,6 +1,6 @@
 //! How often a comparison gives a false alarm, and how often it misses.
 //!
-//! From recorded takes of one thing, pairs of sides are drawn that differ in
+//! From recorded iterations of one thing, pairs of sides are drawn that differ in
 //! nothing, and judged; then the same pairs with one side slowed a little, and
 //! slowed more. Whoever changes a rule of comparing runs this before and after.
 
@@ -40,10 +40,10 @@ pub struct Trial {
     pub processes: usize,
     /// How many pairs of sides are drawn.
     pub pairs: usize,
-    /// What the takes of the slightly slowed side are multiplied by: beyond
+    /// What the iterations of the slightly slowed side are multiplied by: beyond
     /// the margin, so that it is not the same.
     pub slight: f64,
-    /// What the takes of the slowed side are multiplied by.
+    /// What the iterations of the slowed side are multiplied by.
     pub slowdown: f64,
     /// What the drawing starts from.
     pub seed: u64,
@@ -63,7 +63,7 @@ pub struct Power {
     /// The standard deviation of the logarithms of process medians: unlike
     /// [`between`](Self::between) it counts outlying processes.
     pub deviation: Option<f64>,
-    /// The relative spread between the takes of a process.
+    /// The relative spread between the iterations of a process.
     pub within: Option<f64>,
     /// How many processes each side had.
     pub processes: usize,
@@ -167,7 +167,7 @@ impl Power {
     }
 }
 
-/// Tries [`judge`] on a recording: the takes of one thing, by process.
+/// Tries [`judge`] on a recording: the iterations of one thing, by process.
 ///
 /// The sides of a pair share no process. A recording of four times
 /// [`Trial::processes`] or more gives pairs that differ enough to count.
@@ -210,7 +210,7 @@ fn draw_pair(recording: &[Vec<f64>], a_side: usize, rng: &mut Rng) -> (Side, Sid
 }
 
 fn times(side: &[Vec<f64>], factor: f64) -> Side {
-    side.iter().map(|takes| takes.iter().map(|take| take * factor).collect()).collect()
+    side.iter().map(|iterations| iterations.iter().map(|iteration| iteration * factor).collect()).collect()
 }
 
 fn share(part: usize, whole: usize) -> Option<f64> {
@@ -220,7 +220,7 @@ fn share(part: usize, whole: usize) -> Option<f64> {
 /// Why a recording cannot be tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CannotTry {
-    /// Its takes cannot be compared.
+    /// Its iterations cannot be compared.
     Unfit(Unfit),
     /// It has too few processes for two sides.
     TooFewProcesses {

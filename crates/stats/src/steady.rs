@@ -3,7 +3,7 @@
 //! After Barrett and others, "Virtual machine warmup blows hot and cold"
 //! (2017): a series is cut into levels, levels at the end that are as good as
 //! equal are taken together, and what they cover decides. "No steady state"
-//! is an answer. Warm-up takes are found with it.
+//! is an answer. Warm-up iterations are found with it.
 
 use crate::changepoint::{LEAST_SEGMENT, change_points};
 use crate::outliers::slow_start;

@@ -3,7 +3,7 @@
 use std::{collections::TryReserveError, ops::Index};
 
 /// A column of a table; the value of its first row is the usual one. A trace of thirty million tiny spans has no fields, no flags and one category: columns of
-/// these take nothing there.
+/// these iteration nothing there.
 #[derive(Debug, Clone)]
 pub(crate) struct Column<T> {
     usual: T,

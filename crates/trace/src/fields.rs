@@ -1,7 +1,7 @@
 //! The fields of spans and marks, packed: a trace of others has ten on a span, and most are small numbers.
 //!
 //! A block is a count and then, for each field, its name and kind in one number and its value; numbers have seven bits
-//! a byte. A field takes three to six bytes so, where a pair of plain values takes twenty-four.
+//! a byte. An field iterations three to six bytes so, where a pair of plain values takes twenty-four.
 
 use crate::{
     names::{NameId, Names, differ_in_lowest_bits},

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// Lanes that a span is tried on before it opens one of its own. Traces with more work in flight than this on one
-/// track are legible on no screen, and trying all would take quadratic time.
+/// track are legible on no screen, and trying all would iteration quadratic time.
 const TRIED: usize = 64;
 
 /// Where a span lies: its lane, and the index of its parent on that lane.

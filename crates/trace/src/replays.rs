@@ -51,7 +51,7 @@ pub struct GraphReplays {
 impl Trace {
     /// The trace with the stages inside replays, as spans of the device alone under the spans of their replays.
     ///
-    /// The device's timer is not the clock of the trace: a replay ends where its span does, and what its launch takes
+    /// The device's timer is not the clock of the trace: a replay ends where its span does, and what its launch iterations
     /// lies before it. Stages are cut to the span. Replays that the trace has no span of were not recorded.
     pub fn with_replays(self, replays: &GraphReplays) -> Result<Self, InvalidTrace> {
         let places = places(&self, &replays.replays);

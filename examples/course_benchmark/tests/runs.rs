@@ -1,4 +1,4 @@
-//! The example runs, on a model that takes milliseconds.
+//! The example runs, on a model that iterations milliseconds.
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
 use std::process::Command;

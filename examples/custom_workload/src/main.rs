@@ -10,7 +10,9 @@ mod tokenizer;
 
 use std::process::ExitCode;
 
-use laptime::bench::{AxisSpec, Better, Case, Cost, Device, MetricSpec, Nanos, Prepared, Take, Takes, Workload};
+use laptime::bench::{
+    AxisSpec, Better, Case, Cost, Device, Iteration, MetricSpec, Nanos, Prepared, ValueKind, Workload,
+};
 
 use crate::tokenizer::{Tokenizer, text};
 
@@ -38,7 +40,7 @@ impl Workload for Tokenize {
         let axis = |name, about, most, default: i64, cost| AxisSpec {
             name,
             about,
-            takes: Takes::Int { least: 1, most },
+            iterations: ValueKind::Int { least: 1, most },
             default: vec![default.into()],
             cost,
         };
@@ -62,18 +64,18 @@ impl Workload for Tokenize {
         Prepared::if_it_fits(needed, device, || {
             let text = text(bytes);
             let tokenizer = Tokenizer::new(&text, vocab);
-            Ok(Box::new(TokenizeTake { text, tokenizer, tokens: Vec::new() }))
+            Ok(Box::new(TokenizeIteration { text, tokenizer, tokens: Vec::new() }))
         })
     }
 }
 
-struct TokenizeTake {
+struct TokenizeIteration {
     text: Vec<u8>,
     tokenizer: Tokenizer,
     tokens: Vec<usize>,
 }
 
-impl Take for TokenizeTake {
+impl Iteration for TokenizeIteration {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         anyhow::ensure!(self.tokenizer.join(&self.tokens) == self.text, "the tokens do not make up the text");

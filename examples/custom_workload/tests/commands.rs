@@ -22,7 +22,7 @@ fn it_is_listed_with_its_metrics() {
 fn its_metrics_stand_in_every_format() {
     let folder = tempfile::tempdir().unwrap();
     for format in ["text", "md", "csv", "tsv", "json", "jsonl"] {
-        let (said, status) = run(&folder, &format!("bench tokenize --kib 16 --takes 5 --format {format}"));
+        let (said, status) = run(&folder, &format!("bench tokenize --kib 16 --iterations 5 --format {format}"));
         assert_eq!(status, Some(0), "{format}: {said}");
         assert!(said.contains("tok_s") && said.contains("bytes_a_token"), "{format}: {said}");
     }
@@ -32,7 +32,7 @@ fn its_metrics_stand_in_every_format() {
 fn its_runs_are_compared_by_a_metric_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     for side in ["a", "b"] {
-        assert_eq!(run(&folder, &format!("bench tokenize --kib 16 --takes 5 --runs 3 --out {side}")).1, Some(0));
+        assert_eq!(run(&folder, &format!("bench tokenize --kib 16 --iterations 5 --runs 3 --out {side}")).1, Some(0));
     }
     let (said, status) = run(&folder, "compare a b --metric tok_s");
     assert!(matches!(status, Some(0 | 1)) && said.contains("1 case compared"), "{said}");
@@ -41,10 +41,10 @@ fn its_runs_are_compared_by_a_metric_of_its_own() {
 #[test]
 fn its_stages_are_profiled_and_its_variants_judged() {
     let folder = tempfile::tempdir().unwrap();
-    let (said, status) = run(&folder, "profile tokenize --kib 16 --takes 10");
+    let (said, status) = run(&folder, "profile tokenize --kib 16 --iterations 10");
     assert!(status == Some(0) && said.contains("split") && said.contains("Recording cost"), "{said}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_laptime-example-custom-workload"));
-    let variants = ["--a", "tokenize --kib 16 --takes 3", "--b", "tokenize --kib 64 --takes 3"];
+    let variants = ["--a", "tokenize --kib 16 --iterations 3", "--b", "tokenize --kib 64 --iterations 3"];
     let judged = command.arg("ab").args(variants).args(["--runs", "4"]).current_dir(folder.path()).output().unwrap();
     assert_eq!(judged.status.code(), Some(1), "four times the text is slower");
 }

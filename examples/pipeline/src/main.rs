@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[cfg(feature = "profiling")]
     tracing::subscriber::set_global_default(laptime_probe::tracing::Subscriber::new())?;
 
-    let words = summarise("the lap time of a lap is the time that the lap takes", 3);
+    let words = summarise("the lap time of a lap is the time that the lap iterations", 3);
     assert_eq!(words, ["the", "lap", "time"]);
 
     #[cfg(feature = "profiling")]

@@ -1,6 +1,8 @@
 //! A workload on a GPU that loses its context or asks for more memory than there is.
 
-use laptime::bench::{AxisSpec, Better, Case, Cost, Device, MetricSpec, Nanos, Prepared, Take, Takes, Workload};
+use laptime::bench::{
+    AxisSpec, Better, Case, Cost, Device, Iteration, MetricSpec, Nanos, Prepared, ValueKind, Workload,
+};
 use laptime_pipelines::gpu::{CudaDevice, gpu, told};
 
 /// Ends as it is told, on a GPU.
@@ -16,30 +18,38 @@ impl Workload for HardGpu {
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
-        let number = Takes::Int { least: 0, most: i64::MAX };
-        let ends = Takes::OneOf(&["well", "illegal_access", "too_much_memory"]);
-        let axis =
-            |name, about, takes, default| AxisSpec { name, about, takes, default: vec![default], cost: Cost::Low };
-        vec![axis("number", "tells cases apart", number, 0.into()), axis("end", "how a take ends", ends, "well".into())]
+        let number = ValueKind::Int { least: 0, most: i64::MAX };
+        let ends = ValueKind::OneOf(&["well", "illegal_access", "too_much_memory"]);
+        let axis = |name, about, iterations, default| AxisSpec {
+            name,
+            about,
+            iterations,
+            default: vec![default],
+            cost: Cost::Low,
+        };
+        vec![
+            axis("number", "tells cases apart", number, 0.into()),
+            axis("end", "how an iteration ends", ends, "well".into()),
+        ]
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
-        let about = "memory of the GPU that nobody uses after the take";
+        let about = "memory of the GPU that nobody uses after the iteration";
         vec![MetricSpec { name: "free_mib", about, better: Better::Higher }]
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
         let Some(gpu) = gpu(device) else { return Ok(Prepared::DoesNotApply("it needs a GPU".to_owned())) };
-        Ok(Prepared::Ready(Box::new(HardGpuTake { gpu, end: case.text("end")?.to_owned() })))
+        Ok(Prepared::Ready(Box::new(HardGpuIteration { gpu, end: case.text("end")?.to_owned() })))
     }
 }
 
-struct HardGpuTake<'a> {
+struct HardGpuIteration<'a> {
     gpu: &'a CudaDevice,
     end: String,
 }
 
-impl Take for HardGpuTake<'_> {
+impl Iteration for HardGpuIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         Ok(())
     }

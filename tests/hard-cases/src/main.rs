@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use laptime::bench::{AxisSpec, Case, Cost, Device, Prepared, Take, Takes, Workload};
+use laptime::bench::{AxisSpec, Case, Cost, Device, Iteration, Prepared, ValueKind, Workload};
 
 #[global_allocator]
 static HEAP: laptime::CountingHeap = laptime::CountingHeap;
@@ -22,10 +22,10 @@ fn main() -> ExitCode {
     laptime::main_with(workloads)
 }
 
-/// Set to a number, the process kills itself at that call of a take.
+/// Set to a number, the process kills itself at that call of a iteration.
 const KILL_AT: &str = "HARD_CASES_KILL_AT";
 
-/// Set to a number, the process that was started by hand gets Ctrl-C at that call of a take.
+/// Set to a number, the process that was started by hand gets Ctrl-C at that call of a iteration.
 const INTERRUPT_AT: &str = "HARD_CASES_INTERRUPT_AT";
 
 /// Bytes that no process can have.
@@ -51,14 +51,14 @@ impl Workload for Hard {
             AxisSpec {
                 name: "number",
                 about: "tells cases apart",
-                takes: Takes::Int { least: 0, most: i64::MAX },
+                iterations: ValueKind::Int { least: 0, most: i64::MAX },
                 default: vec![0.into()],
                 cost: Cost::Low,
             },
             AxisSpec {
                 name: "end",
-                about: "how a take ends",
-                takes: Takes::OneOf(ENDS),
+                about: "how an iteration ends",
+                iterations: ValueKind::OneOf(ENDS),
                 default: vec!["well".into()],
                 cost: Cost::Low,
             },
@@ -66,15 +66,15 @@ impl Workload for Hard {
     }
 
     fn prepare<'a>(&'a self, case: &Case, _: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        Ok(Prepared::Ready(Box::new(HardTake { end: case.text("end")?.to_owned() })))
+        Ok(Prepared::Ready(Box::new(HardIteration { end: case.text("end")?.to_owned() })))
     }
 }
 
-struct HardTake {
+struct HardIteration {
     end: String,
 }
 
-impl Take for HardTake {
+impl Iteration for HardIteration {
     fn check(&mut self) -> anyhow::Result<()> {
         anyhow::ensure!(self.end != "wrong", "the result is wrong");
         Ok(())

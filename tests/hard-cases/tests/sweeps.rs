@@ -73,7 +73,7 @@ fn outcomes(place: &Place) -> Vec<(String, String)> {
     place.results().iter().map(told).collect()
 }
 
-const SWEEP: &str = "bench hard --number 0-19+1 --takes 3 --warmup 0 --out run --format jsonl";
+const SWEEP: &str = "bench hard --number 0-19+1 --iterations 3 --warmup 0 --out run --format jsonl";
 
 /// Numbers that look random and are always the same.
 fn seeded(count: usize, below: u64) -> Vec<u64> {
@@ -135,7 +135,7 @@ fn a_full_disk_is_one_error_and_the_finished_cases_stay() {
 fn in_a_process_of_its_own_every_bad_end_is_a_row_and_the_sweep_goes_on() {
     let place = Place::new();
     let ends = "error,wrong,panic,abort,exit,kill,memory,noise,well";
-    let swept = place.run(&format!("bench hard --end {ends} --takes 2 --warmup 0 --isolate --out run"));
+    let swept = place.run(&format!("bench hard --end {ends} --iterations 2 --warmup 0 --isolate --out run"));
     assert_eq!(swept.status.code(), Some(1), "{}", err(&swept));
     let told: Vec<(String, String)> = outcomes(&place);
     let told: Vec<(&str, &str)> = told.iter().map(|(end, why)| (end.as_str(), why.as_str())).collect();
@@ -158,7 +158,7 @@ fn in_a_process_of_its_own_every_bad_end_is_a_row_and_the_sweep_goes_on() {
 #[test]
 fn memory_that_ends_in_this_process_is_an_error_and_finished_cases_stay() {
     let place = Place::new();
-    let swept = place.run("bench hard --end well,memory --takes 2 --warmup 0 --out run");
+    let swept = place.run("bench hard --end well,memory --iterations 2 --warmup 0 --out run");
     assert_eq!(swept.status.code(), Some(2), "{}", err(&swept));
     assert!(
         err(&swept).contains("error: out of memory: the system refused an allocation\n\nhint: "),
@@ -167,14 +167,14 @@ fn memory_that_ends_in_this_process_is_an_error_and_finished_cases_stay() {
     );
     assert_eq!(outcomes(&place), [("well".to_owned(), "measured".to_owned())]);
     // Any other abort is still one.
-    let aborted = place.run("bench hard --end abort --takes 2 --warmup 0 --out other");
+    let aborted = place.run("bench hard --end abort --iterations 2 --warmup 0 --out other");
     assert_eq!(aborted.status.signal(), Some(6), "{}", err(&aborted));
 }
 
 #[test]
 fn a_hang_is_given_up_when_its_time_is_over() {
     let place = Place::new();
-    let swept = place.run("bench hard --end hang --takes 2 --warmup 0 --timeout 100ms --out run");
+    let swept = place.run("bench hard --end hang --iterations 2 --warmup 0 --timeout 100ms --out run");
     assert_eq!(swept.status.code(), Some(1), "{}", err(&swept));
     assert_eq!(outcomes(&place)[0].1, "it gave no result within 0.1 s and was stopped");
 }
@@ -182,7 +182,7 @@ fn a_hang_is_given_up_when_its_time_is_over() {
 #[test]
 fn in_one_process_errors_and_panics_are_rows_too() {
     let place = Place::new();
-    let swept = place.run("bench hard --end error,panic,well --takes 2 --warmup 0 --out run");
+    let swept = place.run("bench hard --end error,panic,well --iterations 2 --warmup 0 --out run");
     assert_eq!(swept.status.code(), Some(1));
     assert!(!err(&swept).contains("fault of laptime"), "{}", err(&swept));
     let words: Vec<String> = outcomes(&place).into_iter().map(|(_, why)| why).collect();
@@ -192,7 +192,7 @@ fn in_one_process_errors_and_panics_are_rows_too() {
 #[test]
 fn what_a_workload_prints_in_this_process_stays_out_of_the_answer() {
     let place = Place::new();
-    let swept = place.run("bench hard --end noise --takes 2 --warmup 0 --out run --format csv");
+    let swept = place.run("bench hard --end noise --iterations 2 --warmup 0 --out run --format csv");
     let out = String::from_utf8(swept.stdout.clone()).unwrap();
     assert!(out.starts_with("workload,number,end,device,outcome"), "{out}");
     assert!(err(&swept).contains("a workload may print, even"), "{}", err(&swept));
@@ -223,7 +223,7 @@ fn a_program_of_another_name_tells_unknown_axes_in_the_same_words() {
 #[test]
 fn runs_are_fresh_processes_and_a_dead_one_is_replaced() {
     let place = Place::new();
-    let swept = place.run("bench hard --end well,kill --number 1,2 --takes 2 --warmup 0 --runs 2 --out run");
+    let swept = place.run("bench hard --end well,kill --number 1,2 --iterations 2 --warmup 0 --runs 2 --out run");
     assert_eq!(swept.status.code(), Some(1), "{}", err(&swept));
     let told: Vec<(u32, &str)> = place.results().iter().map(|result| (result.run, result.outcome.word())).collect();
     let one = |run| [(run, "measured"), (run, "failed"), (run, "measured"), (run, "failed")];
@@ -231,7 +231,7 @@ fn runs_are_fresh_processes_and_a_dead_one_is_replaced() {
 }
 
 /// The second case would go on for ever.
-const ENDLESS: &str = "bench hard --end error,well --takes 1000000000 --warmup 0 --out run";
+const ENDLESS: &str = "bench hard --end error,well --iterations 1000000000 --warmup 0 --out run";
 
 #[test]
 fn ctrl_c_stops_after_the_current_take_and_keeps_everything() {
@@ -255,7 +255,7 @@ fn another_plan_or_program_is_not_resumed() {
     for (flag, expected) in [
         ("--device cuda", "it is of device `cpu`"),
         ("--out other", "stays in its folder"),
-        ("--takes 9", "its settings are others"),
+        ("--iterations 9", "its settings are others"),
     ] {
         let other = place.run(&format!("bench --resume run {flag}"));
         assert_eq!(other.status.code(), Some(2));

@@ -23,7 +23,7 @@ impl Made {
     }
 
     fn take(&mut self, start: u64, nanos: u64) {
-        self.builder.span(self.main, Nanos(start), Nanos(nanos), "take", LAP);
+        self.builder.span(self.main, Nanos(start), Nanos(nanos), "iteration", LAP);
     }
 
     fn faults(&mut self, time: u64, count: i64) {
@@ -35,7 +35,7 @@ impl Made {
     }
 }
 
-/// A start of 1,000 and takes of 100 behind a first one of 400.
+/// A start of 1,000 and iterations of 100 behind a first one of 400.
 fn started() -> Made {
     let mut made = Made::new();
     made.stage("open_device", 0, 300);
@@ -48,8 +48,8 @@ fn started() -> Made {
     made.stage("compile", 460, 100);
     made.stage("allocate", 600, 50);
     made.take(1_000, 400);
-    for take in 1..10 {
-        made.take(1_000 + 1_000 * take, 100);
+    for iteration in 1..10 {
+        made.take(1_000 + 1_000 * iteration, 100);
     }
     made
 }
@@ -82,9 +82,9 @@ fn the_first_take_is_held_against_the_later_half() {
     made.stage("first_product", 1_010, 60);
     made.stage("first_product", 1_100, 30);
     made.stage("backward", 1_260, 130);
-    for take in 1..10 {
-        made.stage("forward", 1_000 + 1_000 * take, 30);
-        made.stage("backward", 1_040 + 1_000 * take, 50);
+    for iteration in 1..10 {
+        made.stage("forward", 1_000 + 1_000 * iteration, 30);
+        made.stage("backward", 1_040 + 1_000 * iteration, 50);
     }
     let start = made.answer();
     assert_eq!((start.first_ns, start.steady_ns, start.beyond_ns()), (400, Some(100), Some(300)));
@@ -97,8 +97,8 @@ fn the_first_take_is_held_against_the_later_half() {
 fn what_every_take_does_is_no_part_of_the_cold_start() {
     let mut made = started();
     made.stage("allocate", 1_000, 45);
-    for take in 1..10 {
-        made.stage("allocate", 1_000 + 1_000 * take, 40);
+    for iteration in 1..10 {
+        made.stage("allocate", 1_000 + 1_000 * iteration, 40);
     }
     assert_eq!(told(&made.answer().beyond), [("allocate", 5, 1), ("rest", 295, 0)]);
 }
@@ -108,9 +108,9 @@ fn memory_that_is_touched_first_is_told_by_what_a_page_costs() {
     let mut made = started();
     let counts = [(990, 500), (1_410, 600), (1_990, 600), (2_110, 601)];
     counts.into_iter().for_each(|(time, count)| made.faults(time, count));
-    for take in 2..10 {
-        made.faults(990 + 1_000 * take, 600);
-        made.faults(1_110 + 1_000 * take, 600);
+    for iteration in 2..10 {
+        made.faults(990 + 1_000 * iteration, 600);
+        made.faults(1_110 + 1_000 * iteration, 600);
     }
     made.stage("touch_memory", 20_000, 4_000);
     made.faults(19_990, 600);
@@ -138,8 +138,8 @@ fn touched_memory_is_never_more_than_what_is_left_and_threads_share_it() {
 #[test]
 fn few_takes_have_no_steady_one_to_be_held_against() {
     let mut made = Made::new();
-    for take in 0..5 {
-        made.take(1_000 * take, 100);
+    for iteration in 0..5 {
+        made.take(1_000 * iteration, 100);
     }
     let start = made.answer();
     assert_eq!((start.steady_ns, start.beyond_ns(), start.beyond.len()), (None, None, 0));
@@ -161,7 +161,7 @@ proptest! {
         points in prop::collection::vec((0_u64..40_000, 0_i64..5_000), 0..20),
     ) {
         let mut made = started();
-        let names = ["compile", "allocate", "forward", "first_product", "take", "touch_memory"];
+        let names = ["compile", "allocate", "forward", "first_product", "iteration", "touch_memory"];
         for (start, nanos, name) in stages {
             made.stage(names[name], start, nanos);
         }

@@ -7,7 +7,7 @@ use super::*;
 
 /// Takes around a time that differ by 1 %.
 fn takes(nanos: f64) -> Vec<u64> {
-    (0..20).map(|take| (nanos * (1.0 + 0.001 * ((take * 7) % 11) as f64)) as u64).collect()
+    (0..20).map(|iteration| (nanos * (1.0 + 0.001 * ((iteration * 7) % 11) as f64)) as u64).collect()
 }
 
 fn result(kind: &str, length: i64, batch: i64, wall_ns: Vec<u64>, peak_bytes: u64) -> CaseResult {
@@ -22,7 +22,7 @@ fn result(kind: &str, length: i64, batch: i64, wall_ns: Vec<u64>, peak_bytes: u6
     CaseResult::new("attention", "cpu", case, 0, "", Outcome::Measured(measured))
 }
 
-/// Dense and sparse attention that take these times at 512, 1024, 2048 …
+/// Dense and sparse attention that iteration these times at 512, 1024, 2048 …
 fn both(dense: &[f64], sparse: &[f64]) -> Vec<CaseResult> {
     let of = |kind: &'static str, times: &[f64]| {
         let each = |(at, time): (usize, &f64)| result(kind, 512 << at, 1, takes(1e6 * time), 1 << (20 + at));

@@ -177,7 +177,7 @@ impl Check {
     pub const LOAD: f64 = 0.1;
     /// Share of lost time, of stolen time and of spread above which a comparison's floor of 1 % does not hold.
     pub const SHARE: f64 = 0.01;
-    /// The gap that is 1 % of a take of 100 ms.
+    /// The gap that is 1 % of a iteration of 100 ms.
     pub const GAP_NS: u64 = 1_000_000;
     /// Step and cost of a clock that still times a microsecond within 10 %.
     pub const CLOCK_NS: f64 = 100.0;

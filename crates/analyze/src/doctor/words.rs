@@ -107,7 +107,7 @@ impl Check {
                 "a virtual machine does not say: the host chooses the clocks"
             }
             Self::Governor { governor: None, .. } => "the machine does not say how its clocks are chosen",
-            Self::Governor { .. } => "clocks follow the load: the first takes run slower than the last",
+            Self::Governor { .. } => "clocks follow the load: the first iterations run slower than the last",
             Self::Boost { is_on: None, .. } => "clocks may rise above the rated one, and fall again when it gets warm",
             Self::Boost { .. } => "clocks rise above the rated one until it gets warm: short runs look faster",
             Self::VirtualMachine { .. } => "others may share the hardware, and what they do is seen in times alone",
@@ -116,7 +116,10 @@ impl Check {
             Self::Load { .. } => "other programs ran in the last minute",
             Self::LostTime { .. } => "threads were stopped: takes are longer by that share, some more than others",
             Self::LongestGap { nanos, .. } => {
-                return format!("a take shorter than {} may be off by more than 1 %", time(*nanos as f64 * 100.0));
+                return format!(
+                    "an iteration shorter than {} may be off by more than 1 %",
+                    time(*nanos as f64 * 100.0)
+                );
             }
             Self::Pace { .. } => "the same work took unequal time: clocks change, or a core is shared",
             Self::Steal { .. } => "the hypervisor gave this machine's time to others",
@@ -350,7 +353,7 @@ mod tests {
     #[test]
     fn a_long_gap_says_how_long_takes_must_be() {
         let gap = Check::LongestGap { threads: 1, nanos: 4_100_000 };
-        assert_eq!(gap.meaning().unwrap(), "a take shorter than 410 ms may be off by more than 1 %");
+        assert_eq!(gap.meaning().unwrap(), "an iteration shorter than 410 ms may be off by more than 1 %");
         assert_eq!(Check::LongestGap { threads: 1, nanos: 1_000_000 }.level(), Level::Good);
     }
 

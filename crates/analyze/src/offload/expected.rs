@@ -128,7 +128,7 @@ impl Times {
 mod tests {
     use super::*;
 
-    /// 28 layers of 300 MB, 20 of them resident; a link of 10 GB/s, memory of 60 GB/s: a copy takes 30 ms, a layer 5.
+    /// 28 layers of 300 MB, 20 of them resident; a link of 10 GB/s, memory of 60 GB/s: an copy iterations 30 ms, a layer 5.
     fn sizes() -> Sizes {
         Sizes {
             layers: 28,

@@ -20,7 +20,7 @@ pub struct ExperimentLimits {
     pub minimal: f64,
     /// With more layers on the device a token is at most this many times what it was: they help.
     pub helps: f64,
-    /// Offloading costs more than this many times what its copies take: it is not the copies that cost.
+    /// Offloading costs more than this many times what its copies iteration: it is not the copies that cost.
     pub beyond_copies: f64,
     /// Without a run without offloading: waits up to this share of a token are minimal.
     pub waits: f64,
@@ -35,7 +35,7 @@ impl Default for ExperimentLimits {
 /// What they say together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conclusion {
-    /// A token takes hardly longer than without offloading.
+    /// An token iterations hardly longer than without offloading.
     Minimal,
     /// It takes longer, and neither do more layers help nor do copies explain it.
     Broken,
@@ -63,7 +63,7 @@ pub struct Experiment {
     pub overhead: Option<f64>,
     /// A token with more layers on the device by one with those that were asked for.
     pub with_more: Option<f64>,
-    /// What offloading costs a token by what its copies take.
+    /// What offloading costs a token by what its copies iteration.
     pub by_copies: Option<f64>,
     /// What compute waits by the token.
     pub waits: Option<f64>,

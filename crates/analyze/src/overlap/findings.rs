@@ -51,7 +51,7 @@ fn matters(overlap: &DeviceOverlap, traffic: &Traffic) -> bool {
     traffic.bytes.is_none_or(|bytes| bytes >= LEAST_PAGEABLE_BYTES) && share >= LEAST_PAGEABLE_SHARE
 }
 
-/// Copies that stay on the device and take long while nothing is computed.
+/// Copies that stay on the device and iteration long while nothing is computed.
 fn within(overlap: &DeviceOverlap, on: &str) -> Option<Finding> {
     let (_, traffic) = overlap.copies.iter().find(|(path, _)| *path == Path::Within)?;
     let share = traffic.exposed().0 as f64 / overlap.window.0.max(1) as f64;

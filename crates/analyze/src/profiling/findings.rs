@@ -283,7 +283,7 @@ fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count:
         TroubleKind::Failed { errors, .. } if errors.is_empty() => "failed and does not say why".to_owned(),
         TroubleKind::Failed { errors, .. } => format!("failed: {}", errors.join(": ").trim_end_matches('.')),
         TroubleKind::Skipped { reason } => format!("was skipped: {}", reason.trim_end_matches('.')),
-        TroubleKind::NoTakes => "was interrupted before its first take".to_owned(),
+        TroubleKind::NoIterations => "was interrupted before its first iteration".to_owned(),
     };
     let others = match count {
         1 => String::new(),
@@ -293,7 +293,7 @@ fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count:
     format!("{} {why}{others}.", capital(&names.of_case(case)))
 }
 
-/// Of several runs of the same cases, the one that left out most takes: it has seen them longest.
+/// Of several runs of the same cases, the one that left out most iterations: it has seen them longest.
 fn longest(runs: &[ColdRun]) -> Vec<&ColdRun> {
     let cases = |run: &ColdRun| -> Vec<String> {
         let ids = run.warmups.cases.iter().map(|case| without(&case.id, |axis| axis == RUN_AXIS));
@@ -314,23 +314,23 @@ fn longest(runs: &[ColdRun]) -> Vec<&ColdRun> {
 fn warm_up(cold: &ColdRun) -> Option<KeyFinding> {
     let name = cold.name.as_ref().map_or_else(String::new, |name| format!("Run `{name}`: "));
     let varying = Varying::of(cold.warmups.cases.iter().map(|case| &case.id));
-    let told: Vec<String> = cold.warmups.cases.iter().filter_map(|case| first_takes(case, &varying)).collect();
+    let told: Vec<String> = cold.warmups.cases.iter().filter_map(|case| first_iterations(case, &varying)).collect();
     (!told.is_empty()).then(|| KeyFinding::new("warm_up", format!("{name}{}", told.join(" ")), None))
 }
 
-/// How the first takes of a case run, and how many to leave out.
-fn first_takes(case: &WarmUp, varying: &Varying) -> Option<String> {
+/// How the first iterations of a case run, and how many to leave out.
+fn first_iterations(case: &WarmUp, varying: &Varying) -> Option<String> {
     let advice = case.advice()?.to_string();
     let advice = advice.split(" Next: ").next().unwrap_or_default();
     let (of, said) = match varying.name(&case.id) {
         Some(name) => (format!(" of `{name}`"), format!("`{name}`: {advice}")),
         None => (String::new(), capital(advice)),
     };
-    let first = case.processes.first().and_then(|process| process.takes_ns.first());
+    let first = case.processes.first().and_then(|process| process.iterations_ns.first());
     let steady = case.processes.iter().find_map(|process| process.steady_ns);
     let Some((first, steady)) = first.zip(steady) else { return Some(said) };
     let (first, steady) = (time(*first as f64), time(steady));
-    Some(format!("The first take{of} in a fresh process took {first}, a steady one {steady}. {said}"))
+    Some(format!("The first iteration{of} in a fresh process took {first}, a steady one {steady}. {said}"))
 }
 
 /// Cases of a part by what tells them apart.

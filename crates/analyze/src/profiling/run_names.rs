@@ -16,7 +16,7 @@ const LASTING: [fn(&Run) -> Option<String>; 7] = [
     |run| run.settings.l2.map(|l2| format!("L2 {l2}")),
     // Of runs that begin cold the warm-up is what is studied.
     |run| match run.settings.warmup {
-        WarmUp::Takes(takes) if run.settings.cold => Some(format!("{takes} warm-up takes")),
+        WarmUp::Iterations(iterations) if run.settings.cold => Some(format!("{iterations} warm-up iterations")),
         _ => None,
     },
 ];

@@ -11,8 +11,8 @@ fn result(workload: &str, values: &[(&str, AxisValue)], outcome: Outcome) -> Cas
 }
 
 fn took(nanos: u64) -> Outcome {
-    let wall_ns = (0..20).map(|take| nanos + nanos * (take % 5) / 500).collect();
-    let stopped = StopReason::Takes(20);
+    let wall_ns = (0..20).map(|iteration| nanos + nanos * (iteration % 5) / 500).collect();
+    let stopped = StopReason::Iterations(20);
     Outcome::Measured(Measured { wall_ns, stopped, peak_bytes: Some(1 << 20), ..Measured::default() })
 }
 
@@ -42,7 +42,7 @@ fn run(workload: &str, commit: &str, started: &str) -> Run {
         cases: Vec::new(),
         settings: Settings {
             warmup: WarmUp::Found,
-            stop: Stop::Takes(20),
+            stop: Stop::Iterations(20),
             runs: 5,
             isolate: false,
             timeout_ns: None,
@@ -228,24 +228,27 @@ fn a_cold_run_tells_of_warm_up_and_of_nothing_else() {
     let told = profiling(vec![read("w", Some(of_run), vec![cold])]);
     assert_eq!(rules(&told), ["warm_up"]);
     assert!(told.models.cases.is_empty());
-    assert!(told.findings()[0].said.contains("Leave out the first take: `--warmup 1`"), "{:?}", told.findings());
+    assert!(told.findings()[0].said.contains("Leave out the first iteration: `--warmup 1`"), "{:?}", told.findings());
 }
 
 #[test]
 fn a_study_of_warm_ups_is_told_by_its_numbers_and_once() {
-    let cold = |takes: usize| {
-        let mut of_run = run("model", "1", &format!("t{takes}"));
-        of_run.settings = Settings { cold: true, warmup: WarmUp::Takes(takes), ..of_run.settings };
+    let cold = |iterations: usize| {
+        let mut of_run = run("model", "1", &format!("t{iterations}"));
+        of_run.settings = Settings { cold: true, warmup: WarmUp::Iterations(iterations), ..of_run.settings };
         let mut result = model("forward", 1000, &[]);
         if let Outcome::Measured(measured) = &mut result.outcome {
-            measured.warmup_ns = vec![9000; takes];
+            measured.warmup_ns = vec![9000; iterations];
         }
-        read(&format!("warmup-{takes}"), Some(of_run), vec![result])
+        read(&format!("warmup-{iterations}"), Some(of_run), vec![result])
     };
     let told = profiling(vec![cold(0), cold(5), cold(1)]);
     let names: Vec<Option<String>> = told.runs.iter().map(|run| run.name.clone()).collect();
-    assert_eq!(names, [0, 5, 1].map(|takes| Some(format!("{takes} warm-up takes"))));
+    assert_eq!(names, [0, 5, 1].map(|iterations| Some(format!("{iterations} warm-up iterations"))));
     let found = told.findings();
     let [only] = found.as_slice() else { panic!("{found:?}") };
-    assert!(only.said.starts_with("Run `5 warm-up takes`: The first take in a fresh process took 9.00 µs"), "{only:?}");
+    assert!(
+        only.said.starts_with("Run `5 warm-up iterations`: The first iteration in a fresh process took 9.00 µs"),
+        "{only:?}"
+    );
 }

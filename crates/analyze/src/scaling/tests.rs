@@ -2,13 +2,13 @@ use laptime_trace::run::{AxisValue, Case, CaseResult, Measured, Outcome, Traffic
 
 use super::*;
 
-/// A series of a model in which a length takes so long and so much; takes differ by up to 1 %.
+/// A series of a model in which an length iterations so long and so much; takes differ by up to 1 %.
 fn results(lengths: &[i64], time: impl Fn(f64) -> f64, bytes: impl Fn(f64) -> f64) -> Vec<CaseResult> {
     let result = |&length: &i64| {
         let n = length as f64;
-        let noise = |take: u64| 1.0 + 0.001 * ((take * 7) % 11) as f64;
+        let noise = |iteration: u64| 1.0 + 0.001 * ((iteration * 7) % 11) as f64;
         let measured = Measured {
-            wall_ns: (0..20).map(|take| (time(n) * noise(take)) as u64).collect(),
+            wall_ns: (0..20).map(|iteration| (time(n) * noise(iteration)) as u64).collect(),
             peak_bytes: Some(bytes(n) as u64),
             ..Measured::default()
         };

@@ -16,9 +16,9 @@ pub fn result(size: i64, run: u32, outcome: Outcome) -> CaseResult {
     CaseResult::new("matmul", "cpu", case(size), run, "", outcome)
 }
 
-/// A process with these takes, which ended as asked.
+/// A process with these iterations, which ended as asked.
 pub fn took(wall_ns: Vec<u64>) -> Measured {
-    Measured { stopped: StopReason::Takes(wall_ns.len()), wall_ns, ..Measured::default() }
+    Measured { stopped: StopReason::Iterations(wall_ns.len()), wall_ns, ..Measured::default() }
 }
 
 pub fn measured(size: i64, run: u32, wall_ns: Vec<u64>) -> CaseResult {
@@ -27,7 +27,7 @@ pub fn measured(size: i64, run: u32, wall_ns: Vec<u64>) -> CaseResult {
 
 /// Takes around a time that no test finds fault with: spread by 1 % without a trend.
 pub fn steady(around: u64, count: usize) -> Vec<u64> {
-    (0..count as u64).map(|take| around + around * (take * 7 % 11) / 1000).collect()
+    (0..count as u64).map(|iteration| around + around * (iteration * 7 % 11) / 1000).collect()
 }
 
 /// Processes around a time, each shifted by a share of itself.
@@ -52,8 +52,8 @@ pub fn with_rate(mut results: Vec<CaseResult>) -> Vec<CaseResult> {
 
 pub fn settings() -> Settings {
     Settings {
-        warmup: WarmUp::Takes(1),
-        stop: Stop::Takes(20),
+        warmup: WarmUp::Iterations(1),
+        stop: Stop::Iterations(20),
         runs: 5,
         isolate: false,
         timeout_ns: None,

@@ -75,10 +75,10 @@ pub struct Args {
 /// Processes of a workload: ten find a 5 % slowdown where processes differ by less than 2 %.
 const WORKLOAD_RUNS: u32 = 10;
 
-/// Processes of a command, each of which is one take.
+/// Processes of a command, each of which is one iteration.
 const COMMAND_RUNS: u32 = 20;
 
-/// The time of takes in one process, unless asked otherwise.
+/// The time of iterations in one process, unless asked otherwise.
 const SECONDS: f64 = 2.0;
 
 /// Runs the command.
@@ -98,8 +98,8 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     if app.interrupt.is_asked() {
         return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair"), "run it again"));
     }
-    taker.take_pairs(&variants, runs, args.seed)?;
-    let [a, b] = taker.takes;
+    taker.iteration_pairs(&variants, runs, args.seed)?;
+    let [a, b] = taker.iterations;
     let pairs = a.len().min(b.len());
     drop(taker.progress);
     if pairs == 0 {
@@ -170,8 +170,9 @@ fn describe(app: &App, variants: &[Variant; 2], runs: u32) -> Run {
         Kind::Workload(job) => Some((job.device.clone(), job.settings)),
         Kind::Command => None,
     });
-    let alone = GivenSettings { takes: Some(1), warmup: Some(WarmUp::Takes(0)), ..GivenSettings::default() };
-    let (device, settings) = of_job.unwrap_or_else(|| ("host".to_owned(), alone.settle().expect("one take is enough")));
+    let alone = GivenSettings { iterations: Some(1), warmup: Some(WarmUp::Iterations(0)), ..GivenSettings::default() };
+    let (device, settings) =
+        of_job.unwrap_or_else(|| ("host".to_owned(), alone.settle().expect("one iteration is enough")));
     let values = variants.iter().map(|variant| AxisValue::Text(variant.text.clone())).collect();
     Run {
         schema: SCHEMA,
@@ -196,8 +197,8 @@ struct Taker<'a> {
     progress: Progress,
     runs: u32,
     timeout: Option<Seconds>,
-    /// The takes of each process of each variant.
-    takes: [Vec<Vec<f64>>; 2],
+    /// The iterations of each process of each variant.
+    iterations: [Vec<Vec<f64>>; 2],
 }
 
 impl<'a> Taker<'a> {
@@ -206,7 +207,15 @@ impl<'a> Taker<'a> {
         let runs = run.settings.runs;
         let progress = Progress::new(2 * runs as usize, args.quiet);
         let environment = run.environment_fingerprint.clone();
-        Ok(Self { app, environment, writer, progress, runs, timeout: args.timeout, takes: [Vec::new(), Vec::new()] })
+        Ok(Self {
+            app,
+            environment,
+            writer,
+            progress,
+            runs,
+            timeout: args.timeout,
+            iterations: [Vec::new(), Vec::new()],
+        })
     }
 
     /// Runs each command once, so that files are in memory; fresh processes of a workload warm up by themselves.
@@ -218,7 +227,7 @@ impl<'a> Taker<'a> {
     }
 
     /// Takes pairs, each in an order of its own.
-    fn take_pairs(&mut self, variants: &[Variant; 2], runs: u32, seed: u64) -> anyhow::Result<()> {
+    fn iteration_pairs(&mut self, variants: &[Variant; 2], runs: u32, seed: u64) -> anyhow::Result<()> {
         for (pair, first) in (0..runs).zip(orders(runs, seed)) {
             for side in [first, 1 - first] {
                 if self.app.interrupt.is_asked() {
@@ -241,7 +250,7 @@ impl<'a> Taker<'a> {
         self.writer.append(&result)?;
         self.progress.done();
         let measured = result.measured().ok_or_else(|| not_measured(variant, &result.outcome))?;
-        self.takes[side].push(measured.wall_ns.iter().map(|&wall| wall as f64).collect());
+        self.iterations[side].push(measured.wall_ns.iter().map(|&wall| wall as f64).collect());
         Ok(())
     }
 
@@ -252,7 +261,7 @@ impl<'a> Taker<'a> {
 
     fn take_command(&self, variant: &Variant, pair: u32) -> anyhow::Result<Option<CaseResult>> {
         let Some(taken) = run_command(variant, self.timeout, &self.app.interrupt)? else { return Ok(None) };
-        let measured = Measured { wall_ns: vec![taken], stopped: StopReason::Takes(1), ..Measured::default() };
+        let measured = Measured { wall_ns: vec![taken], stopped: StopReason::Iterations(1), ..Measured::default() };
         let case = Case::new(vec![("command".to_owned(), variant.text.as_str().into())]);
         let case = with_variant(&case, variant.label);
         Ok(Some(CaseResult::new("command", "host", case, pair, &self.environment, Outcome::Measured(measured))))

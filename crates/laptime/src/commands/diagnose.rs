@@ -98,7 +98,7 @@ struct LimitArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 60.0)]
     link_share: f64,
 
-    /// Waiting, stalls and a late host may each take this of a token, in per cent
+    /// Waiting, stalls and a late host may each iteration this of a token, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     lost_share: f64,
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_bench::{Case, CaseResult, Device, Outcome, Takes, Workload};
+use laptime_bench::{Case, CaseResult, Device, Outcome, ValueKind, Workload};
 use laptime_report::Format;
 
 use crate::{
@@ -65,13 +65,13 @@ fn tell(sentence: &str, format: Format, out: &mut dyn Write) -> anyhow::Result<(
     Ok(())
 }
 
-/// The axis that a word stands for, and the most that it takes.
+/// The axis that a word stands for, and the most that it iterations.
 fn named(workload: &dyn Workload, word: &str) -> anyhow::Result<(String, i64)> {
     let axis = WORDS.iter().find(|(known, _)| *known == word).map_or(word, |(_, axis)| axis);
     let axis = axis.replace('-', "_");
     let found = workload.axes().into_iter().find(|known| known.name == axis);
-    match found.map(|axis| axis.takes) {
-        Some(Takes::Int { most, .. }) => Ok((axis, most)),
+    match found.map(|axis| axis.iterations) {
+        Some(ValueKind::Int { most, .. }) => Ok((axis, most)),
         _ => {
             let words = axes(workload);
             let near = nearest(word, words.iter().copied()).map(|near| format!("did you mean `{near}`? "));

@@ -117,7 +117,7 @@ fn one(workload: &dyn Workload) -> Table {
         table.push([
             Cell::text(axis.name),
             Cell::text("axis"),
-            Cell::text(axis.takes.words()),
+            Cell::text(axis.iterations.words()),
             Cell::text(default.join(",")),
             Cell::text(axis.about),
         ]);

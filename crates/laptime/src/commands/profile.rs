@@ -36,13 +36,13 @@ use crate::{
 /// Stages that people are shown.
 const MOST_STAGES: usize = 40;
 
-/// Takes before the first pair, unless asked otherwise.
+/// Iterations before the first pair, unless asked otherwise.
 const WARM_UP: usize = 3;
 
-/// Pairs of a recorded and an unrecorded take at least.
+/// Pairs of a recorded and an unrecorded iteration at least.
 const LEAST_PAIRS: usize = 20;
 
-/// How well the overhead is to be known, unless asked otherwise: within a quarter of a per cent of the take.
+/// How well the overhead is to be known, unless asked otherwise: within a quarter of a per cent of the iteration.
 const WITHIN: f64 = 0.0025;
 
 /// The time for it, unless asked otherwise.
@@ -115,7 +115,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
 /// What a profile does unless asked otherwise; it is recorded in `run.json` as it was done.
 fn defaults() -> GivenSettings {
     GivenSettings {
-        warmup: Some(WarmUp::Takes(WARM_UP)),
+        warmup: Some(WarmUp::Iterations(WARM_UP)),
         within: Some(Share(WITHIN)),
         max_time: Some(Seconds(SECONDS)),
         ..GivenSettings::default()
@@ -155,11 +155,11 @@ fn only_case(order: &mut Order<'_>, asked: &Asked) -> anyhow::Result<Case> {
 fn settings(run: &Run, timings: &[Timing]) -> ProfileSettings {
     let (timings, l2, depth) = (timings.to_vec(), run.settings.l2, run.settings.depth);
     let warmup = match run.settings.warmup {
-        WarmUp::Takes(takes) => takes,
+        WarmUp::Iterations(iterations) => iterations,
         WarmUp::Found => WARM_UP,
     };
     match run.settings.stop {
-        Stop::Takes(pairs) => {
+        Stop::Iterations(pairs) => {
             ProfileSettings { warmup, at_least: pairs, within: f64::INFINITY, at_most_ns: u64::MAX, l2, depth, timings }
         }
         Stop::Interval { within, at_most_ns, .. } => {
@@ -208,8 +208,8 @@ struct Shown {
 impl Sink for Shown {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {
-        self.progress.take();
+    fn iteration(&mut self, _: u64, _: bool) {
+        self.progress.iteration();
     }
 
     fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
@@ -264,7 +264,7 @@ fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, depth: Depth, out: &m
     let overhead = laptime_analyze::overhead(&only.pairs, trace);
     laptime_report::tables::add_overhead(&mut table, &overhead);
     if let Some(cost) = overhead.cost.filter(|_| !asked.place.format.is_for_people()) {
-        say(&format!("recording cost {:+.2} % of a take; {PAIRS_FILE} has every pair", 100.0 * cost.share));
+        say(&format!("recording cost {:+.2} % of a iteration; {PAIRS_FILE} has every pair", 100.0 * cost.share));
     }
     write_to_screen(&table, asked.place.format.format(), out)
 }

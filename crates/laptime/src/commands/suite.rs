@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", hide = true)]
     base_dir: Option<PathBuf>,
 
-    /// Stop each case after this time of takes [default: 5s, and 10s with `--full`]
+    /// Stop each case after this time of iterations [default: 5s, and 10s with `--full`]
     #[arg(long, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     max_time: Option<Seconds>,
 

@@ -1,4 +1,4 @@
-//! `laptime warmup`: how many takes until a workload is steady.
+//! `laptime warmup`: how many iterations until a workload is steady.
 
 use std::io::Write;
 
@@ -15,8 +15,8 @@ use crate::{
     session::Session,
 };
 
-/// Takes in each process, unless asked otherwise: enough to see a level after a warm-up of a third of them.
-const TAKES: usize = 60;
+/// Iterations in each process, unless asked otherwise: enough to see a level after a warm-up of a third of them.
+const ITERATIONS: usize = 60;
 
 /// Fresh processes, unless asked otherwise.
 const RUNS: u32 = 3;
@@ -30,9 +30,9 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if !asked.warmups.is_empty() || bench::COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
         return warmup_study::run(app, asked, out);
     }
-    let defaults = GivenSettings { takes: Some(TAKES), runs: Some(RUNS), ..GivenSettings::default() };
+    let defaults = GivenSettings { iterations: Some(ITERATIONS), runs: Some(RUNS), ..GivenSettings::default() };
     let mut order = asked.settle(app, defaults)?;
-    order.settings.warmup = WarmUp::Takes(0);
+    order.settings.warmup = WarmUp::Iterations(0);
     order.settings.cold = true;
     // Cold is what a process of its own is: a second case in the same one would find the machine warm.
     order.settings.isolate = true;

@@ -1,4 +1,4 @@
-//! `laptime warmup --warmups`: what some numbers of warm-up takes would have said, each in fresh processes.
+//! `laptime warmup --warmups`: what some numbers of warm-up iterations would have said, each in fresh processes.
 
 use std::{
     fs,
@@ -32,8 +32,8 @@ use crate::{
 /// The numbers that the course compares.
 const NUMBERS: [usize; 5] = [0, 1, 2, 5, 10];
 
-/// Takes that count in each process, unless asked otherwise: as the course.
-const TAKES: usize = 10;
+/// Iterations that count in each process, unless asked otherwise: as the course.
+const ITERATIONS: usize = 10;
 
 /// Fresh processes of each number, unless asked otherwise.
 const RUNS: u32 = 3;
@@ -41,7 +41,7 @@ const RUNS: u32 = 3;
 /// What the order within a round starts from.
 const SEED: u64 = 0x3a_7a9;
 
-/// Every take of every number, for a chart.
+/// Every iteration of every number, for a chart.
 const LAPS_FILE: &str = "warmup_laps.csv";
 
 /// What the process in the middle paid for.
@@ -58,14 +58,14 @@ pub fn flag() -> Arg {
         .value_parser(clap::value_parser!(usize))
         .global(true)
         .help(
-            "Compare these numbers of warm-up takes, each in fresh processes [default with `--model-size`: 0,1,2,5,10]",
+            "Compare these numbers of warm-up iterations, each in fresh processes [default with `--model-size`: 0,1,2,5,10]",
         )
         .help_heading("How to measure")
 }
 
 /// Runs the command. Each number has a folder of its own in that of the run.
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let defaults = GivenSettings { takes: Some(TAKES), runs: Some(RUNS), ..GivenSettings::default() };
+    let defaults = GivenSettings { iterations: Some(ITERATIONS), runs: Some(RUNS), ..GivenSettings::default() };
     let mut order = asked.settle(app, defaults)?;
     order.settings.cold = true;
     order.settings.isolate = true;
@@ -77,7 +77,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let run = describe(app, &order, &*app.device(&order.device)?)?;
     let folder = run_folder::make(asked.place.out.as_deref(), "warmup", Moment::now())?;
     let mut study = Study::begin(app, &run, order.plan.cases(), &numbers, &folder)?;
-    study.take_all(asked.run.quiet)?;
+    study.run_all(asked.run.quiet)?;
     let by_number: Vec<(usize, Vec<CaseResult>)> =
         study.rows.into_iter().map(|row| (row.number, row.results)).collect();
     let answer = laptime_analyze::warmup_study(&by_number, &study.cold);
@@ -87,7 +87,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     tell_cold_start(&answer, &folder, asked, out)?;
     write_file(&tables::warmup_laps(&answer), Format::Csv, &folder.join(LAPS_FILE))?;
     tell_files(&table, &folder, asked)?;
-    let has_failed = answer.cases.iter().any(|case| case.rows.iter().any(|row| row.takes.is_none()));
+    let has_failed = answer.cases.iter().any(|case| case.rows.iter().any(|row| row.iterations.is_none()));
     Ok(if has_failed { Status::BadNews } else { Status::Done })
 }
 
@@ -96,7 +96,7 @@ fn show(order: &Order<'_>, numbers: &[usize], asked: &Asked, out: &mut dyn Write
     bench::show_cases(order, &asked.place.format, out)?;
     if asked.place.format.format() == Format::Text {
         let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-        say(&format!("Each with {} warm-up takes.", words.join(", ")));
+        say(&format!("Each with {} warm-up iterations.", words.join(", ")));
     }
     Ok(Status::Done)
 }
@@ -104,7 +104,7 @@ fn show(order: &Order<'_>, numbers: &[usize], asked: &Asked, out: &mut dyn Write
 /// Tells people what a fresh process paid for, and keeps it for machines; those have it in their rows, too.
 fn tell_cold_start(answer: &WarmUpStudy, folder: &Path, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(table) = tables::cold_start(answer) else {
-        warn("no process left a trace that can be read, so what the first take paid for is not known");
+        warn("no process left a trace that can be read, so what the first iteration paid for is not known");
         return Ok(());
     };
     write_file(&table, Format::Json, &folder.join(COLD_FILE))?;
@@ -132,7 +132,7 @@ fn numbers(asked: &Asked) -> Vec<usize> {
     numbers
 }
 
-/// Numbers of warm-up takes, tried in turns.
+/// Numbers of warm-up iterations, tried in turns.
 struct Study<'a> {
     app: &'a App,
     cases: Vec<Case>,
@@ -141,7 +141,7 @@ struct Study<'a> {
     cold: Vec<ColdProcess>,
 }
 
-/// One number of warm-up takes, with its folder.
+/// One number of warm-up iterations, with its folder.
 struct Row {
     number: usize,
     run: Run,
@@ -155,7 +155,7 @@ impl<'a> Study<'a> {
     fn begin(app: &'a App, run: &Run, cases: Vec<Case>, numbers: &[usize], folder: &Path) -> anyhow::Result<Self> {
         let row = |&number: &usize| -> anyhow::Result<Row> {
             let mut run = run.clone();
-            run.settings.warmup = WarmUp::Takes(number);
+            run.settings.warmup = WarmUp::Iterations(number);
             let folder = run_folder::make(Some(&folder.join(format!("warmup-{number}"))), "", Moment::now())?;
             run.write(&folder)?;
             let traces = folder.join("traces");
@@ -167,14 +167,14 @@ impl<'a> Study<'a> {
     }
 
     /// Takes rounds, each with every number of every case in an order of its own: what drifts hits all of them.
-    fn take_all(&mut self, is_quiet: bool) -> anyhow::Result<()> {
+    fn run_all(&mut self, is_quiet: bool) -> anyhow::Result<()> {
         self.app.listen_for_interrupts();
         let places = orders(self.rows.len(), self.cases.len(), self.runs, SEED);
         let mut progress = Progress::new(places.len(), is_quiet);
         for Place { run, row, case } in places {
             progress.begin(&self.cases[case], run, self.runs);
             if !self.take(run, row, case)? {
-                let error = anyhow::anyhow!("interrupted before all numbers of warm-up takes were tried");
+                let error = anyhow::anyhow!("interrupted before all numbers of warm-up iterations were tried");
                 return Err(Hinted::wrap(error, "what was taken is kept; `laptime warmup` begins anew"));
             }
             progress.done();

@@ -10,7 +10,7 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 const SMALL: &str =
-    "bench attention --seq-lens 96,200 --heads 2 --head-dim 16 --threads 1 --takes 3 --warmup 0 --device cpu";
+    "bench attention --seq-lens 96,200 --heads 2 --head-dim 16 --threads 1 --iterations 3 --warmup 0 --device cpu";
 
 fn rows(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -145,7 +145,7 @@ fn a_run_leaves_the_profile_of_the_kit_where_it_is_wanted() {
 #[test]
 fn what_does_not_fit_or_makes_no_sense_is_a_row_and_an_error_in_the_profile() {
     let place = Place::new();
-    let line = "bench attention --attention naive,dense --seq-lens 64 --heads 2,4000000 --kv-heads 2 --takes 2 --threads 1 --device cpu --out run";
+    let line = "bench attention --attention naive,dense --seq-lens 64 --heads 2,4000000 --kv-heads 2 --iterations 2 --threads 1 --device cpu --out run";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.out.contains("out_of_memory"), "{}", said.out);
@@ -186,7 +186,7 @@ fn what_attention_cannot_do_is_told_with_a_hint() {
 #[test]
 fn a_profile_shows_the_pattern_and_the_computing_apart() {
     let place = Place::new();
-    let line = "profile attention --attention sparse --seq-len 128 --heads 2 --threads 1 --takes 2 --warmup 1 --device cpu --out run";
+    let line = "profile attention --attention sparse --seq-len 128 --heads 2 --threads 1 --iterations 2 --warmup 1 --device cpu --out run";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.out.contains("build_pattern") && said.out.contains("compute"), "{}", said.out);
@@ -197,7 +197,7 @@ fn a_profile_shows_the_pattern_and_the_computing_apart() {
 #[test]
 fn two_patterns_are_compared_in_turns() {
     let place = Place::new();
-    let one = "attention --attention sparse --seq-len 128 --heads 2 --threads 1 --takes 2 --device cpu";
+    let one = "attention --attention sparse --seq-len 128 --heads 2 --threads 1 --iterations 2 --device cpu";
     let line = ["ab", "--a", one, "--b", &format!("{one} --window 16"), "--runs", "2", "--out", "run"];
     let said = place.laptime(line);
     assert!(matches!(said.status, Some(0 | 1)), "{}", said.err);
@@ -208,7 +208,7 @@ fn two_patterns_are_compared_in_turns() {
 #[test]
 fn whole_models_attend_sparsely_and_say_what_does_not_apply() {
     let place = Place::new();
-    let line = "bench model --preset tiny --attention dense,sparse --test forward64,tg4 --window 8 --global 1 --random 0 --threads 1 --takes 2 --warmup 0 --format jsonl";
+    let line = "bench model --preset tiny --attention dense,sparse --test forward64,tg4 --window 8 --global 1 --random 0 --threads 1 --iterations 2 --warmup 0 --format jsonl";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let rows = rows(&said.out);

@@ -258,7 +258,8 @@ fn a_module_of_tests_in_a_file_of_its_own_is_told_apart() {
 #[test]
 fn waits_that_the_program_records_itself_are_found_in_its_own_source() {
     let place = Place::new();
-    let words = "profile chain --device cpu --small 4 --large 4 --threads 1 --takes 2 --warmup 1 --out run --quiet";
+    let words =
+        "profile chain --device cpu --small 4 --large 4 --threads 1 --iterations 2 --warmup 1 --out run --quiet";
     assert_eq!(place.laptime(words.split(' ')).status, Some(0));
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines/src/chain");
     let arguments = ["audit", "syncs", source.to_str().unwrap(), "--run", "run", "--format", "json"];

@@ -4,7 +4,7 @@ use laptime_trace::run::{Outcome, Run, read_results};
 
 use crate::common::{Place, assert_golden};
 
-const SMALL: &str = "--size 8 --threads 1 --takes 3 --warmup 0";
+const SMALL: &str = "--size 8 --threads 1 --iterations 3 --warmup 0";
 
 /// The words of a command line.
 fn words(line: &str) -> Vec<&str> {
@@ -14,7 +14,7 @@ fn words(line: &str) -> Vec<&str> {
 #[test]
 fn every_case_is_a_row_and_a_line_in_the_results() {
     let place = Place::new();
-    let said = place.laptime(words("bench matmul --size 4-16*2 --dtype f32,f64 --threads 1 --takes 3 --out run"));
+    let said = place.laptime(words("bench matmul --size 4-16*2 --dtype f32,f64 --threads 1 --iterations 3 --out run"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let read = read_results(&place.path("run/results.jsonl")).unwrap();
     let cases: Vec<String> = read.results.iter().map(|result| result.case.to_string()).collect();
@@ -102,8 +102,8 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
         ("bench --plan cut.toml", "the plan `cut.toml`, line 1", "docs/bench.md"),
         ("bench --plan none.toml", "cannot read the plan `none.toml`", "check the name"),
         ("bench copy --plan typo.toml", "line 2", "did you mean"),
-        ("bench matmul --takes 3 --within 2%", "two rules to stop by", "not both"),
-        ("bench matmul --takes 0", "`takes` must be at least 1", "--takes 1"),
+        ("bench matmul --iterations 3 --within 2%", "two rules to stop by", "not both"),
+        ("bench matmul --iterations 0", "`takes` must be at least 1", "--iterations 1"),
         ("bench matmul --device cuda:99", "device `cuda:99` is not there", "--device c"),
         ("bench matmul --device cpu --timing events", "device `cpu` cannot be timed by `events`", "`--timing host`"),
         ("bench matmul --device cpu --l2 cold", "has no second-level cache", "leave `--l2` out"),
@@ -145,7 +145,8 @@ fn flags_that_no_quantity_follows_are_refused_with_an_example() {
 #[test]
 fn a_case_that_cannot_fit_is_a_row_with_needed_and_available_bytes() {
     let place = Place::new();
-    let said = place.laptime(words("bench matmul --size 1000000,9223372036854775807,8 --takes 2 --warmup 0 --out run"));
+    let said =
+        place.laptime(words("bench matmul --size 1000000,9223372036854775807,8 --iterations 2 --warmup 0 --out run"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let outcomes: Vec<Outcome> = read_results(&place.path("run/results.jsonl"))
         .unwrap()

@@ -33,7 +33,7 @@ fn shape(value: &Value) -> Value {
 #[test]
 fn a_profile_writes_the_files_of_the_kit_and_tells_its_summary() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("profile c2c {TINY} --takes 2 --out run --kit-files")));
+    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 2 --out run --kit-files")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     for expected in ["Timing Summary", "First Token", "Calls: teacher 1, projector 2", "teacher model: tiny-qwen2"] {
         assert!(said.out.contains(expected), "{expected}: {}", said.out);
@@ -53,7 +53,7 @@ fn a_profile_writes_the_files_of_the_kit_and_tells_its_summary() {
     assert!(!names.contains(&"load_weights"), "{stats}");
     assert_eq!(stats["top_10_cuda_ops"], Value::Array(Vec::new()));
     let trace = laptime_trace::read(place.path("run/demo_profiler_trace.json")).unwrap();
-    assert_eq!(trace.spans().filter(|span| span.name == "take").count(), 1);
+    assert_eq!(trace.spans().filter(|span| span.name == "iteration").count(), 1);
     assert!(trace.spans().any(|span| span.name == "fuse_input"));
     assert!(!place.path("run/operations.pftrace").exists());
 }
@@ -62,7 +62,7 @@ fn a_profile_writes_the_files_of_the_kit_and_tells_its_summary() {
 fn records_are_appended_where_the_kit_keeps_them() {
     let place = Place::new();
     for out in ["one", "two"] {
-        let line = format!("profile c2c {TINY} --takes 1 --fuse by-layer --kit-files --out {out}");
+        let line = format!("profile c2c {TINY} --iterations 1 --fuse by-layer --kit-files --out {out}");
         assert_eq!(place.laptime(words(&line)).status, Some(0));
     }
     let records = String::from_utf8(place.read("demo_timing_data.jsonl")).unwrap();
@@ -77,7 +77,7 @@ fn a_sweep_over_lengths_has_a_row_each_and_a_plan_names_the_pair() {
         "plan.toml",
         "workload = \"c2c\"\n[axes]\nbase_model = \"tiny\"\nteacher_model = \"tiny-llama\"\nprompt_tokens = [8, 16]\nmax_new_tokens = 2\nthreads = 1\n",
     );
-    let said = place.laptime(words("bench --plan plan.toml --takes 2 --warmup 0 --device cpu --format jsonl"));
+    let said = place.laptime(words("bench --plan plan.toml --iterations 2 --warmup 0 --device cpu --format jsonl"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 2, "{}", said.out);
@@ -101,7 +101,7 @@ fn fixture(name: &str) -> String {
 fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
     let place = Place::new();
     let line = "bench c2c --preset tiny --prompt-tokens 16 --against text --text-tokens 1,32 --threads 1 --device cpu \
-                --takes 8 --warmup 1";
+                --iterations 8 --warmup 1";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     for expected in ["text tokens", "text/caches", "alone/caches", "aches are faster than a text"] {
@@ -120,7 +120,7 @@ fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
 #[test]
 fn two_streams_on_a_cpu_are_said_not_to_apply() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("profile c2c {TINY} --takes 1 --overlap")));
+    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --overlap")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.err.contains("`cpu` has no second stream to read a prompt on"), "{}", said.err);
 }
@@ -128,7 +128,7 @@ fn two_streams_on_a_cpu_are_said_not_to_apply() {
 #[test]
 fn a_response_that_is_fused_is_told_apart() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("profile c2c {TINY} --takes 1 --include-response")));
+    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --include-response")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.out.contains("Projector of new tokens (in Decode)"), "{}", said.out);
 }
@@ -137,7 +137,7 @@ fn a_response_that_is_fused_is_told_apart() {
 fn a_pair_on_a_cpu_needs_no_other_flags() {
     for command in ["profile c2c --preset tiny", "profile c2c --device cpu"] {
         let place = Place::new();
-        let said = place.laptime(words(&format!("{command} --takes 1 --warmup 0 --max-new-tokens 2")));
+        let said = place.laptime(words(&format!("{command} --iterations 1 --warmup 0 --max-new-tokens 2")));
         assert_eq!(said.status, Some(0), "{command}: {}", said.err);
         assert!(said.out.contains("Base model: tiny, teacher model: tiny-qwen2"), "{}", said.out);
     }

@@ -14,8 +14,8 @@ fn write(place: &Place, name: &str, second_ms: f64, change: impl FnOnce(&mut Run
     let machine = Machine { cpu: Some("Made Up 1".into()), cpus: 2, os: "Linux".into(), ..Machine::default() };
     let environment = Environment { machine, ..Environment::default() };
     let settings = Settings {
-        warmup: WarmUp::Takes(1),
-        stop: Stop::Takes(4),
+        warmup: WarmUp::Iterations(1),
+        stop: Stop::Iterations(4),
         runs: 6,
         isolate: false,
         timeout_ns: None,
@@ -42,11 +42,11 @@ fn write(place: &Place, name: &str, second_ms: f64, change: impl FnOnce(&mut Run
     let mut writer = ResultsWriter::open(&folder).unwrap();
     for process in 0..6 {
         for (size, typical_ms) in [(256, 2.0), (512, second_ms)] {
-            let wall = |take: u32| {
-                (typical_ms * 1e6 * (1.0 + 0.002 * f64::from(process % 3) + 0.001 * f64::from(take))) as u64
+            let wall = |iteration: u32| {
+                (typical_ms * 1e6 * (1.0 + 0.002 * f64::from(process % 3) + 0.001 * f64::from(iteration))) as u64
             };
             let wall_ns = (0..4).map(wall).collect();
-            let measured = Measured { wall_ns, stopped: StopReason::Takes(4), ..Measured::default() };
+            let measured = Measured { wall_ns, stopped: StopReason::Iterations(4), ..Measured::default() };
             let case = Case::new(vec![("size".into(), size.into())]);
             let outcome = Outcome::Measured(measured);
             let result = CaseResult::new("matmul", "cpu", case, process, &run.environment_fingerprint, outcome);

@@ -70,7 +70,7 @@ fn the_file_that_the_course_names_gets_the_table_too_and_takes_stay_synchronised
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.err.contains("note: `--no-sync` changes nothing") && said.err.contains("Written: results/mine.csv"));
     assert_eq!(place.read("results/mine.csv"), place.read("run/profiling_benchmarking_direct.csv"));
-    let said = place.laptime(words("bench matmul --size 8 --threads 1 --takes 2 --warmup 0 --output matmul.csv"));
+    let said = place.laptime(words("bench matmul --size 8 --threads 1 --iterations 2 --warmup 0 --output matmul.csv"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let csv = String::from_utf8(place.read("matmul.csv")).unwrap();
     assert!(csv.contains("median_ms") && csv.lines().count() == 2, "{csv}");
@@ -117,12 +117,12 @@ fn isolated_runs_leave_the_file_of_fresh_processes_where_the_kits_keep_theirs() 
 fn a_step_that_does_not_fit_is_oom_and_one_that_makes_no_sense_a_runtime_error() {
     let place = Place::new();
     let said =
-        place.laptime(words("bench model --model-size tiny --context-length 513 --takes 1 --warmup 0 --out run"));
+        place.laptime(words("bench model --model-size tiny --context-length 513 --iterations 1 --warmup 0 --out run"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let csv = String::from_utf8(place.read("run/profiling_benchmarking_direct.csv")).unwrap();
     assert!(csv.contains(",forward_backward,131456,,,,runtime_error,"), "{csv}");
     assert!(csv.contains("513 tokens are longer"), "{csv}");
-    let huge = "bench model --model-size 2.7B --batch-size 100000 --takes 1 --warmup 0 --device cpu --out huge";
+    let huge = "bench model --model-size 2.7B --batch-size 100000 --iterations 1 --warmup 0 --device cpu --out huge";
     let said = place.laptime(words(huge));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let csv = String::from_utf8(place.read("huge/profiling_benchmarking_direct.csv")).unwrap();
@@ -134,7 +134,7 @@ fn a_step_that_does_not_fit_is_oom_and_one_that_makes_no_sense_a_runtime_error()
 #[test]
 fn passes_behind_a_cache_leave_no_file_of_the_course() {
     let place = Place::new();
-    let said = place.laptime(words("bench model --test pp8 --threads 1 --takes 2 --warmup 0 --out run"));
+    let said = place.laptime(words("bench model --test pp8 --threads 1 --iterations 2 --warmup 0 --out run"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(!place.path("run/profiling_benchmarking_direct.csv").exists());
 }
@@ -180,7 +180,7 @@ fn a_study_of_warm_ups_says_what_a_fresh_process_paid_for() {
         assert!((sum(key) - all[key].as_f64().unwrap()).abs() < 1e-6, "{key}: {told}");
     }
     let trace = laptime_trace::read(place.path("run/warmup-0/traces/case-0-run-0.pftrace")).unwrap();
-    assert_eq!(trace.spans().filter(|span| span.name == "take").count(), 8);
+    assert_eq!(trace.spans().filter(|span| span.name == "iteration").count(), 8);
     assert!(trace.spans().next().unwrap().name == "open_device", "the trace begins with the process");
     let csv = String::from_utf8(place.read("mine.csv")).unwrap();
     assert_eq!(csv.as_bytes(), place.read("run/profiling_benchmarking_warmup_comparison.csv"));
@@ -191,7 +191,7 @@ fn a_study_of_warm_ups_says_what_a_fresh_process_paid_for() {
 fn a_profile_of_a_step_has_its_three_stages_and_its_memory() {
     let place = Place::new();
     let line =
-        "profile model --preset tiny --pass-type step --seq-len 16 --threads 1 --takes 4 --depth layer --out run";
+        "profile model --preset tiny --pass-type step --seq-len 16 --threads 1 --iterations 4 --depth layer --out run";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     for stage in ["forward", "backward", "optimizer", "attention", "ffn", "loss"] {

@@ -74,7 +74,7 @@ fn names_that_are_not_text_are_names_all_the_same() {
     place.laptime([&"stages".into(), &"a.json".into(), &"--out".into(), &table]).done();
     assert!(std::fs::read_to_string(place.path("").join(table)).unwrap().contains(','));
     let folder = not_text(b"run\xff");
-    let words = "bench matmul --size 8 --takes 1 --quiet --out".split(' ').map(OsString::from);
+    let words = "bench matmul --size 8 --iterations 1 --quiet --out".split(' ').map(OsString::from);
     let said = place.laptime(words.chain([folder.clone()]));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let said = place.laptime([&"bench".into(), &"--resume".into(), &folder]);

@@ -15,9 +15,10 @@ fn json(text: &str) -> Value {
 #[test]
 fn a_profile_states_its_overhead_and_says_how_to_open_what_it_wrote() {
     let place = Place::new();
-    let said = place.laptime(words("profile matmul --size 16 --threads 1 --takes 20 --out run"));
+    let said = place.laptime(words("profile matmul --size 16 --threads 1 --iterations 20 --out run"));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    for expected in ["Recording cost", "95 % interval", "20 recorded takes beside 20", "take (lap)", "ui.perfetto.dev"]
+    for expected in
+        ["Recording cost", "95 % interval", "20 recorded iterations beside 20", "take (lap)", "ui.perfetto.dev"]
     {
         assert!(said.out.contains(expected), "{expected}: {}", said.out);
     }
@@ -27,8 +28,8 @@ fn a_profile_states_its_overhead_and_says_how_to_open_what_it_wrote() {
     }
     let trace = laptime_trace::read(place.path("run/trace.pftrace")).unwrap();
     let count = |name: &str| trace.spans().filter(|span| span.name == name).count();
-    assert_eq!((count("take"), count("prepare"), count("check"), count("warm_up")), (20, 1, 1, 3));
-    let facts = json(&place.laptime(words("profile matmul --size 16 --threads 1 --takes 20 --format json")).out);
+    assert_eq!((count("iteration"), count("prepare"), count("check"), count("warm_up")), (20, 1, 1, 3));
+    let facts = json(&place.laptime(words("profile matmul --size 16 --threads 1 --iterations 20 --format json")).out);
     assert!(facts["overhead"].is_f64() && facts["overhead_lo"].as_f64() <= facts["overhead_hi"].as_f64(), "{facts}");
 }
 
@@ -46,7 +47,7 @@ fn a_profile_that_cannot_begin_leaves_nothing_behind() {
 #[test]
 fn a_profile_begins_with_the_device_that_is_opened() {
     let place = Place::new();
-    let said = place.laptime(words("profile matmul --size 8 --device cpu --takes 2 --quiet --out run"));
+    let said = place.laptime(words("profile matmul --size 8 --device cpu --iterations 2 --quiet --out run"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let trace = laptime_trace::read(place.path("run/trace.pftrace")).unwrap();
     let opened: Vec<_> = trace.spans().filter(|span| span.name == "open_device").collect();
@@ -58,7 +59,7 @@ fn a_profile_begins_with_the_device_that_is_opened() {
 fn a_profile_of_a_chain_shows_its_stages_and_their_wait() {
     let place = Place::new();
     let said = place.laptime(words(
-        "profile chain --device cpu --small 8 --large 16 --threads 1 --takes 6 --timing host --out run",
+        "profile chain --device cpu --small 8 --large 16 --threads 1 --iterations 6 --timing host --out run",
     ));
     assert_eq!(said.status, Some(0), "{}", said.err);
     for stage in ["small", "large", "read_back", "read_result (wait)"] {
@@ -74,17 +75,17 @@ fn a_profile_of_a_chain_shows_its_stages_and_their_wait() {
 #[test]
 fn timings_are_compared_in_one_table_and_refused_where_one_is_meant() {
     let place = Place::new();
-    let chain = "chain --device cpu --small 8 --large 16 --threads 1 --takes 6";
+    let chain = "chain --device cpu --small 8 --large 16 --threads 1 --iterations 6";
     let said = place.laptime(words(&format!("profile {chain} --timing host,host --format json")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let rows: Vec<Value> = json(&said.out)["timings"].as_array().unwrap().clone();
     let stages: Vec<&str> = rows.iter().filter_map(|row| row["stage"].as_str()).collect();
-    assert_eq!(stages, ["take", "take", "small", "large", "read_back", "take"], "{}", said.out);
+    assert_eq!(stages, ["iteration", "iteration", "small", "large", "read_back", "iteration"], "{}", said.out);
     assert!(rows[0]["timing"] == "none" && rows[1]["overhead"].is_f64() && rows[1]["device_ms"].is_null());
     let said = place.laptime(words(&format!("bench {chain} --timing host,host")));
     assert_eq!(said.status, Some(2));
     assert!(
-        said.err.contains("takes are timed in one way") && said.err.contains("laptime profile chain"),
+        said.err.contains("iterations are timed in one way") && said.err.contains("laptime profile chain"),
         "{}",
         said.err
     );
@@ -93,7 +94,7 @@ fn timings_are_compared_in_one_table_and_refused_where_one_is_meant() {
 #[test]
 fn a_warm_up_study_has_a_row_for_each_fresh_process() {
     let place = Place::new();
-    let said = place.laptime(words("warmup matmul --size 16 --threads 1 --takes 20 --runs 2 --format json"));
+    let said = place.laptime(words("warmup matmul --size 16 --threads 1 --iterations 20 --runs 2 --format json"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let answer = json(&said.out);
     let rows = answer["warmups"].as_array().unwrap();
@@ -142,7 +143,7 @@ fn a_row_of_b_has_the_verdict_in_every_format_for_machines() {
 #[test]
 fn two_variants_of_a_workload_run_in_fresh_processes() {
     let place = Place::new();
-    let variant = "matmul --size 8 --threads 1 --takes 3 --warmup 0";
+    let variant = "matmul --size 8 --threads 1 --iterations 3 --warmup 0";
     let arguments = ["ab", "--a", variant, "--b", variant, "--runs", "3", "--format", "json", "--out", "run"];
     let said = place.command().args(arguments).output().unwrap();
     assert!(matches!(said.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&said.stderr));

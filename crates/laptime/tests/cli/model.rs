@@ -24,7 +24,7 @@ fn copy_fixture(place: &Place, name: &str, to: &str) {
     }
 }
 
-const TINY: &str = "bench model --preset tiny --threads 1 --takes 3 --warmup 0";
+const TINY: &str = "bench model --preset tiny --threads 1 --iterations 3 --warmup 0";
 
 #[test]
 fn the_command_lines_of_older_kits_settle_to_their_cases() {
@@ -163,7 +163,7 @@ fn a_run_of_chosen_cases_is_resumed_as_it_was_asked_for() {
 fn the_weights_of_a_folder_are_measured() {
     let place = Place::new();
     copy_fixture(&place, "qwen3", "checkpoint");
-    let line = "bench model --model-dir checkpoint --test pp8,tg4 --threads 1 --takes 2 --warmup 0 --format jsonl";
+    let line = "bench model --model-dir checkpoint --test pp8,tg4 --threads 1 --iterations 2 --warmup 0 --format jsonl";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_eq!(said.out.lines().count(), 2);
@@ -203,7 +203,7 @@ fn what_no_model_can_run_is_told_with_a_hint() {
 #[test]
 fn a_profile_of_a_model_records_decoding_unless_a_test_is_named() {
     let place = Place::new();
-    let line = "profile model --preset tiny --depth layer --takes 1 --warmup 0 --threads 1 --device cpu --out run";
+    let line = "profile model --preset tiny --depth layer --iterations 1 --warmup 0 --threads 1 --device cpu --out run";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.err.contains("note: recording `test` tg128; `--test` chooses another"), "{}", said.err);
@@ -218,7 +218,7 @@ fn a_folder_with_a_config_alone_runs_with_synthetic_weights_and_says_so() {
         r#"{"model_type": "nano", "n_layer": 1, "n_head": 2, "n_embd": 64, "block_size": 512, "vocab_size": 99}"#;
     place.write("mine/config.json", config);
     let said =
-        place.laptime(words("bench model --model ./mine --test pp8 --takes 1 --warmup 0 --device cpu --out run"));
+        place.laptime(words("bench model --model ./mine --test pp8 --iterations 1 --warmup 0 --device cpu --out run"));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(
         said.err.contains("note: `./mine` has a config.json and no weights; synthetic weights are used"),
@@ -286,7 +286,7 @@ fn what_was_predicted_to_fit_and_does_not_is_tried_smaller() {
     let place = Place::new();
     let mut command = std::process::Command::new("sh");
     let laptime = format!("ulimit -v 350000; exec {} ", env!("CARGO_BIN_EXE_laptime"));
-    let line = "bench model --preset tiny --test pp8 --fit batch --takes 1 --warmup 0 --threads 1 --out run";
+    let line = "bench model --preset tiny --test pp8 --fit batch --iterations 1 --warmup 0 --threads 1 --out run";
     command.arg("-c").arg(laptime + line).current_dir(place.path("")).env("LAPTIME_HOME", place.path(""));
     let said = crate::common::Said::from(command.output().unwrap());
     assert_eq!(said.status, Some(0), "{}", said.err);
@@ -302,7 +302,7 @@ fn a_profile_is_as_deep_as_it_is_asked_to_be() {
     let place = Place::new();
     let stages = |depth: &str| {
         let line = format!(
-            "profile model --preset tiny --test tg4 --threads 1 --takes 2 --warmup 1 --depth {depth} --device cpu --out {depth}"
+            "profile model --preset tiny --test tg4 --threads 1 --iterations 2 --warmup 1 --depth {depth} --device cpu --out {depth}"
         );
         let said = place.laptime(words(&line));
         assert_eq!(said.status, Some(0), "{}", said.err);

@@ -15,7 +15,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// A layer takes 40 ms over this link, so that nothing else matters.
+/// An layer iterations 40 ms over this link, so that nothing else matters.
 const SLOW: &str = "--preset tiny --device cpu --threads 1 --steps 1 --link-gbps 0.005";
 
 fn run_folder(place: &Place) -> PathBuf {
@@ -92,7 +92,7 @@ fn blocks(out: &str) -> String {
 #[test]
 fn a_profile_tells_its_configuration_its_layers_and_what_was_made() {
     let place = Place::new();
-    let line = format!("profile offload {SLOW} --max-tokens 3 --takes 1 --warmup 0 --quiet --benchmark");
+    let line = format!("profile offload {SLOW} --max-tokens 3 --iterations 1 --warmup 0 --quiet --benchmark");
     let said = place.laptime(words(&line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_golden("offload/profile.txt", &without_figures(&blocks(&said.out)));
@@ -116,7 +116,8 @@ fn a_profile_tells_its_configuration_its_layers_and_what_was_made() {
 #[test]
 fn the_live_summary_comes_every_ten_tokens_and_machines_get_none() {
     let place = Place::new();
-    let line = "profile offload --preset tiny --device cpu --threads 1 --steps 1 --max-tokens 20 --takes 1 --warmup 0";
+    let line =
+        "profile offload --preset tiny --device cpu --threads 1 --steps 1 --max-tokens 20 --iterations 1 --warmup 0";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     for token in [10, 20] {
@@ -133,7 +134,8 @@ fn the_live_summary_comes_every_ten_tokens_and_machines_get_none() {
 #[test]
 fn a_benchmark_sets_modes_beside_the_run_without_offloading() {
     let place = Place::new();
-    let line = format!("bench offload {SLOW} --mode sync,wrap,batched --max-tokens 2 --takes 1 --warmup 0 --benchmark");
+    let line =
+        format!("bench offload {SLOW} --mode sync,wrap,batched --max-tokens 2 --iterations 1 --warmup 0 --benchmark");
     let said = place.laptime(words(&line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_golden("offload/bench.txt", &without_figures(&blocks(&said.out)));
@@ -165,7 +167,7 @@ fn every_mode_is_diagnosed_from_its_own_recording() {
     ] {
         let place = Place::new();
         let line =
-            format!("profile offload {SLOW} --mode {mode} --max-tokens 4 --takes 1 --warmup 0 --quiet --out run");
+            format!("profile offload {SLOW} --mode {mode} --max-tokens 4 --iterations 1 --warmup 0 --quiet --out run");
         assert_eq!(place.laptime(words(&line)).status, Some(0), "{mode}");
         let said = place.laptime(words("diagnose run --format json")).done();
         let told: Value = serde_json::from_str(&said).unwrap();
@@ -186,7 +188,7 @@ fn every_mode_is_diagnosed_from_its_own_recording() {
 #[test]
 fn an_experiment_concludes_from_three_runs() {
     let place = Place::new();
-    let flags = format!("{SLOW} --max-tokens 2 --takes 1 --warmup 0 --num-gpu-layers 1");
+    let flags = format!("{SLOW} --max-tokens 2 --iterations 1 --warmup 0 --num-gpu-layers 1");
     let said = place.laptime(words(&format!("diagnose --experiment {flags} --format json"))).done();
     let told: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(told["conclusion"], "works, needs more GPU layers", "{said}");
@@ -208,7 +210,7 @@ fn an_experiment_concludes_from_three_runs() {
 fn an_experiment_takes_the_case_of_a_run() {
     let place = Place::new();
     let line =
-        format!("profile offload {SLOW} --max-tokens 2 --takes 1 --warmup 0 --quiet --out run --num-gpu-layers 3");
+        format!("profile offload {SLOW} --max-tokens 2 --iterations 1 --warmup 0 --quiet --out run --num-gpu-layers 3");
     assert_eq!(place.laptime(words(&line)).status, Some(0));
     let said = place.laptime(words("diagnose run --format json --experiment")).done();
     let told: Value = serde_json::from_str(&said).unwrap();
@@ -251,7 +253,7 @@ fn what_cannot_be_run_is_one_error_with_a_hint() {
 #[test]
 fn a_place_without_room_for_the_layers_fails_the_case() {
     let place = Place::new();
-    let line = "profile offload --preset tiny --device cpu --takes 1 --warmup 0 --quiet";
+    let line = "profile offload --preset tiny --device cpu --iterations 1 --warmup 0 --quiet";
     let said = Said::from(place.command().env("TMPDIR", place.path("nowhere")).args(words(line)).output().unwrap());
     assert_eq!(said.status, Some(1), "{}", said.err);
     assert!(said.err.contains("the case failed: cannot write `") && said.err.contains("nowhere"), "{}", said.err);
@@ -260,7 +262,7 @@ fn a_place_without_room_for_the_layers_fails_the_case() {
 /// Begins a long generation and reads until its first summary is there.
 fn begun(place: &Place) -> (Child, BufReader<ChildStderr>) {
     std::fs::create_dir(place.path("slow")).unwrap();
-    let line = format!("profile offload {SLOW} --max-tokens 100 --takes 1 --warmup 0 --out run");
+    let line = format!("profile offload {SLOW} --max-tokens 100 --iterations 1 --warmup 0 --out run");
     let mut command = place.command();
     command.env("TMPDIR", place.path("slow")).args(words(&line)).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

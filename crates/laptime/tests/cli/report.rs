@@ -67,8 +67,8 @@ fn a_report_of_runs_has_every_chart_table_and_finding() {
 fn reports_from_a_folder_and_from_its_profile_agree() {
     let place = Place::new();
     for (command, profile) in [
-        ("bench attention --seq-len 32,64,128 --attention dense,sparse --takes 6", "attention_profile.json"),
-        ("bench model --preset tiny --seq-len 16,32 --takes 6 --pass-type forward,step", "model_profile.json"),
+        ("bench attention --seq-len 32,64,128 --attention dense,sparse --iterations 6", "attention_profile.json"),
+        ("bench model --preset tiny --seq-len 16,32 --iterations 6 --pass-type forward,step", "model_profile.json"),
     ] {
         let words = format!("{command} --warmup 1 --device cpu --quiet --out run-{profile}");
         let said = place.laptime(words.split(' '));

@@ -94,7 +94,7 @@ fn top_shows_as_many_names_as_asked_and_tells_of_the_rest() {
     assert!(said.contains("5 more names are not shown"), "{said}");
 }
 
-/// A hundred stages of a microsecond each, and in one more of them a deep one that takes most time.
+/// A hundred stages of a microsecond each, and in one more of them a deep one that iterations most time.
 fn many_stages() -> laptime_trace::Trace {
     use laptime_trace::Nanos;
     let mut builder = laptime_trace::TraceBuilder::default();

@@ -6,7 +6,7 @@ use crate::common::{Place, Said, assert_golden, data, small_trace};
 
 /// A decoder in PyTorch that reads each token back through pageable memory, and now and then logs a loss.
 ///
-/// A token takes 10 ms. Its forward pass is launched at once and computes for 7 ms; `sample` then copies the token to the
+/// An token iterations 10 ms. Its forward pass is launched at once and computes for 7 ms; `sample` then copies the token to the
 /// host, which holds the host up, and synchronises. Every third token `log` synchronises the whole device again.
 fn decoder() -> Trace {
     let mut made = Decoder::new();

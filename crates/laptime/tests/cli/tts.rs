@@ -92,7 +92,7 @@ fn the_table_has_the_columns_of_the_kit_and_the_header_its_lines() {
 #[test]
 fn streaming_has_the_columns_of_the_kit_and_tells_what_is_late() {
     let place = Place::new();
-    let arguments = words("--streaming --chunk-frames 2 --takes 2");
+    let arguments = words("--streaming --chunk-frames 2 --iterations 2");
     let said = place.command().env("COLUMNS", "250").args(words(SMALL)).args(arguments).output().unwrap();
     let said = Said::from(said);
     let (columns, above) = table(&said.out);
@@ -118,7 +118,8 @@ fn without_times(value: &mut Value, key: &str) {
 #[test]
 fn the_record_has_the_keys_of_the_kit_and_the_audio_its_samples() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("{SMALL} --json-output out/r.json --wav out/it.wav --takes 2 --warmup 0")));
+    let said =
+        place.laptime(words(&format!("{SMALL} --json-output out/r.json --wav out/it.wav --iterations 2 --warmup 0")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.err.contains("Written: out/r.json") && said.err.contains("Written: out/it.wav"), "{}", said.err);
     let mut record: Value = serde_json::from_slice(&place.read("out/r.json")).unwrap();
@@ -132,7 +133,8 @@ fn the_record_has_the_keys_of_the_kit_and_the_audio_its_samples() {
 #[test]
 fn several_texts_are_several_files() {
     let place = Place::new();
-    let line = "bench tts --preset tiny --labels short,medium --frames 2 --takes 1 --warmup 0 --threads 1 --device cpu";
+    let line =
+        "bench tts --preset tiny --labels short,medium --frames 2 --iterations 1 --warmup 0 --threads 1 --device cpu";
     let said = place.laptime(words(&format!("{line} --wav it.wav --format jsonl")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(place.path("it-short.wav").exists() && place.path("it-medium.wav").exists());
@@ -165,7 +167,7 @@ fn what_cannot_be_said_is_one_error_with_a_hint() {
 #[test]
 fn a_full_disk_loses_the_audio_and_keeps_the_results() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("{SMALL} --takes 2 --warmup 0 --wav /dev/full")));
+    let said = place.laptime(words(&format!("{SMALL} --iterations 2 --warmup 0 --wav /dev/full")));
     assert_eq!(said.status, Some(2), "{}", said.err);
     assert!(said.err.contains("error: the results are kept, and the audio is not"), "{}", said.err);
     assert!(said.err.contains("cannot write `/dev/full`") && said.err.contains("\nhint: make room"), "{}", said.err);
@@ -173,7 +175,7 @@ fn a_full_disk_loses_the_audio_and_keeps_the_results() {
     assert!(run_folder(&place).join("e2e_bench.json").exists());
 }
 
-const STREAMED: &str = "--streaming --chunk-frames 2 --takes 1 --warmup 0";
+const STREAMED: &str = "--streaming --chunk-frames 2 --iterations 1 --warmup 0";
 
 #[test]
 fn audio_is_handed_on_while_it_is_made() {
@@ -229,7 +231,7 @@ fn audio_that_cannot_be_handed_on_is_refused_before_anything_is_measured() {
 fn a_profile_writes_audio_to_a_file_or_into_a_folder() {
     let place = Place::new();
     std::fs::create_dir(place.path("folder")).unwrap();
-    let line = format!("{} --takes 1 --warmup 0", SMALL.replace("bench", "profile"));
+    let line = format!("{} --iterations 1 --warmup 0", SMALL.replace("bench", "profile"));
     for (wav, file) in [("one.wav", "one.wav"), ("folder", "folder/short.wav"), ("new/", "new/short.wav")] {
         let said = place.laptime(words(&format!("{line} --wav {wav}")));
         assert_eq!(said.status, Some(0), "{}", said.err);
@@ -264,7 +266,7 @@ fn a_checkpoint_of_another_size_is_told_before_anything_is_loaded() {
 fn a_profile_has_the_tree_of_the_kit_and_a_lean_trace() {
     let place = Place::new();
     let line = SMALL.replace("bench", "profile").replace("--frames 4", "--frames 24");
-    let said = place.laptime(words(&format!("{line} --takes 1 --warmup 0 --kit-files")));
+    let said = place.laptime(words(&format!("{line} --iterations 1 --warmup 0 --kit-files")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let bytes = said.out.lines().find_map(|line| line.strip_prefix("trace.json: ")).unwrap();
     let bytes: u64 = bytes.split(' ').next().unwrap().parse().unwrap();

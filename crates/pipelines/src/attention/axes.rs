@@ -1,6 +1,6 @@
 //! The axes of `attention`, and the other names by which people know them.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
+use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 use laptime_models::attention::Kind;
 
 use crate::crew::threads_axis;
@@ -26,12 +26,18 @@ pub const BUILT_IN: &str = "built-in";
 /// The longest sequence that layouts are made for.
 const MOST_TOKENS: i64 = (1 << 21) - 1;
 
-fn axis(name: &'static str, about: &'static str, takes: Takes, default: Vec<AxisValue>, cost: Cost) -> AxisSpec {
-    AxisSpec { name, about, takes, default, cost }
+fn axis(
+    name: &'static str,
+    about: &'static str,
+    iterations: ValueKind,
+    default: Vec<AxisValue>,
+    cost: Cost,
+) -> AxisSpec {
+    AxisSpec { name, about, iterations, default, cost }
 }
 
-fn from(least: i64) -> Takes {
-    Takes::Int { least, most: i64::from(u32::MAX) }
+fn from(least: i64) -> ValueKind {
+    ValueKind::Int { least, most: i64::from(u32::MAX) }
 }
 
 /// The axes. Kinds change most often, so that what is compared is measured side by side.
@@ -40,14 +46,14 @@ pub fn axes() -> Vec<AxisSpec> {
         axis(
             "attention",
             "which pairs are computed, and how: naive stores all scores, dense never does, sparse computes what the pattern keeps",
-            Takes::OneOf(Kind::WORDS),
+            ValueKind::OneOf(Kind::WORDS),
             vec!["dense".into(), "sparse".into()],
             Cost::Low,
         ),
         axis(
             "seq_len",
             "tokens of each sequence; also small (256,512), medium (1024,2048), large (4096,8192)",
-            Takes::Int { least: 1, most: MOST_TOKENS },
+            ValueKind::Int { least: 1, most: MOST_TOKENS },
             vec![1024.into(), 2048.into(), 4096.into()],
             Cost::Middle,
         ),
@@ -60,11 +66,11 @@ pub fn axes() -> Vec<AxisSpec> {
             vec![16.into()],
             Cost::Middle,
         ),
-        axis("head_dim", "numbers of a head", Takes::Int { least: 1, most: 1024 }, vec![64.into()], Cost::Middle),
+        axis("head_dim", "numbers of a head", ValueKind::Int { least: 1, most: 1024 }, vec![64.into()], Cost::Middle),
         axis(
             "dtype",
             "number type; auto is bf16 on a GPU and f32 on the CPU",
-            Takes::OneOf(DTYPES),
+            ValueKind::OneOf(DTYPES),
             vec![AUTO.into()],
             Cost::Middle,
         ),
@@ -73,14 +79,14 @@ pub fn axes() -> Vec<AxisSpec> {
     axes.push(axis(
         "causal",
         "whether a token sees only what does not come after it",
-        Takes::Switch,
+        ValueKind::Switch,
         vec![true.into()],
         Cost::Middle,
     ));
     axes.push(axis(
         "block_mask",
         "file of the mask of block-sparse: rows of 0 and 1, as text or JSON; or the built-in one",
-        Takes::Name,
+        ValueKind::Name,
         vec![BUILT_IN.into()],
         Cost::Middle,
     ));
@@ -88,7 +94,7 @@ pub fn axes() -> Vec<AxisSpec> {
     axes.push(axis(
         "seed",
         "what inputs and random columns start from",
-        Takes::Int { least: 0, most: i64::MAX },
+        ValueKind::Int { least: 0, most: i64::MAX },
         vec![0.into()],
         Cost::Middle,
     ));
@@ -101,7 +107,7 @@ pub fn pattern_axes() -> Vec<AxisSpec> {
         axis(
             "pattern",
             "window, global tokens and random columns by name: tiny is 256, 32, 16; small 512, 64, 32; medium 1024, 128, 64",
-            Takes::OneOf(PATTERNS),
+            ValueKind::OneOf(PATTERNS),
             vec!["small".into()],
             Cost::Middle,
         ),
@@ -123,7 +129,7 @@ pub fn pattern_axes() -> Vec<AxisSpec> {
         axis(
             "random_per",
             "whether 64 tokens share their random columns or each has its own, as in the Nano kit",
-            Takes::OneOf(RANDOM_PER),
+            ValueKind::OneOf(RANDOM_PER),
             vec!["block".into()],
             Cost::Middle,
         ),

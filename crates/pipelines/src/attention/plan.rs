@@ -13,7 +13,7 @@ const NAME: &str = "attention";
 /// Settles the cases.
 pub fn settle(aliases: &[Alias], given: &[Given]) -> Result<Plan, PlanError> {
     let given = resolve(aliases, given)?;
-    // What no axis takes is told before anything else.
+    // What no axis iterations is told before anything else.
     Plan::settle(NAME, axes(), &given)?;
     check_masks(&given)?;
     let mut cases = Vec::new();

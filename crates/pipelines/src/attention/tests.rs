@@ -1,13 +1,13 @@
-//! The workload on the CPU: which cases are meant, what a take does and tells, and what a check finds.
+//! The workload on the CPU: which cases are meant, what an iteration does and tells, and what a check finds.
 
-use laptime_bench::{AxisValue, Case, Nanos, PlanError, Prepared, Simulated, Take, Traffic, Workload};
+use laptime_bench::{AxisValue, Case, Iteration, Nanos, PlanError, Prepared, Simulated, Traffic, Workload};
 use laptime_models::attention::{Kept, Sampled};
 
 use super::{
     Attention,
     built::Built,
     engine::{Engine, make},
-    take::AttentionTake,
+    iteration::AttentionIteration,
     wanted::Wanted,
 };
 
@@ -93,9 +93,9 @@ fn case(line: &str) -> Case {
     Attention.on_device(&cases[0], &Simulated::new())
 }
 
-fn ready(line: &str, act: impl FnOnce(&mut dyn Take)) {
+fn ready(line: &str, act: impl FnOnce(&mut dyn Iteration)) {
     match Attention.prepare(&case(line), &Simulated::new()).unwrap() {
-        Prepared::Ready(mut take) => act(&mut *take),
+        Prepared::Ready(mut iteration) => act(&mut *iteration),
         Prepared::DoesNotApply(reason) => panic!("{reason}"),
         Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
     }
@@ -116,11 +116,11 @@ fn every_kind_is_right_and_tells_what_it_left_out() {
     for kind in ["naive", "dense", "sparse", "sliding-window", "block-sparse"] {
         for rest in ["", "--no-causal", "--kv-heads 2 --dtype bf16", "--random-per row --batch-size 2"] {
             let line = format!("--attention {kind} --seq-lens 600 --window 20 --global 4 --random 5 {rest}");
-            ready(&line, |take| {
-                take.check().unwrap_or_else(|error| panic!("{kind} {rest}: {error}"));
-                take.ready().unwrap();
-                take.run().unwrap();
-                let readings = take.readings(Nanos(1_000_000));
+            ready(&line, |iteration| {
+                iteration.check().unwrap_or_else(|error| panic!("{kind} {rest}: {error}"));
+                iteration.ready().unwrap();
+                iteration.run().unwrap();
+                let readings = iteration.readings(Nanos(1_000_000));
                 let [build, rate, sparsity, mass, error] = readings[..] else { panic!("{readings:?}") };
                 let keeps_all = ["naive", "dense"].contains(&kind);
                 assert_eq!(build.is_none(), kind == "naive", "{kind}");
@@ -135,11 +135,11 @@ fn every_kind_is_right_and_tells_what_it_left_out() {
 
 #[test]
 fn work_and_facts_are_counted_from_what_is_kept() {
-    ready("--attention dense", |take| {
-        let work = take.work().unwrap();
+    ready("--attention dense", |iteration| {
+        let work = iteration.work().unwrap();
         assert_eq!((work.flops, work.bytes), (4 * 4 * 16 * 200 * 201 / 2, 4 * 4 * 200 * 4 * 16));
         assert_eq!((work.dtype.as_str(), work.traffic), ("f32", Traffic::Read));
-        let fact = |name: &str| take.facts().into_iter().find(|fact| fact.name == name).unwrap().value;
+        let fact = |name: &str| iteration.facts().into_iter().find(|fact| fact.name == name).unwrap().value;
         assert_eq!(fact("connections"), AxisValue::Int(200 * 201 / 2));
         assert_eq!(fact("dense_flops"), AxisValue::Int(work.flops as i64));
         // Whole tiles up to the diagonal, and of the last eight rows the end.
@@ -148,8 +148,8 @@ fn work_and_facts_are_counted_from_what_is_kept() {
         assert_eq!(fact("flops"), AxisValue::Int(4 * 4 * 16 * executed));
         assert_eq!(fact("kernel"), "tiles of 64 x 64".into());
     });
-    ready("--attention sliding-window --window 2", |take| {
-        assert_eq!(take.work().unwrap().flops, 4 * 4 * 16 * (2 * 200 - 1));
+    ready("--attention sliding-window --window 2", |iteration| {
+        assert_eq!(iteration.work().unwrap().flops, 4 * 4 * 16 * (2 * 200 - 1));
     });
 }
 
@@ -166,8 +166,8 @@ fn what_makes_no_sense_does_not_apply() {
     assert_eq!(refusal(&line), "a mask of 3 x 3 blocks needs a length that 3 divides, not 200");
     let device = Simulated::new();
     let fitting = Attention.prepare(&case(&line).with("seq_len", 192), &device).unwrap();
-    let Prepared::Ready(mut take) = fitting else { panic!("three divides it") };
-    take.check().unwrap();
+    let Prepared::Ready(mut iteration) = fitting else { panic!("three divides it") };
+    iteration.check().unwrap();
 }
 
 #[test]
@@ -220,8 +220,8 @@ fn a_wrong_result_is_refused_with_its_place() {
     let device = Simulated::new();
     let wanted = Wanted::of(&case("--attention sparse")).unwrap();
     let engine = Wrong(make(&wanted, &device).unwrap());
-    let mut take = AttentionTake::with(wanted, Box::new(engine), &device).unwrap();
-    let error = take.check().unwrap_err().to_string();
+    let mut iteration = AttentionIteration::with(wanted, Box::new(engine), &device).unwrap();
+    let error = iteration.check().unwrap_err().to_string();
     let expected =
         "the result is wrong: sequence 0, head 3, token 199 is off by 1.00 % of it, at most 0.05 % is rounding";
     assert_eq!(error, expected);

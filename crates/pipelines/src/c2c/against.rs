@@ -1,7 +1,7 @@
 //! The first token by caches, by a text and without a teacher, taken in turns.
 
 use anyhow::ensure;
-use laptime_bench::{Fact, Nanos, Take};
+use laptime_bench::{Fact, Iteration, Nanos};
 use laptime_models::ModelError;
 use laptime_probe::stage;
 use laptime_stats::Rng;
@@ -25,7 +25,7 @@ impl Way {
 }
 
 /// The first token by all three ways, in an order of its own each time.
-pub struct AgainstTake<'a> {
+pub struct AgainstIteration<'a> {
     runner: Runner<'a>,
     text_tokens: usize,
     rng: Rng,
@@ -33,7 +33,7 @@ pub struct AgainstTake<'a> {
     first_ns: [u64; 3],
 }
 
-impl<'a> AgainstTake<'a> {
+impl<'a> AgainstIteration<'a> {
     /// Models and fuser that are ready to be held against a text of so many tokens.
     pub fn new(runner: Runner<'a>, text_tokens: usize) -> Self {
         let rng = Rng::new(runner.wanted.seed);
@@ -70,7 +70,7 @@ impl<'a> AgainstTake<'a> {
     }
 }
 
-impl Take for AgainstTake<'_> {
+impl Iteration for AgainstIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         for way in Way::ALL {
             self.go(way)?;

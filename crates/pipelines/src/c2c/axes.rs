@@ -1,6 +1,6 @@
 //! The axes of `c2c`, and the other names by which people know them.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
+use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 
 use crate::crew::threads_axis;
 
@@ -59,35 +59,40 @@ const TEXT_TOKENS: [i64; 5] = [1, 2, 4, 16, 64];
 
 /// The axes.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis =
-        |name, about, takes, default: AxisValue, cost| AxisSpec { name, about, takes, default: vec![default], cost };
-    let from = |least| Takes::Int { least, most: i64::from(u32::MAX) };
+    let axis = |name, about, iterations, default: AxisValue, cost| AxisSpec {
+        name,
+        about,
+        iterations,
+        default: vec![default],
+        cost,
+    };
+    let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
     vec![
         axis(
             "base_model",
             "the model that answers: preset, or folder with a config.json; auto is Qwen3-0.6B on a GPU and tiny on a CPU",
-            Takes::Name,
+            ValueKind::Name,
             AUTO.into(),
             Cost::High,
         ),
         axis(
             "teacher_model",
             "the model whose cache is fused in; auto is Qwen3-4B-Base on a GPU and tiny-qwen2 on a CPU",
-            Takes::Name,
+            ValueKind::Name,
             AUTO.into(),
             Cost::High,
         ),
         axis(
             "preset",
             "both models by a name; auto is default on a GPU and tiny on a CPU",
-            Takes::OneOf(PAIR_NAMES),
+            ValueKind::OneOf(PAIR_NAMES),
             AUTO.into(),
             Cost::High,
         ),
         axis(
             "fuser_checkpoint",
             "folder of the fuser, as they are published; or one by formula",
-            Takes::Name,
+            ValueKind::Name,
             SYNTHETIC.into(),
             Cost::High,
         ),
@@ -102,55 +107,55 @@ pub fn axes() -> Vec<AxisSpec> {
         axis(
             "fuse",
             "batched computes all layers together; by-layer shows a stage for each layer and path",
-            Takes::OneOf(ORDERS),
+            ValueKind::OneOf(ORDERS),
             ORDERS[0].into(),
             Cost::Middle,
         ),
         axis(
             "alignment",
             "which layer of the teacher a layer hears, where no folder says so",
-            Takes::OneOf(ALIGNMENTS),
+            ValueKind::OneOf(ALIGNMENTS),
             ALIGNMENTS[0].into(),
             Cost::Middle,
         ),
         axis(
             "include_response",
             "whether new tokens are fused too: the teacher runs each of them",
-            Takes::Switch,
+            ValueKind::Switch,
             false.into(),
             Cost::Middle,
         ),
         axis(
             "overlap",
             "whether both prompts are read at the same time, on two streams of a GPU",
-            Takes::Switch,
+            ValueKind::Switch,
             false.into(),
             Cost::Middle,
         ),
         axis(
             "against",
             "text: beside a text that the teacher writes and the base model reads, and the base model alone",
-            Takes::OneOf(AGAINST),
+            ValueKind::OneOf(AGAINST),
             NONE.into(),
             Cost::High,
         ),
         AxisSpec {
             name: "text_tokens",
             about: "tokens of that text",
-            takes: from(1),
+            iterations: from(1),
             default: TEXT_TOKENS.map(AxisValue::Int).to_vec(),
             cost: Cost::Low,
         },
-        axis("dtype", "number type; auto is that of the base model", Takes::OneOf(DTYPES), AUTO.into(), Cost::High),
-        axis("prompt", "a message", Takes::Name, RANDOM.into(), Cost::Low),
-        axis("prompt_file", "JSONL with a `prompt` or `question` a line", Takes::Name, NONE.into(), Cost::Low),
+        axis("dtype", "number type; auto is that of the base model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
+        axis("prompt", "a message", ValueKind::Name, RANDOM.into(), Cost::Low),
+        axis("prompt_file", "JSONL with a `prompt` or `question` a line", ValueKind::Name, NONE.into(), Cost::Low),
         axis("samples", "so many lines of the file, from the first on", from(1), 1.into(), Cost::Low),
         axis("sample", "one line of the file instead, counted from 1", from(1), 1.into(), Cost::Low),
         threads_axis(),
         axis(
             "seed",
             "what random tokens and synthetic weights start from",
-            Takes::Int { least: 0, most: i64::MAX },
+            ValueKind::Int { least: 0, most: i64::MAX },
             0.into(),
             Cost::High,
         ),

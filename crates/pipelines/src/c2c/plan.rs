@@ -19,7 +19,7 @@ const NAME: &str = "c2c";
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
     let mut resolved = resolve(ALIASES, &rest)?;
-    // What no axis takes is told before anything else.
+    // What no axis iterations is told before anything else.
     Plan::settle(NAME, axes(), &resolved)?;
     name_pair(&mut resolved)?;
     let lines = lines(&texts, &resolved)?;

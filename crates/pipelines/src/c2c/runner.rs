@@ -234,7 +234,7 @@ impl<'a> Runner<'a> {
         Ok(self.device.now().saturating_sub(start).0)
     }
 
-    /// Empties both caches, as every take finds them, and waits for the device.
+    /// Empties both caches, as every iteration finds them, and waits for the device.
     pub fn be_idle(&mut self) -> anyhow::Result<()> {
         self.made.joined.clear().map_err(told)?;
         self.device.chill()?;
@@ -247,7 +247,7 @@ impl<'a> Runner<'a> {
         gates.unwrap_or_else(|| Gates::open(self.pair.base.config.layers))
     }
 
-    /// What is known of both models and the fuser, and of the memory that they take.
+    /// What is known of both models and the fuser, and of the memory that they iteration.
     pub fn facts(&self) -> Vec<Fact> {
         let mut facts = sizes(&self.pair, &self.wanted);
         let known = bytes(&self.pair, &self.wanted).into_iter().fold(0, u64::saturating_add);

@@ -1,8 +1,8 @@
-//! The workload on the CPU: which cases are meant, what is refused, what a take does and tells.
+//! The workload on the CPU: which cases are meant, what is refused, what an iteration does and tells.
 
 use std::io::Write;
 
-use laptime_bench::{AxisValue, Case, Nanos, PlanError, Prepared, Simulated, Take, Workload};
+use laptime_bench::{AxisValue, Case, Iteration, Nanos, PlanError, Prepared, Simulated, Workload};
 use laptime_models::{Config, Dtype};
 
 use super::CacheToCache;
@@ -24,16 +24,16 @@ fn tiny(rest: &[(&str, &str)]) -> Case {
     settled(&given).unwrap().remove(0)
 }
 
-fn ready(case: &Case, act: impl FnOnce(&mut dyn Take)) {
+fn ready(case: &Case, act: impl FnOnce(&mut dyn Iteration)) {
     match CacheToCache.prepare(case, &Simulated::new()).unwrap() {
-        Prepared::Ready(mut take) => act(&mut *take),
+        Prepared::Ready(mut iteration) => act(&mut *iteration),
         Prepared::DoesNotApply(reason) => panic!("{reason}"),
         Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
     }
 }
 
-fn fact(take: &dyn Take, name: &str) -> AxisValue {
-    take.facts().into_iter().find(|fact| fact.name == name).unwrap_or_else(|| panic!("no {name}")).value
+fn fact(iteration: &dyn Iteration, name: &str) -> AxisValue {
+    iteration.facts().into_iter().find(|fact| fact.name == name).unwrap_or_else(|| panic!("no {name}")).value
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn billions_of_tokens_are_refused_before_any_is_generated() {
 #[test]
 fn a_teacher_that_runs_new_tokens_is_counted_for_each() {
     for (response, calls) in [("false", 1), ("true", 4)] {
-        ready(&tiny(&[("prompt_tokens", "8"), ("include_response", response)]), |take| {
-            take.check().unwrap();
-            take.ready().unwrap();
-            take.run().unwrap();
-            assert_eq!(fact(take, "teacher_calls"), AxisValue::Int(calls), "{response}");
+        ready(&tiny(&[("prompt_tokens", "8"), ("include_response", response)]), |iteration| {
+            iteration.check().unwrap();
+            iteration.ready().unwrap();
+            iteration.run().unwrap();
+            assert_eq!(fact(iteration, "teacher_calls"), AxisValue::Int(calls), "{response}");
         });
     }
 }
@@ -96,9 +96,9 @@ fn a_message_is_one_text_and_its_tokens_are_counted() {
     let case = tiny(&[("prompt", "Say hello, in one sentence")]);
     assert_eq!(case.text("prompt").unwrap(), "Say hello, in one sentence");
     assert_eq!(case.size("prompt_tokens").unwrap(), 26);
-    ready(&case, |take| {
-        take.check().unwrap();
-        assert_eq!(fact(take, "prompt_text"), "Say hello, in one sentence".into());
+    ready(&case, |iteration| {
+        iteration.check().unwrap();
+        assert_eq!(fact(iteration, "prompt_text"), "Say hello, in one sentence".into());
     });
 }
 
@@ -149,12 +149,13 @@ fn a_length_that_is_too_long_is_a_row_where_others_are_not() {
 fn both_orders_give_the_same_tokens_and_the_same_calls() {
     let run = |order: &str| {
         let mut told = None;
-        ready(&tiny(&[("prompt_tokens", "24"), ("fuse", order)]), |take| {
-            take.check().unwrap();
-            take.ready().unwrap();
-            take.run().unwrap();
-            let calls = [fact(take, "teacher_calls"), fact(take, "projector_calls"), fact(take, "closed_paths")];
-            told = Some((fact(take, "response"), calls, fact(take, "new_tokens")));
+        ready(&tiny(&[("prompt_tokens", "24"), ("fuse", order)]), |iteration| {
+            iteration.check().unwrap();
+            iteration.ready().unwrap();
+            iteration.run().unwrap();
+            let calls =
+                [fact(iteration, "teacher_calls"), fact(iteration, "projector_calls"), fact(iteration, "closed_paths")];
+            told = Some((fact(iteration, "response"), calls, fact(iteration, "new_tokens")));
         });
         told.unwrap()
     };
@@ -166,10 +167,10 @@ fn both_orders_give_the_same_tokens_and_the_same_calls() {
 
 #[test]
 fn a_prompt_of_one_token_is_not_fused_and_one_new_token_has_no_steps() {
-    ready(&tiny(&[("prompt_tokens", "1")]).with("max_new_tokens", 1), |take| {
-        take.check().unwrap();
-        assert_eq!([fact(take, "teacher_calls"), fact(take, "projector_calls")], [0.into(), 0.into()]);
-        let [_, each, rate, share, projection, ..] = take.readings(Nanos(1))[..] else { panic!("ten metrics") };
+    ready(&tiny(&[("prompt_tokens", "1")]).with("max_new_tokens", 1), |iteration| {
+        iteration.check().unwrap();
+        assert_eq!([fact(iteration, "teacher_calls"), fact(iteration, "projector_calls")], [0.into(), 0.into()]);
+        let [_, each, rate, share, projection, ..] = iteration.readings(Nanos(1))[..] else { panic!("ten metrics") };
         assert_eq!([each, rate, share, projection], [None; 4]);
     });
 }
@@ -191,7 +192,7 @@ fn one_more_token_is_the_work_of_one_more_step() {
     let flops = |new_tokens: i64| {
         let mut flops = 0;
         let case = tiny(&[("prompt_tokens", "32")]).with("max_new_tokens", new_tokens);
-        ready(&case, |take| flops = take.work().unwrap().flops);
+        ready(&case, |iteration| flops = iteration.work().unwrap().flops);
         flops
     };
     let step = Config::from_preset("tiny").unwrap().step_work(1, 35, Dtype::F32).work().flops;
@@ -203,8 +204,8 @@ fn every_take_reads_as_many_metrics_as_there_are() {
     let metrics = CacheToCache.metrics().len();
     let joined = tiny(&[("prompt_tokens", "8")]);
     let against = settled(&[("preset", "tiny"), ("prompt_tokens", "8"), ("against", "text"), ("text_tokens", "2")]);
-    ready(&joined, |take| assert!(take.readings(Nanos(1)).len() <= metrics));
-    ready(&against.unwrap()[0], |take| assert_eq!(take.readings(Nanos(1)).len(), metrics));
+    ready(&joined, |iteration| assert!(iteration.readings(Nanos(1)).len() <= metrics));
+    ready(&against.unwrap()[0], |iteration| assert_eq!(iteration.readings(Nanos(1)).len(), metrics));
 }
 
 #[test]
@@ -218,11 +219,11 @@ fn two_streams_do_not_apply_where_there_is_one() {
 
 #[test]
 fn a_response_that_is_fused_calls_the_projectors_at_every_token() {
-    ready(&tiny(&[("prompt_tokens", "9"), ("include_response", "true")]), |take| {
-        take.check().unwrap();
-        assert_eq!(fact(take, "new_tokens"), 4.into());
+    ready(&tiny(&[("prompt_tokens", "9"), ("include_response", "true")]), |iteration| {
+        iteration.check().unwrap();
+        assert_eq!(fact(iteration, "new_tokens"), 4.into());
         // The teacher reads the prompt and runs three steps. Two layers: of the prompt, of its last token, of three steps.
-        let calls = ["teacher_calls", "projector_calls", "response_projector_calls"].map(|name| fact(take, name));
+        let calls = ["teacher_calls", "projector_calls", "response_projector_calls"].map(|name| fact(iteration, name));
         assert_eq!(calls, [4.into(), 4.into(), 6.into()]);
     });
     let plain = tiny(&[("prompt_tokens", "9")]);
@@ -246,8 +247,8 @@ fn the_work_of_stages_is_the_work_of_a_take() {
         "decode",
     ];
     assert_eq!(names, expected);
-    ready(&case, |take| {
-        let whole = take.work().unwrap();
+    ready(&case, |iteration| {
+        let whole = iteration.work().unwrap();
         assert_eq!(whole.flops, stages.iter().map(|(_, work)| work.flops).sum::<u64>());
         assert_eq!(whole.bytes, stages.iter().map(|(_, work)| work.bytes).sum::<u64>());
     });
@@ -261,10 +262,10 @@ fn a_pair_is_held_against_texts_of_several_lengths_until_the_first_token() {
     assert!(cases.iter().all(|case| case.size("max_new_tokens").unwrap() == 1));
     assert_eq!(settled(&[("preset", "tiny"), ("prompt_tokens", "8"), ("against", "text")]).unwrap().len(), 5);
     assert!(settled(&[("preset", "tiny"), ("prompt_tokens", "8")]).unwrap()[0].get("text_tokens").is_none());
-    ready(&cases[3], |take| {
-        take.check().unwrap();
-        take.run().unwrap();
-        let readings = take.readings(Nanos(1));
+    ready(&cases[3], |iteration| {
+        iteration.check().unwrap();
+        iteration.run().unwrap();
+        let readings = iteration.readings(Nanos(1));
         assert!([0, 10, 11].iter().all(|at| readings[*at].is_some()), "{readings:?}");
         assert!(readings[1..10].iter().all(Option::is_none), "{readings:?}");
     });

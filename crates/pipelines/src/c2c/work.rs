@@ -1,4 +1,4 @@
-//! What a take has to do, and what is known of the pair.
+//! What an iteration has to do, and what is known of the pair.
 
 use laptime_bench::{AxisValue, Fact, Work};
 use laptime_models::{
@@ -13,7 +13,7 @@ pub fn whole(name: &str, value: u64) -> Fact {
     Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)))
 }
 
-/// The work of each stage of a take, in the order of stages; all steps together are one.
+/// The work of each stage of a iteration, in the order of stages; all steps together are one.
 pub fn stage_work(pair: &Pair, wanted: &Wanted, gates: &Gates) -> Vec<(&'static str, Work)> {
     let (base, teacher, dtype) = (&pair.base.config, &pair.teacher.config, pair.dtype);
     let (before, heard) = (pair.tokens().saturating_sub(1), pair.heard(wanted));
@@ -48,7 +48,7 @@ pub fn stage_work(pair: &Pair, wanted: &Wanted, gates: &Gates) -> Vec<(&'static 
     stages
 }
 
-/// The work of a take: all of its stages.
+/// The work of a iteration: all of its stages.
 pub fn work(pair: &Pair, wanted: &Wanted, gates: &Gates) -> Option<Work> {
     stage_work(pair, wanted, gates).into_iter().map(|(_, work)| work).reduce(plus)
 }

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use laptime_bench::{Device, Prepared, Take, Work};
+use laptime_bench::{Device, Iteration, Prepared, Work};
 use laptime_probe::{Lane, stage, sync_point};
 
 use super::{
@@ -24,12 +24,12 @@ pub fn prepare<'a>(sizes: Sizes, threads: usize, device: &'a dyn Device) -> anyh
         let _stage = stage!("prepare_inputs", small = sizes.small, large = sizes.large);
         let (small, large) = (Products::new(sizes.small, SMALL_PRODUCTS)?, Products::new(sizes.large, LARGE_PRODUCTS)?);
         let (crew, lane) = (Crew::for_products(threads)?, device.lane());
-        Ok(Box::new(ChainTake { sizes, crew, lane, small, large, read: Vec::new() }))
+        Ok(Box::new(ChainIteration { sizes, crew, lane, small, large, read: Vec::new() }))
     })
 }
 
 /// A chain that is ready to be calculated.
-struct ChainTake<'a> {
+struct ChainIteration<'a> {
     sizes: Sizes,
     crew: Crew,
     lane: Option<&'a Lane>,
@@ -74,7 +74,7 @@ impl Products {
     }
 }
 
-impl Take for ChainTake<'_> {
+impl Iteration for ChainIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         self.small.check()?;

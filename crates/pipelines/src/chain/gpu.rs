@@ -1,9 +1,9 @@
 //! The chain on a GPU, launched product by product or replayed as a graph.
 
-// A graph keeps addresses of buffers; the take holds them as long as it.
+// A graph keeps addresses of buffers; the iteration holds them as long as it.
 #![allow(unsafe_code)]
 
-use laptime_bench::{Device, Prepared, Take, Work};
+use laptime_bench::{Device, Iteration, Prepared, Work};
 use laptime_cuda::{Blas, Buffer, CudaError, Graph, Pinned};
 use laptime_probe::{stage, sync_point};
 
@@ -23,11 +23,11 @@ pub fn prepare<'a>(sizes: Sizes, has_graph: bool, gpu: &'a CudaDevice) -> anyhow
     }
     let needed = sizes.matrix_bytes().saturating_add(WORKSPACE_BYTES);
     Prepared::if_it_fits(needed, gpu, || {
-        let mut take = GpuChain::new(sizes, gpu)?;
+        let mut iteration = GpuChain::new(sizes, gpu)?;
         if has_graph {
-            take.capture()?;
+            iteration.capture()?;
         }
-        Ok(Box::new(take))
+        Ok(Box::new(iteration))
     })
 }
 
@@ -120,14 +120,14 @@ impl<'a> GpuChain<'a> {
 
     fn products(&mut self, which: usize) -> Result<(), CudaError> {
         match &self.graphs {
-            // SAFETY: the buffers and the workspace live in this take, which waits for the stream before it goes.
+            // SAFETY: the buffers and the workspace live in this iteration, which waits for the stream before it goes.
             Some(graphs) => unsafe { graphs[which].launch(self.gpu.cuda().stream()) },
             None => [&mut self.small, &mut self.large][which].multiply(&self.blas),
         }
     }
 }
 
-impl Take for GpuChain<'_> {
+impl Iteration for GpuChain<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         self.small.check()?;

@@ -1,10 +1,10 @@
 //! Memory of a GPU read, written and copied, and copies between it and the host.
 
-// Copies from and to pinned memory go on while the host does; the takes here hold both ends until they are done.
+// Copies from and to pinned memory go on while the host does; the iterations here hold both ends until they are done.
 #![allow(unsafe_code)]
 
 use anyhow::{bail, ensure};
-use laptime_bench::{Device, Prepared, Take, Traffic, Work};
+use laptime_bench::{Device, Iteration, Prepared, Traffic, Work};
 use laptime_cuda::{Buffer, Pinned};
 use laptime_probe::{stage, sync_point};
 
@@ -64,7 +64,7 @@ impl<'a> Read<'a> {
     }
 }
 
-impl Take for Read<'_> {
+impl Iteration for Read<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.ready()?;
         self.run()?;
@@ -93,11 +93,11 @@ impl Take for Read<'_> {
 struct Write<'a> {
     gpu: &'a CudaDevice,
     numbers: Buffer<f32>,
-    /// What the last take wrote, another value each time.
+    /// What the last iteration wrote, another value each time.
     value: u8,
 }
 
-impl Take for Write<'_> {
+impl Iteration for Write<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         let wrong = self.numbers.read().map_err(told)?.iter().position(|&number| number != f32::from(self.value));
@@ -131,7 +131,7 @@ impl<'a> Copied<'a> {
     }
 }
 
-impl Take for Copied<'_> {
+impl Iteration for Copied<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         same(&self.from.read().map_err(told)?, &self.to.read().map_err(told)?)
@@ -163,7 +163,7 @@ impl<'a> Upload<'a> {
     }
 }
 
-impl Take for Upload<'_> {
+impl Iteration for Upload<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         same(&self.from, &self.to.read().map_err(told)?)
@@ -171,7 +171,7 @@ impl Take for Upload<'_> {
 
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("upload", on = self.gpu.lane(), bytes = self.to.bytes());
-        // SAFETY: the stream is waited for before the take is dropped or run again, and nobody writes to `from`.
+        // SAFETY: the stream is waited for before the iteration is dropped or run again, and nobody writes to `from`.
         unsafe { self.to.begin_write(&self.from, self.gpu.cuda().stream()) }.map_err(told)
     }
 
@@ -201,7 +201,7 @@ impl<'a> Download<'a> {
     }
 }
 
-impl Take for Download<'_> {
+impl Iteration for Download<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         self.gpu.synchronise()?;
@@ -210,7 +210,7 @@ impl Take for Download<'_> {
 
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("download", on = self.gpu.lane(), bytes = self.from.bytes());
-        // SAFETY: the stream is waited for before the take is dropped or run again, and before anybody looks at `to`.
+        // SAFETY: the stream is waited for before the iteration is dropped or run again, and before anybody looks at `to`.
         unsafe { self.from.begin_read(&mut self.to, self.gpu.cuda().stream()) }.map_err(told)
     }
 
@@ -239,7 +239,7 @@ impl<'a> PageableUpload<'a> {
     }
 }
 
-impl Take for PageableUpload<'_> {
+impl Iteration for PageableUpload<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         same(&self.from, &self.to.read().map_err(told)?)
@@ -268,7 +268,7 @@ impl<'a> PageableDownload<'a> {
     }
 }
 
-impl Take for PageableDownload<'_> {
+impl Iteration for PageableDownload<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         same(&pattern(self.from.length()), &self.to)

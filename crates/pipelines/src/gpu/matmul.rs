@@ -1,7 +1,7 @@
 //! The product of two square matrices on a GPU, by cuBLAS.
 
 use half::{bf16, f16};
-use laptime_bench::{Device, Prepared, Take, Traffic, Work};
+use laptime_bench::{Device, Iteration, Prepared, Traffic, Work};
 use laptime_cuda::{Blas, Buffer, Element, Sizes};
 use laptime_probe::stage;
 
@@ -60,7 +60,7 @@ impl<'a, T: Multiplied + Element> GpuMatmul<'a, T> {
     }
 }
 
-impl<T: Multiplied + Element> Take for GpuMatmul<'_, T> {
+impl<T: Multiplied + Element> Iteration for GpuMatmul<'_, T> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         let product = self.c.read().map_err(told)?;

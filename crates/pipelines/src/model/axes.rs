@@ -1,6 +1,6 @@
 //! The axes of `model`, and the other names by which people know them.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
+use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 
 use super::test_name::PASSES;
 use crate::{attention::pattern_axes, crew::threads_axis};
@@ -16,21 +16,22 @@ const GRAPH: &[&str] = &["auto", "on", "off"];
 
 /// The axes, with the defaults of a model that nobody named.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis = |name, about, takes, default: Vec<AxisValue>, cost| AxisSpec { name, about, takes, default, cost };
-    let from = |least| Takes::Int { least, most: i64::from(u32::MAX) };
-    let names = |names| Takes::OneOf(names);
+    let axis =
+        |name, about, iterations, default: Vec<AxisValue>, cost| AxisSpec { name, about, iterations, default, cost };
+    let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
+    let names = |names| ValueKind::OneOf(names);
     let mut axes = vec![
         axis(
             "model",
             "preset in any case, or folder with a config.json; `laptime list models` shows presets",
-            Takes::Name,
+            ValueKind::Name,
             vec!["tiny".into()],
             Cost::High,
         ),
         axis(
             "test",
             "what runs, in short: ppN runs N tokens at once, tgN one after the other, forwardN without a cache, stepN a training step; @dD behind D tokens",
-            Takes::Name,
+            ValueKind::Name,
             vec!["pp512".into(), "tg128".into()],
             Cost::Low,
         ),
@@ -81,14 +82,14 @@ pub fn axes() -> Vec<AxisSpec> {
         axis(
             "seed",
             "what random tokens and synthetic weights start from",
-            Takes::Int { least: 0, most: i64::MAX },
+            ValueKind::Int { least: 0, most: i64::MAX },
             vec![0.into()],
             Cost::High,
         ),
         axis(
             "reduced",
             "whether `xl` runs 2 sequences of 256 tokens and `2.7B` one of 128, for small cards",
-            Takes::Switch,
+            ValueKind::Switch,
             vec![false.into()],
             Cost::Low,
         ),

@@ -10,9 +10,9 @@ use laptime_models::{
 use laptime_probe::stage;
 
 use super::{
+    iteration::told,
     make::{Made, Maker},
     plan::{Found, Named},
-    take::told,
     test_name::Pass,
     wanted::Wanted,
 };

@@ -1,8 +1,8 @@
-//! The workload on a scripted decoder: which cases are meant, what a take runs, and what a check finds.
+//! The workload on a scripted decoder: which cases are meant, what an iteration runs, and what a check finds.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use laptime_bench::{AxisValue, Case, Nanos, PlanError, Prepared, Simulated, Take, Workload};
+use laptime_bench::{AxisValue, Case, Iteration, Nanos, PlanError, Prepared, Simulated, Workload};
 
 use super::{
     Model,
@@ -149,55 +149,55 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
     }
 }
 
-pub fn with_take(line: &str, fault: Fault, act: impl FnOnce(&mut dyn Take, &Calls)) {
+pub fn with_iteration(line: &str, fault: Fault, act: impl FnOnce(&mut dyn Iteration, &Calls)) {
     let (model, calls) = model(fault);
     let case = settled(line).unwrap().remove(0);
     let device = Simulated::new();
     match model.prepare(&case, &device).unwrap() {
-        Prepared::Ready(mut take) => act(&mut *take, &calls),
+        Prepared::Ready(mut iteration) => act(&mut *iteration, &calls),
         _ => panic!("there is memory without end"),
     }
 }
 
 #[test]
 fn a_decode_take_steps_from_the_same_cache_and_reads_once() {
-    with_take("--test tg16@d5 --batch-size 3", Fault::None, |take, calls| {
-        take.check().unwrap();
+    with_iteration("--test tg16@d5 --batch-size 3", Fault::None, |iteration, calls| {
+        iteration.check().unwrap();
         let before = (calls.step.load(Relaxed), calls.read.load(Relaxed));
-        take.ready().unwrap();
-        take.run().unwrap();
+        iteration.ready().unwrap();
+        iteration.run().unwrap();
         assert_eq!((calls.step.load(Relaxed) - before.0, calls.read.load(Relaxed) - before.1), (16, 1));
-        let readings = take.readings(Nanos(1_000_000));
+        let readings = iteration.readings(Nanos(1_000_000));
         assert_eq!(readings, [Some(48_000.0), None, Some(1.0 / 16.0), None]);
     });
 }
 
 #[test]
 fn a_prefill_take_runs_one_pass_behind_what_is_cached() {
-    with_take("--test pp16@d5", Fault::None, |take, calls| {
-        take.check().unwrap();
+    with_iteration("--test pp16@d5", Fault::None, |iteration, calls| {
+        iteration.check().unwrap();
         for _ in 0..3 {
-            take.ready().unwrap();
-            take.run().unwrap();
+            iteration.ready().unwrap();
+            iteration.run().unwrap();
         }
         assert_eq!((calls.prefill.load(Relaxed), calls.step.load(Relaxed)), (1 + 1 + 3, 0));
-        assert_eq!(take.readings(Nanos(2_000_000)), [Some(8_000.0), Some(2.0), None, None]);
+        assert_eq!(iteration.readings(Nanos(2_000_000)), [Some(8_000.0), Some(2.0), None, None]);
     });
 }
 
 #[test]
 fn a_forward_take_runs_without_a_cache() {
-    with_take("--model-size tiny --context-length 8 --pass-type forward", Fault::None, |take, calls| {
-        take.check().unwrap();
+    with_iteration("--model-size tiny --context-length 8 --pass-type forward", Fault::None, |iteration, calls| {
+        iteration.check().unwrap();
         assert_eq!((calls.forward.load(Relaxed), calls.prefill.load(Relaxed)), (1, 0));
-        assert_eq!(take.readings(Nanos(1_000_000)), [Some(32_000.0), None, None, None]);
+        assert_eq!(iteration.readings(Nanos(1_000_000)), [Some(32_000.0), None, None, None]);
     });
 }
 
 #[test]
 fn a_cache_that_is_wrong_is_a_case_that_failed() {
-    with_take("--test tg16", Fault::Cache, |take, _| {
-        let error = take.check().unwrap_err().to_string();
+    with_iteration("--test tg16", Fault::Cache, |iteration, _| {
+        let error = iteration.check().unwrap_err().to_string();
         assert!(error.starts_with("the cache is wrong: logit "), "{error}");
     });
 }
@@ -205,8 +205,8 @@ fn a_cache_that_is_wrong_is_a_case_that_failed() {
 #[test]
 fn logits_that_are_no_numbers_are_told_in_every_pass() {
     for line in ["--test tg4", "--test pp4", "--test forward4"] {
-        with_take(line, Fault::Nan, |take, _| {
-            let error = take.check().unwrap_err().to_string();
+        with_iteration(line, Fault::Nan, |iteration, _| {
+            let error = iteration.check().unwrap_err().to_string();
             assert_eq!(error, "logit 0 is NaN: the weights may hold what is no number", "{line}");
         });
     }
@@ -250,8 +250,8 @@ fn weights_that_cannot_be_read_are_a_case_that_failed() {
 
 #[test]
 fn what_is_known_of_the_model_stands_beside_the_axes() {
-    with_take("--model-size small", Fault::None, |take, _| {
-        let facts = take.facts();
+    with_iteration("--model-size small", Fault::None, |iteration, _| {
+        let facts = iteration.facts();
         let fact = |name: &str| facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());
         assert_eq!(fact("parameters"), Some(128_625_408.into()));
         assert_eq!((fact("hidden"), fact("weights")), (Some(768.into()), Some("synthetic".into())));
@@ -264,12 +264,12 @@ fn the_work_of_a_take_is_that_of_its_passes() {
     let (tokens, layers, width, ffn) = (4 * 512_u64, 12, 768, 3072);
     let products = 2 * tokens * (layers * (4 * width * width + 3 * width * ffn) + width * 10_000);
     let attention = 4 * 4 * layers * 512 * 512 * width;
-    with_take("--model-size small --pass-type forward", Fault::None, |take, _| {
-        assert_eq!(take.work().unwrap().flops, products + attention, "the course's formula");
+    with_iteration("--model-size small --pass-type forward", Fault::None, |iteration, _| {
+        assert_eq!(iteration.work().unwrap().flops, products + attention, "the course's formula");
     });
-    with_take("--preset small --test tg3@d10 --batch-size 2", Fault::None, |take, _| {
+    with_iteration("--preset small --test tg3@d10 --batch-size 2", Fault::None, |iteration, _| {
         let steps = [10, 11, 12].map(|position| config.step_work(2, position, laptime_models::Dtype::F32).work());
-        let work = take.work().unwrap();
+        let work = iteration.work().unwrap();
         assert_eq!(work.flops, steps.iter().map(|step| step.flops).sum::<u64>());
         assert_eq!(work.bytes, steps.iter().map(|step| step.bytes).sum::<u64>());
     });
@@ -313,9 +313,9 @@ fn work_and_facts_of_sparse_attention_are_of_what_is_kept() {
         let case = settled(&line).unwrap().remove(0);
         let (model, _) = model(Fault::None);
         let device = Simulated::new();
-        let Prepared::Ready(take) = model.prepare(&case, &device).unwrap() else { panic!("it is ready") };
-        let sparsity = take.facts().into_iter().find(|fact| fact.name == "sparsity").map(|fact| fact.value);
-        (take.work().unwrap().flops, sparsity)
+        let Prepared::Ready(iteration) = model.prepare(&case, &device).unwrap() else { panic!("it is ready") };
+        let sparsity = iteration.facts().into_iter().find(|fact| fact.name == "sparsity").map(|fact| fact.value);
+        (iteration.work().unwrap().flops, sparsity)
     };
     let ((dense, none), (sparse, some)) = (of("dense"), of("sparse"));
     assert!(sparse < dense && none.is_none());

@@ -7,7 +7,7 @@ use laptime_models::{Attention, Config, Dtype};
 
 use super::{
     scripted::Fault,
-    tests::{cases, model, settled, with_take},
+    tests::{cases, model, settled, with_iteration},
 };
 
 #[test]
@@ -19,14 +19,14 @@ fn the_passes_of_training_stand_behind_the_others() {
     assert_eq!(cases("--model-sizes xl --reduced", "test batch_size"), ["forward_backward256 2"]);
 }
 
-/// Calls of forward, backward and update that a take makes ready with, and those that it is timed with.
+/// Calls of forward, backward and update that a iteration makes ready with, and those that it is timed with.
 fn calls(pass: &str) -> [(u64, u64, u64); 2] {
     let mut found = [(0, 0, 0); 2];
-    with_take(&format!("--preset tiny --pass-type {pass} --seq-len 8"), Fault::None, |take, calls| {
+    with_iteration(&format!("--preset tiny --pass-type {pass} --seq-len 8"), Fault::None, |iteration, calls| {
         let now = || (calls.forward.load(Relaxed), calls.backward.load(Relaxed), calls.update.load(Relaxed));
-        take.ready().unwrap();
+        iteration.ready().unwrap();
         found[0] = now();
-        take.run().unwrap();
+        iteration.run().unwrap();
         let after = now();
         found[1] = (after.0 - found[0].0, after.1 - found[0].1, after.2 - found[0].2);
     });
@@ -42,11 +42,11 @@ fn each_pass_times_its_part_of_a_step() {
 
 #[test]
 fn the_loss_of_every_step_is_kept() {
-    with_take("--model-size tiny --context-length 8 --pass-type step", Fault::None, |take, _| {
+    with_iteration("--model-size tiny --context-length 8 --pass-type step", Fault::None, |iteration, _| {
         for step in 1..4_u32 {
-            take.ready().unwrap();
-            take.run().unwrap();
-            let readings = take.readings(Nanos(1_000_000));
+            iteration.ready().unwrap();
+            iteration.run().unwrap();
+            let readings = iteration.readings(Nanos(1_000_000));
             assert_eq!(readings, [Some(32_000.0), None, None, Some(100.0 - f64::from(step))]);
         }
     });
@@ -54,17 +54,18 @@ fn the_loss_of_every_step_is_kept() {
 
 #[test]
 fn the_loss_of_the_first_update_is_kept_though_it_is_the_check_s() {
-    let check_loss = |take: &dyn laptime_bench::Take| take.facts().into_iter().find(|fact| fact.name == "check_loss");
-    with_take("--model-size tiny --context-length 8 --pass-type step", Fault::None, |take, _| {
-        take.check().unwrap();
-        take.run().unwrap();
-        assert_eq!(check_loss(take).unwrap().value, laptime_bench::AxisValue::Float(99.0));
-        assert_eq!(take.readings(Nanos(1))[3], Some(98.0));
+    let check_loss =
+        |iteration: &dyn laptime_bench::Iteration| iteration.facts().into_iter().find(|fact| fact.name == "check_loss");
+    with_iteration("--model-size tiny --context-length 8 --pass-type step", Fault::None, |iteration, _| {
+        iteration.check().unwrap();
+        iteration.run().unwrap();
+        assert_eq!(check_loss(iteration).unwrap().value, laptime_bench::AxisValue::Float(99.0));
+        assert_eq!(iteration.readings(Nanos(1))[3], Some(98.0));
     });
-    with_take("--model-size tiny --context-length 8 --pass-type step", Fault::None, |take, _| {
-        take.run().unwrap();
-        take.check().unwrap();
-        assert!(check_loss(take).is_none(), "the first update was another");
+    with_iteration("--model-size tiny --context-length 8 --pass-type step", Fault::None, |iteration, _| {
+        iteration.run().unwrap();
+        iteration.check().unwrap();
+        assert!(check_loss(iteration).is_none(), "the first update was another");
     });
 }
 
@@ -76,11 +77,13 @@ fn what_is_no_number_in_a_step_is_a_case_that_failed() {
         (Fault::NoGradient, "every gradient is 0"),
         (Fault::Update, "after an update tensor `model.embed_tokens.weight` holds NaN"),
     ] {
-        with_take("--preset tiny --pass-type step --seq-len 8", fault, |take, _| {
-            assert_eq!(take.check().unwrap_err().to_string(), error);
+        with_iteration("--preset tiny --pass-type step --seq-len 8", fault, |iteration, _| {
+            assert_eq!(iteration.check().unwrap_err().to_string(), error);
         });
     }
-    with_take("--preset tiny --pass-type step --seq-len 8", Fault::None, |take, _| take.check().unwrap());
+    with_iteration("--preset tiny --pass-type step --seq-len 8", Fault::None, |iteration, _| {
+        iteration.check().unwrap()
+    });
 }
 
 #[test]
@@ -119,8 +122,8 @@ fn the_work_of_a_step_is_that_of_its_parts() {
         ("forward_backward", 3 * forward.flops, forward.bytes + backward.bytes),
         ("step", 3 * forward.flops, forward.bytes + backward.bytes + update.bytes),
     ] {
-        with_take(&format!("--model-size small --pass-type {pass}"), Fault::None, |take, _| {
-            let work = take.work().unwrap();
+        with_iteration(&format!("--model-size small --pass-type {pass}"), Fault::None, |iteration, _| {
+            let work = iteration.work().unwrap();
             assert_eq!((work.flops, work.bytes), (flops, bytes), "{pass}");
         });
     }
@@ -128,8 +131,8 @@ fn the_work_of_a_step_is_that_of_its_parts() {
 
 #[test]
 fn what_training_keeps_in_memory_stands_beside_the_axes() {
-    with_take("--model-size small --pass-type step", Fault::None, |take, _| {
-        let facts = take.facts();
+    with_iteration("--model-size small --pass-type step", Fault::None, |iteration, _| {
+        let facts = iteration.facts();
         let fact = |name: &str| facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());
         assert_eq!(fact("gradient_bytes"), Some((4 * 128_625_408_i64).into()));
         assert_eq!(fact("optimizer_bytes"), Some((8 * 128_625_408_i64).into()));

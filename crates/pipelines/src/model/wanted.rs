@@ -72,7 +72,7 @@ impl Wanted {
         })
     }
 
-    /// Tokens of each sequence that are in the cache when a take begins: decoding needs one to go on from.
+    /// Tokens of each sequence that are in the cache when an iteration begins: decoding needs one to go on from.
     pub fn prompt(&self) -> usize {
         match self.test.pass {
             Pass::Decode => self.test.cached.max(1),
@@ -80,7 +80,7 @@ impl Wanted {
         }
     }
 
-    /// Positions of each sequence that a take uses.
+    /// Positions of each sequence that a iteration uses.
     pub fn positions(&self) -> usize {
         self.prompt().saturating_add(self.test.tokens)
     }
@@ -94,7 +94,7 @@ impl Wanted {
         }
     }
 
-    /// The room of the cache: what the take uses; without a cache it never grows.
+    /// The room of the cache: what the iteration uses; without a cache it never grows.
     pub fn room(&self) -> Room {
         if self.test.pass.has_cache() { Room::Static(self.positions()) } else { Room::Growing }
     }

@@ -1,4 +1,4 @@
-//! What a take of a model has to do, and what is known of the model.
+//! What an iteration of a model has to do, and what is known of the model.
 
 use laptime_bench::{AxisValue, Fact, Work};
 use laptime_models::{
@@ -12,7 +12,7 @@ use super::{
     wanted::Wanted,
 };
 
-/// The work of a take: of one pass, or of all steps.
+/// The work of a iteration: of one pass, or of all steps.
 pub fn work(config: &Config, wanted: &Wanted) -> Work {
     let Wanted { batch, dtype, attention, test, .. } = wanted;
     let of_kept = |work: PassWork| match &wanted.kept {
@@ -60,7 +60,7 @@ fn training_work(config: &Config, wanted: &Wanted, part: Training) -> Work {
     Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Copy }
 }
 
-/// What is known of the memory that training a model takes, counted before it is made.
+/// What is known of the memory that training an model iterations, counted before it is made.
 pub fn training_facts(config: &Config, options: &TrainOptions) -> Vec<Fact> {
     let whole = |name: &str, value: u64| Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
     let need = config.train_need(options);

@@ -1,6 +1,6 @@
 //! The axes of `offload`, and the other names by which people know them.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
+use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 
 use crate::crew::threads_axis;
 
@@ -40,7 +40,7 @@ pub const OF_RUN: &[&str] = &["benchmark", "profile"];
 /// The flag whose value is a folder whatever it is called.
 pub const FOLDER_FLAG: &str = "model_dir";
 
-/// The flag that takes models and offload presets.
+/// The flag that iterations models and offload presets.
 pub const PRESET_FLAG: &str = "preset";
 
 /// The axis of layers that stay.
@@ -51,17 +51,17 @@ pub const LAYER_FLAGS: &[&str] = &[LAYERS, "num_gpu_layers", "offload_preset", "
 
 /// The axes.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis = |name, about, takes, default, cost| AxisSpec { name, about, takes, default, cost };
-    let one = |name, about, takes, default: AxisValue, cost| axis(name, about, takes, vec![default], cost);
-    let from = |least| Takes::Int { least, most: i64::from(u32::MAX) };
-    let number = |name, about, default| one(name, about, Takes::Number, AxisValue::Float(default), Cost::Low);
+    let axis = |name, about, iterations, default, cost| AxisSpec { name, about, iterations, default, cost };
+    let one = |name, about, iterations, default: AxisValue, cost| axis(name, about, iterations, vec![default], cost);
+    let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
+    let number = |name, about, default| one(name, about, ValueKind::Number, AxisValue::Float(default), Cost::Low);
     let mut axes = of_model();
     axes.extend([
-        one("mode", "how layers are streamed in", Takes::OneOf(MODES), "wrap".into(), Cost::High),
+        one("mode", "how layers are streamed in", ValueKind::OneOf(MODES), "wrap".into(), Cost::High),
         one(
             "memory_budget",
             "memory that `auto` may use, such as 8GB or 500MiB; free is what is really free",
-            Takes::Name,
+            ValueKind::Name,
             FREE.into(),
             Cost::High,
         ),
@@ -75,7 +75,7 @@ pub fn axes() -> Vec<AxisSpec> {
         one(
             "steps",
             "steps of the diffusion head",
-            Takes::Int { least: 1, most: MOST_STEPS },
+            ValueKind::Int { least: 1, most: MOST_STEPS },
             10.into(),
             Cost::Middle,
         ),
@@ -90,18 +90,18 @@ pub fn axes() -> Vec<AxisSpec> {
         one(
             "seed",
             "what noise and synthetic weights start from",
-            Takes::Int { least: 0, most: i64::MAX },
+            ValueKind::Int { least: 0, most: i64::MAX },
             42.into(),
             Cost::High,
         ),
         one(
             "benchmark",
             "whether the same is measured without offloading, too",
-            Takes::Switch,
+            ValueKind::Switch,
             false.into(),
             Cost::Low,
         ),
-        one("profile", "taken as it is: layers are always told", Takes::Switch, false.into(), Cost::Low),
+        one("profile", "taken as it is: layers are always told", ValueKind::Switch, false.into(), Cost::Low),
     ]);
     axes
 }
@@ -111,42 +111,47 @@ const MOST_STEPS: i64 = 1000;
 
 /// The model, what stays of it, and what it is told.
 fn of_model() -> Vec<AxisSpec> {
-    let one =
-        |name, about, takes, default: AxisValue, cost| AxisSpec { name, about, takes, default: vec![default], cost };
+    let one = |name, about, iterations, default: AxisValue, cost| AxisSpec {
+        name,
+        about,
+        iterations,
+        default: vec![default],
+        cost,
+    };
     vec![
         one(
             "model",
             "tiny, 1.5b or 7b, of `lm` any model of `laptime list models`, with synthetic weights, or the folder of a checkpoint; auto is 7b on a GPU and tiny on a CPU",
-            Takes::Name,
+            ValueKind::Name,
             AUTO.into(),
             Cost::High,
         ),
         one(
             "pipeline",
             "speech of several voices, or the tokens of a language model alone",
-            Takes::OneOf(PIPELINES),
+            ValueKind::OneOf(PIPELINES),
             "speech".into(),
             Cost::High,
         ),
         one(
             LAYERS,
             "layers that stay on the device: a number, auto (also `--auto`), all (also `--no-offload`), or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, and half of a tiny model",
-            Takes::Name,
+            ValueKind::Name,
             USUAL.into(),
             Cost::High,
         ),
-        one("dtype", "number type; auto is that of the model", Takes::OneOf(DTYPES), AUTO.into(), Cost::High),
+        one("dtype", "number type; auto is that of the model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
         one(
             "txt_path",
             "a script of lines `Speaker N: text`; a short one is built in",
-            Takes::Name,
+            ValueKind::Name,
             NONE.into(),
             Cost::Low,
         ),
         one(
             "voice_files",
             "a WAV file for each speaker, in order of first appearance; voices are synthetic without them",
-            Takes::Name,
+            ValueKind::Name,
             NONE.into(),
             Cost::Low,
         ),

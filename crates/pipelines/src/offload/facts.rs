@@ -95,7 +95,7 @@ fn layer(subject: &Subject, position: usize, dtype: Dtype) -> StageWork {
     }
 }
 
-/// The work of a take: the prompt, and all tokens.
+/// The work of a iteration: the prompt, and all tokens.
 pub fn work(subject: &Subject, wanted: &Wanted) -> Option<Work> {
     if subject.folder.is_some() {
         return None;
@@ -129,7 +129,7 @@ fn passes(subject: &Subject, mode: StreamMode) -> u64 {
     }
 }
 
-/// What is known of a case on a device before its takes, if so many bytes of a layer come from there.
+/// What is known of a case on a device before its iterations, if so many bytes of a layer come from there.
 pub fn planned(subject: &Subject, wanted: &Wanted, fit: &Fit, is_gpu: bool) -> Vec<Fact> {
     let home = match (is_gpu, wanted.mode) {
         (false, _) => Home::File,
@@ -146,7 +146,7 @@ pub fn planned(subject: &Subject, wanted: &Wanted, fit: &Fit, is_gpu: bool) -> V
     facts
 }
 
-/// All that is known of a case after its takes.
+/// All that is known of a case after its iterations.
 pub fn facts(runner: &Runner<'_>, last: &Run) -> Vec<Fact> {
     let Runner { subject, wanted, fit, .. } = runner;
     let mut facts = of_case(subject, wanted, fit);

@@ -174,7 +174,7 @@ pub fn needed_bytes(subject: &Subject, wanted: &Wanted, resident: usize, device:
                 return laptime_models::gpu::needed_speech_bytes(config, &options, counts);
             }
             let _ = device;
-            // The audio of the take before may still be there.
+            // The audio of the iteration before may still be there.
             let audio = (tokens as u64).saturating_mul(hop as u64).saturating_mul(2 * 4);
             cpu::needed_speech_bytes(config, &options, counts, threads).saturating_add(audio)
         }

@@ -37,7 +37,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
 /// The plan without what is in no case by itself.
 fn plain(resolved: &[Given]) -> Result<Plan, PlanError> {
     let is_given = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
-    // What no axis takes is told with all of them.
+    // What no axis iterations is told with all of them.
     if let Some((unknown, _)) = resolved.iter().find(|(name, _)| axes().iter().all(|axis| axis.name != name)) {
         let known = axes().iter().map(|axis| axis.name).collect();
         return Err(PlanError::NoSuchAxis { workload: NAME.to_owned(), axis: unknown.clone(), known });
@@ -142,16 +142,16 @@ fn settled(case: &Case) -> Result<Case, PlanError> {
     let wanted = Wanted::of(case).map_err(|error| refused(format!("{error:#}"), HELP))?;
     if wanted.is_lm && (wanted.script.is_some() || !wanted.voices.is_empty()) {
         let reason = "`lm` has tokens of its own and takes no script and no voices".to_owned();
-        return Err(refused(reason, "leave `--txt-path` and `--voice-files` out, or take `--pipeline speech`"));
+        return Err(refused(reason, "leave `--txt-path` and `--voice-files` out, or iteration `--pipeline speech`"));
     }
     wanted_files(&wanted)?;
-    // What a CPU takes is known when the device is.
+    // What an CPU iterations is known when the device is.
     let is_open = wanted.model == AUTO;
     let known = if is_open { Wanted { stay: USUAL.to_owned(), ..wanted.clone() } } else { wanted.clone() };
     let subject = Subject::of(&known).map_err(|error| refusal(&error, case))?;
     subject.guidance(&wanted).check().map_err(|error| refusal(&error.into(), case))?;
     if let Some(reason) = subject.refusal() {
-        return Err(refused(reason, "say it in parts, or take fewer `--max-tokens`"));
+        return Err(refused(reason, "say it in parts, or iteration fewer `--max-tokens`"));
     }
     super::make::check_weights(&subject, wanted.seed).map_err(|error| refusal(&error.into(), case))?;
     let case = if is_open { case.clone() } else { with_stay(&case.with("model", subject.name.clone()), subject.stay) };

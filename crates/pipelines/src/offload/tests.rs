@@ -54,7 +54,7 @@ fn every_way_to_say_how_many_layers_stay_is_a_number_of_them() {
     assert_eq!(told("--preset 7b --preset budget", "gpu_layers"), ["8"]);
     assert_eq!(told("--preset mid_range 1.5b", "gpu_layers"), ["20"]);
     assert_eq!(told("--pipeline lm --model tiny --num-gpu-layers 0,1,2", "gpu_layers"), ["0", "1", "2"]);
-    // What a device takes for a model decides.
+    // What an device iterations for a model decides.
     assert_eq!(told("--num-gpu-layers 20", "gpu_layers"), ["20"]);
 }
 
@@ -106,7 +106,7 @@ struct Unseen;
 impl Sink for Unseen {
     fn begin(&mut self, _: &Case, _: u32) {}
 
-    fn take(&mut self, _: u64, _: bool) {}
+    fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
         Ok(())
@@ -114,9 +114,9 @@ impl Sink for Unseen {
 }
 
 fn settings() -> Settings {
-    let given = GivenSettings { takes: Some(1), warmup: Some(WarmUp::Takes(0)), ..GivenSettings::default() };
+    let given = GivenSettings { iterations: Some(1), warmup: Some(WarmUp::Iterations(0)), ..GivenSettings::default() };
     let settings = given.settle().unwrap();
-    assert_eq!(settings.stop, Stop::Takes(1));
+    assert_eq!(settings.stop, Stop::Iterations(1));
     settings
 }
 
@@ -252,9 +252,9 @@ impl Watch for Meddling {
 fn take(workload: &OffloadedLayers, line: &str) -> anyhow::Result<()> {
     let device = CpuDevice::new();
     match workload.prepare(&cases(line)[0], &device)? {
-        Prepared::Ready(mut take) => {
-            take.check()?;
-            take.readings(laptime_bench::Nanos(1));
+        Prepared::Ready(mut iteration) => {
+            iteration.check()?;
+            iteration.readings(laptime_bench::Nanos(1));
             Ok(())
         }
         _ => panic!("{line} is not prepared"),

@@ -3,7 +3,7 @@
 use laptime_bench::Case;
 use laptime_models::LayerVisit;
 
-/// Is told of every token while a generation goes on, and may end it. It is called inside takes: it must be quick.
+/// Is told of every token while a generation goes on, and may end it. It is called inside iterations: it must be quick.
 pub trait Watch: Send + Sync {
     /// A generation begins.
     fn begin(&self) {}
@@ -18,7 +18,7 @@ pub trait Watch: Send + Sync {
         false
     }
 
-    /// A generation ended, or failed half-way: what there is of it. This is outside of takes.
+    /// A generation ended, or failed half-way: what there is of it. This is outside of iterations.
     fn end(&self, generated: Generated) {
         drop(generated);
     }

@@ -1,6 +1,6 @@
 //! The axes of `tts`, and the other names by which people know them.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
+use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 
 use super::corpus::LABELS;
 use crate::crew::threads_axis;
@@ -34,15 +34,15 @@ pub const FOLDER_FLAG: &str = "model_dir";
 
 /// The axes.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis = |name, about, takes, default, cost| AxisSpec { name, about, takes, default, cost };
-    let one = |name, about, takes, default: AxisValue, cost| axis(name, about, takes, vec![default], cost);
-    let from = |least| Takes::Int { least, most: i64::from(u32::MAX) };
-    let number = |name, about, default| one(name, about, Takes::Number, AxisValue::Float(default), Cost::Low);
+    let axis = |name, about, iterations, default, cost| AxisSpec { name, about, iterations, default, cost };
+    let one = |name, about, iterations, default: AxisValue, cost| axis(name, about, iterations, vec![default], cost);
+    let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
+    let number = |name, about, default| one(name, about, ValueKind::Number, AxisValue::Float(default), Cost::Low);
     let mut axes = of_text();
     axes.extend([
-        one("dtype", "number type; auto is that of the model", Takes::OneOf(DTYPES), AUTO.into(), Cost::High),
-        one("speaker", "who says it; an empty name leaves it to the model", Takes::Name, "Ryan".into(), Cost::Low),
-        one("language", "in which language; auto leaves it to the model", Takes::Name, "English".into(), Cost::Low),
+        one("dtype", "number type; auto is that of the model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
+        one("speaker", "who says it; an empty name leaves it to the model", ValueKind::Name, "Ryan".into(), Cost::Low),
+        one("language", "in which language; auto leaves it to the model", ValueKind::Name, "English".into(), Cost::Low),
         axis(
             FRAMES,
             "frames of 80 ms: so many with synthetic weights, which know no end, by default 4.5 a word; at most so many with a folder's, by default 2048",
@@ -53,7 +53,7 @@ pub fn axes() -> Vec<AxisSpec> {
         one(
             "streaming",
             "whether audio is made chunk by chunk, while frames are",
-            Takes::Switch,
+            ValueKind::Switch,
             false.into(),
             Cost::Low,
         ),
@@ -62,11 +62,11 @@ pub fn axes() -> Vec<AxisSpec> {
         one("top_k", "how many of the likeliest are drawn from; 0 for all", from(0), 50.into(), Cost::Low),
         number("top_p", "what part of all weights those make up; 1 for all", 0.9),
         number("repetition_penalty", "what makes codes that were chosen before less likely; 1 for nothing", 1.05),
-        one("greedy", "whether the likeliest code is taken and none is drawn", Takes::Switch, false.into(), Cost::Low),
+        one("greedy", "whether the likeliest code is taken and none is drawn", ValueKind::Switch, false.into(), Cost::Low),
         one(
             "graph",
             "whether frames are replayed as CUDA graphs; auto where that is possible",
-            Takes::OneOf(GRAPH),
+            ValueKind::OneOf(GRAPH),
             AUTO.into(),
             Cost::Middle,
         ),
@@ -74,7 +74,7 @@ pub fn axes() -> Vec<AxisSpec> {
         one(
             "seed",
             "what draws and synthetic weights start from",
-            Takes::Int { least: 0, most: i64::MAX },
+            ValueKind::Int { least: 0, most: i64::MAX },
             42.into(),
             Cost::High,
         ),
@@ -84,19 +84,19 @@ pub fn axes() -> Vec<AxisSpec> {
 
 /// The model and what it says.
 fn of_text() -> Vec<AxisSpec> {
-    let axis = |name, about, takes, default, cost| AxisSpec { name, about, takes, default, cost };
+    let axis = |name, about, iterations, default, cost| AxisSpec { name, about, iterations, default, cost };
     let labels = LABELS.iter().map(|label| AxisValue::from(*label)).collect();
     vec![
         axis(
             "model",
             "0.6b, 1.7b or tiny, with synthetic weights, or the folder of a checkpoint; auto is 0.6b on a GPU and tiny on a CPU",
-            Takes::Name,
+            ValueKind::Name,
             vec![AUTO.into()],
             Cost::High,
         ),
-        axis("label", "texts of 13, 53 and 115 words", Takes::OneOf(LABELS), labels, Cost::Low),
-        axis("text", "a text of your own", Takes::Name, vec![NONE.into()], Cost::Low),
-        axis("text_file", "the same, in a file", Takes::Name, vec![NONE.into()], Cost::Low),
+        axis("label", "texts of 13, 53 and 115 words", ValueKind::OneOf(LABELS), labels, Cost::Low),
+        axis("text", "a text of your own", ValueKind::Name, vec![NONE.into()], Cost::Low),
+        axis("text_file", "the same, in a file", ValueKind::Name, vec![NONE.into()], Cost::Low),
     ]
 }
 

@@ -29,7 +29,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
             || axis.name == FRAMES && !is_given(FRAMES)
             || axis.name == "label" && text.is_some()
     };
-    // What no axis takes is told with all of them.
+    // What no axis iterations is told with all of them.
     if let Some((unknown, _)) = resolved.iter().find(|(name, _)| axes().iter().all(|axis| axis.name != name)) {
         let known = axes().iter().map(|axis| axis.name).collect();
         return Err(PlanError::NoSuchAxis { workload: NAME.to_owned(), axis: unknown.clone(), known });
@@ -140,7 +140,7 @@ fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
         told.push(settled(&case, &wanted, &speech)?);
     }
     match first {
-        Some(reason) if !can_run => Err(refused(reason, "say it in parts, or take fewer `--frames`")),
+        Some(reason) if !can_run => Err(refused(reason, "say it in parts, or iteration fewer `--frames`")),
         _ => Ok(told),
     }
 }

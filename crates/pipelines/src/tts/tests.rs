@@ -1,8 +1,8 @@
-//! The workload on the CPU: which cases are meant, what is refused, what a take does and tells.
+//! The workload on the CPU: which cases are meant, what is refused, what an iteration does and tells.
 
 use std::path::Path;
 
-use laptime_bench::{AxisValue, Case, Device as _, Nanos, PlanError, Prepared, Simulated, Take, Workload};
+use laptime_bench::{AxisValue, Case, Device as _, Iteration, Nanos, PlanError, Prepared, Simulated, Workload};
 
 use super::TextToSpeech;
 use crate::difference::largest_difference;
@@ -24,21 +24,21 @@ fn tiny(rest: &[(&str, &str)]) -> Case {
     settled(&given).unwrap().remove(0)
 }
 
-fn ready(case: &Case, act: impl FnOnce(&mut dyn Take)) {
+fn ready(case: &Case, act: impl FnOnce(&mut dyn Iteration)) {
     match TextToSpeech.prepare(case, &Simulated::new()).unwrap() {
-        Prepared::Ready(mut take) => act(&mut *take),
+        Prepared::Ready(mut iteration) => act(&mut *iteration),
         Prepared::DoesNotApply(reason) => panic!("{reason}"),
         Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
     }
 }
 
-fn fact(take: &dyn Take, name: &str) -> AxisValue {
-    take.facts().into_iter().find(|fact| fact.name == name).unwrap_or_else(|| panic!("no {name}")).value
+fn fact(iteration: &dyn Iteration, name: &str) -> AxisValue {
+    iteration.facts().into_iter().find(|fact| fact.name == name).unwrap_or_else(|| panic!("no {name}")).value
 }
 
-fn reading(take: &mut dyn Take, name: &str) -> Option<f64> {
+fn reading(iteration: &mut dyn Iteration, name: &str) -> Option<f64> {
     let at = TextToSpeech.metrics().iter().position(|metric| metric.name == name).unwrap();
-    take.readings(Nanos(1_000_000_000))[at]
+    iteration.readings(Nanos(1_000_000_000))[at]
 }
 
 fn fixture() -> String {
@@ -110,28 +110,28 @@ fn a_length_that_is_too_long_is_a_row_where_others_are_not() {
 
 #[test]
 fn a_take_makes_as_many_frames_as_asked_for_and_tells_its_parts() {
-    ready(&tiny(&[("label", "short"), ("frames", "12")]), |take| {
-        take.check().unwrap();
-        take.ready().unwrap();
-        take.run().unwrap();
-        assert_eq!((fact(take, "frames_made"), fact(take, "words")), (12.into(), 13.into()));
-        assert_eq!(fact(take, "audio_s"), AxisValue::Float(0.96));
-        let rtf = reading(take, "rtf").unwrap();
-        assert!((rtf - 1.0 / 0.96).abs() < 1e-9, "a take of a second: {rtf}");
-        assert_eq!((reading(take, "tok_s"), reading(take, "ttfa_ms")), (Some(12.0), None));
-        assert_eq!((reading(take, "late_frames"), reading(take, "buffer_ms")), (None, None));
-        assert!(reading(take, "frame_p99_ms").is_some() && reading(take, "prefill_ms").is_some());
+    ready(&tiny(&[("label", "short"), ("frames", "12")]), |iteration| {
+        iteration.check().unwrap();
+        iteration.ready().unwrap();
+        iteration.run().unwrap();
+        assert_eq!((fact(iteration, "frames_made"), fact(iteration, "words")), (12.into(), 13.into()));
+        assert_eq!(fact(iteration, "audio_s"), AxisValue::Float(0.96));
+        let rtf = reading(iteration, "rtf").unwrap();
+        assert!((rtf - 1.0 / 0.96).abs() < 1e-9, "an iteration of a second: {rtf}");
+        assert_eq!((reading(iteration, "tok_s"), reading(iteration, "ttfa_ms")), (Some(12.0), None));
+        assert_eq!((reading(iteration, "late_frames"), reading(iteration, "buffer_ms")), (None, None));
+        assert!(reading(iteration, "frame_p99_ms").is_some() && reading(iteration, "prefill_ms").is_some());
     });
 }
 
 #[test]
 fn streaming_tells_when_audio_could_be_played() {
-    ready(&tiny(&[("label", "short"), ("frames", "9"), ("streaming", "true"), ("chunk_frames", "4")]), |take| {
-        take.check().unwrap();
-        take.run().unwrap();
-        assert_eq!(fact(take, "frames_made"), 9.into());
+    ready(&tiny(&[("label", "short"), ("frames", "9"), ("streaming", "true"), ("chunk_frames", "4")]), |iteration| {
+        iteration.check().unwrap();
+        iteration.run().unwrap();
+        assert_eq!(fact(iteration, "frames_made"), 9.into());
         // The clock of the simulated device stands still: everything is there at once.
-        let readings = ["ttfa_ms", "late_frames", "buffer_ms"].map(|name| reading(take, name));
+        let readings = ["ttfa_ms", "late_frames", "buffer_ms"].map(|name| reading(iteration, name));
         assert_eq!(readings, [Some(0.0), Some(0.0), Some(0.0)]);
     });
 }
@@ -161,12 +161,12 @@ fn every_take_is_the_same_audio_and_another_seed_is_another() {
 #[test]
 fn a_checkpoint_is_read_and_ends_at_most_at_the_frames_asked_for() {
     let case = settled(&[("model_dir", &fixture()), ("label", "short"), ("frames", "6"), ("threads", "1")]).unwrap();
-    ready(&case[0], |take| {
-        take.check().unwrap();
-        let AxisValue::Int(frames) = fact(take, "frames_made") else { panic!("frames are counted") };
+    ready(&case[0], |iteration| {
+        iteration.check().unwrap();
+        let AxisValue::Int(frames) = fact(iteration, "frames_made") else { panic!("frames are counted") };
         assert!((1..=6).contains(&frames), "{frames}");
-        assert_eq!(fact(take, "weights"), "folder".into());
-        assert!(take.work().is_none(), "nobody knows how many frames there will be");
+        assert_eq!(fact(iteration, "weights"), "folder".into());
+        assert!(iteration.work().is_none(), "nobody knows how many frames there will be");
     });
 }
 
@@ -219,8 +219,8 @@ fn the_work_of_stages_is_the_work_of_a_take() {
     let stages = TextToSpeech::stage_work(&case);
     let names: Vec<&str> = stages.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["prefill", "code_predictor", "talker_step", "sampling", "decode"]);
-    ready(&case, |take| {
-        let whole = take.work().unwrap();
+    ready(&case, |iteration| {
+        let whole = iteration.work().unwrap();
         assert_eq!(whole.flops, stages.iter().map(|(_, work)| work.flops).sum::<u64>());
         assert_eq!(whole.bytes, stages.iter().map(|(_, work)| work.bytes).sum::<u64>());
     });
@@ -231,8 +231,8 @@ fn the_work_of_stages_is_the_work_of_a_take() {
 
 #[test]
 fn every_take_reads_as_many_metrics_as_there_are() {
-    ready(&tiny(&[("label", "short"), ("frames", "2")]), |take| {
-        take.run().unwrap();
-        assert_eq!(take.readings(Nanos(1)).len(), TextToSpeech.metrics().len());
+    ready(&tiny(&[("label", "short"), ("frames", "2")]), |iteration| {
+        iteration.run().unwrap();
+        assert_eq!(iteration.readings(Nanos(1)).len(), TextToSpeech.metrics().len());
     });
 }

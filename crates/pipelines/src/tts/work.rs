@@ -56,7 +56,7 @@ fn told(work: StageWork, speech: &Speech) -> Work {
     Work { flops: work.flops, dtype, bytes: work.bytes_read(), traffic: Traffic::Read }
 }
 
-/// The work of a take: all of its stages.
+/// The work of a iteration: all of its stages.
 pub fn work(speech: &Speech, wanted: &Wanted) -> Option<Work> {
     let plus = |one: Work, other: Work| {
         let (flops, bytes) = (one.flops.saturating_add(other.flops), one.bytes.saturating_add(other.bytes));

@@ -63,7 +63,7 @@ fn of_bars(at: usize, series: &BarSeries, groups: usize) -> Row<'_> {
     Row::of(at, &series.name, readings.map(|(group, reading)| (group as f64, reading)))
 }
 
-/// The height that the rows take.
+/// The height that the rows iteration.
 pub(crate) fn height(content: &Content) -> f64 {
     match rows(content).len() {
         0 => 0.0,

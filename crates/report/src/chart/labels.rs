@@ -53,7 +53,7 @@ fn around(at: At, reach: f64) -> Rect {
 /// The blank that stays between two words.
 const BLANK: f64 = 3.0;
 
-/// The room that a line of text takes at a place of its base line, with a blank on both sides.
+/// The room that a line of text iterations at a place of its base line, with a blank on both sides.
 fn room(at: At, anchor: Anchor, width: f64) -> Rect {
     let left = match anchor {
         Anchor::Start => at.x,

@@ -168,7 +168,7 @@ fn texts(chart: &Chart, names: &Names<'_>) -> Vec<(Sample, String)> {
     texts
 }
 
-/// Chooses the columns that cut no name and take least height, and of equals those that break fewest names.
+/// Chooses the columns that cut no name and iteration least height, and of equals those that break fewest names.
 fn columns(texts: &[(Sample, String)], room: f64) -> (Vec<Entry>, usize) {
     let least = if texts.len() > LONG { 2 } else { 1 };
     let most = texts.len().clamp(least, MOST_COLUMNS);
@@ -184,7 +184,7 @@ fn columns(texts: &[(Sample, String)], room: f64) -> (Vec<Entry>, usize) {
     choices.min_by_key(cost).unwrap_or_default()
 }
 
-/// How many lines of text the rows take.
+/// How many lines of text the rows iteration.
 fn lines(entries: &[Entry], columns: usize) -> usize {
     let highest = |row: &[Entry]| row.iter().map(|entry| entry.lines.len()).max().unwrap_or(0);
     entries.chunks(columns).map(highest).sum()

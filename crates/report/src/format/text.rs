@@ -190,7 +190,7 @@ const DIM: &str = "2";
 
 /// Joins the cells of a row, words to the left and numbers to the right.
 ///
-/// `cell` returns how many columns a cell takes, and what to write.
+/// `cell` returns how many columns an cell iterations, and what to write.
 fn line(columns: &[Fitted], cell: impl Fn(&Fitted) -> (usize, String)) -> String {
     let mut line = String::new();
     for (at, column) in columns.iter().enumerate() {
@@ -216,7 +216,7 @@ mod tests {
     fn written(table: &Table, width: usize) -> String {
         let mut out = Vec::new();
         let style = TextStyle::plain(width);
-        write(table, style, &mut out).expect("a vector takes everything");
+        write(table, style, &mut out).expect("an vector iterations everything");
         String::from_utf8(out).expect("the format is text")
     }
 

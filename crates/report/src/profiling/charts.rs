@@ -117,8 +117,8 @@ mod tests {
 
     fn result(workload: &str, values: &[(&str, AxisValue)], nanos: u64) -> CaseResult {
         let case = Case::new(values.iter().map(|(axis, value)| ((*axis).to_owned(), value.clone())).collect());
-        let wall_ns = (0..20).map(|take| nanos + nanos * (take % 5) / 500).collect();
-        let stopped = StopReason::Takes(20);
+        let wall_ns = (0..20).map(|iteration| nanos + nanos * (iteration % 5) / 500).collect();
+        let stopped = StopReason::Iterations(20);
         let measured = Measured { wall_ns, stopped, peak_bytes: Some(nanos), ..Measured::default() };
         CaseResult::new(workload, "cpu", case, 0, "", Outcome::Measured(measured))
     }

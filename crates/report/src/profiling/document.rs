@@ -141,15 +141,15 @@ fn build_words(build: &laptime_trace::run::Build) -> String {
 /// How cases were measured, in a sentence.
 fn method(settings: &Settings) -> String {
     let warmup = match settings.warmup {
-        WarmUp::Takes(0) => "every take counts".to_owned(),
-        WarmUp::Takes(1) => "the first take does not count".to_owned(),
-        WarmUp::Takes(takes) => format!("the first {takes} takes do not count"),
-        WarmUp::Found => "takes before the steady state do not count".to_owned(),
+        WarmUp::Iterations(0) => "every iteration counts".to_owned(),
+        WarmUp::Iterations(1) => "the first iteration does not count".to_owned(),
+        WarmUp::Iterations(iterations) => format!("the first {iterations} iterations do not count"),
+        WarmUp::Found => "iterations before the steady state do not count".to_owned(),
     };
     let stop = match settings.stop {
-        Stop::Takes(takes) => format!("{takes} takes"),
+        Stop::Iterations(iterations) => format!("{iterations} iterations"),
         Stop::Interval { within, at_least, at_most_ns, .. } => format!(
-            "takes until the 95 % interval of the median is within {} of it, {at_least} at least, {} s at most",
+            "iterations until the 95 % interval of the median is within {} of it, {at_least} at least, {} s at most",
             single(&Cell::Share(within)),
             at_most_ns as f64 / 1e9
         ),

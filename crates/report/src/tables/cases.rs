@@ -69,7 +69,7 @@ fn columns(answer: &Cases, axes: &Axes, metrics: &[String], facts: &[String]) ->
     columns
 }
 
-/// The time of a take.
+/// The time of a iteration.
 fn figure_columns(answer: &Cases) -> Vec<Column> {
     let some = |wanted: fn(&CaseFigures) -> bool, column: Column| match answer.cases.iter().any(wanted) {
         true => column,
@@ -118,11 +118,11 @@ fn other_columns() -> Vec<Column> {
         machine("clock_mhz"),
         machine("power_w"),
         machine("temperature_c"),
-        machine("throttled_takes"),
+        machine("throttled_iterations"),
         machine("prepare_ms"),
         machine("check_ms"),
         machine("first_take_ms"),
-        machine("warmup_takes"),
+        machine("warmup_iterations"),
         machine("stopped"),
         machine("reach"),
         machine("steady"),
@@ -215,8 +215,8 @@ fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 14] {
         Cell::from(known_state.map(|state| Cell::Count(state.throttled as u64))),
         told(|figures| nanos(Some(figures.prepare_ns))),
         told(|figures| nanos(Some(figures.check_ns))),
-        told(|figures| nanos(Some(figures.first_take_ns))),
-        told(|figures| Cell::Count(figures.warmup_takes as u64)),
+        told(|figures| nanos(Some(figures.first_iteration_ns))),
+        told(|figures| Cell::Count(figures.warmup_iterations as u64)),
         told(|figures| Cell::text(stopped(figures.stopped).0)),
         told(|figures| Cell::from(stopped(figures.stopped).1.map(Cell::Share))),
         told(|figures| Cell::text(steady(figures.steady))),
@@ -227,7 +227,7 @@ fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 14] {
 /// Why sampling stopped, and how far the interval then reached, as a share of the median.
 fn stopped(reason: StopReason) -> (&'static str, Option<f64>) {
     match reason {
-        StopReason::Takes(_) => ("takes", None),
+        StopReason::Iterations(_) => ("iterations", None),
         StopReason::Most(_) => ("most", None),
         StopReason::Narrow { reach } => ("narrow", Some(reach)),
         StopReason::TimeUp { reach } => ("time_up", reach),
@@ -244,7 +244,7 @@ fn steady(steady: Steady) -> &'static str {
     }
 }
 
-/// What a take of the only case needs; of several cases the columns `gflop` and `gb` tell it.
+/// What an iteration of the only case needs; of several cases the columns `gflop` and `gb` tell it.
 fn numerators(answer: &Cases) -> String {
     let [only] = answer.cases.as_slice() else { return String::new() };
     let limits = only.measured.as_ref().and_then(|figures| figures.limits).unwrap_or_default();

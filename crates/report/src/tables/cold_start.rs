@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{Cell, Column, Table, layout::OneUnit};
 
-/// A first take that is slower by less is not worth a word.
+/// An first iteration that is slower by less is not worth a word.
 const LEAST_SLOWER: f64 = 0.05;
 
-/// Stages of the first take that a sentence names at most.
+/// Stages of the first iteration that a sentence names at most.
 const MOST_STAGES: usize = 3;
 
 /// Lays out what fresh processes paid for: a row a part. None if no process was recorded.
@@ -38,7 +38,7 @@ fn columns() -> Vec<Column> {
     vec![
         Column::new("part", "cold start"),
         Column::new("before_ms", "before"),
-        Column::new("first_take_ms", "first take").in_unit_of("before_ms"),
+        Column::new("first_take_ms", "first iteration").in_unit_of("before_ms"),
         Column::new("count", "times"),
         Column::new("meaning", "what it is").human_only().drop(1),
     ]
@@ -111,22 +111,22 @@ fn doing(part: &ColdPart) -> String {
 fn sentences(start: &ColdStart) -> Vec<String> {
     let times = Times::of(start);
     let mut sentences = vec![format!(
-        "a fresh process needed {} until its first take: {}.",
+        "a fresh process needed {} until its first iteration: {}.",
         times.write(start.before_ns),
         times.list(&start.before)
     )];
     let (Some(steady), Some(beyond)) = (start.steady_ns, start.beyond_ns()) else { return sentences };
     if (beyond as f64) <= steady as f64 * LEAST_SLOWER {
-        sentences.push("its first take was as fast as later ones (limit: 5 % slower).".to_owned());
+        sentences.push("its first iteration was as fast as later ones (limit: 5 % slower).".to_owned());
         return sentences;
     }
     let [first, beyond, steady] = [start.first_ns, beyond.unsigned_abs(), steady].map(|nanos| times.write(nanos));
     let parts = times.list(&start.beyond);
-    let mut sentence = format!("its first take took {first}, {beyond} beyond the steady {steady}: {parts}");
+    let mut sentence = format!("its first iteration took {first}, {beyond} beyond the steady {steady}: {parts}");
     let rest = start.beyond_part(ColdWork::Rest).map_or(0, |rest| rest.nanos);
     if is_worth_a_word(rest.saturating_neg(), start.beyond_ns().unwrap_or(0)) {
         let meanwhile = times.write(rest.unsigned_abs());
-        sentence.push_str(&format!("; {meanwhile} of it lay beside work that a steady take does too"));
+        sentence.push_str(&format!("; {meanwhile} of it lay beside work that an steady iteration does too"));
     }
     let places = times.places(start);
     if !places.is_empty() {
@@ -208,6 +208,10 @@ mod tests {
             rest_in: Vec::new(),
         };
         let said = sentences(&start);
-        assert!(said[1].ends_with("; 16.00 ms of it lay beside work that a steady take does too."), "{}", said[1]);
+        assert!(
+            said[1].ends_with("; 16.00 ms of it lay beside work that an steady iteration does too."),
+            "{}",
+            said[1]
+        );
     }
 }

@@ -156,7 +156,7 @@ fn error(case: &CaseFigures) -> &'static str {
     match (&case.measured, case.troubles.first().map(|trouble| &trouble.kind)) {
         (Some(_), _) | (None, None) => "",
         (None, Some(TroubleKind::OutOfMemory { .. })) => "OOM",
-        (None, Some(TroubleKind::Skipped { .. } | TroubleKind::Failed { .. } | TroubleKind::NoTakes)) => {
+        (None, Some(TroubleKind::Skipped { .. } | TroubleKind::Failed { .. } | TroubleKind::NoIterations)) => {
             "runtime_error"
         }
     }
@@ -166,7 +166,7 @@ fn reason(case: &CaseFigures) -> Option<String> {
     match &case.troubles.first()?.kind {
         TroubleKind::Skipped { reason } => Some(reason.clone()),
         TroubleKind::Failed { errors, .. } => errors.first().cloned(),
-        TroubleKind::OutOfMemory { .. } | TroubleKind::NoTakes => None,
+        TroubleKind::OutOfMemory { .. } | TroubleKind::NoIterations => None,
     }
 }
 
@@ -188,7 +188,7 @@ fn row(case: &CaseFigures, parameters: &dyn Fn(&Case) -> Option<AxisValue>, aske
         axis(case, "model"),
         axis(case, "seq_len"),
         axis(case, "batch_size"),
-        count(measured.map(|measured| measured.warmup_takes).or(asked.warmup)),
+        count(measured.map(|measured| measured.warmup_iterations).or(asked.warmup)),
         count(wall.map(|wall| wall.n).or(asked.measure)),
         axis(case, "pass_type"),
         match fact(case, "parameters") {
@@ -273,7 +273,7 @@ mod tests {
         );
         assert_eq!(cell(&table, 1, "reason"), Cell::text("it broke"));
         assert!(cell(&table, 0, "mean_time_ms").is_empty());
-        assert_eq!(cell(&table, 0, "num_params"), Cell::Whole(7), "the size of a model is known without a take");
+        assert_eq!(cell(&table, 0, "num_params"), Cell::Whole(7), "the size of a model is known without a iteration");
     }
 
     #[test]

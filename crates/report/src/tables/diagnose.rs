@@ -326,7 +326,7 @@ fn reasons(answer: &Experiment) -> String {
     let limits = &answer.limits;
     let mut told: Vec<String> = Vec::new();
     told.extend(answer.overhead.map(|ratio| {
-        format!("a token takes {ratio:.2} x one without offloading (minimal up to {:.2} x)", limits.minimal)
+        format!("an token iterations {ratio:.2} x one without offloading (minimal up to {:.2} x)", limits.minimal)
     }));
     if answer.overhead.is_none() {
         told.extend(answer.waits.map(|share| {
@@ -337,7 +337,7 @@ fn reasons(answer: &Experiment) -> String {
         format!("with more layers on the device it takes {ratio:.2} x (they help up to {:.2} x)", limits.helps)
     }));
     told.extend(answer.by_copies.map(|ratio| {
-        format!("offloading costs {ratio:.2} x what its copies take (broken beyond {:.2} x)", limits.beyond_copies)
+        format!("offloading costs {ratio:.2} x what its copies iteration (broken beyond {:.2} x)", limits.beyond_copies)
     }));
     let reasons = if told.is_empty() { "no ratio is known".to_owned() } else { told.join("; ") };
     format!("Conclusion: {}: {reasons}.", answer.conclusion.words())

@@ -14,8 +14,9 @@ pub fn add_overhead(table: &mut Table, overhead: &Overhead) {
     table.machine_fact("overhead_lo", interval.map(|interval| Cell::Number(interval.low)));
     table.machine_fact("overhead_hi", interval.map(|interval| Cell::Number(interval.high)));
     table.machine_fact("overhead_pairs", Cell::Count(cost.pairs as u64));
-    table.machine_fact("spans_a_take", overhead.spans_a_take.map(Cell::Number));
-    let spans = overhead.spans_a_take.map_or_else(String::new, |spans| format!("; {spans:.0} spans per iteration"));
+    table.machine_fact("spans_a_take", overhead.spans_per_iteration.map(Cell::Number));
+    let spans =
+        overhead.spans_per_iteration.map_or_else(String::new, |spans| format!("; {spans:.0} spans per iteration"));
     table.note(format!("{}{spans}.", sentence(overhead, cost)));
     table.legend("Iterations that were not recorded are part of the wall time but of no stage.");
     if overhead.is_too_large() {
@@ -49,7 +50,7 @@ mod tests {
 
     fn told(pairs: &[(f64, f64)]) -> String {
         let cost = cost_of_first(pairs, 1).unwrap();
-        sentence(&Overhead { cost: Some(cost), spans_a_take: None }, cost)
+        sentence(&Overhead { cost: Some(cost), spans_per_iteration: None }, cost)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How time and memory grow with length, as a table.
 
-use laptime_analyze::{Clock, Exponent, INTERVAL_TAKES, LEAST_LENGTHS, Scaling, ScalingSeries};
+use laptime_analyze::{Clock, Exponent, INTERVAL_ITERATIONS, LEAST_LENGTHS, Scaling, ScalingSeries};
 
 use super::axes::{Axes, Taken};
 use crate::{Cell, Column, Table};
@@ -23,8 +23,8 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
     let unsupported = answer.series.iter().filter(|series| series.time_exponent().is_none()).count();
     if unsupported > 0 {
         table.note(format!(
-            "Growth in time is not distinguishable in {unsupported} of {} series: each length needs {INTERVAL_TAKES} \
-             iterations, or {INTERVAL_TAKES} processes if there are several.",
+            "Growth in time is not distinguishable in {unsupported} of {} series: each length needs {INTERVAL_ITERATIONS} \
+             iterations, or {INTERVAL_ITERATIONS} processes if there are several.",
             answer.series.len()
         ));
     }
@@ -85,8 +85,8 @@ fn rule(answer: &Scaling) -> String {
     let clock = if is_of_device { Clock::Device } else { Clock::Wall };
     let is_of_models = answer.series.iter().any(|series| series.id.case.get("model").is_some());
     format!(
-        "N^x: twice the length takes 2^x times as much. x is fitted over {LEAST_LENGTHS} lengths or more; `last`, of the \
-         last doubling, says where longer ones are going. Of the {}; low and high are of its takes ({INTERVAL_TAKES} or more \
+        "N^x: twice the length iterations 2^x times as much. x is fitted over {LEAST_LENGTHS} lengths or more; `last`, of the \
+         last doubling, says where longer ones are going. Of the {}; low and high are of its iterations ({INTERVAL_ITERATIONS} or more \
          a length).{}",
         clock.words(),
         if is_of_models { " Peak memory holds weights too." } else { "" }

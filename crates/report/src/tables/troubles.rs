@@ -16,9 +16,9 @@ pub(super) fn reason(kind: &TroubleKind) -> String {
     match kind {
         TroubleKind::Skipped { reason } => reason.clone(),
         TroubleKind::OutOfMemory { needed_bytes, available_bytes } => memory(*needed_bytes, *available_bytes),
-        TroubleKind::Failed { errors, takes: 0 } => errors.join(": "),
-        TroubleKind::Failed { errors, takes } => format!("after {takes} takes: {}", errors.join(": ")),
-        TroubleKind::NoTakes => "it ended before the first take that counts".to_owned(),
+        TroubleKind::Failed { errors, iterations: 0 } => errors.join(": "),
+        TroubleKind::Failed { errors, iterations } => format!("after {iterations} iterations: {}", errors.join(": ")),
+        TroubleKind::NoIterations => "it ended before the first iteration that counts".to_owned(),
     }
 }
 

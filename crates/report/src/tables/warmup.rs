@@ -13,13 +13,13 @@ use crate::{
     layout::{in_one_unit, single},
 };
 
-/// The takes that the curve shows.
+/// The iterations that the curve shows.
 const SHOWN: usize = 12;
 
 /// An average that is off by less is not worth a word.
 const LEAST_ERROR: f64 = 0.01;
 
-/// Lays out how the first takes of each process run.
+/// Lays out how the first iterations of each process run.
 pub fn warmup(answer: &WarmUps) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let own = columns(answer);
@@ -52,32 +52,32 @@ fn columns(answer: &WarmUps) -> Vec<Column> {
     vec![
         if is_several { run } else { run.machine_only() },
         Column::new("answer", "answer"),
-        Column::new("n", "takes").drop(4),
+        Column::new("n", "iterations").drop(4),
         Column::new("prepare_ms", "prepare").drop(6),
         Column::new("check_ms", "check").drop(5),
         Column::new("first_take_ms", "first"),
         in_first("steady_ms", "steady"),
-        Column::new("takes_until_steady", "leave out"),
+        Column::new("iterations_until_steady", "leave out"),
         in_first("lost_ms", "lost").drop(2),
         in_first("mean_ms", "mean").drop(3),
         Column::new("mean_error", "error").drop(3),
         Column::new("leave_out", "").machine_only(),
-        Column::new("curve", "first takes").human_only().drop(1),
+        Column::new("curve", "first iterations").human_only().drop(1),
     ]
 }
 
 fn row(case: &WarmUp, process: &WarmUpProcess, axes: &Axes) -> Vec<Cell> {
     let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
     let error = process.steady_ns.map(|steady| Cell::Change(process.mean_ns / steady - 1.0));
-    let shown = &process.takes_ns[..process.takes_ns.len().min(SHOWN)];
+    let shown = &process.iterations_ns[..process.iterations_ns.len().min(SHOWN)];
     let mut cells = axes.cells(&case.id);
     cells.extend([
         Cell::Count(u64::from(process.run)),
         Cell::text(process.answer.words()),
-        count(Some(process.takes_ns.len())),
+        count(Some(process.iterations_ns.len())),
         Cell::Nanos(process.prepare_ns),
         Cell::Nanos(process.check_ns),
-        Cell::from(process.takes_ns.first().map(|&first| Cell::Nanos(first))),
+        Cell::from(process.iterations_ns.first().map(|&first| Cell::Nanos(first))),
         nanos(process.steady_ns),
         count(process.until_steady),
         nanos(process.lost_ns),
@@ -106,13 +106,13 @@ fn add_advice(table: &mut Table, answer: &WarmUps, axes: &Axes) {
     }
 }
 
-/// Tells of the case that an average of all takes would have got most wrong.
+/// Tells of the case that an average of all iterations would have got most wrong.
 fn add_averaged(table: &mut Table, answer: &WarmUps, axes: &Axes) {
     let averaged = answer.cases.iter().filter_map(|case| Some((case, case.averaged?)));
     let worst = averaged.max_by(|(_, one), (_, other)| one.error.abs().total_cmp(&other.error.abs()));
     let Some((case, averaged)) = worst.filter(|(_, averaged)| averaged.error.abs() >= LEAST_ERROR) else { return };
     let of = axes.name(&case.id).map_or_else(String::new, |name| format!(" of `{name}`"));
-    table.note(format!("Averaging all takes{of}, cold ones included, would have said {}.", sentence(averaged)));
+    table.note(format!("Averaging all iterations{of}, cold ones included, would have said {}.", sentence(averaged)));
 }
 
 fn sentence(averaged: Averaged) -> String {

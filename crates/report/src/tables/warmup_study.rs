@@ -1,4 +1,4 @@
-//! A study of warm-ups as a table: a row a number of warm-up takes.
+//! A study of warm-ups as a table: a row a number of warm-up iterations.
 
 use laptime_analyze::{ColdStart, ColdWork, Distance, SharedDoubt, WarmUpRow, WarmUpRows, WarmUpStudy};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{Cell, Column, Table};
 
-/// Lays out what numbers of warm-up takes would have said, in the columns of the course and ours behind them, with the
+/// Lays out what numbers of warm-up iterations would have said, in the columns of the course and ours behind them, with the
 /// doubts about them as notes.
 pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
@@ -30,14 +30,14 @@ pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
     let told = answer.cases.iter().map(|case| troubles::Told {
         id: &case.id,
         troubles: &case.troubles,
-        measured: case.rows.iter().filter_map(|row| row.takes).map(|takes| takes.processes).sum(),
+        measured: case.rows.iter().filter_map(|row| row.iterations).map(|iterations| iterations.processes).sum(),
     });
     troubles::add_notes(&mut table, &axes, told);
     add_doubts(&mut table, answer, doubts);
     table
 }
 
-/// Every take of every row, for a chart: a row a take.
+/// Every iteration of every row, for a chart: a row an iteration.
 pub fn warmup_laps(answer: &WarmUpStudy) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let own = ["warmup_steps", "run", "step", "time_ms", "counts"].map(|key| Column::new(key, key));
@@ -46,11 +46,11 @@ pub fn warmup_laps(answer: &WarmUpStudy) -> Table {
     let mut table = Table::new("warmup_laps", columns);
     for (case, row) in answer.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
         for series in &row.series {
-            for (step, &take) in series.takes_ns.iter().enumerate() {
+            for (step, &iteration) in series.iterations_ns.iter().enumerate() {
                 let count = |count: usize| Cell::Count(count as u64);
                 let run = Cell::Count(u64::from(series.run));
-                let counts = Cell::Bool(step >= row.warmup_takes);
-                let own = [count(row.warmup_takes), run, count(step), Cell::Nanos(take), counts];
+                let counts = Cell::Bool(step >= row.warmup_iterations);
+                let own = [count(row.warmup_iterations), run, count(step), Cell::Nanos(iteration), counts];
                 table.push(own.into_iter().chain(axes.cells(&case.id)).collect::<Vec<_>>());
             }
         }
@@ -69,9 +69,9 @@ fn columns() -> Vec<Column> {
         Column::new("from_5", "from 5"),
         in_mean("from_steady_ms", "from steady").drop(2),
         Column::new("from_steady", "from steady"),
-        in_mean("first_take_ms", "first take").drop(4),
+        in_mean("first_take_ms", "first iteration").drop(4),
         in_mean("steady_ms", "steady").machine_only(),
-        Column::new("n", "takes").drop(5),
+        Column::new("n", "iterations").drop(5),
         Column::new("processes", "processes").drop(6),
     ]
 }
@@ -126,15 +126,17 @@ impl Paid {
 }
 
 fn cells(row: &WarmUpRow, case: &WarmUpRows, paid: &Paid, axes: &Axes) -> Vec<Cell> {
-    let takes = row.takes.as_ref();
-    let cv = takes.and_then(|takes| takes.std.filter(|_| takes.mean > 0.0).map(|std| 100.0 * std / takes.mean));
+    let iterations = row.iterations.as_ref();
+    let cv = iterations.and_then(|iterations| {
+        iterations.std.filter(|_| iterations.mean > 0.0).map(|std| 100.0 * std / iterations.mean)
+    });
     let shift = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Shift(off.nanos.round() as i64)));
     let change = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Change(off.share)));
     let count = |count: usize| Cell::Count(count as u64);
     let mut cells = vec![
-        count(row.warmup_takes),
-        nanos(takes.map(|takes| takes.mean)),
-        nanos(takes.and_then(|takes| takes.std)),
+        count(row.warmup_iterations),
+        nanos(iterations.map(|iterations| iterations.mean)),
+        nanos(iterations.and_then(|iterations| iterations.std)),
         Cell::from(cv.map(Cell::Number)),
         shift(row.from_reference),
         change(row.from_reference),
@@ -142,8 +144,8 @@ fn cells(row: &WarmUpRow, case: &WarmUpRows, paid: &Paid, axes: &Axes) -> Vec<Ce
         change(row.from_steady),
         nanos(row.first_ns),
         nanos(case.steady_ns),
-        Cell::from(takes.map(|takes| count(takes.n))),
-        Cell::from(takes.map(|takes| count(takes.processes))),
+        Cell::from(iterations.map(|iterations| count(iterations.n))),
+        Cell::from(iterations.map(|iterations| count(iterations.processes))),
     ];
     cells.extend(paid.cells(case.cold.as_ref()));
     cells.extend(axes.cells(&case.id));
@@ -157,7 +159,7 @@ fn add_notes(table: &mut Table, answer: &WarmUpStudy, axes: &Axes) {
     if !ids.is_empty() {
         let who = troubles::capital(&axes.names(ids.into_iter()));
         table.note(format!(
-            "{who}: no steady state was found over the takes of the largest warm-up. Next: more takes, with \
+            "{who}: no steady state was found over the iterations of the largest warm-up. Next: more iterations, with \
              `--measure-steps`."
         ));
     }
@@ -165,7 +167,7 @@ fn add_notes(table: &mut Table, answer: &WarmUpStudy, axes: &Axes) {
 
 /// Doubts about takes are about those of the largest warm-up: early ones are meant to differ.
 fn add_doubts(table: &mut Table, answer: &WarmUpStudy, doubts: &[SharedDoubt]) {
-    let largest = answer.cases.iter().flat_map(|case| &case.rows).map(|row| row.warmup_takes).max().unwrap_or(0);
+    let largest = answer.cases.iter().flat_map(|case| &case.rows).map(|row| row.warmup_iterations).max().unwrap_or(0);
     for doubt in doubts {
         let mut note = doubt.note();
         if !doubt.doubt.is_of_run() {

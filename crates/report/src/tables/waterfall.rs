@@ -126,7 +126,7 @@ fn headline(answer: &Waterfall) -> Option<String> {
         let [a, b] = in_one_unit(medians.map(nanos));
         format!("; the median lap {a} and {b}")
     });
-    Some(format!("b takes {b}{unit} where a takes {a}: {change}{median}."))
+    Some(format!("b takes {b}{unit} where an iterations {a}: {change}{median}."))
 }
 
 fn kinds(answer: &Waterfall) -> Option<String> {

@@ -54,7 +54,7 @@ pub fn attention() -> Attention {
     let share = |length: &f64| Point::measured(*length, 1.0 - 300.0 / length);
     sparse.sparsity = Line::new("sparse", lengths.iter().map(share).collect());
     Attention {
-        subtitle: "made-up figures: a GPU, bf16, causal, batch 1, 16 heads of 64; medians of 30 takes, cold L2"
+        subtitle: "made-up figures: a GPU, bf16, causal, batch 1, 16 heads of 64; medians of 30 iterations, cold L2"
             .to_owned(),
         kinds: vec![naive, dense, sparse],
         ratios: ratios(&lengths),
@@ -106,7 +106,7 @@ pub fn models() -> Models {
         Line::new(name, lengths.iter().enumerate().map(point).collect())
     };
     Models {
-        subtitle: "made-up figures: 2 cores, f32, batch 1; medians of 10 takes in each of 3 processes".to_owned(),
+        subtitle: "made-up figures: 2 cores, f32, batch 1; medians of 10 iterations in each of 3 processes".to_owned(),
         time_ns: vec![
             line(names[0], [1e6, 9e3, 2.0], 1e9),
             line(names[1], [4e6, 30e3, 7.0], 1e9),
@@ -124,7 +124,7 @@ pub fn models() -> Models {
     }
 }
 
-/// Four numbers of warm-up takes, the first step of each process slow.
+/// Four numbers of warm-up iterations, the first step of each process slow.
 pub fn warmup(steps: usize) -> WarmupLaps {
     let row = |warmup: usize| {
         let lap = |step: usize| match step {
@@ -133,7 +133,7 @@ pub fn warmup(steps: usize) -> WarmupLaps {
             step => 4.1e6 * (1.0 + 0.04 * noise(step * 3 + warmup)),
         };
         let laps_ns = (0..steps).map(|step| lap(step) as u64).collect();
-        WarmupRow { name: format!("{warmup} warm-up takes"), laps_ns, not_counted: warmup }
+        WarmupRow { name: format!("{warmup} warm-up iterations"), laps_ns, not_counted: warmup }
     };
     WarmupLaps {
         subtitle: "made-up figures: a GPU, decode, batch 1; each row in a fresh process".to_owned(),

@@ -36,11 +36,12 @@ pub fn chance(seed: u64) -> f64 {
 /// Takes around a time, spread by a share, those of a process shifted together.
 pub fn takes(around_ns: f64, run: u32, count: u64, spread: f64) -> Vec<u64> {
     let process = 1.0 + 0.012 * (chance(u64::from(run) * 977 + around_ns as u64) - 0.5);
-    let noise = |take: u64| 1.0 + spread * (chance(take * 31 + u64::from(run) * 7919 + around_ns as u64) - 0.5);
-    (0..count).map(|take| (around_ns * process * noise(take)) as u64).collect()
+    let noise =
+        |iteration: u64| 1.0 + spread * (chance(iteration * 31 + u64::from(run) * 7919 + around_ns as u64) - 0.5);
+    (0..count).map(|iteration| (around_ns * process * noise(iteration)) as u64).collect()
 }
 
-/// A process that took these takes for so many tokens.
+/// A process that took these iterations for so many tokens.
 pub fn measured(wall_ns: Vec<u64>, tokens: f64, work: Work) -> Measured {
     let rate = |nanos: &u64| Some(tokens / (*nanos as f64 / 1e9));
     let first = |nanos: &u64| Some(*nanos as f64 / 1e6 * 0.31);
@@ -146,14 +147,14 @@ pub fn caches_against_texts() -> Vec<CaseResult> {
     results
 }
 
-/// One case on a GPU with a clock of its own, which held that down in three takes.
+/// One case on a GPU with a clock of its own, which held that down in three iterations.
 pub fn on_a_gpu() -> Vec<CaseResult> {
     let wall = takes(52.1e6, 0, 30, 0.01);
-    let state = |take: usize| DeviceState {
-        clock_mhz: Some(if take < 3 { 1410.0 } else { 1980.0 }),
+    let state = |iteration: usize| DeviceState {
+        clock_mhz: Some(if iteration < 3 { 1410.0 } else { 1980.0 }),
         power_watts: Some(612.5),
         temperature_c: Some(54.0),
-        throttled: if take < 3 { vec!["it draws as much power as it may".into()] } else { vec![] },
+        throttled: if iteration < 3 { vec!["it draws as much power as it may".into()] } else { vec![] },
     };
     let device_ns = wall.iter().map(|&nanos| Some(nanos - nanos / 20)).collect();
     let states = (0..wall.len()).map(state).collect();
@@ -185,17 +186,17 @@ pub fn changed_sweep() -> Vec<CaseResult> {
     results
 }
 
-/// Three fresh processes of two cases, all takes counted: one warms up, one does so and drifts in one process.
+/// Three fresh processes of two cases, all iterations counted: one warms up, one does so and drifts in one process.
 pub fn cold() -> Vec<CaseResult> {
     let mut results = Vec::new();
     for run in 0..3 {
         for (seq_len, around) in [(128, 52.1e6), (512, 231.4e6)] {
             let mut wall = takes(around, run, 40, 0.01);
-            for (take, factor) in [5.9, 1.8, 1.31, 1.12].into_iter().enumerate().take(2 + run as usize) {
-                wall[take] = (around * factor) as u64;
+            for (iteration, factor) in [5.9, 1.8, 1.31, 1.12].into_iter().enumerate().take(2 + run as usize) {
+                wall[iteration] = (around * factor) as u64;
             }
             if (seq_len, run) == (512, 2) {
-                wall.iter_mut().enumerate().for_each(|(take, wall)| *wall += *wall / 100 * take as u64);
+                wall.iter_mut().enumerate().for_each(|(iteration, wall)| *wall += *wall / 100 * iteration as u64);
             }
             let measured = Measured { warmup_ns: vec![], ..measured(wall, 128.0, work(128)) };
             results.push(result(case("dense", seq_len), run, Outcome::Measured(measured)));
@@ -209,11 +210,14 @@ pub fn study() -> (Vec<(usize, Vec<CaseResult>)>, Vec<ColdProcess>) {
     let case = case("naive", 512).with("pass_type", "forward_backward");
     let mut cold = Vec::new();
     let mut process = |number: usize, run: u32| {
-        let mut takes = takes(61.3e6, run + 7 * number as u32, number as u64 + 10, 0.01);
-        (takes[0], takes[1]) = (412_000_000 + 1_000_000 * u64::from(run), 66_000_000);
-        cold.push(ColdProcess { case: case.clone(), start: cold_start(&cold_trace(&takes)).expect("there are takes") });
-        let counted = takes.split_off(number);
-        let measured = Measured { warmup_ns: takes, ..measured(counted, 2048.0, work(512)) };
+        let mut iterations = takes(61.3e6, run + 7 * number as u32, number as u64 + 10, 0.01);
+        (iterations[0], iterations[1]) = (412_000_000 + 1_000_000 * u64::from(run), 66_000_000);
+        cold.push(ColdProcess {
+            case: case.clone(),
+            start: cold_start(&cold_trace(&iterations)).expect("there are takes"),
+        });
+        let counted = iterations.split_off(number);
+        let measured = Measured { warmup_ns: iterations, ..measured(counted, 2048.0, work(512)) };
         CaseResult { device: "cuda:0".into(), ..result(case.clone(), run, Outcome::Measured(measured)) }
     };
     let rows = [0, 1, 5, 10].map(|number| (number, (0..2).map(|run| process(number, run)).collect()));
@@ -221,7 +225,7 @@ pub fn study() -> (Vec<(usize, Vec<CaseResult>)>, Vec<ColdProcess>) {
 }
 
 /// The trace of a fresh process on a GPU.
-fn cold_trace(takes: &[u64]) -> Trace {
+fn cold_trace(iterations: &[u64]) -> Trace {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let mut stage = |name: &str, start: u64, nanos: u64| {
@@ -239,14 +243,14 @@ fn cold_trace(takes: &[u64]) -> Trace {
     }
     stage("allocate", 2_100 * ms, 14 * ms);
     let mut at = 2_420 * ms;
-    for (take, &nanos) in takes.iter().enumerate() {
+    for (iteration, &nanos) in iterations.iter().enumerate() {
         let span = |builder: &mut TraceBuilder, start, nanos, name, category| {
             builder.span(main, Nanos(start), Nanos(nanos), name, category);
         };
-        span(&mut builder, at, nanos, "take", LAP);
+        span(&mut builder, at, nanos, "iteration", LAP);
         span(&mut builder, at, nanos / 3, "forward", "");
         span(&mut builder, at + nanos / 3, nanos / 2, "backward", "");
-        for size in 0..if take == 0 { 11 } else { 0 } {
+        for size in 0..if iteration == 0 { 11 } else { 0 } {
             span(&mut builder, at + 12 * ms * size, 11 * ms, "first_product", "");
         }
         at += nanos + ms;
@@ -272,7 +276,7 @@ pub fn peaks() -> Peaks {
 pub fn settings(runs: u32, warmup: usize) -> Settings {
     let stop = Stop::Interval { within: 0.02, at_least: 20, least_ns: 0, at_most_ns: 5_000_000_000 };
     Settings {
-        warmup: WarmUp::Takes(warmup),
+        warmup: WarmUp::Iterations(warmup),
         stop,
         runs,
         isolate: false,

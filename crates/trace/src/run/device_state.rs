@@ -1,8 +1,8 @@
-//! How a device was doing when a take ended.
+//! How a device was doing when an iteration ended.
 
 use serde::{Deserialize, Serialize};
 
-/// How a device was doing when a take ended, as far as it says.
+/// How a device was doing when an iteration ended, as far as it says.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceState {

@@ -1,17 +1,17 @@
-//! Whether a device's cache holds anything of the take before.
+//! Whether a device's cache holds anything of the iteration before.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// What the second-level cache of a device holds when a take begins.
+/// What the second-level cache of a device holds when an iteration begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum L2 {
-    /// Nothing of use: a buffer larger than it was written before the take.
+    /// Nothing of use: a buffer larger than it was written before the iteration.
     Cold,
-    /// Whatever the take before left there.
+    /// Whatever the iteration before left there.
     Warm,
 }
 

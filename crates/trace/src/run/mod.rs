@@ -33,7 +33,7 @@ pub use self::{
 };
 
 /// The version of `run.json`, of each line of `results.jsonl` and of kept peaks.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The oldest version that is read.
 pub const OLDEST_SCHEMA: u32 = 1;

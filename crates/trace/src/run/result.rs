@@ -77,7 +77,7 @@ pub enum Outcome {
     Failed {
         /// The chain of causes, outermost first.
         errors: Vec<String>,
-        /// The takes that were finished before, in nanoseconds.
+        /// The iterations that were finished before, in nanoseconds.
         wall_ns: Vec<u64>,
     },
 }
@@ -102,36 +102,36 @@ pub struct Measured {
     pub prepare_ns: u64,
     /// How long the check of the result took; it includes the first run of the work.
     pub check_ns: u64,
-    /// Takes that do not count.
+    /// Iterations that do not count.
     pub warmup_ns: Vec<u64>,
     /// How the warm-up ended.
     pub steady: Steady,
-    /// Host time of every take that counts, synchronised at both ends.
+    /// Host time of every iteration that counts, synchronised at both ends.
     pub wall_ns: Vec<u64>,
-    /// Time of each of these takes on the device's own clock, from its first work to its last, idle time between
+    /// Time of each of these iterations on the device's own clock, from its first work to its last, idle time between
     /// included; null where it is not known, and empty if it is for none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_ns: Vec<Option<u64>>,
-    /// Time of each of these takes in which the device worked, overlapping work counted once; likewise.
+    /// Time of each of these iterations in which the device worked, overlapping work counted once; likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy_ns: Vec<Option<u64>>,
-    /// How the device was doing at the end of each of these takes; empty if it does not say.
+    /// How the device was doing at the end of each of these iterations; empty if it does not say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<DeviceState>,
-    /// What the takes said of themselves.
+    /// What the iterations said of themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Metric>,
-    /// What the takes that do not count said of themselves, in the order of `warmup_ns`; metrics that none of them knew
+    /// What the iterations that do not count said of themselves, in the order of `warmup_ns`; metrics that none of them knew
     /// are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warmup_metrics: Vec<Metric>,
-    /// Why there are no more takes.
+    /// Why there are no more iterations.
     pub stopped: StopReason,
     /// The highest use of the device's memory from preparation on; none if nobody counts it.
     pub peak_bytes: Option<u64>,
     /// The highest resident memory of the host's process in the same time; none if nobody knows.
     pub peak_rss_bytes: Option<u64>,
-    /// What one take has to do; none if the workload does not say.
+    /// What one iteration has to do; none if the workload does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
     /// What is known of the case beside its axes.
@@ -168,7 +168,7 @@ impl Fact {
     }
 }
 
-/// A quantity that a workload reports beside the time, a value for each take.
+/// A quantity that a workload reports beside the time, a value for each iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metric {
@@ -176,7 +176,7 @@ pub struct Metric {
     pub name: String,
     /// Which way is good.
     pub better: Better,
-    /// The values, in the order of the takes; null where a take had none.
+    /// The values, in the order of the iterations; null where an iteration had none.
     pub values: Vec<Option<f64>>,
 }
 
@@ -196,15 +196,15 @@ pub enum Better {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Steady {
-    /// It had the length asked for; whether the takes are steady was not asked.
+    /// It had the length asked for; whether the iterations are steady was not asked.
     #[default]
     Asked,
-    /// It ended where the takes became steady.
+    /// It ended where the iterations became steady.
     Found,
-    /// The takes never became steady, or became slower: their median is of something that moves. Slow takes before a
+    /// The iterations never became steady, or became slower: their median is of something that moves. Slow iterations before a
     /// level that did not last may have been left out.
     Never,
-    /// There were too few takes to tell.
+    /// There were too few iterations to tell.
     Unknown,
 }
 
@@ -213,8 +213,9 @@ pub enum Steady {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The takes asked for were taken.
-    Takes(usize),
+    /// The iterations asked for were taken.
+    #[serde(alias = "takes")]
+    Iterations(usize),
     /// The interval was narrow enough: it reached this share of the median.
     Narrow {
         /// How far the interval reached.
@@ -225,7 +226,7 @@ pub enum StopReason {
         /// How far the interval reached.
         reach: Option<f64>,
     },
-    /// The most takes that are kept were taken: takes so short that neither rule was met before.
+    /// The most iterations that are kept were taken: takes so short that neither rule was met before.
     Most(usize),
     /// Somebody asked to stop.
     #[default]
@@ -235,19 +236,19 @@ pub enum StopReason {
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Takes(takes) => write!(f, "{takes} takes were asked for"),
+            Self::Iterations(iterations) => write!(f, "{iterations} iterations were asked for"),
             Self::Narrow { reach } => write!(f, "the median is known within {:.1} %", 100.0 * reach),
             Self::TimeUp { reach: Some(reach) } => {
                 write!(f, "time was up; the median is known within {:.1} %", 100.0 * reach)
             }
             Self::TimeUp { reach: None } => write!(f, "time was up before there was an interval"),
-            Self::Most(takes) => write!(f, "{takes} takes are the most that are kept"),
+            Self::Most(iterations) => write!(f, "{iterations} iterations are the most that are kept"),
             Self::Interrupted => write!(f, "it was interrupted"),
         }
     }
 }
 
-/// What one take has to do, counted from its shapes: the ground of `mfu`, `mbu` and limits.
+/// What one iteration has to do, counted from its shapes: the ground of `mfu`, `mbu` and limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Work {
@@ -328,6 +329,6 @@ mod tests {
             CaseResult::new("matmul", "cpu", Case::default(), 0, "", Outcome::Measured(measured))
         };
         assert!(!result(StopReason::Interrupted).is_finished());
-        assert!(result(StopReason::Takes(3)).is_finished());
+        assert!(result(StopReason::Iterations(3)).is_finished());
     }
 }

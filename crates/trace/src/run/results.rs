@@ -250,7 +250,7 @@ mod tests {
         assert!(matches!(read_results(&path), Err(RunFileError::Schema { found: 9, .. })));
     }
 
-    /// Takes so many bytes, as a full disk does.
+    /// Iterations so many bytes, as a full disk does.
     struct Full {
         bytes: Vec<u8>,
         room: usize,

@@ -18,13 +18,13 @@ pub struct Settings {
     pub isolate: bool,
     /// The time after which a case in a process of its own is given up.
     pub timeout_ns: Option<u64>,
-    /// Whether the first take is the first run of the work: the result is checked after the takes.
+    /// Whether the first iteration is the first run of the work: the result is checked after the iterations.
     #[serde(default)]
     pub cold: bool,
     /// How takes and stages are timed.
     #[serde(default)]
     pub timing: Timing,
-    /// What the second-level cache of the device holds when a take begins; none if the device has none to empty.
+    /// What the second-level cache of the device holds when an iteration begins; none if the device has none to empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2: Option<L2>,
     /// How deep stages are marked.
@@ -38,8 +38,9 @@ pub struct Settings {
 #[serde(rename_all = "snake_case")]
 pub enum WarmUp {
     /// The first so many do not count.
-    Takes(usize),
-    /// Those before the takes became steady do not count.
+    #[serde(alias = "takes")]
+    Iterations(usize),
+    /// Those before the iterations became steady do not count.
     Found,
 }
 
@@ -48,15 +49,16 @@ pub enum WarmUp {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// After so many takes.
-    Takes(usize),
+    /// After so many iterations.
+    #[serde(alias = "takes")]
+    Iterations(usize),
     /// When the 95 % interval of the median lies within this share of the median, or when time is up.
     Interval {
         /// The share: 0.02 for 2 %.
         within: f64,
-        /// The takes without which an interval is not believed.
+        /// The iterations without which an interval is not believed.
         at_least: usize,
-        /// The time of takes before which it does not stop, however narrow the interval: a few milliseconds may all be
+        /// The time of iterations before which it does not stop, however narrow the interval: a few milliseconds may all be
         /// one mood of the machine.
         #[serde(default)]
         least_ns: u64,

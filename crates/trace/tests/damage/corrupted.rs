@@ -13,7 +13,7 @@ use laptime_trace::{Format, Trace};
 /// What reading a file of a few kilobytes may hold, whatever stands in it.
 const MOST_HELD: usize = 4 << 20;
 
-/// The bits that are turned; fewer where code is not optimised and each file takes milliseconds.
+/// The bits that are turned; fewer where code is not optimised and each file iterations milliseconds.
 const CHANGES: &[u8] = if cfg!(debug_assertions) { &[0xff] } else { &[0x01, 0x02, 0x08, 0x20, 0x80, 0xff] };
 
 #[test]

@@ -1,4 +1,4 @@
-//! Counts what a thread allocates, so that tests can say how much memory a reader takes.
+//! Counts what a thread allocates, so that tests can say how much memory an reader iterations.
 
 #![allow(unsafe_code)]
 

@@ -95,7 +95,7 @@ fn results_of_schema_1_are_still_read() {
     assert_eq!(interrupted, 1, "the case whose last line was interrupted is measured anew");
     let first = read.results[0].measured().unwrap();
     assert_eq!(first.metric("gflop_s").unwrap().values, [Some(61.5), None, Some(60.75)]);
-    assert_eq!(first.stopped, StopReason::Takes(3), "of a case measured twice the last line counts");
+    assert_eq!(first.stopped, StopReason::Iterations(3), "of a case measured twice the last line counts");
     assert!(matches!(&read.results[6].outcome, Outcome::Failed { errors, .. } if errors.len() == 2));
 }
 

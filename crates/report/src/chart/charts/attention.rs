@@ -20,7 +20,7 @@ pub struct Attention {
 /// What one kind of attention cost. The three lines have the same name; one without points is left out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AttentionKind {
-    /// Nanoseconds of a take, over sequence length.
+    /// Nanoseconds of a iteration, over sequence length.
     pub time_ns: Line,
     /// The slope of its logarithm, if there are lengths enough.
     pub time_exponent: Option<Exponent>,
@@ -47,7 +47,7 @@ const BESIDE: f64 = 1.6;
 /// Draws the time of each kind over sequence length, with slopes beside them.
 pub fn attention_latency(attention: &Attention) -> Option<Chart> {
     let lines = attention.kinds.iter().map(|kind| with_exponent(&kind.time_ns, kind.time_exponent));
-    let y = axis("time of a take", Quantity::Nanos, Scale::Log);
+    let y = axis("time of a iteration", Quantity::Nanos, Scale::Log);
     growth("attention_latency", "Attention: time over sequence length", attention, y, lines.collect())
 }
 

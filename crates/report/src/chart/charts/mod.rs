@@ -4,7 +4,7 @@
 //! How to fill the figures: times are nanoseconds, memory is bytes, sequence lengths are tokens, shares are of 1. A case
 //! without a result is [`Point::missing`], one that failed or did not fit is [`Point::failed`] with
 //! a word or two (`out of memory`, `failed`, `timed out`), and a skipped one is missing. `subtitle` is a line on machine
-//! and method, such as `NVIDIA H200, bf16, batch 1, 16 heads of 64; medians of 30 takes`. A name is what tells a line
+//! and method, such as `NVIDIA H200, bf16, batch 1, 16 heads of 64; medians of 30 iterations`. A name is what tells a line
 //! from the others (`dense`, or `dense, batch 4`). Nothing is computed from the figures: ratios, exponents and
 //! crossings come from the analyses, with their intervals.
 //!

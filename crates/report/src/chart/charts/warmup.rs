@@ -1,4 +1,4 @@
-//! The first laps or takes of a process, one line for each number of warm-up takes.
+//! The first laps or iterations of a process, one line for each number of warm-up iterations.
 
 use super::{axis, chart, lines_panel};
 use crate::chart::{Chart, Line, Point, Quantity, Reference, Scale};
@@ -11,7 +11,7 @@ const MOST_LINEAR: usize = 40;
 pub struct WarmupLaps {
     /// Machine and method in a line.
     pub subtitle: String,
-    /// One line for each number of warm-up takes, or each process.
+    /// One line for each number of warm-up iterations, or each process.
     pub rows: Vec<WarmupRow>,
     /// The steady level in nanoseconds, if one was found.
     pub steady_ns: Option<f64>,
@@ -20,7 +20,7 @@ pub struct WarmupLaps {
 /// The steps of one process.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WarmupRow {
-    /// What tells it from the others, such as `5 warm-up takes`.
+    /// What tells it from the others, such as `5 warm-up iterations`.
     pub name: String,
     /// All steps in order in nanoseconds, whether they count or not.
     pub laps_ns: Vec<u64>,

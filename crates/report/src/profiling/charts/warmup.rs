@@ -1,4 +1,4 @@
-//! The first takes of fresh processes.
+//! The first iterations of fresh processes.
 
 use laptime_analyze::{ColdRun, Profiling};
 use laptime_stats::spread::median;
@@ -9,7 +9,7 @@ use crate::chart::charts as drawn;
 /// Lines beyond which a chart cannot be read.
 const MOST_LINES: usize = 8;
 
-/// Fills the chart of warm-ups: of one run a line a process, of several a line a number of warm-up takes.
+/// Fills the chart of warm-ups: of one run a line a process, of several a line a number of warm-up iterations.
 pub(super) fn laps(answer: &Profiling) -> drawn::WarmupLaps {
     let runs = &answer.warmups;
     let mut rows: Vec<drawn::WarmupRow> = match runs.as_slice() {
@@ -30,7 +30,7 @@ fn processes(run: &ColdRun) -> Vec<drawn::WarmupRow> {
     let Some(case) = run.warmups.cases.first() else { return Vec::new() };
     let row = |process: &laptime_analyze::WarmUpProcess| drawn::WarmupRow {
         name: format!("process {}", process.run + 1),
-        laps_ns: process.takes_ns.clone(),
+        laps_ns: process.iterations_ns.clone(),
         not_counted: run.not_counted,
     };
     case.processes.iter().map(row).collect()
@@ -38,9 +38,9 @@ fn processes(run: &ColdRun) -> Vec<drawn::WarmupRow> {
 
 fn first_process(run: &ColdRun) -> Option<drawn::WarmupRow> {
     let process = run.warmups.cases.first()?.processes.first()?;
-    let takes = if run.not_counted == 1 { "take" } else { "takes" };
-    let name = format!("{} warm-up {takes}", run.not_counted);
-    Some(drawn::WarmupRow { name, laps_ns: process.takes_ns.clone(), not_counted: run.not_counted })
+    let iterations = if run.not_counted == 1 { "iteration" } else { "iterations" };
+    let name = format!("{} warm-up {iterations}", run.not_counted);
+    Some(drawn::WarmupRow { name, laps_ns: process.iterations_ns.clone(), not_counted: run.not_counted })
 }
 
 /// The machine, and the case whose takes are drawn.

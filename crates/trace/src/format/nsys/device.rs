@@ -27,10 +27,10 @@ impl Reader<'_> {
         self.each("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", &["syncType", "?eventId"], Self::sync);
     }
 
-    fn each(&mut self, table: &str, columns: &[&str], take: fn(&mut Self, &Row<'_>, usize)) {
+    fn each(&mut self, table: &str, columns: &[&str], accept: fn(&mut Self, &Row<'_>, usize)) {
         let all: Vec<&str> = COMMON.iter().chain(columns).copied().collect();
         let mut tables = std::mem::replace(&mut self.tables, Tables::none());
-        tables.rows(self.connection, table, &all, 2, |row| take(self, &row, COMMON.len()));
+        tables.rows(self.connection, table, &all, 2, |row| accept(self, &row, COMMON.len()));
         self.tables = tables;
     }
 

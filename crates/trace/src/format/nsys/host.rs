@@ -35,9 +35,9 @@ impl Reader<'_> {
         self.nvtx();
     }
 
-    fn rows(&mut self, table: &str, columns: &[&str], mut take: impl FnMut(&mut Self, &Row<'_>)) {
+    fn rows(&mut self, table: &str, columns: &[&str], mut accept: impl FnMut(&mut Self, &Row<'_>)) {
         let mut tables = std::mem::replace(&mut self.tables, Tables::none());
-        tables.rows(self.connection, table, columns, 2, |row| take(self, &row));
+        tables.rows(self.connection, table, columns, 2, |row| accept(self, &row));
         self.tables = tables;
     }
 

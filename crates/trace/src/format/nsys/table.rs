@@ -75,7 +75,7 @@ impl Tables {
         table: &str,
         columns: &[&str],
         needed: usize,
-        mut take: impl FnMut(Row<'_>),
+        mut accept: impl FnMut(Row<'_>),
     ) {
         if !self.has(table) {
             return;
@@ -99,7 +99,7 @@ impl Tables {
         let mut count = 0_u64;
         let read = each_row(connection, &query, columns.len(), &mut |row| {
             count += 1;
-            take(row);
+            accept(row);
         });
         if let Err(error) = read {
             self.warnings.push(format!("table `{table}` is damaged after {count} rows, which were read ({error})"));
@@ -122,7 +122,12 @@ impl Tables {
     }
 }
 
-fn each_row(connection: &Connection, query: &str, width: usize, take: &mut dyn FnMut(Row<'_>)) -> rusqlite::Result<()> {
+fn each_row(
+    connection: &Connection,
+    query: &str,
+    width: usize,
+    accept: &mut dyn FnMut(Row<'_>),
+) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(query)?;
     let mut rows = statement.query([])?;
     let mut cells = vec![None; width];
@@ -135,7 +140,7 @@ fn each_row(connection: &Connection, query: &str, width: usize, take: &mut dyn F
                 _ => None,
             };
         }
-        take(Row(&cells));
+        accept(Row(&cells));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Attention that is ready to be measured.
 
 use anyhow::ensure;
-use laptime_bench::{AxisValue, Device, Fact, Nanos, Take, Traffic, Work};
+use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Traffic, Work};
 use laptime_models::attention::{Judged, Kind, Reference, tolerance};
 use laptime_probe::{Lane, stage};
 
@@ -11,11 +11,11 @@ use super::{
     wanted::Wanted,
 };
 
-/// The pattern is built anew before a take until that has taken so long in all, so that its time has a spread.
+/// The pattern is built anew before a iteration until that has taken so long in all, so that its time has a spread.
 const BUILDING_NS: u64 = 300_000_000;
 
 /// Attention that is ready to be measured.
-pub struct AttentionTake<'a> {
+pub struct AttentionIteration<'a> {
     wanted: Wanted,
     engine: Box<dyn Engine + 'a>,
     device: &'a dyn Device,
@@ -28,7 +28,7 @@ pub struct AttentionTake<'a> {
     judged: Option<Judged>,
 }
 
-impl<'a> AttentionTake<'a> {
+impl<'a> AttentionIteration<'a> {
     /// Makes the inputs and builds the pattern.
     pub fn new(wanted: Wanted, device: &'a dyn Device) -> anyhow::Result<Self> {
         let engine = {
@@ -42,9 +42,9 @@ impl<'a> AttentionTake<'a> {
     pub fn with(wanted: Wanted, engine: Box<dyn Engine + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
         let built = Built { connections: 0, executed: 0, bytes: 0 };
         let lane = device.lane();
-        let mut take = Self { wanted, engine, device, lane, built, build_ns: 0, building_ns: 0, judged: None };
-        take.build()?;
-        Ok(take)
+        let mut iteration = Self { wanted, engine, device, lane, built, build_ns: 0, building_ns: 0, judged: None };
+        iteration.build()?;
+        Ok(iteration)
     }
 
     fn build(&mut self) -> anyhow::Result<()> {
@@ -71,7 +71,7 @@ impl<'a> AttentionTake<'a> {
     }
 }
 
-impl Take for AttentionTake<'_> {
+impl Iteration for AttentionIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         let reference = Reference::new(self.wanted.inputs, self.wanted.kept.clone());

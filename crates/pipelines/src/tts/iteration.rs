@@ -1,7 +1,7 @@
-//! A synthesis as a take.
+//! A synthesis as an iteration.
 
 use anyhow::ensure;
-use laptime_bench::{AxisValue, Fact, Nanos, Take, Work};
+use laptime_bench::{AxisValue, Fact, Iteration, Nanos, Work};
 use laptime_stats::Sorted;
 
 use super::{
@@ -13,15 +13,15 @@ use super::{
 use crate::model::told;
 
 /// A synthesis: text in, audio out.
-pub struct SpeechTake<'a> {
+pub struct SpeechIteration<'a> {
     runner: Runner<'a>,
-    /// What the last take came to.
+    /// What the last iteration came to.
     last: Spoken,
     /// How loud the difference of audio in chunks is, as a share of the audio's loudness.
     chunk_difference: Option<f64>,
 }
 
-impl<'a> SpeechTake<'a> {
+impl<'a> SpeechIteration<'a> {
     /// A model that is ready to speak.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Spoken::default(), chunk_difference: None }
@@ -46,7 +46,7 @@ impl<'a> SpeechTake<'a> {
     }
 }
 
-impl Take for SpeechTake<'_> {
+impl Iteration for SpeechIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
         let frames = self.runner.made.speaking.frames();

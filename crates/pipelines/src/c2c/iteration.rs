@@ -1,7 +1,7 @@
-//! A prompt and the answer to it as a take.
+//! A prompt and the answer to it as an iteration.
 
 use anyhow::ensure;
-use laptime_bench::{Fact, Nanos, Take, Work};
+use laptime_bench::{Fact, Iteration, Nanos, Work};
 use laptime_models::fuser::Fused;
 
 use super::{
@@ -12,13 +12,13 @@ use super::{
 use crate::model::told;
 
 /// A prompt and the answer to it.
-pub struct JoinedTake<'a> {
+pub struct JoinedIteration<'a> {
     runner: Runner<'a>,
-    /// What the last take did.
+    /// What the last iteration did.
     last: Last,
 }
 
-/// What a take did.
+/// What an iteration did.
 #[derive(Debug, Default)]
 struct Last {
     tokens: Vec<u32>,
@@ -33,7 +33,7 @@ struct Last {
     prefills: Option<Prefills>,
 }
 
-impl<'a> JoinedTake<'a> {
+impl<'a> JoinedIteration<'a> {
     /// Models and fuser that are ready to answer.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Last::default() }
@@ -59,7 +59,7 @@ impl<'a> JoinedTake<'a> {
     }
 }
 
-impl Take for JoinedTake<'_> {
+impl Iteration for JoinedIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.clear()?;
         self.runner.read().map_err(told)?;

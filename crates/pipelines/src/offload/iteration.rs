@@ -1,7 +1,7 @@
-//! A generation as a take.
+//! A generation as an iteration.
 
 use anyhow::ensure;
-use laptime_bench::{Fact, Nanos, Take, Work};
+use laptime_bench::{Fact, Iteration, Nanos, Work};
 use laptime_stats::Sorted;
 
 use super::{
@@ -13,13 +13,13 @@ use super::{
 use crate::model::told;
 
 /// A generation: a prompt in, tokens and their audio out.
-pub struct OffloadTake<'a> {
+pub struct OffloadIteration<'a> {
     runner: Runner<'a>,
-    /// What the last take came to.
+    /// What the last iteration came to.
     last: Run,
 }
 
-impl<'a> OffloadTake<'a> {
+impl<'a> OffloadIteration<'a> {
     /// A model that is ready.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Run::default() }
@@ -59,7 +59,7 @@ fn check_finite(what: &str, numbers: &[f32]) -> anyhow::Result<()> {
     }
 }
 
-impl Take for OffloadTake<'_> {
+impl Iteration for OffloadIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.ready()?;
         self.run()?;

@@ -1,7 +1,7 @@
 //! A model that is ready to run a pass.
 
 use anyhow::{Context, ensure};
-use laptime_bench::{Device, Fact, Nanos, OutOfMemory, Take, Work};
+use laptime_bench::{Device, Fact, Iteration, Nanos, OutOfMemory, Work};
 use laptime_models::{Config, Decoder, Dtype, ModelError, Replay, Tokens};
 use laptime_probe::{Lane, lap, stage, sync_point};
 use laptime_stats::Rng;
@@ -14,18 +14,18 @@ use super::{
 };
 
 /// A model that is ready to run a pass.
-pub struct ModelTake<'a> {
+pub struct ModelIteration<'a> {
     wanted: Wanted,
     config: Config,
     made: Made<dyn Decoder + 'a>,
     lane: Option<&'a Lane>,
-    /// What the cache holds when a take begins.
+    /// What the cache holds when an iteration begins.
     prompt: Tokens,
-    /// What a take runs; decoding runs one token of each sequence and then those that it chooses.
+    /// What an iteration runs; decoding runs one token of each sequence and then those that it chooses.
     tokens: Tokens,
 }
 
-impl<'a> ModelTake<'a> {
+impl<'a> ModelIteration<'a> {
     /// Fills the cache with what is in it when takes begin.
     pub fn new(
         wanted: Wanted,
@@ -41,12 +41,12 @@ impl<'a> ModelTake<'a> {
         };
         let prompt = random(wanted.prompt())?;
         let tokens = random(if wanted.test.pass == Pass::Decode { 1 } else { wanted.test.tokens })?;
-        let mut take = Self { wanted, config, made, lane: device.lane(), prompt, tokens };
-        if take.prompt.length() > 0 {
-            let _stage = stage!("prompt", tokens = take.prompt.length());
-            take.made.model.prefill(&take.prompt).map_err(told)?;
+        let mut iteration = Self { wanted, config, made, lane: device.lane(), prompt, tokens };
+        if iteration.prompt.length() > 0 {
+            let _stage = stage!("prompt", tokens = iteration.prompt.length());
+            iteration.made.model.prefill(&iteration.prompt).map_err(told)?;
         }
-        Ok(take)
+        Ok(iteration)
     }
 
     fn decoder(&mut self) -> &mut (dyn Decoder + 'a) {
@@ -147,7 +147,7 @@ fn check_equal(stepped: &[f32], at_once: &[f32], dtype: Dtype) -> anyhow::Result
     }
 }
 
-impl Take for ModelTake<'_> {
+impl Iteration for ModelIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         if self.wanted.test.pass == Pass::Decode {
             self.ready()?;
@@ -173,7 +173,7 @@ impl Take for ModelTake<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let Self { made, tokens, lane, wanted, .. } = self;
         let ran = match wanted.test.pass {
-            // Training has a take of its own.
+            // Training has an iteration of its own.
             Pass::Forward | Pass::Training(_) => {
                 let _stage = stage!("forward", on = *lane, tokens = wanted.test.tokens);
                 made.model.forward(tokens)

@@ -1,20 +1,20 @@
 //! A model that is ready to be trained: what of a step is timed, and its check.
 
 use anyhow::ensure;
-use laptime_bench::{AxisValue, Device, Fact, Nanos, Take, Work};
+use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Work};
 use laptime_models::{Config, ModelError, TensorSpec, Tokens, Trainer, random_batch};
 use laptime_probe::{Lane, stage};
 
 use super::{
+    iteration::told,
     make::Made,
-    take::told,
     test_name::Training,
     wanted::Wanted,
     work::{facts, training_facts, work},
 };
 
-/// A model that is ready to be trained. Every take runs the same batch.
-pub struct TrainTake<'a> {
+/// A model that is ready to be trained. Every iteration runs the same batch.
+pub struct TrainIteration<'a> {
     wanted: Wanted,
     part: Training,
     made: Made<dyn Trainer + 'a>,
@@ -27,7 +27,7 @@ pub struct TrainTake<'a> {
     check_loss: Option<f64>,
 }
 
-impl<'a> TrainTake<'a> {
+impl<'a> TrainIteration<'a> {
     /// Makes the batch.
     pub fn new(
         wanted: Wanted,
@@ -96,7 +96,7 @@ fn check_finite(what: &str, tensor: &TensorSpec, numbers: &[f32]) -> anyhow::Res
     }
 }
 
-impl Take for TrainTake<'_> {
+impl Iteration for TrainIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.ready()?;
         self.run()?;
