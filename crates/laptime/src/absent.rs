@@ -8,10 +8,12 @@ use crate::{failure::Hinted, near::nearest};
 /// A trace without any work of a device.
 pub fn no_device_work(trace: &Trace, asked: &str) -> anyhow::Error {
     if trace.span_count() == 0 {
-        let error = anyhow::anyhow!("the trace is empty: it has no spans");
-        return Hinted::wrap(error, "check that the recording ran and was written to this file");
+        return empty();
     }
     let error = anyhow::anyhow!("the trace shows no GPU work, so it has no {asked}");
+    if trace.is_cut_off {
+        return Hinted::wrap(error, "the file is cut off, and GPU work may be in the missing part; copy it again");
+    }
     Hinted::wrap(
         error,
         "record devices too: torch.profiler with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, \
@@ -19,8 +21,16 @@ pub fn no_device_work(trace: &Trace, asked: &str) -> anyhow::Error {
     )
 }
 
+fn empty() -> anyhow::Error {
+    let error = anyhow::anyhow!("the trace is empty: it has no spans");
+    Hinted::wrap(error, "check that the recording ran and was written to this file")
+}
+
 /// A trace without the laps that were asked for.
-pub fn no_laps(reason: &NoLaps) -> anyhow::Error {
+pub fn no_laps(trace: &Trace, reason: &NoLaps) -> anyhow::Error {
+    if trace.span_count() == 0 {
+        return empty();
+    }
     match reason {
         NoLaps::NoSuchName { name, known } => {
             let near = nearest(name, known.iter().map(|(name, _)| name.as_str()));

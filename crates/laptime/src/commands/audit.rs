@@ -162,7 +162,7 @@ fn rules(args: &SyncsArgs, files: &[RulesFile]) -> anyhow::Result<Rules> {
 fn recorded(args: &SyncsArgs, run: &Path) -> anyhow::Result<Vec<Recorded>> {
     let trace = args.output.read_trace(run)?;
     let places =
-        laptime_analyze::wait_places(&trace, args.lap.as_deref()).map_err(|reason| absent::no_laps(&reason))?;
+        laptime_analyze::wait_places(&trace, args.lap.as_deref()).map_err(|reason| absent::no_laps(&trace, &reason))?;
     if places.places.iter().all(|place| place.file.is_empty()) {
         warn(
             "no wait of the run names a line of source: mark waits with `sync_point!`, or record with_stack=True in \

@@ -4,6 +4,7 @@ use std::{io::Write, path::Path};
 
 use clap::ValueEnum;
 use laptime_analyze::{Accounts, By, Dividing, NoAccount, Owner};
+use laptime_trace::Trace;
 
 use crate::{
     absent,
@@ -113,10 +114,10 @@ fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<(
 fn divided(path: &Path, how: &Dividing, output: &OutputArgs) -> anyhow::Result<Accounts> {
     let trace = output.read_trace(path)?;
     warn_of_loss(&trace, output);
-    laptime_analyze::accounts(&trace, how).map_err(|why| told(path, why))
+    laptime_analyze::accounts(&trace, how).map_err(|why| no_account(&trace, path, why))
 }
 
-fn told(path: &Path, why: NoAccount) -> anyhow::Error {
+fn no_account(trace: &Trace, path: &Path, why: NoAccount) -> anyhow::Error {
     let path = path.display();
     match why {
         NoAccount::Empty => Hinted::wrap(
@@ -127,6 +128,8 @@ fn told(path: &Path, why: NoAccount) -> anyhow::Error {
             let known: Vec<String> = known.iter().map(ToString::to_string).collect();
             Hinted::wrap(anyhow::anyhow!("`{path}` has no such device"), format!("it has {}", known.join(", ")))
         }
-        NoAccount::NoLaps(reason) => absent::no_laps(&reason).context(format!("cannot compare laps of `{path}`")),
+        NoAccount::NoLaps(reason) => {
+            absent::no_laps(trace, &reason).context(format!("cannot compare laps of `{path}`"))
+        }
     }
 }

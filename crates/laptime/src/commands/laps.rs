@@ -41,14 +41,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let lap = args.lap.as_deref();
     let Some(path) = args.traces.single() else {
         let rows = |trace: &_| {
-            let answer = laptime_analyze::laps(trace, lap).map_err(|reason| absent::no_laps(&reason))?;
+            let answer = laptime_analyze::laps(trace, lap).map_err(|reason| absent::no_laps(trace, &reason))?;
             Ok(vec![fleet::Row { device: None, values: answer.values() }])
         };
         return fleet::run("laps", &args.traces, &args.output, &Laps::FIGURES, rows, out);
     };
     let trace = args.output.read_trace(path)?;
     warn_of_loss(&trace, &args.output);
-    let answer = laptime_analyze::laps(&trace, lap).map_err(|reason| absent::no_laps(&reason))?;
+    let answer = laptime_analyze::laps(&trace, lap).map_err(|reason| absent::no_laps(&trace, &reason))?;
     let table = if args.each { tables::each_lap(&answer) } else { tables::laps(&answer) };
     args.output.write(&table, out)?;
     Ok(Status::Done)

@@ -156,3 +156,16 @@ fn a_folder_in_the_way_is_told() {
     let error = place.laptime(["convert", "a.json", "out.json"]).failed();
     assert!(error.contains("that is a folder; name a file in it"), "{error}");
 }
+
+#[test]
+fn a_trace_that_is_empty_or_cut_off_before_its_gpu_work_says_so() {
+    let place = Place::new();
+    place.write("empty.json", "[]");
+    for command in ["laps", "gaps"] {
+        let said = place.laptime([command, "empty.json"]);
+        assert!(said.err.contains("the trace is empty") && said.status == Some(2), "{}", said.err);
+    }
+    place.write("cut.json", r#"[{"ph":"X","pid":1,"tid":1,"ts":0,"dur":5,"name":"a","cat":"cpu_op"},{"ph":"X","pi"#);
+    let said = place.laptime(["gaps", "cut.json"]);
+    assert!(said.err.contains("the file is cut off") && !said.err.contains("record devices"), "{}", said.err);
+}
