@@ -19,12 +19,21 @@ pub struct Args {
     #[arg(value_name = "ID")]
     id: Option<String>,
 
+    /// Explain all of them
+    #[arg(long, conflicts_with = "id")]
+    all: bool,
+
     #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if args.all {
+        let texts: Vec<String> = TOPICS.iter().map(text).collect();
+        args.output.write_text(&texts.join("\n\n"), out)?;
+        return Ok(Status::Done);
+    }
     let Some(id) = &args.id else {
         args.output.write(&laptime_report::tables::topics(), out)?;
         return Ok(Status::Done);
