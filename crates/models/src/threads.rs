@@ -1,13 +1,45 @@
 //! Threads that stay where they are: one place for whoever computes on the host.
 
+use std::{
+    ops::Deref,
+    sync::{Mutex, PoisonError},
+    thread::JoinHandle,
+};
+
 use laptime_probe::stage;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+
+/// A pool of threads that have ended when it is dropped, so that what they free is not charged to the next case.
+#[derive(Debug)]
+pub struct Threads {
+    pool: Option<ThreadPool>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Deref for Threads {
+    type Target = ThreadPool;
+
+    fn deref(&self) -> &ThreadPool {
+        self.pool.as_ref().expect("the pool is there until it is dropped")
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // This ends the threads, each after the work it has.
+        drop(self.pool.take());
+        for handle in self.handles.drain(..) {
+            // A thread that panicked has ended too.
+            let _ = handle.join();
+        }
+    }
+}
 
 /// Starts so many threads beside `callers` that work with them, named after `name` and their place.
 ///
 /// Each is kept on a processor of its own behind those of the callers, as long as there are enough: a kernel may wake two
 /// threads on one processor and leave them there, so that both together run at the speed of one.
-pub fn start(threads: usize, callers: usize, name: &'static str) -> Result<ThreadPool, ThreadPoolBuildError> {
+pub fn start(threads: usize, callers: usize, name: &'static str) -> Result<Threads, ThreadPoolBuildError> {
     let _stage = stage!("start_threads", threads = threads + callers);
     let processors = processors();
     let has_enough = threads + callers <= processors.len();
@@ -18,7 +50,15 @@ pub fn start(threads: usize, callers: usize, name: &'static str) -> Result<Threa
             stay_on(processors[at + callers]);
         }
     });
-    builder.build()
+    let handles = Mutex::new(Vec::with_capacity(threads));
+    let builder = builder.spawn_handler(|thread| {
+        let named = std::thread::Builder::new().name(thread.name().unwrap_or(name).to_owned());
+        let handle = named.spawn(|| thread.run())?;
+        handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        Ok(())
+    });
+    let pool = Some(builder.build()?);
+    Ok(Threads { pool, handles: handles.into_inner().unwrap_or_else(PoisonError::into_inner) })
 }
 
 /// The processors that this thread may run on; none if that is not known.
@@ -51,6 +91,22 @@ mod tests {
         let pool = start(2, 1, "worker").unwrap();
         let names = pool.broadcast(|_| std::thread::current().name().map(str::to_owned));
         assert_eq!(names, [Some("worker 1".to_owned()), Some("worker 2".to_owned())]);
+    }
+
+    #[test]
+    fn threads_have_ended_when_their_pool_is_dropped() {
+        static ENDED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        struct AtEnd;
+        impl Drop for AtEnd {
+            fn drop(&mut self) {
+                ENDED.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+        std::thread_local!(static AT_END: AtEnd = const { AtEnd });
+        let pool = start(3, 0, "worker").unwrap();
+        pool.broadcast(|_| AT_END.with(|_| ()));
+        drop(pool);
+        assert_eq!(ENDED.load(std::sync::atomic::Ordering::SeqCst), 3);
     }
 
     #[test]

@@ -7,8 +7,10 @@ use std::{
 
 use anyhow::Context;
 use laptime_bench::{AxisSpec, Cost, ValueKind};
-use laptime_models::{cpu::settle, threads};
-use rayon::ThreadPool;
+use laptime_models::{
+    cpu::settle,
+    threads::{self, Threads},
+};
 
 /// The most threads that a case may ask for.
 const MOST_THREADS: i64 = 1024;
@@ -32,7 +34,7 @@ pub fn all_threads() -> usize {
 /// The threads of a case. One thread is the caller's own: waking another would cost more than small work takes. Several
 /// are beside the caller, and stay where [`threads::start`] puts them.
 pub struct Crew {
-    pool: Option<ThreadPool>,
+    pool: Option<Threads>,
 }
 
 impl Crew {
@@ -57,7 +59,7 @@ impl Crew {
 
     /// How many there are.
     pub fn threads(&self) -> usize {
-        self.pool.as_ref().map_or(1, ThreadPool::current_num_threads)
+        self.pool.as_ref().map_or(1, |pool| pool.current_num_threads())
     }
 
     /// Runs something on the crew; what it does in parallel is done by these threads.

@@ -370,8 +370,10 @@ fn a_case_uses_the_same_memory_whether_it_runs_first_or_later() {
     // pool end when they like, and give their workspaces back in the middle of the next case.
     let cases: [(fn() -> Box<dyn Workload>, &str); 5] = [
         (|| Box::new(Model::new()), "model=tiny test=pp64 threads=1"),
+        (|| Box::new(Model::new()), "model=tiny test=pp64 threads=2"),
         (|| Box::new(Model::new()), "model=tiny test=forward32 threads=1"),
         (|| Box::new(Matmul), "size=96 dtype=f32 threads=1"),
+        (|| Box::new(Matmul), "size=96 dtype=f32 threads=2"),
         (|| Box::new(Attention), "attention=naive seq_len=64 threads=1"),
         (|| Box::new(OffloadedLayers::new()), "pipeline=lm model=tiny gpu_layers=1 max_tokens=2 threads=1"),
     ];
@@ -382,7 +384,7 @@ fn a_case_uses_the_same_memory_whether_it_runs_first_or_later() {
 }
 
 fn a_step_uses_no_less_than_forward_and_backward() {
-    let peak = |pass: &str| peak(&Model::new(), &format!("model=tiny pass_type={pass} seq_len=16 threads=1"));
+    let peak = |pass: &str| peak(&Model::new(), &format!("model=tiny pass_type={pass} seq_len=16 threads=2"));
     let (step, both) = on_a_fresh_thread(|| {
         let both = peak("forward_backward");
         (peak("step"), both)

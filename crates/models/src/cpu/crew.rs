@@ -2,10 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use rayon::ThreadPool;
-
 use super::product::settle;
-use crate::{ModelError, threads};
+use crate::{
+    ModelError,
+    threads::{self, Threads},
+};
 
 /// Numbers that are touched in less time than it takes to wake a thread.
 const TOO_LITTLE: usize = 1 << 15;
@@ -13,7 +14,7 @@ const TOO_LITTLE: usize = 1 << 15;
 /// The threads of a decoder. The caller is one of them, so that stages stay on its track, and one thread is the caller
 /// alone.
 pub struct Crew {
-    others: Option<ThreadPool>,
+    others: Option<Threads>,
 }
 
 impl Crew {
@@ -30,7 +31,7 @@ impl Crew {
 
     /// How many there are.
     pub fn threads(&self) -> usize {
-        self.others.as_ref().map_or(0, ThreadPool::current_num_threads) + 1
+        self.others.as_ref().map_or(0, |others| others.current_num_threads()) + 1
     }
 
     /// Does something with each part; a thread that is done takes the next one. `touched` says how many numbers all
