@@ -99,7 +99,7 @@ impl Varying {
     /// A case by what tells it from the others; none if it is the only one.
     pub(crate) fn name(&self, id: &CaseId) -> Option<String> {
         let workload = self.workload.then(|| id.workload.clone());
-        let axes = id.case.values().filter(|(axis, _)| self.axes.contains(*axis) && !id.case.is_told(axis));
+        let axes = id.case.values().filter(|(axis, _)| self.axes.contains(*axis) && !id.case.is_implied(axis));
         let axes = axes.map(|(axis, value)| format!("{axis}={value}"));
         let device = self.device.then(|| format!("device={}", id.device));
         let parts: Vec<String> = workload.into_iter().chain(axes).chain(device).collect();

@@ -29,8 +29,8 @@ pub fn join(answer: &mut Answer, recorded: Vec<Recorded>) {
             }
         }
     }
-    let told = unplaced.into_iter().map(|((place, call), seen)| Unplaced { place, call, seen });
-    let mut unplaced: Vec<Unplaced> = told.collect();
+    let entries = unplaced.into_iter().map(|((place, call), seen)| Unplaced { place, call, seen });
+    let mut unplaced: Vec<Unplaced> = entries.collect();
     unplaced.sort_by_key(|wait| Reverse((wait.seen.total, wait.seen.count)));
     answer.unplaced = Some(unplaced);
     // Stable: what was never seen stays in the order of files.

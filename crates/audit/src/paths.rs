@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_of_tests_lies_beside_or_inside_the_file_that_names_it() {
+    fn a_module_of_tests_lies_next_to_or_inside_the_file_that_names_it() {
         assert_eq!(test_files("src/lib.rs", "cases"), ["src/cases.rs", "src/cases/mod.rs"]);
         assert_eq!(test_files("src/a.rs", "cases"), ["src/a/cases.rs", "src/a/cases/mod.rs"]);
         assert_eq!(test_files("main.rs", "cases"), ["cases.rs", "cases/mod.rs"]);

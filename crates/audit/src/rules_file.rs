@@ -144,12 +144,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
-        let told = |text: &str| RulesFile::parse(text).unwrap_err().to_string();
-        assert!(told("[[call]]\nname = 7\n").starts_with("line 2: "), "{}", told("[[call]]\nname = 7\n"));
-        assert!(told("\n[[allow]]\npath = \"x\"\n").contains("missing field `reason`"));
-        assert_eq!(told("\n[[allow]]\nreason = \"x\"\n"), "line 2: an `allow` needs `path`, `function` or `call`");
-        assert_eq!(told("[[call]]\nname = \" \"\n"), "line 1: `name` of a call is empty");
-        assert!(told("[[calls]]\nname = \"x\"\n").contains("unknown field `calls`"));
+    fn what_is_wrong_is_reported_with_its_line() {
+        let error_of = |text: &str| RulesFile::parse(text).unwrap_err().to_string();
+        assert!(error_of("[[call]]\nname = 7\n").starts_with("line 2: "), "{}", error_of("[[call]]\nname = 7\n"));
+        assert!(error_of("\n[[allow]]\npath = \"x\"\n").contains("missing field `reason`"));
+        assert_eq!(error_of("\n[[allow]]\nreason = \"x\"\n"), "line 2: an `allow` needs `path`, `function` or `call`");
+        assert_eq!(error_of("[[call]]\nname = \" \"\n"), "line 1: `name` of a call is empty");
+        assert!(error_of("[[calls]]\nname = \"x\"\n").contains("unknown field `calls`"));
     }
 }

@@ -10,8 +10,8 @@ fn audited(text: &str) -> Audited {
 
 /// Line, call, function and depth of every site.
 fn sites(text: &str) -> Vec<(u32, String, String, u32)> {
-    let told = |site: Site| (site.line, site.call, site.function, site.loop_depth);
-    audited(text).sites.into_iter().map(told).collect()
+    let fields = |site: Site| (site.line, site.call, site.function, site.loop_depth);
+    audited(text).sites.into_iter().map(fields).collect()
 }
 
 fn calls(text: &str) -> Vec<String> {
@@ -112,7 +112,7 @@ fn a_marked_wait_is_one_site_whatever_it_holds() {
 }
 
 #[test]
-fn tests_are_told_apart() {
+fn tests_are_distinguished() {
     let is_test = |text: &str| audited(text).sites[0].is_test;
     assert!(is_test("#[test] fn f() { x.to_vec1(); }"));
     assert!(is_test("#[tokio::test] async fn f() { x.to_vec1(); }"));
@@ -154,7 +154,7 @@ fn a_user_adds_calls() {
 }
 
 #[test]
-fn what_is_no_rust_is_told_with_its_line() {
+fn what_is_no_rust_is_reported_with_its_line() {
     let problem = audit_rust("fn f() {\n  x.to_vec1(\n", &Rules::built_in()).problem.unwrap();
     assert!(problem.line.is_some(), "{problem:?}");
     let problem = audit_rust("fn f() {}\nfn 7() {}\n", &Rules::built_in()).problem.unwrap();

@@ -11,12 +11,12 @@ pub struct Alias {
     /// The name, in the form of axes: `model_sizes`.
     pub name: &'static str,
     /// What it stands for.
-    pub stands_for: StandsFor,
+    pub target: AliasTarget,
 }
 
 /// What another name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StandsFor {
+pub enum AliasTarget {
     /// An axis: what follows the flag are its values.
     Axis(&'static str),
     /// Values on an axis: a flag that nothing follows.
@@ -38,28 +38,28 @@ pub enum StandsFor {
 impl Alias {
     /// Another name of an axis.
     pub const fn of_axis(name: &'static str, axis: &'static str) -> Self {
-        Self { name, stands_for: StandsFor::Axis(axis) }
+        Self { name, target: AliasTarget::Axis(axis) }
     }
 
     /// A flag that stands for values on an axis.
     pub const fn switch(name: &'static str, axis: &'static str, values: &'static str) -> Self {
-        Self { name, stands_for: StandsFor::Switch { axis, values } }
+        Self { name, target: AliasTarget::Switch { axis, values } }
     }
 
     /// A word that stands for values on an axis.
     pub const fn of_values(name: &'static str, axis: &'static str, values: &'static str) -> Self {
-        Self { name, stands_for: StandsFor::Values { axis, values } }
+        Self { name, target: AliasTarget::Values { axis, values } }
     }
 
     /// Whether it is the name of a flag.
     pub fn is_flag(&self) -> bool {
-        !matches!(self.stands_for, StandsFor::Values { .. })
+        !matches!(self.target, AliasTarget::Values { .. })
     }
 
     /// The axis that it has to do with.
     pub fn axis(&self) -> &'static str {
-        match self.stands_for {
-            StandsFor::Axis(axis) | StandsFor::Switch { axis, .. } | StandsFor::Values { axis, .. } => axis,
+        match self.target {
+            AliasTarget::Axis(axis) | AliasTarget::Switch { axis, .. } | AliasTarget::Values { axis, .. } => axis,
         }
     }
 }
@@ -78,7 +78,7 @@ pub fn resolve(aliases: &[Alias], given: &[Given]) -> Result<Vec<Given>, PlanErr
 fn resolve_one(aliases: &[Alias], name: &str, words: &[String]) -> Result<Given, PlanError> {
     let flag = aliases.iter().find(|alias| alias.is_flag() && alias.name == name);
     let axis = flag.map_or(name, |flag| flag.axis());
-    if let Some(StandsFor::Switch { values, .. }) = flag.map(|flag| flag.stands_for) {
+    if let Some(AliasTarget::Switch { values, .. }) = flag.map(|flag| flag.target) {
         return match words {
             [] => Ok((axis.to_owned(), vec![values.to_owned()])),
             [word] if word == "true" => Ok((axis.to_owned(), vec![values.to_owned()])),
@@ -89,13 +89,13 @@ fn resolve_one(aliases: &[Alias], name: &str, words: &[String]) -> Result<Given,
         };
     }
     let part = |part: &str| {
-        let stands_for = |alias: &Alias| match alias.stands_for {
-            StandsFor::Values { axis: of, values } if of == axis && alias.name.eq_ignore_ascii_case(part) => {
+        let target = |alias: &Alias| match alias.target {
+            AliasTarget::Values { axis: of, values } if of == axis && alias.name.eq_ignore_ascii_case(part) => {
                 Some(values)
             }
             _ => None,
         };
-        aliases.iter().find_map(stands_for).map_or_else(|| part.to_owned(), str::to_owned)
+        aliases.iter().find_map(target).map_or_else(|| part.to_owned(), str::to_owned)
     };
     let word = |word: &String| word.split(',').map(|text| part(text.trim())).collect::<Vec<_>>().join(",");
     Ok((axis.to_owned(), words.iter().map(word).collect()))
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_of_a_name_is_told_and_words_for_values_are_no_flags() {
+    fn the_axis_of_a_name_is_reported_and_words_for_values_are_no_flags() {
         let names = ["model_sizes", "no_training", "seq_len", "small"];
         assert_eq!(names.map(|name| axis_of(ALIASES, name)), ["model", "pass_type", "seq_len", "small"]);
     }

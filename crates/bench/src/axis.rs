@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told() {
+    fn what_makes_no_sense_is_reported() {
         let text = |text: &str| text.to_owned();
         assert_eq!(values(&["8-1+1"]), Err(AxisError::Backwards { text: text("8-1+1") }));
         assert_eq!(values(&["1-8+0"]), Err(AxisError::Endless { text: text("1-8+0") }));

@@ -21,7 +21,7 @@ use crate::{
     worker::{MARK, Message, OUT_OF_MEMORY_STATUS, STOP, WORKER},
 };
 
-/// Fresh processes of a program that calls [`serve_if_asked`](crate::serve_if_asked).
+/// Fresh processes of a program that calls [`serve_if_requested`](crate::serve_if_requested).
 #[derive(Debug, Clone)]
 pub struct Children {
     program: PathBuf,
@@ -48,7 +48,7 @@ impl Children {
     pub fn run(&self, job: &Job, interrupt: &Interrupt, sink: &mut dyn Sink) -> anyhow::Result<Swept> {
         let mut left = job.cases.as_slice();
         while !left.is_empty() {
-            if interrupt.is_asked() {
+            if interrupt.is_requested() {
                 return Ok(Swept::Interrupted);
             }
             let part = if job.settings.isolate { &left[..1] } else { left };
@@ -58,13 +58,13 @@ impl Children {
             if done == part.len() || (ended.has_lost_device && done > 0) {
                 continue;
             }
-            if interrupt.is_asked() {
+            if interrupt.is_requested() {
                 return Ok(Swept::Interrupted);
             }
             sink.result(unfinished(job, &left[0], &ended))?;
             left = &left[1..];
         }
-        Ok(if interrupt.is_asked() { Swept::Interrupted } else { Swept::Whole })
+        Ok(if interrupt.is_requested() { Swept::Interrupted } else { Swept::Whole })
     }
 
     /// Starts one process; returns how many cases have a result, and how the process ended.
@@ -151,9 +151,9 @@ impl Started {
             std::thread::spawn(move || listen(output, &events));
         }
         let complaints = child.stderr.take().map(|errors| {
-            let (told, complaints) = channel();
+            let (sender, complaints) = channel();
             // Nobody listens any more once the child was given up.
-            std::thread::spawn(move || drop(told.send(last_lines(errors, KEPT_LINES))));
+            std::thread::spawn(move || drop(sender.send(last_lines(errors, KEPT_LINES))));
             complaints
         });
         let mut input = child.stdin.take();
@@ -192,7 +192,7 @@ impl Started {
         let status = self.child.wait().context("cannot wait for a fresh process")?;
         self.has_ended = true;
         // A process that the workload left behind may hold the pipe open for ever.
-        let complaints = self.complaints.take().and_then(|told| told.recv_timeout(PATIENCE).ok()).unwrap_or_default();
+        let complaints = self.complaints.take().and_then(|lines| lines.recv_timeout(PATIENCE).ok()).unwrap_or_default();
         Ok(Ended { why, status, complaints, has_lost_device: false })
     }
 }
@@ -244,12 +244,12 @@ impl Ended {
     }
 
     fn errors(&self) -> Vec<String> {
-        let why = self.why.clone().unwrap_or_else(|| format!("its process {}", told(self.status)));
+        let why = self.why.clone().unwrap_or_else(|| format!("its process {}", exit_words(self.status)));
         std::iter::once(why).chain(self.complaints.iter().cloned()).collect()
     }
 }
 
-fn told(status: ExitStatus) -> String {
+fn exit_words(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return match signal {

@@ -226,18 +226,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_told_with_an_example() {
+    fn what_is_no_quantity_is_reported_with_an_example() {
         for text in ["", "s", "10 parsecs", "-1s", "0", "nan", "1e300h"] {
-            let told = text.parse::<Seconds>().unwrap_err().to_string();
-            assert_eq!(told, format!("`{text}` is not a time; write for example `10s`, `500ms` or `2m`"));
+            let message = text.parse::<Seconds>().unwrap_err().to_string();
+            assert_eq!(message, format!("`{text}` is not a time; write for example `10s`, `500ms` or `2m`"));
         }
         assert!("0%".parse::<Share>().is_err() && "nan".parse::<Share>().is_err() && parse_warm_up("-1").is_err());
     }
 
     #[test]
     fn a_share_above_one_needs_its_sign() {
-        let told = "5".parse::<Share>().unwrap_err().to_string();
-        assert_eq!(told, "`5` is a share of more than 1; write `5%` for per cent");
+        let message = "5".parse::<Share>().unwrap_err().to_string();
+        assert_eq!(message, "`5` is a share of more than 1; write `5%` for per cent");
         let read = ["5%", "1", "150%", "0.05"].map(|text| text.parse::<Share>().map(|share| share.0));
         assert_eq!(read, [Ok(0.05), Ok(1.0), Ok(1.5), Ok(0.05)]);
     }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn two_rules_and_no_takes_are_refused() {
+    fn two_rules_and_no_iterations_are_refused() {
         let two = GivenSettings { iterations: Some(5), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
         assert_eq!(two.settle(), Err(SettingsError::TwoRules { other: "max-time" }));
         let [least, most] = [10, 1].map(Duration::from_secs);

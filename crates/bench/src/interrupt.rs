@@ -32,7 +32,7 @@ impl Interrupt {
     }
 
     /// Whether somebody asked.
-    pub fn is_asked(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.0.asked.load(Relaxed)
     }
 
@@ -40,7 +40,7 @@ impl Interrupt {
     pub fn on_ask(&self, wake: impl Fn() + Send + 'static) {
         *self.wake() = Some(Box::new(wake));
         // The wish may have come just before.
-        if self.is_asked()
+        if self.is_requested()
             && let Some(wake) = &*self.wake()
         {
             wake();
@@ -54,6 +54,6 @@ impl Interrupt {
 
 impl std::fmt::Debug for Interrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Interrupt").field(&self.is_asked()).finish()
+        f.debug_tuple("Interrupt").field(&self.is_requested()).finish()
     }
 }

@@ -32,7 +32,7 @@ mod worker;
 mod workload;
 
 pub use self::{
-    alias::{Alias, Given, StandsFor, axis_of, resolve},
+    alias::{Alias, AliasTarget, Given, axis_of, resolve},
     axis::{AxisError, MOST_VALUES, parse_values},
     children::Children,
     depth::AtomicDepth,
@@ -48,9 +48,9 @@ pub use self::{
     sink::Sink,
     stop::reason_to_stop,
     sweep::{Swept, sweep},
-    timing::{L2Error, TimingError, TurningClock, nanos_between, settle_l2, settle_timing},
+    timing::{L2Error, SwitchableClock, TimingError, nanos_between, settle_l2, settle_timing},
     trouble::{NoDevice, OutOfMemory},
-    worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_asked},
+    worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_requested},
     workload::{Device, Devices, Iteration, IterationState, KernelRecording, MetricSpec, Prepared, Workload},
 };
 pub use laptime_trace::{

@@ -374,7 +374,7 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Res
 mod tests {
     use super::*;
     use crate::{
-        scripted::{CHECK, Scripted, Step, Told},
+        scripted::{CHECK, CollectingSink, Scripted, Step},
         simulated::Simulated,
     };
     use laptime_trace::run::{Depth, L2, Stop};
@@ -401,24 +401,24 @@ mod tests {
     }
 
     fn run(workload: &Scripted<'_>, settings: Settings) -> Outcome {
-        measure(workload, &Case::default(), workload.device, &settings, &mut Told::default())
+        measure(workload, &Case::default(), workload.device, &settings, &mut CollectingSink::default())
     }
 
     #[test]
-    fn warm_up_takes_are_kept_and_not_counted() {
+    fn warm_up_iterations_are_kept_and_not_counted() {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, [900, 50, 52]);
-        let mut told = Told::default();
+        let mut sink = CollectingSink::default();
         let case = Case::new(vec![("prepares".to_owned(), 7.into())]);
-        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(1), 2), &mut told);
+        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(1), 2), &mut sink);
         let measured = measured(outcome);
         assert_eq!((measured.prepare_ns, measured.warmup_ns, measured.wall_ns), (7, vec![900], vec![50, 52]));
         assert_eq!((measured.stopped, measured.steady), (StopReason::Iterations(2), Steady::Asked));
-        assert_eq!(told.iterations, [(900, false), (50, true), (52, true)]);
+        assert_eq!(sink.iterations, [(900, false), (50, true), (52, true)]);
     }
 
     #[test]
-    fn what_warm_up_takes_say_of_themselves_is_kept_beside_them() {
+    fn what_warm_up_iterations_say_of_themselves_is_kept_with_them() {
         let device = Simulated::new();
         let asked = measured(run(&Scripted::steps(&device, [900, 50, 52]), settings(WarmUp::Iterations(1), 2)));
         assert_eq!(asked.warmup_metrics.len(), asked.metrics.len());
@@ -433,16 +433,16 @@ mod tests {
     }
 
     /// The host iterations 10, the device 40 after it.
-    fn beside(device: &Simulated, settings: Settings) -> Measured {
+    fn measure_on(device: &Simulated, settings: Settings) -> Measured {
         let steps = vec![Step::Submits { host: 10, device: 40 }; 9];
         let workload = Scripted::of(device, steps);
-        measured(measure(&workload, &Case::default(), device, &settings, &mut Told::default()))
+        measured(measure(&workload, &Case::default(), device, &settings, &mut CollectingSink::default()))
     }
 
     #[test]
-    fn a_device_with_a_clock_tells_its_own_time_of_each_take_by_events() {
+    fn a_device_with_a_clock_reports_its_own_time_per_iteration_from_events() {
         let device = Simulated::with_clock();
-        let by = |timing| beside(&device, Settings { timing, ..settings(WarmUp::Iterations(1), 2) });
+        let by = |timing| measure_on(&device, Settings { timing, ..settings(WarmUp::Iterations(1), 2) });
         let events = by(Timing::Events);
         assert_eq!((events.wall_ns, events.device_ns), (vec![50, 50], vec![Some(50), Some(50)]));
         let host = by(Timing::Host);
@@ -450,14 +450,14 @@ mod tests {
     }
 
     #[test]
-    fn kernels_tell_how_long_the_device_was_busy() {
+    fn kernels_show_how_long_the_device_was_busy() {
         let device = Simulated::with_clock();
-        let kernels = beside(&device, Settings { timing: Timing::Kernels, ..settings(WarmUp::Iterations(1), 2) });
+        let kernels = measure_on(&device, Settings { timing: Timing::Kernels, ..settings(WarmUp::Iterations(1), 2) });
         assert_eq!((kernels.wall_ns, kernels.device_ns, kernels.busy_ns), (vec![50; 2], vec![], vec![Some(40); 2]));
     }
 
     #[test]
-    fn a_device_without_kernels_to_tell_is_a_case_that_failed() {
+    fn a_device_without_kernels_to_report_is_a_case_that_failed() {
         let device = Simulated::new();
         let kernels = Settings { timing: Timing::Kernels, ..settings(WarmUp::Iterations(0), 2) };
         let errors = vec!["device `simulated` does not tell its kernels".to_owned()];
@@ -466,22 +466,22 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_the_device_is_kept_with_each_take_that_counts() {
+    fn the_state_of_the_device_is_kept_with_each_iteration_that_counts() {
         let device = Simulated::with_clock();
         let state = DeviceState { clock_mhz: Some(1980.0), ..DeviceState::default() };
         device.set_state(state.clone());
-        assert_eq!(beside(&device, settings(WarmUp::Iterations(1), 3)).states, vec![state; 3]);
+        assert_eq!(measure_on(&device, settings(WarmUp::Iterations(1), 3)).states, vec![state; 3]);
     }
 
     #[test]
-    fn a_metric_has_a_value_for_each_take_that_counts() {
+    fn a_metric_has_a_value_for_each_iteration_that_counts() {
         let device = Simulated::new();
         let measured = measured(run(&Scripted::steps(&device, [9, 1000, 500]), settings(WarmUp::Iterations(1), 2)));
         assert_eq!(measured.metric("per_s").unwrap().values, [Some(1e6), Some(2e6)]);
     }
 
     #[test]
-    fn a_warm_up_is_found_and_its_takes_do_not_count() {
+    fn a_warm_up_is_found_and_its_iterations_do_not_count() {
         let device = Simulated::new();
         let cold = [4000, 3000, 2000];
         let steady = (0..60).map(|iteration| 1000 + iteration % 3);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_case_is_checked_after_its_takes() {
+    fn a_cold_case_is_checked_after_its_iterations() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(90), Step::Fails]);
         let cold = Settings { cold: true, ..settings(WarmUp::Iterations(0), 2) };
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_that_became_slower_are_no_warm_up_and_all_count() {
+    fn iterations_that_became_slower_are_no_warm_up_and_all_count() {
         let device = Simulated::new();
         let workload =
             Scripted::steps(&device, (0..60).map(|iteration| if iteration < 20 { 500 } else { 1000 } + iteration % 3));
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_that_keep_getting_slower_are_never_steady_and_all_count() {
+    fn iterations_that_keep_getting_slower_are_never_steady_and_all_count() {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, (0..200).map(|iteration| 1000 + 20 * iteration));
         let measured = measured(run(&workload, settings(WarmUp::Found, 60)));
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_keeps_the_takes_before_it_and_the_chain_of_causes() {
+    fn a_failure_keeps_the_iterations_before_it_and_the_chain_of_causes() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::Lasts(6), Step::Fails]);
         let errors = vec!["the script ended".to_owned(), "no more steps".to_owned()];
@@ -538,17 +538,18 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_does_not_fit_is_told_with_its_needs_and_never_run() {
+    fn a_case_that_does_not_fit_is_reported_with_its_needs_and_never_run() {
         let device = Simulated::with_memory(1000);
         let workload = Scripted::steps(&device, [1]);
         let case = Case::new(vec![("bytes".to_owned(), 4096.into())]);
-        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut Told::default());
+        let outcome =
+            measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut CollectingSink::default());
         assert_eq!(outcome, Outcome::OutOfMemory { needed_bytes: Some(4096), available_bytes: Some(1000) });
         assert_eq!(device.now(), Nanos(0));
     }
 
     #[test]
-    fn a_lack_of_memory_in_a_take_is_told_with_its_needs() {
+    fn out_of_memory_in_an_iteration_is_reported_with_its_needs() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::LacksMemory]);
         let outcome = run(&workload, settings(WarmUp::Iterations(0), 9));
@@ -556,10 +557,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_cache_is_emptied_before_every_take_and_a_warm_one_never() {
+    fn a_cold_cache_is_emptied_before_every_iteration_and_a_warm_one_never() {
         let chills = |l2| {
             let device = Simulated::with_clock();
-            beside(&device, Settings { l2, ..settings(WarmUp::Iterations(1), 3) });
+            measure_on(&device, Settings { l2, ..settings(WarmUp::Iterations(1), 3) });
             device.chills()
         };
         assert_eq!([chills(Some(L2::Cold)), chills(Some(L2::Warm)), chills(None)], [4, 0, 0]);
@@ -570,16 +571,17 @@ mod tests {
         let device = Simulated::new();
         let case = Case::new(vec![("applies".to_owned(), "no".into())]);
         let workload = Scripted::steps(&device, []);
-        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut Told::default());
-        assert_eq!(outcome, Outcome::Skipped { reason: "it was told not to".to_owned() });
+        let outcome =
+            measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut CollectingSink::default());
+        assert_eq!(outcome, Outcome::Skipped { reason: "it was configured not to apply".to_owned() });
     }
 
     #[test]
-    fn an_interruption_comes_after_the_take_and_keeps_everything() {
+    fn an_interruption_comes_after_the_iteration_and_keeps_everything() {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, [7, 8, 9]);
-        let mut told = Told { stop_after: Some(2), ..Told::default() };
-        let outcome = measure(&workload, &Case::default(), &device, &settings(WarmUp::Iterations(0), 3), &mut told);
+        let mut sink = CollectingSink { stop_after: Some(2), ..CollectingSink::default() };
+        let outcome = measure(&workload, &Case::default(), &device, &settings(WarmUp::Iterations(0), 3), &mut sink);
         let measured = measured(outcome);
         assert_eq!((measured.wall_ns, measured.stopped), (vec![7, 8], StopReason::Interrupted));
     }
@@ -590,7 +592,8 @@ mod tests {
         device.use_bytes(1 << 30);
         let case = Case::new(vec![("bytes".to_owned(), 4096.into())]);
         let workload = Scripted::steps(&device, [1]);
-        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut Told::default());
+        let outcome =
+            measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut CollectingSink::default());
         let measured = measured(outcome);
         assert_eq!(measured.peak_bytes, Some(2 * 4096), "what was kept for it counts");
         assert_eq!(measured.fact("needed_bytes"), Some(&4096.into()));

@@ -11,7 +11,7 @@ use std::{
 
 use laptime_probe::{Anchor, TickMap, clock_name, has_invariant_counter, now};
 use laptime_stats::spread::{MAD_TO_STD, mad, median};
-use laptime_trace::run::{HostClock, Noise, Steal, Watch};
+use laptime_trace::run::{HostClock, Noise, StallStats, Steal};
 
 use crate::environment::{Linux, parallelism};
 
@@ -39,13 +39,13 @@ const RATE_NS: u64 = 5_000_000;
 
 /// Listens to this machine for about a quarter of a second.
 pub fn noise() -> Noise {
-    let nanos_a_tick = rate();
-    let clock = host_clock(nanos_a_tick);
-    let window = |length_ns: f64| Window::new(length_ns, clock.reading_ns, nanos_a_tick);
+    let nanos_per_tick = rate();
+    let clock = host_clock(nanos_per_tick);
+    let window = |length_ns: f64| Window::new(length_ns, clock.reading_ns, nanos_per_tick);
     let before = Linux::here().steal();
-    let alone = seen(&[watch(|| now().0, window(ALONE_NS))], nanos_a_tick);
+    let alone = seen(&[watch(|| now().0, window(ALONE_NS))], nanos_per_tick);
     let threads = parallelism();
-    let together = (threads > 1).then(|| seen(&watch_together(threads, window(TOGETHER_NS)), nanos_a_tick));
+    let together = (threads > 1).then(|| seen(&watch_together(threads, window(TOGETHER_NS)), nanos_per_tick));
     let steal = before.zip(Linux::here().steal()).map(|(before, after)| between(before, after));
     Noise { alone, together, steal, clock }
 }
@@ -56,18 +56,18 @@ fn rate() -> f64 {
     loop {
         let second = Anchor::take();
         if second.nanos.saturating_sub(first.nanos) >= RATE_NS {
-            return TickMap::new(first, second).map_or(1.0, |map| map.nanos_a_tick());
+            return TickMap::new(first, second).map_or(1.0, |map| map.nanos_per_tick());
         }
     }
 }
 
-fn host_clock(nanos_a_tick: f64) -> HostClock {
+fn host_clock(nanos_per_tick: f64) -> HostClock {
     let mut now = || now().0;
     HostClock {
         name: clock_name().to_owned(),
         is_invariant: has_invariant_counter(),
-        step_ns: smallest_step(&mut now, 100_000).map(|ticks| ticks as f64 * nanos_a_tick),
-        reading_ns: reading_ticks(&mut now, 9, 1_000) * nanos_a_tick,
+        step_ns: smallest_step(&mut now, 100_000).map(|ticks| ticks as f64 * nanos_per_tick),
+        reading_ns: reading_ticks(&mut now, 9, 1_000) * nanos_per_tick,
     }
 }
 
@@ -104,8 +104,8 @@ struct Window {
 }
 
 impl Window {
-    fn new(length_ns: f64, reading_ns: f64, nanos_a_tick: f64) -> Self {
-        let ticks = |nanos: f64| ((nanos / nanos_a_tick) as u64).max(1);
+    fn new(length_ns: f64, reading_ns: f64, nanos_per_tick: f64) -> Self {
+        let ticks = |nanos: f64| ((nanos / nanos_per_tick) as u64).max(1);
         let gap_ns = GAP_NS.max(10.0 * reading_ns);
         Self { settle: ticks(SETTLE_NS), length: ticks(length_ns), slice: ticks(SLICE_NS), gap: ticks(gap_ns) }
     }
@@ -180,11 +180,11 @@ fn watch_together(threads: u32, window: Window) -> Vec<Seen> {
 }
 
 /// Adds up what threads saw, in nanoseconds.
-fn seen(threads: &[Seen], nanos_a_tick: f64) -> Watch {
-    let nanos = |ticks: u64| (ticks as f64 * nanos_a_tick).round() as u64;
+fn seen(threads: &[Seen], nanos_per_tick: f64) -> StallStats {
+    let nanos = |ticks: u64| (ticks as f64 * nanos_per_tick).round() as u64;
     let sum = |of: fn(&Seen) -> u64| threads.iter().map(of).sum::<u64>();
     let spreads: Vec<f64> = threads.iter().filter_map(Seen::pace_spread).collect();
-    Watch {
+    StallStats {
         threads: threads.len() as u32,
         watched_ns: nanos(sum(|seen| seen.watched)),
         gaps: sum(|seen| seen.gaps),
@@ -258,11 +258,11 @@ mod tests {
         let both = seen(&[one, other], 0.5);
         assert_eq!((both.threads, both.watched_ns, both.gaps), (2, 1_000, 1));
         assert_eq!((both.lost_ns, both.longest_gap_ns, both.lost_share()), (40, 40, Some(0.04)));
-        assert_eq!(seen(&[], 0.5), Watch::default());
+        assert_eq!(seen(&[], 0.5), StallStats::default());
     }
 
     #[test]
-    fn the_step_and_the_cost_of_a_clock_are_told_by_its_readings() {
+    fn the_step_and_the_cost_of_a_clock_are_reported_by_its_readings() {
         // A clock that stands still for three of four readings.
         let mut readings = 0;
         let mut coarse = || {

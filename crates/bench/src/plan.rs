@@ -14,7 +14,7 @@ pub struct AxisSpec {
     /// What it means, in a line.
     pub about: &'static str,
     /// What values it takes.
-    pub iterations: ValueKind,
+    pub kind: ValueKind,
     /// The values if none are given.
     pub default: Vec<AxisValue>,
     /// How much of the preparation a new value costs; cases are ordered so that costly axes change least often.
@@ -100,12 +100,12 @@ pub enum PlanError {
     },
 
     /// An axis does not take this value.
-    #[error("axis `{axis}` takes {iterations}, not `{value}`")]
+    #[error("axis `{axis}` takes {expected}, not `{value}`")]
     Value {
         /// The axis.
         axis: &'static str,
         /// What it takes.
-        iterations: String,
+        expected: String,
         /// What was given.
         value: String,
     },
@@ -241,17 +241,15 @@ impl Plan {
 }
 
 fn read(axis: &AxisSpec, words: Vec<&str>) -> Result<Vec<AxisValue>, PlanError> {
-    let parsed = match axis.iterations {
+    let parsed = match axis.kind {
         ValueKind::Name => parse_names(words),
         ValueKind::Int { .. } => parse_values(words).map(|values| values.into_iter().map(as_whole).collect()),
         _ => parse_values(words),
     };
     let values = parsed.map_err(|source| PlanError::Values { axis: axis.name, source })?;
-    match values.iter().find(|value| !axis.iterations.accepts(value)) {
+    match values.iter().find(|value| !axis.kind.accepts(value)) {
         None => Ok(values),
-        Some(value) => {
-            Err(PlanError::Value { axis: axis.name, iterations: axis.iterations.words(), value: value.to_string() })
-        }
+        Some(value) => Err(PlanError::Value { axis: axis.name, expected: axis.kind.words(), value: value.to_string() }),
     }
 }
 
@@ -270,10 +268,10 @@ mod tests {
     use super::*;
 
     fn axes() -> Vec<AxisSpec> {
-        let axis = |name, iterations, default: &[AxisValue], cost| AxisSpec {
+        let axis = |name, kind, default: &[AxisValue], cost| AxisSpec {
             name,
             about: "",
-            iterations,
+            kind,
             default: default.to_vec(),
             cost,
         };

@@ -201,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_is_told_with_its_line() {
-        let told = read("workload = 'matmul'\nwarmpu = 3\n").unwrap_err();
-        assert!(told.starts_with("the plan `plan.toml`, line 2: unknown field `warmpu`, expected"), "{told}");
+    fn a_typo_is_reported_with_its_line() {
+        let message = read("workload = 'matmul'\nwarmpu = 3\n").unwrap_err();
+        assert!(message.starts_with("the plan `plan.toml`, line 2: unknown field `warmpu`, expected"), "{message}");
         assert_eq!(
             read("takes = 3\nmax-time = 'soon'\n").unwrap_err(),
             "the plan `plan.toml`, line 2: `soon` is not a time; write for example `10s`, `500ms` or `2m`"

@@ -244,7 +244,7 @@ impl<'a> Rounds<'a> {
 mod tests {
     use super::*;
     use crate::{
-        scripted::{Scripted, Step, Told},
+        scripted::{CollectingSink, Scripted, Step},
         simulated::Simulated,
     };
 
@@ -256,7 +256,7 @@ mod tests {
 
     fn profiled(device: &Simulated, steps: Vec<Step>, timings: &[Timing]) -> Profiled {
         let workload = Scripted::of(device, steps);
-        profile(&workload, &Case::default(), device, &settings(timings), &mut Told::default())
+        profile(&workload, &Case::default(), device, &settings(timings), &mut CollectingSink::default())
     }
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn every_round_has_a_take_of_each_timing_and_kernels_are_told_of_theirs_alone() {
+    fn every_round_has_an_iteration_of_each_timing_and_kernels_are_reported_of_theirs_alone() {
         let device = Simulated::with_clock();
         let steps = vec![Step::Submits { host: 10, device: 40 }; 26];
         let profiled = profiled(&device, steps, &Timing::ALL);

@@ -50,7 +50,7 @@ impl Workload for Scripted<'_> {
     }
 
     fn about(&self) -> &'static str {
-        "takes as long as it is told"
+        "takes the configured time per iteration"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -63,7 +63,7 @@ impl Workload for Scripted<'_> {
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
         if case.get("applies").is_some() {
-            return Ok(Prepared::DoesNotApply("it was told not to".to_owned()));
+            return Ok(Prepared::DoesNotApply("it was configured not to apply".to_owned()));
         }
         self.device.advance(Nanos(case.int("prepares").unwrap_or(0) as u64));
         let needed = case.int("bytes").unwrap_or(0) as u64;
@@ -96,7 +96,7 @@ impl Iteration for ScriptedIteration<'_> {
             }
             Some(Step::LacksMemory) => {
                 let lack = OutOfMemory { needed_bytes: Some(8), available_bytes: None };
-                return Err(anyhow::Error::new(lack).context("it was told to"));
+                return Err(anyhow::Error::new(lack).context("it was configured to fail"));
             }
             Some(Step::Panics) => panic!("out of range"),
             Some(Step::Fails) | None => {
@@ -122,12 +122,12 @@ impl Iteration for ScriptedIteration<'_> {
 
 /// Keeps what it is told, and stops after a number of iterations.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct CollectingSink {
     pub(crate) iterations: Vec<(u64, bool)>,
     pub(crate) stop_after: Option<usize>,
 }
 
-impl Sink for Told {
+impl Sink for CollectingSink {
     fn begin(&mut self, _: &Case, _: u32) {}
 
     fn iteration(&mut self, wall_ns: u64, counts: bool) {

@@ -14,7 +14,7 @@ use laptime_trace::{
 
 use crate::{
     depth::AtomicDepth,
-    timing::{TurningClock, nanos_between},
+    timing::{SwitchableClock, nanos_between},
     workload::{Device, IterationState, KernelRecording},
 };
 
@@ -39,7 +39,7 @@ struct Memory {
 #[derive(Debug)]
 struct Stream {
     device: Arc<SimulatedDevice>,
-    clock: Arc<TurningClock>,
+    clock: Arc<SwitchableClock>,
     lane: Lane,
     iteration: Mutex<(Option<Stamp>, Option<Stamp>)>,
     state: Mutex<DeviceState>,
@@ -75,7 +75,7 @@ impl Simulated {
             let (host, device) = (Arc::clone(&host), Arc::clone(&device));
             move || _ = host.fetch_max(device.synchronise(), Relaxed)
         };
-        let clock = Arc::new(TurningClock::new(Arc::clone(&device) as Arc<dyn DeviceClock>, wait));
+        let clock = Arc::new(SwitchableClock::new(Arc::clone(&device) as Arc<dyn DeviceClock>, wait));
         let lane = Lane::device("simulated", Arc::clone(&clock) as Arc<dyn DeviceClock>);
         let (iteration, state, kernels) = (Mutex::default(), Mutex::default(), Arc::default());
         let (is_cold, chills) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn however_narrow_the_interval_takes_go_on_for_the_least_time() {
+    fn however_narrow_the_interval_iterations_go_on_for_the_least_time() {
         assert_eq!(reason_to_stop(&RULE, &[10; 10], 100), None);
         assert_eq!(reason_to_stop(&RULE, &[10; 51], 510), Some(StopReason::Narrow { reach: 0.0 }));
     }
@@ -81,12 +81,12 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_take_that_outlasts_the_time_is_told_without_an_interval() {
+    fn one_slow_iteration_that_outlasts_the_time_is_reported_without_an_interval() {
         assert_eq!(reason_to_stop(&RULE, &[2_000_000], 2_000_000), Some(StopReason::TimeUp { reach: None }));
     }
 
     #[test]
-    fn takes_of_no_length_come_to_an_end() {
+    fn iterations_of_no_length_come_to_an_end() {
         assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS - 1], 0), None);
         assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS], 0), Some(StopReason::Most(MOST_ITERATIONS)));
     }

@@ -51,13 +51,13 @@ pub struct L2Error {
 
 /// The clock of a stream under every timing: it marks the stream by `events`, waits for it by `sync`, and does
 /// neither by `host` and `kernels`. A device that has one lane with such a clock need not change lanes.
-pub struct TurningClock {
+pub struct SwitchableClock {
     timing: AtomicU8,
     clock: Arc<dyn DeviceClock>,
     synchronise: Box<dyn Fn() + Send + Sync>,
 }
 
-impl TurningClock {
+impl SwitchableClock {
     /// Turns the marks of a clock on and off; `synchronise` waits for its stream.
     pub fn new(clock: Arc<dyn DeviceClock>, synchronise: impl Fn() + Send + Sync + 'static) -> Self {
         Self { timing: AtomicU8::new(0), clock, synchronise: Box::new(synchronise) }
@@ -80,14 +80,14 @@ impl TurningClock {
     }
 }
 
-impl std::fmt::Debug for TurningClock {
+impl std::fmt::Debug for SwitchableClock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TurningClock").field("timing", &self.timing()).finish_non_exhaustive()
+        f.debug_struct("SwitchableClock").field("timing", &self.timing()).finish_non_exhaustive()
     }
 }
 
 /// By `sync` it waits where it is asked for a mark: that is what this timing is, and why it is not the default.
-impl DeviceClock for TurningClock {
+impl DeviceClock for SwitchableClock {
     fn mark(&self) -> Option<Stamp> {
         match self.timing() {
             Timing::Events => self.clock.mark(),
@@ -118,15 +118,15 @@ pub fn nanos_between(clock: &dyn DeviceClock, from: Stamp, to: Stamp) -> Option<
     let (Resolved::At(from), Resolved::At(to)) = (clock.resolve(from), clock.resolve(to)) else { return None };
     // Between two anchors lies a stretch of the host's time.
     let apart = to.anchor.middle().0 as i64 - from.anchor.middle().0 as i64;
-    let apart = if apart == 0 { 0 } else { (apart as f64 * nanos_a_tick()?).round() as i64 };
+    let apart = if apart == 0 { 0 } else { (apart as f64 * nanos_per_tick()?).round() as i64 };
     u64::try_from(apart.saturating_add(to.nanos).saturating_sub(from.nanos)).ok()
 }
 
 /// How long a tick of the host's clock is; none in the first millisecond.
-fn nanos_a_tick() -> Option<f64> {
+fn nanos_per_tick() -> Option<f64> {
     static FIRST: OnceLock<Anchor> = OnceLock::new();
     let first = *FIRST.get_or_init(Anchor::take);
-    TickMap::new(first, Anchor::take()).map(|map| map.nanos_a_tick())
+    TickMap::new(first, Anchor::take()).map(|map| map.nanos_per_tick())
 }
 
 #[cfg(test)]
@@ -157,15 +157,15 @@ mod tests {
         let (cpu, gpu) = (Simulated::new(), Simulated::with_clock());
         assert_eq!((settle_l2(&cpu, None), settle_l2(&gpu, None)), (Ok(None), Ok(Some(L2::Cold))));
         assert_eq!(settle_l2(&gpu, Some(L2::Warm)), Ok(Some(L2::Warm)));
-        let told = settle_l2(&cpu, Some(L2::Cold)).unwrap_err().to_string();
-        assert!(told.starts_with("device `simulated` has no second-level cache that can be emptied"), "{told}");
+        let message = settle_l2(&cpu, Some(L2::Cold)).unwrap_err().to_string();
+        assert!(message.starts_with("device `simulated` has no second-level cache that can be emptied"), "{message}");
     }
 
     #[test]
     fn only_events_mark_the_stream_and_only_sync_waits_for_it() {
         let (stream, waits) = (Arc::new(SimulatedDevice::anchored_at(Ticks(0))), Arc::new(AtomicU32::new(0)));
         let counted = Arc::clone(&waits);
-        let clock = TurningClock::new(stream, move || _ = counted.fetch_add(1, Relaxed));
+        let clock = SwitchableClock::new(stream, move || _ = counted.fetch_add(1, Relaxed));
         let marked = Timing::ALL.map(|timing| {
             clock.set(timing);
             clock.mark().is_some()
@@ -181,6 +181,6 @@ mod tests {
         let to = stream.mark().unwrap();
         stream.synchronise();
         assert_eq!(nanos_between(&stream, from, to), Some(70));
-        assert_eq!(nanos_between(&stream, from, to), None, "a mark is told once");
+        assert_eq!(nanos_between(&stream, from, to), None, "a mark is resolved once");
     }
 }

@@ -53,14 +53,14 @@ pub(crate) enum Message {
 ///
 /// fn main() -> ExitCode {
 ///     let registry = registry();
-///     if let Some(served) = laptime_bench::serve_if_asked(&registry) {
+///     if let Some(served) = laptime_bench::serve_if_requested(&registry) {
 ///         return served;
 ///     }
 ///     // … the program itself, which may call `laptime_bench::sweep` with `isolate`.
 ///     ExitCode::SUCCESS
 /// }
 /// ```
-pub fn serve_if_asked(registry: &Registry) -> Option<ExitCode> {
+pub fn serve_if_requested(registry: &Registry) -> Option<ExitCode> {
     is_fresh_process().then(|| serve(registry).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
@@ -75,16 +75,16 @@ fn serve(registry: &Registry) -> anyhow::Result<()> {
     let job: Job = serde_json::from_str(&line)?;
     let interrupt = Interrupt::new();
     listen(interrupt.clone());
-    let mut sink = Teller { interrupt, begun: 0 };
+    let mut sink = MessageSink { interrupt, begun: 0 };
     // Without its trace a case is still measured; whoever looks for the trace says that it is not there.
     let recording = job.trace.as_ref().and_then(|path| laptime_trace::record_to(path).ok());
     let swept = here(registry, &job, None, &mut sink);
     touch_memory();
     drop(recording);
     match swept {
-        Ok(Swept::Lost { .. }) => tell(&Message::Lost),
+        Ok(Swept::Lost { .. }) => send(&Message::Lost),
         Ok(_) => Ok(()),
-        Err(error) => tell(&Message::CannotStart(error.chain().map(ToString::to_string).collect())),
+        Err(error) => send(&Message::CannotStart(error.chain().map(ToString::to_string).collect())),
     }
 }
 
@@ -102,30 +102,30 @@ fn listen(interrupt: Interrupt) {
 }
 
 /// Tells the parent of cases, and not of iterations: a parent that wakes up disturbs the iteration that follows.
-struct Teller {
+struct MessageSink {
     interrupt: Interrupt,
     begun: usize,
 }
 
-impl Sink for Teller {
+impl Sink for MessageSink {
     fn begin(&mut self, _: &Case, _: u32) {
         // A parent that is gone is noticed by the thread that listens.
-        let _ = tell(&Message::Begin(self.begun));
+        let _ = send(&Message::Begin(self.begun));
         self.begun += 1;
     }
 
     fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
-        tell(&Message::Result(Box::new(result)))
+        send(&Message::Result(Box::new(result)))
     }
 
     fn is_interrupted(&self) -> bool {
-        self.interrupt.is_asked()
+        self.interrupt.is_requested()
     }
 }
 
-fn tell(message: &Message) -> anyhow::Result<()> {
+fn send(message: &Message) -> anyhow::Result<()> {
     let text = serde_json::to_string(message)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{MARK}{text}")?;

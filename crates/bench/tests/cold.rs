@@ -18,7 +18,7 @@ use std::{
 
 use laptime_bench::{
     AxisSpec, Case, CaseResult, Depth, Device, Devices, Fact, Interrupt, Iteration, Job, Outcome, Prepared, Registry,
-    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_asked, sweep,
+    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_requested, sweep,
 };
 
 struct OneDevice;
@@ -109,7 +109,7 @@ fn job(trace: &Path) -> Job {
 
 fn main() -> ExitCode {
     let registry = Registry { workloads: vec![Box::new(Keeps)], devices: Box::new(OneDevice) };
-    if let Some(served) = serve_if_asked(&registry) {
+    if let Some(served) = serve_if_requested(&registry) {
         return served;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use laptime_bench::{
     AxisSpec, Case, CaseResult, Depth, Device, Devices, Interrupt, Iteration, Job, Nanos, Outcome, Prepared, Registry,
-    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_asked, sweep,
+    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_requested, sweep,
 };
 
 /// Opens a device that says in which process it is.
@@ -133,7 +133,7 @@ fn job(runs: u32) -> Job {
 
 fn main() -> ExitCode {
     let registry = Registry { workloads: vec![Box::new(Loses)], devices: Box::new(OneDevice) };
-    if let Some(served) = serve_if_asked(&registry) {
+    if let Some(served) = serve_if_requested(&registry) {
         return served;
     }
     // In this process first, and in a fresh one from the beginning.

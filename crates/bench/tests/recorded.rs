@@ -31,7 +31,7 @@ fn takes(path: &Path) -> Vec<Vec<f64>> {
     iterations.collect()
 }
 
-fn told(name: &str, power: &Power) -> String {
+fn describe(name: &str, power: &Power) -> String {
     let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", 100.0 * share));
     format!(
         "{name}: between {}, within {}; alike {:?}; slowed by 1.5 % {:?}; slowed by 5 % {:?}",
@@ -44,15 +44,15 @@ fn told(name: &str, power: &Power) -> String {
 }
 
 #[test]
-fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_takes() {
+fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_iterations() {
     let recordings = recordings();
     let mut quiet = 0;
     for (name, iterations) in &recordings {
         let power = power(iterations, &TRIAL).unwrap();
         // Both spreads are seen where the test is run with `--nocapture`, and when it fails.
-        println!("{}", told(name, &power));
+        println!("{}", describe(name, &power));
         assert_eq!(power.alike.all(), 500);
-        assert_eq!(power.shortfalls(), [], "{}", told(name, &power));
+        assert_eq!(power.shortfalls(), [], "{}", describe(name, &power));
         quiet += usize::from(power.between.unwrap() < 0.02);
     }
     assert!(quiet >= 3, "recordings whose processes differ by less than 2 %, on which 5 % must be found");

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lack_of_memory_in_cublas_is_a_lack_of_memory() {
+    fn out_of_memory_in_cublas_is_a_lack_of_memory() {
         assert!(check("multiplying", cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED).unwrap_err().is_out_of_memory());
     }
 }

@@ -179,11 +179,11 @@ impl<E: Events> Clock<E> {
     }
 
     fn moment(&self, event: E::Event, anchors: Around<E::Event>) -> Option<DeviceMoment> {
-        let told = anchors.into_iter().flatten().filter_map(|from| {
+        let moments = anchors.into_iter().flatten().filter_map(|from| {
             let nanos = self.events.nanos_between(from.event, event)?;
             Some(DeviceMoment { anchor: from.anchor, nanos })
         });
-        told.min_by_key(|moment| moment.nanos.unsigned_abs())
+        moments.min_by_key(|moment| moment.nanos.unsigned_abs())
     }
 
     fn anchor(&self) {

@@ -121,7 +121,7 @@ impl Session {
         // From here on the value's end turns everything off.
         let mut session = Self { functions, anchor: CuptiAnchor { host: no_time(), nanos: 0 } };
         // Without it calls lie on tracks of their own.
-        let _ = functions.tell_system_threads();
+        let _ = functions.use_system_thread_ids();
         functions.register(buffer_requested, buffer_completed)?;
         KINDS.into_iter().try_for_each(|kind| functions.enable(kind))?;
         session.anchor = CuptiAnchor::take(&functions)?;
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_cupti_is_told_from_the_anchor() {
+    fn a_time_of_cupti_is_reported_from_the_anchor() {
         let host = DeviceAnchor { before: Ticks(10), after: Ticks(30) };
         let anchor = CuptiAnchor { host, nanos: 5_000 };
         assert_eq!(anchor.moment(4_000), DeviceMoment { anchor: host, nanos: -1_000 });

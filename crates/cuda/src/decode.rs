@@ -24,7 +24,7 @@ mod tiles;
 pub use self::{
     adapted::{Adapted, AdaptedSizes},
     attention::{Attention, Rotation},
-    diffusion::{Drawing, DrawingSizes, DrawingStep, Factors, Sounded},
+    diffusion::{Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget},
     frames::{FrameStep, FrameTables, Frames},
     layer::{Activations, Layer},
     product::{Linear, Norm},

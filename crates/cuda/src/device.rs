@@ -177,7 +177,7 @@ impl Device {
     }
 
     /// The same device with streams of its own: what is put on them does not wait for what is on these.
-    pub fn beside(&self) -> Result<Self, CudaError> {
+    pub fn with_new_streams(&self) -> Result<Self, CudaError> {
         let stream = || self.new_stream().map(Arc::new);
         let (facts, context) = (self.facts.clone(), Arc::clone(&self.context));
         let replays = Arc::clone(&self.replays);
@@ -285,13 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn an_old_driver_is_told_before_it_is_started() {
+    fn an_old_driver_is_reported_before_it_is_started() {
         let old = Answers { version: 12_040, start: 999, ..SOUND };
         assert_eq!(count_devices(&old), Err(Unavailable::DriverTooOld { found: 12_040, needed: 13_000 }));
     }
 
     #[test]
-    fn a_driver_without_a_device_is_told_from_one_that_fails() {
+    fn a_driver_without_a_device_is_reported_from_one_that_fails() {
         for none in [Answers { start: 100, ..SOUND }, Answers { count: 0, ..SOUND }] {
             assert!(matches!(count_devices(&none), Err(Unavailable::NoGpu { .. })));
         }

@@ -242,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_memory_is_no_failure_of_the_context() {
+    fn out_of_memory_is_no_failure_of_the_context() {
         let error = classify("allocating", 2, "CUDA_ERROR_OUT_OF_MEMORY");
         assert!(error.is_out_of_memory() && !error.is_sticky());
         assert_eq!(error.to_string(), "out of memory on the device");
     }
 
     #[test]
-    fn a_lack_of_memory_says_what_was_wanted_and_what_was_free() {
+    fn out_of_memory_says_what_was_requested_and_what_was_free() {
         let error = CudaError::OutOfMemory { wanted: Some(3 << 20), free: Some(1 << 19), total: Some(2 << 20) };
         assert_eq!(error.to_string(), "out of memory on the device: 3.0 MiB wanted, 0.5 MiB of 2.0 MiB free");
     }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_driver_is_told_by_both_versions() {
+    fn an_old_driver_is_reported_by_both_versions() {
         let why = Unavailable::DriverTooOld { found: 12_040, needed: 13_000 };
         assert_eq!(why.to_string(), "the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed");
     }

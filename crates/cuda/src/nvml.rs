@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_told() {
+    fn every_reason_is_reported() {
         let bits = ThrottleReasons::SW_POWER_CAP | ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN;
         let found = reading(bits).throttled();
         assert_eq!(found, [Throttle::PowerCap, Throttle::HardwareHeat, Throttle::HardwareSlowdown]);

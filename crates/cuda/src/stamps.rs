@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_the_timer_is_told_from_the_anchor() {
+    fn a_time_of_the_timer_is_reported_from_the_anchor() {
         let host = DeviceAnchor { before: Ticks(1), after: Ticks(2) };
         let anchor = TimerAnchor { host, nanos: 1_000 };
         assert_eq!(anchor.moment(900).nanos, -100);

@@ -134,7 +134,7 @@ impl Anchor {
 struct Segment {
     from: u64,
     nanos: f64,
-    nanos_a_tick: f64,
+    nanos_per_tick: f64,
 }
 
 /// Turns ticks into nanoseconds since the first anchor.
@@ -161,7 +161,7 @@ impl TickMap {
         if nanos < SHORTEST_BASE_NANOS || ticks == 0 {
             return None;
         }
-        let segment = Segment { from: first.ticks.0, nanos: 0.0, nanos_a_tick: nanos as f64 / ticks as f64 };
+        let segment = Segment { from: first.ticks.0, nanos: 0.0, nanos_per_tick: nanos as f64 / ticks as f64 };
         Some(Self { first, segments: vec![segment] })
     }
 
@@ -173,23 +173,23 @@ impl TickMap {
         if anchor.ticks.0 <= last.from || elapsed_ticks == 0 || elapsed_nanos < SHORTEST_BASE_NANOS {
             return;
         }
-        let mapped = last.nanos + (anchor.ticks.0 - last.from) as f64 * last.nanos_a_tick;
+        let mapped = last.nanos + (anchor.ticks.0 - last.from) as f64 * last.nanos_per_tick;
         let rate = elapsed_nanos as f64 / elapsed_ticks as f64;
         // Half the rate at least: the map stays monotone even if the system clock was set back.
         let bend = ((elapsed_nanos as f64 - mapped) / CORRECTION_NANOS).clamp(-0.5, 0.5);
-        self.segments.push(Segment { from: anchor.ticks.0, nanos: mapped, nanos_a_tick: rate * (1.0 + bend) });
+        self.segments.push(Segment { from: anchor.ticks.0, nanos: mapped, nanos_per_tick: rate * (1.0 + bend) });
     }
 
     /// Nanoseconds from the first anchor to `ticks`; zero before it.
     pub fn nanos(&self, ticks: Ticks) -> u64 {
         let after = self.segments.partition_point(|segment| segment.from <= ticks.0);
         let Some(segment) = after.checked_sub(1).and_then(|at| self.segments.get(at)) else { return 0 };
-        (segment.nanos + (ticks.0 - segment.from) as f64 * segment.nanos_a_tick).round() as u64
+        (segment.nanos + (ticks.0 - segment.from) as f64 * segment.nanos_per_tick).round() as u64
     }
 
     /// Nanoseconds that one tick lasts, by the first measurement.
-    pub fn nanos_a_tick(&self) -> f64 {
-        self.segments.first().map_or(1.0, |segment| segment.nanos_a_tick)
+    pub fn nanos_per_tick(&self) -> f64 {
+        self.segments.first().map_or(1.0, |segment| segment.nanos_per_tick)
     }
 }
 

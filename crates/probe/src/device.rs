@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_told_from_the_nearest_anchor() {
+    fn a_time_is_reported_from_the_nearest_anchor() {
         let device = SimulatedDevice::anchored_at(Ticks(0));
         device.advance(1_000_000);
         device.anchor_between(Ticks(7_000), Ticks(7_000));

@@ -22,12 +22,12 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Bytes of buffer for each thread; rounded up to a power of two. Default: 2 MiB, about 130,000 stages.
-    pub bytes_a_thread: usize,
+    pub bytes_per_thread: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { bytes_a_thread: 2 << 20 }
+        Self { bytes_per_thread: 2 << 20 }
     }
 }
 
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     fn new_ring(&self) -> Ring {
-        Ring::new(self.config.bytes_a_thread / size_of::<u64>())
+        Ring::new(self.config.bytes_per_thread / size_of::<u64>())
     }
 
     pub(crate) fn wake_writer(&self) {
@@ -202,7 +202,7 @@ impl Recorder {
     }
 
     /// Has a ring ready for the next thread, so that its first stage pays for no fresh memory.
-    pub fn prepare_for_a_thread(&self) {
+    pub fn prepare_for_thread(&self) {
         if locked(&self.shared.spare).is_empty() {
             let ring = Arc::new(self.shared.new_ring());
             locked(&self.shared.spare).push(ring);

@@ -52,7 +52,7 @@ mod checked {
 /// Keeps what two threads write on cache lines of their own (two lines: the prefetcher fetches pairs).
 #[derive(Debug)]
 #[repr(align(128))]
-struct Apart<T>(T);
+struct CacheAligned<T>(T);
 
 /// Written by the recording thread alone, so its read-modify-write steps need no atomic operation.
 #[derive(Debug)]
@@ -84,9 +84,9 @@ pub enum Room {
 pub struct Ring {
     words: Box<[Word]>,
     mask: u64,
-    producer: Apart<Producer>,
+    producer: CacheAligned<Producer>,
     /// Words taken so far; written by the writer alone.
-    tail: Apart<AtomicU64>,
+    tail: CacheAligned<AtomicU64>,
 }
 
 /// Words kept for the event that a thread writes when it leaves.
@@ -104,14 +104,14 @@ impl Ring {
         Self {
             words,
             mask: capacity as u64 - 1,
-            producer: Apart(Producer {
+            producer: CacheAligned(Producer {
                 head: AtomicU64::new(0),
                 limit: AtomicU64::new(0),
                 reserved: AtomicU64::new(RESERVED_FOR_DETACH),
                 lost: AtomicU64::new(0),
                 finished: AtomicBool::new(false),
             }),
-            tail: Apart(AtomicU64::new(0)),
+            tail: CacheAligned(AtomicU64::new(0)),
         }
     }
 

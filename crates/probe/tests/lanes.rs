@@ -78,7 +78,7 @@ fn a_lane_of_the_host_has_no_stamps() {
 fn a_full_buffer_loses_whole_stages_and_marks_no_stream_for_them() {
     let device = Arc::new(SimulatedDevice::anchored_at(Ticks(0)));
     let stream = Lane::device("stream", device.clone());
-    let mut recorder = Recorder::new(Config { bytes_a_thread: 128 });
+    let mut recorder = Recorder::new(Config { bytes_per_thread: 128 });
     let entered = recorder.handle().enter();
     for _ in 0..10 {
         drop(stage!("step", on = stream));

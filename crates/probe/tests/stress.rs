@@ -171,7 +171,7 @@ fn a_drained_recording_loses_and_tears_nothing() {
     const BURSTS: u64 = 200;
     /// A burst fits into the buffer; the next one waits until the buffer was drained.
     const BURST: u64 = 60;
-    let config = Config { bytes_a_thread: 32 << 10 };
+    let config = Config { bytes_per_thread: 32 << 10 };
     let (reader, recorded) = run(config, |index, drains| {
         let mut sum = Sum::default();
         for burst in 0..BURSTS {
@@ -194,7 +194,7 @@ fn a_buffer_too_small_loses_whole_spans_and_counts_them() {
     const STEPS: u64 = 10_000;
     const DEPTH: u64 = 100;
     const WORDS: usize = 64;
-    let config = Config { bytes_a_thread: WORDS * size_of::<u64>() };
+    let config = Config { bytes_per_thread: WORDS * size_of::<u64>() };
     let (reader, recorded) = run(config, |index, _| {
         let mut sum = Sum::default();
         (0..STEPS).for_each(|i| step((index << 32) + i, &mut sum));

@@ -159,7 +159,7 @@ impl fmt::Display for Reason {
 pub fn compare(a: &Group, b: &Group, settings: &Settings) -> Comparison {
     let level = |group: &Group| Level {
         processes: group.processes(),
-        iterations: group.takes(),
+        iterations: group.iterations(),
         typical: group.typical(),
         interval: group.interval(LEVEL, settings.seed),
         between: group.between(),

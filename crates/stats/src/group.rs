@@ -50,7 +50,7 @@ impl Group {
     }
 
     /// Returns how many iterations there are in all processes together.
-    pub fn takes(&self) -> usize {
+    pub fn iterations(&self) -> usize {
         self.processes.iter().map(Sorted::len).sum()
     }
 
@@ -99,7 +99,7 @@ impl Group {
     }
 
     /// Draws logarithms of the typical value as they would be if processes and
-    /// takes were drawn again, widened for few of them: the middle `level` of
+    /// iterations were drawn again, widened for few of them: the middle `level` of
     /// them is an interval of that level, and draws of several groups make one
     /// of whatever is computed from them. Empty where the group does not
     /// [carry](Self::carries) the level.
@@ -121,7 +121,7 @@ impl Group {
     /// are resampled, and the iterations within each.
     ///
     /// Two corrections, both for variance. The medians of the processes
-    /// already differ by the noise of their iterations, so resampling takes in full
+    /// already differ by the noise of their iterations, so resampling iterations in full
     /// would count it twice; of `n` processes it counts for one n-th, which
     /// resampling processes leaves out. The whole is then stretched, since
     /// resampling `n` processes shows (n - 1) / n of the variance between them.
@@ -165,7 +165,7 @@ fn sorted(process: usize, iterations: &[f64]) -> Result<Sorted<f64>, Unfit> {
     })
 }
 
-/// Why takes cannot be compared.
+/// Why iterations cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unfit {
     /// There is not one process.
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_takes_is_refused_and_named() {
+    fn a_process_without_iterations_is_refused_and_named() {
         let error = Group::new(&[vec![1.0], vec![]]).unwrap_err();
         assert_eq!(error.to_string(), "process 1 has no iterations, expected at least one");
     }
 
     #[test]
-    fn a_take_that_has_no_ratio_is_refused_and_named() {
+    fn an_iteration_that_has_no_ratio_is_refused_and_named() {
         for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let error = Group::new(&[vec![1.0, value]]).unwrap_err().to_string();
             assert_eq!(error, format!("take 1 of process 0 is `{value}`, expected a finite number above 0"));
@@ -240,20 +240,20 @@ mod tests {
     }
 
     #[test]
-    fn single_takes_have_no_spread_within() {
+    fn single_iterations_have_no_spread_within() {
         let singles = group(&[&[9.0], &[10.0], &[11.0]]);
         assert_eq!(singles.within(), None);
         assert!((singles.between().unwrap() - 0.1 * MAD_TO_STD).abs() < 1e-12);
     }
 
     #[test]
-    fn equal_takes_have_an_interval_without_width() {
+    fn equal_iterations_have_an_interval_without_width() {
         let interval = group(&[&[4.0, 4.0], &[4.0], &[4.0], &[4.0], &[4.0], &[4.0]]).interval(0.95, 1).unwrap();
         assert!((interval.low - 4.0).abs() < 1e-12 && (interval.high - 4.0).abs() < 1e-12);
     }
 
     #[test]
-    fn five_processes_have_no_95_per_cent_interval_however_many_takes_they_have() {
+    fn five_processes_have_no_95_per_cent_interval_however_many_iterations_they_have() {
         let iterations: Vec<f64> = (0..30).map(|iteration| 10.0 + f64::from(iteration % 7)).collect();
         let five = Group::new(&vec![iterations.clone(); 5]).unwrap();
         assert_eq!((five.interval(0.95, 1), five.resampled_logs(5, 0.95, 1)), (None, Vec::new()));

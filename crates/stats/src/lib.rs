@@ -28,7 +28,7 @@ pub use group::{Group, Unfit};
 pub use interval::Interval;
 pub use outliers::{Mark, Severity, SlowStart, marks, slow_start};
 pub use paired::{Cost, cost_of_first};
-pub use power::{CannotTry, Power, Shortfall, Tally, Trial, power, power_of};
+pub use power::{Power, PowerError, Shortfall, Tally, Trial, power, power_of};
 pub use quantile::{NotFinite, Sorted, Value, quantile_of_sorted};
 pub use random::Rng;
 pub use shift::{Shift, shift};

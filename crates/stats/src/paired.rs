@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drift_that_both_takes_share_costs_nothing() {
+    fn a_drift_that_both_iterations_share_costs_nothing() {
         let pairs: Vec<(f64, f64)> = (1..40).map(|at| (f64::from(at), f64::from(at))).collect();
         let cost = cost_of_first(&pairs, 7).unwrap();
         assert_eq!((cost.share, cost.pairs), (0.0, 39));
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn without_pairs_or_with_a_take_of_no_length_there_is_no_answer() {
+    fn without_pairs_or_with_an_iteration_of_no_length_there_is_no_answer() {
         assert_eq!(cost_of_first(&[], 0), None);
         assert_eq!(cost_of_first(&[(1.0, 0.0)], 0), None);
         assert_eq!(cost_of_first(&[(f64::NAN, 1.0)], 0), None);

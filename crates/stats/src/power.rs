@@ -116,24 +116,24 @@ impl Tally {
 
     /// Returns how many verdicts there are.
     pub fn all(&self) -> usize {
-        self.told_apart() + self.same + self.unclear
+        self.differing() + self.same + self.unclear
     }
 
     /// Returns how often the sides were called different.
-    pub fn told_apart(&self) -> usize {
+    pub fn differing(&self) -> usize {
         self.faster + self.slower
     }
 
     /// Returns the share of verdicts that were not unclear.
     pub fn decided(&self) -> Option<f64> {
-        share(self.told_apart() + self.same, self.all())
+        share(self.differing() + self.same, self.all())
     }
 }
 
 impl Power {
     /// Returns the share of equal sides that were told apart.
     pub fn false_alarms(&self) -> Option<f64> {
-        share(self.alike.told_apart(), self.alike.all())
+        share(self.alike.differing(), self.alike.all())
     }
 
     /// Returns the share of slowed sides that were called slower.
@@ -171,7 +171,7 @@ impl Power {
 ///
 /// The sides of a pair share no process. A recording of four times
 /// [`Trial::processes`] or more gives pairs that differ enough to count.
-pub fn power(recording: &[Vec<f64>], trial: &Trial) -> Result<Power, CannotTry> {
+pub fn power(recording: &[Vec<f64>], trial: &Trial) -> Result<Power, PowerError> {
     power_of(recording, trial, |a, b| judge(a, b, None).verdict)
 }
 
@@ -180,10 +180,10 @@ pub fn power_of(
     recording: &[Vec<f64>],
     trial: &Trial,
     mut judge: impl FnMut(&Group, &Group) -> Verdict,
-) -> Result<Power, CannotTry> {
+) -> Result<Power, PowerError> {
     let whole = Group::new(recording)?;
     if trial.processes == 0 || recording.len() < 2 * trial.processes {
-        return Err(CannotTry::TooFewProcesses { found: recording.len(), a_side: trial.processes });
+        return Err(PowerError::TooFewProcesses { found: recording.len(), per_side: trial.processes });
     }
     let mut rng = Rng::new(trial.seed);
     let mut tallies = [Tally::default(); 3];
@@ -202,11 +202,11 @@ pub fn power_of(
 
 type Side = Vec<Vec<f64>>;
 
-fn draw_pair(recording: &[Vec<f64>], a_side: usize, rng: &mut Rng) -> (Side, Side) {
+fn draw_pair(recording: &[Vec<f64>], per_side: usize, rng: &mut Rng) -> (Side, Side) {
     let mut order: Vec<usize> = (0..recording.len()).collect();
     rng.shuffle(&mut order);
     let side = |chosen: &[usize]| chosen.iter().map(|&at| recording[at].clone()).collect();
-    (side(&order[..a_side]), side(&order[a_side..2 * a_side]))
+    (side(&order[..per_side]), side(&order[per_side..2 * per_side]))
 }
 
 fn times(side: &[Vec<f64>], factor: f64) -> Side {
@@ -219,7 +219,7 @@ fn share(part: usize, whole: usize) -> Option<f64> {
 
 /// Why a recording cannot be tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum CannotTry {
+pub enum PowerError {
     /// Its iterations cannot be compared.
     Unfit(Unfit),
     /// It has too few processes for two sides.
@@ -227,25 +227,25 @@ pub enum CannotTry {
         /// How many it has.
         found: usize,
         /// How many each side needs.
-        a_side: usize,
+        per_side: usize,
     },
 }
 
-impl From<Unfit> for CannotTry {
+impl From<Unfit> for PowerError {
     fn from(unfit: Unfit) -> Self {
         Self::Unfit(unfit)
     }
 }
 
-impl fmt::Display for CannotTry {
+impl fmt::Display for PowerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unfit(unfit) => unfit.fmt(f),
-            Self::TooFewProcesses { found, a_side } => {
-                write!(f, "the recording has {found} processes, expected twice {a_side}, and at least two")
+            Self::TooFewProcesses { found, per_side } => {
+                write!(f, "the recording has {found} processes, expected twice {per_side}, and at least two")
             }
         }
     }
 }
 
-impl std::error::Error for CannotTry {}
+impl std::error::Error for PowerError {}

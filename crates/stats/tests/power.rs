@@ -6,7 +6,7 @@ mod common;
 
 use common::{Noise, TYPICAL, recording};
 use laptime_stats::{
-    CannotTry, Group, Judged, Power, Reason, Rng, Shortfall, Tally, Trial, Verdict, judge, judge_all, power, power_of,
+    Group, Judged, Power, PowerError, Reason, Rng, Shortfall, Tally, Trial, Verdict, judge, judge_all, power, power_of,
 };
 
 /// The spreads between processes that are tried, from a quiet machine to one that nothing can be measured on.
@@ -15,7 +15,7 @@ const SPREADS: [f64; 9] = [0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.3]
 /// Recordings of each spread.
 const RECORDINGS: u64 = 4;
 
-/// Processes whose takes vary as much as they do, so that the spread of their medians is about the one given.
+/// Processes whose iterations vary as much as they do, so that the spread of their medians is about the one given.
 fn noise(between: f64) -> Noise {
     Noise { between, within: between, processes: 40, ..TYPICAL }
 }
@@ -67,8 +67,8 @@ fn more_processes_find_a_slowdown_on_a_noisy_machine() {
 
 /// The levels of some processes of a case, one take each.
 fn side(between: f64, processes: usize, rng: &mut Rng) -> Group {
-    let takes: Vec<Vec<f64>> = (0..processes).map(|_| vec![(between * common::normal(rng)).exp()]).collect();
-    Group::new(&takes).expect("the takes are above 0")
+    let iterations: Vec<Vec<f64>> = (0..processes).map(|_| vec![(between * common::normal(rng)).exp()]).collect();
+    Group::new(&iterations).expect("the iterations are above 0")
 }
 
 /// In how many of 500 sweeps of 40 cases that differ in nothing some case is called slower.
@@ -149,7 +149,7 @@ fn always_answering_same_falls_short_however_noisy_the_recording() {
 #[test]
 fn a_recording_too_small_for_two_sides_is_refused() {
     let small = recording(Noise { processes: 19, ..TYPICAL }, 1);
-    let refused = CannotTry::TooFewProcesses { found: 19, a_side: 10 };
+    let refused = PowerError::TooFewProcesses { found: 19, per_side: 10 };
     assert_eq!(power(&small, &Trial::default()), Err(refused));
 }
 

@@ -12,13 +12,13 @@ fn main() {
     for path in std::env::args().skip(1) {
         let begin = Instant::now();
         match read(&path) {
-            Ok(trace) => tell(&path, &trace, begin.elapsed().as_secs_f64()),
+            Ok(trace) => print_outline(&path, &trace, begin.elapsed().as_secs_f64()),
             Err(error) => println!("{path}: {error}"),
         }
     }
 }
 
-fn tell(path: &str, trace: &Trace, seconds: f64) {
+fn print_outline(path: &str, trace: &Trace, seconds: f64) {
     println!("{path}: {seconds:.3} s, peak memory so far {} KiB", peak_kib().unwrap_or(0));
     let mut kinds: BTreeMap<(bool, &str), (u64, u64)> = BTreeMap::new();
     for span in trace.spans() {

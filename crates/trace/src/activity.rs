@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_of_both_makers_are_told_apart() {
+    fn calls_of_both_makers_are_distinguished() {
         let of = |name| Activity::of(category::RUNTIME, name);
         for name in ["cudaDeviceSynchronize", "cudaStreamSynchronize_v3020", "cuCtxSynchronize", "hipEventSynchronize"]
         {

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_not_all_there_is_told() {
+    fn a_block_that_is_not_all_there_is_reported() {
         let mut blocks = FieldBlocks::default();
         let block = blocks.add(&mut vec![(NameId(3), StoredValue::Float(0.5))]);
         blocks.0.pop();

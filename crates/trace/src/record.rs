@@ -115,7 +115,7 @@ pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recordin
     let path = path.as_ref().to_owned();
     let recorded = match Format::from_path(&path) {
         Some(Format::Pftrace) => path.clone(),
-        Some(Format::Chrome | Format::ChromeGz) => beside(&path),
+        Some(Format::Chrome | Format::ChromeGz) => temporary_path(&path),
         _ => return Err(RecordError::Extension { path }),
     };
     let failed = |source| RecordError::Write { path: recorded.clone(), source };
@@ -140,7 +140,7 @@ pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recordin
     Ok(Recording { path, recorded, start_ns, control, writer: Some(writer) })
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".pftrace");
     PathBuf::from(name)
@@ -321,7 +321,7 @@ impl WriterThread {
             if stop {
                 return self.finish(now());
             }
-            self.recorder.prepare_for_a_thread();
+            self.recorder.prepare_for_thread();
             self.start_encoding(false)?;
             let flush_now = self.control.flush_state().done < flush_asked;
             if flush_now {

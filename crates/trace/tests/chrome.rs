@@ -82,7 +82,7 @@ fn a_flow_goes_from_step_to_step() {
 }
 
 #[test]
-fn flows_that_spans_tell_themselves_are_read() {
+fn flows_that_spans_carry_themselves_are_read() {
     let span = |tid: u8, ts: u8, name: &str, tie: &str| {
         format!(r#"{{"ph":"X","pid":1,"tid":{tid},"ts":{ts},"dur":1,"name":"{name}"{tie}}}"#)
     };
@@ -105,7 +105,7 @@ fn flows_that_spans_tell_themselves_are_read() {
 }
 
 #[test]
-fn a_span_tells_one_flow_and_further_ones_are_events() {
+fn a_span_carries_one_flow_and_further_ones_are_events() {
     let mut builder = TraceBuilder::default();
     let [main, stream] = [builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7")];
     let mut span = |track, start| builder.span(track, Nanos(start), Nanos(10), "stage", "");

@@ -169,7 +169,7 @@ fn the_words_are_those_of_other_readers() {
 }
 
 #[test]
-fn nothing_is_left_beside_the_file_and_the_file_stays_as_it_is() {
+fn nothing_is_left_next_to_the_file_and_the_file_stays_as_it_is() {
     let export = Export::whole();
     let connection = Connection::open(export.path()).unwrap();
     connection.pragma_update(None, "journal_mode", "wal").unwrap();
@@ -199,7 +199,7 @@ fn times_before_zero_are_moved_behind_it() {
 }
 
 #[test]
-fn columns_that_are_not_there_are_told_and_the_rest_is_read() {
+fn columns_that_are_not_there_are_reported_and_the_rest_is_read() {
     let kernels = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, \"end\" INT, streamId INT);
         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 7);
         CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, bytes INT);
@@ -235,7 +235,7 @@ fn another_database_is_no_trace() {
 }
 
 #[test]
-fn a_database_cut_off_or_overwritten_anywhere_is_read_in_part_or_told() {
+fn a_database_cut_off_or_overwritten_anywhere_is_read_in_part_or_reported() {
     let export = Export::whole();
     let whole = fs::read(export.path()).unwrap();
     let path = export.folder.path().join("damaged.sqlite");

@@ -81,7 +81,7 @@ fn damage_in_the_middle_is_the_same_on_several_threads() {
 }
 
 #[test]
-fn gzip_data_that_were_changed_are_told() {
+fn gzip_data_that_were_changed_are_reported() {
     let (text, folder) = (large(), tempfile::tempdir().unwrap());
     let mut packed = gzipped(text.as_bytes());
     let half = packed.len() / 2;

@@ -146,7 +146,7 @@ fn own_times(trace: &Trace) -> Stacks {
 }
 
 #[test]
-fn stacks_of_equal_names_are_told_apart_by_where_they_stand() {
+fn stacks_of_equal_names_are_distinguished_by_where_they_belong() {
     let stacks = folded::stacks(&nested_twice(), folded::By::Host);
     assert_eq!(stacks, ["main;a 60", "main;a;b 40", "main;b 10"]);
 }

@@ -85,7 +85,7 @@ impl<'a> Calls<'a> {
             Verdict::Waits if function.object.is_some_and(|object| self.is_on_host(object)) => None,
             Verdict::Waits => {
                 let name = rule.last_name().to_owned();
-                let call = told(rule, &function, truth);
+                let call = call_text(rule, &function, truth);
                 Some(Called::Wait(Wait { place: function.place, call, name, certainty: rule.certainty }))
             }
         }
@@ -186,7 +186,7 @@ impl Function<'_> {
     }
 }
 
-fn told(rule: &Rule, function: &Function<'_>, truth: Option<&str>) -> String {
+fn call_text(rule: &Rule, function: &Function<'_>, truth: Option<&str>) -> String {
     match (rule.form, rule.needs) {
         (Form::Truth, _) => match truth {
             Some("if") | None => format!("if {}()", rule.name),

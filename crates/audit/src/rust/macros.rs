@@ -43,7 +43,7 @@ pub struct TokenCall {
 const MOST_ARGUMENTS: usize = 16;
 
 /// Every call in tokens that do not parse, whose name is one of those asked for.
-pub fn token_calls(tokens: TokenStream, is_asked: &dyn Fn(&str) -> bool) -> Vec<TokenCall> {
+pub fn token_calls(tokens: TokenStream, has_rule: &dyn Fn(&str) -> bool) -> Vec<TokenCall> {
     let mut calls = Vec::new();
     let mut open = vec![tokens.into_iter()];
     let mut name: Option<Ident> = None;
@@ -59,7 +59,7 @@ pub fn token_calls(tokens: TokenStream, is_asked: &dyn Fn(&str) -> bool) -> Vec<
             Some(TokenTree::Ident(_)) if is_in_turbofish => {}
             Some(TokenTree::Ident(ident)) => {
                 // Behind `fn` it is a definition.
-                name = (!is_definition && is_asked(&ident.to_string())).then(|| ident.clone());
+                name = (!is_definition && has_rule(&ident.to_string())).then(|| ident.clone());
                 is_definition = ident == "fn";
                 continue;
             }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_side_by_side_does_not_nest() {
+    fn siblings_does_not_nest() {
         assert!(depth(&"fn f() { g(); }\n".repeat(1000)) < 20);
         assert!(depth(&format!("const X: [u32; 1000] = [{}];", "1, ".repeat(1000))) < 20);
         assert!(depth(&format!("fn f() {{ match x {{ {} }} }}", "A(x) => {} ".repeat(1000))) < 30);

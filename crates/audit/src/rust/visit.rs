@@ -99,8 +99,8 @@ impl<'r> Visitor<'r> {
 
     fn look_at_tokens(&mut self, tokens: proc_macro2::TokenStream) {
         let rules = self.rules;
-        let is_asked = |name: &str| rules.of(Language::Rust).any(|rule| rule.last_name() == name);
-        for call in token_calls(tokens, &is_asked) {
+        let has_rule = |name: &str| rules.of(Language::Rust).any(|rule| rule.last_name() == name);
+        for call in token_calls(tokens, &has_rule) {
             let name = call.name.to_string();
             if let Some(verdict) = judge(rules, &[&name], call.arguments.iter()) {
                 self.take(verdict, call.name.span(), call.end);

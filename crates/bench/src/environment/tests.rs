@@ -143,7 +143,7 @@ fn no_limit_is_none() {
 }
 
 #[test]
-fn the_driver_of_nvidia_tells_of_gpus() {
+fn the_driver_of_nvidia_reports_gpus() {
     let version =
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs)\nGCC version:\n";
     let (_folder, linux) = machine([

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_takes_two_operations_a_step() {
+    fn a_product_takes_two_operations_per_step() {
         assert_eq!(SIZES.operations(), 48);
     }
 

@@ -82,7 +82,7 @@ impl Functions {
     }
 
     /// Lets calls be told with the system's number of their thread, and not with the threading library's.
-    pub(super) fn tell_system_threads(&self) -> Result<(), CudaError> {
+    pub(super) fn use_system_thread_ids(&self) -> Result<(), CudaError> {
         const SYSTEM: u32 = 1;
         // SAFETY: a number is passed.
         self.check("starting CUPTI", unsafe { (self.set_thread_id_type)(SYSTEM) })

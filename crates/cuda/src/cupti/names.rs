@@ -53,9 +53,9 @@ fn demangled(name: &str) -> Option<String> {
         if answer.is_null() {
             return None;
         }
-        let told = CStr::from_ptr(answer).to_string_lossy().into_owned();
+        let name = CStr::from_ptr(answer).to_string_lossy().into_owned();
         free(answer.cast());
-        (status == 0).then_some(told)
+        (status == 0).then_some(name)
     }
 }
 
@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mangled_name_is_told_as_c_plus_plus_has_it_or_stays() {
-        let told = readable("_Z4fillIfEvPT_");
-        assert!(["void fill<float>(float*)", "_Z4fillIfEvPT_"].contains(&told.as_str()), "{told}");
+    fn a_mangled_name_is_reported_as_c_plus_plus_has_it_or_stays() {
+        let name = readable("_Z4fillIfEvPT_");
+        assert!(["void fill<float>(float*)", "_Z4fillIfEvPT_"].contains(&name.as_str()), "{name}");
     }
 }

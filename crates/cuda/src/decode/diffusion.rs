@@ -76,7 +76,7 @@ pub struct Drawing<T> {
 
 /// Where a latent goes, beside its place among all.
 #[derive(Debug)]
-pub struct Sounded<'a, T> {
+pub struct LatentTarget<'a, T> {
     /// As it is, `[latent]`.
     pub row: &'a mut Buffer<T>,
     /// Divided, and less a bias.
@@ -151,7 +151,7 @@ const THREADS: u32 = 256;
 /// The kernels at both ends of a step, on one device.
 #[derive(Debug)]
 pub struct DrawingStep<T> {
-    told: Kernel,
+    conditioning: Kernel,
     begin: Kernel,
     end: Kernel,
     multiprocessors: u32,
@@ -168,7 +168,7 @@ impl<T: Element> DrawingStep<T> {
             kernel.prefer_shared_memory().map(|()| kernel)
         };
         Ok(Self {
-            told: kernel("told_rows")?,
+            conditioning: kernel("conditioning_rows")?,
             begin: kernel("begin_drawing")?,
             end: kernel("end_drawing")?,
             multiprocessors: device.facts().multiprocessors.max(1),
@@ -177,28 +177,28 @@ impl<T: Element> DrawingStep<T> {
         })
     }
 
-    /// Puts what the head is told into `told`, `[steps, 2, width]`: the silu of each condition, `[2, width]`, and the row
+    /// Puts what the head is conditioning into `conditioning`, `[steps, 2, width]`: the silu of each condition, `[2, width]`, and the row
     /// of the step's time, `[steps, width]`, added up.
     ///
     /// Waits, on the device, for all that is on the stream.
-    pub fn tell(
+    pub fn condition(
         &self,
         stream: &Stream,
         [conditions, times]: [&Buffer<T>; 2],
-        told: &mut Buffer<T>,
+        conditioning: &mut Buffer<T>,
         [steps, width]: [u32; 2],
     ) -> Result<(), CudaError> {
-        const DOING: &str = "telling times";
+        const DOING: &str = "adding step times";
         let holds = |buffer: &Buffer<T>, rows: u64| buffer.length() as u64 >= rows.saturating_mul(width.into());
-        let fits = holds(conditions, 2) && holds(times, steps.into()) && holds(told, 2 * u64::from(steps));
+        let fits = holds(conditions, 2) && holds(times, steps.into()) && holds(conditioning, 2 * u64::from(steps));
         expect(DOING, fits && steps < 1 << 15, "a buffer is too small, or the steps are too many")?;
         if steps == 0 || width == 0 {
             return Ok(());
         }
-        let arguments: [Argument; 4] = [conditions.into(), times.into(), told.into(), width.into()];
+        let arguments: [Argument; 4] = [conditions.into(), times.into(), conditioning.into(), width.into()];
         let grid = [width.div_ceil(THREADS), 2 * steps, 1];
         // SAFETY: the kernel writes a number for each column of each row, and reads as many.
-        unsafe { self.told.launch(stream, Shape { grid, block: [THREADS, 1, 1], shared_bytes: 0 }, &arguments) }
+        unsafe { self.conditioning.launch(stream, Shape { grid, block: [THREADS, 1, 1], shared_bytes: 0 }, &arguments) }
     }
 
     /// Begins a step: the sample that the step before it leaves, or noise in the first, goes through `enter`,
@@ -227,7 +227,7 @@ impl<T: Element> DrawingStep<T> {
     }
 
     /// Ends the last step: puts the latent among all, and where else it is needed.
-    pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: Sounded<'_, T>) -> Result<(), CudaError> {
+    pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: LatentTarget<'_, T>) -> Result<(), CudaError> {
         let DrawingSizes { latent, steps, .. } = drawing.sizes;
         let fits = to.row.length() >= latent as usize && to.sound.length() >= latent as usize;
         expect("ending a diffusion", fits, "a buffer is too small")?;

@@ -123,8 +123,8 @@ pub struct Choice<'a, T> {
     pub begins: bool,
     /// A position that goes on by one.
     pub position: Option<&'a mut Buffer<u32>>,
-    /// Whether the host is told: [`Frames::word`]. Only such a choice may be the end.
-    pub is_told: bool,
+    /// Whether the host is reported: [`Frames::word`]. Only such a choice may be the end.
+    pub is_reported: bool,
     /// What the next step begins with.
     pub next: Option<NextRow<'a, T>>,
 }
@@ -132,11 +132,11 @@ pub struct Choice<'a, T> {
 impl<T> Choice<'_, T> {
     /// A code of the frame under way.
     pub fn code(group: u32) -> Self {
-        Self { group, begins: false, position: None, is_told: false, next: None }
+        Self { group, begins: false, position: None, is_reported: false, next: None }
     }
 }
 
-/// The kernels of choices, on one device: all at once, or part by part so that they can be told apart.
+/// The kernels of choices, on one device: all at once, or part by part so that they can be reported apart.
 #[derive(Debug)]
 pub struct Sampler<T> {
     whole: Kernel,
@@ -216,7 +216,7 @@ impl<T: Element> Sampler<T> {
         expect(DOING, choice.group < frames.groups, "there is no such code in a frame")?;
         let [table, size, x, width] = next_arguments(choice.next)?;
         let position = choice.position.map_or(Argument::from(0_u64), Argument::from);
-        let word = if choice.is_told { (&mut frames.word).into() } else { Argument::from(0_u64) };
+        let word = if choice.is_reported { (&mut frames.word).into() } else { Argument::from(0_u64) };
         Ok([
             logits.into(),
             by.vocab.into(),

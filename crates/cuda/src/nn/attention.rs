@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn few_blocks_share_their_keys_and_many_take_more_queries() {
+    fn few_blocks_share_their_keys_and_many_iteration_more_queries() {
         let sizes = HeadSizes { batch: 1, tokens: 512, heads: 16, kv_heads: 8, head_dim: 128, capacity: 512 };
         assert_eq!(chosen_tile(&sizes, 132), 0);
         assert_eq!(chosen_tile(&HeadSizes { batch: 3, ..sizes }, 132), 1);

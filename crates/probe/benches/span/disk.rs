@@ -19,7 +19,7 @@ pub fn measure(fields: bool) -> io::Result<OnDisk> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("spans.pftrace");
     // Large enough to hold every span: the loop makes tens of millions a second, and the writer may be kept waiting.
-    let config = Config { bytes_a_thread: 32 << 20 };
+    let config = Config { bytes_per_thread: 32 << 20 };
     let recording = laptime_trace::record_to_with(&path, config).map_err(io::Error::other)?;
     let mut work = Work(0x5eed);
     for i in 0..SPANS / 3 {

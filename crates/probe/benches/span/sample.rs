@@ -117,7 +117,7 @@ struct Recording {
 
 impl Recording {
     fn start() -> Self {
-        let recorder = Recorder::new(Config { bytes_a_thread: 4 << 20 });
+        let recorder = Recorder::new(Config { bytes_per_thread: 4 << 20 });
         recorder.make_default().expect("nothing else records in this process");
         Self { recorder, batches: Vec::new(), words: 0, lost: 0 }
     }

@@ -60,7 +60,7 @@ fn a_fifth_more_time_is_slower_and_the_way_back_faster() {
 }
 
 #[test]
-fn the_same_takes_are_the_same() {
+fn the_same_iterations_are_the_same() {
     assert_eq!(judged(&group(100.0), &group(100.0)).verdict, Verdict::Same);
 }
 

@@ -265,7 +265,7 @@ mod tests {
     use super::counted;
 
     #[test]
-    fn one_is_told_in_the_singular() {
+    fn one_is_reported_in_the_singular() {
         let flows = "flows have lost one of their spans";
         assert_eq!(counted(2, flows), "2 flows have lost one of their spans");
         assert_eq!(counted(1, flows), "1 flow has lost one of its spans");

@@ -133,18 +133,18 @@ impl Insert {
         builder.lost = builder.lost.saturating_add(records.lost);
         builder.clock_uncertainty = builder.clock_uncertainty.max(records.uncertainty_ns.map(Nanos));
         builder.warnings.extend(records.warnings.iter().cloned());
-        let told = [
+        let warnings = [
             (too_early, "records of the device lie before the recording"),
             (unexplained, "pieces of device work have no call that led to them"),
         ];
-        let told = told.into_iter().filter(|(count, _)| *count > 0);
-        builder.warnings.extend(told.map(|(count, what)| format!("{count} {what}")));
+        let warnings = warnings.into_iter().filter(|(count, _)| *count > 0);
+        builder.warnings.extend(warnings.map(|(count, what)| format!("{count} {what}")));
         builder
     }
 }
 
 /// The part of a call that lies between two moments at which its thread began or ended a span, the longest if there
-/// are several: a thread does one thing after another, so what seems to straddle such a moment is told by two clocks.
+/// are several: a thread does one thing after another, so what seems to straddle such a moment is warnings by two clocks.
 fn inside_one((start, end): (u64, u64), moments: &[u64]) -> (u64, u64) {
     let first = moments.partition_point(|&moment| moment <= start);
     let within = moments[first..].iter().copied().take_while(|&moment| moment < end);
@@ -263,7 +263,7 @@ flow cuMemcpyDtoHAsync_v2 210 -> Memcpy DtoH (Device -> Pinned) 230
     }
 
     #[test]
-    fn a_call_that_seems_to_straddle_a_boundary_is_told_by_its_longer_part() {
+    fn a_call_that_seems_to_straddle_a_boundary_is_reported_by_its_longer_part() {
         assert_eq!(inside_one((95, 120), &[100, 200]), (100, 120));
         assert_eq!(inside_one((180, 205), &[100, 200]), (180, 200));
         assert_eq!(inside_one((98, 112), &[100, 110, 200]), (100, 110));
@@ -273,7 +273,7 @@ flow cuMemcpyDtoHAsync_v2 210 -> Memcpy DtoH (Device -> Pinned) 230
     }
 
     #[test]
-    fn what_lies_before_the_trace_and_work_without_a_call_is_told() {
+    fn what_lies_before_the_trace_and_work_without_a_call_is_reported() {
         let records = KernelRecords {
             work: vec![work(10, 20, 1, kernel("early")), work(1010, 1020, 9, kernel("alone"))],
             lost: 3,

@@ -22,7 +22,7 @@ pub struct Waiting {
 
 impl Waiting {
     pub fn new(config: Config) -> Self {
-        let words = config.bytes_a_thread / size_of::<u64>();
+        let words = config.bytes_per_thread / size_of::<u64>();
         let (batches, none) = (VecDeque::new(), Ticks(0));
         Self { batches, encoding: none, encoded: none, last_round: none, words: 0, busy: (words / 64).max(1) }
     }

@@ -107,7 +107,7 @@ impl Case {
 
     /// Whether another axis tells the value on this one: the short name of a test, such as `tg128@d4096`, tells what runs,
     /// how many tokens, and behind how many, and the name of a pattern its numbers. People need not be told twice.
-    pub fn is_told(&self, axis: &str) -> bool {
+    pub fn is_implied(&self, axis: &str) -> bool {
         match axis {
             "pass_type" | "seq_len" | "cache_tokens" => self.get("test").is_some(),
             "window" | "global" | "random" => self.text("pattern").is_ok_and(|name| name != "custom"),
@@ -212,10 +212,10 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_pattern_tells_its_numbers_unless_it_is_custom() {
+    fn the_name_of_a_pattern_implies_its_numbers_unless_it_is_custom() {
         let case = |name: &str| Case::new(vec![("pattern".into(), name.into()), ("window".into(), 512.into())]);
-        assert!(case("small").is_told("window") && !case("small").is_told("pattern"));
-        assert!(!case("custom").is_told("window"));
+        assert!(case("small").is_implied("window") && !case("small").is_implied("pattern"));
+        assert!(!case("custom").is_implied("window"));
     }
 
     #[test]

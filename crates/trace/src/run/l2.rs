@@ -57,7 +57,7 @@ mod tests {
             assert_eq!(l2.word().parse(), Ok(l2));
             assert_eq!(serde_json::to_string(&l2).unwrap(), format!("\"{l2}\""));
         }
-        let told = "hot".parse::<L2>().unwrap_err().to_string();
-        assert_eq!(told, "`hot` says nothing of a cache: it is `cold` or `warm`");
+        let message = "hot".parse::<L2>().unwrap_err().to_string();
+        assert_eq!(message, "`hot` says nothing of a cache: it is `cold` or `warm`");
     }
 }

@@ -24,7 +24,7 @@ pub use self::{
     environment::{Build, Environment, Gpu, Machine},
     l2::{L2, NoL2},
     manifest::{AxisValues, RUN_FILE, Run},
-    noise::{HostClock, Noise, Steal, Watch},
+    noise::{HostClock, Noise, StallStats, Steal},
     peaks::{Bandwidth, PeakFlops, PeakGpu, Peaks},
     result::{Better, CaseResult, Fact, Measured, Metric, Outcome, Steady, StopReason, Traffic, Work},
     results::{RESULTS_FILE, Results, ResultsFile, ResultsWriter, RunFileError, read_results},

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Noise {
     /// One thread alone.
-    pub alone: Watch,
+    pub alone: StallStats,
     /// As many threads at once as the process may run; none if that is one.
-    pub together: Option<Watch>,
+    pub together: Option<StallStats>,
     /// What the hypervisor gave to others in the same time; none if the kernel does not say.
     pub steal: Option<Steal>,
     /// The clock that was read.
@@ -19,7 +19,7 @@ pub struct Noise {
 /// What threads saw that did nothing but read the clock.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Watch {
+pub struct StallStats {
     /// The threads.
     pub threads: u32,
     /// How long they watched, added up over the threads.
@@ -35,7 +35,7 @@ pub struct Watch {
     pub pace_spread: Option<f64>,
 }
 
-impl Watch {
+impl StallStats {
     /// The share of the time in which a thread did not run; none if nobody watched.
     pub fn lost_share(&self) -> Option<f64> {
         (self.watched_ns > 0).then(|| self.lost_ns as f64 / self.watched_ns as f64)

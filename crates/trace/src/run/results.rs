@@ -234,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_result_is_told_with_its_number() {
+    fn a_line_that_is_no_result_is_reported_with_its_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(RESULTS_FILE);
         std::fs::write(&path, "{\"schema\":1}\n").unwrap();
-        let told = read_results(&path).unwrap_err().to_string();
-        assert!(told.ends_with("`, line 1, is no record of a run"), "{told}");
+        let message = read_results(&path).unwrap_err().to_string();
+        assert!(message.ends_with("`, line 1, is no record of a run"), "{message}");
     }
 
     #[test]
@@ -285,8 +285,8 @@ mod tests {
         let full = Full { bytes: Vec::new(), room: 2 * line + line / 2 };
         let mut writer = ResultsWriter::to("results.jsonl".into(), full, 0);
         assert!(writer.append(&result(1, 0, "a")).is_ok() && writer.append(&result(2, 0, "a")).is_ok());
-        let told = writer.append(&result(3, 0, "a")).unwrap_err();
-        assert!(matches!(told, RunFileError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull));
+        let message = writer.append(&result(3, 0, "a")).unwrap_err();
+        assert!(matches!(message, RunFileError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull));
         assert_eq!(writer.file.bytes.len(), 2 * line);
     }
 }

@@ -67,7 +67,7 @@ mod tests {
             assert_eq!(timing.word().parse(), Ok(timing));
             assert_eq!(serde_json::to_string(&timing).unwrap(), format!("\"{timing}\""));
         }
-        let told = "nvtx".parse::<Timing>().unwrap_err().to_string();
-        assert_eq!(told, "`nvtx` is no timing: it is one of `host`, `events`, `sync`, `kernels`");
+        let message = "nvtx".parse::<Timing>().unwrap_err().to_string();
+        assert_eq!(message, "`nvtx` is no timing: it is one of `host`, `events`, `sync`, `kernels`");
     }
 }

@@ -7,7 +7,7 @@ use crate::read;
 const GOOD: &str = r#"{"ph":"X","pid":1,"tid":1,"name":"good","ts":1,"dur":2}"#;
 
 /// The outline and warnings of a file with one good event and this one.
-fn beside_a_good_event(event: &str) -> (String, Vec<String>) {
+fn next_to_a_good_event(event: &str) -> (String, Vec<String>) {
     let trace = read(format!("[{event},{GOOD}]").as_bytes()).unwrap();
     (trace.outline(), trace.warnings)
 }
@@ -26,7 +26,7 @@ fn an_event_of_wrong_types_costs_itself_alone() {
         "{nonsense}",
     ];
     for event in events {
-        let (outline, warnings) = beside_a_good_event(event);
+        let (outline, warnings) = next_to_a_good_event(event);
         assert_eq!(outline, "thread 1\n  good  1000..3000\n", "{event}");
         assert_eq!(warnings, ["1 damaged event was passed over"], "{event}");
     }
@@ -51,7 +51,7 @@ fn an_event_without_a_possible_time_costs_itself_alone() {
     for time in times {
         for phase in ["X", "B", "i", "C", "E"] {
             let event = format!(r#"{{"ph":"{phase}","pid":1,"tid":1,"name":"x","args":{{"v":1}},{time}}}"#);
-            let (outline, warnings) = beside_a_good_event(&event);
+            let (outline, warnings) = next_to_a_good_event(&event);
             assert!(outline.contains("good  1000..3000"), "{event}");
             if phase == "X" {
                 assert_eq!(outline, "thread 1\n  good  1000..3000\n", "{event}");
@@ -64,17 +64,17 @@ fn an_event_without_a_possible_time_costs_itself_alone() {
 #[test]
 fn the_latest_time_of_all_is_kept() {
     let event = r#"{"ph":"X","pid":1,"tid":1,"name":"x","ts":9223372036854775.807,"dur":0}"#;
-    let (outline, warnings) = beside_a_good_event(event);
+    let (outline, warnings) = next_to_a_good_event(event);
     assert!(outline.contains("x  9223372036854775807..9223372036854775807"), "{outline}");
     assert_eq!(warnings, [""; 0]);
 }
 
 #[test]
-fn a_span_on_a_curve_and_a_curve_on_a_thread_are_told_apart() {
+fn a_span_on_a_curve_and_a_curve_on_a_thread_are_distinguished() {
     let about =
         r#"{"ph":"M","pid":1,"tid":5,"name":"laptime_track","args":{"kind":"counter","name":"memory","unit":"bytes"}}"#;
     let span = r#"{"ph":"X","pid":1,"tid":5,"name":"x","ts":1,"dur":1}"#;
-    let (outline, warnings) = beside_a_good_event(&format!("{about},{span}"));
+    let (outline, warnings) = next_to_a_good_event(&format!("{about},{span}"));
     assert_eq!(outline, "memory (counter)\nthread 1\n  good  1000..3000\n");
     assert_eq!(warnings, ["1 event does not fit its track and was passed over"]);
 }
@@ -126,7 +126,7 @@ fn json_without_events_is_no_trace() {
 #[test]
 fn nesting_a_million_deep_costs_its_event_alone() {
     let deep = format!(r#"{{"ph":"X","args":{{"a":{}{}}}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000));
-    let (outline, warnings) = beside_a_good_event(&deep);
+    let (outline, warnings) = next_to_a_good_event(&deep);
     assert_eq!(outline, "thread 1\n  good  1000..3000\n");
     assert_eq!(warnings, ["1 damaged event was passed over"]);
     let open = format!("{{\"a\":{}", "[{\"a\":".repeat(1_000_000));

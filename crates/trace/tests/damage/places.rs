@@ -58,7 +58,7 @@ fn a_file_whose_reading_fails_says_so() {
 }
 
 #[test]
-fn other_files_are_told_by_what_they_are() {
+fn other_files_are_reported_by_what_they_are() {
     let cases: [(&[u8], &str); 5] = [
         (b"SQLite format 3\0rest", "this is not a trace: an SQLite database, which can be read from a file only"),
         (b"hello world", "this is not a trace: it begins with `hello world`"),

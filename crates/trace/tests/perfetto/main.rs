@@ -58,7 +58,7 @@ fn an_empty_trace_is_no_cause_for_complaint() {
 }
 
 #[test]
-fn what_perfetto_has_no_place_for_stands_in_its_metadata() {
+fn what_perfetto_has_no_place_for_goes_into_its_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.pftrace");
     write(&complete_trace(), &file).unwrap();

@@ -44,7 +44,7 @@ fn a_name_that_says_no_lossless_format_is_refused() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_told_at_the_end_and_the_program_goes_on() {
+fn a_full_disk_is_reported_at_the_end_and_the_program_goes_on() {
     let alone = alone();
     for name in ["trace.pftrace", "other.json.pftrace"] {
         std::os::unix::fs::symlink("/dev/full", alone.path(name)).unwrap();

@@ -91,7 +91,7 @@ fn a_full_disk_is_reported_when_the_recording_is_dropped() {
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     let ended = run_again("a_full_disk_is_reported_when_the_recording_is_dropped", &path);
     assert!(ended.status.success());
-    let told = String::from_utf8(ended.stderr).unwrap();
+    let stderr = String::from_utf8(ended.stderr).unwrap();
     let expected = format!("warning: the recording is not whole: cannot write `{}`: No space left", path.display());
-    assert!(told.contains(&expected), "{told}");
+    assert!(stderr.contains(&expected), "{stderr}");
 }

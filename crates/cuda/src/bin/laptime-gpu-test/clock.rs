@@ -17,7 +17,7 @@ pub fn moment(clock: &EventClock, stamp: Stamp) -> Result<DeviceMoment, Failed> 
     while began.elapsed().as_secs() < 10 {
         match clock.resolve(stamp) {
             Resolved::At(moment) => return Ok(moment),
-            Resolved::Never => return Err(Failed::Wrong("a mark will never be told".to_owned())),
+            Resolved::Never => return Err(Failed::Wrong("a mark will never be resolved".to_owned())),
             Resolved::Pending => std::hint::spin_loop(),
         }
     }

@@ -158,6 +158,6 @@ pub fn one_session(bench: &Bench) -> Answer {
     let recorded = session.finish()?;
     expect(kernels(&recorded, "spin_nanos").len() == 2_000, || format!("{} lost", recorded.lost))?;
     let again = Session::start()?.finish()?;
-    expect(kernels(&again, "spin_nanos").is_empty(), || "records were told twice".to_owned())?;
+    expect(kernels(&again, "spin_nanos").is_empty(), || "records were reported twice".to_owned())?;
     Ok(format!("{second}; a launch takes {without:.0} ns without, {with:.0} ns with it"))
 }

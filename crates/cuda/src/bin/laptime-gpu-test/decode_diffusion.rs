@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use laptime_cuda::{
     Buffer, Cache,
     decode::{
-        Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, Linear, Norm, Sounded,
+        Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm,
         reference::{self as cpu, diffusion},
     },
     reference::{noise, worst_error},
@@ -133,12 +133,12 @@ fn steps_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
         (sample, before) = (next, Some(guess));
     }
     let (mut row, mut sound) = (spoiled::<T>(bench, latent)?, spoiled::<T>(bench, 2 * latent)?);
-    let to = Sounded { row: &mut row, sound: sound.slice_mut(latent..2 * latent)?, divisor: 0.5, bias: 0.25 };
+    let to = LatentTarget { row: &mut row, sound: sound.slice_mut(latent..2 * latent)?, divisor: 0.5, bias: 0.25 };
     kernels.end(stream, &mut drawing, to)?;
     let made = &drawing.latents.read()?[2 * latent..3 * latent];
     worst = worst.max(error(&row, &sample)?).max(worst_error(made, &sample));
     let sounded: Vec<f32> = sample.iter().map(|number| number / 0.5 - 0.25).collect();
-    worst = worst.max(worst_error(&widen(&sound.read()?[latent..]), &sounded)).max(told::<T>(bench, &kernels)?);
+    worst = worst.max(worst_error(&widen(&sound.read()?[latent..]), &sounded)).max(conditioning::<T>(bench, &kernels)?);
     expect(worst < 2.0 * T::TOLERANCE, || format!("{}: worst error {worst:.1e}", T::NAME))?;
     expect(kernels.begin(stream, &mut drawing, steps, &enter.device, &mut row).is_err(), || {
         "a step behind the last was taken".to_owned()
@@ -151,14 +151,19 @@ fn factors_of(of: &[f32]) -> Factors {
     Factors { clean_sample, clean_velocity, next_sample, next_clean, next_before }
 }
 
-/// What the head is told of three times.
-fn told<T: Tested>(bench: &Bench, kernels: &DrawingStep<T>) -> Result<f64, Failed> {
+/// What the head is conditioning of three times.
+fn conditioning<T: Tested>(bench: &Bench, kernels: &DrawingStep<T>) -> Result<f64, Failed> {
     let width = 300;
     let (conditions, times) =
         (random::<T>(bench, 2 * width, 1, 0.0, 2.0)?, random::<T>(bench, 3 * width, 2, 0.0, 2.0)?);
-    let mut told = spoiled::<T>(bench, 6 * width)?;
-    kernels.tell(bench.device.stream(), [&conditions.device, &times.device], &mut told, [3, width as u32])?;
+    let mut conditioning = spoiled::<T>(bench, 6 * width)?;
+    kernels.condition(
+        bench.device.stream(),
+        [&conditions.device, &times.device],
+        &mut conditioning,
+        [3, width as u32],
+    )?;
     let expected: Vec<f32> =
-        times.host.chunks(width).flat_map(|time| diffusion::told::<T>(&conditions.host, time)).collect();
-    error(&told, &expected)
+        times.host.chunks(width).flat_map(|time| diffusion::conditioning::<T>(&conditions.host, time)).collect();
+    error(&conditioning, &expected)
 }

@@ -82,7 +82,7 @@ const TESTS: &[Test] = &[
     ("read_sum agrees with the CPU", kernels::read_sum),
     ("copy agrees with the CPU", kernels::copy),
     ("matmul agrees with the CPU", kernels::matmul),
-    ("spin_cycles spins as long as told", kernels::spin_cycles),
+    ("spin_cycles spins for the requested number of cycles", kernels::spin_cycles),
     ("f32 products agree with the CPU", blas::f32_product),
     ("bf16 products agree with the CPU", blas::bf16_product),
     ("f16 products agree with the CPU", blas::f16_product),

@@ -85,18 +85,18 @@ pub fn ten_lacks(bench: &Bench) -> Answer {
     small_work(bench)?;
     device.give_back_memory()?;
     let before = device.free_memory()?;
-    let mut told = String::new();
+    let mut message = String::new();
     for _ in 0..10 {
         let error = use_all_memory(bench)?;
         expect(error.is_out_of_memory(), || error.to_string())?;
-        told = error.to_string();
+        message = error.to_string();
         device.give_back_memory()?;
         small_work(bench)?;
     }
     device.give_back_memory()?;
     let after = device.free_memory()?;
     expect(after == before, || format!("{before:?} before, {after:?} after"))?;
-    Ok(format!("{told}; {} MiB free before and after", after.free >> 20))
+    Ok(format!("{message}; {} MiB free before and after", after.free >> 20))
 }
 
 /// What the child does: loses its context, and tells how the error was sorted by its status.

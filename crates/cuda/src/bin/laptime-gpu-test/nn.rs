@@ -116,12 +116,12 @@ macro_rules! in_each_type {
     ($bench:expr, $test:ident, $words:ident, $type:ty) => {{
         let mut lab = crate::nn::Lab::<$type>::new($bench)?;
         $test(&mut lab)?;
-        crate::nn::tell(&mut $words, &lab);
+        crate::nn::append_summary(&mut $words, &lab);
     }};
 }
 use in_each_type;
 
-fn tell<T: Number>(words: &mut String, lab: &Lab<'_, T>) {
+fn append_summary<T: Number>(words: &mut String, lab: &Lab<'_, T>) {
     let between = if words.is_empty() { "" } else { ", " };
     let _ = write!(words, "{between}{} {:.1e} of {} cases", T::NAME, lab.worst, lab.cases);
 }

@@ -91,8 +91,8 @@ impl<T: Element> Gradients<T> {
         let lanes = groups::<T>(half).next_power_of_two();
         if is_aligned && !is_normed && half > 0 {
             let lanes = groups::<T>(half);
-            let heads_a_block = PLAIN_THREADS / lanes;
-            let shape = Shape::line(heads.div_ceil(heads_a_block), heads_a_block * lanes);
+            let heads_per_block = PLAIN_THREADS / lanes;
+            let shape = Shape::line(heads.div_ceil(heads_per_block), heads_per_block * lanes);
             return (&self.split_heads_backward_plain, shape, lanes);
         }
         match lanes {

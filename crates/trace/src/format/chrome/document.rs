@@ -288,7 +288,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_missing_bracket_loses_nothing_and_half_an_event_is_told() {
+    fn a_missing_bracket_loses_nothing_and_half_an_event_is_reported() {
         let (seen, end) = fed(r#"[{"name":"a"},{"name":"b"}"#, 8);
         assert_eq!((seen.names.join(" "), end), ("a b".to_owned(), End::Unclosed));
         let (seen, end) = fed(r#"[{"name":"a"},{"name":"#, 8);
@@ -296,7 +296,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told_with_its_place() {
+    fn what_is_no_json_is_reported_with_its_place() {
         assert_eq!(fed("{nonsense", 8).1, End::Damaged(1));
         assert_eq!(fed(r#"{"a" 1}"#, 8).1, End::Damaged(5));
     }
@@ -310,7 +310,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_long_member_is_told_and_not_kept() {
+    fn a_long_member_is_reported_and_not_kept() {
         let (seen, end) = fed(&format!(r#"{{"a":"{}","traceEvents":[]}}"#, "x".repeat(LONGEST_MEMBER)), 4096);
         assert_eq!((seen.members, end), (vec!["too long".to_owned()], End::Whole));
     }

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_fails_is_told() {
+    fn a_source_that_fails_is_reported() {
         let hasher = DefaultHashBuilder::default();
         let (mut seen, mut document) = (Seen::default(), Document::new(hasher.clone()));
         let mut chunks = vec![Err(io::Error::other("gone")), Ok(Some(&b"[{},"[..]))];

@@ -65,7 +65,7 @@ impl Tracks {
     }
 
     /// The name that a made-up number stands for.
-    fn made_up_name(&self, number: i64) -> Option<&str> {
+    fn placeholder_name(&self, number: i64) -> Option<&str> {
         let at = usize::try_from(FIRST_MADE_UP.checked_sub(number)?).ok()?;
         let name = self.made_up_names.get(at)?;
         (self.made_up.get(name) == Some(&number)).then_some(name.as_str())
@@ -98,7 +98,7 @@ impl Tracks {
         let known = self.thread_names.get(&(place.pid, place.tid)).copied();
         let name = known.unwrap_or_else(|| {
             let what = if place.is_device { "stream" } else { "thread" };
-            let made_up = self.made_up_name(place.tid).map(str::to_owned);
+            let made_up = self.placeholder_name(place.tid).map(str::to_owned);
             builder.name(&made_up.unwrap_or_else(|| format!("{what} {}", place.tid)))
         });
         let kind = if place.is_device { TrackKind::Stream } else { TrackKind::Thread };
@@ -155,7 +155,7 @@ impl Tracks {
         for (number, process) in builder.processes() {
             let label = self.process_labels.get(&number).filter(|label| label.starts_with("GPU"));
             let name = label.or_else(|| self.process_names.get(&number)).map(String::as_str);
-            if let Some(name) = name.or_else(|| self.made_up_name(number)) {
+            if let Some(name) = name.or_else(|| self.placeholder_name(number)) {
                 builder.name_process(process, name);
             }
         }

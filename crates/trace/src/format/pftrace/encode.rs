@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(numbers(&mut interned, &mut fresh), (1..=100).collect::<Vec<_>>());
         fresh.clear();
         assert_eq!(numbers(&mut interned, &mut fresh), (1..=100).collect::<Vec<_>>());
-        assert!(fresh.is_empty(), "known names are not told again");
+        assert!(fresh.is_empty(), "known names are not written again");
     }
 
     #[test]

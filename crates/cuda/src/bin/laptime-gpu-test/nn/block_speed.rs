@@ -10,8 +10,8 @@ use laptime_cuda::{
 
 use super::{
     Answer, Bench, Failed, Lab, Number,
-    block_layouts::Made,
-    speed::{made, peak},
+    block_layouts::HostLayout,
+    speed::{peak, random_buffer},
 };
 use crate::clock::{FLUSHED_BYTES, cold_nanos};
 
@@ -36,16 +36,16 @@ impl<'a, T: Number> Stand<'a, T> {
     fn new(bench: &'a Bench, sizes: HeadSizes) -> Result<Self, CudaError> {
         let lab = Lab::<T>::new(bench)?;
         let inputs = [
-            made(&lab, sizes.query_numbers())?,
-            made(&lab, sizes.cache_numbers())?,
-            made(&lab, sizes.cache_numbers())?,
+            random_buffer(&lab, sizes.query_numbers())?,
+            random_buffer(&lab, sizes.cache_numbers())?,
+            random_buffer(&lab, sizes.cache_numbers())?,
         ];
         Ok(Self {
             bench,
             clock: EventClock::new(Arc::clone(bench.device.stream()))?,
             flush: bench.device.allocate(FLUSHED_BYTES / 4)?,
             inputs,
-            out: made(&lab, sizes.query_numbers())?,
+            out: random_buffer(&lab, sizes.query_numbers())?,
             sizes,
             words: String::new(),
         })
@@ -99,10 +99,10 @@ impl<'a, T: Number> Stand<'a, T> {
     }
 
     fn windowed(&mut self, what: &str, half_window: u32, random: u32, engines: &[Engine]) -> Result<(), Failed> {
-        let made = Made::windowed(self.sizes.tokens, half_window, 64, random);
-        let layout = BlockLayout::new(&self.bench.device, made.length, made.rule, TILING, &made.parts())?;
+        let host = HostLayout::windowed(self.sizes.tokens, half_window, 64, random);
+        let layout = BlockLayout::new(&self.bench.device, host.length, host.rule, TILING, &host.parts())?;
         for engine in engines {
-            self.blocks(what, &layout, made.executed(), *engine)?;
+            self.blocks(what, &layout, host.executed(), *engine)?;
         }
         Ok(())
     }
