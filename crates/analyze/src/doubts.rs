@@ -165,13 +165,13 @@ fn beyond_peak_of(case: &MeasuredFigures) -> Option<Doubt> {
 
 fn never_steady_of(case: &MeasuredFigures) -> Option<Doubt> {
     let (processes, of) = (case.course.unsteady, case.wall.processes);
-    (processes > 0 || case.steady == Steady::Never).then_some(Doubt::NeverSteady { processes, of })
+    (processes > 0 || case.steady == Steady::NotReached).then_some(Doubt::NeverSteady { processes, of })
 }
 
 fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
     match (case.stopped, settings.stop) {
         // A narrow interval with too few iterations to stop by rule is no reason for doubt.
-        (StopReason::TimeUp { reach }, Stop::Interval { within, at_most_ns, .. })
+        (StopReason::MaxTime { reach }, Stop::Interval { within, at_most_ns, .. })
             if reach.is_none_or(|reach| reach > within) =>
         {
             Some(Doubt::TimeUp { reach, within, at_most_ns })

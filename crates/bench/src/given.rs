@@ -7,7 +7,7 @@ use laptime_trace::run::{Depth, L2, Settings, Stop, Timing, WarmUp};
 /// What was asked for; what is missing takes its default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GivenSettings {
-    /// Iterations that do not count, or [`WarmUp::Found`].
+    /// Iterations that do not count, or [`WarmUp::Auto`].
     pub warmup: Option<WarmUp>,
     /// So many iterations, and no other stop rule.
     pub iterations: Option<usize>,
@@ -90,7 +90,7 @@ impl GivenSettings {
             }
         }
         Ok(Settings {
-            warmup: self.warmup.unwrap_or(WarmUp::Found),
+            warmup: self.warmup.unwrap_or(WarmUp::Auto),
             stop: self.stop()?,
             runs: self.runs.unwrap_or(1),
             isolate: self.isolate.unwrap_or(false),
@@ -202,7 +202,7 @@ impl FromStr for Share {
 /// A warm-up as people write it: `auto`, or a number of iterations.
 pub fn parse_warm_up(text: &str) -> Result<WarmUp, NoQuantity> {
     let wrong = || NoQuantity::NoSuch { text: text.to_owned(), what: "warm-up", example: "`auto` or `3`" };
-    if text == "auto" { Ok(WarmUp::Found) } else { text.parse().map(WarmUp::Iterations).map_err(|_| wrong()) }
+    if text == "auto" { Ok(WarmUp::Auto) } else { text.parse().map(WarmUp::Iterations).map_err(|_| wrong()) }
 }
 
 impl fmt::Display for Seconds {
@@ -222,7 +222,7 @@ mod tests {
         let expected = [10e9, 10e9, 1.5e9, 5e8, 2e4, 120e9, 3600e9].map(|nanos: f64| nanos as u64);
         assert_eq!(times, expected);
         assert_eq!(["2%", "0.5 %", "0.02"].map(|text| text.parse::<Share>().unwrap().0), [0.02, 0.005, 0.02]);
-        assert_eq!((parse_warm_up("auto"), parse_warm_up("3")), (Ok(WarmUp::Found), Ok(WarmUp::Iterations(3))));
+        assert_eq!((parse_warm_up("auto"), parse_warm_up("3")), (Ok(WarmUp::Auto), Ok(WarmUp::Iterations(3))));
     }
 
     #[test]

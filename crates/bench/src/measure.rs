@@ -129,7 +129,7 @@ fn run_all(
 ) -> anyhow::Result<StopReason> {
     let asked = match settings.warmup {
         WarmUp::Iterations(iterations) => iterations,
-        WarmUp::Found => 0,
+        WarmUp::Auto => 0,
     };
     for _ in 0..asked {
         let wall_ns = run_marked(iteration, device, taken.count())?.wall_ns();
@@ -141,7 +141,7 @@ fn run_all(
     }
     for cuts in 0.. {
         let mut stopped = sample(iteration, device, settings, sink, taken)?;
-        if settings.warmup != WarmUp::Found || taken.cut_warm_up(cuts, &mut stopped) {
+        if settings.warmup != WarmUp::Auto || taken.cut_warm_up(cuts, &mut stopped) {
             return Ok(stopped);
         }
     }
@@ -311,19 +311,19 @@ impl Taken {
     /// Iterations that became slower are no warm-up: they all count, and their median is of something that moves.
     fn cut_warm_up(&mut self, cuts: usize, stopped: &mut StopReason) -> bool {
         let walls: Vec<f64> = self.measured.wall_ns.iter().map(|&wall| wall as f64).collect();
-        let is_out_of_time = matches!(stopped, StopReason::TimeUp { .. } | StopReason::Interrupted);
+        let is_out_of_time = matches!(stopped, StopReason::MaxTime { .. } | StopReason::Interrupted);
         let (steady, is_done) = match steadiness(&walls) {
             Ok(Steadiness::TooShort) | Err(_) if self.measured.warmup_ns.is_empty() => (Steady::Unknown, true),
-            Ok(Steadiness::TooShort | Steadiness::Flat { .. }) | Err(_) => (Steady::Found, true),
-            Ok(Steadiness::WarmUp(_)) if cuts == MOST_CUTS && !is_out_of_time => (Steady::Never, true),
+            Ok(Steadiness::TooShort | Steadiness::Flat { .. }) | Err(_) => (Steady::Reached, true),
+            Ok(Steadiness::WarmUp(_)) if cuts == MOST_CUTS && !is_out_of_time => (Steady::NotReached, true),
             Ok(Steadiness::WarmUp(from)) => {
                 self.drop_first(from.start);
-                if let StopReason::TimeUp { reach } = stopped {
+                if let StopReason::MaxTime { reach } = stopped {
                     *reach = crate::stop::reach(&self.measured.wall_ns);
                 }
-                (Steady::Found, is_out_of_time)
+                (Steady::Reached, is_out_of_time)
             }
-            Ok(Steadiness::SlowDown(_) | Steadiness::NoSteadyState(_)) => (Steady::Never, true),
+            Ok(Steadiness::SlowDown(_) | Steadiness::NoSteadyState(_)) => (Steady::NotReached, true),
         };
         self.measured.steady = steady;
         is_done
@@ -413,7 +413,7 @@ mod tests {
         let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(1), 2), &mut sink);
         let measured = measured(outcome);
         assert_eq!((measured.prepare_ns, measured.warmup_ns, measured.wall_ns), (7, vec![900], vec![50, 52]));
-        assert_eq!((measured.stopped, measured.steady), (StopReason::Iterations(2), Steady::Asked));
+        assert_eq!((measured.stopped, measured.steady), (StopReason::Iterations(2), Steady::NotChecked));
         assert_eq!(sink.iterations, [(900, false), (50, true), (52, true)]);
     }
 
@@ -426,7 +426,7 @@ mod tests {
             assert_eq!((&early.name, early.values.len(), counted.values.len()), (&counted.name, 1, 2));
         }
         let steps = std::iter::once(900).chain(std::iter::repeat_n(50, 39));
-        let found = measured(run(&Scripted::steps(&device, steps), settings(WarmUp::Found, 20)));
+        let found = measured(run(&Scripted::steps(&device, steps), settings(WarmUp::Auto, 20)));
         assert_eq!((found.warmup_ns.len(), found.warmup_metrics[0].values.len()), (1, 1));
         let none = measured(run(&Scripted::steps(&device, [50, 50]), settings(WarmUp::Iterations(0), 2)));
         assert!(none.warmup_metrics.is_empty(), "there is nothing to keep");
@@ -486,8 +486,8 @@ mod tests {
         let cold = [4000, 3000, 2000];
         let steady = (0..60).map(|iteration| 1000 + iteration % 3);
         let workload = Scripted::steps(&device, cold.into_iter().chain(steady));
-        let measured = measured(run(&workload, settings(WarmUp::Found, 30)));
-        assert_eq!((measured.warmup_ns, measured.steady), (cold.to_vec(), Steady::Found));
+        let measured = measured(run(&workload, settings(WarmUp::Auto, 30)));
+        assert_eq!((measured.warmup_ns, measured.steady), (cold.to_vec(), Steady::Reached));
         assert_eq!(measured.wall_ns.len(), 30);
         assert_eq!(measured.metrics[0].values.len(), 30);
     }
@@ -508,16 +508,16 @@ mod tests {
         let device = Simulated::new();
         let workload =
             Scripted::steps(&device, (0..60).map(|iteration| if iteration < 20 { 500 } else { 1000 } + iteration % 3));
-        let measured = measured(run(&workload, settings(WarmUp::Found, 60)));
-        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::Never, 0, 60));
+        let measured = measured(run(&workload, settings(WarmUp::Auto, 60)));
+        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::NotReached, 0, 60));
     }
 
     #[test]
     fn iterations_that_keep_getting_slower_are_never_steady_and_all_count() {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, (0..200).map(|iteration| 1000 + 20 * iteration));
-        let measured = measured(run(&workload, settings(WarmUp::Found, 60)));
-        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::Never, 0, 60));
+        let measured = measured(run(&workload, settings(WarmUp::Auto, 60)));
+        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::NotReached, 0, 60));
     }
 
     #[test]

@@ -195,7 +195,7 @@ mod tests {
             ]
         );
         let GivenSettings { warmup, within, max_time, runs, isolate, timeout, iterations, timing, .. } = plan.settings;
-        assert_eq!((warmup, within, max_time), (Some(WarmUp::Found), Some(Share(0.01)), Some(Seconds(5.0))));
+        assert_eq!((warmup, within, max_time), (Some(WarmUp::Auto), Some(Share(0.01)), Some(Seconds(5.0))));
         assert_eq!((runs, isolate, timeout, iterations), (Some(3), Some(true), Some(Seconds(120.0)), None));
         assert_eq!(timing, Some(Timing::Sync));
     }

@@ -234,8 +234,8 @@ impl<'a> Rounds<'a> {
         let reach = |cost: &TimingPairs| Some(cost_of_first(&cost.pairs, SEED)?.interval?.width() / 2.0);
         let reaches: Option<Vec<f64>> = self.costs.iter().map(reach).collect();
         match reaches.map(|reaches| reaches.into_iter().fold(0.0, f64::max)) {
-            Some(reach) if reach <= settings.within && is_enough => Some(StopReason::Narrow { reach }),
-            reach => is_up.then_some(StopReason::TimeUp { reach }),
+            Some(reach) if reach <= settings.within && is_enough => Some(StopReason::NarrowInterval { reach }),
+            reach => is_up.then_some(StopReason::MaxTime { reach }),
         }
     }
 }
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(profiled.costs, [TimingPairs { timing: Timing::Host, pairs: vec![(100.0, 100.0); 5] }]);
         let Outcome::Measured(measured) = profiled.outcome else { panic!("{:?}", profiled.outcome) };
         assert_eq!((measured.warmup_ns, measured.wall_ns), (vec![100], vec![100; 5]));
-        assert_eq!(measured.stopped, StopReason::Narrow { reach: 0.0 });
+        assert_eq!(measured.stopped, StopReason::NarrowInterval { reach: 0.0 });
     }
 
     #[test]

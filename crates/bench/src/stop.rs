@@ -18,7 +18,7 @@ pub fn reason_to_stop(rule: &Stop, samples: &[u64], elapsed_ns: u64) -> Option<S
         Stop::Iterations(iterations) => (samples.len() >= iterations).then_some(StopReason::Iterations(samples.len())),
         Stop::Interval { within, at_least, least_ns, at_most_ns } => {
             if samples.len() >= MOST_ITERATIONS {
-                return Some(StopReason::Most(samples.len()));
+                return Some(StopReason::MaxIterations(samples.len()));
             }
             let is_up = elapsed_ns >= at_most_ns;
             let is_enough = samples.len() >= at_least && elapsed_ns >= least_ns;
@@ -26,8 +26,8 @@ pub fn reason_to_stop(rule: &Stop, samples: &[u64], elapsed_ns: u64) -> Option<S
                 return None;
             }
             match reach(samples) {
-                Some(reach) if reach <= within && is_enough => Some(StopReason::Narrow { reach }),
-                reach => is_up.then_some(StopReason::TimeUp { reach }),
+                Some(reach) if reach <= within && is_enough => Some(StopReason::NarrowInterval { reach }),
+                reach => is_up.then_some(StopReason::MaxTime { reach }),
             }
         }
     }
@@ -61,20 +61,20 @@ mod tests {
     #[test]
     fn steady_samples_stop_as_soon_as_enough_are_there() {
         assert_eq!(reason_to_stop(&RULE, &[100; 9], 900), None);
-        assert_eq!(reason_to_stop(&RULE, &[100; 10], 1000), Some(StopReason::Narrow { reach: 0.0 }));
+        assert_eq!(reason_to_stop(&RULE, &[100; 10], 1000), Some(StopReason::NarrowInterval { reach: 0.0 }));
     }
 
     #[test]
     fn however_narrow_the_interval_iterations_go_on_for_the_least_time() {
         assert_eq!(reason_to_stop(&RULE, &[10; 10], 100), None);
-        assert_eq!(reason_to_stop(&RULE, &[10; 51], 510), Some(StopReason::Narrow { reach: 0.0 }));
+        assert_eq!(reason_to_stop(&RULE, &[10; 51], 510), Some(StopReason::NarrowInterval { reach: 0.0 }));
     }
 
     #[test]
     fn noisy_samples_go_on_until_time_is_up() {
         let noisy: Vec<u64> = (0..10).map(|i| 100 + 37 * i % 101).collect();
         assert_eq!(reason_to_stop(&RULE, &noisy, 1500), None);
-        let Some(StopReason::TimeUp { reach: Some(reach) }) = reason_to_stop(&RULE, &noisy, 1_000_000) else {
+        let Some(StopReason::MaxTime { reach: Some(reach) }) = reason_to_stop(&RULE, &noisy, 1_000_000) else {
             panic!("time is up")
         };
         assert!(reach > 0.02);
@@ -82,13 +82,16 @@ mod tests {
 
     #[test]
     fn one_slow_iteration_that_outlasts_the_time_is_reported_without_an_interval() {
-        assert_eq!(reason_to_stop(&RULE, &[2_000_000], 2_000_000), Some(StopReason::TimeUp { reach: None }));
+        assert_eq!(reason_to_stop(&RULE, &[2_000_000], 2_000_000), Some(StopReason::MaxTime { reach: None }));
     }
 
     #[test]
     fn iterations_of_no_length_come_to_an_end() {
         assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS - 1], 0), None);
-        assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS], 0), Some(StopReason::Most(MOST_ITERATIONS)));
+        assert_eq!(
+            reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS], 0),
+            Some(StopReason::MaxIterations(MOST_ITERATIONS))
+        );
     }
 
     #[test]

@@ -156,7 +156,7 @@ fn settings(run: &Run, timings: &[Timing]) -> ProfileSettings {
     let (timings, l2, depth) = (timings.to_vec(), run.settings.l2, run.settings.depth);
     let warmup = match run.settings.warmup {
         WarmUp::Iterations(iterations) => iterations,
-        WarmUp::Found => WARM_UP,
+        WarmUp::Auto => WARM_UP,
     };
     match run.settings.stop {
         Stop::Iterations(pairs) => {

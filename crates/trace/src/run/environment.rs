@@ -12,7 +12,8 @@ pub struct Environment {
     pub machine: Machine,
     /// The program.
     pub build: Build,
-    /// Processes that wanted to run, averaged over the minute before the start; none if nobody knows.
+    /// The load average over the minute before the start; none if unknown.
+    #[serde(rename = "load_average", alias = "load")]
     pub load: Option<f64>,
     /// Memory that was free to use at the start; none if nobody knows.
     pub available_bytes: Option<u64>,

@@ -18,7 +18,8 @@ pub struct Run {
     pub schema: u32,
     /// The command line that makes it again.
     pub command: Vec<String>,
-    /// When it started, in universal time.
+    /// When the run started, in UTC.
+    #[serde(rename = "started_at", alias = "started")]
     pub started: String,
     /// The workload.
     pub workload: String,

@@ -14,7 +14,8 @@ pub struct Peaks {
     pub machine: String,
     /// The device.
     pub device: String,
-    /// When it was measured.
+    /// When the peaks were measured, in UTC.
+    #[serde(rename = "measured_at", alias = "measured")]
     pub measured: String,
     /// Arithmetic, by type.
     pub flops: Vec<PeakFlops>,

@@ -57,7 +57,7 @@ impl CaseResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-#[allow(clippy::large_enum_variant, reason = "there is one a case, and nearly all of them are measured")]
+#[allow(clippy::large_enum_variant, reason = "there is one per case, and nearly all cases are measured")]
 pub enum Outcome {
     /// It was measured.
     Measured(Measured),
@@ -105,6 +105,7 @@ pub struct Measured {
     /// Iterations that do not count.
     pub warmup_ns: Vec<u64>,
     /// How the warm-up ended.
+    #[serde(rename = "steady_state", alias = "steady")]
     pub steady: Steady,
     /// Host time of every iteration that counts, synchronised at both ends.
     pub wall_ns: Vec<u64>,
@@ -116,7 +117,7 @@ pub struct Measured {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy_ns: Vec<Option<u64>>,
     /// How the device was doing at the end of each of these iterations; empty if it does not say.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "device_states", alias = "states", default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<DeviceState>,
     /// What the iterations said of themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -125,7 +126,8 @@ pub struct Measured {
     /// are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warmup_metrics: Vec<Metric>,
-    /// Why there are no more iterations.
+    /// Why sampling stopped.
+    #[serde(rename = "stop_reason", alias = "stopped")]
     pub stopped: StopReason,
     /// The highest use of the device's memory from preparation on; none if nobody counts it.
     pub peak_bytes: Option<u64>,
@@ -196,15 +198,18 @@ pub enum Better {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Steady {
-    /// It had the length asked for; whether the iterations are steady was not asked.
+    /// It had a fixed number of iterations; steadiness was not checked.
     #[default]
-    Asked,
-    /// It ended where the iterations became steady.
-    Found,
-    /// The iterations never became steady, or became slower: their median is of something that moves. Slow iterations before a
-    /// level that did not last may have been left out.
-    Never,
-    /// There were too few iterations to tell.
+    #[serde(alias = "asked")]
+    NotChecked,
+    /// It ended where the timings reached a steady state.
+    #[serde(alias = "found")]
+    Reached,
+    /// The timings did not reach a steady state, or became slower. Slow iterations before a level that did not last may
+    /// have been moved to the warm-up.
+    #[serde(alias = "never")]
+    NotReached,
+    /// There were too few iterations to decide.
     Unknown,
 }
 
@@ -213,22 +218,27 @@ pub enum Steady {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The iterations asked for were taken.
+    /// The requested number of iterations was measured.
     #[serde(alias = "takes")]
     Iterations(usize),
-    /// The interval was narrow enough: it reached this share of the median.
-    Narrow {
-        /// How far the interval reached.
+    /// The interval of the median was narrow enough.
+    #[serde(alias = "narrow")]
+    NarrowInterval {
+        /// The longer side of the interval, as a share of the median.
+        #[serde(rename = "half_width", alias = "reach")]
         reach: f64,
     },
-    /// Time was up; the interval still reached this share, if there was one.
-    TimeUp {
-        /// How far the interval reached.
+    /// The maximum measuring time was reached.
+    #[serde(alias = "time_up")]
+    MaxTime {
+        /// The longer side of the interval, as a share of the median; none if there was no interval.
+        #[serde(rename = "half_width", alias = "reach")]
         reach: Option<f64>,
     },
-    /// The most iterations that are kept were taken: takes so short that neither rule was met before.
-    Most(usize),
-    /// Somebody asked to stop.
+    /// The maximum number of stored iterations was reached before either rule was met.
+    #[serde(alias = "most")]
+    MaxIterations(usize),
+    /// The user interrupted the run.
     #[default]
     Interrupted,
 }
@@ -236,14 +246,14 @@ pub enum StopReason {
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Iterations(iterations) => write!(f, "{iterations} iterations were asked for"),
-            Self::Narrow { reach } => write!(f, "the median is known within {:.1} %", 100.0 * reach),
-            Self::TimeUp { reach: Some(reach) } => {
-                write!(f, "time was up; the median is known within {:.1} %", 100.0 * reach)
+            Self::Iterations(iterations) => write!(f, "{iterations} iterations were requested"),
+            Self::NarrowInterval { reach } => write!(f, "the median is known within {:.1} %", 100.0 * reach),
+            Self::MaxTime { reach: Some(reach) } => {
+                write!(f, "maximum time reached; the median is known within {:.1} %", 100.0 * reach)
             }
-            Self::TimeUp { reach: None } => write!(f, "time was up before there was an interval"),
-            Self::Most(iterations) => write!(f, "{iterations} iterations are the most that are kept"),
-            Self::Interrupted => write!(f, "it was interrupted"),
+            Self::MaxTime { reach: None } => write!(f, "maximum time reached before an interval could be computed"),
+            Self::MaxIterations(iterations) => write!(f, "reached the maximum of {iterations} iterations"),
+            Self::Interrupted => write!(f, "interrupted"),
         }
     }
 }
@@ -304,7 +314,7 @@ mod tests {
             busy_ns: vec![None, Some(3)],
             states: vec![DeviceState { throttled: vec!["hot".into()], ..DeviceState::default() }; 2],
             metrics: vec![Metric { name: "tok_s".into(), better: Better::Higher, values: vec![Some(0.1), None] }],
-            stopped: StopReason::Narrow { reach: 0.01 },
+            stopped: StopReason::NarrowInterval { reach: 0.01 },
             work: Some(Work { flops: 2, dtype: "f32".into(), bytes: 3, traffic: Traffic::Copy }),
             facts: vec![Fact::new("parameters", 7), Fact::new("replay", "graph")],
             ..Measured::default()

@@ -37,11 +37,12 @@ pub struct Settings {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WarmUp {
-    /// The first so many do not count.
+    /// This number of iterations does not count.
     #[serde(alias = "takes")]
     Iterations(usize),
-    /// Those before the iterations became steady do not count.
-    Found,
+    /// Iterations before the timings reach a steady state do not count.
+    #[serde(alias = "found")]
+    Auto,
 }
 
 /// When sampling stops.
@@ -49,20 +50,21 @@ pub enum WarmUp {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// After so many iterations.
+    /// After this number of iterations.
     #[serde(alias = "takes")]
     Iterations(usize),
-    /// When the 95 % interval of the median lies within this share of the median, or when time is up.
+    /// When the 95 % interval of the median is narrow enough, or after the maximum time.
     Interval {
-        /// The share: 0.02 for 2 %.
+        /// The largest distance of either end of the interval from the median, as a share of the median: 0.02 is 2 %.
         within: f64,
-        /// The iterations without which an interval is not believed.
+        /// The minimum number of iterations before the interval is used.
+        #[serde(rename = "min_iterations", alias = "at_least")]
         at_least: usize,
-        /// The time of iterations before which it does not stop, however narrow the interval: a few milliseconds may all be
-        /// one mood of the machine.
-        #[serde(default)]
+        /// The minimum measuring time, however narrow the interval: the speed of a machine varies over milliseconds.
+        #[serde(rename = "min_ns", alias = "least_ns", default)]
         least_ns: u64,
-        /// The time after which sampling stops anyway.
+        /// The maximum measuring time.
+        #[serde(rename = "max_ns", alias = "at_most_ns")]
         at_most_ns: u64,
     },
 }
