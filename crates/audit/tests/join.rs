@@ -1,4 +1,4 @@
-//! Sites joined with waits that a run recorded.
+//! Sites joined with recorded host syncs.
 
 use laptime_audit::{
     Allow, Answer, AuditedFile, Language, Limits, Recorded, Rules, RulesFile, Seen, audit_python, audit_rust, join,
@@ -30,7 +30,7 @@ fn recorded(file: &str, line: u32, function: Option<&str>, method: Option<&str>,
     }
 }
 
-/// Line, count and the line it is told at, of every site.
+/// For every site: its line, its count, and the line it is reported at.
 fn seen(answer: &Answer) -> Vec<(u32, u64, Option<u32>)> {
     let mut seen: Vec<_> = answer
         .sites

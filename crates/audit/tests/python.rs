@@ -1,4 +1,4 @@
-//! Waits in texts of Python with known answers.
+//! Host syncs in Python sources with known answers.
 
 use laptime_audit::{Audited, Certainty, Rule, Rules, audit_python};
 

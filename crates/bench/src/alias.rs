@@ -1,32 +1,32 @@
-//! Other names by which users know the flags and the values of a workload.
+//! Aliases: other names for a workload's flags and values.
 
 use crate::plan::PlanError;
 
-/// Words behind a flag, or in a key of a plan file: the name as it was written, and the words.
+/// A flag or plan-file key as it was written, with the words given for it.
 pub type Given = (String, Vec<String>);
 
-/// Another name of something that an workload iterations.
+/// An alias for something that a workload accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alias {
-    /// The name, in the form of axes: `model_sizes`.
+    /// The name, spelled like an axis: `model_sizes`.
     pub name: &'static str,
-    /// What it stands for.
+    /// What the alias means.
     pub target: AliasTarget,
 }
 
-/// What another name stands for.
+/// What an alias means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AliasTarget {
-    /// An axis: what follows the flag are its values.
+    /// An axis. The words after the flag are the values of that axis.
     Axis(&'static str),
-    /// Values on an axis: a flag that nothing follows.
+    /// Fixed values on an axis. The flag takes no value.
     Switch {
         /// The axis.
         axis: &'static str,
         /// The values, as a user would write them.
         values: &'static str,
     },
-    /// Values on an axis, where one of its own values could stand.
+    /// Fixed values on an axis. The word is used in place of a value of that axis.
     Values {
         /// The axis.
         axis: &'static str,
@@ -36,27 +36,27 @@ pub enum AliasTarget {
 }
 
 impl Alias {
-    /// Another name of an axis.
+    /// An alias for an axis.
     pub const fn of_axis(name: &'static str, axis: &'static str) -> Self {
         Self { name, target: AliasTarget::Axis(axis) }
     }
 
-    /// A flag that stands for values on an axis.
+    /// A flag that sets fixed values on an axis.
     pub const fn switch(name: &'static str, axis: &'static str, values: &'static str) -> Self {
         Self { name, target: AliasTarget::Switch { axis, values } }
     }
 
-    /// A word that stands for values on an axis.
+    /// A word that expands to fixed values on an axis.
     pub const fn of_values(name: &'static str, axis: &'static str, values: &'static str) -> Self {
         Self { name, target: AliasTarget::Values { axis, values } }
     }
 
-    /// Whether it is the name of a flag.
+    /// Whether the alias is a flag.
     pub fn is_flag(&self) -> bool {
         !matches!(self.target, AliasTarget::Values { .. })
     }
 
-    /// The axis that it has to do with.
+    /// The axis that the alias refers to.
     pub fn axis(&self) -> &'static str {
         match self.target {
             AliasTarget::Axis(axis) | AliasTarget::Switch { axis, .. } | AliasTarget::Values { axis, .. } => axis,
@@ -64,13 +64,13 @@ impl Alias {
     }
 }
 
-/// The axis that a name stands for; a name that is no alias is that of an axis itself.
+/// The axis for a name; a name that is not an alias is the name of an axis.
 pub fn axis_of<'a>(aliases: &[Alias], name: &'a str) -> &'a str {
     let found = aliases.iter().find(|alias| alias.is_flag() && alias.name == name);
     found.map_or(name, |alias| alias.axis())
 }
 
-/// What was given, by axis and in its own values: aliases of flags and of values are replaced.
+/// Replaces aliases of flags and values; returns the given words per axis.
 pub fn resolve(aliases: &[Alias], given: &[Given]) -> Result<Vec<Given>, PlanError> {
     given.iter().map(|(name, words)| resolve_one(aliases, name, words)).collect()
 }
@@ -84,7 +84,7 @@ fn resolve_one(aliases: &[Alias], name: &str, words: &[String]) -> Result<Given,
             [word] if word == "true" => Ok((axis.to_owned(), vec![values.to_owned()])),
             _ => Err(PlanError::Refused {
                 reason: format!("`{name}` takes no values"),
-                hint: format!("it stands for `{axis}` {values}; write `--{}` alone", name.replace('_', "-")),
+                hint: format!("it means `{axis}` {values}; write `--{}` without a value", name.replace('_', "-")),
             }),
         };
     }

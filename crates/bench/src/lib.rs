@@ -1,8 +1,8 @@
-//! The measuring loop: plans and their cases, what a workload and a device must offer, when sampling stops.
+//! The measuring loop: plans and their cases, the traits of workloads and devices, and stop rules.
 //!
-//! A [`Plan`] settles the values on a workload's axes; each of its cases goes through [`measure`], which prepares,
-//! checks, warms up and iterations samples until its [`Stop`] rule is content. A device owns the clock, so everything here
-//! is tested with exact times on the [`Simulated`] one. Nothing here prints: a [`Sink`] is told what happens.
+//! A [`Plan`] resolves the values on a workload's axes. Each of its cases goes through [`measure`], which prepares,
+//! checks, warms up and measures iterations until its [`Stop`] rule is met. The device owns the clock, so everything
+//! here is tested with exact times on the [`Simulated`] device. Nothing here prints; a [`Sink`] receives the events.
 
 mod alias;
 mod axis;

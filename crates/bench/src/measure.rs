@@ -1,4 +1,4 @@
-//! The measuring loop: one case, from preparation to result.
+//! Measures one case, from preparation to result.
 
 use std::{
     cell::Cell,
@@ -21,10 +21,10 @@ use crate::{
     workload::{Device, Iteration, IterationState, KernelRecording, MetricSpec, Workload},
 };
 
-/// How often the beginning of the steady iterations may be found anew before they count as never steady.
+/// How often the start of the steady state may move before the timings count as not steady.
 const MOST_CUTS: usize = 3;
 
-/// Measures one case. A case that cannot run, fails, panics or does not fit is an outcome, never an error.
+/// Measures one case. A case that cannot run, fails, panics or does not fit in memory is an outcome, never an error.
 pub fn measure(
     workload: &dyn Workload,
     case: &Case,
@@ -41,7 +41,7 @@ pub fn measure(
     taken.outcome(ended, device)
 }
 
-/// As [`measure`], of something that is ready and needs no check.
+/// Like [`measure`], for a case that is already prepared and needs no check.
 pub fn measure_ready(
     iteration: &mut dyn Iteration,
     device: &dyn Device,
@@ -82,16 +82,16 @@ fn prepare_and_run(
     Ok(Ok(stopped))
 }
 
-/// Begins to record kernels if that is the timing.
+/// Starts recording kernels if the timing requires it.
 pub(crate) fn kernels(device: &dyn Device, timing: Timing) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {
     if timing != Timing::Kernels {
         return Ok(None);
     }
     let recording = device.record_kernels()?;
-    Ok(Some(recording.ok_or_else(|| anyhow::anyhow!("device `{}` does not tell its kernels", device.name()))?))
+    Ok(Some(recording.ok_or_else(|| anyhow::anyhow!("device `{}` cannot record kernels", device.name()))?))
 }
 
-/// Prepares a case and keeps how long that took; what cannot run is an outcome.
+/// Prepares a case and stores how long that took; a case that cannot run is an outcome.
 pub(crate) fn prepare<'a>(
     workload: &'a dyn Workload,
     case: &Case,
@@ -110,7 +110,7 @@ pub(crate) fn prepare<'a>(
     Ok(Ok(iteration))
 }
 
-/// Checks the result of a case once and keeps how long that took.
+/// Checks the result of a case once and stores how long that took.
 pub(crate) fn check(iteration: &mut dyn Iteration, device: &dyn Device, taken: &mut Taken) -> anyhow::Result<()> {
     let _stage = stage!("check");
     let start = device.now();
@@ -148,7 +148,7 @@ fn run_all(
     unreachable!("the last cut ends it")
 }
 
-/// Iterations until the stop rule is content with the iterations that count.
+/// Measures iterations until the stop rule is met.
 fn sample(
     iteration: &mut dyn Iteration,
     device: &dyn Device,
@@ -170,7 +170,7 @@ fn sample(
     }
 }
 
-/// One iteration that is a lap of the trace, with the memory it touched first, if something records.
+/// Runs one iteration as a lap of the trace, with its page faults, if a recording is running.
 fn run_marked(iteration: &mut dyn Iteration, device: &dyn Device, at: usize) -> anyhow::Result<One> {
     let one = take_in(iteration, device, || {
         mark_page_faults();
@@ -180,12 +180,12 @@ fn run_marked(iteration: &mut dyn Iteration, device: &dyn Device, at: usize) -> 
     one
 }
 
-/// One iteration, synchronised at both ends.
+/// Runs one iteration, synchronised at both ends.
 pub(crate) fn run_one(iteration: &mut dyn Iteration, device: &dyn Device) -> anyhow::Result<One> {
     take_in(iteration, device, || ())
 }
 
-/// One iteration, synchronised at both ends, inside what `enter` opens.
+/// Runs one iteration, synchronised at both ends, inside the guard that `enter` returns.
 fn take_in<Lap>(
     iteration: &mut dyn Iteration,
     device: &dyn Device,
@@ -205,7 +205,7 @@ fn take_in<Lap>(
     Ok(One { time, state: device.last_iteration() })
 }
 
-/// What is known of one iteration.
+/// The measurements of one iteration.
 pub(crate) struct One {
     pub(crate) time: Stretch,
     pub(crate) state: IterationState,
@@ -217,14 +217,14 @@ impl One {
     }
 }
 
-/// What has been taken so far; kept through a failure.
+/// What has been measured so far; kept if the case fails.
 pub(crate) struct Taken {
     pub(crate) measured: Measured,
-    /// When the iterations that count were, by the device's [`Device::now`].
+    /// Start and end of the iterations that count, on the clock of [`Device::now`].
     stretches: Vec<Stretch>,
-    /// The time of all iterations that counted when they were taken.
+    /// The total time of all iterations that counted when they were measured.
     elapsed_ns: u64,
-    /// Bytes that were there before the case and that it uses.
+    /// Bytes that were allocated before the case and that it uses.
     kept_bytes: u64,
 }
 
@@ -240,7 +240,8 @@ impl Taken {
         }
     }
 
-    /// What becomes of the case: takes ended by a stop rule, none at all, or a failure that keeps those before it.
+    /// The outcome of the case: stopped by a rule, without iterations, or failed with the iterations before the
+    /// failure.
     pub(crate) fn outcome(
         mut self,
         ended: anyhow::Result<Result<StopReason, Box<Outcome>>>,
@@ -267,7 +268,7 @@ impl Taken {
         }
     }
 
-    /// What no iteration knows is left out.
+    /// Metrics without any value are left out.
     fn forget_what_is_unknown(&mut self) {
         let Measured { device_ns, states, warmup_metrics, .. } = &mut self.measured;
         warmup_metrics.retain(|metric| metric.values.iter().any(Option::is_some));
@@ -279,18 +280,18 @@ impl Taken {
         }
     }
 
-    /// Asks what is known of the case after its iterations.
+    /// Reads the facts about the case after its iterations.
     pub(crate) fn ask(&mut self, iteration: &dyn Iteration) {
         self.measured.facts = iteration.facts();
         self.kept_bytes = iteration.kept_bytes();
     }
 
-    /// Iterations so far, whether they count or not.
+    /// All iterations so far, including the warm-up.
     fn count(&self) -> usize {
         self.measured.warmup_ns.len() + self.measured.wall_ns.len()
     }
 
-    /// Keeps an iteration that does not count.
+    /// Stores a warm-up iteration.
     pub(crate) fn keep_warm_up(&mut self, wall_ns: u64, readings: Vec<Option<f64>>) {
         self.measured.warmup_ns.push(wall_ns);
         push_readings(&mut self.measured.warmup_metrics, readings);
@@ -305,10 +306,11 @@ impl Taken {
         push_readings(&mut self.measured.metrics, readings);
     }
 
-    /// Finds where the iterations became steady and moves slower ones before it to the warm-up; true if nothing more is to
-    /// be taken. If takes were moved, the stop rule is asked again about those that are left, up to [`MOST_CUTS`] times.
+    /// Finds where the timings reached a steady state and moves slower iterations before it to the warm-up. Returns
+    /// true if sampling is finished. If iterations were moved, the stop rule is checked again with the remaining ones,
+    /// up to [`MOST_CUTS`] times.
     ///
-    /// Iterations that became slower are no warm-up: they all count, and their median is of something that moves.
+    /// Timings that became slower are not a warm-up: all of them count, and the case is marked as not steady.
     fn cut_warm_up(&mut self, cuts: usize, stopped: &mut StopReason) -> bool {
         let walls: Vec<f64> = self.measured.wall_ns.iter().map(|&wall| wall as f64).collect();
         let is_out_of_time = matches!(stopped, StopReason::MaxTime { .. } | StopReason::Interrupted);
@@ -341,7 +343,7 @@ impl Taken {
     }
 }
 
-/// Keeps what an iteration said of itself; what is no finite number is not known.
+/// Stores the metrics of an iteration; a value that is not finite counts as missing.
 fn push_readings(metrics: &mut [Metric], readings: Vec<Option<f64>>) {
     let mut readings = readings.into_iter();
     for metric in metrics {
@@ -353,12 +355,12 @@ thread_local! {
     static MEASURING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is inside a workload, whose panics are outcomes and no faults of the program.
+/// Whether this thread runs code of a workload, whose panics are outcomes and not bugs in the program.
 pub fn is_measuring() -> bool {
     MEASURING.get()
 }
 
-/// Runs a workload's code; its panic is an error.
+/// Runs code of a workload; a panic becomes an error.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     MEASURING.set(true);
     let done = catch_unwind(AssertUnwindSafe(run));
@@ -366,7 +368,7 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Res
     done.unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Err(anyhow::anyhow!("it panicked: {text}"))
+        Err(anyhow::anyhow!("panic: {text}"))
     })
 }
 
@@ -429,10 +431,10 @@ mod tests {
         let found = measured(run(&Scripted::steps(&device, steps), settings(WarmUp::Auto, 20)));
         assert_eq!((found.warmup_ns.len(), found.warmup_metrics[0].values.len()), (1, 1));
         let none = measured(run(&Scripted::steps(&device, [50, 50]), settings(WarmUp::Iterations(0), 2)));
-        assert!(none.warmup_metrics.is_empty(), "there is nothing to keep");
+        assert!(none.warmup_metrics.is_empty(), "there are no metrics to store");
     }
 
-    /// The host iterations 10, the device 40 after it.
+    /// The host takes 10, then the device takes 40.
     fn measure_on(device: &Simulated, settings: Settings) -> Measured {
         let steps = vec![Step::Submits { host: 10, device: 40 }; 9];
         let workload = Scripted::of(device, steps);
@@ -460,7 +462,7 @@ mod tests {
     fn a_device_without_kernels_to_report_is_a_case_that_failed() {
         let device = Simulated::new();
         let kernels = Settings { timing: Timing::Kernels, ..settings(WarmUp::Iterations(0), 2) };
-        let errors = vec!["device `simulated` does not tell its kernels".to_owned()];
+        let errors = vec!["device `simulated` cannot record kernels".to_owned()];
         let outcome = run(&Scripted::steps(&device, [5]), kernels);
         assert_eq!(outcome, Outcome::Failed { errors, wall_ns: Vec::new() });
     }
@@ -532,7 +534,7 @@ mod tests {
     fn a_panic_of_a_workload_is_a_case_that_failed() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::Panics]);
-        let errors = vec!["it panicked: out of range".to_owned()];
+        let errors = vec!["panic: out of range".to_owned()];
         assert_eq!(run(&workload, settings(WarmUp::Iterations(0), 9)), Outcome::Failed { errors, wall_ns: vec![5] });
         assert!(!is_measuring());
     }
@@ -595,7 +597,7 @@ mod tests {
         let outcome =
             measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut CollectingSink::default());
         let measured = measured(outcome);
-        assert_eq!(measured.peak_bytes, Some(2 * 4096), "what was kept for it counts");
+        assert_eq!(measured.peak_bytes, Some(2 * 4096), "memory allocated before the case counts");
         assert_eq!(measured.fact("needed_bytes"), Some(&4096.into()));
     }
 }

@@ -1,18 +1,19 @@
-//! Stop rules: when a case has been measured enough, and why.
+//! Stop rules: when a case has been measured long enough, and why.
 
 use laptime_stats::{Sorted, median_interval};
 use laptime_trace::run::{Stop, StopReason};
 
-/// Iterations of a case at most, unless more were asked for: each is kept, and shorter ones would fill the disk.
+/// The maximum number of iterations per case, unless more were requested: every iteration is stored, and short ones
+/// would fill the disk.
 pub(crate) const MOST_ITERATIONS: usize = 100_000;
 
-/// The seed of the intervals that a stop rule looks at; the same samples stop at the same iteration.
+/// The seed of the intervals that a stop rule checks, so that the same samples always stop at the same iteration.
 const SEED: u64 = 0x1a97_1ae5;
 
-/// Says whether the samples that count so far, in nanoseconds, are enough after this time of iterations.
+/// Returns whether the samples so far, in nanoseconds, are enough after this measuring time.
 ///
-/// The interval is looked at when the number of samples has grown by a tenth: looking costs a resampling, and
-/// looking too often finds a narrow one by luck.
+/// The interval is checked when the number of samples has grown by a tenth. A check costs a resampling, and frequent
+/// checks would stop on a narrow interval by chance.
 pub fn reason_to_stop(rule: &Stop, samples: &[u64], elapsed_ns: u64) -> Option<StopReason> {
     match *rule {
         Stop::Iterations(iterations) => (samples.len() >= iterations).then_some(StopReason::Iterations(samples.len())),
@@ -33,13 +34,13 @@ pub fn reason_to_stop(rule: &Stop, samples: &[u64], elapsed_ns: u64) -> Option<S
     }
 }
 
-/// Whether a number of samples is one of those at which the interval is looked at.
+/// Whether the interval is checked at this number of samples.
 pub(crate) fn is_looked_at(count: usize, at_least: usize) -> bool {
     std::iter::successors(Some(at_least.max(1)), |&at| Some(at + at.div_ceil(10))).find(|&at| at >= count)
         == Some(count)
 }
 
-/// How far the interval of the median reaches, as a share of it.
+/// The longer side of the median's interval, as a share of the median.
 pub(crate) fn reach(samples: &[u64]) -> Option<f64> {
     let sorted = Sorted::<f64>::from_unsorted(samples.iter().map(|&nanos| nanos as f64).collect()).ok()?;
     let median = sorted.median()?;

@@ -1,8 +1,7 @@
 //! Statistics of measured samples: numbers in, numbers out.
 //!
-//! Nothing here knows what a number stands for, reads a clock or does I/O.
-//! What has no answer (the median of nothing) is `None`, never `0`. Whatever
-//! resamples takes a seed, and gives the same answer for the same seed.
+//! Nothing here knows the meaning of a number, reads a clock or does I/O. A question without an answer (the median of
+//! no values) gives `None`, never `0`. Every resampling takes a seed and gives the same answer for the same seed.
 
 pub mod bootstrap;
 pub mod changepoint;

@@ -1,27 +1,26 @@
-//! How much one way costs over another, when both were taken in turns.
+//! The cost of one variant relative to another, from alternating iterations.
 //!
-//! Taken one right after the other, the two iterations of a pair share the
-//! machine's mood, so their ratio is steadier than either of them.
+//! The two iterations of a pair run one right after the other under the same conditions, so their ratio is more stable
+//! than either of them.
 
 use crate::bootstrap::median_interval;
 use crate::interval::Interval;
 use crate::quantile::Sorted;
 use crate::summary::LEVEL;
 
-/// What one way costs over another.
+/// The cost of one variant relative to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// The median over the pairs of the first take over the second, less one:
-    /// 0.01 is 1 % more.
+    /// The median over the pairs of the first iteration divided by the second, minus one: 0.01 is 1 % more.
     pub share: f64,
-    /// Its 95 % interval; none of fewer than six pairs.
+    /// Its 95 % interval; none with fewer than six pairs.
     pub interval: Option<Interval>,
-    /// How many pairs there are.
+    /// The number of pairs.
     pub pairs: usize,
 }
 
-/// Returns what the first iteration of each pair costs over the second; `None` if
-/// there is no pair, or a iteration that is not finite and above 0.
+/// Returns the cost of the first iteration of each pair relative to the second; `None` without pairs, or if an
+/// iteration is not finite and above 0.
 ///
 /// ```
 /// let cost = laptime_stats::cost_of_first(&[(102.0, 100.0), (51.0, 50.0), (20.4, 20.0)], 0).unwrap();

@@ -1,4 +1,4 @@
-//! What holds for any samples.
+//! Properties that hold for any samples.
 
 use laptime_stats::{
     Comparison, Group, Interval, Mark, Settings, Sorted, Steadiness, Summary, Verdict, change_points, compare, judge,
@@ -13,7 +13,7 @@ fn samples() -> impl Strategy<Value = Vec<f64>> {
     vec(1.0..1e6, 6..40)
 }
 
-/// Values of which many are equal, as a coarse clock gives them.
+/// Values with many ties, as a coarse clock gives them.
 fn ticks() -> impl Strategy<Value = Vec<f64>> {
     vec((1..6_u32).prop_map(f64::from), 6..40)
 }

@@ -1,4 +1,4 @@
-//! Change points and steady states of made-up series with noise from a seed.
+//! Change points and steady states of synthetic series with seeded noise.
 
 mod common;
 
@@ -7,7 +7,7 @@ use laptime_stats::{Rng, Steadiness, Unsteady, change_points, steadiness};
 
 const SEEDS: u64 = 10;
 
-/// Takes around `level(at)` with 1 % noise and a slow one in thirty.
+/// Iterations around `level(at)` with 1 % noise and one slow iteration in thirty.
 fn series(n: usize, seed: u64, level: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut rng = Rng::new(seed);
     let mut noise = || {
@@ -17,7 +17,7 @@ fn series(n: usize, seed: u64, level: impl Fn(usize) -> f64) -> Vec<f64> {
     (0..n).map(|at| level(at) * noise()).collect()
 }
 
-/// Returns what most of the seeds answer, and how many of them do.
+/// Returns the answer of most seeds, and how many of them give it.
 fn answers(n: usize, level: impl Fn(usize) -> f64 + Copy) -> Vec<Steadiness> {
     (0..SEEDS).map(|seed| steadiness(&series(n, seed, level)).expect("the series is finite")).collect()
 }

@@ -144,10 +144,13 @@ fn in_a_process_of_its_own_every_bad_end_is_a_row_and_the_sweep_goes_on() {
         [
             ("error", "the case asked to fail"),
             ("wrong", "the result is wrong"),
-            ("panic", "it panicked: the case asked to panic"),
-            ("abort", "its process was aborted (signal 6, SIGABRT)"),
-            ("exit", "its process ended with status 3 before the case was done"),
-            ("kill", "its process was killed (signal 9, SIGKILL): by the kernel for want of memory, or by somebody"),
+            ("panic", "panic: the case asked to panic"),
+            ("abort", "the process was aborted (signal 6, SIGABRT)"),
+            ("exit", "the process exited with status 3 before the case was done"),
+            (
+                "kill",
+                "the process was killed (signal 9, SIGKILL), by the kernel because memory ran out or by another process"
+            ),
             ("memory", "out_of_memory"),
             ("noise", "measured"),
             ("well", "measured"),
@@ -176,7 +179,7 @@ fn a_hang_is_given_up_when_its_time_is_over() {
     let place = Place::new();
     let swept = place.run("bench hard --end hang --iterations 2 --warmup 0 --timeout 100ms --out run");
     assert_eq!(swept.status.code(), Some(1), "{}", err(&swept));
-    assert_eq!(outcomes(&place)[0].1, "it gave no result within 0.1 s and was stopped");
+    assert_eq!(outcomes(&place)[0].1, "no result within 0.1 s; the process was stopped");
 }
 
 #[test]
@@ -186,7 +189,7 @@ fn in_one_process_errors_and_panics_are_rows_too() {
     assert_eq!(swept.status.code(), Some(1));
     assert!(!err(&swept).contains("fault of laptime"), "{}", err(&swept));
     let words: Vec<String> = outcomes(&place).into_iter().map(|(_, why)| why).collect();
-    assert_eq!(words, ["the case asked to fail", "it panicked: the case asked to panic", "measured"]);
+    assert_eq!(words, ["the case asked to fail", "panic: the case asked to panic", "measured"]);
 }
 
 #[test]

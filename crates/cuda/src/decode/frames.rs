@@ -31,7 +31,7 @@ pub struct Frames {
 impl Frames {
     /// Room for so many frames of so many codes. The first is under way.
     pub fn new(device: &Device, room: u32, groups: u32) -> Result<Self, CudaError> {
-        expect("making room for frames", room > 0 && groups > 0, "there is nothing to keep")?;
+        expect("making room for frames", room > 0 && groups > 0, "there are no metrics to store")?;
         Ok(Self {
             codes: device.upload(&vec![0; room as usize * groups as usize])?,
             frame: device.upload(&[0])?,

@@ -1,4 +1,4 @@
-//! Recordings and noise that look like those of real benchmarks, from a seed.
+//! Synthetic recordings and noise similar to real benchmarks, from a seed.
 
 #![allow(dead_code)]
 
@@ -9,7 +9,7 @@ pub fn normal(rng: &mut Rng) -> f64 {
     (-2.0 * rng.uniform().ln()).sqrt() * (std::f64::consts::TAU * rng.uniform()).cos()
 }
 
-/// How the iterations of a made-up thing vary.
+/// The variation of synthetic iterations.
 #[derive(Debug, Clone, Copy)]
 pub struct Noise {
     pub processes: usize,
@@ -20,14 +20,14 @@ pub struct Noise {
     pub within: f64,
     /// Share of iterations that are slow by a fifth on average.
     pub outliers: f64,
-    /// How much slower the first process becomes from first to last take.
+    /// The slowdown of the first process from its first to its last iteration.
     pub drift: f64,
 }
 
 pub const TYPICAL: Noise =
     Noise { processes: 20, iterations: 20, between: 0.01, within: 0.01, outliers: 0.03, drift: 0.04 };
 
-/// Makes up a recording: lognormal iterations of about 10 ms, in nanoseconds.
+/// Generates a recording: lognormal iterations of about 10 ms, in nanoseconds.
 pub fn recording(noise: Noise, seed: u64) -> Vec<Vec<f64>> {
     let mut rng = Rng::new(seed);
     (0..noise.processes)
