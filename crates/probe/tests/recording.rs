@@ -260,7 +260,7 @@ fn a_guard_that_outlives_its_recording_writes_nowhere() {
 
 #[test]
 fn a_closed_recording_takes_nothing_more() {
-    // Another recording keeps the macros awake.
+    // Another recording keeps the macros active.
     let _awake = Recorder::new(Config::default());
     let mut recorder = Recorder::new(Config::default());
     let entered = recorder.handle().enter();

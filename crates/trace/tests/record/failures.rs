@@ -13,7 +13,7 @@ fn a_second_recording_is_refused_and_the_first_goes_on() {
         let error = record_to(alone.path(name)).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot record to `{}`", alone.path(name).display()));
         let RecordError::Taken { source, .. } = error else { panic!("{error:?}") };
-        assert_eq!(source.to_string(), "this process is being recorded already");
+        assert_eq!(source.to_string(), "a recording is already running in this process");
     }
     on_thread("pipeline", || drop(stage!("stage")));
     first.finish().unwrap();
