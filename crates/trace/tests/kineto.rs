@@ -1,4 +1,4 @@
-//! Traces in the manner of torch.profiler: what the reader makes of them, against what was written by hand.
+//! Traces in torch.profiler's style: the result of the reader compared with hand-written expectations.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -57,7 +57,7 @@ fn launches_lead_to_their_work_and_nothing_is_reported_twice() {
     assert_eq!(effects(&trace, named(&trace, "cudaStreamSynchronize")), ["Stream Sync"]);
     assert_eq!(effects(&trace, named(&trace, "aten::mm")), ["MmBackward0"]);
     assert_eq!(trace.flows().len(), 6);
-    assert_eq!(trace.warnings, ["1 span of a device has no call that launched it"]);
+    assert_eq!(trace.warnings, ["1 device span has no launching call"]);
 }
 
 #[test]

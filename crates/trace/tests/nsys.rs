@@ -1,4 +1,4 @@
-//! Exports of Nsight Systems, made here: what the reader makes of them, whole, of other versions and damaged.
+//! Nsight Systems exports generated here: complete, of other versions, and damaged.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -140,9 +140,9 @@ fn an_export_is_read_whole() {
     assert_eq!(
         trace.warnings,
         [
-            "1 spans have no end and were closed where the trace ends",
-            "1 spans of a device have no call that launched them",
-            "2 rows of table `OSRT_API` were passed over",
+            "1 spans have no end and were closed at the end of the trace",
+            "1 device spans have no launching call",
+            "2 rows of table `OSRT_API` were skipped",
         ]
     );
 }
@@ -223,7 +223,7 @@ fn values_of_wrong_types_and_absurd_times_cost_their_row_alone() {
         (30, 40, 0, 1, 1, 3, 0);";
     let trace = Export::new(&[STRINGS, HOST, rows]).read();
     assert_eq!(trace.spans().map(|span| span.name).collect::<Vec<_>>(), ["unnamed call", "cudaLaunchKernel"]);
-    assert_eq!(trace.warnings, ["5 rows without a possible time were passed over"]);
+    assert_eq!(trace.warnings, ["5 rows without a valid time were skipped"]);
 }
 
 #[test]

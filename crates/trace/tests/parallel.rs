@@ -1,4 +1,4 @@
-//! Large files are read on several threads: the same must come out as on one.
+//! Large files are read on several threads, with the same result as on one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -87,7 +87,7 @@ fn gzip_data_that_were_changed_are_reported() {
     let half = packed.len() / 2;
     packed[half..half + 30].fill(0x55);
     let trace = read_file(&packed, folder.path());
-    let expected = "the gzip data are damaged; what was read before the damage may be wrong too";
+    let expected = "the gzip data is damaged; events before the damage may be wrong too";
     assert_eq!(trace.warnings.last().map(String::as_str), Some(expected));
 }
 

@@ -1,4 +1,4 @@
-//! Any trace survives the lossless formats, and what the others keep of it comes back too.
+//! Any trace survives the lossless formats, and the other formats keep what they can represent.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -21,7 +21,7 @@ fn written(trace: &Trace, format: Format) -> Vec<u8> {
     bytes
 }
 
-/// Compares outlines first: their difference can be read.
+/// Compares outlines first, because their difference is readable.
 fn assert_same(read: &Trace, trace: &Trace) -> Result<(), TestCaseError> {
     prop_assert_eq!(read.outline(), trace.outline());
     prop_assert_eq!(read, trace);
@@ -129,7 +129,7 @@ fn unescaped(frame: &str) -> String {
 }
 
 fn own_times(trace: &Trace) -> Stacks {
-    let frame = |name: &str| if name.is_empty() { "(no name)".to_owned() } else { name.to_owned() };
+    let frame = |name: &str| if name.is_empty() { "(unnamed)".to_owned() } else { name.to_owned() };
     let mut stacks = Stacks::new();
     for span in trace.spans().filter(|span| !trace.track(span.track).kind.is_device()) {
         let children = trace.spans_on(span.track).filter(|child| child.parent == Some(span.id));

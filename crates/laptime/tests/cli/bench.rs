@@ -132,8 +132,8 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
 fn flags_that_no_quantity_follows_are_refused_with_an_example() {
     let place = Place::new();
     for (line, expected) in [
-        ("bench matmul --timing fast", "`fast` is no timing: it is one of `host`, `events`, `sync`, `kernels`"),
-        ("bench matmul --l2 hot", "`hot` says nothing of a cache: it is `cold` or `warm`"),
+        ("bench matmul --timing fast", "`fast` is not a timing; use `host`, `events`, `sync` or `kernels`"),
+        ("bench matmul --l2 hot", "`hot` is not an L2 cache state; use `cold` or `warm`"),
         ("bench matmul --within much", "`much` is not a share; write for example `2%` or `0.02`"),
         ("bench matmul --max-time soon", "`soon` is not a duration; examples: `10s`, `500ms` or `2m`"),
         ("bench matmul --warmup some", "`some` is not a warm-up; write for example `auto` or `3`"),

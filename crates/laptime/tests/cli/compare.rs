@@ -117,7 +117,7 @@ fn what_is_no_run_is_told_with_a_hint() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
     place.write("text.jsonl", "hello\n");
-    for (other, expected) in [("none", "cannot read `none`"), ("text.jsonl", "line 1, is no record of a run")] {
+    for (other, expected) in [("none", "cannot read `none`"), ("text.jsonl", "line 1, is not a run record")] {
         let told = place.laptime(["compare", "a", other]).failed();
         assert!(told.contains(expected), "{told}");
     }

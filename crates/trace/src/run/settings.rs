@@ -8,23 +8,23 @@ use super::{Depth, L2, Timing};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settings {
-    /// How takes that do not count are told from those that do.
+    /// Which iterations belong to the warm-up.
     pub warmup: WarmUp,
     /// When sampling stops.
     pub stop: Stop,
-    /// How many fresh processes repeat each case.
+    /// The number of fresh processes that repeat each case.
     pub runs: u32,
-    /// Whether each case has a process of its own.
+    /// Whether each case runs in a separate process.
     pub isolate: bool,
-    /// The time after which a case in a process of its own is given up.
+    /// The timeout of a case in a separate process.
     pub timeout_ns: Option<u64>,
     /// Whether the first iteration is the first run of the work: the result is checked after the iterations.
     #[serde(default)]
     pub cold: bool,
-    /// How takes and stages are timed.
+    /// How iterations and stages are timed.
     #[serde(default)]
     pub timing: Timing,
-    /// What the second-level cache of the device holds when an iteration begins; none if the device has none to empty.
+    /// The state of the device's L2 cache at the start of an iteration; none if the device cannot empty its cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2: Option<L2>,
     /// How deep stages are marked.
@@ -32,7 +32,7 @@ pub struct Settings {
     pub depth: Depth,
 }
 
-/// How takes that do not count are told from those that do.
+/// Which iterations belong to the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

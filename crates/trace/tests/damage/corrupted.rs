@@ -1,4 +1,4 @@
-//! Files with wrong bytes in them.
+//! Files with corrupted bytes.
 
 use proptest::{prelude::*, sample::Index};
 
@@ -10,10 +10,10 @@ use crate::{
 };
 use laptime_trace::{Format, Trace};
 
-/// What reading a file of a few kilobytes may hold, whatever stands in it.
+/// The maximum memory for reading a file of a few kilobytes, whatever its content.
 const MOST_HELD: usize = 4 << 20;
 
-/// The bits that are turned; fewer where code is not optimised and each file iterations milliseconds.
+/// The flipped bits; fewer in unoptimised builds, where each file takes milliseconds.
 const CHANGES: &[u8] = if cfg!(debug_assertions) { &[0xff] } else { &[0x01, 0x02, 0x08, 0x20, 0x80, 0xff] };
 
 #[test]

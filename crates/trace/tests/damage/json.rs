@@ -1,4 +1,4 @@
-//! JSON that is no trace, or half of one.
+//! JSON that is not a trace, or only half of one.
 
 use laptime_trace::ReadError;
 
@@ -28,7 +28,7 @@ fn an_event_of_wrong_types_costs_itself_alone() {
     for event in events {
         let (outline, warnings) = next_to_a_good_event(event);
         assert_eq!(outline, "thread 1\n  good  1000..3000\n", "{event}");
-        assert_eq!(warnings, ["1 damaged event was passed over"], "{event}");
+        assert_eq!(warnings, ["1 damaged event was skipped"], "{event}");
     }
 }
 
@@ -55,7 +55,7 @@ fn an_event_without_a_possible_time_costs_itself_alone() {
             assert!(outline.contains("good  1000..3000"), "{event}");
             if phase == "X" {
                 assert_eq!(outline, "thread 1\n  good  1000..3000\n", "{event}");
-                assert_eq!(warnings, ["1 event without a possible time was passed over"], "{event}");
+                assert_eq!(warnings, ["1 event without a valid time was skipped"], "{event}");
             }
         }
     }
@@ -76,7 +76,7 @@ fn a_span_on_a_curve_and_a_curve_on_a_thread_are_distinguished() {
     let span = r#"{"ph":"X","pid":1,"tid":5,"name":"x","ts":1,"dur":1}"#;
     let (outline, warnings) = next_to_a_good_event(&format!("{about},{span}"));
     assert_eq!(outline, "memory (counter)\nthread 1\n  good  1000..3000\n");
-    assert_eq!(warnings, ["1 event does not fit its track and was passed over"]);
+    assert_eq!(warnings, ["1 event does not fit its track and was skipped"]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn flows_whose_spans_were_damaged_lead_nowhere_wrong() {
     for flow in read.flows() {
         assert_eq!((read.span(flow.from).name, read.span(flow.to).name), ("decode", "decode"), "{}", read.outline());
     }
-    assert!(read.warnings.iter().any(|warning| warning.ends_with("flows have lost one of their spans")));
+    assert!(read.warnings.iter().any(|warning| warning.ends_with("flows lack one of their spans")));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn flows_that_are_events_lead_nowhere_wrong_when_spans_before_theirs_were_damage
     for flow in read.flows() {
         assert_eq!(read.span(flow.from).name == "decode", read.span(flow.to).name == "decode", "{}", read.outline());
     }
-    assert!(read.warnings.iter().any(|warning| warning.ends_with("flows have lost one of their spans")));
+    assert!(read.warnings.iter().any(|warning| warning.ends_with("flows lack one of their spans")));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn nesting_a_million_deep_costs_its_event_alone() {
     let deep = format!(r#"{{"ph":"X","args":{{"a":{}{}}}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000));
     let (outline, warnings) = next_to_a_good_event(&deep);
     assert_eq!(outline, "thread 1\n  good  1000..3000\n");
-    assert_eq!(warnings, ["1 damaged event was passed over"]);
+    assert_eq!(warnings, ["1 damaged event was skipped"]);
     let open = format!("{{\"a\":{}", "[{\"a\":".repeat(1_000_000));
     assert!(matches!(read(open.as_bytes()), Err(ReadError::NotATrace { .. })));
 }
@@ -138,6 +138,6 @@ fn invented_kinds_of_events_take_no_memory() {
     let events: String = (0..20_000).map(|at| format!(r#"{{"ph":"kind number {at}"}},"#)).collect();
     let text = format!("[{events}{GOOD}]");
     let (trace, held) = crate::heap::peak_of(|| read(text.as_bytes()).unwrap());
-    assert_eq!(trace.warnings, ["20000 events of kind `other` were passed over"]);
+    assert_eq!(trace.warnings, ["20000 events of kind `other` were skipped"]);
     assert!(held < 1 << 20, "{held} bytes");
 }

@@ -1,4 +1,4 @@
-//! How recordings end, and what they lose.
+//! How recordings end, and what they drop.
 
 use laptime_probe::{Config, lap, stage};
 use laptime_trace::{Format, Trace, read, record_to};

@@ -1,4 +1,4 @@
-//! Recordings that cannot be made.
+//! Recordings that cannot be started or finished.
 
 use laptime_probe::stage;
 use laptime_trace::{RecordError, read, record_to};
@@ -66,7 +66,7 @@ fn a_recording_that_cannot_be_converted_is_kept() {
     let path = alone.path("trace.json");
     let recording = record_to(&path).unwrap();
     on_thread("pipeline", || drop(stage!("stage")));
-    // A folder in its place: the file cannot be put there.
+    // A folder with the same name: the file cannot be created.
     std::fs::create_dir(&path).unwrap();
     let error = recording.finish().unwrap_err();
     let RecordError::Convert { recorded, .. } = error else { panic!("{error:?}") };

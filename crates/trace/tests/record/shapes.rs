@@ -1,4 +1,4 @@
-//! What is marked comes out as it was nested.
+//! Marked stages have the recorded nesting.
 
 use std::sync::Barrier;
 
