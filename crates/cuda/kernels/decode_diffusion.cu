@@ -47,7 +47,7 @@ __device__ __forceinline__ void keep_drawn(const Drawing &of, u32 at, float samp
     if (of.step > 0) of.guesses[(u64)(of.step - 1) * of.latent + at] = guess;
 }
 
-// What the head is conditioning at every step: the time's row added to each vector's, [steps, 2, width], and its silu.
+// The conditioning of the head at every step: the time's row added to each vector's, [steps, 2, width], and its silu.
 extern "C" __global__ void conditioning_rows(const number *conditions, const number *times, number *conditioning, u32 width) {
     u32 step = blockIdx.y / 2, row = blockIdx.y % 2;
     u32 at = blockIdx.x * blockDim.x + threadIdx.x;

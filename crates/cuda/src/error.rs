@@ -1,32 +1,32 @@
-//! What can go wrong with CUDA, sorted by what the caller has to do about it.
+//! CUDA errors, grouped by what the caller has to do.
 //!
-//! A lack of memory is a row of the results; a [sticky](CudaError::Sticky) error ends the context, and with it the
-//! process; a kernel that does not compile shows its own lines; all else is told as it came.
+//! Out of memory is an outcome of a case. A [sticky](CudaError::Sticky) error destroys the context, so the process must
+//! be replaced. A kernel that does not compile is shown with its source lines. Everything else is reported as it is.
 
 use cudarc::driver::sys::CUresult;
 use thiserror::Error;
 
 use crate::compile_error::CompileError;
 
-/// Why something of CUDA failed.
+/// Why a CUDA operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CudaError {
     /// No device could be opened.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 
-    /// The device has not the memory.
+    /// Out of device memory.
     #[error("out of memory on the device{}", memory_words(*wanted, *free, *total))]
     OutOfMemory {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         wanted: Option<u64>,
-        /// Bytes that were free, after all that could be given back was.
+        /// Free bytes, after everything that can be freed was freed.
         free: Option<u64>,
-        /// Bytes that the device has.
+        /// Total bytes of the device.
         total: Option<u64>,
     },
 
-    /// The context is lost: every further call in this process fails, and the process must be replaced.
+    /// The context is lost: every further call in this process fails.
     #[error("the device's context is lost, noticed while {}: {}", .0.doing, .0.reason)]
     Sticky(Failure),
 
@@ -34,16 +34,16 @@ pub enum CudaError {
     #[error(transparent)]
     Compile(#[from] CompileError),
 
-    /// A library is not there.
+    /// A library was not found.
     #[error("cannot load `{library}`")]
     Missing {
         /// Its name.
         library: String,
-        /// Where it was looked for.
+        /// The searched folders.
         searched: Vec<String>,
     },
 
-    /// A call was refused, and the context lives on.
+    /// A call failed, and the context is still valid.
     #[error("{} failed: {}", .0.doing, .0.reason)]
     Refused(Failure),
 }
@@ -51,57 +51,57 @@ pub enum CudaError {
 /// A call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What was being done, as `-ing` words: `copying to the device`.
+    /// The operation, such as `copying to the device`.
     pub doing: String,
-    /// The library's number for it.
+    /// The library's error code.
     pub code: i64,
-    /// The library's name for it, or ours in words.
+    /// The library's name for the error, or our description.
     pub reason: String,
 }
 
-/// Why there is no device to open.
+/// Why no device can be opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unavailable {
     /// No driver is installed.
     #[error("there is no NVIDIA driver: `libcuda.so.1` cannot be loaded")]
     NoDriver,
 
-    /// The library is the one that programs are linked against, and no driver.
+    /// The library is a link-time stub and not a driver.
     #[error("`libcuda.so.1` is the toolkit's stub and no driver")]
     StubDriver,
 
-    /// A driver without a device.
+    /// The driver reports no device.
     #[error("the NVIDIA driver is there, and shows no GPU")]
     NoGpu {
-        /// The value of `CUDA_VISIBLE_DEVICES`, if it is set: it hides devices.
+        /// The value of `CUDA_VISIBLE_DEVICES`, if set: it can hide devices.
         visible: Option<String>,
     },
 
-    /// The driver is older than what we were built for.
+    /// The driver is older than required.
     #[error("the NVIDIA driver knows CUDA {}, and CUDA {} is needed", version_words(*found), version_words(*needed))]
     DriverTooOld {
         /// Its version: 12040 is 12.4.
         found: u32,
-        /// Ours.
+        /// The required version.
         needed: u32,
     },
 
-    /// There are devices, and none of this number.
+    /// There is no device with this number.
     #[error("there is no GPU {index}: {}", count_words(*count))]
     NoSuchDevice {
-        /// The number asked for.
+        /// The requested number.
         index: u32,
-        /// How many there are.
+        /// The number of devices.
         count: u32,
     },
 
-    /// The driver does not start.
+    /// The driver cannot be initialised.
     #[error("the NVIDIA driver does not start: {}", .0.reason)]
     Broken(Failure),
 }
 
 impl CudaError {
-    /// Something to do about it.
+    /// A hint for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unavailable(why) => Some(why.hint()),
@@ -117,19 +117,19 @@ impl CudaError {
         matches!(self, Self::Sticky(_))
     }
 
-    /// Whether the device had too little memory.
+    /// Whether the device is out of memory.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. })
     }
 
-    /// What was refused before the driver was asked.
+    /// An argument error found before the driver was called.
     pub fn refused(doing: &str, code: i64, reason: impl Into<String>) -> Self {
         Self::Refused(Failure { doing: doing.to_owned(), code, reason: reason.into() })
     }
 }
 
 impl Unavailable {
-    /// Something to do about it.
+    /// A hint for the user.
     pub fn hint(&self) -> String {
         match self {
             Self::NoDriver | Self::StubDriver => {
@@ -148,16 +148,16 @@ impl Unavailable {
     }
 }
 
-/// Turns a result of the driver into ours.
+/// Converts a driver result.
 pub(crate) fn check(doing: &str, result: CUresult) -> Result<(), CudaError> {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
     }
-    // The names of the enumeration are the driver's, so that no further call is needed to learn them.
+    // The names of the enumeration are the driver's, so no further call is needed.
     Err(classify(doing, result as u32, &format!("{result:?}")))
 }
 
-/// Sorts a code of the driver.
+/// Classifies a driver error code.
 pub(crate) fn classify(doing: &str, code: u32, name: &str) -> CudaError {
     let failure = |reason: String| Failure { doing: doing.to_owned(), code: i64::from(code), reason };
     if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32 {
@@ -169,7 +169,7 @@ pub(crate) fn classify(doing: &str, code: u32, name: &str) -> CudaError {
     }
 }
 
-/// What a sticky code means; none if the context survives the code.
+/// The meaning of a sticky error code; none if the context survives it.
 fn sticky_words(code: u32) -> Option<&'static str> {
     Some(match code {
         214 => "the memory has an error that could not be corrected",
@@ -186,7 +186,7 @@ fn sticky_words(code: u32) -> Option<&'static str> {
         718 => "a kernel jumped to where no code is",
         719 => "a kernel failed",
         721 => "a kernel left tensor memory allocated",
-        // No meaning is given, and what follows it fails as a rule.
+        // The cause is unknown, and later calls usually fail.
         999 => "the driver met an error it has no name for",
         _ => return None,
     })

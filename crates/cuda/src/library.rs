@@ -1,8 +1,7 @@
-//! Finding CUDA's libraries at run time: where the loader looks, in toolkits, and in Python's wheels.
+//! Finds CUDA libraries at run time: in the loader's path, in toolkits, and in Python wheels.
 //!
-//! cudarc panics when a library is missing, so every entry of this crate asks here first. A library found outside the
-//! loader's path is loaded by its full path and stays loaded; the loader then knows it by its name, and whoever asks
-//! for the name gets the same one.
+//! cudarc panics when a library is missing, so every entry point of this crate checks here first. A library outside the
+//! loader's path is loaded by its full path and stays loaded; the loader then finds it by name for all other users.
 #![allow(unsafe_code)]
 
 use std::{
@@ -17,21 +16,21 @@ use libloading::Library;
 
 use crate::error::CudaError;
 
-/// A library of CUDA: the names it is known by, the surest first.
+/// A CUDA library with its file names, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LibrarySpec {
-    /// The name without ending, as messages say it.
+    /// The name shown in messages.
     pub name: &'static str,
-    /// Names of the file.
+    /// The file names.
     pub files: &'static [&'static str],
-    /// How the names of files begin that it loads by name, and that the loader finds only if they are loaded.
+    /// Prefixes of files that it loads by name, and that the loader finds only if they are already loaded.
     pub companions: &'static [&'static str],
 }
 
 /// The driver.
 pub const DRIVER: LibrarySpec =
     LibrarySpec { name: "libcuda.so.1", files: &["libcuda.so.1", "libcuda.so"], companions: &[] };
-/// The compiler of kernels.
+/// The kernel compiler.
 pub const NVRTC: LibrarySpec = LibrarySpec {
     name: "libnvrtc.so.13",
     files: &["libnvrtc.so.13", "libnvrtc.so"],
@@ -43,11 +42,11 @@ pub const CUBLAS: LibrarySpec = LibrarySpec {
     files: &["libcublas.so.13", "libcublas.so"],
     companions: &["libcublasLt.so.13"],
 };
-/// Records of what the device did.
+/// Activity records.
 pub const CUPTI: LibrarySpec =
     LibrarySpec { name: "libcupti.so.13", files: &["libcupti.so.13", "libcupti.so"], companions: &[] };
 
-/// Libraries that were found and stay.
+/// Loaded libraries, which are never unloaded.
 static LOADED: Mutex<BTreeMap<&'static str, &'static Library>> = Mutex::new(BTreeMap::new());
 
 /// Loads a library for the rest of the process.
@@ -85,27 +84,27 @@ fn open(spec: LibrarySpec, path: &Path) -> Option<Library> {
     unsafe { Library::new(path) }.ok()
 }
 
-/// The files beside a library that it will ask for by name.
+/// The files next to a library that it will load by name.
 fn companions(spec: LibrarySpec, path: &Path) -> Vec<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let begins = |name: &str| spec.companions.iter().any(|start| name.starts_with(start));
     folder.map_or(Vec::new(), |folder| entries(folder, begins))
 }
 
-/// The bare names, which a loaded library and `LD_LIBRARY_PATH` answer; then full paths.
+/// The bare names, which the loader resolves, then full paths.
 fn candidates<'a>(spec: LibrarySpec, folders: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + 'a {
     let names = spec.files.iter().map(PathBuf::from);
     let paths = folders.iter().flat_map(move |folder| spec.files.iter().map(move |file| folder.join(file)));
     names.chain(paths.filter(|path| path.is_file()))
 }
 
-/// What tells where libraries may be.
+/// The environment that determines where libraries may be.
 #[derive(Debug, Default, Clone)]
 struct Surroundings {
     cuda_home: Option<PathBuf>,
-    /// Folders that toolkits are installed in: `/usr/local`.
+    /// Folders with toolkits: `/usr/local`.
     toolkits: Option<PathBuf>,
-    /// Roots of Python's environments.
+    /// Roots of Python environments.
     environments: Vec<PathBuf>,
 }
 
@@ -119,7 +118,7 @@ impl Surroundings {
         }
     }
 
-    /// Folders to look in, the nearest to the user's will first.
+    /// Folders to search, the user's choice first.
     fn folders(&self) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = self.cuda_home.iter().flat_map(|home| toolkit_folders(home)).collect();
         for toolkit in self.toolkits.iter().flat_map(|folder| toolkits(folder)) {
@@ -135,7 +134,7 @@ fn toolkit_folders(home: &Path) -> [PathBuf; 4] {
     ["lib64", "extras/CUPTI/lib64", "targets/x86_64-linux/lib", "lib"].map(|folder| home.join(folder))
 }
 
-/// `cuda` first, which is the one that is meant, then `cuda-13.1` before `cuda-13.0`.
+/// `cuda` first, which is the default, then `cuda-13.1` before `cuda-13.0`.
 fn toolkits(folder: &Path) -> Vec<PathBuf> {
     let mut found = entries(folder, |name| name == "cuda" || name.starts_with("cuda-"));
     found.sort_by_key(|path| {

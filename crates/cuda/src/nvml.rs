@@ -1,4 +1,4 @@
-//! What the card says of itself: clocks, power, temperature, and what slows it down.
+//! GPU state from NVML: clocks, power, temperature, and throttling.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use nvml_wrapper::{
 
 use crate::error::CudaError;
 
-/// NVML, opened once and asked for one card.
+/// NVML, opened once for one GPU.
 pub struct Card {
     nvml: Nvml,
     bus: String,
 }
 
-/// A reading of a card. What it does not tell is empty.
+/// A reading of a GPU. Unknown values are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Clock of the multiprocessors, in MHz.
@@ -26,9 +26,9 @@ pub struct Reading {
     pub memory_mhz: Option<u32>,
     /// Highest clock of the multiprocessors, in MHz.
     pub sm_limit_mhz: Option<u32>,
-    /// Power drawn, in milliwatts.
+    /// Power draw, in milliwatts.
     pub power_mw: Option<u32>,
-    /// Power that may be drawn, in milliwatts.
+    /// Power limit, in milliwatts.
     pub power_limit_mw: Option<u32>,
     /// Temperature of the chip, in degrees Celsius.
     pub celsius: Option<u32>,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A stream in numbers: work takes device time, and each look at the host's clock takes some of the host's.
+/// A simulated stream: work takes device time, and each reading of the host clock takes host time.
 #[derive(Debug, Default)]
 struct Fake(Mutex<FakeState>);
 

@@ -17,8 +17,8 @@ use crate::{
     stream::Stream,
 };
 
-/// The factors of a step of a solver: the clean latent is guessed as `sample * clean_sample + velocity * clean_velocity`,
-/// and the next sample is `sample * next_sample + guess * next_clean + guess before * next_before`.
+/// The factors of a solver step: the clean latent is estimated as `sample * clean_sample + velocity * clean_velocity`,
+/// and the next sample is `sample * next_sample + estimate * next_clean + previous estimate * next_before`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Factors {
     /// See above.
@@ -29,66 +29,66 @@ pub struct Factors {
     pub next_sample: f32,
     /// See above.
     pub next_clean: f32,
-    /// See above; with 0, the guess before is not looked at.
+    /// See above; with 0, the previous estimate is ignored.
     pub next_before: f32,
 }
 
 impl Factors {
-    /// All of them, as kernels have them.
+    /// All factors, in kernel order.
     fn all(&self) -> [f32; 5] {
         let Self { clean_sample, clean_velocity, next_sample, next_clean, next_before } = *self;
         [clean_sample, clean_velocity, next_sample, next_clean, next_before]
     }
 }
 
-/// The sizes of what is drawn.
+/// The sizes of the diffusion state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawingSizes {
-    /// Numbers of a latent.
+    /// The width of a latent.
     pub latent: u32,
-    /// Numbers of the head's vectors.
+    /// The width of the head's vectors.
     pub hidden: u32,
-    /// Steps of a latent.
+    /// Steps per latent.
     pub steps: u32,
-    /// Latents that there is room for.
+    /// The capacity in latents.
     pub room: u32,
 }
 
-/// What is drawn, all on the device: noise in, latents out, and which of them is under way.
+/// The diffusion state on the device: noise in, latents out, and the current index.
 #[derive(Debug)]
 pub struct Drawing<T> {
-    /// What each latent begins with, `[room, latent]`.
+    /// The initial noise of each latent, `[room, latent]`.
     noise: Buffer<f32>,
-    /// The latents that were made, likewise.
+    /// The generated latents, `[room, latent]`.
     pub latents: Buffer<f32>,
-    /// Which one is under way.
+    /// The index of the current latent.
     pub token: Buffer<u32>,
-    /// How far the first vector is followed, away from the second.
+    /// The classifier-free guidance scale.
     scale: Buffer<f32>,
     /// The factors of each step.
     factors: Buffer<[f32; 5]>,
-    /// What the head gives at a step, `[2, latent]`.
+    /// The output of the head at a step, `[2, latent]`.
     pub velocity: Buffer<T>,
     samples: Buffer<f32>,
     guesses: Buffer<f32>,
     sizes: DrawingSizes,
 }
 
-/// Where a latent goes, beside its place among all.
+/// Where a latent is written in addition to its place in the list.
 #[derive(Debug)]
 pub struct LatentTarget<'a, T> {
-    /// As it is, `[latent]`.
+    /// Unchanged, `[latent]`.
     pub row: &'a mut Buffer<T>,
-    /// Divided, and less a bias.
+    /// Divided, minus a bias.
     pub sound: SliceMut<'a, T>,
-    /// What it is divided by.
+    /// The divisor.
     pub divisor: f32,
-    /// What is then taken from it.
+    /// The bias.
     pub bias: f32,
 }
 
 impl<T: Element> Drawing<T> {
-    /// Room for so many latents, all from silence.
+    /// Allocates this number of latents, all zero.
     pub fn new(device: &Device, sizes: DrawingSizes) -> Result<Self, CudaError> {
         let DrawingSizes { latent, hidden, steps, room } = sizes;
         let all = [latent, hidden, steps, room];
@@ -113,13 +113,13 @@ impl<T: Element> Drawing<T> {
         })
     }
 
-    /// What it was made for.
+    /// The sizes it was created for.
     pub fn sizes(&self) -> DrawingSizes {
         self.sizes
     }
 
-    /// Begins anew: how each step goes, how far the first vector is followed, and what the first latents begin with. Waits
-    /// for the device.
+    /// Resets the state: the factors of each step, the guidance scale, and the noise of the first latents. Waits for
+    /// the device.
     pub fn begin(&mut self, factors: &[Factors], scale: f32, noise: &[f32]) -> Result<(), CudaError> {
         let is_right = factors.len() == self.sizes.steps as usize;
         expect("beginning a diffusion", is_right, "every step needs its factors")?;
@@ -144,7 +144,7 @@ impl<T: Element> Drawing<T> {
     }
 }
 
-/// The most numbers of a latent: a block has them in its shared memory.
+/// The maximum width of a latent: it is in the shared memory of a block.
 const MOST_LATENT: u32 = 8192;
 const THREADS: u32 = 256;
 
@@ -160,7 +160,7 @@ pub struct DrawingStep<T> {
 }
 
 impl<T: Element> DrawingStep<T> {
-    /// Compiles them, or finds them in the cache.
+    /// Compiles the kernels, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
         let (module, _) = nvrtc::load(device, cache, DIFFUSION, &[T::OPTION.to_owned()])?;
         let kernel = |name| {
@@ -177,10 +177,10 @@ impl<T: Element> DrawingStep<T> {
         })
     }
 
-    /// Puts what the head is conditioning into `conditioning`, `[steps, 2, width]`: the silu of each condition, `[2, width]`, and the row
-    /// of the step's time, `[steps, width]`, added up.
+    /// Writes the conditioning of the head into `conditioning`, `[steps, 2, width]`: the silu of each condition, `[2,
+    /// width]`, plus the embedding of the step's time, `[steps, width]`.
     ///
-    /// Waits, on the device, for all that is on the stream.
+    /// Waits, on the device, for all work on the stream.
     pub fn condition(
         &self,
         stream: &Stream,
@@ -201,8 +201,8 @@ impl<T: Element> DrawingStep<T> {
         unsafe { self.conditioning.launch(stream, Shape { grid, block: [THREADS, 1, 1], shared_bytes: 0 }, &arguments) }
     }
 
-    /// Begins a step: the sample that the step before it leaves, or noise in the first, goes through `enter`,
-    /// `[hidden, latent]`, into both rows of `x`, `[2, hidden]`.
+    /// Begins a step: the sample of the previous step, or noise in the first, goes through `enter`, `[hidden, latent]`,
+    /// into both rows of `x`, `[2, hidden]`.
     pub fn begin(
         &self,
         stream: &Stream,
@@ -226,7 +226,7 @@ impl<T: Element> DrawingStep<T> {
         unsafe { self.launch(&self.begin, stream, shape, &arguments) }
     }
 
-    /// Ends the last step: puts the latent among all, and where else it is needed.
+    /// Ends the last step: stores the latent in the list and in its other targets.
     pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: LatentTarget<'_, T>) -> Result<(), CudaError> {
         let DrawingSizes { latent, steps, .. } = drawing.sizes;
         let fits = to.row.length() >= latent as usize && to.sound.length() >= latent as usize;

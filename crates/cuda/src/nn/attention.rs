@@ -24,8 +24,8 @@ use crate::{
 const DOING: &str = "attending";
 /// The largest head that there are kernels for.
 pub(super) const LARGEST_HEAD: u32 = 256;
-/// Up to so many blocks of 64 queries a multiprocessor, warps share the queries of a block; from so many of 128 on, those
-/// are taken. Tried on an H200.
+/// Up to this number of blocks of 64 queries per multiprocessor, warps share the queries of a block; from this number
+/// of blocks of 128 queries on, those are used. Measured on an H200.
 const FULL: u32 = 2;
 
 /// Causal attention with grouped queries over a cache, for heads of one size and numbers of one type.

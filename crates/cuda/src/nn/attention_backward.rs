@@ -43,7 +43,7 @@ pub struct Attended<'a, T> {
     pub q: Slice<'a, T>,
     /// Keys, [batch, kv_heads, capacity, head_dim].
     pub k: Slice<'a, T>,
-    /// Values, likewise.
+    /// Values, [batch, kv_heads, capacity, head_dim].
     pub v: Slice<'a, T>,
     /// The result, [batch, tokens, heads * head_dim].
     pub out: Slice<'a, T>,

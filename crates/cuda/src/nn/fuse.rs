@@ -1,4 +1,4 @@
-//! What joins two models through their KV caches, between the products: all paths of a fuser at once.
+//! The operations of cache-to-cache (C2C) fusion between the products: all paths of a fuser at once.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -49,7 +49,7 @@ impl CacheSection {
     }
 }
 
-/// Tokens that are fused, on so many paths.
+/// The fused tokens and the number of paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FuseSizes {
     /// Paths: the keys or the values of a layer each.
@@ -93,7 +93,7 @@ pub struct CacheTable {
 }
 
 impl CacheTable {
-    /// Room for so many addresses, none of which is known yet.
+    /// Allocates this number of addresses, none of which is set yet.
     pub fn new(device: &Device, paths: usize) -> Result<Self, CudaError> {
         Ok(Self { known: Vec::new(), there: device.allocate(paths)? })
     }

@@ -280,7 +280,7 @@ pub(super) fn count_rows(doing: &str, rows: u64) -> Result<u32, CudaError> {
     Ok(rows as u32)
 }
 
-/// Groups of 16 bytes in so many numbers.
+/// Groups of 16 bytes in this number of elements.
 pub(super) fn groups<T>(width: u32) -> u32 {
     width / (16 / size_of::<T>() as u32)
 }
@@ -290,7 +290,7 @@ pub(super) fn copying_threads<T>(width: u32) -> u32 {
     groups::<T>(width).next_multiple_of(32).clamp(32, THREADS)
 }
 
-/// Threads that a row of so many groups is normalised by, if they can keep it.
+/// Threads that normalise a row of this number of groups, if they can keep it.
 pub(super) fn norm_threads(groups: u32) -> Option<u32> {
     let each = groups.div_ceil(THREADS).clamp(1, NORM_KEPT);
     let threads = groups.div_ceil(each).next_multiple_of(32).max(32);

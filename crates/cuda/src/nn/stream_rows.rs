@@ -74,8 +74,8 @@ pub struct StreamRows<T> {
 }
 
 impl<T: Element> Kept<T> {
-    /// Lists `[begin, width, kept rows, rows of a token]` for so many tokens, with silence before them. They must not
-    /// overlap.
+    /// Lists `[begin, width, kept rows, rows per token]` for this number of tokens, initialised with silence. They must
+    /// not overlap.
     pub fn new(device: &Device, lists: &[[u32; 4]], tokens: u32) -> Result<Self, CudaError> {
         let end = |[begin, width, kept, each]: &[u32; 4]| {
             let rows = u64::from(*kept) + u64::from(*each) * u64::from(tokens);
@@ -208,7 +208,7 @@ impl<T: Element> StreamRows<T> {
         launch(blocks, || unsafe { self.turn_taps.launch(stream, Shape::line(blocks, THREADS), &arguments) })
     }
 
-    /// Puts the last rows of every list to its beginning, once so many tokens went through it.
+    /// Moves the last rows of every list to its beginning, after this number of tokens passed through it.
     pub fn keep(&self, stream: &Stream, kept: &mut Kept<T>, tokens: u32) -> Result<(), CudaError> {
         expect("keeping rows", tokens <= kept.tokens, "there is no room for so many tokens")?;
         let lists = count_rows("keeping rows", kept.lists.length() as u64)?;

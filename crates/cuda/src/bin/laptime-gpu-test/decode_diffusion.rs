@@ -1,4 +1,4 @@
-//! The kernels of a diffusion head against references on the CPU.
+//! The kernels of a diffusion head compared with references on the CPU.
 
 use half::{bf16, f16};
 use laptime_cuda::{
@@ -24,7 +24,7 @@ pub fn products(bench: &Bench) -> Answer {
     Ok(format!("worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}", worst[0], worst[1], worst[2]))
 }
 
-/// Widths and what is inside: of the published heads, small ones, and some that are not by 16 bytes.
+/// Hidden and intermediate widths: those of published heads, small ones, and some that are not multiples of 16 bytes.
 const SHAPES: [[usize; 2]; 5] = [[3584, 10_752], [1536, 4608], [64, 192], [48, 96], [101, 67]];
 
 fn products_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
@@ -39,7 +39,7 @@ fn products_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
     Ok(worst)
 }
 
-/// The errors of a layer's products, each with inputs of its own.
+/// The errors of a layer's products, each with separate inputs.
 fn layer<T: Tested>(bench: &Bench, [width, ffn]: [usize; 2]) -> Result<Vec<(&'static str, f64)>, Failed> {
     let sizes = AdaptedSizes { batch: VECTORS as u32, hidden: width as u32, ffn: ffn as u32 };
     let adapted = Adapted::<T>::load(&bench.device, &Cache::of_user(), sizes)?;
@@ -151,7 +151,7 @@ fn factors_of(of: &[f32]) -> Factors {
     Factors { clean_sample, clean_velocity, next_sample, next_clean, next_before }
 }
 
-/// What the head is conditioning of three times.
+/// The conditioning of the head at three times.
 fn conditioning<T: Tested>(bench: &Bench, kernels: &DrawingStep<T>) -> Result<f64, Failed> {
     let width = 300;
     let (conditions, times) =

@@ -1,4 +1,4 @@
-//! Choices of tokens and sums of frames, against the CPU.
+//! Sampling of tokens and sums of frames, compared with the CPU.
 #![allow(unsafe_code)]
 
 use half::{bf16, f16};
@@ -19,7 +19,7 @@ const RULES: Rules =
 
 const FRAMES: u32 = 12;
 
-/// Rules for so many tokens.
+/// Rules for this number of tokens.
 fn cases() -> Vec<(u32, Rules)> {
     let mut cases = Vec::new();
     for vocab in [3072, 2048, 4096, 77, 1] {
@@ -46,7 +46,7 @@ pub fn choices(bench: &Bench) -> Answer {
     Ok(format!("{} choices in each of three types", choices_of::<f16>(bench)?))
 }
 
-/// How many were made.
+/// The number of samples.
 fn choices_of<T: Element>(bench: &Bench) -> Result<usize, Failed> {
     let mut sampler = Sampler::<T>::load(&bench.device, &Cache::of_user())?;
     let mut made = 0;
@@ -114,12 +114,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The choice that begins a frame, and is reported.
+/// The choice that begins a frame and is reported to the host.
 fn reported<T>(position: &mut Buffer<u32>, frame: u32) -> Choice<'_, T> {
     Choice { group: 1, begins: frame > 0, position: Some(position), is_reported: true, next: None }
 }
 
-/// Logits with a few that stand out, some equal ones, and one that is no number.
+/// Logits with a few outliers, some equal ones, and one NaN.
 fn spread(vocab: u32, seed: u64) -> Vec<f32> {
     let mut logits: Vec<f32> =
         reference::noise(vocab as usize, seed).into_iter().map(|value| value * value * value * 9.0).collect();
@@ -206,7 +206,7 @@ fn judge<T: Element>(what: &str, found: Vec<T>, expected: &[f32], most: f64) -> 
     expect(error <= most, || format!("{what}: worst error {error:.1e}, at most {most:.0e}"))
 }
 
-/// What a choice takes, as one of twenty in a graph.
+/// The time of a choice, as one of twenty in a graph.
 pub fn speed(bench: &Bench) -> Answer {
     let (device, stream) = (&bench.device, bench.device.stream());
     let mut sampler = Sampler::<bf16>::load(device, &Cache::of_user())?;

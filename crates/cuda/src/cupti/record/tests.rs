@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes of a record, with values put where a structure of CUPTI has them.
+/// The bytes of a record, with values at the offsets of CUPTI's structure.
 struct Bytes(Vec<u8>);
 
 impl Bytes {

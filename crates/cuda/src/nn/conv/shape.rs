@@ -54,7 +54,7 @@ impl Convolution {
         (self.reach() + 1).saturating_sub(stride)
     }
 
-    /// Moments of the result for so many of the signal: outputs that begin before its end.
+    /// Length of the result for this length of the signal: outputs that begin before its end.
     pub fn length(&self, of: u32) -> u32 {
         let of = self.new_moments(of);
         if self.is_transposed { of.saturating_mul(self.stride) } else { of.div_ceil(self.stride.max(1)) }
@@ -70,7 +70,7 @@ impl Convolution {
         if self.goes_on { of.saturating_sub(self.kept()) } else { of }
     }
 
-    /// Rows of columns for so many moments.
+    /// Rows of columns for this length.
     pub(super) fn rows(&self, of: u32) -> u32 {
         if self.is_transposed { self.new_moments(of) } else { self.length(of) }
     }
@@ -80,7 +80,7 @@ impl Convolution {
         self.taps().saturating_mul(self.inputs).saturating_add(BEHIND)
     }
 
-    /// Numbers that one row of columns makes.
+    /// The number of outputs per row of columns.
     pub(super) fn outputs_per_row(&self) -> u32 {
         if self.is_transposed { self.outputs.saturating_mul(self.stride) } else { self.outputs }
     }
@@ -95,7 +95,7 @@ impl Convolution {
         area(self.inputs, self.outputs).saturating_mul(self.kernel.into())
     }
 
-    /// Floating-point operations for so many moments of the signal.
+    /// Floating-point operations for this length of the signal.
     pub fn operations(&self, length: u32) -> u64 {
         let a_row = area(self.outputs_per_row(), self.taps()).saturating_mul(self.inputs.into());
         a_row.saturating_mul(u64::from(self.rows(length)) * 2)

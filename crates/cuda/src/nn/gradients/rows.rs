@@ -156,7 +156,7 @@ impl<T: Element> Gradients<T> {
         launch(u32::from(count > 0), || unsafe { self.scale.launch(stream, self.along(count), &arguments) })
     }
 
-    /// Blocks that go along so many numbers, no more than there is work for.
+    /// Blocks for this number of elements, limited by the work.
     fn along(&self, count: u64) -> Shape {
         let blocks = count.div_ceil(256 * 16 / size_of::<T>() as u64).min(u64::from(self.multiprocessors) * 8);
         Shape::line(blocks.max(1) as u32, 256)

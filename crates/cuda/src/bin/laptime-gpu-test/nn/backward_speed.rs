@@ -1,4 +1,4 @@
-//! How fast gradients and AdamW are: times inside a graph, data in the second-level cache where it fits.
+//! The speed of gradients and AdamW: times inside a graph, with data in the L2 cache if it fits.
 
 use half::bf16;
 use laptime_cuda::{
@@ -212,7 +212,7 @@ fn attention_rows<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &He
     Ok(())
 }
 
-/// Numbers of a model of 2.7 billion parameters, as the course counts them.
+/// A model with 2.7 billion parameters, as counted in CS336 assignment 2.
 const PARAMETERS: u64 = 3_400_000_000;
 
 pub fn adamw(bench: &Bench) -> Answer {

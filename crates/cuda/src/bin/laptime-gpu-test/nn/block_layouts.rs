@@ -1,4 +1,4 @@
-//! Layouts for block attention: a window with global and random columns, and anything at all.
+//! Layouts for block attention: a window with global and random columns, and arbitrary layouts.
 
 use laptime_cuda::nn::{LayoutParts, Rule, TILING, reference::blocks};
 
@@ -13,7 +13,7 @@ pub(super) struct HostLayout {
     column_rows: Vec<u64>,
 }
 
-/// Numbers that look random: xorshift.
+/// Pseudorandom numbers: xorshift.
 pub(super) struct Dice(u64);
 
 impl Dice {

@@ -1,4 +1,4 @@
-//! How fast attention over blocks is: by events, with a cold second-level cache.
+//! The speed of block attention: timed by events, with a cold L2 cache.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -74,7 +74,7 @@ impl<'a, T: Number> Stand<'a, T> {
         Ok(nanos)
     }
 
-    /// The kernel that the decoder uses, beside which dense blocks are to be seen.
+    /// The kernel that the decoder uses, for comparison with dense blocks.
     fn present(&mut self) -> Result<f64, Failed> {
         let bench = self.bench;
         let attention = Attention::<T>::load(&bench.device, &Cache::of_user(), self.sizes.head_dim)?;
@@ -135,7 +135,7 @@ pub fn speed(bench: &Bench) -> Answer {
     Ok(words + &stand.words)
 }
 
-/// Where a decoder's prefill would be: beside the kernel that it uses.
+/// The setting of a decoder's prefill, next to the kernel that it uses.
 pub fn prefill(bench: &Bench) -> Answer {
     let mut words = heading();
     for [batch, heads, kv_heads, tokens, head_dim] in [

@@ -1,4 +1,4 @@
-//! Attention over blocks against the CPU, by every engine that serves.
+//! Block attention compared with the CPU, with every supported engine.
 
 use laptime_cuda::{
     Buffer, Cache, CudaError, Slice,

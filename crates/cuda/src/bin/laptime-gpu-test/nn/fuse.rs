@@ -1,4 +1,4 @@
-//! What joins two models through their KV caches: each operation against the CPU, and how long it takes.
+//! The operations of cache-to-cache (C2C) fusion: each compared with the CPU, and its time.
 #![allow(unsafe_code)]
 
 use half::bf16;
@@ -25,7 +25,7 @@ const CASES: [([u32; 2], [u32; 2], FuseSizes); 6] = [
     ([4, 1], [1, 1], FuseSizes { paths: 7, batch: 3, length: 3 }),
 ];
 
-/// Caches of a section, one a path, on both sides.
+/// Caches of a section, one per path, on both sides.
 struct Caches<T> {
     section: CacheSection,
     here: Vec<Vec<f32>>,
@@ -119,7 +119,7 @@ fn norms_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What is made of the rows of each path and of what it has of its own.
+/// The result for the rows of each path with its parameters.
 fn of_paths([x, of]: [&[f32]; 2], paths: u32, one: impl Fn(&[f32], &[f32]) -> Vec<f32>) -> Vec<f32> {
     let paths = paths as usize;
     x.chunks(x.len() / paths).zip(of.chunks(of.len() / paths)).flat_map(|(x, of)| one(x, of)).collect()

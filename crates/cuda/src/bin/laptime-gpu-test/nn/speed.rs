@@ -1,4 +1,4 @@
-//! How fast the operations are: times inside a graph, data in the second-level cache where it fits.
+//! The speed of the operations: times inside a graph, with data in the L2 cache if it fits.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -11,7 +11,7 @@ use laptime_cuda::{
 use super::{Answer, Bench, Failed, Lab, Number, attention::naive_products, expect};
 use crate::clock::stream_nanos;
 
-/// Bytes a second that a copy on the device moves, read and written.
+/// Bytes per second of a copy on the device, reads plus writes.
 const BANDWIDTH: f64 = 4.2e12;
 const TIMES: usize = 20;
 
@@ -30,12 +30,12 @@ fn micros(bench: &Bench, mut step: impl FnMut() -> Result<(), CudaError>) -> Res
     Ok(stream_nanos(bench, &clock, || Ok(replay(&graph, bench)?))? / 1e3 / TIMES as f64)
 }
 
-/// What a step is limited by.
+/// The limits of a step.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
     /// Bytes read and written.
     Bytes(f64),
-    /// Floating-point operations, and how many a second there can be.
+    /// Floating-point operations, and the peak per second.
     Operations(f64, f64),
 }
 
