@@ -27,7 +27,7 @@ pub enum CudaError {
     },
 
     /// The context is lost: every further call in this process fails.
-    #[error("the device's context is lost, noticed while {}: {}", .0.doing, .0.reason)]
+    #[error("the device context was lost while {}: {}", .0.doing, .0.reason)]
     Sticky(Failure),
 
     /// A kernel does not compile.
@@ -63,22 +63,22 @@ pub struct Failure {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unavailable {
     /// No driver is installed.
-    #[error("there is no NVIDIA driver: `libcuda.so.1` cannot be loaded")]
+    #[error("no NVIDIA driver: cannot load `libcuda.so.1`")]
     NoDriver,
 
     /// The library is a link-time stub and not a driver.
-    #[error("`libcuda.so.1` is the toolkit's stub and no driver")]
+    #[error("`libcuda.so.1` is the toolkit's stub, not a driver")]
     StubDriver,
 
     /// The driver reports no device.
-    #[error("the NVIDIA driver is there, and shows no GPU")]
+    #[error("the NVIDIA driver reports no GPU")]
     NoGpu {
         /// The value of `CUDA_VISIBLE_DEVICES`, if set: it can hide devices.
         visible: Option<String>,
     },
 
     /// The driver is older than required.
-    #[error("the NVIDIA driver knows CUDA {}, and CUDA {} is needed", version_words(*found), version_words(*needed))]
+    #[error("the NVIDIA driver supports CUDA {}, but CUDA {} is required", version_words(*found), version_words(*needed))]
     DriverTooOld {
         /// Its version: 12040 is 12.4.
         found: u32,
@@ -96,7 +96,7 @@ pub enum Unavailable {
     },
 
     /// The driver cannot be initialised.
-    #[error("the NVIDIA driver does not start: {}", .0.reason)]
+    #[error("cannot initialise the NVIDIA driver: {}", .0.reason)]
     Broken(Failure),
 }
 
@@ -105,8 +105,8 @@ impl CudaError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unavailable(why) => Some(why.hint()),
-            Self::OutOfMemory { .. } => Some("take a smaller batch, a shorter sequence or a narrower type".to_owned()),
-            Self::Sticky(_) => Some("cases that follow need a new process: `--isolate` gives each case one".to_owned()),
+            Self::OutOfMemory { .. } => Some("use a smaller batch, a shorter sequence or a smaller dtype".to_owned()),
+            Self::Sticky(_) => Some("use `--isolate` to run each case in a new process".to_owned()),
             Self::Missing { library, searched } => Some(missing_hint(library, searched)),
             Self::Compile(_) | Self::Refused(_) => None,
         }
@@ -133,16 +133,16 @@ impl Unavailable {
     pub fn hint(&self) -> String {
         match self {
             Self::NoDriver | Self::StubDriver => {
-                "install the NVIDIA driver (580 or newer), or take `--device cpu`".to_owned()
+                "install the NVIDIA driver (580 or newer), or use `--device cpu`".to_owned()
             }
             Self::NoGpu { visible: Some(visible) } => {
-                format!("`CUDA_VISIBLE_DEVICES` is `{visible}`; unset it to see every device")
+                format!("`CUDA_VISIBLE_DEVICES` is `{visible}`; unset it to use all devices")
             }
-            Self::NoGpu { visible: None } | Self::Broken(_) => "`nvidia-smi` shows what the driver sees".to_owned(),
+            Self::NoGpu { visible: None } | Self::Broken(_) => "run `nvidia-smi` to check the driver".to_owned(),
             Self::DriverTooOld { .. } => "update the NVIDIA driver to 580 or newer".to_owned(),
             Self::NoSuchDevice { count, .. } => match count {
-                1 => "take `--device cuda:0`".to_owned(),
-                _ => format!("take one of `cuda:0` to `cuda:{}`", count.saturating_sub(1)),
+                1 => "use `--device cuda:0`".to_owned(),
+                _ => format!("use one of `cuda:0` to `cuda:{}`", count.saturating_sub(1)),
             },
         }
     }
@@ -172,29 +172,29 @@ pub(crate) fn classify(doing: &str, code: u32, name: &str) -> CudaError {
 /// The meaning of a sticky error code; none if the context survives it.
 fn sticky_words(code: u32) -> Option<&'static str> {
     Some(match code {
-        214 => "the memory has an error that could not be corrected",
-        220 => "the link between devices has an error that could not be corrected",
-        226 => "the device contained a memory error and ended the work",
-        700 => "a kernel used an address that is not its own",
-        702 => "a kernel ran longer than the system allows",
-        709 => "the context was destroyed",
-        710 => "an assertion in a kernel failed",
-        714 => "a kernel damaged its stack",
-        715 => "a kernel met an instruction that does not exist",
-        716 => "a kernel used an address that is not aligned",
-        717 => "a kernel used an address in the wrong kind of memory",
-        718 => "a kernel jumped to where no code is",
-        719 => "a kernel failed",
-        721 => "a kernel left tensor memory allocated",
+        214 => "uncorrectable memory error",
+        220 => "uncorrectable NVLink error",
+        226 => "contained memory error",
+        700 => "illegal memory access in a kernel",
+        702 => "kernel timeout",
+        709 => "context destroyed",
+        710 => "a kernel assertion failed",
+        714 => "kernel stack error",
+        715 => "illegal instruction in a kernel",
+        716 => "misaligned address in a kernel",
+        717 => "invalid address space in a kernel",
+        718 => "invalid program counter in a kernel",
+        719 => "kernel launch failure",
+        721 => "a kernel leaked tensor memory",
         // The cause is unknown, and later calls usually fail.
-        999 => "the driver met an error it has no name for",
+        999 => "unknown driver error",
         _ => return None,
     })
 }
 
 fn memory_words(wanted: Option<u64>, free: Option<u64>, total: Option<u64>) -> String {
     let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
-    let mut words = wanted.map_or(String::new(), |wanted| format!(": {} wanted", mebibytes(wanted)));
+    let mut words = wanted.map_or(String::new(), |wanted| format!(": {} requested", mebibytes(wanted)));
     if let (Some(free), Some(total)) = (free, total) {
         words += if words.is_empty() { ": " } else { ", " };
         words += &format!("{} of {} free", mebibytes(free), mebibytes(total));
@@ -208,8 +208,8 @@ fn version_words(version: u32) -> String {
 
 fn count_words(count: u32) -> String {
     match count {
-        1 => "one is there, number 0".to_owned(),
-        _ => format!("{count} are there, from 0 on"),
+        1 => "the only GPU is 0".to_owned(),
+        _ => format!("found {count}, numbered from 0"),
     }
 }
 
@@ -228,8 +228,8 @@ mod tests {
         assert!(error.is_sticky());
         assert_eq!(
             error.to_string(),
-            "the device's context is lost, noticed while synchronising: \
-             a kernel used an address that is not its own (CUDA_ERROR_ILLEGAL_ADDRESS)"
+            "the device context was lost while synchronising: \
+             illegal memory access in a kernel (CUDA_ERROR_ILLEGAL_ADDRESS)"
         );
     }
 
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn out_of_memory_says_what_was_requested_and_what_was_free() {
         let error = CudaError::OutOfMemory { wanted: Some(3 << 20), free: Some(1 << 19), total: Some(2 << 20) };
-        assert_eq!(error.to_string(), "out of memory on the device: 3.0 MiB wanted, 0.5 MiB of 2.0 MiB free");
+        assert_eq!(error.to_string(), "out of memory on the device: 3.0 MiB requested, 0.5 MiB of 2.0 MiB free");
     }
 
     #[test]
@@ -263,19 +263,19 @@ mod tests {
     #[test]
     fn an_old_driver_is_reported_by_both_versions() {
         let why = Unavailable::DriverTooOld { found: 12_040, needed: 13_000 };
-        assert_eq!(why.to_string(), "the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed");
+        assert_eq!(why.to_string(), "the NVIDIA driver supports CUDA 12.4, but CUDA 13.0 is required");
     }
 
     #[test]
     fn hidden_devices_are_hinted_at() {
         let why = Unavailable::NoGpu { visible: Some(String::new()) };
-        assert_eq!(why.hint(), "`CUDA_VISIBLE_DEVICES` is ``; unset it to see every device");
+        assert_eq!(why.hint(), "`CUDA_VISIBLE_DEVICES` is ``; unset it to use all devices");
     }
 
     #[test]
     fn a_missing_device_offers_those_that_are_there() {
         let why = Unavailable::NoSuchDevice { index: 3, count: 2 };
-        assert_eq!(why.to_string(), "there is no GPU 3: 2 are there, from 0 on");
-        assert_eq!(why.hint(), "take one of `cuda:0` to `cuda:1`");
+        assert_eq!(why.to_string(), "there is no GPU 3: found 2, numbered from 0");
+        assert_eq!(why.hint(), "use one of `cuda:0` to `cuda:1`");
     }
 }

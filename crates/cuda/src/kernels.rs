@@ -89,7 +89,7 @@ impl Kernels {
 
     /// Keeps one thread busy for this number of cycles, and writes the actual number into `passed`.
     pub fn spin_cycles(&self, stream: &Stream, cycles: u64, passed: &mut Buffer<u64>) -> Result<(), CudaError> {
-        expect("spinning", passed.length() >= 1, "the result needs a place")?;
+        expect("spinning", passed.length() >= 1, "the result needs a buffer")?;
         // SAFETY: the kernel takes a number and a place for one.
         unsafe { self.spin_cycles.launch(stream, Shape::ONE, &[cycles.into(), passed.into()]) }
     }

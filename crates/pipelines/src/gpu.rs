@@ -340,8 +340,8 @@ mod tests {
     #[test]
     fn a_gpu_that_is_not_there_is_told_with_what_to_do() {
         let gone = no_device(1, &CudaError::Unavailable(Unavailable::NoSuchDevice { index: 1, count: 1 }));
-        assert_eq!(gone.to_string(), "device `cuda:1` is not available: there is no GPU 1: one is there, number 0");
-        assert_eq!(gone.hint, "take `--device cuda:0`");
+        assert_eq!(gone.to_string(), "device `cuda:1` is not available: there is no GPU 1: the only GPU is 0");
+        assert_eq!(gone.hint, "use `--device cuda:0`");
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn main() -> Outcome {
 
 fn all() -> Outcome {
     let folder = tempfile::tempdir()?;
-    println!("{:<28} {:>8} {:>9} {:>12} {:>10}", "step", "seconds", "bytes", "bytes a span", "peak MiB");
+    println!("{:<28} {:>8} {:>9} {:>12} {:>10}", "step", "seconds", "bytes", "bytes per span", "peak MiB");
     for fields in ["no", "two"] {
         for file in FILES {
             let path: PathBuf = folder.path().join(format!("{fields}.{file}"));

@@ -114,7 +114,7 @@ impl<T: Element> Step<T> {
         [keys, values]: [&mut Buffer<T>; 2],
         out: &mut Buffer<T>,
     ) -> Result<(), CudaError> {
-        expect("attention", state.batch == self.sizes.batch, "the state is of another number of sequences")?;
+        expect("attention", state.batch == self.sizes.batch, "the state has a different number of sequences")?;
         let rows = Rows { first: 0, count: self.sizes.batch };
         self.attend(stream, rows, [qkv, &*out], attention, &state.position, [keys, values])
     }

@@ -92,8 +92,8 @@ impl<T: Element> Drawing<T> {
     pub fn new(device: &Device, sizes: DrawingSizes) -> Result<Self, CudaError> {
         let DrawingSizes { latent, hidden, steps, room } = sizes;
         let all = [latent, hidden, steps, room];
-        expect("making room for latents", all.iter().all(|size| *size > 0), "a size is zero")?;
-        expect("making room for latents", latent <= MOST_LATENT, "a latent has too many numbers")?;
+        expect("allocating latents", all.iter().all(|size| *size > 0), "a size is zero")?;
+        expect("allocating latents", latent <= MOST_LATENT, "a latent is too wide")?;
         let zeros = |rows: u32| {
             let mut zeros = device.allocate::<f32>(rows as usize * latent as usize)?;
             zeros.zero().map(|()| zeros)
@@ -122,7 +122,7 @@ impl<T: Element> Drawing<T> {
     /// the device.
     pub fn begin(&mut self, factors: &[Factors], scale: f32, noise: &[f32]) -> Result<(), CudaError> {
         let is_right = factors.len() == self.sizes.steps as usize;
-        expect("beginning a diffusion", is_right, "every step needs its factors")?;
+        expect("beginning a diffusion", is_right, "the number of factors differs from the number of steps")?;
         let factors: Vec<[f32; 5]> = factors.iter().map(Factors::all).collect();
         self.factors.write(&factors)?;
         self.scale.write(&[scale])?;

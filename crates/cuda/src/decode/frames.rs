@@ -31,7 +31,7 @@ pub struct Frames {
 impl Frames {
     /// Allocates `room` frames of `groups` codes. The first frame is the current one.
     pub fn new(device: &Device, room: u32, groups: u32) -> Result<Self, CudaError> {
-        expect("making room for frames", room > 0 && groups > 0, "there are no metrics to store")?;
+        expect("allocating frames", room > 0 && groups > 0, "a size is zero")?;
         Ok(Self {
             codes: device.upload(&vec![0; room as usize * groups as usize])?,
             frame: device.upload(&[0])?,

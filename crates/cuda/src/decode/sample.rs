@@ -76,13 +76,13 @@ impl Sampling {
     /// penalised.
     pub fn new(device: &Device, vocab: u32, suppressed: &[u32], remembers: bool) -> Result<Self, CudaError> {
         expect(
-            "preparing to choose",
+            "preparing to sample",
             (1..=MOST_SAMPLED).contains(&vocab),
             "there are 1 to 4096 tokens to choose from",
         )?;
         let mut mask = vec![0_u32; vocab as usize];
         for token in suppressed {
-            expect("preparing to choose", *token < vocab, "a suppressed token is beyond the vocabulary")?;
+            expect("preparing to sample", *token < vocab, "a suppressed token is outside the vocabulary")?;
             mask[*token as usize] = 1;
         }
         let table = |is_there: bool, words: &[u32]| is_there.then(|| device.upload(words)).transpose();

@@ -98,7 +98,7 @@ impl Tuning {
 
     pub(super) fn check(&self) -> Result<(), CudaError> {
         let right = (1..=32).contains(&self.warps) && (1..=64).contains(&self.depth);
-        expect("preparing a step", right, "there are 1 to 32 warps and 1 to 64 copies under way")?;
+        expect("preparing a step", right, "the limits are 1 to 32 warps and 1 to 64 copies in flight")?;
         expect("preparing a step", [1, 2, 4, 8].contains(&self.heads), "a block takes 1, 2, 4 or 8 heads")
     }
 }

@@ -83,7 +83,7 @@ impl<T: Element> Step<T> {
     pub fn embed(&self, stream: &Stream, state: &State, table: &Buffer<T>, x: &mut Buffer<T>) -> Result<(), CudaError> {
         let StepSizes { batch, hidden, vocab, .. } = self.sizes;
         let holds = |buffer: &Buffer<T>, rows| buffer.length() as u64 >= u64::from(rows) * u64::from(hidden);
-        expect("embedding", state.batch == batch, "the state is of another number of sequences")?;
+        expect("embedding", state.batch == batch, "the state has a different number of sequences")?;
         expect("embedding", holds(table, vocab) && holds(x, batch), "a buffer is too small")?;
         let arguments: [Argument; 5] = [(&state.token).into(), table.into(), x.into(), hidden.into(), vocab.into()];
         // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
@@ -137,8 +137,8 @@ impl<T: Element> Step<T> {
     pub fn argmax(&self, stream: &Stream, logits: &Buffer<T>, state: &mut State) -> Result<(), CudaError> {
         let StepSizes { batch, vocab, .. } = self.sizes;
         let fits = logits.length() as u64 >= u64::from(batch) * u64::from(vocab);
-        expect("choosing a token", state.batch == batch, "the state is of another number of sequences")?;
-        expect("choosing a token", fits && batch <= THREADS, "the logits are too few, or the sequences too many")?;
+        expect("selecting a token", state.batch == batch, "the state has a different number of sequences")?;
+        expect("selecting a token", fits && batch <= THREADS, "the logits are too few, or the sequences too many")?;
         let blocks = vocab.div_ceil(THREADS * 8).clamp(1, self.multiprocessors);
         let shape = Shape { grid: [blocks, batch, 1], block: [THREADS, 1, 1], shared_bytes: 0 };
         let arguments: [Argument; 9] = [

@@ -46,7 +46,7 @@ pub(super) fn is_for_tensor_cores(head_dim: u32) -> bool {
 impl<T: Element> Attention<T> {
     /// Loads the kernels for heads of this size, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
-        expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "a head has 1 to 256 numbers")?;
+        expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
         let options = with_head(T::OPTION, head_dim);
         let any = nvrtc::load(device, cache, ATTENTION, &options)?.0.kernel("attention")?;
         any.allow_shared_bytes(any_shared_bytes(head_dim))?;

@@ -115,9 +115,9 @@ impl<T: Element> BlockAttention<T> {
 
     /// The same with a given engine.
     pub fn load_with(device: &Device, cache: &Cache, head_dim: u32, engine: Engine) -> Result<Self, CudaError> {
-        expect("loading block attention", (1..=LARGEST_HEAD).contains(&head_dim), "a head has 1 to 256 numbers")?;
+        expect("loading block attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
         let is_served = engine.serves(head_dim, size_of::<T>(), device.facts().capability);
-        expect("loading block attention", is_served, "the engine does not serve this")?;
+        expect("loading block attention", is_served, "the engine does not support this head size or dtype")?;
         let plain = Engine::Plain.load::<T>(device, cache, head_dim)?;
         let kernel = if engine == Engine::Plain { plain.clone() } else { engine.load::<T>(device, cache, head_dim)? };
         Ok(Self { engine, kernel, plain, head_dim, of: PhantomData })

@@ -113,7 +113,7 @@ impl CacheTable {
     /// Those of some paths.
     pub fn paths(&self, first: usize, count: usize) -> Result<CachePlaces<'_>, CudaError> {
         let end = first.saturating_add(count);
-        expect("taking addresses", end <= self.known.len(), "there are not as many paths")?;
+        expect("taking addresses", end <= self.known.len(), "there are fewer paths")?;
         Ok(CachePlaces { known: &self.known[first..end], there: self.there.slice(first..end)? })
     }
 }
@@ -287,7 +287,7 @@ fn check_sections(
     sizes: &FuseSizes,
 ) -> Result<(), CudaError> {
     sizes.check(doing)?;
-    expect(doing, sections.iter().all(|(places, _)| places.are(sizes.paths)), "there are not as many paths")?;
+    expect(doing, sections.iter().all(|(places, _)| places.are(sizes.paths)), "there are fewer paths")?;
     let fits = |section: &CacheSection| {
         let end = u64::from(section.start) + u64::from(sizes.length);
         end <= section.capacity.into() && section.head_dim > 0 && area(section.heads, section.head_dim) < 1 << 31

@@ -32,7 +32,7 @@ pub use self::{
     timing::{NoTiming, Timing},
 };
 
-/// The version of `run.json`, of each line of `results.jsonl` and of stored peaks.
+/// The version of `run.json` and each line of `results.jsonl` and stored peaks.
 pub const SCHEMA: u32 = 2;
 
 /// The oldest readable version.

@@ -29,9 +29,9 @@ impl<T: Element> Gradients<T> {
         sizes: &HeadSizes,
     ) -> Result<(), CudaError> {
         let (rows, to) = (rows.into(), heads_apart.into());
-        sizes.check("taking heads apart")?;
+        sizes.check("splitting heads")?;
         let fits = holds(rows, sizes.query_numbers()) && has_room(&to, sizes.query_numbers());
-        expect("taking heads apart", fits, "a buffer is too small")?;
+        expect("splitting heads", fits, "a buffer is too small")?;
         let HeadSizes { batch, tokens, heads, head_dim, .. } = *sizes;
         let aligned = is_by_16_bytes::<T>(head_dim, &[rows.pointer(), to.pointer()]);
         let arguments: [Argument; 6] =
@@ -138,7 +138,7 @@ impl<T: Element> Gradients<T> {
         y: impl Into<Slice<'a, T>>,
     ) -> Result<(), CudaError> {
         let (x, y) = (x.into(), y.into());
-        expect("adding", x.length() == y.length(), "the slices are not of one length")?;
+        expect("adding", x.length() == y.length(), "the slices differ in length")?;
         let aligned = is_by_16_bytes::<T>(0, &[x.pointer(), y.pointer()]);
         let count = x.length() as u64;
         let arguments: [Argument; 4] = [(&x).into(), y.into(), count.into(), u32::from(aligned).into()];
