@@ -77,10 +77,10 @@ impl Steadiness {
 /// 1. Leading samples that are slow ([`slow_start`]) are set aside, and the
 ///    rest is cut into levels ([`change_points`]).
 /// 2. From the last level backwards, levels join the steady state while their medians are within the tolerance of the
-/// last one: [`TOLERANCE`] or the robust standard deviation of the last level, whichever is larger.
+///    last one: [`TOLERANCE`] or the robust standard deviation of the last level, whichever is larger.
 /// 3. There is no steady state if the joined levels cover less than [`LEAST_SHARE`] of the series; or have a trend
-/// (Mann-Kendall test at 1 %) that changes them by more than the tolerance from end to end (Theil-Sen slope); or if one
-/// straight line fits all samples better than the levels do.
+///    (Mann-Kendall test at 1 %) that changes them by more than the tolerance from end to end (Theil-Sen slope); or if one
+///    straight line fits all samples better than the levels do.
 ///
 /// Levels that alternate within about ten samples count as noise here.
 pub fn steadiness(samples: &[f64]) -> Result<Steadiness, NotFinite> {

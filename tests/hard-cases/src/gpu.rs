@@ -5,7 +5,7 @@ use laptime::bench::{
 };
 use laptime_pipelines::gpu::{CudaDevice, gpu, told};
 
-/// Ends as it is told, on a GPU.
+/// A GPU workload that ends in a chosen way.
 pub struct HardGpu;
 
 impl Workload for HardGpu {

@@ -213,7 +213,7 @@ fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_
         if expected.iter().all(|value| *value == 0.0) {
             let found = found.read()?.into_iter().map(|value| f64::from(value.widened().abs()));
             // What is no number is not within the tolerance either.
-            let beyond: Vec<f64> = found.filter(|value| !(*value <= T::TOLERANCE)).collect();
+            let beyond: Vec<f64> = found.filter(|value| value.is_nan() || *value > T::TOLERANCE).collect();
             expect(beyond.is_empty(), || format!("{} fused {what} of nothing: {beyond:?}", T::NAME))?;
             continue;
         }
