@@ -226,19 +226,19 @@ pub(crate) fn known_values(measured: &Measured, name: &str) -> Vec<f64> {
 
 fn doubtfulness(steady: Steady) -> u8 {
     match steady {
-        Steady::Asked => 0,
-        Steady::Found => 1,
+        Steady::NotChecked => 0,
+        Steady::Reached => 1,
         Steady::Unknown => 2,
-        Steady::Never => 3,
+        Steady::NotReached => 3,
     }
 }
 
 fn less_certain(one: StopReason, other: StopReason) -> StopReason {
     let rank = |reason: StopReason| match reason {
         StopReason::Iterations(iterations) => (0, -(iterations as f64)),
-        StopReason::Most(iterations) => (0, -(iterations as f64)),
-        StopReason::Narrow { reach } => (1, reach),
-        StopReason::TimeUp { reach } => (2, reach.unwrap_or(f64::INFINITY)),
+        StopReason::MaxIterations(iterations) => (0, -(iterations as f64)),
+        StopReason::NarrowInterval { reach } => (1, reach),
+        StopReason::MaxTime { reach } => (2, reach.unwrap_or(f64::INFINITY)),
         StopReason::Interrupted => (3, 0.0),
     };
     if rank(other) > rank(one) { other } else { one }
@@ -262,7 +262,7 @@ fn course(all: &[&Measured]) -> Course {
 impl Course {
     fn add_steadiness(&mut self, iterations: &[f64], steady: Steady) {
         match steadiness(iterations) {
-            _ if steady == Steady::Never => self.unsteady += 1,
+            _ if steady == Steady::NotReached => self.unsteady += 1,
             Ok(Steadiness::NoSteadyState(_)) => self.unsteady += 1,
             Ok(Steadiness::SlowDown(from)) => {
                 let share = from.level / from.before - 1.0;

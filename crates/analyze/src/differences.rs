@@ -117,7 +117,7 @@ fn warm_up(warmup: WarmUp) -> String {
     match warmup {
         WarmUp::Iterations(1) => "1 iteration".to_owned(),
         WarmUp::Iterations(iterations) => format!("{iterations} iterations"),
-        WarmUp::Found => "found".to_owned(),
+        WarmUp::Auto => "found".to_owned(),
     }
 }
 

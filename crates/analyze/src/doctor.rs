@@ -6,7 +6,7 @@
 mod check;
 mod words;
 
-use laptime_trace::run::{DeviceState, Environment, Machine, Noise, Watch};
+use laptime_trace::run::{DeviceState, Environment, Machine, Noise, StallStats};
 
 pub use self::check::{Check, Level, PeaksState};
 
@@ -131,7 +131,7 @@ fn governor(machine: &Machine) -> Check {
     Check::Governor { governor: machine.governor.clone(), is_virtual: machine.virtual_machine.is_some() }
 }
 
-fn watched(watch: &Watch) -> Vec<Check> {
+fn watched(watch: &StallStats) -> Vec<Check> {
     let threads = watch.threads;
     let lost = watch.lost_share().map(|share| Check::LostTime { threads, share, gaps: watch.gaps });
     let gap = watch.lost_share().map(|_| Check::LongestGap { threads, nanos: watch.longest_gap_ns });
@@ -171,7 +171,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn quiet() -> (Environment, Noise) {
-        let watch = |threads| Watch { threads, watched_ns: 1_000, pace_spread: Some(0.001), ..Watch::default() };
+        let watch =
+            |threads| StallStats { threads, watched_ns: 1_000, pace_spread: Some(0.001), ..StallStats::default() };
         let machine = Machine {
             cpu: Some("AMD EPYC".into()),
             cpus: 2,
@@ -232,7 +233,8 @@ mod tests {
         let (environment, mut noise) = quiet();
         noise.alone.pace_spread = Some(0.0231);
         assert_eq!(examined(&environment, &noise).finest, Some(0.0231));
-        noise.together = Some(Watch { threads: 2, watched_ns: 1_000, lost_ns: 45, gaps: 1, ..Watch::default() });
+        noise.together =
+            Some(StallStats { threads: 2, watched_ns: 1_000, lost_ns: 45, gaps: 1, ..StallStats::default() });
         let doctor = examined(&environment, &noise);
         assert_eq!(doctor.verdict(), "This machine is fit for comparing runs down to about 4.5 %.");
         assert_eq!(told(&doctor), [("pace, 1 thread", Level::Doubt), ("lost time, all threads", Level::Doubt)]);
@@ -333,7 +335,7 @@ mod tests {
             spread in prop::option::of(0.0..3.0_f64),
         ) {
             let (environment, mut noise) = quiet();
-            noise.alone = Watch { lost_ns, pace_spread: spread, ..noise.alone };
+            noise.alone = StallStats { lost_ns, pace_spread: spread, ..noise.alone };
             let less = examined(&environment, &noise).finest.unwrap();
             noise.alone.lost_ns += more;
             let doctor = examined(&environment, &noise);

@@ -191,7 +191,7 @@ fn slow_start(f: &mut fmt::Formatter<'_>, slow: &SlowStart, warmup: WarmUp) -> f
     }
     match warmup {
         WarmUp::Iterations(iterations) => write!(f, "use `--warmup {}`", iterations + slow.count),
-        WarmUp::Found => write!(f, "see `laptime warmup`"),
+        WarmUp::Auto => write!(f, "see `laptime warmup`"),
     }
 }
 

@@ -99,7 +99,7 @@ impl Varying {
     /// A case by what tells it from the others; none if it is the only one.
     pub(crate) fn name(&self, id: &CaseId) -> Option<String> {
         let workload = self.workload.then(|| id.workload.clone());
-        let axes = id.case.values().filter(|(axis, _)| self.axes.contains(*axis) && !id.case.is_told(axis));
+        let axes = id.case.values().filter(|(axis, _)| self.axes.contains(*axis) && !id.case.is_implied(axis));
         let axes = axes.map(|(axis, value)| format!("{axis}={value}"));
         let device = self.device.then(|| format!("device={}", id.device));
         let parts: Vec<String> = workload.into_iter().chain(axes).chain(device).collect();
@@ -165,13 +165,13 @@ fn beyond_peak_of(case: &MeasuredFigures) -> Option<Doubt> {
 
 fn never_steady_of(case: &MeasuredFigures) -> Option<Doubt> {
     let (processes, of) = (case.course.unsteady, case.wall.processes);
-    (processes > 0 || case.steady == Steady::Never).then_some(Doubt::NeverSteady { processes, of })
+    (processes > 0 || case.steady == Steady::NotReached).then_some(Doubt::NeverSteady { processes, of })
 }
 
 fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
     match (case.stopped, settings.stop) {
         // A narrow interval with too few iterations to stop by rule is no reason for doubt.
-        (StopReason::TimeUp { reach }, Stop::Interval { within, at_most_ns, .. })
+        (StopReason::MaxTime { reach }, Stop::Interval { within, at_most_ns, .. })
             if reach.is_none_or(|reach| reach > within) =>
         {
             Some(Doubt::TimeUp { reach, within, at_most_ns })

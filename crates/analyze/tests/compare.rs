@@ -167,7 +167,7 @@ fn what_decides_times_is_told_from_what_does_not() {
         ("memory", |run| run.environment.machine.memory_bytes = Some(8 << 30)),
         ("virtual machine", |run| run.environment.machine.virtual_machine = Some("KVM".into())),
         ("build profile", |run| run.environment.build.profile = "ci".into()),
-        ("warm-up", |run| run.settings.warmup = WarmUp::Found),
+        ("warm-up", |run| run.settings.warmup = WarmUp::Auto),
         ("a process for", |run| run.settings.isolate = true),
     ];
     for (is_decisive, changes) in [(true, &decisive[..]), (false, &told[..])] {

@@ -39,7 +39,7 @@ fn a_slow_start_asks_for_more_warm_up_than_there_was() {
 fn a_slow_start_after_a_warm_up_that_was_found_does_not_ask_to_find_it() {
     let mut iterations = steady(12_400_000, 20);
     iterations[0] = 183_000_000;
-    let settings = Settings { warmup: WarmUp::Found, ..settings() };
+    let settings = Settings { warmup: WarmUp::Auto, ..settings() };
     let told = found(&[measured(1, 0, iterations)], &settings)[0].to_string();
     assert!(told.starts_with("the first iteration took 183 ms"), "{told}");
     assert!(told.ends_with("; see `laptime warmup`"), "{told}");
@@ -48,7 +48,7 @@ fn a_slow_start_after_a_warm_up_that_was_found_does_not_ask_to_find_it() {
 #[test]
 fn takes_that_never_became_steady_are_doubted() {
     let expected = "timings did not reach a steady state; see `laptime warmup`";
-    assert_eq!(told(&one(Measured { steady: Steady::Never, ..took(steady(1000, 20)) })), [expected]);
+    assert_eq!(told(&one(Measured { steady: Steady::NotReached, ..took(steady(1000, 20)) })), [expected]);
     let rising = (0..40).map(|iteration| 1_000_000 + 20_000 * iteration).collect();
     assert_eq!(told(&[measured(1, 0, rising)]), [expected]);
 }
@@ -86,7 +86,7 @@ fn one_outlier_that_is_not_far_is_not_worth_a_word() {
 #[test]
 fn time_that_was_up_is_told_with_what_was_asked_for() {
     let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 5_000_000_000 };
-    let results = one(Measured { stopped: StopReason::TimeUp { reach: Some(0.061) }, ..took(steady(1000, 20)) });
+    let results = one(Measured { stopped: StopReason::MaxTime { reach: Some(0.061) }, ..took(steady(1000, 20)) });
     let told = found(&results, &Settings { stop, ..settings() })[0].to_string();
     let expected = "after 5.00 s the interval was ±6.1 % of the median, not ±2.0 %; raise `--max-time`";
     assert_eq!(told, expected);
@@ -95,7 +95,7 @@ fn time_that_was_up_is_told_with_what_was_asked_for() {
 #[test]
 fn a_narrow_interval_is_not_doubted_when_time_was_up() {
     let stop = Stop::Interval { within: 0.02, at_least: 50, least_ns: 0, at_most_ns: 4_000_000_000 };
-    let results = one(Measured { stopped: StopReason::TimeUp { reach: Some(0.001) }, ..took(steady(1000, 20)) });
+    let results = one(Measured { stopped: StopReason::MaxTime { reach: Some(0.001) }, ..took(steady(1000, 20)) });
     assert_eq!(found(&results, &Settings { stop, ..settings() }), []);
 }
 

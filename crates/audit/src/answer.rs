@@ -1,4 +1,4 @@
-//! What an audit found: of one text, and of many files together.
+//! Audit results: of one text, and of many files together.
 
 use crate::{
     paths::Language,
@@ -10,33 +10,33 @@ use crate::{
 /// What was found in one text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audited {
-    /// The sites in order of the text.
+    /// The sites in text order.
     pub sites: Vec<Site>,
-    /// Copies to a device that a parse does not know: `to_device(device)`, `.to(device)`.
+    /// Copies to a device that cannot be determined from the source: `to_device(device)`, `.to(device)`.
     pub unknown: u64,
-    /// What did not parse, if anything.
+    /// The part that could not be parsed, if any.
     pub problem: Option<Problem>,
-    /// Modules of tests that lie in files of their own.
+    /// Test modules in separate files.
     pub test_modules: Vec<String>,
 }
 
-/// Why a text was not read as a whole.
+/// Why a text was not read completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The line, where it is one.
+    /// The line, if it applies to one.
     pub line: Option<u32>,
     /// The reason.
     pub reason: String,
 }
 
-/// A file that was looked at.
+/// An audited file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditedFile {
-    /// The path as it was given or found, parts divided by `/`.
+    /// The path as given or found, separated by `/`.
     pub path: String,
     /// Its language.
     pub language: Language,
-    /// It holds tests, by its path or because another file names it so.
+    /// Whether the file contains tests, by its path or because another file declares it as a test module.
     pub is_test: bool,
     /// What was found.
     pub audited: Audited,
@@ -49,92 +49,93 @@ pub struct Placed {
     pub path: String,
     /// The site.
     pub site: Site,
-    /// What a run recorded of it; none if no run was asked.
+    /// What a run recorded for it; none if no run was given.
     pub seen: Option<Seen>,
-    /// It breaks the limit on loops.
+    /// Whether it exceeds the limit on loop depth.
     pub is_too_deep: bool,
 }
 
 impl Placed {
-    /// It counts against budgets: in no test and not allowed.
+    /// Whether it counts towards budgets: it is not in a test and not allowed.
     pub fn counts(&self) -> bool {
         !self.site.is_test && self.site.allowed.is_none()
     }
 }
 
-/// What a run recorded of a site.
+/// What a run recorded for a site.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Seen {
-    /// How many waits.
+    /// The number of host syncs.
     pub count: u64,
-    /// How long they took, in nanoseconds; none if no length is known.
+    /// The total duration in nanoseconds; none if unknown.
     pub total: Option<u64>,
-    /// Waits in laps over the number of laps.
+    /// Host syncs inside laps, divided by the number of laps.
     pub a_lap: Option<f64>,
-    /// The waits of this site are told with those at this line of the same function: the trace does not tell them apart.
+    /// The host syncs of this site are reported at this line of the same function, because the trace cannot distinguish
+    /// them.
     pub told_at: Option<u32>,
 }
 
-/// Waits at one place, as a run recorded them.
+/// Host syncs at one place, as a run recorded them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
     /// The file.
     pub file: String,
-    /// The line; of a function of Python the first one.
+    /// The line; for a Python function, its first line.
     pub line: u32,
-    /// The function, where the line may be that of its beginning.
+    /// The function, if the line may be the start of the function.
     pub function: Option<String>,
-    /// The method or function that was called there.
+    /// The method or function called there.
     pub method: Option<String>,
-    /// The call that waited, or the name of the mark.
+    /// The call that synced, or the name of the mark.
     pub call: String,
     /// What was recorded.
     pub seen: Seen,
 }
 
-/// Waits that a run recorded and no site explains.
+/// Host syncs that a run recorded and no site explains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unplaced {
-    /// Where they stand, as far as the trace says; empty if it does not.
+    /// Where they occurred, as far as the trace shows; empty if unknown.
     pub place: String,
-    /// The call that waited, or the name of the mark.
+    /// The call that synced, or the name of the mark.
     pub call: String,
     /// What was recorded.
     pub seen: Seen,
 }
 
-/// How much is allowed.
+/// The limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The most sites.
+    /// The maximum number of sites.
     pub budget: Option<u64>,
-    /// The most loops around a site.
+    /// The maximum number of loops around a site.
     pub loop_depth: Option<u32>,
 }
 
-/// What an audit of files found.
+/// The result of auditing files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
-    /// Every site, by file and line; with a run those that cost most first.
+    /// Every site by file and line; with a run, the most expensive ones first.
     pub sites: Vec<Placed>,
-    /// Waits of a run that no site explains; none if no run was asked.
+    /// Host syncs of a run that no site explains; none if no run was given.
     pub unplaced: Option<Vec<Unplaced>>,
-    /// Files of Rust.
+    /// Rust files.
     pub rust_files: u64,
-    /// Files of Python.
+    /// Python files.
     pub python_files: u64,
-    /// Files that were not read as a whole.
+    /// Files that were not read completely.
     pub unread: Vec<(String, Problem)>,
-    /// Copies to a device that a parse does not know.
+    /// Copies to a device that cannot be determined from the source.
     pub unknown: u64,
     /// Entries of rules files that allow nothing.
     pub unused: Vec<Allow>,
-    /// How much is allowed.
+    /// The limits.
     pub limits: Limits,
 }
 
 impl Answer {
-    /// Puts files together. Sites that are only likely are left out if only certain ones are asked for.
+    /// Combines files. Likely sites are left out if only certain ones were requested.
     pub fn of(files: Vec<AuditedFile>, rules_files: &[RulesFile], limits: Limits, only_certain: bool) -> Self {
         let mut answer = Self { limits, ..Self::default() };
         let allows: Vec<&Allow> = rules_files.iter().flat_map(|file| &file.allow).collect();
@@ -170,7 +171,7 @@ impl Answer {
         self.sites.push(placed);
     }
 
-    /// Sites that count against budgets.
+    /// Sites that count towards budgets.
     pub fn counted(&self) -> impl Iterator<Item = &Placed> {
         self.sites.iter().filter(|placed| placed.counts())
     }
@@ -180,22 +181,22 @@ impl Answer {
         self.sites.iter().filter(|placed| placed.site.is_test).count() as u64
     }
 
-    /// Sites that are allowed, outside of tests.
+    /// Allowed sites outside of tests.
     pub fn allowed(&self) -> u64 {
         self.sites.iter().filter(|placed| !placed.site.is_test && placed.site.allowed.is_some()).count() as u64
     }
 
-    /// Sites that stand in more loops than are allowed.
+    /// Sites in more loops than allowed.
     pub fn too_deep(&self) -> u64 {
         self.sites.iter().filter(|placed| placed.is_too_deep).count() as u64
     }
 
-    /// Sites beyond the budget.
+    /// Sites above the budget.
     pub fn over_budget(&self) -> u64 {
         self.limits.budget.map_or(0, |budget| (self.counted().count() as u64).saturating_sub(budget))
     }
 
-    /// Whether both limits are kept.
+    /// Whether both limits are met.
     pub fn is_kept(&self) -> bool {
         self.over_budget() == 0 && self.too_deep() == 0
     }

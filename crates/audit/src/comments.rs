@@ -1,19 +1,19 @@
-//! Comments that allow a wait: `// sync: allowed, one read a token`.
+//! Comments that allow a host sync: `// sync: allowed, one read per token`.
 
 use std::collections::BTreeMap;
 
-/// What a comment says that allows a wait; a reason may follow.
+/// The start of a comment that allows a host sync; a reason may follow.
 pub const MARKER: &str = "sync: allowed";
 
-/// The comments of a text that allow waits.
+/// The comments of a text that allow host syncs.
 #[derive(Debug, Default)]
 pub struct Markers {
-    /// The reason by line.
+    /// The reason for each line.
     reasons: BTreeMap<u32, String>,
 }
 
 impl Markers {
-    /// Looks at a comment, or at the end of a line that is one.
+    /// Checks a comment, or the end of a line.
     pub fn read(&mut self, line: u32, comment: &str) {
         if let Some((_, reason)) = comment.split_once(MARKER) {
             let is_aside = |letter: char| letter.is_whitespace() || matches!(letter, '-' | '–' | '—' | ':' | ',' | ';');
@@ -22,8 +22,8 @@ impl Markers {
         }
     }
 
-    /// Why a call is allowed: by a comment on its first or last line, or by one that stands alone above it or above its
-    /// statement.
+    /// Why a call is allowed: by a comment on its first or last line, or by one on a separate line above it or above
+    /// its statement.
     pub fn reason(&self, text: &Lines<'_>, line: u32, last_line: u32, statement_line: u32) -> Option<String> {
         if self.reasons.is_empty() {
             return None;
@@ -41,7 +41,7 @@ impl Markers {
     }
 }
 
-/// A text by its lines.
+/// A text split into lines.
 #[derive(Debug)]
 pub struct Lines<'t> {
     lines: Vec<&'t str>,
@@ -49,17 +49,17 @@ pub struct Lines<'t> {
 }
 
 impl<'t> Lines<'t> {
-    /// Splits a text, in which comments begin with these letters.
+    /// Splits a text whose comments begin with these characters.
     pub fn of(text: &'t str, comment: &'static str) -> Self {
         Self { lines: text.split('\n').collect(), comment }
     }
 
-    /// How many there are.
+    /// The number of lines.
     pub fn count(&self) -> u32 {
         u32::try_from(self.lines.len()).unwrap_or(u32::MAX)
     }
 
-    /// The lines from the first on, each with its number.
+    /// The lines from the given one on, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &'t str)> {
         (1..).zip(self.lines.iter().copied())
     }
@@ -81,7 +81,7 @@ mod tests {
             markers.read(1, comment);
             markers.reasons.remove(&1)
         };
-        assert_eq!(reason("// sync: allowed — one read a token").as_deref(), Some("one read a token"));
+        assert_eq!(reason("// sync: allowed — one read per token").as_deref(), Some("one read per token"));
         assert_eq!(reason("# sync: allowed: at the end\r").as_deref(), Some("at the end"));
         assert_eq!(reason("/* sync: allowed */").as_deref(), Some(""));
         assert_eq!(reason("// sync allowed"), None);

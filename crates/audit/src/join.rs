@@ -1,4 +1,4 @@
-//! Sites in source, joined with the waits that a run recorded.
+//! Joins sites in source code with the host syncs that a run recorded.
 
 use std::{
     cmp::Reverse,
@@ -7,10 +7,11 @@ use std::{
 
 use crate::answer::{Answer, Placed, Recorded, Seen, Unplaced};
 
-/// Joins the sites of an answer with what a run recorded, and puts those that cost most first.
+/// Joins the sites of an answer with the recording of a run, and sorts the most expensive ones first.
 ///
-/// A wait belongs to a site at its line; else, where the trace says only in which function of Python it was, to the sites
-/// of that function whose name was called. Sites that cannot be told apart are told together, at the first of them.
+/// A host sync belongs to the site at its line. If the trace only contains the Python function, it belongs to the sites
+/// of that function with the called name. Sites that cannot be distinguished are reported together, at the first of
+/// them.
 pub fn join(answer: &mut Answer, recorded: Vec<Recorded>) {
     let files = Files::of(&answer.sites);
     for placed in &mut answer.sites {
@@ -29,15 +30,15 @@ pub fn join(answer: &mut Answer, recorded: Vec<Recorded>) {
             }
         }
     }
-    let told = unplaced.into_iter().map(|((place, call), seen)| Unplaced { place, call, seen });
-    let mut unplaced: Vec<Unplaced> = told.collect();
+    let entries = unplaced.into_iter().map(|((place, call), seen)| Unplaced { place, call, seen });
+    let mut unplaced: Vec<Unplaced> = entries.collect();
     unplaced.sort_by_key(|wait| Reverse((wait.seen.total, wait.seen.count)));
     answer.unplaced = Some(unplaced);
-    // Stable: what was never seen stays in the order of files.
+    // The sort is stable: sites that were never recorded keep the order of the files.
     answer.sites.sort_by_key(|placed| Reverse(placed.seen.as_ref().map(|seen| (seen.total, seen.count))));
 }
 
-/// Where a wait stands, in words.
+/// Where a host sync occurred, as text.
 fn place(wait: &Recorded) -> String {
     let Recorded { file, line, function, .. } = wait;
     match (file.as_str(), function) {
@@ -60,7 +61,7 @@ fn add(seen: &mut Seen, more: &Seen) {
     };
 }
 
-/// The files that have sites, by their last name.
+/// The files with sites, by file name.
 struct Files {
     by_name: HashMap<String, Vec<String>>,
     sites: BTreeMap<String, Vec<usize>>,
@@ -80,7 +81,7 @@ impl Files {
         files
     }
 
-    /// The sites that a wait belongs to: one, or several that cannot be told apart.
+    /// The sites that a host sync belongs to: one, or several that cannot be distinguished.
     fn sites(&self, sites: &[Placed], wait: &Recorded) -> Vec<usize> {
         let name = wait.file.rsplit('/').next().unwrap_or_default();
         let known = self.by_name.get(name).into_iter().flatten();
@@ -92,12 +93,12 @@ impl Files {
             .map(|(_, path)| of_file(sites, self.sites.get(*path).map_or(&[][..], Vec::as_slice), wait))
             .filter(|found| !found.is_empty());
         let first = fitting.next().unwrap_or_default();
-        // Two files of the same name that both have a site there are not told apart.
+        // Two files of the same name with a site at that place cannot be distinguished.
         if fitting.next().is_some() { Vec::new() } else { first }
     }
 }
 
-/// The sites of a file that a wait belongs to.
+/// The sites of a file that a host sync belongs to.
 fn of_file(sites: &[Placed], of_file: &[usize], wait: &Recorded) -> Vec<usize> {
     let is_called = |at: &&usize| wait.method.as_ref().is_none_or(|method| *method == sites[**at].site.name);
     let at_line = |at: &&usize| {
@@ -111,8 +112,8 @@ fn of_file(sites: &[Placed], of_file: &[usize], wait: &Recorded) -> Vec<usize> {
     in_function(sites, of_file, wait).into_iter().filter(|at| is_called(&at)).collect()
 }
 
-/// The sites of the function that a wait was in. One whose lines are others than when it was recorded is known by its name,
-/// if no other in the file has it.
+/// The sites of the function that a host sync occurred in. If its lines have changed since the recording, it is found
+/// by name, provided that the name is unique in the file.
 fn in_function(sites: &[Placed], of_file: &[usize], wait: &Recorded) -> Vec<usize> {
     let is_named = |at: &&usize| sites[**at].site.function.rsplit('.').next() == wait.function.as_deref();
     let named: Vec<usize> = of_file.iter().filter(is_named).copied().collect();
@@ -123,7 +124,7 @@ fn in_function(sites: &[Placed], of_file: &[usize], wait: &Recorded) -> Vec<usiz
     if around.is_empty() && is_one { named } else { around }
 }
 
-/// How many parts two paths share from their end on; none if they are of different files.
+/// The number of trailing components that two paths share; none if they are different files.
 fn shared_parts(one: &str, other: &str) -> Option<usize> {
     let parts = |path: &'_ str| -> Vec<String> {
         path.split(['/', '\\']).filter(|part| !matches!(*part, "" | ".")).map(str::to_owned).collect()

@@ -1,7 +1,7 @@
-//! Waits for a device in source text: every call that makes the host wait, with its function and its depth in loops.
+//! Finds host syncs in source code: every call that makes the host wait for a device, with its function and loop depth.
 //!
-//! Text goes in and sites come out; no file is read here. A parse knows names and not types: `x.item()` is a site
-//! whether `x` lies on a GPU or not, and a function that waits inside is none where it is called.
+//! The input is text; no file is read here. The parser knows names and not types: `x.item()` is a site whether `x` is
+//! on a GPU or not, and a call of a function that syncs inside is not a site.
 //!
 //! ```
 //! use laptime_audit::{Rules, audit_python, audit_rust};

@@ -1,6 +1,6 @@
 //! What the path of a file says about it.
 
-/// A language that is read.
+/// A supported language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     /// Rust, `.rs`.
@@ -10,7 +10,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// The language of a file, by its ending.
+    /// The language of a file, by its extension.
     pub fn of(path: &str) -> Option<Self> {
         match path.rsplit('/').next()?.rsplit_once('.')?.1 {
             "rs" => Some(Self::Rust),
@@ -20,7 +20,7 @@ impl Language {
     }
 }
 
-/// Whether a file is one of tests or benchmarks, by its path.
+/// Whether a file contains tests or benchmarks, by its path.
 ///
 /// Folders named `tests`, `test` and `benches`; files named `tests.rs`, `test.rs`, `test_*.py`, `*_test.py` and
 /// `conftest.py`.
@@ -36,7 +36,7 @@ pub fn is_test_path(path: &str) -> bool {
         }
 }
 
-/// The files that a module of tests may lie in, which the file at a path only names: `#[cfg(test)] mod cases;`.
+/// The possible files of a test module that the file at a path declares: `#[cfg(test)] mod cases;`.
 pub fn test_files(path: &str, module: &str) -> Vec<String> {
     let (folder, file) = path.rsplit_once('/').map_or(("", path), |(folder, file)| (folder, file));
     let stem = file.strip_suffix(".rs").unwrap_or(file);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_of_tests_lies_beside_or_inside_the_file_that_names_it() {
+    fn a_module_of_tests_lies_next_to_or_inside_the_file_that_names_it() {
         assert_eq!(test_files("src/lib.rs", "cases"), ["src/cases.rs", "src/cases/mod.rs"]);
         assert_eq!(test_files("src/a.rs", "cases"), ["src/a/cases.rs", "src/a/cases/mod.rs"]);
         assert_eq!(test_files("main.rs", "cases"), ["cases.rs", "cases/mod.rs"]);

@@ -1,6 +1,6 @@
-//! Patterns in which `*` stands for anything.
+//! Patterns in which `*` matches anything.
 
-/// Whether a text is what a pattern says.
+/// Whether a text matches a pattern.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -12,7 +12,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Whether a path is what a pattern says, or ends so behind a `/`.
+/// Whether a path, or its end after a `/`, matches a pattern.
 pub fn matches_path(pattern: &str, path: &str) -> bool {
     let pattern = pattern.trim_start_matches("./");
     matches(pattern, path.trim_start_matches("./")) || matches(&format!("*/{pattern}"), path)

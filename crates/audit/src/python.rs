@@ -1,7 +1,7 @@
-//! Waits in Python, by tree-sitter's parse.
+//! Finds host syncs in Python, parsed by tree-sitter.
 //!
-//! The tree is walked without recursion, and its parser knows none either, so that no nesting is too deep. What does not
-//! parse is passed over by the parser itself; the rest of the file is looked at.
+//! The tree is walked without recursion, and the parser does not recurse either, so nesting depth is not limited. The
+//! parser skips what it cannot parse; the rest of the file is audited.
 
 mod calls;
 mod imports;
@@ -21,10 +21,10 @@ use crate::{
     site::Site,
 };
 
-/// Finds the waits in a text of Python.
+/// Finds the host syncs in Python source.
 pub fn audit_python(text: &str, rules: &Rules) -> Audited {
     let Some(tree) = parse(text) else {
-        let problem = Problem { line: None, reason: "it could not be parsed".to_owned() };
+        let problem = Problem { line: None, reason: "cannot be parsed".to_owned() };
         return Audited { problem: Some(problem), ..Audited::default() };
     };
     let lines = Lines::of(text, "#");
@@ -47,7 +47,7 @@ fn parse(text: &str) -> Option<Tree> {
     parser.parse(text, None)
 }
 
-/// The first place that did not parse.
+/// The first place that could not be parsed.
 fn problem(tree: &Tree) -> Problem {
     let mut cursor = tree.walk();
     loop {
@@ -55,7 +55,7 @@ fn problem(tree: &Tree) -> Problem {
         if node.is_error() || node.is_missing() {
             break;
         }
-        // The first child with an error in it, as deep as that goes.
+        // The first child that contains an error, as deep as possible.
         let mut is_deeper = cursor.goto_first_child();
         while is_deeper && !cursor.node().has_error() {
             is_deeper = cursor.goto_next_sibling();
@@ -64,14 +64,14 @@ fn problem(tree: &Tree) -> Problem {
             break;
         }
     }
-    Problem { line: Some(line(cursor.node().start_position().row)), reason: "this is no Python".to_owned() }
+    Problem { line: Some(line(cursor.node().start_position().row)), reason: "invalid Python syntax".to_owned() }
 }
 
 fn line(row: usize) -> u32 {
     u32::try_from(row).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// A site, before it is known whether a comment allows it.
+/// A site, before comments are checked.
 struct Found {
     site: Site,
     statement_line: u32,

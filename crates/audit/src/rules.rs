@@ -1,20 +1,20 @@
-//! Which calls make the host wait: a table, and what a user adds to it.
+//! The rules: which calls sync the host. A table, and the user's additions.
 
 use std::borrow::Cow;
 
 use crate::paths::Language;
 
-/// How sure a name alone makes a wait.
+/// How certain a name alone is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Certainty {
-    /// The name means a wait or a read of device data; with data of a device it waits.
+    /// The name always means a sync or a read of device data.
     Certain,
-    /// The name has other uses too, or waits only in some of its uses.
+    /// The name has other uses too, or syncs only in some uses.
     Likely,
 }
 
 impl Certainty {
-    /// The certainty in a word.
+    /// The certainty as a word.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Certain => "certain",
@@ -28,17 +28,17 @@ impl Certainty {
 pub enum Form {
     /// `x.name()`.
     Method,
-    /// A function by its path; the last parts of a longer path are enough.
+    /// A function by its path; the last components of a longer path are enough.
     Function,
     /// Either.
     Any,
-    /// A macro of Rust.
+    /// A Rust macro.
     Macro,
-    /// The truth of `x.name()` or `name(x)`: a condition, or `bool`, `int` or `float` of it.
+    /// The truth value of `x.name()` or `name(x)`: in a condition, or in `bool`, `int` or `float`.
     Truth,
 }
 
-/// What the arguments of a call must be for it to wait.
+/// The arguments for which a call syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// Anything.
@@ -47,11 +47,11 @@ pub enum Needs {
     NoArguments,
     /// Exactly one positional argument.
     OneArgument,
-    /// The CPU, written out.
+    /// The literal CPU device.
     Cpu,
 }
 
-/// One call that makes the host wait.
+/// A call that makes the host wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// The language; both if none.
@@ -62,14 +62,14 @@ pub struct Rule {
     pub form: Form,
     /// What its arguments must be.
     pub needs: Needs,
-    /// How sure it is.
+    /// How certain it is.
     pub certainty: Certainty,
-    /// Its result lies on the host, so that what is called on the result waits for nothing.
+    /// Its result is on the host, so calls on the result do not sync.
     pub is_read: bool,
 }
 
 impl Rule {
-    /// A call that a user names: a function or method of either language, or with `!` a macro.
+    /// A call named by the user: a function or method of either language, or a macro with `!`.
     pub fn named(name: &str) -> Self {
         let (name, form) = match name.strip_suffix('!') {
             Some(name) => (name, Form::Macro),
@@ -93,7 +93,7 @@ impl Rule {
         self.name.rsplit('.').next().unwrap_or(&self.name)
     }
 
-    /// Whether the call can only stand behind a `.`.
+    /// Whether the call can only follow a `.`.
     fn needs_dot(&self) -> bool {
         self.language == Some(Language::Python) && matches!(self.form, Form::Method | Form::Truth)
     }
@@ -102,7 +102,7 @@ impl Rule {
         self.language.is_none_or(|known| known == language)
     }
 
-    /// Whether a path of names ends as the rule's name.
+    /// Whether a path ends with the rule's name.
     pub(crate) fn fits(&self, path: &[&str]) -> bool {
         let mut names = path.iter().rev();
         self.name.rsplit('.').all(|part| names.next().is_some_and(|name| *name == part))
@@ -114,17 +114,17 @@ use Form::{Any, Function, Macro, Method, Truth};
 use Language::{Python, Rust};
 use Needs::{Cpu, NoArguments, Nothing, OneArgument};
 
-/// The built-in rules. The first that fits a call counts.
+/// The built-in rules. The first match wins.
 fn built_in() -> Vec<Rule> {
     vec![
-        // candle: reads of a tensor.
+        // candle: tensor reads.
         Rule::of(Rust, "to_vec0", Any, Nothing, Certain).read(),
         Rule::of(Rust, "to_vec1", Any, Nothing, Certain).read(),
         Rule::of(Rust, "to_vec2", Any, Nothing, Certain).read(),
         Rule::of(Rust, "to_vec3", Any, Nothing, Certain).read(),
         Rule::of(Rust, "to_scalar", Any, Nothing, Certain).read(),
         Rule::of(Rust, "to_device", Any, Cpu, Certain).read(),
-        // Devices, streams and events of candle, cudarc and Laptime; Metal's command buffers.
+        // Devices, streams and events of candle, cudarc and Laptime; Metal command buffers.
         Rule::of(Rust, "synchronize", Any, Nothing, Certain),
         Rule::of(Rust, "synchronise", Any, Nothing, Certain),
         Rule::of(Rust, "wait_until_completed", Any, Nothing, Certain),
@@ -134,10 +134,10 @@ fn built_in() -> Vec<Rule> {
         Rule::of(Rust, "dtoh_sync_copy", Any, Nothing, Certain).read(),
         Rule::of(Rust, "dtoh_sync_copy_into", Any, Nothing, Certain),
         Rule::of(Rust, "dtoh_sync_copy_into_reclaim", Any, Nothing, Certain),
-        // Arrays of the host have the first too, and into pinned memory the second does not wait.
+        // Host arrays have the first one too, and the second does not wait if it copies into pinned memory.
         Rule::of(Rust, "to_cpu_storage", Any, Nothing, Likely).read(),
         Rule::of(Rust, "memcpy_dtoh", Any, Nothing, Likely),
-        // CUDA itself.
+        // The CUDA API.
         Rule::of(Rust, "cuCtxSynchronize", Any, Nothing, Certain),
         Rule::of(Rust, "cuStreamSynchronize", Any, Nothing, Certain),
         Rule::of(Rust, "cuEventSynchronize", Any, Nothing, Certain),
@@ -145,13 +145,13 @@ fn built_in() -> Vec<Rule> {
         Rule::of(Rust, "cudaDeviceSynchronize", Any, Nothing, Certain),
         Rule::of(Rust, "cudaStreamSynchronize", Any, Nothing, Certain),
         Rule::of(Rust, "cudaEventSynchronize", Any, Nothing, Certain),
-        // Laptime: a wait that is marked.
+        // Laptime: a marked sync.
         Rule::of(Rust, "sync_point", Macro, Nothing, Certain),
-        // torch: reads of a tensor.
+        // torch: tensor reads.
         Rule::of(Python, "item", Method, NoArguments, Certain).read(),
         Rule::of(Python, "cpu", Method, NoArguments, Certain).read(),
         Rule::of(Python, "to", Method, Cpu, Certain).read(),
-        // Arrays of NumPy have these too.
+        // NumPy arrays have these too.
         Rule::of(Python, "tolist", Method, NoArguments, Likely).read(),
         Rule::of(Python, "numpy", Method, NoArguments, Likely).read(),
         // torch.cuda, torch.mps, torch.xpu, torch.accelerator, streams and events.
@@ -160,7 +160,7 @@ fn built_in() -> Vec<Rule> {
         Rule::of(Python, "torch.xpu.synchronize", Function, Nothing, Certain),
         Rule::of(Python, "torch.accelerator.synchronize", Function, Nothing, Certain),
         Rule::of(Python, "synchronize", Any, Nothing, Certain),
-        // Results whose size or truth the host has to know.
+        // Operations whose result size or truth value the host needs.
         Rule::of(Python, "torch.nonzero", Function, Nothing, Certain),
         Rule::of(Python, "torch.argwhere", Function, Nothing, Certain),
         Rule::of(Python, "torch.where", Function, OneArgument, Certain),
@@ -198,22 +198,22 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The built-in ones.
+    /// The built-in rules.
     pub fn built_in() -> Self {
         Self { rules: built_in() }
     }
 
-    /// Adds a rule that counts before those that are known.
+    /// Adds a rule with priority over the existing ones.
     pub fn add(&mut self, rule: Rule) {
         self.rules.insert(0, rule);
     }
 
-    /// All of them, in the order in which they are asked.
+    /// All rules, in order of priority.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
     }
 
-    /// Whether any word of a text could be a wait; one that has none need not be parsed.
+    /// Whether any word of a text could be a host sync; a text without one need not be parsed.
     pub fn may_occur(&self, text: &str, language: Language) -> bool {
         let mut by_letter: [Vec<&Rule>; 128] = std::array::from_fn(|_| Vec::new());
         for rule in self.of(language) {
@@ -224,7 +224,7 @@ impl Rules {
             let rules = &by_letter[usize::from(word[0].min(127))];
             rules.iter().any(|rule| rule.last_name().as_bytes() == word && (before == b'.' || !rule.needs_dot()))
         };
-        // A name that is no word of this kind is not looked for but taken to be there.
+        // A name that is not a single word is assumed to occur.
         !by_letter[0].is_empty()
             || language == Language::Rust && names_tests(text)
             || words(text.as_bytes()).any(is_one)
@@ -235,10 +235,10 @@ impl Rules {
     }
 }
 
-/// Letters behind a condition in which the module stands that it is for.
+/// The number of characters after a condition in which the `mod` must appear.
 const MODULE_WITHIN: usize = 200;
 
-/// Whether a text may name a file of tests: `#[cfg(test)] mod cases;`.
+/// Whether a text may declare a test file: `#[cfg(test)] mod cases;`.
 fn names_tests(text: &str) -> bool {
     text.match_indices("cfg(").any(|(at, _)| {
         let rest = text.get(at..text.ceil_char_boundary(at + MODULE_WITHIN)).unwrap_or_default();

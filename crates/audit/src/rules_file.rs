@@ -1,4 +1,4 @@
-//! A file of rules: calls that wait beside the built-in ones, sites that are allowed, and folders to pass over.
+//! Rules files: additional calls that sync, allowed sites, and folders to skip.
 
 use serde::Deserialize;
 
@@ -9,33 +9,33 @@ use crate::{
     site::Site,
 };
 
-/// What a file of rules says.
+/// The content of a rules file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RulesFile {
-    /// Calls that wait.
+    /// Calls that sync.
     pub calls: Vec<Rule>,
-    /// Sites that are allowed.
+    /// Allowed sites.
     pub allow: Vec<Allow>,
-    /// Patterns of files and folders that are passed over.
+    /// Patterns of files and folders to skip.
     pub skip: Vec<String>,
 }
 
-/// Sites that are allowed: those that fit all that is said.
+/// Allowed sites: those that match all given patterns.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Allow {
-    /// The file, by the end of its path; `*` stands for anything.
+    /// The file, by the end of its path; `*` matches anything.
     pub path: Option<String>,
-    /// The function, likewise.
+    /// The function; `*` matches anything.
     pub function: Option<String>,
-    /// The call, likewise.
+    /// The call; `*` matches anything.
     pub call: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Allow {
-    /// Whether a site is meant.
+    /// Whether a site matches.
     pub fn fits(&self, path: &str, site: &Site) -> bool {
         let is = |pattern: &Option<String>, text: &str| pattern.as_ref().is_none_or(|pattern| matches(pattern, text));
         self.path.as_ref().is_none_or(|pattern| matches_path(pattern, path))
@@ -44,13 +44,13 @@ impl Allow {
     }
 }
 
-/// Why a file of rules cannot be used.
+/// Why a rules file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct RulesFileError {
     /// The line.
     pub line: usize,
-    /// What is wrong with it.
+    /// What is wrong.
     pub reason: String,
 }
 
@@ -82,11 +82,11 @@ enum WrittenLanguage {
 }
 
 impl RulesFile {
-    /// Reads the text of such a file.
+    /// Parses a rules file.
     ///
     /// # Errors
     ///
-    /// If it is no TOML, or says something that no rule says.
+    /// If it is not TOML or contains an unknown key.
     pub fn parse(text: &str) -> Result<Self, RulesFileError> {
         let line = |at: usize| 1 + text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count();
         let wrong = |at: usize, reason: &str| RulesFileError { line: line(at), reason: reason.to_owned() };
@@ -95,7 +95,7 @@ impl RulesFile {
         })?;
         for call in &content.call {
             if call.get_ref().name.trim().is_empty() {
-                return Err(wrong(call.span().start, "`name` of a call is empty"));
+                return Err(wrong(call.span().start, "the `name` of a call is empty"));
             }
         }
         for allow in &content.allow {
@@ -111,7 +111,7 @@ impl RulesFile {
         })
     }
 
-    /// Whether a file or folder is to be passed over.
+    /// Whether a file or folder is skipped.
     pub fn skips(&self, path: &str) -> bool {
         self.skip.iter().any(|pattern| matches_path(pattern, path))
     }
@@ -134,22 +134,22 @@ mod tests {
     fn a_file_names_calls_and_allows_sites() {
         let file = RulesFile::parse(
             "skip = [\"vendor\"]\n[[call]]\nname = \"read_back\"\nlanguage = \"rust\"\nlikely = true\n\
-             [[allow]]\npath = \"src/sampler.rs\"\ncall = \"to_vec1\"\nreason = \"one read a token\"\n",
+             [[allow]]\npath = \"src/sampler.rs\"\ncall = \"to_vec1\"\nreason = \"one read per token\"\n",
         )
         .unwrap();
         assert_eq!(file.calls[0].name, "read_back");
         assert_eq!((file.calls[0].language, file.calls[0].certainty), (Some(Language::Rust), Certainty::Likely));
-        assert_eq!(file.allow[0].reason, "one read a token");
+        assert_eq!(file.allow[0].reason, "one read per token");
         assert!(file.skips("a/vendor") && !file.skips("a/vendored"));
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
-        let told = |text: &str| RulesFile::parse(text).unwrap_err().to_string();
-        assert!(told("[[call]]\nname = 7\n").starts_with("line 2: "), "{}", told("[[call]]\nname = 7\n"));
-        assert!(told("\n[[allow]]\npath = \"x\"\n").contains("missing field `reason`"));
-        assert_eq!(told("\n[[allow]]\nreason = \"x\"\n"), "line 2: an `allow` needs `path`, `function` or `call`");
-        assert_eq!(told("[[call]]\nname = \" \"\n"), "line 1: `name` of a call is empty");
-        assert!(told("[[calls]]\nname = \"x\"\n").contains("unknown field `calls`"));
+    fn what_is_wrong_is_reported_with_its_line() {
+        let error_of = |text: &str| RulesFile::parse(text).unwrap_err().to_string();
+        assert!(error_of("[[call]]\nname = 7\n").starts_with("line 2: "), "{}", error_of("[[call]]\nname = 7\n"));
+        assert!(error_of("\n[[allow]]\npath = \"x\"\n").contains("missing field `reason`"));
+        assert_eq!(error_of("\n[[allow]]\nreason = \"x\"\n"), "line 2: an `allow` needs `path`, `function` or `call`");
+        assert_eq!(error_of("[[call]]\nname = \" \"\n"), "line 1: the `name` of a call is empty");
+        assert!(error_of("[[calls]]\nname = \"x\"\n").contains("unknown field `calls`"));
     }
 }

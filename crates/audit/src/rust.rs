@@ -1,7 +1,7 @@
-//! Waits in Rust, by syn's parse.
+//! Finds host syncs in Rust, parsed by syn.
 //!
-//! syn and its tree call themselves for everything that nests. A text is therefore read on a thread whose stack is large
-//! enough for the nesting that `nesting` allows, and what could nest deeper is not parsed.
+//! syn recurses for everything that nests. A text is therefore parsed on a thread with a stack that is large enough for
+//! the nesting that `nesting` allows; a text that could nest deeper is not parsed.
 
 mod calls;
 mod macros;
@@ -20,20 +20,20 @@ use crate::{
     site::Site,
 };
 
-/// Bytes of stack for every step of nesting; more than parsing, looking and dropping take in a debug build.
+/// Bytes of stack per nesting level; more than parsing, visiting and dropping need in a debug build.
 const STACK_PER_STEP: usize = 32 * 1024;
 
-/// Steps of nesting beyond which a text is not parsed.
+/// The maximum nesting depth of a text that is parsed.
 const MOST_NESTING: usize = 8_000;
 
-/// Finds the waits in a text of Rust.
+/// Finds the host syncs in Rust source.
 pub fn audit_rust(text: &str, rules: &Rules) -> Audited {
     let stack = STACK_PER_STEP * (MOST_NESTING + 64);
     let audited = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(stack).spawn_scoped(scope, || audit(text, rules)).ok()?;
         thread.join().ok()
     });
-    audited.unwrap_or_else(|| failed(None, "no thread could read it".to_owned()))
+    audited.unwrap_or_else(|| failed(None, "cannot start a thread to parse it".to_owned()))
 }
 
 fn failed(line: Option<u32>, reason: String) -> Audited {
@@ -44,12 +44,12 @@ fn audit(text: &str, rules: &Rules) -> Audited {
     let code = code(text);
     let tokens: TokenStream = match code.parse() {
         Ok(tokens) => tokens,
-        Err(error) => return failed(number(error.span()), "a bracket or a literal does not end".to_owned()),
+        Err(error) => return failed(number(error.span()), "unclosed bracket or literal".to_owned()),
     };
     let has_markers = text.contains(MARKER);
     let nesting = Nesting::of(tokens.clone(), has_markers);
     if nesting.depth > MOST_NESTING {
-        return failed(None, format!("it nests deeper than {MOST_NESTING} steps"));
+        return failed(None, format!("nesting is deeper than {MOST_NESTING} levels"));
     }
     let file: syn::File = match syn::parse2(tokens.clone()) {
         Ok(file) => file,
@@ -74,7 +74,7 @@ fn allow(sites: &mut [Site], tokens: TokenStream, lines: &Lines<'_>, markers: &M
     }
 }
 
-/// The text with blanks for what is no token of Rust: a mark of the encoding, and a first line for the shell.
+/// The text with blanks in place of a byte order mark and a shebang line, which are not Rust tokens.
 fn code(text: &str) -> String {
     let mark = text.strip_prefix('\u{feff}').map_or(0, |rest| text.len() - rest.len());
     let is_for_shell = text[mark..].starts_with("#!") && !text[mark + 2..].trim_start().starts_with('[');
@@ -86,7 +86,7 @@ fn number(span: proc_macro2::Span) -> Option<u32> {
     u32::try_from(span.start().line).ok().filter(|line| *line > 0)
 }
 
-/// The comments that allow waits. A marker in a literal is none.
+/// The comments that allow host syncs. A marker inside a literal is not one.
 fn markers(lines: &Lines<'_>, nesting: &Nesting) -> Markers {
     let mut markers = Markers::default();
     for (number, line) in lines.iter() {

@@ -1,9 +1,9 @@
-//! Whatever the text, both languages give an answer, and sites lie in the text.
+//! For any text, both languages give an answer, and sites lie within the text.
 
 use laptime_audit::{Audited, Rules, RulesFile, audit_python, audit_rust};
 use proptest::{prelude::*, sample::select};
 
-/// Pieces of source in any order: more often near Rust and Python than letters of any kind.
+/// Fragments of source code in any order: closer to Rust and Python than random characters.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = select(vec![
         "fn f() {",

@@ -1,4 +1,4 @@
-//! Sites joined with waits that a run recorded.
+//! Sites joined with recorded host syncs.
 
 use laptime_audit::{
     Allow, Answer, AuditedFile, Language, Limits, Recorded, Rules, RulesFile, Seen, audit_python, audit_rust, join,
@@ -30,7 +30,7 @@ fn recorded(file: &str, line: u32, function: Option<&str>, method: Option<&str>,
     }
 }
 
-/// Line, count and the line it is told at, of every site.
+/// For every site: its line, its count, and the line it is reported at.
 fn seen(answer: &Answer) -> Vec<(u32, u64, Option<u32>)> {
     let mut seen: Vec<_> = answer
         .sites
@@ -66,7 +66,7 @@ fn a_function_of_python_is_matched_by_what_it_called() {
 }
 
 #[test]
-fn sites_that_a_trace_does_not_tell_apart_are_told_at_the_first() {
+fn sites_that_a_trace_cannot_distinguish_are_reported_at_the_first() {
     let mut answer = answer(&[("train.py", TRAIN)]);
     let waits =
         vec![recorded("train.py", 1, Some("step"), Some("item"), 4), recorded("train.py", 5, Some("log"), None, 1)];
@@ -95,7 +95,7 @@ fn another_function_another_call_and_another_file_are_no_match() {
         recorded("c/train.py", 5, Some("log"), None, 1),
     ];
     join(&mut answer, waits);
-    assert_eq!(unplaced(&answer).len(), 4, "two files of one name are not told apart");
+    assert_eq!(unplaced(&answer).len(), 4, "two files of one name are ambiguous");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn waits_of_several_calls_at_one_site_add_up() {
 }
 
 #[test]
-fn a_comment_comes_before_the_rules_and_an_entry_without_a_site_is_told() {
+fn a_comment_comes_before_the_rules_and_an_entry_without_a_site_is_reported() {
     let allow =
         |path: &str| Allow { path: Some(path.to_owned()), function: None, call: None, reason: "rule".to_owned() };
     let rules = RulesFile { allow: vec![allow("train.py"), allow("other.py")], ..RulesFile::default() };
@@ -123,7 +123,7 @@ fn a_comment_comes_before_the_rules_and_an_entry_without_a_site_is_told() {
 
 proptest! {
     #[test]
-    fn every_recorded_wait_is_at_a_site_or_told_apart(
+    fn every_recorded_wait_is_at_a_site_or_listed_separately(
         waits in prop::collection::vec((0..3_usize, 0..8_u32, 0..3_usize, 0..3_usize, 0..9_u64), 0..20),
     ) {
         let mut answer = answer(&[("train.py", TRAIN), ("a/main.rs", "fn f() {\n x.to_vec1(); y.to_vec2();\n}")]);

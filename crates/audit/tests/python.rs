@@ -1,4 +1,4 @@
-//! Waits in texts of Python with known answers.
+//! Host syncs in Python sources with known answers.
 
 use laptime_audit::{Audited, Certainty, Rule, Rules, audit_python};
 
@@ -35,13 +35,13 @@ fn a_site_has_its_line_its_function_and_its_loops() {
 x.tolist()
 ";
     let audited = audited(text);
-    let told: Vec<_> = audited
+    let found: Vec<_> = audited
         .sites
         .iter()
         .map(|site| (site.line, site.call.as_str(), site.function.as_str(), site.loop_depth))
         .collect();
     let expected = [(8, "item", "Trainer.step", 2), (10, "cpu", "Trainer.step.log", 0), (11, "tolist", "", 0)];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     assert_eq!((audited.sites[0].column, audited.sites[0].function_lines), (22, (2, 10)));
     assert_eq!(audited.sites[2].certainty, Certainty::Likely);
 }
@@ -133,7 +133,7 @@ fn a_user_adds_calls() {
 }
 
 #[test]
-fn what_does_not_parse_is_told_and_the_rest_is_read() {
+fn what_does_not_parse_is_reported_and_the_rest_is_read() {
     let audited = audit_python("x.item()\ndef f(:\n  pass\ny.cpu()\n", &Rules::built_in());
     assert_eq!(audited.problem.and_then(|problem| problem.line), Some(2));
     assert!(audited.sites.iter().any(|site| site.call == "item"));

@@ -1,4 +1,4 @@
-//! Waits in texts of Rust with known answers.
+//! Host syncs in Rust sources with known answers.
 
 use laptime_audit::{Audited, Certainty, Rule, Rules, Site, audit_rust};
 
@@ -10,8 +10,8 @@ fn audited(text: &str) -> Audited {
 
 /// Line, call, function and depth of every site.
 fn sites(text: &str) -> Vec<(u32, String, String, u32)> {
-    let told = |site: Site| (site.line, site.call, site.function, site.loop_depth);
-    audited(text).sites.into_iter().map(told).collect()
+    let fields = |site: Site| (site.line, site.call, site.function, site.loop_depth);
+    audited(text).sites.into_iter().map(fields).collect()
 }
 
 fn calls(text: &str) -> Vec<String> {
@@ -112,7 +112,7 @@ fn a_marked_wait_is_one_site_whatever_it_holds() {
 }
 
 #[test]
-fn tests_are_told_apart() {
+fn tests_are_distinguished() {
     let is_test = |text: &str| audited(text).sites[0].is_test;
     assert!(is_test("#[test] fn f() { x.to_vec1(); }"));
     assert!(is_test("#[tokio::test] async fn f() { x.to_vec1(); }"));
@@ -154,7 +154,7 @@ fn a_user_adds_calls() {
 }
 
 #[test]
-fn what_is_no_rust_is_told_with_its_line() {
+fn what_is_no_rust_is_reported_with_its_line() {
     let problem = audit_rust("fn f() {\n  x.to_vec1(\n", &Rules::built_in()).problem.unwrap();
     assert!(problem.line.is_some(), "{problem:?}");
     let problem = audit_rust("fn f() {}\nfn 7() {}\n", &Rules::built_in()).problem.unwrap();
@@ -176,7 +176,8 @@ fn deep_nesting_ends_in_an_answer() {
         for times in [500, 1900, 2600, 3900, 7900, 100_000] {
             let audited = audit_rust(&nested(open, close, times), &Rules::built_in());
             let is_read = audited.problem.is_none() && audited.sites.len() == 1;
-            let is_refused = audited.problem.as_ref().is_some_and(|problem| problem.reason.contains("nests deeper"));
+            let is_refused =
+                audited.problem.as_ref().is_some_and(|problem| problem.reason.contains("nesting is deeper"));
             assert!(is_read || is_refused || open.starts_with("if"), "{open} {times}: {:?}", audited.problem);
             assert!(is_read || times > 1000 || open.starts_with("if"), "{open} {times}: {:?}", audited.problem);
         }

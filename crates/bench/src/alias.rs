@@ -1,32 +1,32 @@
-//! Other names by which users know the flags and the values of a workload.
+//! Aliases: other names for a workload's flags and values.
 
 use crate::plan::PlanError;
 
-/// Words behind a flag, or in a key of a plan file: the name as it was written, and the words.
+/// A flag or plan-file key as it was written, with the words given for it.
 pub type Given = (String, Vec<String>);
 
-/// Another name of something that an workload iterations.
+/// An alias for something that a workload accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alias {
-    /// The name, in the form of axes: `model_sizes`.
+    /// The name, spelled like an axis: `model_sizes`.
     pub name: &'static str,
-    /// What it stands for.
-    pub stands_for: StandsFor,
+    /// What the alias means.
+    pub target: AliasTarget,
 }
 
-/// What another name stands for.
+/// What an alias means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StandsFor {
-    /// An axis: what follows the flag are its values.
+pub enum AliasTarget {
+    /// An axis. The words after the flag are the values of that axis.
     Axis(&'static str),
-    /// Values on an axis: a flag that nothing follows.
+    /// Fixed values on an axis. The flag takes no value.
     Switch {
         /// The axis.
         axis: &'static str,
         /// The values, as a user would write them.
         values: &'static str,
     },
-    /// Values on an axis, where one of its own values could stand.
+    /// Fixed values on an axis. The word is used in place of a value of that axis.
     Values {
         /// The axis.
         axis: &'static str,
@@ -36,41 +36,41 @@ pub enum StandsFor {
 }
 
 impl Alias {
-    /// Another name of an axis.
+    /// An alias for an axis.
     pub const fn of_axis(name: &'static str, axis: &'static str) -> Self {
-        Self { name, stands_for: StandsFor::Axis(axis) }
+        Self { name, target: AliasTarget::Axis(axis) }
     }
 
-    /// A flag that stands for values on an axis.
+    /// A flag that sets fixed values on an axis.
     pub const fn switch(name: &'static str, axis: &'static str, values: &'static str) -> Self {
-        Self { name, stands_for: StandsFor::Switch { axis, values } }
+        Self { name, target: AliasTarget::Switch { axis, values } }
     }
 
-    /// A word that stands for values on an axis.
+    /// A word that expands to fixed values on an axis.
     pub const fn of_values(name: &'static str, axis: &'static str, values: &'static str) -> Self {
-        Self { name, stands_for: StandsFor::Values { axis, values } }
+        Self { name, target: AliasTarget::Values { axis, values } }
     }
 
-    /// Whether it is the name of a flag.
+    /// Whether the alias is a flag.
     pub fn is_flag(&self) -> bool {
-        !matches!(self.stands_for, StandsFor::Values { .. })
+        !matches!(self.target, AliasTarget::Values { .. })
     }
 
-    /// The axis that it has to do with.
+    /// The axis that the alias refers to.
     pub fn axis(&self) -> &'static str {
-        match self.stands_for {
-            StandsFor::Axis(axis) | StandsFor::Switch { axis, .. } | StandsFor::Values { axis, .. } => axis,
+        match self.target {
+            AliasTarget::Axis(axis) | AliasTarget::Switch { axis, .. } | AliasTarget::Values { axis, .. } => axis,
         }
     }
 }
 
-/// The axis that a name stands for; a name that is no alias is that of an axis itself.
+/// The axis for a name; a name that is not an alias is the name of an axis.
 pub fn axis_of<'a>(aliases: &[Alias], name: &'a str) -> &'a str {
     let found = aliases.iter().find(|alias| alias.is_flag() && alias.name == name);
     found.map_or(name, |alias| alias.axis())
 }
 
-/// What was given, by axis and in its own values: aliases of flags and of values are replaced.
+/// Replaces aliases of flags and values; returns the given words per axis.
 pub fn resolve(aliases: &[Alias], given: &[Given]) -> Result<Vec<Given>, PlanError> {
     given.iter().map(|(name, words)| resolve_one(aliases, name, words)).collect()
 }
@@ -78,24 +78,24 @@ pub fn resolve(aliases: &[Alias], given: &[Given]) -> Result<Vec<Given>, PlanErr
 fn resolve_one(aliases: &[Alias], name: &str, words: &[String]) -> Result<Given, PlanError> {
     let flag = aliases.iter().find(|alias| alias.is_flag() && alias.name == name);
     let axis = flag.map_or(name, |flag| flag.axis());
-    if let Some(StandsFor::Switch { values, .. }) = flag.map(|flag| flag.stands_for) {
+    if let Some(AliasTarget::Switch { values, .. }) = flag.map(|flag| flag.target) {
         return match words {
             [] => Ok((axis.to_owned(), vec![values.to_owned()])),
             [word] if word == "true" => Ok((axis.to_owned(), vec![values.to_owned()])),
             _ => Err(PlanError::Refused {
                 reason: format!("`{name}` takes no values"),
-                hint: format!("it stands for `{axis}` {values}; write `--{}` alone", name.replace('_', "-")),
+                hint: format!("it means `{axis}` {values}; write `--{}` without a value", name.replace('_', "-")),
             }),
         };
     }
     let part = |part: &str| {
-        let stands_for = |alias: &Alias| match alias.stands_for {
-            StandsFor::Values { axis: of, values } if of == axis && alias.name.eq_ignore_ascii_case(part) => {
+        let target = |alias: &Alias| match alias.target {
+            AliasTarget::Values { axis: of, values } if of == axis && alias.name.eq_ignore_ascii_case(part) => {
                 Some(values)
             }
             _ => None,
         };
-        aliases.iter().find_map(stands_for).map_or_else(|| part.to_owned(), str::to_owned)
+        aliases.iter().find_map(target).map_or_else(|| part.to_owned(), str::to_owned)
     };
     let word = |word: &String| word.split(',').map(|text| part(text.trim())).collect::<Vec<_>>().join(",");
     Ok((axis.to_owned(), words.iter().map(word).collect()))
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_of_a_name_is_told_and_words_for_values_are_no_flags() {
+    fn the_axis_of_a_name_is_reported_and_words_for_values_are_no_flags() {
         let names = ["model_sizes", "no_training", "seq_len", "small"];
         assert_eq!(names.map(|name| axis_of(ALIASES, name)), ["model", "pass_type", "seq_len", "small"]);
     }

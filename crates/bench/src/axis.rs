@@ -1,61 +1,61 @@
-//! Axes: what a plan varies, and the forms in which values are written.
+//! Axes: what a plan varies, and how values are written.
 //!
-//! `1024`, `f32,bf16`, several words, and ranges: `128-4096*2` doubles from 128 up to 4096, `1-8+1` counts.
+//! `1024`, `f32,bf16`, several words, and ranges: `128-4096*2` doubles from 128 up to 4096, `1-8+1` counts from 1 to 8.
 
 use std::collections::HashSet;
 
 use laptime_trace::run::AxisValue;
 
-/// Why the values of an axis cannot be read.
+/// Why the values of an axis cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AxisError {
-    /// There is nothing between two commas, or nothing at all.
+    /// A value between two commas is missing, or no value was given.
     #[error("a value is missing in `{text}`")]
     Missing {
-        /// What was written.
+        /// The input.
         text: String,
     },
 
-    /// The end of a range lies before its beginning.
-    #[error("the range `{text}` runs backwards")]
+    /// The end of a range is smaller than its start.
+    #[error("the range `{text}` ends before it starts")]
     Backwards {
-        /// What was written.
+        /// The input.
         text: String,
     },
 
     /// A range never reaches its end.
-    #[error("the range `{text}` never gets to its end: the step must be at least 1, the factor at least 2")]
+    #[error("the range `{text}` never reaches its end: the step must be at least 1, the factor at least 2")]
     Endless {
-        /// What was written.
+        /// The input.
         text: String,
     },
 
-    /// A range multiplies zero.
-    #[error("the range `{text}` starts at 0, and 0 times any factor is 0")]
+    /// A range multiplies 0.
+    #[error("the range `{text}` starts at 0 and cannot grow by a factor")]
     FromZero {
-        /// What was written.
+        /// The input.
         text: String,
     },
 
     /// A range has too many values.
     #[error("the range `{text}` has more than {MOST_VALUES} values")]
     TooMany {
-        /// What was written.
+        /// The input.
         text: String,
     },
 }
 
-/// Values that one axis may have.
+/// The maximum number of values per axis.
 pub const MOST_VALUES: usize = 100_000;
 
-/// Reads the values of an axis from what followed its flag: one word or several, each a list of values and ranges.
+/// Parses the values of an axis from the words after its flag. Each word is a list of values and ranges.
 ///
-/// A value that stands twice is taken once.
+/// A value given twice is used once.
 pub fn parse_values<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<AxisValue>, AxisError> {
     parse_values_by(words, AxisValue::parse)
 }
 
-/// Does the same with names: what is not a range is kept as it was written, even if it looks like a number.
+/// Does the same for names: a word that is not a range is kept as text, even if it looks like a number.
 pub(crate) fn parse_names<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<AxisValue>, AxisError> {
     let values = parse_values_by(words, |name| AxisValue::Text(name.to_owned()))?;
     Ok(values.into_iter().map(|value| AxisValue::Text(value.to_string())).collect())
@@ -95,8 +95,8 @@ enum Step {
 }
 
 impl<'a> Range<'a> {
-    /// Recognises a range: two whole numbers, a dash between them, a step or a factor behind. A name with a dash in
-    /// it is no range.
+    /// Parses a range: two whole numbers with a dash between them, followed by a step or a factor. A name that contains
+    /// a dash is not a range.
     fn parse(text: &'a str) -> Option<Result<Self, AxisError>> {
         let (ends, step) = match (text.split_once('*'), text.split_once('+')) {
             (Some((ends, factor)), _) => (ends, Step::Multiply(factor.parse().ok()?)),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told() {
+    fn what_makes_no_sense_is_reported() {
         let text = |text: &str| text.to_owned();
         assert_eq!(values(&["8-1+1"]), Err(AxisError::Backwards { text: text("8-1+1") }));
         assert_eq!(values(&["1-8+0"]), Err(AxisError::Endless { text: text("1-8+0") }));

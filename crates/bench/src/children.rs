@@ -1,4 +1,5 @@
-//! The parent's side of fresh processes: a crash, a kill by the kernel or a hang of one is a row, and the sweep goes on.
+//! The parent side of fresh processes. If a child crashes, is killed or hangs, its case is recorded as failed and the
+//! sweep continues.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -21,58 +22,58 @@ use crate::{
     worker::{MARK, Message, OUT_OF_MEMORY_STATUS, STOP, WORKER},
 };
 
-/// Fresh processes of a program that calls [`serve_if_asked`](crate::serve_if_asked).
+/// Fresh processes of a program that calls [`serve_if_requested`](crate::serve_if_requested).
 #[derive(Debug, Clone)]
 pub struct Children {
     program: PathBuf,
 }
 
-/// Lines of a child's standard error that a failed row keeps.
+/// The number of lines of a child's standard error that are stored with a failed case.
 const KEPT_LINES: usize = 12;
 
-/// How long the last words of a child that has ended are waited for.
+/// How long to wait for the remaining standard error of a child that has exited.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The longest time to wait where none was asked for: a century.
+/// The timeout if none was requested: a century.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 impl Children {
-    /// Fresh processes of this very program, even if its file was replaced meanwhile.
+    /// Fresh processes of this program, even if its file was replaced in the meantime.
     pub fn of_this_program() -> Self {
         let linux = cfg!(target_os = "linux").then(|| PathBuf::from("/proc/self/exe"));
         Self { program: linux.unwrap_or_else(|| std::env::current_exe().unwrap_or_default()) }
     }
 
-    /// Measures the cases of a job: each in a process of its own if the settings say so, else all in one. If a
-    /// process dies, the case it was at has failed, and the rest goes to the next process.
+    /// Measures the cases of a job, each in a separate process if the settings require it, otherwise all in one
+    /// process. If a process dies, its current case has failed and the remaining cases go to the next process.
     pub fn run(&self, job: &Job, interrupt: &Interrupt, sink: &mut dyn Sink) -> anyhow::Result<Swept> {
         let mut left = job.cases.as_slice();
         while !left.is_empty() {
-            if interrupt.is_asked() {
+            if interrupt.is_requested() {
                 return Ok(Swept::Interrupted);
             }
             let part = if job.settings.isolate { &left[..1] } else { left };
             let (done, ended) = self.run_one(&job.with_cases(part.to_vec()), interrupt, sink)?;
             left = &left[done..];
-            // A process that lost its device has told its last case, and leaves the others to the next.
+            // A process that lost its device has sent its last result; the next process measures the remaining cases.
             if done == part.len() || (ended.has_lost_device && done > 0) {
                 continue;
             }
-            if interrupt.is_asked() {
+            if interrupt.is_requested() {
                 return Ok(Swept::Interrupted);
             }
             sink.result(unfinished(job, &left[0], &ended))?;
             left = &left[1..];
         }
-        Ok(if interrupt.is_asked() { Swept::Interrupted } else { Swept::Whole })
+        Ok(if interrupt.is_requested() { Swept::Interrupted } else { Swept::Whole })
     }
 
-    /// Starts one process; returns how many cases have a result, and how the process ended.
+    /// Starts one process. Returns the number of cases with a result and how the process ended.
     fn run_one(&self, job: &Job, interrupt: &Interrupt, sink: &mut dyn Sink) -> anyhow::Result<(usize, Ended)> {
         let mut child = Started::new(&self.program, job)?;
         interrupt.on_ask({
             let events = child.wake.clone();
-            // The receiver is gone when the child is: nobody to wake.
+            // Sending fails if the child has already exited, and then no one needs to be woken.
             move || drop(events.send(Event::Asked))
         });
         let (mut done, mut has_lost_device) = (0, false);
@@ -99,7 +100,7 @@ impl Children {
     }
 }
 
-/// The result of a case whose process ended in the middle of it.
+/// The result of a case whose process died while measuring it.
 fn unfinished(job: &Job, case: &Case, ended: &Ended) -> CaseResult {
     let outcome = if ended.is_out_of_memory() {
         Outcome::OutOfMemory { needed_bytes: None, available_bytes: None }
@@ -109,10 +110,10 @@ fn unfinished(job: &Job, case: &Case, ended: &Ended) -> CaseResult {
     CaseResult::new(&job.workload, &job.device, case.clone(), job.run, &job.environment, outcome)
 }
 
-/// Makes an error of a chain that came as text.
+/// Builds an error from a chain of messages.
 fn chained(errors: Vec<String>) -> anyhow::Error {
     let mut errors = errors.into_iter().rev();
-    let root = anyhow::anyhow!(errors.next().unwrap_or_else(|| "a fresh process could not start".to_owned()));
+    let root = anyhow::anyhow!(errors.next().unwrap_or_else(|| "cannot start a fresh process".to_owned()));
     errors.fold(root, |error, cause| error.context(cause))
 }
 
@@ -123,7 +124,7 @@ enum Event {
     TimedOut,
 }
 
-/// A child at work.
+/// A running child.
 struct Started {
     child: Child,
     input: Option<ChildStdin>,
@@ -131,7 +132,7 @@ struct Started {
     wake: Sender<Event>,
     has_ended: bool,
     complaints: Option<Receiver<Vec<String>>>,
-    /// Goes when the child is gone.
+    /// Closed when the child exits.
     _caches: Option<EmptyCaches>,
 }
 
@@ -139,10 +140,11 @@ impl Started {
     fn new(program: &PathBuf, job: &Job) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.env(WORKER, "1").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Compiled kernels are kept from process to process; a cold one is not to find them.
-        let caches = job.settings.cold.then(EmptyCaches::new).transpose().context("cannot make an empty cache")?;
+        // Compiled kernels are cached across processes; a cold process must not find them.
+        let caches =
+            job.settings.cold.then(EmptyCaches::new).transpose().context("cannot create an empty cache folder")?;
         caches.iter().for_each(|caches| caches.give_to(&mut command));
-        // Ctrl-C is for the parent, which asks its child to stop after the current iteration.
+        // Only the parent handles Ctrl-C. It asks the child to stop after the current iteration.
         in_own_group(&mut command);
         let mut child = command.spawn().context("cannot start a fresh process of this program")?;
         let (wake, events) = channel();
@@ -151,15 +153,15 @@ impl Started {
             std::thread::spawn(move || listen(output, &events));
         }
         let complaints = child.stderr.take().map(|errors| {
-            let (told, complaints) = channel();
-            // Nobody listens any more once the child was given up.
-            std::thread::spawn(move || drop(told.send(last_lines(errors, KEPT_LINES))));
+            let (sender, complaints) = channel();
+            // Sending fails once the child has been given up.
+            std::thread::spawn(move || drop(sender.send(last_lines(errors, KEPT_LINES))));
             complaints
         });
         let mut input = child.stdin.take();
         if let Some(input) = &mut input {
             let text = serde_json::to_string(job)?;
-            // A child that died at once is told by how it ended.
+            // If the child died immediately, its exit status explains why.
             let _ = writeln!(input, "{text}");
         }
         Ok(Self { child, input, events, wake, has_ended: false, complaints, _caches: caches })
@@ -176,7 +178,7 @@ impl Started {
 
     fn ask_to_stop(&mut self) {
         if let Some(input) = &mut self.input {
-            // One that no longer listens has ended.
+            // If writing fails, the child has already exited.
             let _ = writeln!(input, "{STOP}");
         }
     }
@@ -184,23 +186,23 @@ impl Started {
     fn kill(&mut self, timeout_ns: Option<u64>) -> String {
         kill_group(&mut self.child);
         let seconds = Duration::from_nanos(timeout_ns.unwrap_or(0)).as_secs_f64();
-        format!("it gave no result within {seconds} s and was stopped")
+        format!("no result within {seconds} s; the process was stopped")
     }
 
     fn end(mut self, why: Option<String>) -> anyhow::Result<Ended> {
         drop(self.input.take());
         let status = self.child.wait().context("cannot wait for a fresh process")?;
         self.has_ended = true;
-        // A process that the workload left behind may hold the pipe open for ever.
-        let complaints = self.complaints.take().and_then(|told| told.recv_timeout(PATIENCE).ok()).unwrap_or_default();
+        // A process left behind by the workload may keep the pipe open forever.
+        let complaints = self.complaints.take().and_then(|lines| lines.recv_timeout(PATIENCE).ok()).unwrap_or_default();
         Ok(Ended { why, status, complaints, has_lost_device: false })
     }
 }
 
-/// An error on the way out must not leave a child behind.
+/// No child may outlive an early return with an error.
 impl Drop for Started {
     fn drop(&mut self) {
-        // Once waited for, its number may be another's.
+        // After `wait`, the process id may belong to another process.
         if !self.has_ended {
             kill_group(&mut self.child);
             let _ = self.child.wait();
@@ -211,7 +213,7 @@ impl Drop for Started {
 fn listen(output: impl Read, events: &Sender<Event>) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
-    // What the workload itself prints is passed over and not kept, however long its lines are.
+    // Skips output printed by the workload itself without storing it, however long its lines are.
     while output.skip_until(MARK as u8).is_ok_and(|length| length > 0)
         && output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0)
     {
@@ -223,7 +225,7 @@ fn listen(output: impl Read, events: &Sender<Event>) {
         }
         line.clear();
     }
-    // Nobody waits for a child that was given up.
+    // Sending fails once the child has been given up.
     let _ = events.send(Event::Closed);
 }
 
@@ -236,7 +238,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// Whether an allocation failed: the process says so by its status, or Rust's standard library by its last words.
+    /// Whether an allocation failed, as reported by the exit status or by the standard library's last message.
     fn is_out_of_memory(&self) -> bool {
         let is_refusal = |line: &String| line.starts_with("memory allocation of ") && line.ends_with(" bytes failed");
         let has_refusal = !self.status.success() && self.complaints.iter().any(is_refusal);
@@ -244,23 +246,25 @@ impl Ended {
     }
 
     fn errors(&self) -> Vec<String> {
-        let why = self.why.clone().unwrap_or_else(|| format!("its process {}", told(self.status)));
+        let why = self.why.clone().unwrap_or_else(|| format!("the process {}", exit_words(self.status)));
         std::iter::once(why).chain(self.complaints.iter().cloned()).collect()
     }
 }
 
-fn told(status: ExitStatus) -> String {
+fn exit_words(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return match signal {
             6 => "was aborted (signal 6, SIGABRT)".to_owned(),
-            9 => "was killed (signal 9, SIGKILL): by the kernel for want of memory, or by somebody".to_owned(),
+            9 => {
+                "was killed (signal 9, SIGKILL), by the kernel because memory ran out or by another process".to_owned()
+            }
             11 => "crashed (signal 11, SIGSEGV)".to_owned(),
-            other => format!("was ended by signal {other}"),
+            other => format!("was terminated by signal {other}"),
         };
     }
     match status.code() {
-        Some(code) => format!("ended with status {code} before the case was done"),
-        None => "ended before the case was done".to_owned(),
+        Some(code) => format!("exited with status {code} before the case was done"),
+        None => "exited before the case was done".to_owned(),
     }
 }

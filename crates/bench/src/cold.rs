@@ -1,4 +1,4 @@
-//! What makes a fresh process cold, and what its trace tells beside stages: memory that is touched for the first time.
+//! Cold starts: empty caches for a fresh process, and page faults on its trace.
 
 use std::{
     fs, io,
@@ -9,19 +9,19 @@ use std::{
 
 use laptime_probe::{recording, stage, value};
 
-/// Memory that is touched to learn what a page costs: so much that it is fresh whatever was freed before.
+/// Bytes touched to measure the cost of a page fault; enough that the pages are new whatever was freed before.
 const TOUCHED_BYTES: usize = 40 << 20;
 
-/// The smallest page that there is.
+/// The smallest page size.
 const PAGE_BYTES: usize = 4096;
 
-/// A folder without anything in it, for what is kept from process to process; it goes with this value.
+/// An empty folder for caches that are normally shared between processes; it is deleted on drop.
 pub(crate) struct EmptyCaches {
     folder: PathBuf,
 }
 
 impl EmptyCaches {
-    /// Makes the folder. A name that is taken is somebody else's, and another one is tried.
+    /// Creates the folder. If the name exists, it tries another one.
     pub(crate) fn new() -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         loop {
@@ -34,7 +34,7 @@ impl EmptyCaches {
         }
     }
 
-    /// Lets a process find nothing that others compiled: neither our kernels nor those of the driver.
+    /// Hides kernels compiled by other processes: those of laptime and those of the driver.
     pub(crate) fn give_to(&self, command: &mut Command) {
         command.env("LAPTIME_CACHE", self.folder.join("laptime")).env("CUDA_CACHE_PATH", self.folder.join("driver"));
     }
@@ -42,12 +42,12 @@ impl EmptyCaches {
 
 impl Drop for EmptyCaches {
     fn drop(&mut self) {
-        // What cannot be removed is in a folder that the system empties.
+        // If the folder cannot be removed, the system cleans it up later.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Puts the pages that this process touched for the first time so far onto the trace, if something records.
+/// Adds the number of page faults so far to the trace, if a recording is running.
 pub(crate) fn mark_page_faults() {
     if recording()
         && let Some(faults) = page_faults()
@@ -56,7 +56,7 @@ pub(crate) fn mark_page_faults() {
     }
 }
 
-/// Learns what the first touch of a page costs, for whoever reads the trace.
+/// Measures the cost of a page fault and adds it to the trace.
 pub(crate) fn touch_memory() {
     if !recording() {
         return;
@@ -76,12 +76,13 @@ pub(crate) fn touch_memory() {
     mark_page_faults();
 }
 
-/// Pages that this process touched for the first time, of all its threads; none where nobody counts.
+/// Minor page faults of all threads of this process; none if the system does not count them.
 fn page_faults() -> Option<u64> {
     minor_faults(&fs::read_to_string(Path::new("/proc/self/stat")).ok()?)
 }
 
-/// The tenth field of `/proc/self/stat`. The second is the program's name in brackets, which may hold anything.
+/// Parses the tenth field of `/proc/self/stat`. The second field is the program's name in brackets and may contain
+/// anything.
 fn minor_faults(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(7)?.parse().ok()
 }
@@ -107,7 +108,7 @@ mod tests {
         caches.give_to(&mut command);
         let given: Vec<_> = command.get_envs().filter_map(|(_, value)| value).map(Path::new).collect();
         assert!(given.len() == 2 && given.iter().all(|path| path.starts_with(&folder) && !path.exists()));
-        fs::write(folder.join("kept"), "by somebody").unwrap();
+        fs::write(folder.join("kept"), "by another").unwrap();
         let other = EmptyCaches::new().unwrap();
         assert_ne!(other.folder, folder);
         drop(caches);

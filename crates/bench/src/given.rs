@@ -1,68 +1,68 @@
-//! Settings as somebody gave them, by flags or in a file, and what becomes of them.
+//! Settings given by flags or in a file, and how they are resolved.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use laptime_trace::run::{Depth, L2, Settings, Stop, Timing, WarmUp};
 
-/// What was asked for; what is missing takes its default.
+/// The requested settings; a missing one uses its default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GivenSettings {
-    /// Iterations that do not count, or [`WarmUp::Found`].
+    /// The number of warm-up iterations, or [`WarmUp::Auto`].
     pub warmup: Option<WarmUp>,
-    /// So many iterations, and no other stop rule.
+    /// A fixed number of iterations, without another stop rule.
     pub iterations: Option<usize>,
-    /// The share of the median within which its interval must lie.
+    /// The largest distance of the interval from the median, as a share of the median.
     pub within: Option<Share>,
-    /// The time of iterations before which sampling does not stop.
+    /// The minimum measuring time.
     pub min_time: Option<Seconds>,
-    /// The time after which sampling stops anyway.
+    /// The maximum measuring time.
     pub max_time: Option<Seconds>,
-    /// Fresh processes that repeat each case.
+    /// The number of fresh processes that repeat each case.
     pub runs: Option<u32>,
-    /// Whether each case has a process of its own.
+    /// Whether each case runs in a separate process.
     pub isolate: Option<bool>,
-    /// The time after which a case is given up.
+    /// The timeout per case.
     pub timeout: Option<Seconds>,
-    /// How takes and stages are timed; the device has a default of its own.
+    /// How iterations and stages are timed; if missing, the device's default.
     pub timing: Option<Timing>,
-    /// What the device's second-level cache holds when an iteration begins; cold unless asked otherwise.
+    /// The state of the device's L2 cache when an iteration begins; cold by default.
     pub l2: Option<L2>,
     /// How deep stages are marked.
     pub depth: Option<Depth>,
 }
 
-/// Why settings make no sense together.
+/// Why settings contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// Two stop rules.
-    #[error("`iterations` and `{other}` are two rules to stop by")]
+    #[error("`iterations` and `{other}` are conflicting stop rules")]
     TwoRules {
         /// The other rule.
         other: &'static str,
     },
-    /// Sampling would have to stop before it may.
+    /// The minimum time is longer than the maximum time.
     #[error("`min-time` ({least:?}) is longer than `max-time` ({most:?})")]
     TimesCross {
-        /// The time before which sampling does not stop.
+        /// The minimum time.
         least: Duration,
-        /// The time after which it stops anyway.
+        /// The maximum time.
         most: Duration,
     },
-    /// No iterations at all.
+    /// A count is zero.
     #[error("`{what}` must be at least 1")]
     None {
-        /// What there must be of.
+        /// The setting.
         what: &'static str,
     },
 }
 
-/// The rule if none is given: the median known within 2 %, from 20 iterations and 0.1 s on, after 10 s at most.
+/// The default rule: the median known within 2 %, at least 20 iterations and 0.1 s, at most 10 s.
 const DEFAULT: Stop = Stop::Interval { within: 0.02, at_least: 20, least_ns: 100_000_000, at_most_ns: 10_000_000_000 };
 
 impl GivenSettings {
-    /// Takes what is missing from another: flags before a file.
+    /// Fills missing settings from another source: flags come before a file.
     pub fn or(self, other: Self) -> Self {
-        // A stop rule is taken as a whole, so that a flag is not at odds with the rule in the file.
+        // A stop rule is taken as a whole, so that a flag does not contradict a rule in the file.
         let has_rule =
             self.iterations.is_some() || self.within.is_some() || self.min_time.is_some() || self.max_time.is_some();
         let rule = if has_rule { self } else { other };
@@ -81,8 +81,8 @@ impl GivenSettings {
         }
     }
 
-    /// Settles every setting that does not depend on the device; [`settle_timing`](crate::settle_timing) and
-    /// [`settle_l2`](crate::settle_l2) settle the others.
+    /// Resolves every setting that does not depend on the device. [`settle_timing`](crate::settle_timing) and
+    /// [`settle_l2`](crate::settle_l2) resolve the others.
     pub fn settle(self) -> Result<Settings, SettingsError> {
         for (what, given) in [("iterations", self.iterations == Some(0)), ("runs", self.runs == Some(0))] {
             if given {
@@ -90,7 +90,7 @@ impl GivenSettings {
             }
         }
         Ok(Settings {
-            warmup: self.warmup.unwrap_or(WarmUp::Found),
+            warmup: self.warmup.unwrap_or(WarmUp::Auto),
             stop: self.stop()?,
             runs: self.runs.unwrap_or(1),
             isolate: self.isolate.unwrap_or(false),
@@ -116,7 +116,7 @@ impl GivenSettings {
         let Stop::Interval { within, at_least, least_ns, at_most_ns } = DEFAULT else { return Ok(DEFAULT) };
         let at_most_ns = self.max_time.map_or(at_most_ns, Seconds::nanos);
         let within = self.within.map_or(within, |share| share.0);
-        // The default gives way to a shorter time; what was asked for does not.
+        // A default minimum yields to a shorter maximum; a requested minimum does not.
         let least_ns = self.min_time.map_or(least_ns.min(at_most_ns), Seconds::nanos);
         if least_ns > at_most_ns {
             let [least, most] = [least_ns, at_most_ns].map(Duration::from_nanos);
@@ -126,38 +126,38 @@ impl GivenSettings {
     }
 }
 
-/// A time as people write it: `10s`, `500ms`, `2m`, `1h`; a bare number is seconds.
+/// A duration: `10s`, `500ms`, `2m`, `1h`; a bare number is in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seconds(pub f64);
 
 impl Seconds {
-    /// The time in whole nanoseconds.
+    /// The duration in whole nanoseconds.
     pub fn nanos(self) -> u64 {
         (self.0 * 1e9).round() as u64
     }
 }
 
-/// A share as people write it: `2%` or `0.02`.
+/// A share: `2%` or `0.02`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share(pub f64);
 
-/// Why a quantity cannot be read.
+/// Why a quantity cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoQuantity {
-    /// It is none.
-    #[error("`{text}` is not a {what}; write for example {example}")]
+    /// The text is not a quantity of this kind.
+    #[error("`{text}` is not a {what}; examples: {example}")]
     NoSuch {
-        /// What was written.
+        /// The input.
         text: String,
-        /// What it should be.
+        /// The expected kind.
         what: &'static str,
-        /// How it is written.
+        /// Examples.
         example: &'static str,
     },
-    /// A share of more than the whole, without a sign that it is meant.
-    #[error("`{text}` is a share of more than 1; write `{text}%` for per cent")]
+    /// A share above 1 without a percent sign.
+    #[error("`{text}` is more than 1; write `{text}%` for a percentage")]
     WithoutPerCent {
-        /// What was written.
+        /// The input.
         text: String,
     },
 }
@@ -166,7 +166,8 @@ impl FromStr for Seconds {
     type Err = NoQuantity;
 
     fn from_str(text: &str) -> Result<Self, NoQuantity> {
-        let wrong = || NoQuantity::NoSuch { text: text.to_owned(), what: "time", example: "`10s`, `500ms` or `2m`" };
+        let wrong =
+            || NoQuantity::NoSuch { text: text.to_owned(), what: "duration", example: "`10s`, `500ms` or `2m`" };
         let end = text.trim_end_matches(|char: char| char.is_alphabetic());
         let unit = match text[end.len()..].trim() {
             "" | "s" => 1.0,
@@ -178,7 +179,7 @@ impl FromStr for Seconds {
         };
         let number: f64 = end.trim().parse().map_err(|_| wrong())?;
         let seconds = number * unit;
-        // A year: what is longer is a slip, and would not fit into nanoseconds for ever.
+        // Longer than a year is a typing error, and nanoseconds would overflow.
         if (1e-9..=3.2e7).contains(&seconds) { Ok(Self(seconds)) } else { Err(wrong()) }
     }
 }
@@ -190,7 +191,7 @@ impl FromStr for Share {
         let wrong = || NoQuantity::NoSuch { text: text.to_owned(), what: "share", example: "`2%` or `0.02`" };
         let (number, unit) = text.trim().strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
         let number = number.trim().parse::<f64>().map_err(|_| wrong())?;
-        // A bare `5` is meant as 5 %, and would be 500 %.
+        // A bare `5` most likely means 5 %, but would be 500 %.
         if unit == 1.0 && number > 1.0 {
             return Err(NoQuantity::WithoutPerCent { text: text.trim().to_owned() });
         }
@@ -199,10 +200,10 @@ impl FromStr for Share {
     }
 }
 
-/// A warm-up as people write it: `auto`, or a number of iterations.
+/// Parses a warm-up: `auto`, or a number of iterations.
 pub fn parse_warm_up(text: &str) -> Result<WarmUp, NoQuantity> {
     let wrong = || NoQuantity::NoSuch { text: text.to_owned(), what: "warm-up", example: "`auto` or `3`" };
-    if text == "auto" { Ok(WarmUp::Found) } else { text.parse().map(WarmUp::Iterations).map_err(|_| wrong()) }
+    if text == "auto" { Ok(WarmUp::Auto) } else { text.parse().map(WarmUp::Iterations).map_err(|_| wrong()) }
 }
 
 impl fmt::Display for Seconds {
@@ -222,22 +223,22 @@ mod tests {
         let expected = [10e9, 10e9, 1.5e9, 5e8, 2e4, 120e9, 3600e9].map(|nanos: f64| nanos as u64);
         assert_eq!(times, expected);
         assert_eq!(["2%", "0.5 %", "0.02"].map(|text| text.parse::<Share>().unwrap().0), [0.02, 0.005, 0.02]);
-        assert_eq!((parse_warm_up("auto"), parse_warm_up("3")), (Ok(WarmUp::Found), Ok(WarmUp::Iterations(3))));
+        assert_eq!((parse_warm_up("auto"), parse_warm_up("3")), (Ok(WarmUp::Auto), Ok(WarmUp::Iterations(3))));
     }
 
     #[test]
-    fn what_is_no_quantity_is_told_with_an_example() {
+    fn what_is_no_quantity_is_reported_with_an_example() {
         for text in ["", "s", "10 parsecs", "-1s", "0", "nan", "1e300h"] {
-            let told = text.parse::<Seconds>().unwrap_err().to_string();
-            assert_eq!(told, format!("`{text}` is not a time; write for example `10s`, `500ms` or `2m`"));
+            let message = text.parse::<Seconds>().unwrap_err().to_string();
+            assert_eq!(message, format!("`{text}` is not a duration; examples: `10s`, `500ms` or `2m`"));
         }
         assert!("0%".parse::<Share>().is_err() && "nan".parse::<Share>().is_err() && parse_warm_up("-1").is_err());
     }
 
     #[test]
     fn a_share_above_one_needs_its_sign() {
-        let told = "5".parse::<Share>().unwrap_err().to_string();
-        assert_eq!(told, "`5` is a share of more than 1; write `5%` for per cent");
+        let message = "5".parse::<Share>().unwrap_err().to_string();
+        assert_eq!(message, "`5` is more than 1; write `5%` for a percentage");
         let read = ["5%", "1", "150%", "0.05"].map(|text| text.parse::<Share>().map(|share| share.0));
         assert_eq!(read, [Ok(0.05), Ok(1.0), Ok(1.5), Ok(0.05)]);
     }
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn two_rules_and_no_takes_are_refused() {
+    fn two_rules_and_no_iterations_are_refused() {
         let two = GivenSettings { iterations: Some(5), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
         assert_eq!(two.settle(), Err(SettingsError::TwoRules { other: "max-time" }));
         let [least, most] = [10, 1].map(Duration::from_secs);
@@ -261,7 +262,7 @@ mod tests {
         let beyond_default = GivenSettings { min_time: Some(Seconds(11.0)), ..GivenSettings::default() };
         assert!(matches!(beyond_default.settle(), Err(SettingsError::TimesCross { .. })));
         let short = GivenSettings { max_time: Some(Seconds(0.05)), ..GivenSettings::default() };
-        assert!(short.settle().is_ok(), "the default least time gives way");
+        assert!(short.settle().is_ok(), "the default minimum time yields");
         let none = GivenSettings { iterations: Some(0), ..GivenSettings::default() };
         assert_eq!(none.settle(), Err(SettingsError::None { what: "iterations" }));
     }

@@ -1,4 +1,4 @@
-//! The wish to stop, which comes from outside at any moment.
+//! A request to stop, which may arrive at any time.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -7,7 +7,7 @@ use std::sync::{
 
 type Wake = Box<dyn Fn() + Send>;
 
-/// Whether somebody asked to stop; clones share the answer.
+/// Whether a stop was requested; clones share the state.
 #[derive(Clone, Default)]
 pub struct Interrupt(Arc<Shared>);
 
@@ -18,12 +18,12 @@ struct Shared {
 }
 
 impl Interrupt {
-    /// Nobody has asked yet.
+    /// No stop was requested yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks to stop after the current iteration.
+    /// Requests a stop after the current iteration.
     pub fn ask(&self) {
         self.0.asked.store(true, Relaxed);
         if let Some(wake) = &*self.wake() {
@@ -31,16 +31,16 @@ impl Interrupt {
         }
     }
 
-    /// Whether somebody asked.
-    pub fn is_asked(&self) -> bool {
+    /// Whether a stop was requested.
+    pub fn is_requested(&self) -> bool {
         self.0.asked.load(Relaxed)
     }
 
-    /// Calls this when somebody asks, so that one who sleeps need not wake up to look.
+    /// Calls `wake` when a stop is requested, so that a sleeping thread does not have to poll.
     pub fn on_ask(&self, wake: impl Fn() + Send + 'static) {
         *self.wake() = Some(Box::new(wake));
-        // The wish may have come just before.
-        if self.is_asked()
+        // The request may have arrived just before.
+        if self.is_requested()
             && let Some(wake) = &*self.wake()
         {
             wake();
@@ -54,6 +54,6 @@ impl Interrupt {
 
 impl std::fmt::Debug for Interrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Interrupt").field(&self.is_asked()).finish()
+        f.debug_tuple("Interrupt").field(&self.is_requested()).finish()
     }
 }

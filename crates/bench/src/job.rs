@@ -1,4 +1,4 @@
-//! What a program can measure, and what it is asked to.
+//! What a program can measure, and what it is asked to measure.
 
 use std::path::PathBuf;
 
@@ -9,41 +9,41 @@ use crate::workload::{Devices, Workload};
 
 /// The workloads and devices of a program.
 pub struct Registry {
-    /// The workloads, in the order in which they are listed.
+    /// The workloads, in listing order.
     pub workloads: Vec<Box<dyn Workload>>,
     /// The devices.
     pub devices: Box<dyn Devices>,
 }
 
 impl Registry {
-    /// The workload of this name.
+    /// The workload with this name.
     pub fn workload(&self, name: &str) -> Option<&dyn Workload> {
         self.workloads.iter().find(|workload| workload.name() == name).map(|workload| &**workload)
     }
 }
 
-/// Cases of one workload that one process measures one after the other.
+/// Cases of one workload that one process measures in sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The workload.
     pub workload: String,
-    /// The device, by the name that [`Devices::open`] takes.
+    /// The device name, as accepted by [`Devices::open`].
     pub device: String,
     /// The cases, in order.
     pub cases: Vec<Case>,
-    /// Which of the fresh processes this is, counted from 0.
+    /// The index of the fresh process, counted from 0.
     pub run: u32,
     /// How cases are measured.
     pub settings: Settings,
-    /// The name of the environment, for the results.
+    /// The fingerprint of the environment, stored with the results.
     pub environment: String,
-    /// Where a fresh process records itself, from its start on; nowhere if there is none.
+    /// The file to which a fresh process records itself from its start; none for no recording.
     #[serde(default)]
     pub trace: Option<PathBuf>,
 }
 
 impl Job {
-    /// The same for other cases.
+    /// The same job for other cases.
     pub fn with_cases(&self, cases: Vec<Case>) -> Self {
         Self { cases, ..self.clone() }
     }

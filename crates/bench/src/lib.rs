@@ -1,8 +1,8 @@
-//! The measuring loop: plans and their cases, what a workload and a device must offer, when sampling stops.
+//! The measuring loop: plans and their cases, the traits of workloads and devices, and stop rules.
 //!
-//! A [`Plan`] settles the values on a workload's axes; each of its cases goes through [`measure`], which prepares,
-//! checks, warms up and iterations samples until its [`Stop`] rule is content. A device owns the clock, so everything here
-//! is tested with exact times on the [`Simulated`] one. Nothing here prints: a [`Sink`] is told what happens.
+//! A [`Plan`] resolves the values on a workload's axes. Each of its cases goes through [`measure`], which prepares,
+//! checks, warms up and measures iterations until its [`Stop`] rule is met. The device owns the clock, so everything
+//! here is tested with exact times on the [`Simulated`] device. Nothing here prints; a [`Sink`] receives the events.
 
 mod alias;
 mod axis;
@@ -32,7 +32,7 @@ mod worker;
 mod workload;
 
 pub use self::{
-    alias::{Alias, Given, StandsFor, axis_of, resolve},
+    alias::{Alias, AliasTarget, Given, axis_of, resolve},
     axis::{AxisError, MOST_VALUES, parse_values},
     children::Children,
     depth::AtomicDepth,
@@ -48,9 +48,9 @@ pub use self::{
     sink::Sink,
     stop::reason_to_stop,
     sweep::{Swept, sweep},
-    timing::{L2Error, TimingError, TurningClock, nanos_between, settle_l2, settle_timing},
+    timing::{L2Error, SwitchableClock, TimingError, nanos_between, settle_l2, settle_timing},
     trouble::{NoDevice, OutOfMemory},
-    worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_asked},
+    worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_requested},
     workload::{Device, Devices, Iteration, IterationState, KernelRecording, MetricSpec, Prepared, Workload},
 };
 pub use laptime_trace::{

@@ -1,4 +1,4 @@
-//! The measuring loop: one case, from preparation to result.
+//! Measures one case, from preparation to result.
 
 use std::{
     cell::Cell,
@@ -21,10 +21,10 @@ use crate::{
     workload::{Device, Iteration, IterationState, KernelRecording, MetricSpec, Workload},
 };
 
-/// How often the beginning of the steady iterations may be found anew before they count as never steady.
+/// How often the start of the steady state may move before the timings count as not steady.
 const MOST_CUTS: usize = 3;
 
-/// Measures one case. A case that cannot run, fails, panics or does not fit is an outcome, never an error.
+/// Measures one case. A case that cannot run, fails, panics or does not fit in memory is an outcome, never an error.
 pub fn measure(
     workload: &dyn Workload,
     case: &Case,
@@ -41,7 +41,7 @@ pub fn measure(
     taken.outcome(ended, device)
 }
 
-/// As [`measure`], of something that is ready and needs no check.
+/// Like [`measure`], for a case that is already prepared and needs no check.
 pub fn measure_ready(
     iteration: &mut dyn Iteration,
     device: &dyn Device,
@@ -82,16 +82,16 @@ fn prepare_and_run(
     Ok(Ok(stopped))
 }
 
-/// Begins to record kernels if that is the timing.
+/// Starts recording kernels if the timing requires it.
 pub(crate) fn kernels(device: &dyn Device, timing: Timing) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {
     if timing != Timing::Kernels {
         return Ok(None);
     }
     let recording = device.record_kernels()?;
-    Ok(Some(recording.ok_or_else(|| anyhow::anyhow!("device `{}` does not tell its kernels", device.name()))?))
+    Ok(Some(recording.ok_or_else(|| anyhow::anyhow!("device `{}` cannot record kernels", device.name()))?))
 }
 
-/// Prepares a case and keeps how long that took; what cannot run is an outcome.
+/// Prepares a case and stores how long that took; a case that cannot run is an outcome.
 pub(crate) fn prepare<'a>(
     workload: &'a dyn Workload,
     case: &Case,
@@ -110,7 +110,7 @@ pub(crate) fn prepare<'a>(
     Ok(Ok(iteration))
 }
 
-/// Checks the result of a case once and keeps how long that took.
+/// Checks the result of a case once and stores how long that took.
 pub(crate) fn check(iteration: &mut dyn Iteration, device: &dyn Device, taken: &mut Taken) -> anyhow::Result<()> {
     let _stage = stage!("check");
     let start = device.now();
@@ -129,7 +129,7 @@ fn run_all(
 ) -> anyhow::Result<StopReason> {
     let asked = match settings.warmup {
         WarmUp::Iterations(iterations) => iterations,
-        WarmUp::Found => 0,
+        WarmUp::Auto => 0,
     };
     for _ in 0..asked {
         let wall_ns = run_marked(iteration, device, taken.count())?.wall_ns();
@@ -141,14 +141,14 @@ fn run_all(
     }
     for cuts in 0.. {
         let mut stopped = sample(iteration, device, settings, sink, taken)?;
-        if settings.warmup != WarmUp::Found || taken.cut_warm_up(cuts, &mut stopped) {
+        if settings.warmup != WarmUp::Auto || taken.cut_warm_up(cuts, &mut stopped) {
             return Ok(stopped);
         }
     }
     unreachable!("the last cut ends it")
 }
 
-/// Iterations until the stop rule is content with the iterations that count.
+/// Measures iterations until the stop rule is met.
 fn sample(
     iteration: &mut dyn Iteration,
     device: &dyn Device,
@@ -170,7 +170,7 @@ fn sample(
     }
 }
 
-/// One iteration that is a lap of the trace, with the memory it touched first, if something records.
+/// Runs one iteration as a lap of the trace, with its page faults, if a recording is running.
 fn run_marked(iteration: &mut dyn Iteration, device: &dyn Device, at: usize) -> anyhow::Result<One> {
     let one = take_in(iteration, device, || {
         mark_page_faults();
@@ -180,12 +180,12 @@ fn run_marked(iteration: &mut dyn Iteration, device: &dyn Device, at: usize) -> 
     one
 }
 
-/// One iteration, synchronised at both ends.
+/// Runs one iteration, synchronised at both ends.
 pub(crate) fn run_one(iteration: &mut dyn Iteration, device: &dyn Device) -> anyhow::Result<One> {
     take_in(iteration, device, || ())
 }
 
-/// One iteration, synchronised at both ends, inside what `enter` opens.
+/// Runs one iteration, synchronised at both ends, inside the guard that `enter` returns.
 fn take_in<Lap>(
     iteration: &mut dyn Iteration,
     device: &dyn Device,
@@ -205,7 +205,7 @@ fn take_in<Lap>(
     Ok(One { time, state: device.last_iteration() })
 }
 
-/// What is known of one iteration.
+/// The measurements of one iteration.
 pub(crate) struct One {
     pub(crate) time: Stretch,
     pub(crate) state: IterationState,
@@ -217,14 +217,14 @@ impl One {
     }
 }
 
-/// What has been taken so far; kept through a failure.
+/// What has been measured so far; kept if the case fails.
 pub(crate) struct Taken {
     pub(crate) measured: Measured,
-    /// When the iterations that count were, by the device's [`Device::now`].
+    /// Start and end of the iterations that count, on the clock of [`Device::now`].
     stretches: Vec<Stretch>,
-    /// The time of all iterations that counted when they were taken.
+    /// The total time of all iterations that counted when they were measured.
     elapsed_ns: u64,
-    /// Bytes that were there before the case and that it uses.
+    /// Bytes that were allocated before the case and that it uses.
     kept_bytes: u64,
 }
 
@@ -240,7 +240,8 @@ impl Taken {
         }
     }
 
-    /// What becomes of the case: takes ended by a stop rule, none at all, or a failure that keeps those before it.
+    /// The outcome of the case: stopped by a rule, without iterations, or failed with the iterations before the
+    /// failure.
     pub(crate) fn outcome(
         mut self,
         ended: anyhow::Result<Result<StopReason, Box<Outcome>>>,
@@ -267,7 +268,7 @@ impl Taken {
         }
     }
 
-    /// What no iteration knows is left out.
+    /// Metrics without any value are left out.
     fn forget_what_is_unknown(&mut self) {
         let Measured { device_ns, states, warmup_metrics, .. } = &mut self.measured;
         warmup_metrics.retain(|metric| metric.values.iter().any(Option::is_some));
@@ -279,18 +280,18 @@ impl Taken {
         }
     }
 
-    /// Asks what is known of the case after its iterations.
+    /// Reads the facts about the case after its iterations.
     pub(crate) fn ask(&mut self, iteration: &dyn Iteration) {
         self.measured.facts = iteration.facts();
         self.kept_bytes = iteration.kept_bytes();
     }
 
-    /// Iterations so far, whether they count or not.
+    /// All iterations so far, including the warm-up.
     fn count(&self) -> usize {
         self.measured.warmup_ns.len() + self.measured.wall_ns.len()
     }
 
-    /// Keeps an iteration that does not count.
+    /// Stores a warm-up iteration.
     pub(crate) fn keep_warm_up(&mut self, wall_ns: u64, readings: Vec<Option<f64>>) {
         self.measured.warmup_ns.push(wall_ns);
         push_readings(&mut self.measured.warmup_metrics, readings);
@@ -305,25 +306,26 @@ impl Taken {
         push_readings(&mut self.measured.metrics, readings);
     }
 
-    /// Finds where the iterations became steady and moves slower ones before it to the warm-up; true if nothing more is to
-    /// be taken. If takes were moved, the stop rule is asked again about those that are left, up to [`MOST_CUTS`] times.
+    /// Finds where the timings reached a steady state and moves slower iterations before it to the warm-up. Returns
+    /// true if sampling is finished. If iterations were moved, the stop rule is checked again with the remaining ones,
+    /// up to [`MOST_CUTS`] times.
     ///
-    /// Iterations that became slower are no warm-up: they all count, and their median is of something that moves.
+    /// Timings that became slower are not a warm-up: all of them count, and the case is marked as not steady.
     fn cut_warm_up(&mut self, cuts: usize, stopped: &mut StopReason) -> bool {
         let walls: Vec<f64> = self.measured.wall_ns.iter().map(|&wall| wall as f64).collect();
-        let is_out_of_time = matches!(stopped, StopReason::TimeUp { .. } | StopReason::Interrupted);
+        let is_out_of_time = matches!(stopped, StopReason::MaxTime { .. } | StopReason::Interrupted);
         let (steady, is_done) = match steadiness(&walls) {
             Ok(Steadiness::TooShort) | Err(_) if self.measured.warmup_ns.is_empty() => (Steady::Unknown, true),
-            Ok(Steadiness::TooShort | Steadiness::Flat { .. }) | Err(_) => (Steady::Found, true),
-            Ok(Steadiness::WarmUp(_)) if cuts == MOST_CUTS && !is_out_of_time => (Steady::Never, true),
+            Ok(Steadiness::TooShort | Steadiness::Flat { .. }) | Err(_) => (Steady::Reached, true),
+            Ok(Steadiness::WarmUp(_)) if cuts == MOST_CUTS && !is_out_of_time => (Steady::NotReached, true),
             Ok(Steadiness::WarmUp(from)) => {
                 self.drop_first(from.start);
-                if let StopReason::TimeUp { reach } = stopped {
+                if let StopReason::MaxTime { reach } = stopped {
                     *reach = crate::stop::reach(&self.measured.wall_ns);
                 }
-                (Steady::Found, is_out_of_time)
+                (Steady::Reached, is_out_of_time)
             }
-            Ok(Steadiness::SlowDown(_) | Steadiness::NoSteadyState(_)) => (Steady::Never, true),
+            Ok(Steadiness::SlowDown(_) | Steadiness::NoSteadyState(_)) => (Steady::NotReached, true),
         };
         self.measured.steady = steady;
         is_done
@@ -341,7 +343,7 @@ impl Taken {
     }
 }
 
-/// Keeps what an iteration said of itself; what is no finite number is not known.
+/// Stores the metrics of an iteration; a value that is not finite counts as missing.
 fn push_readings(metrics: &mut [Metric], readings: Vec<Option<f64>>) {
     let mut readings = readings.into_iter();
     for metric in metrics {
@@ -353,12 +355,12 @@ thread_local! {
     static MEASURING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is inside a workload, whose panics are outcomes and no faults of the program.
+/// Whether this thread runs code of a workload, whose panics are outcomes and not bugs in the program.
 pub fn is_measuring() -> bool {
     MEASURING.get()
 }
 
-/// Runs a workload's code; its panic is an error.
+/// Runs code of a workload; a panic becomes an error.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     MEASURING.set(true);
     let done = catch_unwind(AssertUnwindSafe(run));
@@ -366,7 +368,7 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Res
     done.unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Err(anyhow::anyhow!("it panicked: {text}"))
+        Err(anyhow::anyhow!("panic: {text}"))
     })
 }
 
@@ -374,7 +376,7 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Res
 mod tests {
     use super::*;
     use crate::{
-        scripted::{CHECK, Scripted, Step, Told},
+        scripted::{CHECK, CollectingSink, Scripted, Step},
         simulated::Simulated,
     };
     use laptime_trace::run::{Depth, L2, Stop};
@@ -401,24 +403,24 @@ mod tests {
     }
 
     fn run(workload: &Scripted<'_>, settings: Settings) -> Outcome {
-        measure(workload, &Case::default(), workload.device, &settings, &mut Told::default())
+        measure(workload, &Case::default(), workload.device, &settings, &mut CollectingSink::default())
     }
 
     #[test]
-    fn warm_up_takes_are_kept_and_not_counted() {
+    fn warm_up_iterations_are_kept_and_not_counted() {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, [900, 50, 52]);
-        let mut told = Told::default();
+        let mut sink = CollectingSink::default();
         let case = Case::new(vec![("prepares".to_owned(), 7.into())]);
-        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(1), 2), &mut told);
+        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(1), 2), &mut sink);
         let measured = measured(outcome);
         assert_eq!((measured.prepare_ns, measured.warmup_ns, measured.wall_ns), (7, vec![900], vec![50, 52]));
-        assert_eq!((measured.stopped, measured.steady), (StopReason::Iterations(2), Steady::Asked));
-        assert_eq!(told.iterations, [(900, false), (50, true), (52, true)]);
+        assert_eq!((measured.stopped, measured.steady), (StopReason::Iterations(2), Steady::NotChecked));
+        assert_eq!(sink.iterations, [(900, false), (50, true), (52, true)]);
     }
 
     #[test]
-    fn what_warm_up_takes_say_of_themselves_is_kept_beside_them() {
+    fn what_warm_up_iterations_say_of_themselves_is_kept_with_them() {
         let device = Simulated::new();
         let asked = measured(run(&Scripted::steps(&device, [900, 50, 52]), settings(WarmUp::Iterations(1), 2)));
         assert_eq!(asked.warmup_metrics.len(), asked.metrics.len());
@@ -426,23 +428,23 @@ mod tests {
             assert_eq!((&early.name, early.values.len(), counted.values.len()), (&counted.name, 1, 2));
         }
         let steps = std::iter::once(900).chain(std::iter::repeat_n(50, 39));
-        let found = measured(run(&Scripted::steps(&device, steps), settings(WarmUp::Found, 20)));
+        let found = measured(run(&Scripted::steps(&device, steps), settings(WarmUp::Auto, 20)));
         assert_eq!((found.warmup_ns.len(), found.warmup_metrics[0].values.len()), (1, 1));
         let none = measured(run(&Scripted::steps(&device, [50, 50]), settings(WarmUp::Iterations(0), 2)));
-        assert!(none.warmup_metrics.is_empty(), "there is nothing to keep");
+        assert!(none.warmup_metrics.is_empty(), "there are no metrics to store");
     }
 
-    /// The host iterations 10, the device 40 after it.
-    fn beside(device: &Simulated, settings: Settings) -> Measured {
+    /// The host takes 10, then the device takes 40.
+    fn measure_on(device: &Simulated, settings: Settings) -> Measured {
         let steps = vec![Step::Submits { host: 10, device: 40 }; 9];
         let workload = Scripted::of(device, steps);
-        measured(measure(&workload, &Case::default(), device, &settings, &mut Told::default()))
+        measured(measure(&workload, &Case::default(), device, &settings, &mut CollectingSink::default()))
     }
 
     #[test]
-    fn a_device_with_a_clock_tells_its_own_time_of_each_take_by_events() {
+    fn a_device_with_a_clock_reports_its_own_time_per_iteration_from_events() {
         let device = Simulated::with_clock();
-        let by = |timing| beside(&device, Settings { timing, ..settings(WarmUp::Iterations(1), 2) });
+        let by = |timing| measure_on(&device, Settings { timing, ..settings(WarmUp::Iterations(1), 2) });
         let events = by(Timing::Events);
         assert_eq!((events.wall_ns, events.device_ns), (vec![50, 50], vec![Some(50), Some(50)]));
         let host = by(Timing::Host);
@@ -450,50 +452,50 @@ mod tests {
     }
 
     #[test]
-    fn kernels_tell_how_long_the_device_was_busy() {
+    fn kernels_show_how_long_the_device_was_busy() {
         let device = Simulated::with_clock();
-        let kernels = beside(&device, Settings { timing: Timing::Kernels, ..settings(WarmUp::Iterations(1), 2) });
+        let kernels = measure_on(&device, Settings { timing: Timing::Kernels, ..settings(WarmUp::Iterations(1), 2) });
         assert_eq!((kernels.wall_ns, kernels.device_ns, kernels.busy_ns), (vec![50; 2], vec![], vec![Some(40); 2]));
     }
 
     #[test]
-    fn a_device_without_kernels_to_tell_is_a_case_that_failed() {
+    fn a_device_without_kernels_to_report_is_a_case_that_failed() {
         let device = Simulated::new();
         let kernels = Settings { timing: Timing::Kernels, ..settings(WarmUp::Iterations(0), 2) };
-        let errors = vec!["device `simulated` does not tell its kernels".to_owned()];
+        let errors = vec!["device `simulated` cannot record kernels".to_owned()];
         let outcome = run(&Scripted::steps(&device, [5]), kernels);
         assert_eq!(outcome, Outcome::Failed { errors, wall_ns: Vec::new() });
     }
 
     #[test]
-    fn the_state_of_the_device_is_kept_with_each_take_that_counts() {
+    fn the_state_of_the_device_is_kept_with_each_iteration_that_counts() {
         let device = Simulated::with_clock();
         let state = DeviceState { clock_mhz: Some(1980.0), ..DeviceState::default() };
         device.set_state(state.clone());
-        assert_eq!(beside(&device, settings(WarmUp::Iterations(1), 3)).states, vec![state; 3]);
+        assert_eq!(measure_on(&device, settings(WarmUp::Iterations(1), 3)).states, vec![state; 3]);
     }
 
     #[test]
-    fn a_metric_has_a_value_for_each_take_that_counts() {
+    fn a_metric_has_a_value_for_each_iteration_that_counts() {
         let device = Simulated::new();
         let measured = measured(run(&Scripted::steps(&device, [9, 1000, 500]), settings(WarmUp::Iterations(1), 2)));
         assert_eq!(measured.metric("per_s").unwrap().values, [Some(1e6), Some(2e6)]);
     }
 
     #[test]
-    fn a_warm_up_is_found_and_its_takes_do_not_count() {
+    fn a_warm_up_is_found_and_its_iterations_do_not_count() {
         let device = Simulated::new();
         let cold = [4000, 3000, 2000];
         let steady = (0..60).map(|iteration| 1000 + iteration % 3);
         let workload = Scripted::steps(&device, cold.into_iter().chain(steady));
-        let measured = measured(run(&workload, settings(WarmUp::Found, 30)));
-        assert_eq!((measured.warmup_ns, measured.steady), (cold.to_vec(), Steady::Found));
+        let measured = measured(run(&workload, settings(WarmUp::Auto, 30)));
+        assert_eq!((measured.warmup_ns, measured.steady), (cold.to_vec(), Steady::Reached));
         assert_eq!(measured.wall_ns.len(), 30);
         assert_eq!(measured.metrics[0].values.len(), 30);
     }
 
     #[test]
-    fn a_cold_case_is_checked_after_its_takes() {
+    fn a_cold_case_is_checked_after_its_iterations() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(90), Step::Fails]);
         let cold = Settings { cold: true, ..settings(WarmUp::Iterations(0), 2) };
@@ -504,24 +506,24 @@ mod tests {
     }
 
     #[test]
-    fn takes_that_became_slower_are_no_warm_up_and_all_count() {
+    fn iterations_that_became_slower_are_no_warm_up_and_all_count() {
         let device = Simulated::new();
         let workload =
             Scripted::steps(&device, (0..60).map(|iteration| if iteration < 20 { 500 } else { 1000 } + iteration % 3));
-        let measured = measured(run(&workload, settings(WarmUp::Found, 60)));
-        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::Never, 0, 60));
+        let measured = measured(run(&workload, settings(WarmUp::Auto, 60)));
+        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::NotReached, 0, 60));
     }
 
     #[test]
-    fn takes_that_keep_getting_slower_are_never_steady_and_all_count() {
+    fn iterations_that_keep_getting_slower_are_never_steady_and_all_count() {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, (0..200).map(|iteration| 1000 + 20 * iteration));
-        let measured = measured(run(&workload, settings(WarmUp::Found, 60)));
-        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::Never, 0, 60));
+        let measured = measured(run(&workload, settings(WarmUp::Auto, 60)));
+        assert_eq!((measured.steady, measured.warmup_ns.len(), measured.wall_ns.len()), (Steady::NotReached, 0, 60));
     }
 
     #[test]
-    fn a_failure_keeps_the_takes_before_it_and_the_chain_of_causes() {
+    fn a_failure_keeps_the_iterations_before_it_and_the_chain_of_causes() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::Lasts(6), Step::Fails]);
         let errors = vec!["the script ended".to_owned(), "no more steps".to_owned()];
@@ -532,23 +534,24 @@ mod tests {
     fn a_panic_of_a_workload_is_a_case_that_failed() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::Panics]);
-        let errors = vec!["it panicked: out of range".to_owned()];
+        let errors = vec!["panic: out of range".to_owned()];
         assert_eq!(run(&workload, settings(WarmUp::Iterations(0), 9)), Outcome::Failed { errors, wall_ns: vec![5] });
         assert!(!is_measuring());
     }
 
     #[test]
-    fn a_case_that_does_not_fit_is_told_with_its_needs_and_never_run() {
+    fn a_case_that_does_not_fit_is_reported_with_its_needs_and_never_run() {
         let device = Simulated::with_memory(1000);
         let workload = Scripted::steps(&device, [1]);
         let case = Case::new(vec![("bytes".to_owned(), 4096.into())]);
-        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut Told::default());
+        let outcome =
+            measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut CollectingSink::default());
         assert_eq!(outcome, Outcome::OutOfMemory { needed_bytes: Some(4096), available_bytes: Some(1000) });
         assert_eq!(device.now(), Nanos(0));
     }
 
     #[test]
-    fn a_lack_of_memory_in_a_take_is_told_with_its_needs() {
+    fn out_of_memory_in_an_iteration_is_reported_with_its_needs() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::LacksMemory]);
         let outcome = run(&workload, settings(WarmUp::Iterations(0), 9));
@@ -556,10 +559,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_cache_is_emptied_before_every_take_and_a_warm_one_never() {
+    fn a_cold_cache_is_emptied_before_every_iteration_and_a_warm_one_never() {
         let chills = |l2| {
             let device = Simulated::with_clock();
-            beside(&device, Settings { l2, ..settings(WarmUp::Iterations(1), 3) });
+            measure_on(&device, Settings { l2, ..settings(WarmUp::Iterations(1), 3) });
             device.chills()
         };
         assert_eq!([chills(Some(L2::Cold)), chills(Some(L2::Warm)), chills(None)], [4, 0, 0]);
@@ -570,16 +573,17 @@ mod tests {
         let device = Simulated::new();
         let case = Case::new(vec![("applies".to_owned(), "no".into())]);
         let workload = Scripted::steps(&device, []);
-        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut Told::default());
-        assert_eq!(outcome, Outcome::Skipped { reason: "it was told not to".to_owned() });
+        let outcome =
+            measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut CollectingSink::default());
+        assert_eq!(outcome, Outcome::Skipped { reason: "it was configured not to apply".to_owned() });
     }
 
     #[test]
-    fn an_interruption_comes_after_the_take_and_keeps_everything() {
+    fn an_interruption_comes_after_the_iteration_and_keeps_everything() {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, [7, 8, 9]);
-        let mut told = Told { stop_after: Some(2), ..Told::default() };
-        let outcome = measure(&workload, &Case::default(), &device, &settings(WarmUp::Iterations(0), 3), &mut told);
+        let mut sink = CollectingSink { stop_after: Some(2), ..CollectingSink::default() };
+        let outcome = measure(&workload, &Case::default(), &device, &settings(WarmUp::Iterations(0), 3), &mut sink);
         let measured = measured(outcome);
         assert_eq!((measured.wall_ns, measured.stopped), (vec![7, 8], StopReason::Interrupted));
     }
@@ -590,9 +594,10 @@ mod tests {
         device.use_bytes(1 << 30);
         let case = Case::new(vec![("bytes".to_owned(), 4096.into())]);
         let workload = Scripted::steps(&device, [1]);
-        let outcome = measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut Told::default());
+        let outcome =
+            measure(&workload, &case, &device, &settings(WarmUp::Iterations(0), 1), &mut CollectingSink::default());
         let measured = measured(outcome);
-        assert_eq!(measured.peak_bytes, Some(2 * 4096), "what was kept for it counts");
+        assert_eq!(measured.peak_bytes, Some(2 * 4096), "memory allocated before the case counts");
         assert_eq!(measured.fact("needed_bytes"), Some(&4096.into()));
     }
 }

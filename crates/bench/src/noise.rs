@@ -1,8 +1,9 @@
-//! How noisy this machine is right now: threads that do nothing but read the clock, for about a quarter of a second.
+//! Measures the noise of this machine: threads only read the clock for about a quarter of a second.
 //!
-//! Between two readings lies next to nothing, so that a long step of the clock is time in which the thread did not run:
-//! an interrupt, another program, a hypervisor, a quota that was spent. And as many readings fit into one slice of time
-//! as into the next, unless the core changes its speed. The arithmetic iterations any clock, and is tested with made-up ones.
+//! Two consecutive readings are almost simultaneous, so a long step of the clock is time in which the thread did not
+//! run: an interrupt, another program, a hypervisor, or an exhausted quota. Equal slices of time contain equal numbers
+//! of readings, unless the core changes its speed. The arithmetic works with any clock and is tested with synthetic
+//! ones.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -11,67 +12,67 @@ use std::{
 
 use laptime_probe::{Anchor, TickMap, clock_name, has_invariant_counter, now};
 use laptime_stats::spread::{MAD_TO_STD, mad, median};
-use laptime_trace::run::{HostClock, Noise, Steal, Watch};
+use laptime_trace::run::{HostClock, Noise, StallStats, Steal};
 
 use crate::environment::{Linux, parallelism};
 
-/// How long one thread watches alone.
+/// How long a single thread observes.
 const ALONE_NS: f64 = 100e6;
 
-/// How long threads watch together: longer than the 100 ms for which a control group grants its quota.
+/// How long several threads observe: longer than the 100 ms period of a control group's quota.
 const TOGETHER_NS: f64 = 125e6;
 
-/// Before threads that watch together count, the kernel has this long to give each a processor of its own.
+/// Time for the kernel to move each thread to a separate CPU before the observation starts.
 const SETTLE_NS: f64 = 10e6;
 
-/// The slices by which the pace is told.
+/// The number of slices used to compute the spread of the pace.
 const SLICE_NS: f64 = 5e6;
 
-/// A step of the clock that is longer is a gap, or one of ten readings if those take longer. An reading iterations some tens
-/// of nanoseconds, the shortest interrupt about a microsecond.
+/// A longer step of the clock is a gap, unless ten readings take longer. A reading takes tens of nanoseconds, the
+/// shortest interrupt about a microsecond.
 const GAP_NS: f64 = 1e3;
 
-/// Slices without which a spread is not believed.
+/// The minimum number of slices for a spread.
 const FEWEST_SLICES: usize = 8;
 
-/// The rate of the clock is told by two moments so far apart.
+/// The minimum distance of two moments from which the rate of the clock is computed.
 const RATE_NS: u64 = 5_000_000;
 
-/// Listens to this machine for about a quarter of a second.
+/// Measures the noise of this machine for about a quarter of a second.
 pub fn noise() -> Noise {
-    let nanos_a_tick = rate();
-    let clock = host_clock(nanos_a_tick);
-    let window = |length_ns: f64| Window::new(length_ns, clock.reading_ns, nanos_a_tick);
+    let nanos_per_tick = rate();
+    let clock = host_clock(nanos_per_tick);
+    let window = |length_ns: f64| Window::new(length_ns, clock.reading_ns, nanos_per_tick);
     let before = Linux::here().steal();
-    let alone = seen(&[watch(|| now().0, window(ALONE_NS))], nanos_a_tick);
+    let alone = seen(&[watch(|| now().0, window(ALONE_NS))], nanos_per_tick);
     let threads = parallelism();
-    let together = (threads > 1).then(|| seen(&watch_together(threads, window(TOGETHER_NS)), nanos_a_tick));
+    let together = (threads > 1).then(|| seen(&watch_together(threads, window(TOGETHER_NS)), nanos_per_tick));
     let steal = before.zip(Linux::here().steal()).map(|(before, after)| between(before, after));
     Noise { alone, together, steal, clock }
 }
 
-/// Nanoseconds that a tick of the probe's clock lasts.
+/// Nanoseconds per tick of the probe's clock.
 fn rate() -> f64 {
     let first = Anchor::take();
     loop {
         let second = Anchor::take();
         if second.nanos.saturating_sub(first.nanos) >= RATE_NS {
-            return TickMap::new(first, second).map_or(1.0, |map| map.nanos_a_tick());
+            return TickMap::new(first, second).map_or(1.0, |map| map.nanos_per_tick());
         }
     }
 }
 
-fn host_clock(nanos_a_tick: f64) -> HostClock {
+fn host_clock(nanos_per_tick: f64) -> HostClock {
     let mut now = || now().0;
     HostClock {
         name: clock_name().to_owned(),
         is_invariant: has_invariant_counter(),
-        step_ns: smallest_step(&mut now, 100_000).map(|ticks| ticks as f64 * nanos_a_tick),
-        reading_ns: reading_ticks(&mut now, 9, 1_000) * nanos_a_tick,
+        step_ns: smallest_step(&mut now, 100_000).map(|ticks| ticks as f64 * nanos_per_tick),
+        reading_ns: reading_ticks(&mut now, 9, 1_000) * nanos_per_tick,
     }
 }
 
-/// The smallest step other than zero among so many readings.
+/// The smallest step above zero among this number of readings.
 fn smallest_step(now: &mut impl FnMut() -> u64, readings: usize) -> Option<u64> {
     let mut last = now();
     let steps = (0..readings).filter_map(|_| {
@@ -83,7 +84,7 @@ fn smallest_step(now: &mut impl FnMut() -> u64, readings: usize) -> Option<u64> 
     steps.min()
 }
 
-/// What a reading costs: the median over rounds of so many readings each.
+/// The cost of a reading: the median over rounds of this number of readings each.
 fn reading_ticks(now: &mut impl FnMut() -> u64, rounds: usize, readings: u32) -> f64 {
     let mut round = || {
         let start = now();
@@ -94,7 +95,7 @@ fn reading_ticks(now: &mut impl FnMut() -> u64, rounds: usize, readings: u32) ->
     median(&costs).unwrap_or(0.0)
 }
 
-/// How long to watch, in ticks.
+/// How long to observe, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Window {
     settle: u64,
@@ -104,21 +105,21 @@ struct Window {
 }
 
 impl Window {
-    fn new(length_ns: f64, reading_ns: f64, nanos_a_tick: f64) -> Self {
-        let ticks = |nanos: f64| ((nanos / nanos_a_tick) as u64).max(1);
+    fn new(length_ns: f64, reading_ns: f64, nanos_per_tick: f64) -> Self {
+        let ticks = |nanos: f64| ((nanos / nanos_per_tick) as u64).max(1);
         let gap_ns = GAP_NS.max(10.0 * reading_ns);
         Self { settle: ticks(SETTLE_NS), length: ticks(length_ns), slice: ticks(SLICE_NS), gap: ticks(gap_ns) }
     }
 }
 
-/// What one thread saw, in ticks.
+/// What one thread observed, in ticks.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Seen {
     watched: u64,
     gaps: u64,
     lost: u64,
     longest: u64,
-    /// Readings a tick, by slice.
+    /// Readings per tick in each slice.
     paces: Vec<f64>,
 }
 
@@ -132,14 +133,14 @@ impl Seen {
         }
     }
 
-    /// The spread of the paces as a share of the median.
+    /// The spread of the pace as a share of the median.
     fn pace_spread(&self) -> Option<f64> {
         let (typical, deviation) = (median(&self.paces)?, mad(&self.paces)?);
         (self.paces.len() >= FEWEST_SLICES && typical > 0.0).then(|| MAD_TO_STD * deviation / typical)
     }
 }
 
-/// Reads a clock over and over.
+/// Reads a clock repeatedly.
 fn watch(mut now: impl FnMut() -> u64, window: Window) -> Seen {
     let settled = now().saturating_add(window.settle);
     let mut last = now();
@@ -162,7 +163,7 @@ fn watch(mut now: impl FnMut() -> u64, window: Window) -> Seen {
     seen
 }
 
-/// Watches on so many threads at once. A thread that cannot be started is left out.
+/// Observes on this number of threads at once. A thread that cannot be started is left out.
 fn watch_together(threads: u32, window: Window) -> Vec<Seen> {
     let go = AtomicBool::new(false);
     let one = || {
@@ -179,12 +180,12 @@ fn watch_together(threads: u32, window: Window) -> Vec<Seen> {
     })
 }
 
-/// Adds up what threads saw, in nanoseconds.
-fn seen(threads: &[Seen], nanos_a_tick: f64) -> Watch {
-    let nanos = |ticks: u64| (ticks as f64 * nanos_a_tick).round() as u64;
+/// Adds up the observations of several threads, in nanoseconds.
+fn seen(threads: &[Seen], nanos_per_tick: f64) -> StallStats {
+    let nanos = |ticks: u64| (ticks as f64 * nanos_per_tick).round() as u64;
     let sum = |of: fn(&Seen) -> u64| threads.iter().map(of).sum::<u64>();
     let spreads: Vec<f64> = threads.iter().filter_map(Seen::pace_spread).collect();
-    Watch {
+    StallStats {
         threads: threads.len() as u32,
         watched_ns: nanos(sum(|seen| seen.watched)),
         gaps: sum(|seen| seen.gaps),
@@ -204,7 +205,7 @@ mod tests {
 
     const WINDOW: Window = Window { settle: 0, length: 1_000, slice: 100, gap: 50 };
 
-    /// A clock that goes on by 10 at each reading, and by more at those that are told.
+    /// A clock that advances by 10 at each reading, and by more at the listed readings.
     fn clock(jumps: &'static [(u64, u64)]) -> impl FnMut() -> u64 {
         let (mut reading, mut at) = (0, 0);
         move || {
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_core_that_changes_its_speed_spreads_the_pace() {
-        // From the second reading on, at 40, slices have ten readings and five by turns.
+        // From the second reading on, at 40, slices alternate between ten and five readings.
         let mut at = 0_i64;
         let speeding = move || {
             at += if (at - 40).rem_euclid(200) < 100 { 10 } else { 20 };
@@ -258,12 +259,12 @@ mod tests {
         let both = seen(&[one, other], 0.5);
         assert_eq!((both.threads, both.watched_ns, both.gaps), (2, 1_000, 1));
         assert_eq!((both.lost_ns, both.longest_gap_ns, both.lost_share()), (40, 40, Some(0.04)));
-        assert_eq!(seen(&[], 0.5), Watch::default());
+        assert_eq!(seen(&[], 0.5), StallStats::default());
     }
 
     #[test]
-    fn the_step_and_the_cost_of_a_clock_are_told_by_its_readings() {
-        // A clock that stands still for three of four readings.
+    fn the_step_and_the_cost_of_a_clock_are_reported_by_its_readings() {
+        // A clock that does not advance for three of four readings.
         let mut readings = 0;
         let mut coarse = || {
             readings += 1;

@@ -1,17 +1,17 @@
-//! Devices that are opened once as long as somebody holds them: a GPU takes a while to open, and half a gigabyte each time.
+//! Opens each device once while it is in use: opening a GPU is slow and costs half a gigabyte each time.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::workload::{Device, Devices};
 
-/// Gives the device that is open already to whoever asks for it again, by the same name or by its own.
+/// Returns the device that is already open if it is requested again, by the same name or by its own name.
 pub struct OpenOnce<D> {
     devices: D,
     last: Mutex<Option<(String, Weak<dyn Device>)>>,
 }
 
 impl<D> OpenOnce<D> {
-    /// Opens what these devices open.
+    /// Opens devices through `inner`.
     pub fn new(devices: D) -> Self {
         Self { devices, last: Mutex::new(None) }
     }
@@ -21,7 +21,7 @@ impl<D: Devices> Devices for OpenOnce<D> {
     fn open(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let open = last.as_ref().and_then(|(asked, device)| Some((asked, device.upgrade()?)));
-        // One that is lost is of no use to anybody.
+        // A lost device cannot be used again.
         let is_it =
             |asked: &str, device: &Arc<dyn Device>| (asked == name || device.name() == name) && !device.is_lost();
         if let Some((_, device)) = open.filter(|(asked, device)| is_it(asked, device)) {
@@ -62,6 +62,6 @@ mod tests {
         assert!(!Arc::ptr_eq(&other, &first) && counted.0.load(Relaxed) == 2);
         drop((first, again, other));
         devices.open("other").unwrap();
-        assert_eq!(counted.0.load(Relaxed), 3, "a device that nobody holds is closed");
+        assert_eq!(counted.0.load(Relaxed), 3, "an unused device is closed");
     }
 }

@@ -1,4 +1,4 @@
-//! A plan: axes with their values, and the cases they make.
+//! A plan: axes with their values, and the resulting cases.
 
 use std::collections::HashSet;
 
@@ -6,29 +6,29 @@ use laptime_trace::run::{AxisValue, AxisValues, Case};
 
 use crate::axis::{AxisError, parse_names, parse_values};
 
-/// What a workload says of one of its axes.
+/// The description of an axis of a workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxisSpec {
-    /// Its name, such as `seq_len`.
+    /// The name, such as `seq_len`.
     pub name: &'static str,
-    /// What it means, in a line.
+    /// What the axis means, in one line.
     pub about: &'static str,
-    /// What values it takes.
-    pub iterations: ValueKind,
+    /// The kind of values.
+    pub kind: ValueKind,
     /// The values if none are given.
     pub default: Vec<AxisValue>,
-    /// How much of the preparation a new value costs; cases are ordered so that costly axes change least often.
+    /// How much preparation a new value costs; costly axes change least often.
     pub cost: Cost,
 }
 
-/// What values an axis takes.
+/// The kind of values of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ValueKind {
-    /// Whole numbers from one to another.
+    /// Whole numbers in a range.
     Int {
-        /// The least.
+        /// The minimum.
         least: i64,
-        /// The most.
+        /// The maximum.
         most: i64,
     },
     /// Any number.
@@ -37,7 +37,7 @@ pub enum ValueKind {
     OneOf(&'static [&'static str]),
     /// Any name.
     Name,
-    /// Yes or no; its flag alone says yes.
+    /// True or false; the flag alone means true.
     Switch,
 }
 
@@ -52,10 +52,10 @@ impl ValueKind {
         }
     }
 
-    /// The values, in words.
+    /// A description of the accepted values.
     pub fn words(self) -> String {
         match self {
-            Self::Int { least, most: i64::MAX } => format!("whole numbers from {least} on"),
+            Self::Int { least, most: i64::MAX } => format!("whole numbers of at least {least}"),
             Self::Int { least, most } => format!("whole numbers from {least} to {most}"),
             Self::Number => "numbers".to_owned(),
             Self::OneOf(names) => format!("one of {}", names.join(", ")),
@@ -65,18 +65,18 @@ impl ValueKind {
     }
 }
 
-/// How much of the preparation a new value on an axis costs.
+/// How much preparation a new value on an axis costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cost {
-    /// Everything is made anew: another model is loaded.
+    /// Everything is prepared again, such as loading another model.
     High,
-    /// Buffers are made anew.
+    /// Buffers are allocated again.
     Middle,
-    /// Next to nothing.
+    /// Almost nothing.
     Low,
 }
 
-/// Why there is no such plan.
+/// Why a plan is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The workload has no such axis.
@@ -84,64 +84,64 @@ pub enum PlanError {
     NoSuchAxis {
         /// The workload.
         workload: String,
-        /// The axis asked for.
+        /// The requested axis.
         axis: String,
-        /// The axes it has.
+        /// The axes of the workload.
         known: Vec<&'static str>,
     },
 
-    /// The values of an axis cannot be read.
-    #[error("the values of axis `{axis}` cannot be read")]
+    /// The values of an axis cannot be parsed.
+    #[error("cannot parse the values of axis `{axis}`")]
     Values {
         /// The axis.
         axis: &'static str,
-        /// Why not.
+        /// The cause.
         source: AxisError,
     },
 
-    /// An axis does not take this value.
-    #[error("axis `{axis}` takes {iterations}, not `{value}`")]
+    /// The axis does not accept this value.
+    #[error("axis `{axis}` takes {expected}, not `{value}`")]
     Value {
         /// The axis.
         axis: &'static str,
-        /// What it takes.
-        iterations: String,
-        /// What was given.
+        /// The accepted values.
+        expected: String,
+        /// The given value.
         value: String,
     },
 
-    /// What was given makes no sense together, or names what is not there.
+    /// The given values contradict each other or refer to something that does not exist.
     #[error("{reason}")]
     Refused {
         /// What is wrong.
         reason: String,
-        /// What to do.
+        /// The hint.
         hint: String,
     },
 
     /// There are too many cases.
-    #[error("the plan has {cases} cases, and at most {MOST_CASES} are run")]
+    #[error("the plan has {cases} cases; the maximum is {MOST_CASES}")]
     TooManyCases {
-        /// How many there would be.
+        /// The number of cases.
         cases: u128,
     },
 }
 
-/// Cases that a plan may have.
+/// The maximum number of cases in a plan.
 pub const MOST_CASES: usize = 100_000;
 
-/// The axes of a run with their values.
+/// The axes of a run with their values, and its cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     axes: Vec<(AxisSpec, Vec<AxisValue>)>,
-    /// The cases, where they are not every combination of values.
+    /// The selected cases, if they are not every combination of values.
     chosen: Vec<Case>,
 }
 
 impl Plan {
-    /// Settles the values of a workload's axes: those given, else the defaults.
+    /// Resolves the values of a workload's axes: the given ones, or the defaults.
     ///
-    /// `given` has the words that followed each flag; one flag given twice adds to its values.
+    /// `given` holds the words after each flag; repeating a flag adds values.
     pub fn settle(workload: &str, axes: Vec<AxisSpec>, given: &[(String, Vec<String>)]) -> Result<Self, PlanError> {
         let known: Vec<&'static str> = axes.iter().map(|axis| axis.name).collect();
         if let Some((axis, _)) = given.iter().find(|(axis, _)| !known.contains(&axis.as_str())) {
@@ -161,7 +161,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// A plan of these cases alone, in this order; the axes have the values that occur.
+    /// A plan with exactly these cases, in this order; the axes list the values that occur.
     pub fn of_cases(axes: Vec<AxisSpec>, cases: Vec<Case>) -> Result<Self, PlanError> {
         if cases.len() > MOST_CASES {
             return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
@@ -176,7 +176,7 @@ impl Plan {
         Ok(Self { axes, chosen: cases })
     }
 
-    /// The same plan with every case made another; unless one changes it stays as it is.
+    /// The same plan with a function applied to every case; unchanged if no case changes.
     pub fn map(self, one: impl Fn(&Case) -> Case) -> Self {
         let cases = self.cases();
         let mapped: Vec<Case> = cases.iter().map(one).collect();
@@ -184,11 +184,11 @@ impl Plan {
             return self;
         }
         let axes = self.axes.iter().map(|(axis, _)| axis.clone()).collect();
-        // There are no more cases than before.
+        // The number of cases does not grow.
         Self::of_cases(axes, mapped).unwrap_or(self)
     }
 
-    /// The cases that were chosen, if they are not every combination of values.
+    /// The selected cases, if they are not every combination of values.
     pub fn chosen(&self) -> &[Case] {
         &self.chosen
     }
@@ -203,13 +203,13 @@ impl Plan {
         self.axes.iter().map(|(axis, values)| (axis, values.as_slice()))
     }
 
-    /// The axes with their values, as the record of a run keeps them.
+    /// The axes with their values, as stored in `run.json`.
     pub fn record(&self) -> Vec<AxisValues> {
         self.axes().map(|(axis, values)| AxisValues { axis: axis.name.to_owned(), values: values.to_vec() }).collect()
     }
 
-    /// The cases: those that were chosen, or every combination of values, costly axes changing least often, values in
-    /// the order given.
+    /// The cases: the selected ones, or every combination of values. Costly axes change least often; values keep the
+    /// given order.
     pub fn cases(&self) -> Vec<Case> {
         if !self.chosen.is_empty() {
             return self.chosen.clone();
@@ -241,23 +241,21 @@ impl Plan {
 }
 
 fn read(axis: &AxisSpec, words: Vec<&str>) -> Result<Vec<AxisValue>, PlanError> {
-    let parsed = match axis.iterations {
+    let parsed = match axis.kind {
         ValueKind::Name => parse_names(words),
         ValueKind::Int { .. } => parse_values(words).map(|values| values.into_iter().map(as_whole).collect()),
         _ => parse_values(words),
     };
     let values = parsed.map_err(|source| PlanError::Values { axis: axis.name, source })?;
-    match values.iter().find(|value| !axis.iterations.accepts(value)) {
+    match values.iter().find(|value| !axis.kind.accepts(value)) {
         None => Ok(values),
-        Some(value) => {
-            Err(PlanError::Value { axis: axis.name, iterations: axis.iterations.words(), value: value.to_string() })
-        }
+        Some(value) => Err(PlanError::Value { axis: axis.name, expected: axis.kind.words(), value: value.to_string() }),
     }
 }
 
-/// A number without a fraction as a whole number: `1e3` is 1000.
+/// Converts a number without a fraction to a whole number: `1e3` is 1000.
 fn as_whole(value: AxisValue) -> AxisValue {
-    /// Up to here every whole number is a different float.
+    /// Up to here every whole number has an exact float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         AxisValue::Float(number) if number.fract() == 0.0 && number.abs() < EXACT => AxisValue::Int(number as i64),
@@ -270,10 +268,10 @@ mod tests {
     use super::*;
 
     fn axes() -> Vec<AxisSpec> {
-        let axis = |name, iterations, default: &[AxisValue], cost| AxisSpec {
+        let axis = |name, kind, default: &[AxisValue], cost| AxisSpec {
             name,
             about: "",
-            iterations,
+            kind,
             default: default.to_vec(),
             cost,
         };
@@ -327,7 +325,7 @@ mod tests {
         let wrong = cases(&[("dtype", &["f8"])]).unwrap_err();
         assert_eq!(wrong.to_string(), "axis `dtype` takes one of f32, bf16, not `f8`");
         let least = cases(&[("batch", &["0"])]).unwrap_err();
-        assert_eq!(least.to_string(), "axis `batch` takes whole numbers from 1 on, not `0`");
+        assert_eq!(least.to_string(), "axis `batch` takes whole numbers of at least 1, not `0`");
     }
 
     #[test]
@@ -341,7 +339,7 @@ mod tests {
     fn a_whole_number_may_be_written_with_an_exponent() {
         assert_eq!(cases(&[("batch", &["1e3"])]), cases(&[("batch", &["1000"])]));
         let refused = cases(&[("batch", &["1.5"])]).unwrap_err().to_string();
-        assert_eq!(refused, "axis `batch` takes whole numbers from 1 on, not `1.5`");
+        assert_eq!(refused, "axis `batch` takes whole numbers of at least 1, not `1.5`");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A plan in a file: TOML with the workload, the values on its axes and the settings.
+//! A plan file: TOML with the workload, the values on its axes and the settings.
 
 use std::{
     ops::Range,
@@ -11,14 +11,14 @@ use toml::Spanned;
 
 use crate::given::{GivenSettings, parse_warm_up};
 
-/// What a plan file says.
+/// The content of a plan file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PlanFile {
-    /// The workload, if it names one.
+    /// The workload, if given.
     pub workload: Option<String>,
-    /// The device, if it names one.
+    /// The device, if given.
     pub device: Option<String>,
-    /// The axes with the words that a user would write behind a flag.
+    /// The axes with the words a user would write after the flag.
     pub axes: Vec<(String, Vec<String>)>,
     /// The settings.
     pub settings: GivenSettings,
@@ -27,22 +27,22 @@ pub struct PlanFile {
 /// Why a plan file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanFileError {
-    /// It cannot be read.
-    #[error("cannot read the plan `{path}`", path = path.display())]
+    /// The file cannot be read.
+    #[error("cannot read the plan file `{path}`", path = path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It says something that no plan says.
-    #[error("the plan `{path}`, line {line}: {reason}", path = path.display())]
+    /// The content is invalid.
+    #[error("plan file `{path}`, line {line}: {reason}", path = path.display())]
     Content {
         /// The file.
         path: PathBuf,
         /// The line.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
     },
 }
@@ -79,7 +79,7 @@ struct Written(String);
 impl<'de> Deserialize<'de> for Written {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = toml::Value::deserialize(deserializer)?;
-        word(&value).map(Self).ok_or_else(|| de::Error::custom("expected a number or a text"))
+        word(&value).map(Self).ok_or_else(|| de::Error::custom("expected a number or a string"))
     }
 }
 
@@ -94,7 +94,7 @@ fn word(value: &toml::Value) -> Option<String> {
 }
 
 impl PlanFile {
-    /// Reads a plan from a file.
+    /// Reads a plan file.
     pub fn read(path: &Path) -> Result<Self, PlanFileError> {
         let open = |source| PlanFileError::Open { path: path.to_owned(), source };
         let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE).map_err(open)?;
@@ -149,7 +149,7 @@ fn read<T, E: ToString>(
     parse(&written.get_ref().0).map(Some).map_err(wrong)
 }
 
-/// What is wrong, and the byte where it stands.
+/// What is wrong, and the byte offset.
 struct Wrong {
     at: usize,
     reason: String,
@@ -163,7 +163,7 @@ impl From<toml::de::Error> for Wrong {
 }
 
 fn wrong_axis(text: &str, axis: &str) -> Wrong {
-    let reason = format!("axis `{axis}` has no value or list of values");
+    let reason = format!("axis `{axis}` needs a value or a list of values");
     Wrong { at: text.find(axis).unwrap_or(0), reason }
 }
 
@@ -195,25 +195,25 @@ mod tests {
             ]
         );
         let GivenSettings { warmup, within, max_time, runs, isolate, timeout, iterations, timing, .. } = plan.settings;
-        assert_eq!((warmup, within, max_time), (Some(WarmUp::Found), Some(Share(0.01)), Some(Seconds(5.0))));
+        assert_eq!((warmup, within, max_time), (Some(WarmUp::Auto), Some(Share(0.01)), Some(Seconds(5.0))));
         assert_eq!((runs, isolate, timeout, iterations), (Some(3), Some(true), Some(Seconds(120.0)), None));
         assert_eq!(timing, Some(Timing::Sync));
     }
 
     #[test]
-    fn a_typo_is_told_with_its_line() {
-        let told = read("workload = 'matmul'\nwarmpu = 3\n").unwrap_err();
-        assert!(told.starts_with("the plan `plan.toml`, line 2: unknown field `warmpu`, expected"), "{told}");
+    fn a_typo_is_reported_with_its_line() {
+        let message = read("workload = 'matmul'\nwarmpu = 3\n").unwrap_err();
+        assert!(message.starts_with("plan file `plan.toml`, line 2: unknown field `warmpu`, expected"), "{message}");
         assert_eq!(
             read("takes = 3\nmax-time = 'soon'\n").unwrap_err(),
-            "the plan `plan.toml`, line 2: `soon` is not a time; write for example `10s`, `500ms` or `2m`"
+            "plan file `plan.toml`, line 2: `soon` is not a duration; examples: `10s`, `500ms` or `2m`"
         );
         let cut = read("workload = 'mat").unwrap_err();
-        assert!(cut.starts_with("the plan `plan.toml`, line 1: "), "{cut}");
+        assert!(cut.starts_with("plan file `plan.toml`, line 1: "), "{cut}");
         for wrong in ["{ from = 1 }", "[]"] {
             assert_eq!(
                 read(&format!("[axes]\nsize = {wrong}\n")).unwrap_err(),
-                "the plan `plan.toml`, line 2: axis `size` has no value or list of values"
+                "plan file `plan.toml`, line 2: axis `size` needs a value or a list of values"
             );
         }
     }

@@ -1,14 +1,14 @@
-//! Other processes: groups that end together, and what is kept of their output.
+//! Child processes: groups that end together, and the tail of their output.
 
 use std::{
     io::{ErrorKind, Read},
     process::{Child, Command},
 };
 
-/// Bytes that are kept of a stream at most.
+/// The maximum number of bytes kept per stream.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Gives a command a process group of its own, so that [`kill_group`] reaches all it starts, and Ctrl-C does not.
+/// Puts a command into a new process group, so that [`kill_group`] reaches everything it starts and Ctrl-C does not.
 pub fn in_own_group(command: &mut Command) {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
@@ -16,17 +16,17 @@ pub fn in_own_group(command: &mut Command) {
     let _ = command;
 }
 
-/// Kills a process that was not waited for yet, and the group that it leads.
+/// Kills a process that has not been waited for, together with its group.
 pub fn kill_group(child: &mut Child) {
     #[cfg(unix)]
     if let Some(group) = group_of(child) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
-    // It may have ended by itself in this moment.
+    // It may have exited at this moment.
     let _ = child.kill();
 }
 
-/// Asks the group that a process leads to end; on systems without groups nothing happens.
+/// Asks a process group to terminate; does nothing on systems without groups.
 pub fn ask_group_to_end(child: &Child) {
     #[cfg(unix)]
     if let Some(group) = group_of(child) {
@@ -41,8 +41,8 @@ fn group_of(child: &Child) -> Option<rustix::process::Pid> {
     i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw)
 }
 
-/// Reads a stream to its end and gives its last lines that are not blank, at most so many and at most 64 KiB of them.
-/// A line that was cut begins with `…`.
+/// Reads a stream to its end and returns its last non-blank lines, at most `count` lines and 64 KiB. A truncated line
+/// begins with `…`.
 pub fn last_lines(stream: impl Read, most: usize) -> Vec<String> {
     let (bytes, was_cut) = tail(stream);
     let text = String::from_utf8_lossy(&bytes);
@@ -51,7 +51,7 @@ pub fn last_lines(stream: impl Read, most: usize) -> Vec<String> {
     lines[lines.len().saturating_sub(most)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
-/// The last bytes of a stream, and whether there were more.
+/// The last bytes of a stream, and whether earlier bytes were dropped.
 fn tail(mut stream: impl Read) -> (Vec<u8>, bool) {
     let (mut kept, mut chunk, mut was_cut) = (Vec::new(), [0; 8 << 10], false);
     loop {
@@ -61,7 +61,7 @@ fn tail(mut stream: impl Read) -> (Vec<u8>, bool) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => break,
         }
-        // Seldom, so that each byte is moved about once.
+        // Rarely, so that each byte is moved about once.
         if kept.len() > 2 * KEPT_BYTES {
             kept.drain(..kept.len() - KEPT_BYTES);
             was_cut = true;

@@ -1,4 +1,4 @@
-//! Profiling: the same iteration in turns recorded and not, so that what recording costs is known.
+//! Profiling: alternates recorded and unrecorded iterations to measure the cost of recording.
 
 use laptime_probe::{lap, pause, stage};
 use laptime_stats::{Rng, cost_of_first};
@@ -18,52 +18,52 @@ use crate::{
 /// How a case is profiled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileSettings {
-    /// Iterations before the first round.
+    /// Warm-up iterations before the first round.
     pub warmup: usize,
-    /// Rounds at least.
+    /// The minimum number of rounds.
     pub at_least: usize,
-    /// How wide to either side the interval of the overhead may be, as a share of the iteration; infinite for exactly the
-    /// rounds that there are at least.
+    /// The largest half-width of the interval of the overhead, as a share of the iteration; infinite for exactly the
+    /// minimum number of rounds.
     pub within: f64,
-    /// The time after which it ends anyway.
+    /// The maximum time.
     pub at_most_ns: u64,
-    /// What the device's second-level cache holds when an iteration begins.
+    /// The state of the device's L2 cache when an iteration begins.
     pub l2: Option<L2>,
     /// How deep stages are marked.
     pub depth: Depth,
-    /// The timings: each round has an recorded iteration of each, and one that is not recorded.
+    /// The timings. Each round has one recorded iteration per timing, and one unrecorded iteration.
     pub timings: Vec<Timing>,
 }
 
 /// A profiled case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profiled {
-    /// What became of it; the iterations that count are those that were not recorded.
+    /// The outcome; the unrecorded iterations count.
     pub outcome: Outcome,
-    /// What each timing cost, in the order of the settings.
+    /// The cost of each timing, in the order of the settings.
     pub costs: Vec<TimingPairs>,
-    /// What the device did in the iterations that were timed by kernels, if some were.
+    /// The device's work in the iterations timed by `kernels`, if there were any.
     pub kernels: Option<KernelRecords>,
-    /// The stages inside replays of graphs, where the device stamped them.
+    /// The stages inside graph replays, if the device stamped them.
     pub replays: GraphReplays,
 }
 
-/// The iterations by which the cost of a timing is judged.
+/// The iterations used to compute the cost of a timing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimingPairs {
     /// The timing.
     pub timing: Timing,
-    /// An recorded iteration and the one of the same round that was not, in nanoseconds.
+    /// Pairs of a recorded and an unrecorded iteration of the same round, in nanoseconds.
     pub pairs: Vec<(f64, f64)>,
 }
 
-/// What the intervals and the order of the rounds start from.
+/// The seed of the intervals and of the order within rounds.
 const SEED: u64 = 0x0f_1a95;
 
 /// Profiles one case while the caller records this process.
 ///
-/// Preparation, check, warm-up and each recorded iteration are stages of the trace; takes that are not recorded leave
-/// nothing in it, and are timed by the host alone.
+/// Preparation, check, warm-up and each recorded iteration are stages of the trace. Unrecorded iterations leave nothing
+/// in it and are timed by the host clock alone.
 pub fn profile(
     workload: &dyn Workload,
     case: &Case,
@@ -113,7 +113,7 @@ fn warm_up(
     Ok(())
 }
 
-/// Rounds of iterations: one of each timing and one that is not recorded, in random order.
+/// Rounds of iterations: one per timing and one unrecorded, in random order.
 struct Rounds<'a> {
     device: &'a dyn Device,
     costs: Vec<TimingPairs>,
@@ -129,7 +129,7 @@ impl<'a> Rounds<'a> {
         Self { device, costs, recording: None, kernels: None, rng: Rng::new(SEED), elapsed_ns: 0 }
     }
 
-    /// Listens to the device, if a timing needs it, in the iterations of that timing alone.
+    /// Records kernels only in the iterations of the timing that needs them.
     fn listen(&mut self) -> anyhow::Result<()> {
         if self.costs.iter().any(|cost| cost.timing == Timing::Kernels) {
             self.recording = kernels(self.device, Timing::Kernels)?;
@@ -205,7 +205,7 @@ impl<'a> Rounds<'a> {
         Ok(one)
     }
 
-    /// One iteration as a lap of the trace, if anything records; the mark is there in both states.
+    /// Runs one iteration as a lap of the trace. The code for the lap runs in unrecorded iterations too.
     fn one(&self, iteration: &mut dyn Iteration, round: usize, timing: Timing) -> anyhow::Result<One> {
         iteration.ready()?;
         self.device.chill()?;
@@ -220,7 +220,7 @@ impl<'a> Rounds<'a> {
         Ok(One { time, state: self.device.last_iteration() })
     }
 
-    /// Looks at the intervals as seldom as other stop rules do; the widest of them decides.
+    /// Checks the intervals as rarely as other stop rules do; the widest one decides.
     fn reason_to_stop(&self, settings: &ProfileSettings) -> Option<StopReason> {
         let rounds = self.costs.first().map_or(0, |cost| cost.pairs.len());
         let is_enough = rounds >= settings.at_least;
@@ -234,8 +234,8 @@ impl<'a> Rounds<'a> {
         let reach = |cost: &TimingPairs| Some(cost_of_first(&cost.pairs, SEED)?.interval?.width() / 2.0);
         let reaches: Option<Vec<f64>> = self.costs.iter().map(reach).collect();
         match reaches.map(|reaches| reaches.into_iter().fold(0.0, f64::max)) {
-            Some(reach) if reach <= settings.within && is_enough => Some(StopReason::Narrow { reach }),
-            reach => is_up.then_some(StopReason::TimeUp { reach }),
+            Some(reach) if reach <= settings.within && is_enough => Some(StopReason::NarrowInterval { reach }),
+            reach => is_up.then_some(StopReason::MaxTime { reach }),
         }
     }
 }
@@ -244,7 +244,7 @@ impl<'a> Rounds<'a> {
 mod tests {
     use super::*;
     use crate::{
-        scripted::{Scripted, Step, Told},
+        scripted::{CollectingSink, Scripted, Step},
         simulated::Simulated,
     };
 
@@ -256,17 +256,17 @@ mod tests {
 
     fn profiled(device: &Simulated, steps: Vec<Step>, timings: &[Timing]) -> Profiled {
         let workload = Scripted::of(device, steps);
-        profile(&workload, &Case::default(), device, &settings(timings), &mut Told::default())
+        profile(&workload, &Case::default(), device, &settings(timings), &mut CollectingSink::default())
     }
 
     #[test]
-    fn pairs_are_taken_until_the_overhead_is_known() {
+    fn pairs_are_measured_until_the_overhead_is_known() {
         let device = Simulated::new();
         let profiled = profiled(&device, vec![Step::Lasts(100); 50], &[Timing::Host]);
-        assert_eq!(profiled.costs, [TimingPairs { timing: Timing::Host, pairs: vec![(100.0, 100.0); 5] }]);
+        assert_eq!(profiled.costs, [TimingPairs { timing: Timing::Host, pairs: vec![(100.0, 100.0); 6] }]);
         let Outcome::Measured(measured) = profiled.outcome else { panic!("{:?}", profiled.outcome) };
-        assert_eq!((measured.warmup_ns, measured.wall_ns), (vec![100], vec![100; 5]));
-        assert_eq!(measured.stopped, StopReason::Narrow { reach: 0.0 });
+        assert_eq!((measured.warmup_ns, measured.wall_ns), (vec![100], vec![100; 6]));
+        assert_eq!(measured.stopped, StopReason::NarrowInterval { reach: 0.0 });
     }
 
     #[test]
@@ -288,12 +288,12 @@ mod tests {
     }
 
     #[test]
-    fn every_round_has_a_take_of_each_timing_and_kernels_are_told_of_theirs_alone() {
+    fn every_round_has_an_iteration_of_each_timing_and_kernels_are_recorded_only_in_theirs() {
         let device = Simulated::with_clock();
-        let steps = vec![Step::Submits { host: 10, device: 40 }; 26];
+        let steps = vec![Step::Submits { host: 10, device: 40 }; 31];
         let profiled = profiled(&device, steps, &Timing::ALL);
         assert_eq!(profiled.costs.iter().map(|cost| cost.timing).collect::<Vec<_>>(), Timing::ALL);
-        assert!(profiled.costs.iter().all(|cost| cost.pairs == [(50.0, 50.0); 5]), "{:?}", profiled.costs);
-        assert_eq!(profiled.kernels.unwrap().work.len(), 5);
+        assert!(profiled.costs.iter().all(|cost| cost.pairs == [(50.0, 50.0); 6]), "{:?}", profiled.costs);
+        assert_eq!(profiled.kernels.unwrap().work.len(), 6);
     }
 }

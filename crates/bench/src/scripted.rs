@@ -1,4 +1,4 @@
-//! A workload for tests, whose takes last as long as a script says, and a sink that keeps what it is told.
+//! A workload for tests whose iterations follow a script, and a sink that stores what it receives.
 
 use std::sync::Mutex;
 
@@ -15,7 +15,7 @@ use crate::{
     workload::{Device, Iteration, MetricSpec, Prepared, Workload},
 };
 
-/// A workload whose takes last as long as the script says, on the simulated clock.
+/// A workload whose iterations last as long as the script says, on the simulated clock.
 pub(crate) struct Scripted<'a> {
     pub(crate) device: &'a Simulated,
     steps: Mutex<std::vec::IntoIter<Step>>,
@@ -24,7 +24,7 @@ pub(crate) struct Scripted<'a> {
 #[derive(Clone)]
 pub(crate) enum Step {
     Lasts(u64),
-    /// The host is busy, and what it gave to the device goes on for longer.
+    /// The host is busy, and the work it submitted to the device runs longer.
     Submits {
         host: u64,
         device: u64,
@@ -50,7 +50,7 @@ impl Workload for Scripted<'_> {
     }
 
     fn about(&self) -> &'static str {
-        "takes as long as it is told"
+        "takes the configured time per iteration"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -63,7 +63,7 @@ impl Workload for Scripted<'_> {
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
         if case.get("applies").is_some() {
-            return Ok(Prepared::DoesNotApply("it was told not to".to_owned()));
+            return Ok(Prepared::DoesNotApply("it was configured not to apply".to_owned()));
         }
         self.device.advance(Nanos(case.int("prepares").unwrap_or(0) as u64));
         let needed = case.int("bytes").unwrap_or(0) as u64;
@@ -76,7 +76,7 @@ pub(crate) struct ScriptedIteration<'a> {
     needed: u64,
 }
 
-/// How long a check lasts, on the simulated clock.
+/// How long a check takes on the simulated clock.
 pub(crate) const CHECK: Nanos = Nanos(3);
 
 impl Iteration for ScriptedIteration<'_> {
@@ -96,7 +96,7 @@ impl Iteration for ScriptedIteration<'_> {
             }
             Some(Step::LacksMemory) => {
                 let lack = OutOfMemory { needed_bytes: Some(8), available_bytes: None };
-                return Err(anyhow::Error::new(lack).context("it was told to"));
+                return Err(anyhow::Error::new(lack).context("it was configured to fail"));
             }
             Some(Step::Panics) => panic!("out of range"),
             Some(Step::Fails) | None => {
@@ -110,7 +110,7 @@ impl Iteration for ScriptedIteration<'_> {
         vec![Fact::new("needed_bytes", self.needed as i64)]
     }
 
-    /// Of memory that a case uses, as much again is there before it.
+    /// Half of the memory that a case uses was allocated before it.
     fn kept_bytes(&self) -> u64 {
         self.needed
     }
@@ -120,14 +120,14 @@ impl Iteration for ScriptedIteration<'_> {
     }
 }
 
-/// Keeps what it is told, and stops after a number of iterations.
+/// Stores the events it receives, and stops after a number of iterations.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct CollectingSink {
     pub(crate) iterations: Vec<(u64, bool)>,
     pub(crate) stop_after: Option<usize>,
 }
 
-impl Sink for Told {
+impl Sink for CollectingSink {
     fn begin(&mut self, _: &Case, _: u32) {}
 
     fn iteration(&mut self, wall_ns: u64, counts: bool) {

@@ -1,4 +1,4 @@
-//! A device in numbers alone: its clock moves only when told.
+//! A simulated device: its clock moves only when a test advances it.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -14,7 +14,7 @@ use laptime_trace::{
 
 use crate::{
     depth::AtomicDepth,
-    timing::{TurningClock, nanos_between},
+    timing::{SwitchableClock, nanos_between},
     workload::{Device, IterationState, KernelRecording},
 };
 
@@ -35,11 +35,11 @@ struct Memory {
     size: Option<u64>,
 }
 
-/// A stream that works beside the host.
+/// A stream that runs concurrently with the host.
 #[derive(Debug)]
 struct Stream {
     device: Arc<SimulatedDevice>,
-    clock: Arc<TurningClock>,
+    clock: Arc<SwitchableClock>,
     lane: Lane,
     iteration: Mutex<(Option<Stamp>, Option<Stamp>)>,
     state: Mutex<DeviceState>,
@@ -55,7 +55,7 @@ struct Kernels {
 }
 
 impl Simulated {
-    /// A device at time zero, with memory without end.
+    /// A device at time zero with unlimited memory.
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,7 +67,7 @@ impl Simulated {
         device
     }
 
-    /// A device whose work is done on a stream with a clock of its own, beside the host.
+    /// A device with a stream and a device clock, concurrent with the host.
     pub fn with_clock() -> Self {
         let device = Arc::new(SimulatedDevice::anchored_at(laptime_probe::now()));
         let host = Arc::<AtomicU64>::default();
@@ -75,7 +75,7 @@ impl Simulated {
             let (host, device) = (Arc::clone(&host), Arc::clone(&device));
             move || _ = host.fetch_max(device.synchronise(), Relaxed)
         };
-        let clock = Arc::new(TurningClock::new(Arc::clone(&device) as Arc<dyn DeviceClock>, wait));
+        let clock = Arc::new(SwitchableClock::new(Arc::clone(&device) as Arc<dyn DeviceClock>, wait));
         let lane = Lane::device("simulated", Arc::clone(&clock) as Arc<dyn DeviceClock>);
         let (iteration, state, kernels) = (Mutex::default(), Mutex::default(), Arc::default());
         let (is_cold, chills) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -83,7 +83,7 @@ impl Simulated {
         Self { clock: host, stream, ..Self::default() }
     }
 
-    /// Lets time go on.
+    /// Advances the clock.
     pub fn advance(&self, length: Nanos) {
         self.clock.fetch_add(length.0, Relaxed);
         if let Some(stream) = &self.stream {
@@ -91,7 +91,7 @@ impl Simulated {
         }
     }
 
-    /// Puts work on the stream, if there is one, and does not wait for it.
+    /// Puts work on the stream, if there is one, without waiting for it.
     pub fn submit(&self, length: Nanos) {
         let Some(stream) = &self.stream else { return self.advance(length) };
         let start_ns = stream.device.busy_until();
@@ -104,24 +104,24 @@ impl Simulated {
         }
     }
 
-    /// Says how the device is doing.
+    /// Sets the state that the device reports.
     pub fn set_state(&self, state: DeviceState) {
         if let Some(stream) = &self.stream {
             *locked(&stream.state) = state;
         }
     }
 
-    /// Loses the device, as an illegal access does.
+    /// Loses the device, as after an illegal memory access.
     pub fn lose(&self) {
         self.is_lost.store(true, Relaxed);
     }
 
-    /// How often its cache was emptied.
+    /// How often its L2 cache was emptied.
     pub fn chills(&self) -> u64 {
         self.stream.as_ref().map_or(0, |stream| stream.chills.load(Relaxed))
     }
 
-    /// Uses memory and gives it back.
+    /// Allocates memory and frees it again.
     pub fn use_bytes(&self, bytes: u64) {
         let mut memory = self.memory();
         memory.used += bytes;

@@ -1,16 +1,16 @@
-//! Who is told what happens.
+//! Observers of a sweep.
 
 use laptime_trace::run::{Case, CaseResult};
 
-/// Is told what happens, so that somebody can show and keep it; nothing is shown inside a iteration.
+/// Receives the events of a sweep in order to show and store them; nothing is shown during an iteration.
 pub trait Sink {
     /// A case begins, in this process or in a fresh one.
     fn begin(&mut self, case: &Case, run: u32);
 
-    /// An iteration ended; `counts` is false for a warm-up.
+    /// An iteration ended; `counts` is false for a warm-up iteration.
     fn iteration(&mut self, wall_ns: u64, counts: bool);
 
-    /// A case is done. An error ends the sweep: what cannot be kept need not be measured.
+    /// A case is done. An error ends the sweep: results that cannot be stored are not worth measuring.
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()>;
 
     /// Whether to stop after this iteration.

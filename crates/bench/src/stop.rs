@@ -1,24 +1,25 @@
-//! Stop rules: when a case has been measured enough, and why.
+//! Stop rules: when a case has been measured long enough, and why.
 
 use laptime_stats::{Sorted, median_interval};
 use laptime_trace::run::{Stop, StopReason};
 
-/// Iterations of a case at most, unless more were asked for: each is kept, and shorter ones would fill the disk.
+/// The maximum number of iterations per case, unless more were requested: every iteration is stored, and short ones
+/// would fill the disk.
 pub(crate) const MOST_ITERATIONS: usize = 100_000;
 
-/// The seed of the intervals that a stop rule looks at; the same samples stop at the same iteration.
+/// The seed of the intervals that a stop rule checks, so that the same samples always stop at the same iteration.
 const SEED: u64 = 0x1a97_1ae5;
 
-/// Says whether the samples that count so far, in nanoseconds, are enough after this time of iterations.
+/// Returns whether the samples so far, in nanoseconds, are enough after this measuring time.
 ///
-/// The interval is looked at when the number of samples has grown by a tenth: looking costs a resampling, and
-/// looking too often finds a narrow one by luck.
+/// The interval is checked when the number of samples has grown by a tenth. A check costs a resampling, and frequent
+/// checks would stop on a narrow interval by chance.
 pub fn reason_to_stop(rule: &Stop, samples: &[u64], elapsed_ns: u64) -> Option<StopReason> {
     match *rule {
         Stop::Iterations(iterations) => (samples.len() >= iterations).then_some(StopReason::Iterations(samples.len())),
         Stop::Interval { within, at_least, least_ns, at_most_ns } => {
             if samples.len() >= MOST_ITERATIONS {
-                return Some(StopReason::Most(samples.len()));
+                return Some(StopReason::MaxIterations(samples.len()));
             }
             let is_up = elapsed_ns >= at_most_ns;
             let is_enough = samples.len() >= at_least && elapsed_ns >= least_ns;
@@ -26,20 +27,20 @@ pub fn reason_to_stop(rule: &Stop, samples: &[u64], elapsed_ns: u64) -> Option<S
                 return None;
             }
             match reach(samples) {
-                Some(reach) if reach <= within && is_enough => Some(StopReason::Narrow { reach }),
-                reach => is_up.then_some(StopReason::TimeUp { reach }),
+                Some(reach) if reach <= within && is_enough => Some(StopReason::NarrowInterval { reach }),
+                reach => is_up.then_some(StopReason::MaxTime { reach }),
             }
         }
     }
 }
 
-/// Whether a number of samples is one of those at which the interval is looked at.
+/// Whether the interval is checked at this number of samples.
 pub(crate) fn is_looked_at(count: usize, at_least: usize) -> bool {
     std::iter::successors(Some(at_least.max(1)), |&at| Some(at + at.div_ceil(10))).find(|&at| at >= count)
         == Some(count)
 }
 
-/// How far the interval of the median reaches, as a share of it.
+/// The longer side of the median's interval, as a share of the median.
 pub(crate) fn reach(samples: &[u64]) -> Option<f64> {
     let sorted = Sorted::<f64>::from_unsorted(samples.iter().map(|&nanos| nanos as f64).collect()).ok()?;
     let median = sorted.median()?;
@@ -61,34 +62,37 @@ mod tests {
     #[test]
     fn steady_samples_stop_as_soon_as_enough_are_there() {
         assert_eq!(reason_to_stop(&RULE, &[100; 9], 900), None);
-        assert_eq!(reason_to_stop(&RULE, &[100; 10], 1000), Some(StopReason::Narrow { reach: 0.0 }));
+        assert_eq!(reason_to_stop(&RULE, &[100; 10], 1000), Some(StopReason::NarrowInterval { reach: 0.0 }));
     }
 
     #[test]
-    fn however_narrow_the_interval_takes_go_on_for_the_least_time() {
+    fn however_narrow_the_interval_iterations_go_on_for_the_least_time() {
         assert_eq!(reason_to_stop(&RULE, &[10; 10], 100), None);
-        assert_eq!(reason_to_stop(&RULE, &[10; 51], 510), Some(StopReason::Narrow { reach: 0.0 }));
+        assert_eq!(reason_to_stop(&RULE, &[10; 51], 510), Some(StopReason::NarrowInterval { reach: 0.0 }));
     }
 
     #[test]
     fn noisy_samples_go_on_until_time_is_up() {
         let noisy: Vec<u64> = (0..10).map(|i| 100 + 37 * i % 101).collect();
         assert_eq!(reason_to_stop(&RULE, &noisy, 1500), None);
-        let Some(StopReason::TimeUp { reach: Some(reach) }) = reason_to_stop(&RULE, &noisy, 1_000_000) else {
+        let Some(StopReason::MaxTime { reach: Some(reach) }) = reason_to_stop(&RULE, &noisy, 1_000_000) else {
             panic!("time is up")
         };
         assert!(reach > 0.02);
     }
 
     #[test]
-    fn one_slow_take_that_outlasts_the_time_is_told_without_an_interval() {
-        assert_eq!(reason_to_stop(&RULE, &[2_000_000], 2_000_000), Some(StopReason::TimeUp { reach: None }));
+    fn one_slow_iteration_that_outlasts_the_time_is_reported_without_an_interval() {
+        assert_eq!(reason_to_stop(&RULE, &[2_000_000], 2_000_000), Some(StopReason::MaxTime { reach: None }));
     }
 
     #[test]
-    fn takes_of_no_length_come_to_an_end() {
+    fn iterations_of_no_length_come_to_an_end() {
         assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS - 1], 0), None);
-        assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS], 0), Some(StopReason::Most(MOST_ITERATIONS)));
+        assert_eq!(
+            reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS], 0),
+            Some(StopReason::MaxIterations(MOST_ITERATIONS))
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A sweep: the cases of a plan, one after the other, in this process or in fresh ones.
+//! A sweep: the cases of a plan in sequence, in this process or in fresh ones.
 
 use std::sync::Arc;
 
@@ -19,18 +19,17 @@ use crate::{
 pub enum Swept {
     /// Every case has a result.
     Whole,
-    /// Somebody asked to stop.
+    /// The user requested a stop.
     Interrupted,
-    /// The device was lost to the process after so many cases: those that follow need another process.
+    /// The process lost its device after this number of cases; the remaining cases need another process.
     Lost {
         /// Cases that have a result.
         done: usize,
     },
 }
 
-/// Measures the cases of a job in as many fresh processes as its settings ask for, leaving out those that
-/// `is_done` already. The job's own `run` is not looked at. A device that is open already is used, or closed where fresh
-/// processes measure.
+/// Measures the cases of a job in as many fresh processes as its settings require, except those for which `is_done` is
+/// true. The job's own `run` is ignored. A device that is already open is used, or closed if fresh processes measure.
 pub fn sweep(
     registry: &Registry,
     job: &Job,
@@ -73,7 +72,7 @@ pub(crate) fn here(
     device: Option<Arc<dyn Device>>,
     sink: &mut dyn Sink,
 ) -> anyhow::Result<Swept> {
-    let unknown = || anyhow::anyhow!("there is no workload `{}` in this program", job.workload);
+    let unknown = || anyhow::anyhow!("unknown workload `{}`", job.workload);
     let workload = registry.workload(&job.workload).ok_or_else(unknown)?;
     let device = match device {
         Some(device) => device,

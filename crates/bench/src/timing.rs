@@ -1,4 +1,4 @@
-//! Which timing a device is asked for, and the clock that turns from one to another.
+//! The timings a device supports, and a clock that can be switched between them.
 
 use std::sync::{
     Arc, OnceLock,
@@ -10,19 +10,19 @@ use laptime_trace::run::{L2, Timing};
 
 use crate::workload::Device;
 
-/// A timing that a device cannot do.
+/// A timing that a device does not support.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("device `{device}` cannot be timed by `{asked}`")]
+#[error("device `{device}` does not support timing `{asked}`")]
 pub struct TimingError {
     /// The device.
     pub device: String,
-    /// What was asked for.
+    /// The requested timing.
     pub asked: Timing,
-    /// What it can do.
+    /// The supported timings.
     pub known: Vec<Timing>,
 }
 
-/// The timing asked for if the device can do it, or the device's own default.
+/// The requested timing if the device supports it, or the device's default.
 pub fn settle_timing(device: &dyn Device, asked: Option<Timing>) -> Result<Timing, TimingError> {
     let known = device.timings();
     match asked {
@@ -32,8 +32,8 @@ pub fn settle_timing(device: &dyn Device, asked: Option<Timing>) -> Result<Timin
     }
 }
 
-/// What the device's second-level cache is to hold when an iteration begins: as asked, or nothing; none if the device has
-/// none to empty and nobody asked.
+/// The requested state of the device's L2 cache, or cold; none if the device cannot empty its cache and no state was
+/// requested.
 pub fn settle_l2(device: &dyn Device, asked: Option<L2>) -> Result<Option<L2>, L2Error> {
     match asked {
         _ if device.has_l2() => Ok(Some(asked.unwrap_or(L2::Cold))),
@@ -42,28 +42,28 @@ pub fn settle_l2(device: &dyn Device, asked: Option<L2>) -> Result<Option<L2>, L
     }
 }
 
-/// A device whose cache cannot be emptied.
+/// A device that cannot empty its cache.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("device `{device}` has no second-level cache that can be emptied: `--l2` has no meaning there")]
+#[error("device `{device}` cannot empty its L2 cache, so `--l2` does not apply")]
 pub struct L2Error {
     device: String,
 }
 
-/// The clock of a stream under every timing: it marks the stream by `events`, waits for it by `sync`, and does
-/// neither by `host` and `kernels`. A device that has one lane with such a clock need not change lanes.
-pub struct TurningClock {
+/// A stream's clock for every timing: `events` marks the stream, `sync` waits for it, `host` and `kernels` do neither.
+/// A device with such a clock uses the same lane for every timing.
+pub struct SwitchableClock {
     timing: AtomicU8,
     clock: Arc<dyn DeviceClock>,
     synchronise: Box<dyn Fn() + Send + Sync>,
 }
 
-impl TurningClock {
-    /// Turns the marks of a clock on and off; `synchronise` waits for its stream.
+impl SwitchableClock {
+    /// Switches the marks of a clock on and off; `synchronise` waits for its stream.
     pub fn new(clock: Arc<dyn DeviceClock>, synchronise: impl Fn() + Send + Sync + 'static) -> Self {
         Self { timing: AtomicU8::new(0), clock, synchronise: Box::new(synchronise) }
     }
 
-    /// Says how stages are timed from here on.
+    /// Sets how stages are timed from here on.
     pub fn set(&self, timing: Timing) {
         let at = Timing::ALL.iter().position(|known| *known == timing).unwrap_or(0);
         self.timing.store(at as u8, Relaxed);
@@ -74,20 +74,21 @@ impl TurningClock {
         Timing::ALL.get(usize::from(self.timing.load(Relaxed))).copied().unwrap_or_default()
     }
 
-    /// The clock itself.
+    /// The underlying clock.
     pub fn clock(&self) -> &dyn DeviceClock {
         &*self.clock
     }
 }
 
-impl std::fmt::Debug for TurningClock {
+impl std::fmt::Debug for SwitchableClock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TurningClock").field("timing", &self.timing()).finish_non_exhaustive()
+        f.debug_struct("SwitchableClock").field("timing", &self.timing()).finish_non_exhaustive()
     }
 }
 
-/// By `sync` it waits where it is asked for a mark: that is what this timing is, and why it is not the default.
-impl DeviceClock for TurningClock {
+/// With `sync`, it waits when a mark is requested. This is the purpose of that timing, and the reason it is not the
+/// default.
+impl DeviceClock for SwitchableClock {
     fn mark(&self) -> Option<Stamp> {
         match self.timing() {
             Timing::Events => self.clock.mark(),
@@ -112,21 +113,21 @@ impl DeviceClock for TurningClock {
     }
 }
 
-/// Nanoseconds on the device from one mark to a later one; none if it cannot tell. Both are asked for, so that the
-/// clock can forget them.
+/// Nanoseconds on the device between two marks; none if unknown. Both marks are resolved, so that the clock can forget
+/// them.
 pub fn nanos_between(clock: &dyn DeviceClock, from: Stamp, to: Stamp) -> Option<u64> {
     let (Resolved::At(from), Resolved::At(to)) = (clock.resolve(from), clock.resolve(to)) else { return None };
-    // Between two anchors lies a stretch of the host's time.
+    // Host time passes between two anchors.
     let apart = to.anchor.middle().0 as i64 - from.anchor.middle().0 as i64;
-    let apart = if apart == 0 { 0 } else { (apart as f64 * nanos_a_tick()?).round() as i64 };
+    let apart = if apart == 0 { 0 } else { (apart as f64 * nanos_per_tick()?).round() as i64 };
     u64::try_from(apart.saturating_add(to.nanos).saturating_sub(from.nanos)).ok()
 }
 
-/// How long a tick of the host's clock is; none in the first millisecond.
-fn nanos_a_tick() -> Option<f64> {
+/// The duration of a tick of the host's clock; none in the first millisecond.
+fn nanos_per_tick() -> Option<f64> {
     static FIRST: OnceLock<Anchor> = OnceLock::new();
     let first = *FIRST.get_or_init(Anchor::take);
-    TickMap::new(first, Anchor::take()).map(|map| map.nanos_a_tick())
+    TickMap::new(first, Anchor::take()).map(|map| map.nanos_per_tick())
 }
 
 #[cfg(test)]
@@ -141,7 +142,7 @@ mod tests {
         let device = Simulated::new();
         assert_eq!(settle_timing(&device, None), Ok(Timing::Host));
         let error = settle_timing(&device, Some(Timing::Events)).unwrap_err();
-        assert_eq!(error.to_string(), "device `simulated` cannot be timed by `events`");
+        assert_eq!(error.to_string(), "device `simulated` does not support timing `events`");
         assert_eq!(error.known, [Timing::Host]);
     }
 
@@ -157,15 +158,15 @@ mod tests {
         let (cpu, gpu) = (Simulated::new(), Simulated::with_clock());
         assert_eq!((settle_l2(&cpu, None), settle_l2(&gpu, None)), (Ok(None), Ok(Some(L2::Cold))));
         assert_eq!(settle_l2(&gpu, Some(L2::Warm)), Ok(Some(L2::Warm)));
-        let told = settle_l2(&cpu, Some(L2::Cold)).unwrap_err().to_string();
-        assert!(told.starts_with("device `simulated` has no second-level cache that can be emptied"), "{told}");
+        let message = settle_l2(&cpu, Some(L2::Cold)).unwrap_err().to_string();
+        assert!(message.starts_with("device `simulated` cannot empty its L2 cache"), "{message}");
     }
 
     #[test]
     fn only_events_mark_the_stream_and_only_sync_waits_for_it() {
         let (stream, waits) = (Arc::new(SimulatedDevice::anchored_at(Ticks(0))), Arc::new(AtomicU32::new(0)));
         let counted = Arc::clone(&waits);
-        let clock = TurningClock::new(stream, move || _ = counted.fetch_add(1, Relaxed));
+        let clock = SwitchableClock::new(stream, move || _ = counted.fetch_add(1, Relaxed));
         let marked = Timing::ALL.map(|timing| {
             clock.set(timing);
             clock.mark().is_some()
@@ -181,6 +182,6 @@ mod tests {
         let to = stream.mark().unwrap();
         stream.synchronise();
         assert_eq!(nanos_between(&stream, from, to), Some(70));
-        assert_eq!(nanos_between(&stream, from, to), None, "a mark is told once");
+        assert_eq!(nanos_between(&stream, from, to), None, "a mark is resolved once");
     }
 }

@@ -1,23 +1,23 @@
-//! What a device may run into that is more than a failure of one case.
+//! Device failures that affect more than one case.
 
-/// A case needs more memory than the device has: returned as an error, it is the outcome of the case.
+/// A case needs more memory than the device has. Returned as an error, it becomes the outcome of the case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the device is out of memory")]
+#[error("out of device memory")]
 pub struct OutOfMemory {
-    /// Bytes that were asked for, if that is known.
+    /// The requested bytes, if known.
     pub needed_bytes: Option<u64>,
-    /// Bytes that there were, if that is known.
+    /// The available bytes, if known.
     pub available_bytes: Option<u64>,
 }
 
-/// A device cannot be opened, with something to do about it.
+/// A device cannot be opened; includes a hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("device `{device}` is not there: {reason}")]
+#[error("device `{device}` is not available: {reason}")]
 pub struct NoDevice {
-    /// The device, by the name that was given.
+    /// The device name as given.
     pub device: String,
-    /// Why not.
+    /// The cause.
     pub reason: String,
-    /// What to do.
+    /// The hint.
     pub hint: String,
 }

@@ -1,4 +1,4 @@
-//! The child's side of a fresh process: a job comes in on standard input, results go out on standard output.
+//! The child side of a fresh process: a job arrives on standard input, results go to standard output.
 
 use std::{
     io::{self, BufRead, Write},
@@ -16,36 +16,35 @@ use crate::{
     sweep::{Swept, here},
 };
 
-/// Set in a child, so that it knows what it is.
+/// Set in a child process.
 pub(crate) const WORKER: &str = "LAPTIME_WORKER";
 
-/// What a fresh process exits with when memory ended, so that its case is out of memory and not failed.
+/// The exit status of a fresh process that ran out of memory, so that its case is out of memory rather than failed.
 pub const OUT_OF_MEMORY_STATUS: u8 = 112;
 
-/// Begins each message, so that what a workload prints itself is no message (a record separator).
+/// Starts each message, so that output printed by the workload is not mistaken for one (a record separator).
 pub(crate) const MARK: char = '\u{1e}';
 
 /// The line that asks a child to stop after the current iteration.
 pub(crate) const STOP: &str = "stop";
 
-/// What a child tells its parent.
+/// A message from a child to its parent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
-    /// A case begins: its place in the job.
+    /// A case begins: its index in the job.
     Begin(usize),
     /// A case is done.
     Result(Box<CaseResult>),
-    /// The device is lost to this process: the cases that are left need another one.
+    /// The process lost its device; the remaining cases need another process.
     Lost,
-    /// There is no such workload or device here: no case can be measured.
+    /// The workload or device does not exist here, so no case can be measured.
     CannotStart(Vec<String>),
 }
 
-/// Serves as a fresh process, if this process was started as one; `None` if it was not.
+/// Runs as a fresh process if this process was started as one; otherwise returns `None`.
 ///
-/// A program that measures workloads of its own calls this first thing in its `main`, so that cases can be measured in
-/// processes of their own:
+/// A program with custom workloads calls this first in `main`, so that cases can be measured in separate processes:
 ///
 /// ```no_run
 /// # fn registry() -> laptime_bench::Registry { todo!() }
@@ -53,14 +52,14 @@ pub(crate) enum Message {
 ///
 /// fn main() -> ExitCode {
 ///     let registry = registry();
-///     if let Some(served) = laptime_bench::serve_if_asked(&registry) {
+///     if let Some(served) = laptime_bench::serve_if_requested(&registry) {
 ///         return served;
 ///     }
 ///     // … the program itself, which may call `laptime_bench::sweep` with `isolate`.
 ///     ExitCode::SUCCESS
 /// }
 /// ```
-pub fn serve_if_asked(registry: &Registry) -> Option<ExitCode> {
+pub fn serve_if_requested(registry: &Registry) -> Option<ExitCode> {
     is_fresh_process().then(|| serve(registry).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
@@ -75,20 +74,20 @@ fn serve(registry: &Registry) -> anyhow::Result<()> {
     let job: Job = serde_json::from_str(&line)?;
     let interrupt = Interrupt::new();
     listen(interrupt.clone());
-    let mut sink = Teller { interrupt, begun: 0 };
-    // Without its trace a case is still measured; whoever looks for the trace says that it is not there.
+    let mut sink = MessageSink { interrupt, begun: 0 };
+    // A case is measured even if its trace cannot be written; the reader of the trace reports that it is missing.
     let recording = job.trace.as_ref().and_then(|path| laptime_trace::record_to(path).ok());
     let swept = here(registry, &job, None, &mut sink);
     touch_memory();
     drop(recording);
     match swept {
-        Ok(Swept::Lost { .. }) => tell(&Message::Lost),
+        Ok(Swept::Lost { .. }) => send(&Message::Lost),
         Ok(_) => Ok(()),
-        Err(error) => tell(&Message::CannotStart(error.chain().map(ToString::to_string).collect())),
+        Err(error) => send(&Message::CannotStart(error.chain().map(ToString::to_string).collect())),
     }
 }
 
-/// Waits for the wish to stop. If the parent is gone, so is this process: nobody would read what it measures.
+/// Waits for a stop request. If the parent is gone, this process exits: nobody would read its results.
 fn listen(interrupt: Interrupt) {
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -96,36 +95,36 @@ fn listen(interrupt: Interrupt) {
                 interrupt.ask();
             }
         }
-        #[allow(clippy::exit, reason = "a child without a parent has nobody left to answer to")]
+        #[allow(clippy::exit, reason = "a child without a parent has no one to report to")]
         std::process::exit(1);
     });
 }
 
-/// Tells the parent of cases, and not of iterations: a parent that wakes up disturbs the iteration that follows.
-struct Teller {
+/// Reports cases to the parent, but not iterations: waking the parent would disturb the next iteration.
+struct MessageSink {
     interrupt: Interrupt,
     begun: usize,
 }
 
-impl Sink for Teller {
+impl Sink for MessageSink {
     fn begin(&mut self, _: &Case, _: u32) {
-        // A parent that is gone is noticed by the thread that listens.
-        let _ = tell(&Message::Begin(self.begun));
+        // The listening thread notices if the parent is gone.
+        let _ = send(&Message::Begin(self.begun));
         self.begun += 1;
     }
 
     fn iteration(&mut self, _: u64, _: bool) {}
 
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
-        tell(&Message::Result(Box::new(result)))
+        send(&Message::Result(Box::new(result)))
     }
 
     fn is_interrupted(&self) -> bool {
-        self.interrupt.is_asked()
+        self.interrupt.is_requested()
     }
 }
 
-fn tell(message: &Message) -> anyhow::Result<()> {
+fn send(message: &Message) -> anyhow::Result<()> {
     let text = serde_json::to_string(message)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{MARK}{text}")?;

@@ -1,4 +1,4 @@
-//! What is measured, and on what: the traits that a workload and a device implement.
+//! The traits that workloads and devices implement.
 
 use std::{any::Any, sync::Arc};
 
@@ -16,81 +16,82 @@ use crate::{
 
 /// Something that can be measured, with axes along which it varies.
 pub trait Workload: Send + Sync {
-    /// Its name on the command line.
+    /// The name on the command line.
     fn name(&self) -> &'static str;
 
-    /// What it is, in a line.
+    /// A description in one line.
     fn about(&self) -> &'static str;
 
-    /// Its axes, in the order in which they are shown.
+    /// The axes, in display order.
     fn axes(&self) -> Vec<AxisSpec>;
 
-    /// Other names of its axes and of values on them.
+    /// Aliases of its axes and values.
     fn aliases(&self) -> Vec<Alias> {
         Vec::new()
     }
 
-    /// Settles what was asked for, by the names that were written. Every combination of values is a case, unless the
-    /// workload says otherwise: where one axis decides what another takes, or a name decides on defaults.
+    /// Resolves the given words, keyed by the names as written. By default every combination of values is a case. A
+    /// workload overrides this if one axis determines what another accepts, or if a name determines defaults.
     fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
         Plan::settle(self.name(), self.axes(), &resolve(&self.aliases(), given)?)
     }
 
-    /// How its cases are measured where neither a flag nor the command says so.
+    /// The default settings of the workload, below flags and the command's settings.
     fn usual_settings(&self) -> GivenSettings {
         GivenSettings::default()
     }
 
-    /// The same case with what a word such as `auto` stands for on a device, so that results tell what was measured.
+    /// The same case with words such as `auto` replaced by their value for a device, so that results show what was
+    /// measured.
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
         let _ = device;
         case.clone()
     }
 
-    /// The same case with another whole number on an axis, and with whatever else follows from it.
+    /// The same case with another whole number on an axis, and everything that follows from it.
     fn with(&self, case: &Case, axis: &str, value: i64) -> Case {
         case.with(axis, value)
     }
 
-    /// The bytes that a case needs on a device, by what its shapes say; none if the workload does not predict it or the
-    /// case makes no sense.
+    /// The bytes that a case needs on a device, computed from its shapes; none if the workload does not predict it or
+    /// the case is invalid.
     fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
         let _ = (case, device);
         Ok(None)
     }
 
-    /// What is known of a case before anything is prepared, such as the parameters of a model.
+    /// Facts about a case that are known before preparation, such as the parameters of a model.
     fn known(&self, case: &Case) -> Vec<Fact> {
         let _ = case;
         Vec::new()
     }
 
-    /// The quantities that its iterations report beside their time.
+    /// The metrics that its iterations report in addition to their time.
     fn metrics(&self) -> Vec<MetricSpec> {
         Vec::new()
     }
 
-    /// Gets ready for a case. What cannot run here is an answer; an error is a case that failed.
+    /// Prepares a case. A case that cannot run here is a valid answer; an error means that the case failed.
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>>;
 }
 
-/// What became of the preparation of a case.
+/// The result of preparing a case.
 pub enum Prepared<'a> {
     /// Ready to run.
     Ready(Box<dyn Iteration + 'a>),
-    /// The case makes no sense here, for this reason.
+    /// The case does not apply here, with the reason.
     DoesNotApply(String),
-    /// The case needs more memory than there is; it was not tried.
+    /// The case needs more memory than is available; it was not tried.
     DoesNotFit {
-        /// Bytes it needs.
+        /// Needed bytes.
         needed: u64,
-        /// Bytes there are.
+        /// Available bytes.
         available: u64,
     },
 }
 
 impl<'a> Prepared<'a> {
-    /// The iteration, or what becomes of a case that has none.
+    /// The iteration, or the outcome of a case that has none.
     pub(crate) fn ready(self) -> Result<Box<dyn Iteration + 'a>, Box<Outcome>> {
         match self {
             Self::Ready(iteration) => Ok(iteration),
@@ -102,7 +103,7 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Makes the iteration, unless the device says that it has less memory than that needs.
+    /// Builds the iteration, unless the device reports less memory than it needs.
     pub fn if_it_fits(
         needed: u64,
         device: &dyn Device,
@@ -115,89 +116,89 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// A case that is ready: one call of [`Take::run`] is one iteration.
+/// A prepared case: one call of [`Iteration::run`] is one iteration.
 pub trait Iteration {
-    /// Checks the result once, before anything is timed; a wrong result is a case that failed.
+    /// Checks the result once, before anything is timed; a wrong result means that the case failed.
     fn check(&mut self) -> anyhow::Result<()>;
 
-    /// Makes ready for the next iteration, such as a cache that is to be cold. This is not timed.
+    /// Prepares the next iteration, for example by emptying a cache. This is not timed.
     fn ready(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Does the work once. This is what is timed.
+    /// Does the work once. This is timed.
     fn run(&mut self) -> anyhow::Result<()>;
 
-    /// What the last iteration showed beside its time, in the order of the workload's metrics. This is not timed.
+    /// The metrics of the last iteration, in the order of the workload's metrics. This is not timed.
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
         let _ = wall;
         Vec::new()
     }
 
-    /// What one iteration has to do, if that can be counted.
+    /// The work of one iteration, if it can be counted.
     fn work(&self) -> Option<Work> {
         None
     }
 
-    /// What is known of the case beside its axes, such as the parameters of a model; asked for after the iterations.
+    /// Facts about the case in addition to its axes, such as the parameters of a model; read after the iterations.
     fn facts(&self) -> Vec<Fact> {
         Vec::new()
     }
 
-    /// Bytes of the device's memory that were there before the case and that it uses, such as weights that an earlier
-    /// case made; they are added to its peak.
+    /// Device memory in bytes that was allocated before the case and that it uses, such as weights loaded by an earlier
+    /// case; it is added to the peak.
     fn kept_bytes(&self) -> u64 {
         0
     }
 }
 
-/// A quantity that a workload reports.
+/// A metric that a workload reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricSpec {
-    /// Its name, such as `tok_s`; the unit ends the name.
+    /// The name, such as `tok_s`; it ends in the unit.
     pub name: &'static str,
-    /// What it means, in a line.
+    /// What it means, in one line.
     pub about: &'static str,
-    /// Which way is good.
+    /// Whether lower or higher is better.
     pub better: Better,
 }
 
-/// What a workload runs on. It owns the clock, so that it can be simulated.
+/// The device that a workload runs on. It owns the clock, so that it can be simulated.
 pub trait Device: Send + Sync {
-    /// Its name, as results tell it.
+    /// The name shown in results.
     fn name(&self) -> &str;
 
-    /// Waits until all work given to it is done.
+    /// Waits until all submitted work is done.
     fn synchronise(&self) -> anyhow::Result<()>;
 
-    /// The host's time, from an origin that stays the same. A device that records kernels tells both by the same clock.
+    /// Host time since a fixed origin. Recorded kernels use the same clock.
     fn now(&self) -> Nanos;
 
-    /// Forgets the highest memory use so far, of the device and of the host.
+    /// Resets the peak memory use of the device and of the host.
     fn reset_peak(&self);
 
-    /// The highest memory use since it was forgotten, in bytes; none if nobody counts it.
+    /// The peak memory use since the reset, in bytes; none if unknown.
     fn peak_bytes(&self) -> Option<u64>;
 
-    /// The highest resident memory of the host's process since it was forgotten, in bytes; none if nobody knows.
+    /// The peak resident memory of the host process since the reset, in bytes; none if unknown.
     fn peak_rss_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Memory that a case may use, in bytes; none if nobody knows.
+    /// Memory available to a case, in bytes; none if unknown.
     fn available_bytes(&self) -> Option<u64>;
 
-    /// The timings that it can do; the first is its default.
+    /// The supported timings; the first is the default.
     fn timings(&self) -> &[Timing] {
         &[Timing::Host]
     }
 
-    /// Says how takes and stages are timed from here on: one of [`Device::timings`].
+    /// Sets how iterations and stages are timed from here on: one of [`Device::timings`].
     fn set_timing(&self, timing: Timing) {
         let _ = timing;
     }
 
-    /// Says how deep workloads mark their stages from here on; what is prepared before keeps its depth.
+    /// Sets how deep workloads mark their stages from here on; cases that are already prepared keep their depth.
     fn set_depth(&self, depth: Depth) {
         let _ = depth;
     }
@@ -207,83 +208,83 @@ pub trait Device: Send + Sync {
         Depth::default()
     }
 
-    /// Where workloads put the stages of its work, as in `stage!("decode", on = device.lane())`; none if its work is
-    /// done when a call returns. One lane holds under every timing.
+    /// The lane on which workloads record stages of its work, as in `stage!("decode", on = device.lane())`; none if
+    /// work is done when a call returns. The same lane is used for every timing.
     fn lane(&self) -> Option<&Lane> {
         None
     }
 
-    /// An iteration begins, inside its time: a device that is timed by events marks its stream.
+    /// An iteration begins, inside its timed region: a device timed by events marks its stream.
     fn begin_iteration(&self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// An iteration ends, inside its time, before it is waited for.
+    /// An iteration ends, inside its timed region, before the device is synchronised.
     fn end_iteration(&self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// What the device knows of the iteration that ended and was waited for. This is not timed.
+    /// The device's measurements of the last iteration, after synchronisation. This is not timed.
     fn last_iteration(&self) -> IterationState {
         IterationState::default()
     }
 
-    /// Whether it has a second-level cache that can be emptied.
+    /// Whether it has an L2 cache that can be emptied.
     fn has_l2(&self) -> bool {
         false
     }
 
-    /// Says what that cache is to hold when an iteration begins.
+    /// Sets the state of the L2 cache at the start of an iteration.
     fn set_l2(&self, l2: Option<L2>) {
         let _ = l2;
     }
 
-    /// Empties the cache if it is to be cold. This is not timed.
+    /// Empties the L2 cache if it must be cold. This is not timed.
     fn chill(&self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Whether it is lost to this process, so that whatever follows needs another one.
+    /// Whether this process has lost the device, so that further work needs another process.
     fn is_lost(&self) -> bool {
         false
     }
 
-    /// The device itself, for workloads that do different things on different devices.
+    /// The concrete device, for workloads with device-specific code.
     fn as_any(&self) -> Option<&dyn Any> {
         None
     }
 
-    /// Begins to record every kernel and copy, by the clock of [`Device::now`]; none if the device cannot.
+    /// Starts recording every kernel and copy on the clock of [`Device::now`]; none if unsupported.
     fn record_kernels(&self) -> anyhow::Result<Option<Box<dyn KernelRecording>>> {
         Ok(None)
     }
 
-    /// Takes what it kept of the stages inside replays of graphs. Asked when nothing that was prepared on it is left.
+    /// Takes the recorded stages inside graph replays. Called after everything prepared on the device was dropped.
     fn take_replays(&self) -> GraphReplays {
         GraphReplays::default()
     }
 }
 
-/// What a device knows of a iteration.
+/// A device's measurements of an iteration.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IterationState {
-    /// Time on the device's own clock from the beginning of the iteration to its end.
+    /// Time on the device's clock from the start of the iteration to its end.
     pub device_ns: Option<u64>,
-    /// How the device was doing.
+    /// The state of the device.
     pub state: DeviceState,
 }
 
-/// A recording of every kernel and copy of a device, from its beginning on.
+/// A recording of every kernel and copy of a device.
 pub trait KernelRecording {
-    /// Stops or goes on recording; what runs meanwhile costs no more than without.
+    /// Pauses or resumes recording; work during a pause has no recording cost.
     fn set_paused(&self, is_paused: bool) -> anyhow::Result<()>;
 
-    /// Ends the recording and gives what was recorded. The device has been waited for.
+    /// Ends the recording and returns what was recorded. The device has been synchronised.
     fn finish(self: Box<Self>) -> anyhow::Result<KernelRecords>;
 }
 
-/// The devices that there are.
+/// The available devices.
 pub trait Devices: Send + Sync {
-    /// Opens a device by the name that a user gives: `auto`, `cpu`, `cuda`, `cuda:1`.
+    /// Opens a device by name: `auto`, `cpu`, `cuda`, `cuda:1`.
     fn open(&self, name: &str) -> anyhow::Result<Arc<dyn Device>>;
 }

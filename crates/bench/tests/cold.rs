@@ -1,6 +1,6 @@
-//! A cold process: it finds empty caches of its own, which go with it, and leaves a trace of its start.
+//! A cold process finds empty caches, which are deleted with it, and leaves a trace of its start.
 //!
-//! Without a harness: the fresh processes are this very program, which must find out first thing.
+//! This test has no harness: the fresh processes are this program, which must detect that first.
 
 #![allow(
     clippy::print_stdout,
@@ -18,7 +18,7 @@ use std::{
 
 use laptime_bench::{
     AxisSpec, Case, CaseResult, Depth, Device, Devices, Fact, Interrupt, Iteration, Job, Outcome, Prepared, Registry,
-    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_asked, sweep,
+    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_requested, sweep,
 };
 
 struct OneDevice;
@@ -29,10 +29,10 @@ impl Devices for OneDevice {
     }
 }
 
-/// The variables that say where compiled kernels are kept.
+/// The variables that say where compiled kernels are cached.
 const CACHES: [&str; 2] = ["LAPTIME_CACHE", "CUDA_CACHE_PATH"];
 
-/// Keeps something in its caches, and fails if something is there.
+/// Stores something in its caches, and fails if they are not empty.
 struct Keeps;
 
 impl Workload for Keeps {
@@ -109,7 +109,7 @@ fn job(trace: &Path) -> Job {
 
 fn main() -> ExitCode {
     let registry = Registry { workloads: vec![Box::new(Keeps)], devices: Box::new(OneDevice) };
-    if let Some(served) = serve_if_asked(&registry) {
+    if let Some(served) = serve_if_requested(&registry) {
         return served;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -123,11 +123,11 @@ fn main() -> ExitCode {
         folders.extend(measured.facts.iter().map(|fact| fact.value.to_string()));
     }
     assert_eq!(folders.len(), 2 * 3, "each process has its own: {folders:?}");
-    assert!(folders.iter().all(|folder| !Path::new(folder).exists()), "they go with the process");
+    assert!(folders.iter().all(|folder| !Path::new(folder).exists()), "they are deleted with the process");
     let trace = laptime_trace::read(&path).unwrap();
     let names: Vec<&str> = trace.spans().map(|span| span.name).collect();
     assert_eq!(names[..2], ["open_device", "prepare"]);
-    assert_eq!(names.iter().filter(|name| **name == "take").count(), 5, "{names:?}");
+    assert_eq!(names.iter().filter(|name| **name == "iteration").count(), 5, "{names:?}");
     println!("a cold process finds nothing and leaves a trace: ok");
     ExitCode::SUCCESS
 }

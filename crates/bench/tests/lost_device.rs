@@ -1,6 +1,6 @@
-//! A device that is lost to its process: the case is a failed row, and the rest of the sweep goes on in a new process.
+//! A process loses its device: the case is recorded as failed, and a new process measures the rest of the sweep.
 //!
-//! Without a harness: the fresh processes are this very program, which must find out first thing.
+//! This test has no harness: the fresh processes are this program, which must detect that first.
 
 #![allow(clippy::print_stdout, reason = "without a harness a test tells itself that it passed")]
 
@@ -8,10 +8,10 @@ use std::{process::ExitCode, sync::Arc};
 
 use laptime_bench::{
     AxisSpec, Case, CaseResult, Depth, Device, Devices, Interrupt, Iteration, Job, Nanos, Outcome, Prepared, Registry,
-    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_asked, sweep,
+    Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_requested, sweep,
 };
 
-/// Opens a device that says in which process it is.
+/// Opens a device whose name says which process it is in.
 struct OneDevice;
 
 impl Devices for OneDevice {
@@ -133,10 +133,10 @@ fn job(runs: u32) -> Job {
 
 fn main() -> ExitCode {
     let registry = Registry { workloads: vec![Box::new(Loses)], devices: Box::new(OneDevice) };
-    if let Some(served) = serve_if_asked(&registry) {
+    if let Some(served) = serve_if_requested(&registry) {
         return served;
     }
-    // In this process first, and in a fresh one from the beginning.
+    // First in this process, then from the start in a fresh one.
     for runs in [1, 2] {
         let mut kept = Kept::default();
         let swept = sweep(&registry, &job(runs), None, |_, _| false, &Interrupt::new(), &mut kept);

@@ -1,7 +1,8 @@
-//! Verdicts on takes that were really recorded: few false alarms, a true slowdown is found, and "unclear" is no way out.
+//! Verdicts on recorded iterations: few false alarms, a real slowdown is found, and "unclear" is rare.
 //!
-//! `tests/data/recorded-takes` holds results of `laptime bench … --runs 40`, one file a case; its README says how they
-//! were made. Groups of ten processes are drawn from them and compared with each other, as they are and slowed down.
+//! `tests/data/recorded-takes` holds results of `laptime bench … --runs 40`, one file per case; its README describes
+//! how they were recorded. Groups of ten processes are drawn from them and compared with each other, unchanged and
+//! slowed down.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -31,7 +32,7 @@ fn takes(path: &Path) -> Vec<Vec<f64>> {
     iterations.collect()
 }
 
-fn told(name: &str, power: &Power) -> String {
+fn describe(name: &str, power: &Power) -> String {
     let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", 100.0 * share));
     format!(
         "{name}: between {}, within {}; alike {:?}; slowed by 1.5 % {:?}; slowed by 5 % {:?}",
@@ -44,15 +45,15 @@ fn told(name: &str, power: &Power) -> String {
 }
 
 #[test]
-fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_takes() {
+fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_iterations() {
     let recordings = recordings();
     let mut quiet = 0;
     for (name, iterations) in &recordings {
         let power = power(iterations, &TRIAL).unwrap();
-        // Both spreads are seen where the test is run with `--nocapture`, and when it fails.
-        println!("{}", told(name, &power));
+        // Both spreads are printed with `--nocapture` and on failure.
+        println!("{}", describe(name, &power));
         assert_eq!(power.alike.all(), 500);
-        assert_eq!(power.shortfalls(), [], "{}", told(name, &power));
+        assert_eq!(power.shortfalls(), [], "{}", describe(name, &power));
         quiet += usize::from(power.between.unwrap() < 0.02);
     }
     assert!(quiet >= 3, "recordings whose processes differ by less than 2 %, on which 5 % must be found");

@@ -1,4 +1,4 @@
-// The index of the largest number of each row: the lowest of several, 0 where none is a number.
+// The index of the largest number of each row: the lowest index of several, 0 if there is no number.
 
 // Blocks that share a row. They are a cluster, so that one launch is enough, where the architecture has clusters.
 #if __CUDA_ARCH__ >= 900
@@ -65,7 +65,7 @@ __device__ __forceinline__ void wait_for_cluster() {
 #endif
 }
 
-// What the block of this rank in the cluster has at the same place of its shared memory.
+// The same location in the shared memory of the block with this rank in the cluster.
 __device__ __forceinline__ u64 of_block(const u64 *place, u32 block) {
 #if BLOCKS_A_ROW > 1
     u32 here = (u32)__cvta_generic_to_shared(place), there;

@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (query >= tokens) continue;
         number *to = out + (((u64)sequence * tokens + query) * heads + head) * HEAD_DIM;
         float share = 1 / sum[i];
-        // The logarithm of the sum of all powers of e, where a gradient will need it.
+        // The logarithm of the sum of exponentials, if a gradient will need it.
         if (logarithms && tx == 0) logarithms[(u64)blockIdx.x * tokens + query] = largest[i] + logf(sum[i]);
 #pragma unroll
         for (int c = 0; c < COLUMN_GROUPS; c++) {

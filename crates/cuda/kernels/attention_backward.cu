@@ -1,11 +1,10 @@
-// The gradients of causal attention without stored scores, for numbers and heads of any kind: products of f32 without
-// tensor cores. HEAD_DIM, at most 256, is chosen when the text is compiled. What is computed is told in the text for tensor
-// cores.
+// The gradients of causal attention without stored scores, for any dtype and head size: f32 products without tensor
+// cores. HEAD_DIM, at most 256, is set at compile time. The text for tensor cores describes the computation.
 
 // Queries and keys of a tile: fewer where the rows are long.
 #define TILE (HEAD_DIM <= 128 ? 64 : 32)
 #define THREADS 256
-// A thread has so many rows, and of a tile of products so many columns.
+// The number of rows per thread, and of columns in a tile of products.
 #define EACH (TILE / 16)
 #define PADDED ((HEAD_DIM + 3) / 4 * 4)
 #define STRIDE (PADDED + 4)
@@ -106,8 +105,8 @@ __device__ __forceinline__ void store_row(number *to, const float4 *sums, float 
         const float *dots, number *dq, number *dk, number *dv, const u32 *start, u32 tokens, u32 heads, u32 kv_heads,  \
         u32 capacity, float scale, u32 by_16_bytes
 
-// The product of each row of `out` and its gradient, both [batch, tokens, heads * head_dim], into [batch, heads, tokens]. A
-// warp a row.
+// The product of each row of `out` and its gradient, both [batch, tokens, heads * head_dim], into [batch, heads,
+// tokens]. One warp per row.
 extern "C" __global__ void attention_dots(const number *out, const number *d_out, float *dots, u32 rows, u32 tokens,
                                           u32 heads) {
     u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;

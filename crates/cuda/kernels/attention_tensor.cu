@@ -190,7 +190,7 @@ __device__ __forceinline__ void attend(const number *q, const number *k, const n
         if (query >= tokens) continue;
         number *to = out + (((u64)sequence * tokens + query) * heads + head) * HEAD_DIM + lane % 4 * 2;
         float share = 1 / sum;
-        // The logarithm of the sum of all powers of e, where a gradient will need it.
+        // The logarithm of the sum of exponentials, if a gradient will need it.
         if (logarithms && lane % 4 == 0)
             logarithms[(u64)blockIdx.x * tokens + query] = (rows.largest[r] * scale + __log2f(sum)) * 0.6931471805599453f;
 #pragma unroll

@@ -11,7 +11,7 @@ __device__ __forceinline__ float added_up_in_block(float value) {
     return value;
 }
 
-// A block a row: less its mean, divided by the root of its variance, times a weight, and a bias added.
+// One block per row: subtracts the mean, divides by the standard deviation, multiplies by a weight, and adds a bias.
 extern "C" __global__ void layer_norm(const number *x, const number *weight, const number *bias, number *out, u32 width,
                                       float epsilon) {
     const number *row = x + (u64)blockIdx.x * width;
@@ -33,7 +33,7 @@ __device__ __forceinline__ number silu_of(number value) {
     return narrowed(x / (1.0f + __expf(-x)));
 }
 
-// Adds a bias to each row, and makes every number its gelu or its silu. Blocks go over columns and over rows.
+// Adds a bias to each row, and applies gelu or silu. Blocks cover columns and rows.
 template <u32 EACH>
 __device__ __forceinline__ void bias_gate_of(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
     u32 at = (blockIdx.x * blockDim.x + threadIdx.x) * EACH;
@@ -67,7 +67,7 @@ extern "C" __global__ void bias_gate_any(number *x, const number *bias, u32 rows
     bias_gate_of<1>(x, bias, rows, width, is_silu);
 }
 
-// Adds to each row of x that of y, with a bias, times a scale a column. Blocks go over columns and over rows.
+// Adds to each row of x that of y, with a bias, times a scale per column. Blocks cover columns and rows.
 template <u32 EACH>
 __device__ __forceinline__ void add_scaled_of(number *x, const number *y, const number *bias, const number *scale, u32 rows,
                                               u32 width) {
@@ -105,14 +105,14 @@ extern "C" __global__ void add_scaled_any(number *x, const number *y, const numb
     add_scaled_of<1>(x, y, bias, scale, rows, width);
 }
 
-// Multiplies each row with a number of its own.
+// Multiplies each row by its own factor.
 extern "C" __global__ void scale_rows(number *x, const number *by, u32 width) {
     float scale = widened(by[blockIdx.x]);
     number *row = x + (u64)blockIdx.x * width;
     for (u32 at = threadIdx.x; at < width; at += blockDim.x) row[at] = narrowed(widened(row[at]) * scale);
 }
 
-// Adds to each row the row of a table that is named for it; nothing where none is.
+// Adds to each row the table row selected for it, if any.
 extern "C" __global__ void add_embedding(const u32 *ids, const number *table, number *x, u32 vocabulary, u32 width) {
     u32 id = ids[blockIdx.x];
     if (id >= vocabulary) return;
@@ -121,8 +121,8 @@ extern "C" __global__ void add_embedding(const u32 *ids, const number *table, nu
         row[at] = narrowed(widened(row[at]) + widened(table[(u64)id * width + at]));
 }
 
-// A block a row of codes: the row of the first codebook, and behind it the sum of the rows of the others. A code beyond
-// its book gives numbers that are none.
+// One block per row of codes: the row of the first codebook, followed by the sum of the rows of the others. A code
+// outside its codebook gives NaN.
 extern "C" __global__ void code_rows(const u32 *codes, const number *books, number *out, u32 groups, u32 size, u32 width) {
     const u32 *mine = codes + (u64)blockIdx.x * groups;
     number *to = out + (u64)blockIdx.x * 2 * width;

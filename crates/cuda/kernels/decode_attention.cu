@@ -44,7 +44,7 @@ template <u32 HEADS> struct Running {
         }
     }
 
-    // Adds what was seen by those whose lanes are so far apart.
+    // Adds the partial results of lanes at this distance.
     __device__ __forceinline__ void join(u32 apart) {
 #pragma unroll
         for (u32 h = 0; h < HEADS; h++) {
@@ -201,7 +201,7 @@ __device__ __forceinline__ void look(Running<HEADS> &running, const Shared<HEADS
     }
 }
 
-// Puts the parts of one head together that lie so far apart, for one of the values; also the whole's measures.
+// Combines the partial results of one head at this distance, for one of the values; also the measures of the whole.
 template <u32 COUNT>
 __device__ __forceinline__ float joined(const Part *parts, u32 apart, u32 column, float *most, float *sum) {
     float higher = LOWEST, weights = 0.0f, total = 0.0f;

@@ -47,15 +47,15 @@ __device__ __forceinline__ void keep_drawn(const Drawing &of, u32 at, float samp
     if (of.step > 0) of.guesses[(u64)(of.step - 1) * of.latent + at] = guess;
 }
 
-// What the head is told at every step: the time's row added to each vector's, [steps, 2, width], and its silu.
-extern "C" __global__ void told_rows(const number *conditions, const number *times, number *told, u32 width) {
+// The conditioning of the head at every step: the time's row added to each vector's, [steps, 2, width], and its silu.
+extern "C" __global__ void conditioning_rows(const number *conditions, const number *times, number *conditioning, u32 width) {
     u32 step = blockIdx.y / 2, row = blockIdx.y % 2;
     u32 at = blockIdx.x * blockDim.x + threadIdx.x;
     wait_for_the_kernel_before();
     let_the_next_kernel_begin();
     if (at >= width) return;
     float sum = rounded(widened(conditions[(u64)row * width + at]) + widened(times[(u64)step * width + at]));
-    told[(u64)blockIdx.y * width + at] = narrowed(silu(sum));
+    conditioning[(u64)blockIdx.y * width + at] = narrowed(silu(sum));
 }
 
 // Begins a step: the sample through [width, latent] into both vectors. A warp a row; the latent lies in shared memory.

@@ -1,8 +1,8 @@
 // The next token by chance, from up to THREADS * EACH logits: one block, which holds all of them.
 //
-// What was said before is penalised and what must not be said is left out; then the logits are divided by the
-// temperature, the top_k likeliest are kept, of these the likeliest that make up top_p of all weights, and one of them is
-// drawn. The three parts are kernels of their own too, so that they can be told apart.
+// Applies penalties and removes forbidden tokens, divides the logits by the temperature, keeps the top_k most likely,
+// then the most likely of these up to a total weight of top_p, and draws one of them. The three parts are also separate
+// kernels, so that they can be timed separately.
 //
 // Weights are whole numbers, so that their sums do not depend on the order they are added in; and what makes them is
 // computed operation by operation as on the CPU, none fused. So every device draws the same from the same logits.
@@ -83,7 +83,7 @@ __device__ __forceinline__ void take_orders(const Choice &of, const Rules &rules
 #pragma unroll
     for (u32 j = 0; j < EACH; j++) {
         orders[j] = 0;
-        // Divisions take longer than all else here.
+        // Divisions are the slowest operation here.
         if (j * THREADS >= of.vocab) continue;
         float value = values[j];
         if (was_seen[j]) value = value < 0.0f ? __fmul_rn(value, rules.penalty) : __fdiv_rn(value, rules.penalty);
@@ -92,7 +92,8 @@ __device__ __forceinline__ void take_orders(const Choice &of, const Rules &rules
     }
 }
 
-// The order from which on so many are kept: two bits at a time, until there are as many or all bits are known.
+// The threshold from which this number of tokens is kept: two bits at a time, until the number is reached or all bits
+// are known.
 template <u32 COUNT>
 __device__ __forceinline__ u32 threshold_of(const u32 (&orders)[COUNT], u32 wanted, u64 (*places)[WARPS]) {
     u32 threshold = 0;
@@ -157,7 +158,7 @@ __device__ __forceinline__ void keep(const u32 (&orders)[EACH], u32 threshold, u
     __syncthreads();
 }
 
-// Takes the weight of candidates, of which there are few, that have so many above them.
+// Removes the weight of candidates (there are few) that have this number above them.
 __device__ __forceinline__ void leave(u32 wanted, Candidates &of) {
     for (u32 at = threadIdx.x; at < of.count; at += THREADS) {
         u32 mine = of.orders[at], above = 0;

@@ -39,7 +39,7 @@ __device__ __forceinline__ u64 best_of_row(const number *row, u32 vocab) {
     return best;
 }
 
-// The step's result: the token of each sequence, told in a list of them too, and the next position.
+// The result of the step: the token of each sequence, also stored in a list, and the next position.
 __device__ __forceinline__ void settle(u64 *best, u32 *token, u32 *position, u32 *count, u32 *chosen, u32 room, u32 batch) {
     u32 step = *count;
     if (threadIdx.x < batch) {

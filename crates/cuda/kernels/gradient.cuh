@@ -4,7 +4,7 @@
 #define LOWEST (-__int_as_float(0x7f800000))
 #define NOT_A_NUMBER __uint_as_float(0x7fffffffu)
 
-// So many numbers that are read and written at once: those of 16 bytes, or one at any place.
+// The number of values that are read and written at once: those of 16 bytes, or one at any address.
 template <u32 V> struct alignas(V * sizeof(number)) Some {
     number at[V];
 };

@@ -6,14 +6,14 @@ __device__ unsigned long long global_nanos() {
     return nanos;
 }
 
-// Spins for so many nanoseconds of the device's global timer.
+// Spins for this number of nanoseconds of the device's global timer.
 extern "C" __global__ void spin_nanos(unsigned long long nanos) {
     const unsigned long long begin = global_nanos();
     while (global_nanos() - begin < nanos) {
     }
 }
 
-// Spins for so many cycles of the multiprocessor, and says how many went by.
+// Spins for this number of cycles of the multiprocessor, and returns how many passed.
 extern "C" __global__ void spin_cycles(unsigned long long cycles, unsigned long long* passed) {
     const long long begin = clock64();
     unsigned long long gone = 0;

@@ -92,7 +92,8 @@ extern "C" __global__ void add_norm_any(ADD_NORM) {
     add_norm_of<1>(x, y, bias, scale, norm, out, rows, width, epsilon);
 }
 
-// Adds what taps make of rows that lie so far apart, eight at a time: so all of the usual ones are under way together.
+// Adds the products of taps with rows at this distance, eight at a time, so that all usual loads are in flight
+// together.
 #define TOGETHER 8
 template <u32 EACH>
 __device__ __forceinline__ void add_taps(float (&sum)[EACH], const number *seen, const number *weight, u32 width, u32 taps) {

@@ -1,4 +1,4 @@
-//! Matrix products by cuBLAS, row-major.
+//! Matrix products with cuBLAS, row-major.
 #![allow(unsafe_code)]
 
 mod sizes;
@@ -20,20 +20,20 @@ use crate::{
     stream::Stream,
 };
 
-/// What cuBLAS may use beside its arguments: NVIDIA advises 32 MiB for Hopper. Given once, so that it allocates
-/// nothing while something is measured or captured.
+/// The workspace of cuBLAS: NVIDIA recommends 32 MiB for Hopper. Allocated once, so that nothing is allocated during a
+/// measurement or capture.
 const WORKSPACE_BYTES: usize = 32 << 20;
 
-/// A type that matrices can be of.
+/// A dtype of matrices.
 pub trait Element: Pod {
     #[doc(hidden)]
     const TYPE: sys::cudaDataType;
-    /// What kernels are compiled with for numbers of this type: `-DNUMBER_F32`.
+    /// The compiler option for this dtype: `-DNUMBER_F32`.
     const OPTION: &'static str;
 
-    /// The nearest number of this type.
+    /// Rounds to this dtype.
     fn narrowed(value: f32) -> Self;
-    /// The same number in f32.
+    /// Converts to f32.
     fn widened(self) -> f32;
 }
 
@@ -77,7 +77,7 @@ pub struct Blas {
     handle: sys::cublasHandle_t,
     stream: Arc<Stream>,
     _workspace: Buffer<u8>,
-    /// What was multiplied before, by type and sizes, as far as a recording saw it.
+    /// Products seen before while recording, by dtype and sizes.
     seen: RefCell<Vec<(u32, Batch)>>,
 }
 
@@ -85,7 +85,7 @@ pub struct Blas {
 unsafe impl Send for Blas {}
 
 impl Blas {
-    /// Starts cuBLAS on the device's compute stream. Products in f32 are computed in f32, without TF32.
+    /// Starts cuBLAS on the device's compute stream. f32 products are computed in f32, without TF32.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
         library::load(library::CUBLAS)?;
         device.context().bind()?;
@@ -107,7 +107,7 @@ impl Blas {
         let workspace = self._workspace.pointer() as *mut c_void;
         // SAFETY: the handle lives, the stream is of the same context, and the workspace lives as long as the handle.
         unsafe {
-            // Setting the stream takes the workspace away, so the workspace comes second.
+            // Setting the stream resets the workspace, so the workspace is set second.
             check("setting cuBLAS's stream", sys::cublasSetStream_v2(self.handle, self.stream.raw().cast()))?;
             check("setting cuBLAS's workspace", sys::cublasSetWorkspace_v2(self.handle, workspace, WORKSPACE_BYTES))?;
             check(
@@ -117,7 +117,7 @@ impl Blas {
         }
     }
 
-    /// Whether products in f32 may be rounded to TF32 on the way. They may not: this is for showing it.
+    /// Whether f32 products may be rounded to TF32. They may not: this is for demonstrating it.
     pub fn is_tf32_allowed(&self) -> Result<bool, CudaError> {
         let mut mode = sys::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH;
         // SAFETY: the handle lives, and the place is valid.
@@ -125,7 +125,7 @@ impl Blas {
         Ok(mode != sys::cublasMath_t::CUBLAS_DEFAULT_MATH)
     }
 
-    /// Puts the product `c = a b` on the stream, added up in f32, and does not wait for it.
+    /// Puts the product `c = a b` on the stream, accumulated in f32, without waiting for it.
     pub fn multiply<T: Element>(
         &self,
         [a, b]: [&Buffer<T>; 2],
@@ -135,7 +135,7 @@ impl Blas {
         self.multiply_slices([a.all(), b.all()], c.all_mut(), sizes)
     }
 
-    /// The same of parts of buffers.
+    /// The same for slices of buffers.
     pub fn multiply_slices<T: Element>(
         &self,
         factors: [Slice<'_, T>; 2],
@@ -145,7 +145,7 @@ impl Blas {
         self.multiply_batch(factors, c, &Batch::one(sizes, false))
     }
 
-    /// Puts the product `c += a b` on the stream: what was in `c` is kept and added to.
+    /// Puts the product `c += a b` on the stream, adding to `c`.
     pub fn multiply_add<T: Element>(
         &self,
         factors: [Slice<'_, T>; 2],
@@ -166,7 +166,7 @@ impl Blas {
             return Err(CudaError::refused("multiplying", 0, "the buffers do not fit the sizes"));
         }
         self.stream.context.bind()?;
-        // cuBLAS loads a kernel when it first needs it, which is long beside a launch.
+        // cuBLAS loads a kernel on first use, which takes much longer than a launch.
         let _stage =
             self.is_first(T::TYPE, batch).then(|| stage!("first_product", m = batch.m, n = batch.n, k = batch.k));
         let (a, b, c) = (a.pointer() as *const c_void, b.pointer() as *const c_void, c.pointer() as *mut c_void);
@@ -188,7 +188,7 @@ impl Blas {
         is_first
     }
 
-    /// cuBLAS counts by columns: a row-major matrix is the transpose of what it sees, so `cᵀ = bᵀ aᵀ` is asked for.
+    /// cuBLAS is column-major: a row-major matrix is the transpose of what it sees, so `cᵀ = bᵀ aᵀ` is requested.
     unsafe fn multiply_places(
         &self,
         of: sys::cudaDataType,
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lack_of_memory_in_cublas_is_a_lack_of_memory() {
+    fn out_of_memory_in_cublas_is_a_lack_of_memory() {
         assert!(check("multiplying", cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED).unwrap_err().is_out_of_memory());
     }
 }

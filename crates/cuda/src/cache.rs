@@ -1,8 +1,8 @@
-//! Compiled kernels on disk, so that only the first process compiles.
+//! A disk cache of compiled kernels, so that only the first process compiles.
 //!
 //! A file is named by a hash of its key and begins with the whole key: source, options, architecture, compiler and
-//! driver. A file that is cut short, damaged or of another key counts as not there. Files are written beside their
-//! place and renamed, so that two processes can meet.
+//! driver. A truncated or damaged file, or one with another key, counts as missing. Files are written under a temporary
+//! name and renamed, so that processes do not interfere.
 
 use std::{
     env, fs,
@@ -13,13 +13,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// The first bytes of every file; another number for another form.
+/// The first bytes of every file, with a format version.
 const MAGIC: &[u8] = b"laptime kernel 1\n";
 
-/// All that a compiled kernel depends on.
+/// Everything that a compiled kernel depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// The text.
+    /// The source.
     pub source: String,
     /// The compiler's options, in order.
     pub options: Vec<String>,
@@ -38,33 +38,33 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The user's: `$LAPTIME_CACHE`, or `laptime` in the folder that the system sets aside for caches.
+    /// The user's cache: `$LAPTIME_CACHE`, or `laptime` in the system's cache folder.
     pub fn of_user() -> Self {
         let path = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self { folder: folder(path("LAPTIME_CACHE"), path("XDG_CACHE_HOME"), path("HOME")) }
     }
 
-    /// A cache in this folder, which is made when something is first kept.
+    /// A cache in this folder, which is created when something is first stored.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()) }
     }
 
-    /// A cache that keeps nothing.
+    /// A cache that stores nothing.
     pub fn none() -> Self {
         Self { folder: None }
     }
 
-    /// Where it is.
+    /// The folder.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// What was kept for the key.
+    /// The stored kernel for the key.
     pub fn find(&self, key: &Key) -> Option<Vec<u8>> {
         unpack(&fs::read(self.path(key)?).ok()?, &key.bytes())
     }
 
-    /// Keeps a compiled kernel. A full disk or a folder that cannot be written costs the next process a compilation.
+    /// Stores a compiled kernel. If the folder cannot be written, the next process compiles again.
     pub fn keep(&self, key: &Key, compiled: &[u8]) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let Some((path, folder)) = self.path(key).zip(self.folder.as_deref()) else { return Ok(()) };
@@ -88,7 +88,7 @@ fn folder(chosen: Option<PathBuf>, caches: Option<PathBuf>, home: Option<PathBuf
 }
 
 impl Key {
-    /// Every part with its length before it: no two keys have the same bytes.
+    /// Every part is preceded by its length, so that no two keys have the same bytes.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let parts = [&self.architecture, &self.compiler, &self.driver, &self.source].into_iter().chain(&self.options);

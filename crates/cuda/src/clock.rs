@@ -1,10 +1,9 @@
-//! The event clock: device time of stages from pooled CUDA events, without a wait of its own.
+//! The event clock: device times of stages from pooled CUDA events, without waiting.
 //!
-//! A mark is an event put on the stream. Whoever resolves marks asks whether the device got there, and reads the time
-//! from the *nearest anchor*: an event that the host watched, with host ticks before and after. The driver tells the
-//! time between two events as a float of milliseconds, which loses its microseconds after some seconds; from the
-//! nearest anchor the distance is short. Marks go by events of the trait [`Events`], so that the rules are tested
-//! without a device.
+//! A mark is an event on the stream. The time of a reached mark is read relative to the *nearest anchor*: an event that
+//! the host observed, with host ticks before and after. The driver returns the time between two events as a float of
+//! milliseconds, which loses its microseconds after some seconds; relative to the nearest anchor the distance is short.
+//! Marks use events of the trait [`Events`], so that the rules are tested without a device.
 
 use std::{
     collections::VecDeque,
@@ -15,28 +14,27 @@ use laptime_probe::{DeviceAnchor, DeviceClock, DeviceMoment, Resolved, Stamp, Ti
 
 use crate::{error::CudaError, events::StreamEvents, stream::Stream};
 
-/// How far the time between two events may be off: CUDA promises about half a microsecond.
+/// The error of the time between two events: CUDA promises about half a microsecond.
 pub const EVENT_RESOLUTION_NANOS: u64 = 500;
 
-/// An anchor is tried so often, and the try with the least time between the host's two readings is kept.
+/// The number of attempts for an anchor; the one with the shortest time between the host's two readings is kept.
 const ANCHOR_TRIES: usize = 4;
 
-/// A stream that is not idle after this long was not synchronised, and gets no anchor.
+/// A stream that is not idle after this time was not synchronised, and gets no anchor.
 const LONGEST_ANCHOR_NANOS: u64 = 1_000_000;
 
-/// How far the device's clock and the host's may drift apart: 20 parts in a million, which the GPU tests hold against
-/// what they see.
+/// The maximum drift between device clock and host clock: 20 parts per million, which the GPU tests verify.
 pub const DRIFT_ONE_IN: u64 = 50_000;
 
-/// A float of milliseconds has 24 binary digits.
+/// A float has 24 binary digits.
 const ROUNDING_ONE_IN: u64 = 1 << 24;
 
-/// What became of an event.
+/// The state of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reached {
     Yes,
     NotYet,
-    /// The device failed, or the event is of no use.
+    /// The device failed, or the event is unusable.
     Never,
 }
 
@@ -47,16 +45,16 @@ pub(crate) struct HostTime {
     pub(crate) nanos: u64,
 }
 
-/// Events of one stream, and the host's clock beside them.
+/// The events of one stream, and the host clock.
 pub(crate) trait Events: Send + Sync {
     type Event: Copy + Send;
 
-    /// Puts an event on the stream, an old one if there is one. None if the stream takes none.
+    /// Puts an event on the stream, reusing an old one if possible. None if the stream accepts none.
     fn record(&self, reused: Option<Self::Event>) -> Option<Self::Event>;
     fn reached(&self, event: Self::Event) -> Reached;
-    /// Nanoseconds from one event to the other, both reached.
+    /// Nanoseconds between two reached events.
     fn nanos_between(&self, from: Self::Event, to: Self::Event) -> Option<i64>;
-    /// Whether the stream has nothing to do.
+    /// Whether the stream is idle.
     fn is_idle(&self) -> bool;
     fn host_time(&self) -> HostTime;
     fn destroy(&self, event: Self::Event);
@@ -67,7 +65,7 @@ pub(crate) trait Events: Send + Sync {
 pub struct EventClock(Clock<StreamEvents>);
 
 impl EventClock {
-    /// Makes the clock of a stream. Waits for the stream, here and never again, to take the first anchor.
+    /// Creates the clock of a stream. Synchronises the stream once, to take the first anchor.
     pub fn new(stream: Arc<Stream>) -> Result<Self, CudaError> {
         stream.synchronise()?;
         let clock = Clock::new(StreamEvents::new(stream));
@@ -105,12 +103,12 @@ struct Clock<E: Events> {
 
 #[derive(Debug)]
 struct State<Event> {
-    /// Events that are free to be used again.
+    /// Events that can be reused.
     free: Vec<Event>,
-    /// Marks from number `first_mark` on; none where one was resolved out of order.
+    /// Marks from number `first_mark` on; none for one that was resolved out of order.
     marks: VecDeque<Option<Mark<Event>>>,
     first_mark: u64,
-    /// Anchors from number `first_anchor` on; older ones are of no use to any mark.
+    /// Anchors from number `first_anchor` on; no mark needs the older ones.
     anchors: VecDeque<Anchored<Event>>,
     first_anchor: u64,
     worst_window: u64,
@@ -120,7 +118,7 @@ struct State<Event> {
 #[derive(Debug, Clone, Copy)]
 struct Mark<Event> {
     event: Event,
-    /// How many anchors had been taken: the next one has this number, the one before it one less.
+    /// The number of anchors so far, which is the number of the next one.
     anchors_before: u64,
 }
 
@@ -138,7 +136,7 @@ impl<E: Events> Clock<E> {
         let state = State {
             free: Vec::new(),
             marks: VecDeque::new(),
-            // Zero stands for no mark.
+            // Zero means no mark.
             first_mark: 1,
             anchors: VecDeque::new(),
             first_anchor: 0,
@@ -166,8 +164,8 @@ impl<E: Events> Clock<E> {
     }
 
     fn resolve(&self, stamp: Stamp) -> Resolved {
-        // The driver is asked without the lock: marking must not wait for it. What a mark needs stays while it is
-        // among the marks.
+        // The driver is called without the lock: marking must not wait for it. The data of a mark stays while it is in
+        // the list.
         let Some((mark, anchors)) = self.state().find(stamp) else { return Resolved::Never };
         let resolved = match self.events.reached(mark.event) {
             Reached::NotYet => return Resolved::Pending,
@@ -179,11 +177,11 @@ impl<E: Events> Clock<E> {
     }
 
     fn moment(&self, event: E::Event, anchors: Around<E::Event>) -> Option<DeviceMoment> {
-        let told = anchors.into_iter().flatten().filter_map(|from| {
+        let moments = anchors.into_iter().flatten().filter_map(|from| {
             let nanos = self.events.nanos_between(from.event, event)?;
             Some(DeviceMoment { anchor: from.anchor, nanos })
         });
-        told.min_by_key(|moment| moment.nanos.unsigned_abs())
+        moments.min_by_key(|moment| moment.nanos.unsigned_abs())
     }
 
     fn anchor(&self) {
@@ -208,7 +206,7 @@ impl<E: Events> Clock<E> {
         }
     }
 
-    /// Watches one event go by on an idle stream.
+    /// Observes one event on an idle stream.
     fn try_anchor(&self) -> Option<(E::Event, DeviceAnchor, u64)> {
         let reused = self.state().free.pop();
         let before = self.events.host_time();
@@ -263,7 +261,7 @@ impl<Event: Copy> State<Event> {
         self.free.extend(spare);
     }
 
-    /// Takes out the anchors that lie before all that the oldest mark needs. The last one stays.
+    /// Removes the anchors before those that the oldest mark needs. The last one stays.
     fn drop_old_anchors(&mut self) -> Vec<Event> {
         let next = self.first_anchor + self.anchors.len() as u64;
         let oldest = self.marks.iter().flatten().next().map_or(next, |mark| mark.anchors_before).saturating_sub(1);

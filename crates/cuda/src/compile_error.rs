@@ -1,10 +1,10 @@
-//! A kernel that does not compile, told with the kernel's own lines.
+//! A kernel that does not compile, shown with its source lines.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// Lines shown before and after the one at fault.
+/// Context lines before and after the error.
 const LINES_AROUND: usize = 2;
 
 /// Why a kernel does not compile.
@@ -12,9 +12,9 @@ const LINES_AROUND: usize = 2;
 pub struct CompileError {
     /// The kernel's file.
     pub file: String,
-    /// What the compiler found, in its order.
+    /// The compiler errors, in order.
     pub problems: Vec<Problem>,
-    /// All that the compiler said.
+    /// The whole compiler log.
     pub log: String,
 }
 
@@ -23,21 +23,21 @@ pub struct CompileError {
 pub struct Problem {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The message.
     pub message: String,
-    /// The lines around it, each with its number.
+    /// The surrounding lines, with their numbers.
     pub excerpt: Vec<(usize, String)>,
 }
 
 impl CompileError {
-    /// Reads the compiler's log beside the source it is about.
+    /// Parses the compiler's log for a source.
     pub fn new(file: &str, source: &str, log: &str) -> Self {
         let problems = log.lines().filter_map(|line| problem(file, source, line)).collect();
         Self { file: file.to_owned(), problems, log: log.trim().to_owned() }
     }
 }
 
-/// Reads a line such as `fill.cu(12): error: identifier "x" is undefined`.
+/// Parses a line such as `fill.cu(12): error: identifier "x" is undefined`.
 fn problem(file: &str, source: &str, said: &str) -> Option<Problem> {
     let (number, rest) = said.strip_prefix(file)?.strip_prefix('(')?.split_once(')')?;
     let line = number.parse().ok()?;

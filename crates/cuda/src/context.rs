@@ -1,4 +1,4 @@
-//! The primary context of a device, shared with every other library of the process that uses CUDA.
+//! The primary context of a device, shared with all other CUDA libraries in the process.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -7,10 +7,11 @@ use cudarc::driver::sys;
 
 use crate::error::CudaError;
 
-/// Calls a function of the driver, and turns what it returns into a result.
+/// Calls a driver function and converts its status to a result.
 macro_rules! driver {
     ($doing:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the places that call say why their arguments are valid; the library was found before a context was.
+        // SAFETY: the call sites state why their arguments are valid; the library was found before any context was
+        // created.
         $crate::error::check($doing, unsafe { cudarc::driver::sys::$function($($argument),*) })
     };
 }
@@ -30,7 +31,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Retains the primary context of a device that the driver counted, and keeps freed memory in its pool.
+    /// Retains the primary context of a device, and keeps freed memory in its pool.
     pub(crate) fn retain(device: sys::CUdevice) -> Result<Self, CudaError> {
         let mut raw = ptr::null_mut();
         driver!("making a context", cuDevicePrimaryCtxRetain(&mut raw, device))?;
@@ -41,7 +42,7 @@ impl Context {
         Ok(context)
     }
 
-    /// By default the pool gives memory back at every synchronisation, and every take would pay for it again.
+    /// By default the pool releases memory at every synchronisation, and every iteration would allocate it again.
     fn keep_freed_memory(&self) -> Result<(), CudaError> {
         let mut threshold = u64::MAX;
         driver!(
@@ -54,7 +55,7 @@ impl Context {
         )
     }
 
-    /// Makes this the context of the calling thread, if it is not.
+    /// Makes this the context of the calling thread, if it is not already.
     pub(crate) fn bind(&self) -> Result<(), CudaError> {
         let mut current = ptr::null_mut();
         driver!("asking for the thread's context", cuCtxGetCurrent(&mut current))?;
@@ -67,7 +68,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // A context that is lost cannot be released, and the process is about to end.
+        // A lost context cannot be released, and the process is about to exit.
         let _ = driver!("releasing the context", cuDevicePrimaryCtxRelease_v2(self.device));
     }
 }

@@ -1,8 +1,8 @@
-//! CUPTI in process: every kernel, copy and wait, as records.
+//! CUPTI in process: records of every kernel, copy and sync.
 //!
-//! The library is found at run time and shared with whoever has it loaded. Recording costs time on the host, so it is
-//! a pass of its own, and no samples are taken in it. Records come through functions that CUPTI calls on threads of
-//! its own, without a place for a value of ours: hence one [`Session`] a process, and the one global here.
+//! The library is found at run time and shared with other users. Recording costs host time, so it is a separate pass
+//! without timing samples. CUPTI delivers records through callbacks on its own threads, without a user pointer: hence
+//! one [`Session`] per process, and the global state here.
 #![allow(unsafe_code)]
 
 mod functions;
@@ -22,20 +22,20 @@ pub use self::record::{Call, Direction, GraphNode, MemoryKind, Record, Tie, Wait
 use self::{functions::Functions, names::Names, record::kind};
 use crate::error::CudaError;
 
-/// Bytes of a buffer that CUPTI fills: some ten thousand records.
+/// Bytes per CUPTI buffer: about ten thousand records.
 const BUFFER_BYTES: usize = 4 << 20;
-/// CUPTI asks for this alignment.
+/// The alignment that CUPTI requires.
 const BUFFER_ALIGN: usize = 8;
-/// Records that are kept at most, about three gigabytes; what comes after them is counted as lost.
+/// The maximum number of stored records, about three gigabytes; further records are counted as dropped.
 const MOST_RECORDS: usize = 30_000_000;
 
-/// What is recorded: all work, all waits, the calls, and which stage each call was in.
+/// The recorded kinds: all work, all syncs, the calls, and the stage of each call.
 const KINDS: [u32; 8] =
     [kind::KERNEL, kind::COPY, kind::PEER_COPY, kind::FILL, kind::WAIT, kind::DRIVER, kind::RUNTIME, kind::TIE];
 
 static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
 
-/// What the session that is on has so far.
+/// The records of the active session.
 #[derive(Debug)]
 struct Recording {
     functions: Functions,
@@ -48,7 +48,7 @@ fn recording() -> MutexGuard<'static, Option<Recording>> {
     RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A recording by CUPTI that is on until it is finished or dropped.
+/// A CUPTI recording that is active until it is finished or dropped.
 #[derive(Debug)]
 pub struct Session {
     functions: Functions,
@@ -58,15 +58,15 @@ pub struct Session {
 /// What was recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recorded {
-    /// In no stated order.
+    /// In no particular order.
     pub records: Vec<Record>,
-    /// How many records found no room.
+    /// The number of dropped records.
     pub lost: u64,
-    /// Moments known on both clocks: the begin and the end of the recording.
+    /// Moments known on both clocks: the start and the end of the recording.
     pub anchors: Vec<CuptiAnchor>,
 }
 
-/// A moment on CUPTI's clock that the host knows within limits.
+/// A moment on CUPTI's clock with its host time range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CuptiAnchor {
     /// Host clock before and after.
@@ -97,38 +97,38 @@ impl CuptiAnchor {
         self.host.after.0.saturating_sub(self.host.before.0)
     }
 
-    /// A time of CUPTI's clock, told from this anchor.
+    /// A CUPTI time relative to this anchor.
     pub fn moment(&self, nanos: u64) -> DeviceMoment {
         DeviceMoment { anchor: self.host, nanos: nanos.wrapping_sub(self.nanos) as i64 }
     }
 }
 
-/// The version of CUPTI that is found: 130001 is 13.0.
+/// The version of the installed CUPTI: 130001 is 13.0.
 pub fn version() -> Result<u32, CudaError> {
     Functions::load()?.version()
 }
 
-/// The name of a function that was called: `cuLaunchKernel`.
+/// The name of a called function: `cuLaunchKernel`.
 pub fn function_name(call: &Call) -> Option<String> {
     Functions::load().ok()?.function_name(call.is_driver, call.function)
 }
 
 impl Session {
-    /// Starts to record. Refused while another session is on, or another profiler is in the process.
+    /// Starts recording. Fails while another session or another profiler is active in the process.
     pub fn start() -> Result<Self, CudaError> {
         let functions = Functions::load()?;
         begin(functions)?;
-        // From here on the value's end turns everything off.
+        // From here on, dropping the value turns everything off.
         let mut session = Self { functions, anchor: CuptiAnchor { host: no_time(), nanos: 0 } };
-        // Without it calls lie on tracks of their own.
-        let _ = functions.tell_system_threads();
+        // Without it, calls appear on separate tracks.
+        let _ = functions.use_system_thread_ids();
         functions.register(buffer_requested, buffer_completed)?;
         KINDS.into_iter().try_for_each(|kind| functions.enable(kind))?;
         session.anchor = CuptiAnchor::take(&functions)?;
         Ok(session)
     }
 
-    /// Does `work` as a stage of this number: the calls that this thread makes in it are tied to the number.
+    /// Runs `work` as a stage with this number: calls of this thread are associated with the number.
     pub fn stage<T>(&self, number: u64, work: impl FnOnce() -> T) -> Result<T, CudaError> {
         self.functions.push(number)?;
         let popped = Popped(&self.functions);
@@ -137,7 +137,7 @@ impl Session {
         Ok(done)
     }
 
-    /// Ends the recording. Synchronise before: what is not done is not recorded.
+    /// Ends the recording. Synchronise first: unfinished work is not recorded.
     pub fn finish(self) -> Result<Recorded, CudaError> {
         self.functions.flush()?;
         let anchors = vec![self.anchor, CuptiAnchor::take(&self.functions)?];
@@ -161,7 +161,7 @@ impl Drop for Session {
         for kind in KINDS {
             let _ = self.functions.disable(kind);
         }
-        // Buffers that CUPTI still has come back, and are freed; records in them are nobody's any more.
+        // CUPTI returns its remaining buffers, which are freed; their records are discarded.
         let _ = self.functions.flush();
         *recording() = None;
     }
@@ -190,7 +190,7 @@ extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, most_reco
         let made = layout(BUFFER_BYTES).map_or(ptr::null_mut(), |layout| alloc::alloc_zeroed(layout));
         *buffer = made;
         *size = if made.is_null() { 0 } else { BUFFER_BYTES };
-        // Zero stands for as many as fit.
+        // Zero means as many as fit.
         *most_records = 0;
     }
 }
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_cupti_is_told_from_the_anchor() {
+    fn a_time_of_cupti_is_reported_from_the_anchor() {
         let host = DeviceAnchor { before: Ticks(10), after: Ticks(30) };
         let anchor = CuptiAnchor { host, nanos: 5_000 };
         assert_eq!(anchor.moment(4_000), DeviceMoment { anchor: host, nanos: -1_000 });

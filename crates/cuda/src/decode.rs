@@ -1,12 +1,12 @@
-//! One token of a decoder, bound by the reading of its weights: a few kernels a layer, made to be captured into one graph
-//! and replayed without the host.
+//! One decode step, limited by reading the weights: a few kernels per layer, designed to be captured into one graph and
+//! replayed without the host.
 //!
-//! Numbers are stored as f32, bf16 or f16 and computed with in f32; all is row-major. A [`Step`] puts work on a stream,
-//! allocates nothing and does not wait. On devices of compute capability 9.0 and above the kernels of a step overlap:
-//! each fetches its weights while the one before it still runs. So a step begins with [`Step::embed`], which waits for
-//! all that is on the stream, and whatever else reads a step's results is launched plainly.
+//! Numbers are stored as f32, bf16 or f16 and computed in f32; everything is row-major. A [`Step`] puts work on a
+//! stream, allocates nothing and does not wait. On devices of compute capability 9.0 and above the kernels of a step
+//! overlap: each fetches its weights while the previous one still runs. A step therefore begins with [`Step::embed`],
+//! which waits for all work on the stream, and any other reader of a step's results is launched without overlap.
 //!
-//! What each kernel must give is computed plainly in [`mod@reference`].
+//! [`mod@reference`] contains plain CPU versions of all kernels.
 
 mod adapted;
 mod attention;
@@ -24,7 +24,7 @@ mod tiles;
 pub use self::{
     adapted::{Adapted, AdaptedSizes},
     attention::{Attention, Rotation},
-    diffusion::{Drawing, DrawingSizes, DrawingStep, Factors, Sounded},
+    diffusion::{Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget},
     frames::{FrameStep, FrameTables, Frames},
     layer::{Activations, Layer},
     product::{Linear, Norm},
@@ -35,7 +35,7 @@ pub use self::{
 };
 use crate::nvrtc::Source;
 
-/// The text of kernels of a step, behind what they all begin with.
+/// The source of step kernels, after the common part.
 macro_rules! text {
     ($($header:literal,)* in $file:literal) => {
         Source {
@@ -58,10 +58,10 @@ const SAMPLE: Source<'static> = text!("decode_chance.cuh", in "decode_sample.cu"
 const FRAME: Source<'static> = text!(in "decode_frame.cu");
 const DIFFUSION: Source<'static> = text!(in "decode_diffusion.cu");
 
-/// Every text of kernels of a step, by file; see [`options`] for what each is compiled with.
+/// Every source of step kernels, by file; see [`options`] for the compiler options.
 pub const SOURCES: [Source<'static>; 7] = [LINEAR, ADAPTED, ATTENTION, TOKEN, SAMPLE, FRAME, DIFFUSION];
 
-/// The options of some variants of one of [`SOURCES`], for checking that it compiles.
+/// The options of some variants of one of [`SOURCES`], to check that it compiles.
 pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
     let types = ["-DNUMBER_F32", "-DNUMBER_BF16", "-DNUMBER_F16"];
     let tuning = Tuning { warps: 16, depth: 5, heads: 1 };

@@ -1,4 +1,4 @@
-//! Opening a GPU, or saying why there is none.
+//! Opens a GPU, or reports why there is none.
 #![allow(unsafe_code)]
 
 use std::{
@@ -18,10 +18,10 @@ use crate::{
     stream::Stream,
 };
 
-/// The CUDA that the bindings are of, as the driver counts: 13000 is 13.0.
+/// The CUDA version of the bindings, as the driver counts: 13000 is 13.0.
 pub const CUDA_NEEDED: u32 = 13_000;
 
-/// An open GPU: its context, a stream to compute on and one for copies each way.
+/// An open GPU: its context, a compute stream, and one copy stream in each direction.
 #[derive(Debug)]
 pub struct Device {
     facts: DeviceFacts,
@@ -29,39 +29,39 @@ pub struct Device {
     compute: Arc<Stream>,
     copy_in: Arc<Stream>,
     copy_out: Arc<Stream>,
-    /// Replays of stamped graphs, until whoever makes a trace asks for them.
+    /// Replays of stamped graphs, until a trace takes them.
     replays: Arc<Mutex<GraphReplays>>,
 }
 
-/// What a device says of itself.
+/// The properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// Its number.
     pub index: u32,
     /// Its name: `NVIDIA H200`.
     pub name: String,
-    /// Its address on the bus, by which NVML knows it too.
+    /// The PCI address, which NVML uses too.
     pub bus: String,
     /// The compute capability: 9 and 0.
     pub capability: (u32, u32),
-    /// How many multiprocessors it has.
+    /// The number of multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes of its second-level cache.
+    /// The size of the L2 cache in bytes.
     pub l2_bytes: u64,
-    /// Bytes of its memory.
+    /// The size of the memory in bytes.
     pub memory_bytes: u64,
-    /// The CUDA that the driver knows: 13000 is 13.0.
+    /// The CUDA version of the driver: 13000 is 13.0.
     pub driver_cuda: u32,
 }
 
 impl DeviceFacts {
-    /// The architecture as compilers call it: `sm_90`.
+    /// The architecture for compilers: `sm_90`.
     pub fn architecture(&self) -> String {
         format!("sm_{}{}", self.capability.0, self.capability.1)
     }
 }
 
-/// What can be asked of a driver before there is a context; a test answers in its place.
+/// What a driver can be asked before there is a context; tests replace it.
 trait Driver {
     fn is_there(&self) -> bool;
     fn start(&self) -> Result<(), CudaError>;
@@ -94,7 +94,7 @@ impl Driver for Installed {
     }
 }
 
-/// How many GPUs there are, or why none can be used.
+/// The number of GPUs, or why none can be used.
 pub fn device_count() -> Result<u32, Unavailable> {
     count_devices(&Installed)
 }
@@ -103,7 +103,7 @@ fn count_devices(driver: &impl Driver) -> Result<u32, Unavailable> {
     if !driver.is_there() {
         return Err(Unavailable::NoDriver);
     }
-    // The version is told without a start, and an old driver may not start at all.
+    // The version is available before initialisation, and an old driver may not initialise at all.
     let found = driver.cuda_version().map_err(broken)?;
     if found < CUDA_NEEDED {
         return Err(Unavailable::DriverTooOld { found, needed: CUDA_NEEDED });
@@ -138,7 +138,7 @@ fn check_index(index: u32, count: u32) -> Result<(), Unavailable> {
 }
 
 impl Device {
-    /// Opens the device of this number.
+    /// Opens the device with this number.
     pub fn open(index: u32) -> Result<Self, CudaError> {
         let _stage = stage!("context", gpu = index);
         check_index(index, device_count()?)?;
@@ -171,32 +171,32 @@ impl Device {
         &self.copy_out
     }
 
-    /// A further stream.
+    /// Creates another stream.
     pub fn new_stream(&self) -> Result<Stream, CudaError> {
         Stream::new(Arc::clone(&self.context))
     }
 
-    /// The same device with streams of its own: what is put on them does not wait for what is on these.
-    pub fn beside(&self) -> Result<Self, CudaError> {
+    /// The same device with new streams, which do not wait for the existing ones.
+    pub fn with_new_streams(&self) -> Result<Self, CudaError> {
         let stream = || self.new_stream().map(Arc::new);
         let (facts, context) = (self.facts.clone(), Arc::clone(&self.context));
         let replays = Arc::clone(&self.replays);
         Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()?, replays })
     }
 
-    /// Keeps what was read of stamped graphs for [`Device::take_replays`].
+    /// Stores the replays of stamped graphs for [`Device::take_replays`].
     pub fn keep_replays(&self, read: GraphReplays) {
         let mut kept = self.replays.lock().unwrap_or_else(PoisonError::into_inner);
         kept.replays.extend(read.replays);
         kept.lost = kept.lost.saturating_add(read.lost);
     }
 
-    /// Takes what was kept of stamped graphs, on whichever stream they ran.
+    /// Takes the stored replays of stamped graphs, on whichever stream they ran.
     pub fn take_replays(&self) -> GraphReplays {
         std::mem::take(&mut self.replays.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until all work of every stream is done.
+    /// Waits until all work on every stream is done.
     pub fn synchronise(&self) -> Result<(), CudaError> {
         self.context.bind()?;
         driver!("synchronising the device", cuCtxSynchronize())
@@ -233,7 +233,7 @@ fn attribute(device: sys::CUdevice, wanted: sys::CUdevice_attribute) -> Result<u
     Ok(value.unsigned_abs())
 }
 
-/// Lets the driver write a text of at most 255 bytes.
+/// Reads a text of at most 255 bytes from the driver.
 fn text(write: impl Fn(*mut c_char, i32) -> Result<(), CudaError>) -> Result<String, CudaError> {
     let mut bytes = [0_u8; 256];
     write(bytes.as_mut_ptr().cast(), bytes.len() as i32 - 1)?;
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use crate::error::classify;
 
-    /// A driver that answers as told.
+    /// A driver with fixed answers.
     struct Answers {
         there: bool,
         version: u32,
@@ -285,13 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn an_old_driver_is_told_before_it_is_started() {
+    fn an_old_driver_is_reported_before_it_is_started() {
         let old = Answers { version: 12_040, start: 999, ..SOUND };
         assert_eq!(count_devices(&old), Err(Unavailable::DriverTooOld { found: 12_040, needed: 13_000 }));
     }
 
     #[test]
-    fn a_driver_without_a_device_is_told_from_one_that_fails() {
+    fn a_driver_without_a_device_is_reported_from_one_that_fails() {
         for none in [Answers { start: 100, ..SOUND }, Answers { count: 0, ..SOUND }] {
             assert!(matches!(count_devices(&none), Err(Unavailable::NoGpu { .. })));
         }

@@ -42,7 +42,7 @@ impl Events for StreamEvents {
 
     fn record(&self, reused: Option<Event>) -> Option<Event> {
         self.stream.context.bind().ok()?;
-        // An event recorded while a graph is captured becomes a part of the graph, and its time is never told.
+        // An event recorded during graph capture becomes part of the graph and has no time.
         let event = if self.stream.is_capturing() { None } else { reused.or_else(|| self.create()) };
         let recorded =
             event.filter(|event| driver!("recording an event", cuEventRecord(event.0, self.stream.raw())).is_ok());

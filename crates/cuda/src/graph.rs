@@ -23,37 +23,37 @@ pub struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Captures the work that `step` puts on the stream, which is not done now.
+    /// Captures the work that `step` puts on the stream; it does not run now.
     ///
-    /// Run the step once before: what loads modules or allocates for the first time cannot be captured. Only this
-    /// thread is kept from calls that a capture forbids.
+    /// Run the step once before: lazy module loading and first allocations cannot be captured. Only this thread is
+    /// restricted from calls that a capture forbids.
     pub fn capture(stream: &Stream, step: impl FnOnce() -> Result<(), CudaError>) -> Result<Self, CudaError> {
         stream.context.bind()?;
         let capture = Capture::begin(stream)?;
         let done = step();
         let captured = capture.end();
-        // The step's own error says more than the capture it spoiled.
+        // The step's error is more specific than that of the failed capture.
         done?;
         captured?.instantiate(&stream.context)
     }
 
-    /// Puts a replay on a stream, and does not wait for it.
+    /// Puts a replay on a stream without waiting for it.
     ///
     /// # Safety
     ///
-    /// The buffers and kernels that were captured live until the replay is done.
+    /// The captured buffers and kernels must live until the replay is done.
     pub unsafe fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
         self.context.bind()?;
         driver!("replaying a graph", cuGraphLaunch(self.ready, stream.raw()))
     }
 
-    /// Puts the graph on the device, so that the first replay costs what the others do.
+    /// Uploads the graph to the device, so that the first replay costs the same as the others.
     pub fn upload(&self, stream: &Stream) -> Result<(), CudaError> {
         self.context.bind()?;
         driver!("uploading a graph", cuGraphUpload(self.ready, stream.raw()))
     }
 
-    /// How many nodes it has: kernels, copies, allocations.
+    /// The number of nodes: kernels, copies, allocations.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
@@ -67,7 +67,7 @@ impl Drop for Graph {
     }
 }
 
-/// A capture under way. It ends with this value, however the step ends.
+/// A capture in progress. It ends on drop, however the step ends.
 struct Capture<'a>(Option<&'a Stream>);
 
 impl<'a> Capture<'a> {

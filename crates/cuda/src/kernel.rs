@@ -50,14 +50,14 @@ unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
-/// How many threads a kernel is started with.
+/// The launch size of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Blocks.
     pub grid: [u32; 3],
-    /// Threads a block.
+    /// Threads per block.
     pub block: [u32; 3],
-    /// Bytes of shared memory a block, beyond what the kernel declares.
+    /// Bytes of dynamic shared memory per block.
     pub shared_bytes: u32,
 }
 
@@ -65,7 +65,7 @@ impl Shape {
     /// One thread.
     pub const ONE: Self = Self::line(1, 1);
 
-    /// So many blocks of so many threads.
+    /// Blocks of this number of threads for `count` elements.
     pub const fn line(blocks: u32, threads: u32) -> Self {
         Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
@@ -76,7 +76,8 @@ impl Shape {
 pub struct Argument(u64);
 
 impl Argument {
-    /// Where the driver finds it. It reads as many bytes as the kernel's parameter has; little-endian puts those first.
+    /// The address for the driver. It reads the size of the kernel's parameter; little-endian order puts those bytes
+    /// first.
     fn place(&self) -> *mut c_void {
         (&raw const self.0).cast_mut().cast()
     }
@@ -124,7 +125,7 @@ impl<T: Pod> From<&SliceMut<'_, T>> for Argument {
     }
 }
 
-/// An address of nothing for what is absent.
+/// A null address for an absent buffer.
 impl<T: Pod> From<Option<Slice<'_, T>>> for Argument {
     fn from(slice: Option<Slice<'_, T>>) -> Self {
         Self(slice.map_or(0, |slice| slice.pointer()))
@@ -132,7 +133,7 @@ impl<T: Pod> From<Option<Slice<'_, T>>> for Argument {
 }
 
 impl Module {
-    /// Puts a compiled module (a cubin, or PTX with a zero at its end) on a device.
+    /// Loads a compiled module (a cubin, or PTX with a zero at its end) on a device.
     pub fn load(device: &Device, image: &[u8]) -> Result<Arc<Self>, CudaError> {
         let context = Arc::clone(device.context());
         context.bind()?;
@@ -150,7 +151,7 @@ impl Module {
         let text = CString::new(name).map_err(|_| CudaError::refused(&doing, 0, "the name holds a zero"))?;
         let mut raw = ptr::null_mut();
         driver!(&doing, cuModuleGetFunction(&mut raw, self.raw, text.as_ptr()))?;
-        // Else the first launch loads it, which would be timed with it and cannot be captured.
+        // Otherwise the first launch loads it, which would be timed and cannot be captured.
         driver!(&doing, cuFuncLoad(raw))?;
         Ok(Kernel { module: Arc::clone(self), raw, name: name.to_owned() })
     }
@@ -165,7 +166,7 @@ impl Drop for Module {
 }
 
 impl Kernel {
-    /// Puts the kernel on a stream, and does not wait for it.
+    /// Puts the kernel on a stream without waiting for it.
     ///
     /// # Safety
     ///
@@ -177,7 +178,7 @@ impl Kernel {
         unsafe { self.launch_at(stream, shape, &mut places) }
     }
 
-    /// Puts the kernel on a stream with the arguments at these places.
+    /// Puts the kernel on a stream with the arguments at these addresses.
     unsafe fn launch_at(&self, stream: &Stream, shape: Shape, places: &mut [*mut c_void]) -> Result<(), CudaError> {
         self.module.context.bind()?;
         let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
@@ -186,14 +187,14 @@ impl Kernel {
             let (parameters, extra) = (places.as_mut_ptr(), ptr::null_mut());
             sys::cuLaunchKernel(self.raw, gx, gy, gz, bx, by, bz, shape.shared_bytes, stream.raw(), parameters, extra)
         };
-        // The words are made for a failure alone: a launch is on the measured path.
+        // The message is built only on failure: a launch is on the measured path.
         if result == sys::CUresult::CUDA_SUCCESS {
             return Ok(());
         }
         crate::error::check(&format!("launching `{}`", self.name), result)
     }
 
-    /// Lets a block ask for so many bytes of shared memory: without this, 48 KiB are the most.
+    /// Allows a block to use this amount of shared memory: the default limit is 48 KiB.
     pub fn allow_shared_bytes(&self, bytes: u32) -> Result<(), CudaError> {
         self.module.context.bind()?;
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;

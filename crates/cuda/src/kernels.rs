@@ -1,6 +1,6 @@
 //! Our own kernels, with the checks that make them safe to call.
 //!
-//! Each has a reference on the CPU in [`reference`](crate::reference) that the GPU tests hold it against.
+//! Each has a CPU reference in [`reference`](crate::reference) with which the GPU tests compare it.
 #![allow(unsafe_code)]
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     stream::Stream,
 };
 
-/// Every text of kernels, by file.
+/// Every kernel source, by file.
 pub const SOURCES: [Source<'static>; 7] = [SPIN, STAMP, FILL, ACCESS, READ, COPY, MATMUL];
 
 const SPIN: Source<'static> = Source { file: "spin.cu", text: include_str!("../kernels/spin.cu") };
@@ -24,9 +24,9 @@ const READ: Source<'static> = Source { file: "read.cu", text: include_str!("../k
 const COPY: Source<'static> = Source { file: "copy.cu", text: include_str!("../kernels/copy.cu") };
 const MATMUL: Source<'static> = Source { file: "matmul.cu", text: include_str!("../kernels/matmul.cu") };
 
-/// Threads a block of the kernels that go along memory.
+/// Threads per block of the kernels that stream over memory.
 const THREADS: u32 = 256;
-/// Blocks a multiprocessor of such kernels: enough to keep it full.
+/// Blocks per multiprocessor of such kernels: enough to fill it.
 const BLOCKS_EACH: u32 = 8;
 
 /// The kernels of ours on one device.
@@ -47,7 +47,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Loads them all, from the cache where they are there.
+    /// Loads all kernels, from the cache if possible.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
         let mut compiled = 0;
         let mut module = |source| {
@@ -76,20 +76,20 @@ impl Kernels {
         })
     }
 
-    /// How many of [`SOURCES`] had to be compiled: the others were in the cache.
+    /// The number of [`SOURCES`] that had to be compiled; the others were cached.
     pub fn compiled(&self) -> usize {
         self.compiled
     }
 
-    /// Keeps one thread of the device busy for so many nanoseconds of its global timer.
+    /// Keeps one thread of the device busy for this number of nanoseconds of its global timer.
     pub fn spin_nanos(&self, stream: &Stream, nanos: u64) -> Result<(), CudaError> {
         // SAFETY: the kernel takes one number.
         unsafe { self.spin_nanos.launch(stream, Shape::ONE, &[nanos.into()]) }
     }
 
-    /// Keeps one thread busy for so many cycles, and puts how many went by into `passed`.
+    /// Keeps one thread busy for this number of cycles, and writes the actual number into `passed`.
     pub fn spin_cycles(&self, stream: &Stream, cycles: u64, passed: &mut Buffer<u64>) -> Result<(), CudaError> {
-        expect("spinning", passed.length() >= 1, "the result needs a place")?;
+        expect("spinning", passed.length() >= 1, "the result needs a buffer")?;
         // SAFETY: the kernel takes a number and a place for one.
         unsafe { self.spin_cycles.launch(stream, Shape::ONE, &[cycles.into(), passed.into()]) }
     }
@@ -126,7 +126,7 @@ impl Kernels {
         unsafe { self.copy.launch(stream, self.along_memory, &[from.into(), to.into(), groups.into()]) }
     }
 
-    /// Multiplies `a` (m by k) with `b` (k by n) into `c` (m by n), all row-major, slowly and plainly.
+    /// Multiplies `a` (m by k) by `b` (k by n) into `c` (m by n), all row-major, with a plain slow kernel.
     pub fn matmul(
         &self,
         stream: &Stream,
@@ -145,11 +145,11 @@ impl Kernels {
         unsafe { self.matmul.launch(stream, shape, &arguments) }
     }
 
-    /// Loses the context, for tests of what happens then.
+    /// Destroys the context, for tests.
     ///
     /// # Safety
     ///
-    /// Nothing of this process that is on the device can be used any more.
+    /// Nothing of this process on the device can be used any more.
     pub unsafe fn lose_context(&self, stream: &Stream) -> Result<(), CudaError> {
         // An address in the first page, which is nobody's.
         // SAFETY: the caller wants this.

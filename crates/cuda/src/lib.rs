@@ -1,8 +1,7 @@
-//! Everything CUDA, without disturbing what is measured: device time, memory, graphs, kernels, and what the card says
-//! of itself.
+//! CUDA access with minimal measurement overhead: device time, memory, graphs, kernels, and GPU properties.
 //!
-//! The only crate that names cudarc. Nothing here is needed at build time: every library is found when it is first
-//! asked for, and [`Device::open`] says why there is none.
+//! The only crate that uses cudarc. Nothing is needed at build time: every library is loaded on first use, and
+//! [`Device::open`] reports why there is no GPU.
 
 mod blas;
 mod cache;

@@ -1,8 +1,7 @@
-//! Finding CUDA's libraries at run time: where the loader looks, in toolkits, and in Python's wheels.
+//! Finds CUDA libraries at run time: in the loader's path, in toolkits, and in Python wheels.
 //!
-//! cudarc panics when a library is missing, so every entry of this crate asks here first. A library found outside the
-//! loader's path is loaded by its full path and stays loaded; the loader then knows it by its name, and whoever asks
-//! for the name gets the same one.
+//! cudarc panics when a library is missing, so every entry point of this crate checks here first. A library outside the
+//! loader's path is loaded by its full path and stays loaded; the loader then finds it by name for all other users.
 #![allow(unsafe_code)]
 
 use std::{
@@ -17,42 +16,50 @@ use libloading::Library;
 
 use crate::error::CudaError;
 
-/// A library of CUDA: the names it is known by, the surest first.
+/// A CUDA library with its file names, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
-    /// The name without ending, as messages say it.
+pub struct LibrarySpec {
+    /// The name shown in messages.
     pub name: &'static str,
-    /// Names of the file.
+    /// The file names.
     pub files: &'static [&'static str],
-    /// How the names of files begin that it loads by name, and that the loader finds only if they are loaded.
-    pub beside: &'static [&'static str],
+    /// Prefixes of files that it loads by name, and that the loader finds only if they are already loaded.
+    pub companions: &'static [&'static str],
 }
 
 /// The driver.
-pub const DRIVER: Wanted = Wanted { name: "libcuda.so.1", files: &["libcuda.so.1", "libcuda.so"], beside: &[] };
-/// The compiler of kernels.
-pub const NVRTC: Wanted =
-    Wanted { name: "libnvrtc.so.13", files: &["libnvrtc.so.13", "libnvrtc.so"], beside: &["libnvrtc-builtins.so."] };
+pub const DRIVER: LibrarySpec =
+    LibrarySpec { name: "libcuda.so.1", files: &["libcuda.so.1", "libcuda.so"], companions: &[] };
+/// The kernel compiler.
+pub const NVRTC: LibrarySpec = LibrarySpec {
+    name: "libnvrtc.so.13",
+    files: &["libnvrtc.so.13", "libnvrtc.so"],
+    companions: &["libnvrtc-builtins.so."],
+};
 /// Matrix products.
-pub const CUBLAS: Wanted =
-    Wanted { name: "libcublas.so.13", files: &["libcublas.so.13", "libcublas.so"], beside: &["libcublasLt.so.13"] };
-/// Records of what the device did.
-pub const CUPTI: Wanted = Wanted { name: "libcupti.so.13", files: &["libcupti.so.13", "libcupti.so"], beside: &[] };
+pub const CUBLAS: LibrarySpec = LibrarySpec {
+    name: "libcublas.so.13",
+    files: &["libcublas.so.13", "libcublas.so"],
+    companions: &["libcublasLt.so.13"],
+};
+/// Activity records.
+pub const CUPTI: LibrarySpec =
+    LibrarySpec { name: "libcupti.so.13", files: &["libcupti.so.13", "libcupti.so"], companions: &[] };
 
-/// Libraries that were found and stay.
+/// Loaded libraries, which are never unloaded.
 static LOADED: Mutex<BTreeMap<&'static str, &'static Library>> = Mutex::new(BTreeMap::new());
 
 /// Loads a library for the rest of the process.
-pub fn load(wanted: Wanted) -> Result<&'static Library, CudaError> {
+pub fn load(spec: LibrarySpec) -> Result<&'static Library, CudaError> {
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(library) = loaded.get(wanted.name) {
+    if let Some(library) = loaded.get(spec.name) {
         return Ok(library);
     }
-    let _stage = stage!("load_library", library = wanted.name);
+    let _stage = stage!("load_library", library = spec.name);
     let folders = Surroundings::here().folders();
-    let found = candidates(wanted, &folders).find_map(|path| open(wanted, &path));
-    let library: &'static Library = Box::leak(Box::new(found.ok_or_else(|| missing(wanted, &folders))?));
-    loaded.insert(wanted.name, library);
+    let found = candidates(spec, &folders).find_map(|path| open(spec, &path));
+    let library: &'static Library = Box::leak(Box::new(found.ok_or_else(|| missing(spec, &folders))?));
+    loaded.insert(spec.name, library);
     Ok(library)
 }
 
@@ -61,13 +68,13 @@ pub fn has_driver() -> bool {
     load(DRIVER).is_ok()
 }
 
-fn missing(wanted: Wanted, folders: &[PathBuf]) -> CudaError {
+fn missing(spec: LibrarySpec, folders: &[PathBuf]) -> CudaError {
     let searched = folders.iter().map(|folder| folder.display().to_string()).collect();
-    CudaError::Missing { library: wanted.name.to_owned(), searched }
+    CudaError::Missing { library: spec.name.to_owned(), searched }
 }
 
-fn open(wanted: Wanted, path: &Path) -> Option<Library> {
-    for companion in companions(wanted, path) {
+fn open(spec: LibrarySpec, path: &Path) -> Option<Library> {
+    for companion in companions(spec, path) {
         // SAFETY: as below.
         let loaded = unsafe { Library::new(companion) };
         // It stays loaded, so that the loader knows its name.
@@ -77,27 +84,27 @@ fn open(wanted: Wanted, path: &Path) -> Option<Library> {
     unsafe { Library::new(path) }.ok()
 }
 
-/// The files beside a library that it will ask for by name.
-fn companions(wanted: Wanted, path: &Path) -> Vec<PathBuf> {
+/// The files next to a library that it will load by name.
+fn companions(spec: LibrarySpec, path: &Path) -> Vec<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let begins = |name: &str| wanted.beside.iter().any(|beside| name.starts_with(beside));
+    let begins = |name: &str| spec.companions.iter().any(|start| name.starts_with(start));
     folder.map_or(Vec::new(), |folder| entries(folder, begins))
 }
 
-/// The bare names, which a loaded library and `LD_LIBRARY_PATH` answer; then full paths.
-fn candidates<'a>(wanted: Wanted, folders: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + 'a {
-    let names = wanted.files.iter().map(PathBuf::from);
-    let paths = folders.iter().flat_map(move |folder| wanted.files.iter().map(move |file| folder.join(file)));
+/// The bare names, which the loader resolves, then full paths.
+fn candidates<'a>(spec: LibrarySpec, folders: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + 'a {
+    let names = spec.files.iter().map(PathBuf::from);
+    let paths = folders.iter().flat_map(move |folder| spec.files.iter().map(move |file| folder.join(file)));
     names.chain(paths.filter(|path| path.is_file()))
 }
 
-/// What tells where libraries may be.
+/// The environment that determines where libraries may be.
 #[derive(Debug, Default, Clone)]
 struct Surroundings {
     cuda_home: Option<PathBuf>,
-    /// Folders that toolkits are installed in: `/usr/local`.
+    /// Folders with toolkits: `/usr/local`.
     toolkits: Option<PathBuf>,
-    /// Roots of Python's environments.
+    /// Roots of Python environments.
     environments: Vec<PathBuf>,
 }
 
@@ -111,7 +118,7 @@ impl Surroundings {
         }
     }
 
-    /// Folders to look in, the nearest to the user's will first.
+    /// Folders to search, the user's choice first.
     fn folders(&self) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = self.cuda_home.iter().flat_map(|home| toolkit_folders(home)).collect();
         for toolkit in self.toolkits.iter().flat_map(|folder| toolkits(folder)) {
@@ -127,7 +134,7 @@ fn toolkit_folders(home: &Path) -> [PathBuf; 4] {
     ["lib64", "extras/CUPTI/lib64", "targets/x86_64-linux/lib", "lib"].map(|folder| home.join(folder))
 }
 
-/// `cuda` first, which is the one that is meant, then `cuda-13.1` before `cuda-13.0`.
+/// `cuda` first, which is the default, then `cuda-13.1` before `cuda-13.0`.
 fn toolkits(folder: &Path) -> Vec<PathBuf> {
     let mut found = entries(folder, |name| name == "cuda" || name.starts_with("cuda-"));
     found.sort_by_key(|path| {
@@ -149,10 +156,10 @@ fn wheel_folders(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+fn entries(folder: &Path, library: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let Ok(listing) = folder.read_dir() else { return Vec::new() };
     let mut found: Vec<PathBuf> =
-        listing.flatten().filter(|entry| entry.file_name().to_str().is_some_and(&wanted)).map(|e| e.path()).collect();
+        listing.flatten().filter(|entry| entry.file_name().to_str().is_some_and(&library)).map(|e| e.path()).collect();
     found.sort();
     found
 }
@@ -208,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_library_asks_for_by_name_is_found_beside_it() {
+    fn what_a_library_asks_for_by_name_is_found_next_to_it() {
         let folder = tempfile::tempdir().unwrap();
         for file in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libother.so"] {
             fs::write(folder.path().join(file), "").unwrap();
@@ -220,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_nowhere_is_named() {
-        let nowhere = Wanted { name: "libnowhere.so.1", files: &["libnowhere.so.1"], beside: &[] };
+        let nowhere = LibrarySpec { name: "libnowhere.so.1", files: &["libnowhere.so.1"], companions: &[] };
         let error = load(nowhere).unwrap_err();
         assert_eq!(error.to_string(), "cannot load `libnowhere.so.1`");
         assert!(error.hint().unwrap().starts_with("put the folder of `libnowhere.so.1` on `LD_LIBRARY_PATH`"));

@@ -1,4 +1,4 @@
-//! Memory of the device and of the host: stream-ordered buffers, pinned buffers, and the most that was used.
+//! Device and host memory: stream-ordered buffers, pinned buffers, and peak use.
 #![allow(unsafe_code)]
 
 use std::{ffi::c_void, marker::PhantomData, ops, ops::Range, ptr, slice, sync::Arc};
@@ -18,13 +18,13 @@ use crate::{
 /// Free and total bytes of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Free {
-    /// Bytes that nobody has, other processes included.
+    /// Free bytes, after all processes.
     pub free: u64,
-    /// Bytes that the device has.
+    /// Total bytes of the device.
     pub total: u64,
 }
 
-/// The most memory in use since [`Device::reset_peak`].
+/// Peak memory since [`Device::reset_peak`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peak {
     /// The high-water mark of the stream-ordered pool.
@@ -34,14 +34,14 @@ pub struct Peak {
 }
 
 impl Peak {
-    /// Both marks together, which is an upper bound: they may have been reached at different moments.
+    /// The sum of both peaks, which is an upper bound: they may have occurred at different times.
     pub fn bytes(&self) -> u64 {
         self.pool_bytes.saturating_add(self.graph_bytes)
     }
 }
 
 impl Device {
-    /// Asks how much memory is free. What the pool keeps for later does not count as free.
+    /// Queries the free memory. Memory cached in the pool does not count as free.
     pub fn free_memory(&self) -> Result<Free, CudaError> {
         self.context().bind()?;
         let (mut free, mut total) = (0, 0);
@@ -49,7 +49,7 @@ impl Device {
         Ok(Free { free: free as u64, total: total as u64 })
     }
 
-    /// The most memory in use since the last reset.
+    /// The peak memory since the last reset.
     pub fn peak_memory(&self) -> Result<Peak, CudaError> {
         self.context().bind()?;
         Ok(Peak {
@@ -58,7 +58,7 @@ impl Device {
         })
     }
 
-    /// Bytes that are in use now, of the pool and of graphs.
+    /// Bytes in use now, in the pool and in graphs.
     pub fn used_memory(&self) -> Result<u64, CudaError> {
         self.context().bind()?;
         let pool = self.pool_bytes(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
@@ -94,9 +94,9 @@ impl Device {
         driver!("trimming the pool", cuMemPoolTrimTo(self.context().pool, 0))
     }
 
-    /// Allocates memory of no stated content, in the order of the compute stream.
+    /// Allocates uninitialised memory, in the order of the compute stream.
     ///
-    /// Where it does not fit, all that was kept for later is given back and it is tried once more.
+    /// If it does not fit, all cached memory is released and the allocation is retried once.
     pub fn allocate<T: Pod>(&self, length: usize) -> Result<Buffer<T>, CudaError> {
         self.allocate_on(self.stream(), length)
     }
@@ -139,7 +139,7 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Allocates host memory that the device can copy without help, zeroed.
+    /// Allocates zeroed pinned host memory.
     pub fn allocate_pinned<T: Pod>(&self, length: usize) -> Result<Pinned<T>, CudaError> {
         Pinned::new(Arc::clone(self.context()), length)
     }
@@ -159,13 +159,13 @@ impl Device {
     }
 }
 
-/// Memory of the device. It is freed in the order of the stream it was allocated on.
+/// Device memory. It is freed in the order of the stream it was allocated on.
 #[derive(Debug)]
 pub struct Buffer<T> {
     stream: Arc<Stream>,
     pointer: sys::CUdeviceptr,
     length: usize,
-    /// The buffer that it is a part of; none if the memory is its own.
+    /// The parent buffer of a slice; none if it owns the memory.
     whole: Option<Arc<Self>>,
     of: PhantomData<T>,
 }
@@ -174,15 +174,15 @@ impl<T: Pod> Buffer<T> {
     fn new(stream: &Arc<Stream>, length: usize, bytes: usize) -> Result<Self, CudaError> {
         stream.context.bind()?;
         let mut pointer = 0;
-        // The driver refuses an allocation of nothing.
+        // The driver rejects an empty allocation.
         let bytes = bytes.max(1);
         let pool = stream.context.pool;
         driver!("allocating memory", cuMemAllocFromPoolAsync(&mut pointer, bytes, pool, stream.raw()))?;
         Ok(Self { stream: Arc::clone(stream), pointer, length, whole: None, of: PhantomData })
     }
 
-    /// A part of a buffer as one of its own, for what wants a whole buffer. The memory stays until all parts have gone,
-    /// and what is written to one of them is seen in the whole.
+    /// A part of a buffer as a separate buffer. The memory lives until all parts are dropped, and writes to a part are
+    /// visible in the whole.
     pub fn part(whole: &Arc<Self>, range: Range<usize>) -> Result<Self, CudaError> {
         let length = range.len();
         let pointer = whole.slice(range)?.pointer();
@@ -218,16 +218,16 @@ impl<T: Pod> Buffer<T> {
         self.stream.synchronise()
     }
 
-    /// Puts a copy of values to its beginning on a stream, and does not wait for it: the driver has taken the values
-    /// when this returns.
+    /// Puts a copy of values to its beginning on a stream without waiting: the driver has read the values when this
+    /// returns.
     ///
     /// # Safety
     ///
-    /// The values are not in pinned memory, which the driver would read later.
+    /// The values must not be in pinned memory, which the driver would read later.
     pub unsafe fn put(&mut self, stream: &Stream, values: &[T]) -> Result<(), CudaError> {
         let bytes = self.fitting::<T>(values.len())?;
         stream.context.bind()?;
-        // Memory that is not pinned is staged by the driver before the call returns.
+        // The driver stages pageable memory before the call returns.
         let (to, from) = (self.pointer, values.as_ptr().cast());
         driver!("copying to the device", cuMemcpyHtoDAsync_v2(to, from, bytes, stream.raw()))
     }
@@ -242,11 +242,11 @@ impl<T: Pod> Buffer<T> {
         Ok(values)
     }
 
-    /// Puts a copy from pinned memory on a stream, and does not wait for it.
+    /// Puts a copy from pinned memory on a stream without waiting for it.
     ///
     /// # Safety
     ///
-    /// Both must live, and `source` must not be written, until the stream has done it.
+    /// Both must live, and `source` must not be written, until the copy is done.
     pub unsafe fn begin_write(&mut self, source: &Pinned<T>, stream: &Stream) -> Result<(), CudaError> {
         let bytes = self.fitting::<T>(source.len())?;
         stream.context.bind()?;
@@ -254,11 +254,11 @@ impl<T: Pod> Buffer<T> {
         driver!("copying to the device", cuMemcpyHtoDAsync_v2(self.pointer, from, bytes, stream.raw()))
     }
 
-    /// Puts a copy to pinned memory on a stream, and does not wait for it.
+    /// Puts a copy to pinned memory on a stream without waiting for it.
     ///
     /// # Safety
     ///
-    /// Both must live, and `target` must not be looked at, until the stream has done it.
+    /// Both must live, and `target` must not be read, until the copy is done.
     pub unsafe fn begin_read(&self, target: &mut Pinned<T>, stream: &Stream) -> Result<(), CudaError> {
         let bytes = self.fitting::<T>(target.len())?;
         stream.context.bind()?;
@@ -282,7 +282,7 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl Buffer<u32> {
-    /// Puts one value into all of it, on a stream, and does not wait for it.
+    /// Fills it with one value on a stream, without waiting for it.
     pub fn set_all(&mut self, stream: &Stream, value: u32) -> Result<(), CudaError> {
         stream.context.bind()?;
         driver!("setting memory", cuMemsetD32Async(self.pointer, value, self.length, stream.raw()))
@@ -297,7 +297,7 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// Memory of the host that the device can copy without help.
+/// Pinned host memory.
 #[derive(Debug)]
 pub struct Pinned<T> {
     context: Arc<Context>,
@@ -316,7 +316,7 @@ impl<T: Pod> Pinned<T> {
         let refused = || CudaError::refused("allocating pinned memory", 0, "more than the machine can address");
         let bytes = length.checked_mul(size_of::<T>()).ok_or_else(refused)?.max(1);
         let mut pointer = ptr::null_mut();
-        // The lack is the host's, and is not to be taken for the device's.
+        // This is host memory, so the error must not be mistaken for out of device memory.
         driver!("allocating pinned memory", cuMemHostAlloc(&mut pointer, bytes, 0)).map_err(|error| match error {
             CudaError::OutOfMemory { .. } => CudaError::refused("allocating pinned memory", 2, "out of host memory"),
             other => other,

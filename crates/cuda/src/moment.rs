@@ -1,4 +1,4 @@
-//! Moments of streams: what another stream waits for, and what the time between two of them is told by.
+//! Stream moments: events that another stream waits for and that time is measured between.
 #![allow(unsafe_code)]
 
 use std::{ptr, sync::Arc};
@@ -12,8 +12,8 @@ use crate::{
     stream::Stream,
 };
 
-/// A moment of a stream: reached once all that was put on the stream before it is done. It can be put on a stream again
-/// and again; what waits for it waits for the last time that it was put before.
+/// A moment of a stream: reached once all earlier work on the stream is done. It can be recorded repeatedly; a wait
+/// applies to the last recording before it.
 #[derive(Debug)]
 pub struct Moment {
     context: Arc<Context>,
@@ -26,7 +26,7 @@ unsafe impl Send for Moment {}
 unsafe impl Sync for Moment {}
 
 impl Moment {
-    /// A moment that is on no stream yet: it counts as reached, and has no time.
+    /// A moment that was not recorded yet: it counts as reached, and has no time.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
         let context = Arc::clone(device.context());
         context.bind()?;
@@ -35,13 +35,13 @@ impl Moment {
         Ok(Self { context, raw })
     }
 
-    /// Puts it on a stream, behind all that is there.
+    /// Records it on a stream, after all existing work.
     pub fn put(&self, stream: &Stream) -> Result<(), CudaError> {
         self.context.bind()?;
         driver!("recording an event", cuEventRecord(self.raw, stream.raw()))
     }
 
-    /// Whether its stream has come to it. Does not wait.
+    /// Whether it was reached. Does not wait.
     pub fn is_reached(&self) -> Result<bool, CudaError> {
         self.context.bind()?;
         // SAFETY: the event is this moment's own.
@@ -69,7 +69,7 @@ impl Drop for Moment {
 }
 
 impl Stream {
-    /// Lets what is put on this stream from now on wait for a moment of another.
+    /// Makes all later work on this stream wait for a moment of another.
     pub fn wait_until(&self, moment: &Moment) -> Result<(), CudaError> {
         self.context.bind()?;
         driver!("waiting for an event", cuStreamWaitEvent(self.raw(), moment.raw, 0))

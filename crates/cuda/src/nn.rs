@@ -1,8 +1,7 @@
-//! The operations of a transformer, on the device: numbers are stored as f32, bf16 or f16 and computed with in f32.
+//! The operations of a transformer on the device: numbers are stored as f32, bf16 or f16 and computed in f32.
 //!
-//! Everything is row-major. Each operation puts its work on a stream, allocates nothing and does not wait, so that all of
-//! it can be captured into a graph; sizes are checked before. What the results must be is computed plainly in
-//! [`mod@reference`].
+//! Everything is row-major. Each operation puts its work on a stream, allocates nothing and does not wait, so that it
+//! can be captured into a graph; sizes are checked first. [`mod@reference`] contains plain CPU versions.
 
 mod adamw;
 mod attention;
@@ -39,7 +38,7 @@ pub use self::{
 };
 use crate::{blas::Element, nvrtc::Source};
 
-/// A text of kernels over numbers, behind what they all begin with and the headers that it names.
+/// A kernel source for one dtype, after the common part and its headers.
 macro_rules! text {
     ($($header:literal,)* in $file:literal) => {
         Source {
@@ -53,7 +52,7 @@ macro_rules! text {
     };
 }
 
-/// Every text of kernels over numbers, by file. [`variants`] says what each is compiled with.
+/// Every kernel source for a dtype, by file. [`variants`] lists the compiler options.
 pub const SOURCES: [Source<'static>; 25] = [
     ROWS,
     RMS_NORM,
@@ -109,7 +108,7 @@ const CONV: Source<'static> = text!(in "conv.cu");
 const AUDIO_ROWS: Source<'static> = text!("gelu.cuh", in "audio_rows.cu");
 const STREAM_ROWS: Source<'static> = text!(in "stream_rows.cu");
 
-/// The sizes of heads that a check compiles attention for; it can be compiled for others.
+/// The head sizes for which a check compiles attention; others are possible.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];
 
 /// Each text with the options it is compiled with, one list for each variant that a check compiles.
@@ -135,7 +134,7 @@ pub fn variants() -> Vec<(Source<'static>, Vec<String>)> {
     variants
 }
 
-/// The architecture that a text is compiled for where this one is asked for; none if it cannot be.
+/// The architecture for which a source is compiled if this one is requested; none if it is not supported.
 pub fn architecture_for(source: &Source<'_>, asked: &str) -> Option<String> {
     match *source == BLOCK_ATTENTION_HOPPER {
         true => asked.starts_with("sm_90").then(|| block_attention::HOPPER.to_owned()),
@@ -143,7 +142,7 @@ pub fn architecture_for(source: &Source<'_>, asked: &str) -> Option<String> {
     }
 }
 
-/// Which types and heads a text of attention serves.
+/// Which dtypes and head sizes an attention source supports.
 #[derive(Clone, Copy)]
 enum Serves {
     All,

@@ -1,4 +1,4 @@
-//! What the card says of itself: clocks, power, temperature, and what slows it down.
+//! GPU state from NVML: clocks, power, temperature, and throttling.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use nvml_wrapper::{
 
 use crate::error::CudaError;
 
-/// NVML, opened once and asked for one card.
+/// NVML, opened once for one GPU.
 pub struct Card {
     nvml: Nvml,
     bus: String,
 }
 
-/// A reading of a card. What it does not tell is empty.
+/// A reading of a GPU. Unknown values are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Clock of the multiprocessors, in MHz.
@@ -26,24 +26,24 @@ pub struct Reading {
     pub memory_mhz: Option<u32>,
     /// Highest clock of the multiprocessors, in MHz.
     pub sm_limit_mhz: Option<u32>,
-    /// Power drawn, in milliwatts.
+    /// Power draw, in milliwatts.
     pub power_mw: Option<u32>,
-    /// Power that may be drawn, in milliwatts.
+    /// Power limit, in milliwatts.
     pub power_limit_mw: Option<u32>,
     /// Temperature of the chip, in degrees Celsius.
     pub celsius: Option<u32>,
     /// Bytes of memory in use, by every process.
     pub memory_used: Option<u64>,
-    /// Why the clock is lower than it could be; NVML's bits.
+    /// Throttle reasons as NVML bits.
     pub throttle_bits: Option<u64>,
 }
 
-/// What does not change while a card is used.
+/// The constant properties of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardFacts {
     /// Its name.
     pub name: String,
-    /// The card itself: `GPU-` and a number that no other card has.
+    /// The unique id of the GPU: `GPU-…`.
     pub uuid: Option<String>,
     /// The driver's version: `580.159.04`.
     pub driver: String,
@@ -51,25 +51,25 @@ pub struct CardFacts {
     pub memory_bytes: Option<u64>,
 }
 
-/// Why a card is slower than it could be.
+/// Why a GPU is throttled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Throttle {
-    /// It draws as much power as it may.
+    /// It reached its power limit.
     PowerCap,
-    /// It, or its memory, is hot, and the driver slows it.
+    /// The GPU or its memory is hot, and the driver slows it down.
     Heat,
-    /// It is so hot that it protects itself.
+    /// Hardware thermal protection.
     HardwareHeat,
-    /// The power supply asked it to brake.
+    /// The power supply requested a power brake.
     PowerBrake,
-    /// It protects itself, for heat or power.
+    /// Hardware slowdown, for heat or power.
     HardwareSlowdown,
-    /// Another card of its group is slow.
+    /// Another GPU of its sync group is slow.
     SyncBoost,
 }
 
 impl Card {
-    /// Opens the card at an address of the bus, as [`DeviceFacts`](crate::DeviceFacts) tells it.
+    /// Opens the GPU at a PCI address, as in [`DeviceFacts`](crate::DeviceFacts).
     pub fn open(bus: &str) -> Result<Self, CudaError> {
         let nvml = Nvml::init().map_err(|error| match error {
             NvmlError::LibloadingError(_) => {
@@ -82,7 +82,7 @@ impl Card {
         Ok(card)
     }
 
-    /// What does not change.
+    /// The constant properties.
     pub fn facts(&self) -> Result<CardFacts, CudaError> {
         let asked = || -> Result<CardFacts, NvmlError> {
             let device = self.device()?;
@@ -93,7 +93,7 @@ impl Card {
         asked().map_err(|error| refused(&error))
     }
 
-    /// Reads the card now. Meant for between takes: a reading takes some hundred microseconds.
+    /// Reads the GPU state. Meant for between iterations: a reading takes some hundred microseconds.
     pub fn read(&self) -> Reading {
         let Ok(device) = self.device() else { return Reading::default() };
         Reading {
@@ -120,9 +120,9 @@ impl fmt::Debug for Card {
 }
 
 impl Reading {
-    /// What slows the card down; empty if nothing does, or if it does not tell.
+    /// The throttle reasons; empty if there are none, or if they are unknown.
     ///
-    /// Clocks that the user set, and a card that is idle, are no slowing down.
+    /// Clocks set by the user and an idle GPU do not count as throttling.
     pub fn throttled(&self) -> Vec<Throttle> {
         let bits = ThrottleReasons::from_bits_truncate(self.throttle_bits.unwrap_or(0));
         let reasons = [
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_told() {
+    fn every_reason_is_reported() {
         let bits = ThrottleReasons::SW_POWER_CAP | ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN;
         let found = reading(bits).throttled();
         assert_eq!(found, [Throttle::PowerCap, Throttle::HardwareHeat, Throttle::HardwareSlowdown]);

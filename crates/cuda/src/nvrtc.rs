@@ -1,4 +1,4 @@
-//! Compiling kernels at run time with NVRTC, by way of a [`Cache`].
+//! Compiles kernels at run time with NVRTC, with a [`Cache`].
 #![allow(unsafe_code)]
 
 use std::{
@@ -18,7 +18,7 @@ use crate::{
     library,
 };
 
-/// The text of kernels.
+/// A kernel source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source<'a> {
     /// The file's name, as errors say it.
@@ -27,12 +27,12 @@ pub struct Source<'a> {
     pub text: &'a str,
 }
 
-/// A compiled text.
+/// A compiled source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
-    /// Machine code of the one architecture, which needs no compiling by the driver.
+    /// Machine code for one architecture.
     pub cubin: Vec<u8>,
-    /// What the compiler remarked.
+    /// The compiler's warnings.
     pub log: String,
 }
 
@@ -45,7 +45,7 @@ pub enum Origin {
     Cache,
 }
 
-/// What every kernel is compiled with.
+/// The common compiler options.
 const OPTIONS: [&str; 2] = ["--std=c++17", "--generate-line-info"];
 
 /// The compiler's version.
@@ -58,7 +58,7 @@ pub fn compiler_version() -> Result<(u32, u32), CudaError> {
     Ok((major.unsigned_abs(), minor.unsigned_abs()))
 }
 
-/// Compiles a text for an architecture such as `sm_90`, with further options.
+/// Compiles a source for an architecture such as `sm_90`, with further options.
 pub fn compile(source: Source<'_>, architecture: &str, options: &[String]) -> Result<Compiled, CudaError> {
     library::load(library::NVRTC)?;
     let _stage = stage!("compile", file = source.file);
@@ -72,7 +72,7 @@ pub fn compile(source: Source<'_>, architecture: &str, options: &[String]) -> Re
     Ok(Compiled { cubin: program.cubin()?, log })
 }
 
-/// Loads a text on a device, from the cache where it is there.
+/// Loads a source on a device, from the cache if possible.
 pub fn load(
     device: &Device,
     cache: &Cache,
@@ -82,7 +82,7 @@ pub fn load(
     load_for(device, cache, source, &device.facts().architecture(), options)
 }
 
-/// The same for an architecture that is told, such as `sm_90a`: what only devices of exactly that one have.
+/// The same for a given architecture, such as `sm_90a`, for features of exactly that one.
 pub fn load_for(
     device: &Device,
     cache: &Cache,
@@ -92,14 +92,14 @@ pub fn load_for(
 ) -> Result<(std::sync::Arc<Module>, Origin), CudaError> {
     let key = key(device.facts(), source, architecture, options)?;
     if let Some(cubin) = cache.find(&key) {
-        // What the driver refuses is compiled anew: a file may be whole and still be of no use.
+        // If the driver rejects a cached file, the source is compiled again.
         if let Ok(module) = Module::load(device, &cubin) {
             return Ok((module, Origin::Cache));
         }
     }
     let compiled = compile(source, &key.architecture, options)?;
     let module = Module::load(device, &compiled.cubin)?;
-    // A cache that cannot be written costs the next process a compilation, and this one nothing.
+    // If the cache cannot be written, the next process compiles again.
     let _ = cache.keep(&key, &compiled.cubin);
     Ok((module, Origin::Compiled))
 }

@@ -1,8 +1,8 @@
 //! NVTX ranges: what Nsight and other tools show as the program's own stages.
 //!
-//! A tool that wants ranges names a library in `NVTX_INJECTION64_PATH`. This side loads it and hands it a table with a
-//! place for each function, into which the tool puts its own. Without a tool every call here is one look at a number.
-//! NVIDIA's headers do the same in C; this is the part of that interface that ranges and marks need.
+//! A tool sets `NVTX_INJECTION64_PATH` to its library. This module loads it and passes it a table with a slot for each
+//! function, which the tool fills. Without a tool every call here is one load. NVIDIA's headers do the same in C; this
+//! is the part of that interface for ranges and marks.
 #![allow(unsafe_code)]
 
 use std::{
@@ -109,7 +109,7 @@ extern "C" fn module_table(module: c_int, table: *mut *const *const Place, size:
 
 extern "C" fn set_tool_version(_version: u32) {}
 
-/// Whether a tool listens. The first call looks for one.
+/// Whether a tool is attached. The first call looks for one.
 pub fn is_on() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
     *ON.get_or_init(|| env::var_os(VARIABLE).is_some_and(|path| attach(&path)))

@@ -1,4 +1,4 @@
-//! What our kernels and matrix products must give, computed plainly on the CPU.
+//! CPU references of our kernels and matrix products.
 
 /// The sum of all values, wrapping around.
 pub fn sum(values: &[u32]) -> u64 {
@@ -26,9 +26,9 @@ pub fn transpose(matrix: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
     (0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])).collect()
 }
 
-/// The largest difference of two results, as a share of the largest value that was expected.
+/// The largest difference of two results, relative to the largest expected value.
 ///
-/// Infinite if the lengths differ or a value is no number, so that no threshold lets it pass.
+/// Infinite if the lengths differ or a value is NaN, so that no threshold accepts it.
 pub fn worst_error(found: &[f32], expected: &[f32]) -> f64 {
     if found.len() != expected.len() || found.iter().chain(expected).any(|value| !value.is_finite()) {
         return f64::INFINITY;
@@ -38,7 +38,7 @@ pub fn worst_error(found: &[f32], expected: &[f32]) -> f64 {
     differences.fold(0.0, f64::max) / largest
 }
 
-/// Values between -1 and 1 that look random and are the same each time.
+/// Pseudorandom values between -1 and 1, the same in every run.
 pub fn noise(length: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let next = || {

@@ -1,4 +1,4 @@
-//! Regions of the host's memory that whole buffers come from and go to.
+//! Regions of host memory that whole buffers are copied from and to.
 #![allow(unsafe_code)]
 
 use bytemuck::Pod;
@@ -11,22 +11,22 @@ use crate::{
     stream::Stream,
 };
 
-/// Bytes of the host's memory that a buffer is copied from.
+/// A region of host memory.
 #[derive(Debug)]
 pub enum Region {
-    /// The device copies them without help, beside what it computes and what the host does.
+    /// Pinned: the device copies it concurrently with computation and the host.
     Pinned(Pinned<u8>),
-    /// The driver copies them by way of memory of its own, while the host waits.
+    /// Pageable: the driver copies it through a staging buffer, while the host waits.
     Pageable(Vec<u8>),
 }
 
 impl Region {
-    /// So many pinned bytes.
+    /// Allocates this number of pinned bytes.
     pub fn pinned(device: &Device, bytes: usize) -> Result<Self, CudaError> {
         device.allocate_pinned(bytes).map(Self::Pinned)
     }
 
-    /// So many pageable bytes, all of them in memory.
+    /// Allocates this number of pageable bytes, all resident.
     pub fn pageable(bytes: usize) -> Result<Self, CudaError> {
         let mut values = Vec::new();
         let refused = |_| CudaError::refused("allocating pageable memory", 2, "out of host memory");
@@ -55,7 +55,7 @@ impl Region {
         }
     }
 
-    /// Puts a copy of all of it to the beginning of a buffer on a stream. Pinned bytes are not waited for.
+    /// Puts a copy of the whole region to the beginning of a buffer on a stream. Copies of pinned memory do not wait.
     ///
     /// # Safety
     ///
@@ -69,7 +69,7 @@ impl Region {
         driver!("copying to the device", cuMemcpyHtoDAsync_v2(to, from, bytes.len(), stream.raw()))
     }
 
-    /// Puts a copy of the beginning of a buffer to all of it on a stream. Pinned bytes are not waited for.
+    /// Puts a copy of the beginning of a buffer to the whole region on a stream. Copies to pinned memory do not wait.
     ///
     /// # Safety
     ///

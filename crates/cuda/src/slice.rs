@@ -1,4 +1,4 @@
-//! Parts of buffers: what kernels and products are given.
+//! Slices of buffers, for kernels and products.
 #![allow(unsafe_code)]
 
 use std::{marker::PhantomData, mem, ops::Range, sync::Arc};
@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 
 use crate::{context::driver, error::CudaError, memory::Buffer, stream::Stream};
 
-/// A part of a buffer, to be read.
+/// An immutable slice of a buffer.
 #[derive(Debug)]
 pub struct Slice<'a, T> {
     stream: &'a Arc<Stream>,
@@ -25,7 +25,7 @@ impl<T> Clone for Slice<'_, T> {
 
 impl<T> Copy for Slice<'_, T> {}
 
-/// A part of a buffer, to be written.
+/// A mutable slice of a buffer.
 #[derive(Debug)]
 pub struct SliceMut<'a, T> {
     stream: &'a Arc<Stream>,
@@ -34,7 +34,7 @@ pub struct SliceMut<'a, T> {
     of: PhantomData<&'a mut [T]>,
 }
 
-/// Rows that are copied, each as long as the others, at distances of their own on either side.
+/// A strided copy: rows of equal length, with separate distances on either side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows {
     /// How many.

@@ -1,9 +1,9 @@
 //! The stages inside a graph, from a second capture with stamps.
 //!
-//! A replay is one launch: the host sees nothing of its stages, and events inside it tell no time. So the step is
-//! captured a second time with kernels of one thread around each stage, which write the device's global timer into a
-//! ring. What comes of it are spans of the device alone. Each stamp costs device time (the GPU tests measure how
-//! much), so the plain graph is the one to take samples of.
+//! A replay is one launch: the host cannot see its stages, and events inside it have no time. The step is therefore
+//! captured a second time with single-thread kernels around each stage, which write the device's global timer into a
+//! ring. The result is device-only spans. Each stamp costs device time (the GPU tests measure it), so timing samples
+//! use the plain graph.
 #![allow(unsafe_code)]
 
 use std::{
@@ -27,12 +27,12 @@ use crate::{
     stream::Stream,
 };
 
-/// How much a stamped graph has room for.
+/// The capacity of a stamped graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Stages of one replay.
+    /// Stages per replay.
     pub stages: u32,
-    /// Replays that are kept until they are read; rounded up to a power of two.
+    /// Replays stored until they are read; rounded up to a power of two.
     pub replays: u32,
 }
 
@@ -45,11 +45,11 @@ pub struct StampedGraph {
     read_until: u32,
     /// The stages as a trace has them.
     inner: Arc<[InnerStage]>,
-    /// Numbers of the replays that were launched and not read.
+    /// Ids of the replays that were launched and not read.
     launched: VecDeque<u64>,
 }
 
-/// The number of the last replay that was launched through [`StampedGraph::launch`], of all graphs.
+/// The number of the last replay launched through [`StampedGraph::launch`], over all graphs.
 static LAST_REPLAY: AtomicU64 = AtomicU64::new(0);
 
 /// A stage of a stamped graph.
@@ -57,9 +57,9 @@ static LAST_REPLAY: AtomicU64 = AtomicU64::new(0);
 pub struct StampedStage {
     /// Its name.
     pub name: String,
-    /// How many stages it is inside of.
+    /// The nesting depth.
     pub depth: u32,
-    /// What it counts, and how far it has come: `layer`, 3.
+    /// A counter and its value: `layer`, 3.
     pub place: Option<(&'static str, u32)>,
     begin: u32,
     end: u32,
@@ -79,11 +79,11 @@ pub struct Replay {
 pub struct Replays {
     /// Oldest first.
     pub replays: Vec<Replay>,
-    /// How many were written over before they were read.
+    /// The number of replays that were overwritten before they were read.
     pub lost: u32,
 }
 
-/// Gives a step the means to name its stages.
+/// Lets a step name its stages.
 #[derive(Debug)]
 pub struct Stamper<'a> {
     stamps: &'a Stamps,
@@ -293,7 +293,7 @@ impl TimerAnchor {
         Ok(Self { host: DeviceAnchor { before, after }, nanos })
     }
 
-    /// A time of the timer, told from this anchor.
+    /// A time of the timer relative to this anchor.
     pub fn moment(&self, nanos: u64) -> DeviceMoment {
         DeviceMoment { anchor: self.host, nanos: nanos.wrapping_sub(self.nanos) as i64 }
     }
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_the_timer_is_told_from_the_anchor() {
+    fn a_time_of_the_timer_is_reported_from_the_anchor() {
         let host = DeviceAnchor { before: Ticks(1), after: Ticks(2) };
         let anchor = TimerAnchor { host, nanos: 1_000 };
         assert_eq!(anchor.moment(900).nanos, -100);

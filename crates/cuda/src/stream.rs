@@ -1,4 +1,4 @@
-//! Streams: queues of work, done in order.
+//! Streams: in-order work queues.
 #![allow(unsafe_code)]
 
 use std::{ptr, sync::Arc};
@@ -32,7 +32,7 @@ impl Stream {
         Ok(Self { context, raw, is_ours: true })
     }
 
-    /// Another library's stream of the same device, to be marked, waited for and worked on.
+    /// Wraps another library's stream of the same device.
     ///
     /// # Safety
     ///
@@ -54,17 +54,17 @@ impl Stream {
 
     /// Whether all work put on the stream is done. An error counts as work that is not done.
     pub fn is_idle(&self) -> bool {
-        self.context.bind().is_ok() && driver!("asking a stream", cuStreamQuery(self.raw)).is_ok()
+        self.context.bind().is_ok() && driver!("querying a stream", cuStreamQuery(self.raw)).is_ok()
     }
 
-    /// Whether work put on the stream is kept for a graph and not done.
+    /// Whether work on the stream is being captured into a graph.
     pub fn is_capturing(&self) -> bool {
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let asked = driver!("asking a stream", cuStreamIsCapturing(self.raw, &mut status));
+        let asked = driver!("querying a stream", cuStreamIsCapturing(self.raw, &mut status));
         asked.is_ok() && status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
     }
 
-    /// Lets what is put on this stream from now on wait for what is on the other now.
+    /// Makes later work on this stream wait for the current work on the other.
     pub fn wait_for(&self, other: &Self) -> Result<(), CudaError> {
         self.context.bind()?;
         let mut event = ptr::null_mut();

@@ -1,4 +1,4 @@
-//! NVTX ranges, heard by a tool of ours. The tool is loaded once a process, so this file holds one test.
+//! NVTX ranges, received by a test tool. The tool is loaded once per process, so this file has one test.
 #![allow(unsafe_code)]
 
 use std::{env, process::Command, ptr};

@@ -92,7 +92,7 @@ impl App {
         let interrupt = self.interrupt.clone();
         ONCE.call_once(|| {
             let listening = ctrlc::set_handler(move || {
-                if interrupt.is_asked() {
+                if interrupt.is_requested() {
                     #[allow(clippy::exit, reason = "the second Ctrl-C asks for just this")]
                     std::process::exit(130);
                 }

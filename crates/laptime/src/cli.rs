@@ -6,7 +6,7 @@ use clap::{
     Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use laptime_bench::{Alias, AxisSpec, StandsFor, ValueKind, Workload};
+use laptime_bench::{Alias, AliasTarget, AxisSpec, ValueKind, Workload};
 
 use crate::{
     app::App,
@@ -239,27 +239,26 @@ fn fit() -> Arg {
 
 fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
     let default: Vec<String> = axis.default.iter().map(ToString::to_string).collect();
-    let others = aliases.iter().filter(|alias| alias.stands_for == StandsFor::Axis(axis.name));
+    let others = aliases.iter().filter(|alias| alias.target == AliasTarget::Axis(axis.name));
     let others: Vec<String> = others.map(|alias| format!("--{}", alias.name.replace('_', "-"))).collect();
     let also = if others.is_empty() { String::new() } else { format!(" [also: {}]", others.join(", ")) };
     let default = if default.is_empty() { String::new() } else { format!(" [default: {}]", default.join(",")) };
-    valued(axis.name, axis.iterations).help_heading("Axes").help(format!(
+    valued(axis.name, axis.kind).help_heading("Axes").help(format!(
         "{}: {}{default}{also}",
         axis.about,
-        axis.iterations.words()
+        axis.kind.words()
     ))
 }
 
 /// Another name of an axis, which the help tells with the axis.
 fn other_flag(alias: &Alias) -> Arg {
-    let iterations =
-        if matches!(alias.stands_for, StandsFor::Switch { .. }) { ValueKind::Switch } else { ValueKind::Name };
-    valued(alias.name, iterations).hide(true)
+    let kind = if matches!(alias.target, AliasTarget::Switch { .. }) { ValueKind::Switch } else { ValueKind::Name };
+    valued(alias.name, kind).hide(true)
 }
 
-fn valued(name: &'static str, iterations: ValueKind) -> Arg {
+fn valued(name: &'static str, kind: ValueKind) -> Arg {
     let flag = Arg::new(name).long(name.replace('_', "-")).value_name("VALUES").action(ArgAction::Append);
-    match iterations {
+    match kind {
         ValueKind::Switch => flag.num_args(0..=1).default_missing_value("true"),
         _ => flag.num_args(1..).allow_negative_numbers(true),
     }

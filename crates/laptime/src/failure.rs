@@ -207,7 +207,7 @@ fn plan_hint(error: &PlanError) -> Option<String> {
             AxisError::TooMany { .. } => format!("take larger steps, or a factor, as in `--{axis} 1-1024*2`"),
             _ => format!("write a value, a list `a,b`, or a range `1-8+1`, `128-4096*2` behind `--{axis}`"),
         }),
-        PlanError::Value { .. } => Some("`laptime list WORKLOAD` shows what each axis iterations".to_owned()),
+        PlanError::Value { .. } => Some("`laptime list WORKLOAD` shows what each axis takes".to_owned()),
         PlanError::Refused { hint, .. } => Some(hint.clone()),
         PlanError::TooManyCases { .. } => {
             Some("every combination of values is a case: give fewer values, or several plans".to_owned())

@@ -56,6 +56,6 @@ impl Sink for Keeper {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.interrupt.is_asked()
+        self.interrupt.is_requested()
     }
 }

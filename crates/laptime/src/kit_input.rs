@@ -93,7 +93,7 @@ fn outcome(record: &Value, metrics: Vec<Metric>, facts: Vec<Fact>) -> Outcome {
     match latency.filter(|latency| *latency > 0.0) {
         Some(latency) => Outcome::Measured(Measured {
             wall_ns: vec![(latency * 1e6) as u64],
-            steady: Steady::Asked,
+            steady: Steady::NotChecked,
             stopped: StopReason::Iterations(1),
             peak_bytes: record["peak_memory_mb"].as_f64().map(|megabytes| (megabytes * f64::from(1 << 20)) as u64),
             metrics,

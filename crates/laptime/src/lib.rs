@@ -91,7 +91,7 @@ fn run(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
     let status = if laptime_bench::is_fresh_process() { laptime_bench::OUT_OF_MEMORY_STATUS } else { COULD_NOT };
     laptime_pipelines::heap::exit_when_out_of_memory(status);
     let app = App::new(workloads);
-    if let Some(served) = laptime_bench::serve_if_asked(&app.registry) {
+    if let Some(served) = laptime_bench::serve_if_requested(&app.registry) {
         return served;
     }
     cli::run(&app, std::env::args_os())

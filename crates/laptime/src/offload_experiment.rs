@@ -152,7 +152,7 @@ fn measure(app: &App, asking: &Asking, variants: &[Variant; 3]) -> anyhow::Resul
             let outcome = laptime_bench::measure(workload, case, &*device, &settings, &mut Stopped(app));
             taken[at].keep(&outcome);
             progress.done();
-            if app.interrupt.is_asked() {
+            if app.interrupt.is_requested() {
                 drop(aside);
                 let error = anyhow::anyhow!("interrupted in round {} of {ROUNDS}", round + 1);
                 return Err(Hinted::wrap(error, "an experiment needs all three of its runs; begin it again"));

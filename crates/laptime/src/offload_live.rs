@@ -153,7 +153,7 @@ impl Watch for Live {
     }
 
     fn is_stopped(&self) -> bool {
-        self.interrupt.is_asked()
+        self.interrupt.is_requested()
     }
 
     fn end(&self, generated: Generated) {

@@ -170,7 +170,7 @@ impl Sink for Stopped<'_> {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.0.interrupt.is_asked()
+        self.0.interrupt.is_requested()
     }
 }
 

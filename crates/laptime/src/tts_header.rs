@@ -36,7 +36,7 @@ fn lines(run: &Run) -> Vec<String> {
     };
     let warmup = match run.settings.warmup {
         WarmUp::Iterations(iterations) => iterations.to_string(),
-        WarmUp::Found => "as many iterations as needed for".to_owned(),
+        WarmUp::Auto => "as many iterations as needed for".to_owned(),
     };
     let iterations = iterations(&run.settings)
         .map_or_else(|| "as many iterations as needed".to_owned(), |iterations| format!("{iterations} iterations"));

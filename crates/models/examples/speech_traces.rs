@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let voices = [0, 1].map(|speaker| Voice::synthetic(&config, 1, speaker));
     let prompt = VoicePrompt::new(&config, &config.tokenizer(None)?, &script, &voices)?;
     let device = Device::open(0)?;
-    let copies = device.beside()?;
+    let copies = device.with_new_streams()?;
     let clocks = [clock(&device)?, clock(&copies)?];
     let lanes = [Lane::device("GPU 0", Arc::clone(&clocks[0])), Lane::device("GPU 0 stream 2", Arc::clone(&clocks[1]))];
     let bench = Bench { device, copies, clocks, lanes, config, prompt, tokens };

@@ -2,7 +2,7 @@
 
 /// Opens a stage of a depth on the device's lane, if stages of that depth are marked; otherwise it is one compare. Tools
 /// that listen to ranges hear it too.
-macro_rules! mark {
+macro_rules! stage_mark {
     ($marks:expr, $depth:ident, $name:literal $(, $key:ident = $value:expr)*) => {{
         const _: () = assert!($crate::stages::is_known($name), "`crates/models/src/stages.rs` lists every stage");
         ($marks.depth >= laptime_trace::run::Depth::$depth).then(|| {
@@ -23,12 +23,12 @@ macro_rules! mark_embedding {
                 $crate::tool_range("teacher_embedding"),
                 laptime_probe::stage!("teacher_embedding", on = $marks.lane, tokens = $tokens),
             )),
-            _ => crate::marks::mark!($marks, Layer, "embed"),
+            _ => crate::marks::stage_mark!($marks, Layer, "embed"),
         }
     };
 }
 
-pub(crate) use {mark, mark_embedding};
+pub(crate) use {mark_embedding, stage_mark};
 
 /// A stage as Nsight Systems and its like show it, until it is dropped: an NVTX range, while one of them listens.
 #[cfg(feature = "cuda")]

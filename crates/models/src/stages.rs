@@ -2,7 +2,7 @@
 
 use crate::Attention;
 
-/// Every name that [`mark!`](crate::marks) may use; another one does not compile.
+/// Every name that [`stage_mark!`](crate::marks) may use; another one does not compile.
 const NAMES: &[&str] = &[
     // Passes and training.
     "embed",
@@ -176,7 +176,7 @@ mod tests {
 
     fn names(file: &Path) -> Vec<String> {
         let text = fs::read_to_string(file).unwrap();
-        let marks = text.match_indices("mark!(").map(|(at, _)| &text[at..]);
+        let marks = text.match_indices("stage_mark!(").map(|(at, _)| &text[at..]);
         marks.filter_map(|mark| mark.split('"').nth(1)).map(str::to_owned).collect()
     }
 

@@ -36,14 +36,14 @@ impl Workload for Chain {
         let size = |name, about, default: i64| AxisSpec {
             name,
             about,
-            iterations: ValueKind::Int { least: 1, most: i64::MAX },
+            kind: ValueKind::Int { least: 1, most: i64::MAX },
             default: vec![default.into()],
             cost: Cost::Middle,
         };
         let graph = AxisSpec {
             name: "graph",
             about: "whether the products are captured once and replayed as a CUDA graph",
-            iterations: ValueKind::OneOf(&["off", "on"]),
+            kind: ValueKind::OneOf(&["off", "on"]),
             default: vec!["off".into()],
             cost: Cost::Middle,
         };

@@ -36,7 +36,7 @@ impl Workload for MemoryCopy {
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
-        let axis = |name, about, iterations, default, cost| AxisSpec { name, about, iterations, default, cost };
+        let axis = |name, about, kind, default, cost| AxisSpec { name, about, kind, default, cost };
         let (ops, dtypes) = (ValueKind::OneOf(ALL_OPS), ValueKind::OneOf(&["f32", "f64", "bf16"]));
         let size = "MiB in one buffer; by default four times the largest caches of the machine";
         vec![

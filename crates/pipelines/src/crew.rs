@@ -20,7 +20,7 @@ pub fn threads_axis() -> AxisSpec {
     AxisSpec {
         name: "threads",
         about: "threads that share the work; by default one for each processor that this process may use",
-        iterations: ValueKind::Int { least: 1, most: MOST_THREADS },
+        kind: ValueKind::Int { least: 1, most: MOST_THREADS },
         default: vec![i64::try_from(all_threads()).unwrap_or(MOST_THREADS).min(MOST_THREADS).into()],
         cost: Cost::Low,
     }

@@ -17,7 +17,7 @@ use std::{
 use crate::gpus::GpuFound;
 use laptime_bench::{
     AtomicDepth, Depth, Device, DeviceState, GraphReplays, IterationState, KernelRecording, L2, Nanos, NoDevice,
-    OutOfMemory, Timing, TurningClock, nanos_between,
+    OutOfMemory, SwitchableClock, Timing, nanos_between,
 };
 use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::Card};
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
@@ -36,7 +36,7 @@ const CACHE_TIMES: u64 = 2;
 pub struct CudaDevice {
     name: String,
     device: laptime_cuda::Device,
-    clock: Arc<TurningClock>,
+    clock: Arc<SwitchableClock>,
     lane: Lane,
     iteration: Mutex<(Option<Stamp>, Option<Stamp>)>,
     card: Option<Card>,
@@ -126,12 +126,12 @@ impl CudaDevice {
 }
 
 /// The clock of a stream under every timing.
-fn clock(stream: &Arc<Stream>) -> Result<Arc<TurningClock>, CudaError> {
+fn clock(stream: &Arc<Stream>) -> Result<Arc<SwitchableClock>, CudaError> {
     let events: Arc<dyn DeviceClock> = Arc::new(EventClock::new(Arc::clone(stream))?);
     let stream = Arc::clone(stream);
     // A stream that fails tells so at the next call that can.
     let wait = move || drop(stream.synchronise());
-    Ok(Arc::new(TurningClock::new(events, wait)))
+    Ok(Arc::new(SwitchableClock::new(events, wait)))
 }
 
 fn state_of(reading: &laptime_cuda::nvml::Reading) -> DeviceState {
@@ -340,8 +340,8 @@ mod tests {
     #[test]
     fn a_gpu_that_is_not_there_is_told_with_what_to_do() {
         let gone = no_device(1, &CudaError::Unavailable(Unavailable::NoSuchDevice { index: 1, count: 1 }));
-        assert_eq!(gone.to_string(), "device `cuda:1` is not there: there is no GPU 1: one is there, number 0");
-        assert_eq!(gone.hint, "take `--device cuda:0`");
+        assert_eq!(gone.to_string(), "device `cuda:1` is not available: there is no GPU 1: the only GPU is 0");
+        assert_eq!(gone.hint, "use `--device cuda:0`");
     }
 
     #[test]

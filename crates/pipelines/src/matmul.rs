@@ -35,14 +35,14 @@ impl Workload for Matmul {
         let size = AxisSpec {
             name: "size",
             about: "rows and columns of the matrices",
-            iterations: ValueKind::Int { least: 1, most: i64::MAX },
+            kind: ValueKind::Int { least: 1, most: i64::MAX },
             default: vec![1024.into()],
             cost: Cost::Middle,
         };
         let dtype = AxisSpec {
             name: "dtype",
             about: "number type of the matrices; on the CPU bf16 is widened to f32 and rounded back in the iteration; a GPU has no f64",
-            iterations: ValueKind::OneOf(MATMUL_DTYPES),
+            kind: ValueKind::OneOf(MATMUL_DTYPES),
             default: vec!["f32".into()],
             cost: Cost::Middle,
         };

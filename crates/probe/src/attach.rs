@@ -1,8 +1,8 @@
-//! Which recording a thread writes to.
+//! Attaches threads to recordings.
 //!
-//! A thread follows the recording it entered with [`Handle::enter`], else the process's default one, else none. The
-//! hot path sees this as one pointer to a ring in a thread-local without a destructor; `EPOCH` changes whenever
-//! recordings come or go and makes each thread look again, once.
+//! A thread uses the recording it entered with [`Handle::enter`], otherwise the default recording of the process,
+//! otherwise none. The hot path sees this as one pointer to a ring in a thread-local without a destructor. `EPOCH`
+//! changes whenever a recording starts or ends, and makes each thread look up its recording once.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,7 +21,8 @@ use crate::{
     word,
 };
 
-/// Zero while nothing records or all is paused; otherwise a number that is new each time a recording starts or ends.
+/// Zero while nothing records or recording is paused; otherwise a number that is new each time a recording starts or
+/// ends.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 /// The recordings of the process.
@@ -67,9 +68,10 @@ pub(crate) fn recording_ended(shared: &Arc<Shared>) {
     recordings.changed();
 }
 
-/// Stops all recording of this process while the guard lives: marks cost what they cost when nothing records.
+/// Pauses all recording in this process while the guard lives: marks then cost as much as without a recording.
 ///
-/// So the same program can be measured recorded and not, in turns. What began before is recorded to its end.
+/// This allows measuring the same program with and without recording, in turns. Spans that began before are recorded to
+/// their end.
 pub fn pause() -> Paused {
     let mut recordings = Recordings::lock();
     recordings.paused += 1;
@@ -77,8 +79,8 @@ pub fn pause() -> Paused {
     Paused(())
 }
 
-/// The guard of [`pause`]: on drop recording goes on.
-#[must_use = "recording pauses only as long as this guard lives"]
+/// The guard of [`pause`]: recording resumes on drop.
+#[must_use = "recording resumes when this guard is dropped"]
 #[derive(Debug)]
 pub struct Paused(());
 
@@ -90,7 +92,7 @@ impl Drop for Paused {
     }
 }
 
-/// Makes a recording the one of all threads that entered none; false if there is one already.
+/// Makes this the default recording for threads that entered none; false if there is one already.
 pub(crate) fn set_default(shared: &Arc<Shared>) -> bool {
     let mut recordings = Recordings::lock();
     if recordings.default.is_some() {
@@ -101,10 +103,10 @@ pub(crate) fn set_default(shared: &Arc<Shared>) -> bool {
     true
 }
 
-/// What the hot path sees of a thread's recording.
+/// The recording of a thread, as the hot path sees it.
 pub(crate) struct Local {
     epoch: Cell<u64>,
-    /// Tells this attachment from earlier ones, so that a guard never writes its exit into another recording.
+    /// Distinguishes this attachment from earlier ones, so that a guard never writes its exit into another recording.
     attachment: Cell<u32>,
     ring: Cell<*const Ring>,
 }
@@ -146,9 +148,9 @@ impl Local {
     #[allow(unsafe_code)]
     #[inline(always)]
     fn ring(&self) -> Option<&Ring> {
-        // SAFETY: the pointer is null or comes from an `Arc` that `ATTACHED` of this same thread holds; `show`
-        // replaces the pointer before that `Arc` can go. Nothing that runs while the reference lives (clock reads
-        // and stores of words; the field traits are sealed, device clocks are asked outside) attaches or detaches.
+        // SAFETY: the pointer is null or comes from an `Arc` that `ATTACHED` of this same thread holds; `show` replaces
+        // the pointer before that `Arc` can be dropped. Nothing that runs while the reference lives (clock reads and
+        // stores of words; the field traits are sealed, device clocks are called outside) attaches or detaches.
         unsafe { self.ring.get().as_ref() }
     }
 
@@ -158,12 +160,12 @@ impl Local {
     }
 }
 
-/// Makes room in a ring whose limit was reached; wakes the writer when it should hurry.
+/// Makes room in a full ring; wakes the writer if needed.
 #[cold]
 #[inline(never)]
 pub(crate) fn make_room(ring: &Ring, count: u64, exit: u64) -> bool {
     let room = ring.make_room(count, exit);
-    // A saturated thread loses thousands of events in a row; one call for help among many is enough.
+    // A saturated thread drops thousands of events in a row; waking the writer rarely is enough.
     if room == Room::Filling || (room == Room::None && ring.lost() % 1024 == 1) {
         let _ = ATTACHED.try_with(|attached| {
             if let Ok(attached) = attached.try_borrow()
@@ -183,7 +185,7 @@ struct Attachment {
 }
 
 impl Attachment {
-    /// Tells the writer that this thread has left; spans still open end here.
+    /// Signals to the writer that this thread has exited; spans still open end here.
     fn leave(self) {
         let mut push = self.ring.push();
         push.word(word::head(clock::now().0, word::EXTENDED, word::DETACH));
@@ -208,11 +210,11 @@ impl Attachments {
         Attachment { id: self.last_id, shared: Arc::clone(shared), ring: shared.ring_for_this_thread() }
     }
 
-    /// Shows the hot path the recording to write to.
+    /// Sets the recording that the hot path writes to.
     fn settle(&mut self, local: &Local) {
-        // Read before the recordings are looked at: what changes afterwards makes the thread look again.
+        // Read before the recordings are looked up: a later change makes the thread look again.
         local.epoch.set(EPOCH.load(Relaxed));
-        // The pointer must not outlive what it points to.
+        // The pointer must not outlive its target.
         local.show(None);
         self.follow_default();
         local.show(self.current().filter(|attachment| !attachment.shared.is_closed()));
@@ -228,7 +230,7 @@ impl Attachments {
             _ => false,
         };
         if !same {
-            // A thread that entered a recording of its own takes no buffer of the default one until it leaves.
+            // A thread that entered another recording takes no buffer of the default one until it leaves.
             let next = wanted.filter(|_| !shadowed).map(|shared| self.attach(&shared));
             if let Some(left) = std::mem::replace(&mut self.default, next) {
                 left.leave();
@@ -246,7 +248,7 @@ impl Drop for Attachments {
     }
 }
 
-/// Looks which recording this thread belongs to, after recordings came or went.
+/// Looks up the recording of this thread after recordings started or ended.
 #[cold]
 #[inline(never)]
 fn settle(local: &Local) {
@@ -273,9 +275,9 @@ fn with_replaced(attachment: u32, with: impl FnOnce(&Ring)) {
     });
 }
 
-/// A way to carry a recording to another thread.
+/// Carries a recording to another thread.
 ///
-/// Threads that enter nothing follow the process's default recording, if one was made so.
+/// Threads that enter no recording use the process's default recording, if there is one.
 #[derive(Debug, Clone)]
 pub struct Handle(pub(crate) Option<Arc<Shared>>);
 
@@ -311,8 +313,8 @@ pub fn handle() -> Handle {
     Handle(current.ok().flatten().or_else(|| Recordings::lock().default.clone()))
 }
 
-/// The guard of [`Handle::enter`]: on drop the thread goes back to what it recorded into before.
-#[must_use = "the thread records only as long as this guard lives"]
+/// The guard of [`Handle::enter`]: on drop the thread returns to its previous recording.
+#[must_use = "the thread leaves the recording when this guard is dropped"]
 #[derive(Debug)]
 pub struct Entered {
     id: Option<u32>,
@@ -327,7 +329,7 @@ impl Drop for Entered {
             let Some(at) = attached.entered.iter().position(|attachment| attachment.id == id) else { return };
             LOCAL.with(|local| local.show(None));
             attached.entered.remove(at).leave();
-            // Zero is no epoch while anything records, so the next event looks for its recording anew.
+            // Zero is never the epoch of a recording, so the next event looks up its recording again.
             LOCAL.with(|local| local.epoch.set(0));
         });
     }

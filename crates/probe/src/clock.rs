@@ -1,7 +1,7 @@
 //! The host clock: raw ticks while recording, nanoseconds afterwards.
 //!
-//! Ticks are the processor's time-stamp counter where it runs at one rate on all cores, else the monotonic clock in
-//! nanoseconds. [`TickMap`] turns ticks into nanoseconds since the start of a recording.
+//! Ticks come from the CPU's time-stamp counter if it runs at a constant rate on all cores, otherwise from the
+//! monotonic clock in nanoseconds. [`TickMap`] converts ticks to nanoseconds since the start of a recording.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-/// A reading of the host clock, in ticks of no stated length.
+/// A reading of the host clock, in ticks of unspecified length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ticks(pub u64);
 
@@ -31,7 +31,7 @@ pub fn now() -> Ticks {
     now_slowly()
 }
 
-/// The name of the clock behind [`now`]: `tsc` or `monotonic`.
+/// The name of the clock used by [`now`]: `tsc` or `monotonic`.
 pub fn clock_name() -> &'static str {
     if source() == TSC { "tsc" } else { "monotonic" }
 }
@@ -64,7 +64,7 @@ fn counter() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Whether the processor says that its counter runs at one rate whatever the core does; none if it has no such counter.
+/// Whether the CPU reports an invariant counter, which runs at a constant rate; none if it has no such counter.
 #[cfg(target_arch = "x86_64")]
 pub fn has_invariant_counter() -> Option<bool> {
     use std::arch::x86_64::__cpuid;
@@ -73,13 +73,13 @@ pub fn has_invariant_counter() -> Option<bool> {
     Some(extended >= 0x8000_0007 && __cpuid(0x8000_0007).edx & INVARIANT != 0)
 }
 
-/// Whether the processor says that its counter runs at one rate whatever the core does; none if it has no such counter.
+/// Whether the CPU reports an invariant counter, which runs at a constant rate; none if it has no such counter.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn has_invariant_counter() -> Option<bool> {
     None
 }
 
-/// Whether the counter runs at one rate whatever the core does, and the kernel has not found it unstable.
+/// Whether the counter is invariant and the kernel has not marked it as unstable.
 #[cfg(target_arch = "x86_64")]
 fn has_steady_counter() -> bool {
     if has_invariant_counter() != Some(true) {
@@ -96,20 +96,20 @@ fn has_steady_counter() -> bool {
     false
 }
 
-/// Reads the monotonic clock, in nanoseconds since the process first asked.
+/// Reads the monotonic clock, in nanoseconds since its first use in this process.
 pub fn monotonic_nanos() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// One moment on both clocks.
+/// The same moment on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     /// The moment in ticks.
     pub ticks: Ticks,
-    /// The moment on the monotonic clock, in nanoseconds since the process first asked.
+    /// The moment on the monotonic clock, in nanoseconds since its first use in this process.
     pub nanos: u64,
-    /// How far the two readings may be apart, in ticks.
+    /// The maximum distance between the two readings, in ticks.
     pub spread: u64,
 }
 
@@ -129,43 +129,43 @@ impl Anchor {
     }
 }
 
-/// A stretch of the map with one rate.
+/// A segment of the map with one rate.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     from: u64,
     nanos: f64,
-    nanos_a_tick: f64,
+    nanos_per_tick: f64,
 }
 
-/// Turns ticks into nanoseconds since the first anchor.
+/// Converts ticks to nanoseconds since the first anchor.
 ///
-/// The map is a chain of straight lines. It is continuous and never runs backwards; each new anchor bends it towards
-/// the monotonic clock, so that neither a rough first rate nor a slewed system clock adds up over hours.
+/// The map is piecewise linear, continuous and monotone. Each new anchor bends it towards the monotonic clock, so that
+/// errors of the first rate or of a slewed system clock do not accumulate over hours.
 #[derive(Debug, Clone)]
 pub struct TickMap {
     first: Anchor,
     segments: Vec<Segment>,
 }
 
-/// Anchors closer than this say more about the reading than about the rate.
+/// Anchors closer than this are dominated by reading errors.
 const SHORTEST_BASE_NANOS: u64 = 1_000_000;
 
-/// A correction is spread over this long, so that no span is bent by much.
+/// A correction is spread over this time, so that no span is distorted much.
 const CORRECTION_NANOS: f64 = 2e9;
 
 impl TickMap {
-    /// Makes a map from two anchors, or none if they are too close to tell a rate.
+    /// Creates a map from two anchors; none if they are too close to determine a rate.
     pub fn new(first: Anchor, second: Anchor) -> Option<Self> {
         let nanos = second.nanos.checked_sub(first.nanos)?;
         let ticks = second.ticks.0.checked_sub(first.ticks.0)?;
         if nanos < SHORTEST_BASE_NANOS || ticks == 0 {
             return None;
         }
-        let segment = Segment { from: first.ticks.0, nanos: 0.0, nanos_a_tick: nanos as f64 / ticks as f64 };
+        let segment = Segment { from: first.ticks.0, nanos: 0.0, nanos_per_tick: nanos as f64 / ticks as f64 };
         Some(Self { first, segments: vec![segment] })
     }
 
-    /// Bends the map towards a later anchor; times before it keep their value.
+    /// Bends the map towards a later anchor; earlier times keep their value.
     pub fn correct(&mut self, anchor: Anchor) {
         let Some(last) = self.segments.last().copied() else { return };
         let elapsed_ticks = anchor.ticks.0.saturating_sub(self.first.ticks.0);
@@ -173,23 +173,23 @@ impl TickMap {
         if anchor.ticks.0 <= last.from || elapsed_ticks == 0 || elapsed_nanos < SHORTEST_BASE_NANOS {
             return;
         }
-        let mapped = last.nanos + (anchor.ticks.0 - last.from) as f64 * last.nanos_a_tick;
+        let mapped = last.nanos + (anchor.ticks.0 - last.from) as f64 * last.nanos_per_tick;
         let rate = elapsed_nanos as f64 / elapsed_ticks as f64;
-        // Half the rate at least: the map stays monotone even if the system clock was set back.
+        // At least half the rate: the map stays monotone even if the system clock was set back.
         let bend = ((elapsed_nanos as f64 - mapped) / CORRECTION_NANOS).clamp(-0.5, 0.5);
-        self.segments.push(Segment { from: anchor.ticks.0, nanos: mapped, nanos_a_tick: rate * (1.0 + bend) });
+        self.segments.push(Segment { from: anchor.ticks.0, nanos: mapped, nanos_per_tick: rate * (1.0 + bend) });
     }
 
     /// Nanoseconds from the first anchor to `ticks`; zero before it.
     pub fn nanos(&self, ticks: Ticks) -> u64 {
         let after = self.segments.partition_point(|segment| segment.from <= ticks.0);
         let Some(segment) = after.checked_sub(1).and_then(|at| self.segments.get(at)) else { return 0 };
-        (segment.nanos + (ticks.0 - segment.from) as f64 * segment.nanos_a_tick).round() as u64
+        (segment.nanos + (ticks.0 - segment.from) as f64 * segment.nanos_per_tick).round() as u64
     }
 
-    /// Nanoseconds that one tick lasts, by the first measurement.
-    pub fn nanos_a_tick(&self) -> f64 {
-        self.segments.first().map_or(1.0, |segment| segment.nanos_a_tick)
+    /// Nanoseconds per tick, from the first measurement.
+    pub fn nanos_per_tick(&self) -> f64 {
+        self.segments.first().map_or(1.0, |segment| segment.nanos_per_tick)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads the words of a batch as events.
+//! Decodes the words of a batch into events.
 
 use crate::{
     Ticks,
@@ -18,46 +18,46 @@ pub struct RawEvent<'a> {
     pub kind: RawKind<'a>,
 }
 
-/// Where on a lane an event lies.
+/// The position of an event on a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneStamp {
     /// The lane.
     pub lane: LaneId,
-    /// The mark on the device's stream; none on a lane of the host, or if the clock gave none.
+    /// The mark on the device's stream; none on a host lane, or if the clock provided none.
     pub stamp: Option<Stamp>,
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RawKind<'a> {
-    /// A stage, lap or wait began.
+    /// A stage, lap or sync began.
     Enter {
-        /// Where.
+        /// The site.
         site: &'static Site,
-        /// On which lane, if not on the thread's own track.
+        /// The lane, if it is not on the thread's own track.
         lane: Option<LaneStamp>,
-        /// With what.
+        /// The fields.
         fields: Fields<'a>,
     },
-    /// A stage, lap or wait ended: the innermost open one of this site.
+    /// A stage, lap or sync ended: the innermost open one of this site.
     Exit {
-        /// Where.
+        /// The site.
         site: &'static Site,
-        /// On which lane, if not on the thread's own track.
+        /// The lane, if it is not on the thread's own track.
         lane: Option<LaneStamp>,
     },
     /// A mark or a value.
     Point {
-        /// Where.
+        /// The site.
         site: &'static Site,
-        /// With what.
+        /// The fields.
         fields: Fields<'a>,
     },
-    /// The innermost open span of this site got more fields.
+    /// Fields were added to the innermost open span of this site.
     Record {
-        /// Where.
+        /// The site.
         site: &'static Site,
-        /// With what.
+        /// The fields.
         fields: Fields<'a>,
     },
     /// The thread left the recording.
@@ -79,7 +79,7 @@ pub enum FieldValue {
     Str(String),
 }
 
-/// The fields of an event, in their order; those without a value are left out.
+/// The fields of an event in order; fields without a value are left out.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     names: std::slice::Iter<'static, &'static str>,
@@ -129,7 +129,7 @@ impl Iterator for Fields<'_> {
     }
 }
 
-/// Reads the events of a batch, oldest first.
+/// Decodes the events of a batch, oldest first.
 pub fn events(batch: &Batch) -> impl Iterator<Item = RawEvent<'_>> {
     let mut reader = Reader { words: &batch.words, read_at: batch.read_at.0 };
     std::iter::from_fn(move || reader.event())

@@ -1,8 +1,8 @@
-//! Device time: marking a stream without waiting for it, and asking later when the device got there.
+//! Device time: marks on a stream that are resolved later, without waiting for the device.
 //!
-//! A device is not asked for the time; it is given marks to stamp as it works. [`DeviceClock`] is what a kind of
-//! device must be able to do, [`Lane`] ties such a clock to a track, and [`SimulatedDevice`] is the clock for tests:
-//! it moves only when told.
+//! A device is not asked for the time; it stamps marks as it works. [`DeviceClock`] is the interface of a device's
+//! clock, [`Lane`] attaches such a clock to a track, and [`SimulatedDevice`] is a clock for tests that only advances on
+//! request.
 
 use std::{
     collections::VecDeque,
@@ -15,27 +15,28 @@ use std::{
 
 use crate::clock::Ticks;
 
-/// A mark that a device was given. Marks of one stream have rising numbers, in the order the device reaches them.
+/// A mark on a device's stream. Marks of one stream have increasing numbers, in the order in which the device reaches
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(pub u64);
 
-/// A moment known on the device and, within limits, on the host: taken where both were synchronised anyway.
+/// A moment known on the device and, within limits, on the host, taken when both were synchronised anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceAnchor {
-    /// Host clock before the device was asked.
+    /// Host clock before the device was queried.
     pub before: Ticks,
-    /// Host clock after it had answered.
+    /// Host clock after the device answered.
     pub after: Ticks,
 }
 
 impl DeviceAnchor {
-    /// The host's best guess at the moment.
+    /// The host's best estimate of the moment.
     pub fn middle(&self) -> Ticks {
         Ticks(self.before.0 + self.after.0.saturating_sub(self.before.0) / 2)
     }
 }
 
-/// A moment on the device, told from its nearest anchor: a short distance keeps its precision.
+/// A moment on the device, relative to its nearest anchor: a short distance keeps its precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMoment {
     /// The anchor.
@@ -44,31 +45,31 @@ pub struct DeviceMoment {
     pub nanos: i64,
 }
 
-/// What became of a mark.
+/// The state of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolved {
-    /// The device has not got there.
+    /// The device has not reached it.
     Pending,
-    /// The device got there at this moment.
+    /// The device reached it at this moment.
     At(DeviceMoment),
-    /// The device will never say (an error, or the clock is gone).
+    /// It will never be resolved (an error, or the clock is gone).
     Never,
 }
 
 /// The clock of one stream of a device.
 ///
-/// No method synchronises: the instrument must not add the waits it is there to find.
+/// No method synchronises: the profiler must not add the syncs it is meant to find.
 pub trait DeviceClock: Send + Sync {
-    /// Marks the stream's present end. None if no mark can be had; the stage then has no device time.
+    /// Marks the current end of the stream. None if no mark is available; the stage then has no device time.
     fn mark(&self) -> Option<Stamp>;
 
-    /// Asks what became of a mark. Each mark is asked for until the answer is final, and then no more.
+    /// Queries a mark. Each mark is queried until the answer is final, and not afterwards.
     fn resolve(&self, stamp: Stamp) -> Resolved;
 
-    /// Takes an anchor. Called by a pipeline where host and device have been synchronised anyway.
+    /// Takes an anchor. A pipeline calls this after it has synchronised host and device.
     fn anchor(&self);
 
-    /// How far device times may be off against host times, in nanoseconds.
+    /// The maximum error of device times relative to host times, in nanoseconds.
     fn uncertainty_nanos(&self) -> u64;
 }
 
@@ -76,28 +77,28 @@ pub trait DeviceClock: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(pub u32);
 
-/// A track beside the threads': a device stream, or a logical track of the host.
+/// A track in addition to the threads: a device stream, or a logical track of the host.
 #[derive(Debug, Clone)]
 pub struct Lane(Arc<LaneState>);
 
-/// What a lane is; shared by the lane, its open stages and the writer.
+/// The data of a lane, shared by the lane, its open stages and the writer.
 pub struct LaneState {
     id: LaneId,
     name: String,
     clock: Option<Arc<dyn DeviceClock>>,
 }
 
-/// Lanes by number. One that nobody holds stays known while anything records: its stages may still be in a buffer.
+/// Lanes by number. A dropped lane stays registered while anything records: its stages may still be in a buffer.
 static LANES: RwLock<Vec<Arc<LaneState>>> = RwLock::new(Vec::new());
 static LAST_LANE: AtomicU32 = AtomicU32::new(0);
 
 impl Lane {
-    /// A lane of the host: stages on it are timed by the host clock and drawn on a track of their own.
+    /// A host lane: its stages are timed by the host clock and drawn on a separate track.
     pub fn host(name: &str) -> Self {
         Self::register(name, None)
     }
 
-    /// A lane of a device: stages on it are timed by the host clock and by the device's.
+    /// A device lane: its stages are timed by the host clock and the device clock.
     pub fn device(name: &str, clock: Arc<dyn DeviceClock>) -> Self {
         Self::register(name, Some(clock))
     }
@@ -123,7 +124,7 @@ impl Lane {
         &self.0.name
     }
 
-    /// The device's clock, if the lane is a device's.
+    /// The device clock, if it is a device lane.
     pub fn clock(&self) -> Option<&Arc<dyn DeviceClock>> {
         self.0.clock.as_ref()
     }
@@ -140,7 +141,7 @@ pub fn lane(id: LaneId) -> Option<Lane> {
 }
 
 impl LaneState {
-    /// Marks the stream; zero stands for no mark.
+    /// Marks the stream; zero means no mark.
     pub(crate) fn mark(&self) -> u64 {
         self.clock.as_ref().and_then(|clock| clock.mark()).map_or(0, |stamp| stamp.0)
     }
@@ -160,10 +161,10 @@ impl fmt::Debug for LaneState {
     }
 }
 
-/// A device that exists in numbers alone, with one stream: for tests with exact times.
+/// A simulated device with one stream, for tests with exact times.
 ///
-/// Work is put on the stream with [`SimulatedDevice::submit`] and done when [`SimulatedDevice::advance`] moves the
-/// clock past it.
+/// [`SimulatedDevice::submit`] puts work on the stream; it is done when [`SimulatedDevice::advance`] moves the clock
+/// past it.
 #[derive(Debug, Default)]
 pub struct SimulatedDevice(Mutex<Simulation>);
 
@@ -171,7 +172,7 @@ pub struct SimulatedDevice(Mutex<Simulation>);
 struct Simulation {
     /// Device time, in nanoseconds.
     now: u64,
-    /// When the work submitted so far will be done.
+    /// When the submitted work will be done.
     busy_until: u64,
     last_stamp: u64,
     /// Marks and the device times at which they are reached.
@@ -182,7 +183,7 @@ struct Simulation {
 }
 
 impl SimulatedDevice {
-    /// A device at time zero, anchored to the host time `host` with no uncertainty.
+    /// A device at time zero, anchored to the host time `host` without uncertainty.
     pub fn anchored_at(host: Ticks) -> Self {
         let device = Self::default();
         device.state().anchors.push((DeviceAnchor { before: host, after: host }, 0));
@@ -195,25 +196,25 @@ impl SimulatedDevice {
         state.busy_until = state.busy_until.max(state.now) + nanos;
     }
 
-    /// Lets the device's time go on.
+    /// Advances the device time.
     pub fn advance(&self, nanos: u64) {
         self.state().now += nanos;
     }
 
-    /// Lets the device finish everything submitted, and says at what time it does.
+    /// Finishes all submitted work and returns the device time.
     pub fn synchronise(&self) -> u64 {
         let mut state = self.state();
         state.now = state.now.max(state.busy_until);
         state.now
     }
 
-    /// When the work submitted so far will be done, or the present time if it is.
+    /// When the submitted work will be done, or the current time if it is done.
     pub fn busy_until(&self) -> u64 {
         let state = self.state();
         state.busy_until.max(state.now)
     }
 
-    /// Takes an anchor of the present device time at given host times.
+    /// Takes an anchor of the current device time at given host times.
     pub fn anchor_between(&self, before: Ticks, after: Ticks) {
         let mut state = self.state();
         let now = state.now;
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_told_from_the_nearest_anchor() {
+    fn a_time_is_reported_from_the_nearest_anchor() {
         let device = SimulatedDevice::anchored_at(Ticks(0));
         device.advance(1_000_000);
         device.anchor_between(Ticks(7_000), Ticks(7_000));

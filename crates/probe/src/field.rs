@@ -1,4 +1,4 @@
-//! Fields: integers, floats, booleans and strings, written as words.
+//! Fields: integers, floats, booleans and strings, encoded as words.
 
 use std::borrow::Cow;
 
@@ -41,7 +41,7 @@ pub trait Field: sealed::Sealed {
     #[doc(hidden)]
     fn kind(&self) -> FieldKind;
 
-    /// Words it takes.
+    /// The number of words.
     #[doc(hidden)]
     fn words(&self) -> u64;
 
@@ -75,7 +75,7 @@ one_word!(Float, value => f64::from(value).to_bits(); f32);
 one_word!(Float, value => value.to_bits(); f64);
 one_word!(Bool, value => u64::from(value); bool);
 
-/// Cuts a string to what is kept of it, at a character.
+/// Truncates a string to its maximum length, at a character boundary.
 fn kept(text: &str) -> &[u8] {
     if text.len() <= LONGEST_STRING {
         return text.as_bytes();
@@ -99,7 +99,7 @@ impl Field for str {
     }
 }
 
-/// Gives a string's length and its bytes, word by word.
+/// Returns the length and the bytes of a string, word by word.
 pub(crate) fn string_as_words(text: &str, mut word: impl FnMut(u64)) {
     let bytes = kept(text);
     word(bytes.len() as u64);
@@ -159,10 +159,10 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// The fields of one event: a tuple, so that types stay known and no slice of trait objects is built.
+/// The fields of one event: a tuple, so that types are static and no slice of trait objects is built.
 #[doc(hidden)]
 pub trait FieldTuple {
-    /// Words of the shape and the fields together.
+    /// The number of words of the shape and the fields.
     fn words(&self) -> u64;
 
     /// Writes the shape and the fields.

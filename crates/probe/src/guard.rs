@@ -13,8 +13,8 @@ use crate::{
     word,
 };
 
-/// The guard of a stage, lap or wait, which ends when it is dropped.
-#[must_use = "a stage lasts as long as its guard: bind it, as in `let _stage = stage!(…)`"]
+/// The guard of a stage, lap or sync, which ends on drop.
+#[must_use = "a stage ends when its guard is dropped; bind it, as in `let _stage = stage!(…)`"]
 #[derive(Debug)]
 pub struct Span {
     /// Zero when not recorded.
@@ -24,13 +24,13 @@ pub struct Span {
 }
 
 impl Span {
-    /// The guard of a stage that is not recorded.
+    /// A guard of a stage that is not recorded.
     #[inline(always)]
     pub const fn none() -> Self {
         Self { site: 0, attachment: 0, stays_on_its_thread: PhantomData }
     }
 
-    /// Ends the stage here rather than at the end of the scope.
+    /// Ends the stage here instead of at the end of the scope.
     #[inline(always)]
     pub fn end(self) {}
 }
@@ -66,7 +66,7 @@ pub fn enter<F: FieldTuple>(site: &'static Site, fields: &F) -> Span {
     entered.unwrap_or(Span::none())
 }
 
-/// Writes an entry; none if it had to be counted as lost.
+/// Writes an entry; none if it was dropped.
 #[inline(always)]
 pub(crate) fn enter_ring<F: FieldTuple>(ring: &Ring, code: u32, fields: &F) -> Option<u32> {
     if code == 0 {
@@ -90,7 +90,7 @@ fn exit(site: u32, attachment: u32) {
     Local::with_ring_of(attachment, |ring| exit_ring(ring, site, ticks));
 }
 
-/// Writes an exit; its room was set aside at the entry.
+/// Writes an exit; its space was reserved at the entry.
 #[inline(always)]
 pub(crate) fn exit_ring(ring: &Ring, site: u32, ticks: u64) {
     ring.release(EXIT_WORDS);
@@ -100,23 +100,23 @@ pub(crate) fn exit_ring(ring: &Ring, site: u32, ticks: u64) {
 }
 
 /// The guard of a stage on a [`Lane`].
-#[must_use = "a stage lasts as long as its guard: bind it, as in `let _stage = stage!(…)`"]
+#[must_use = "a stage ends when its guard is dropped; bind it, as in `let _stage = stage!(…)`"]
 #[derive(Debug)]
 pub struct LaneSpan {
     /// Site, attachment and lane, while the stage is recorded.
     open: Option<(u32, u32, Arc<LaneState>)>,
-    /// The stage where there is no lane; it ends with this guard.
+    /// The stage without a lane; it ends with this guard.
     _alone: Span,
     stays_on_its_thread: PhantomData<*const ()>,
 }
 
 impl LaneSpan {
-    /// The guard of a stage that is not recorded.
+    /// A guard of a stage that is not recorded.
     pub const fn none() -> Self {
         Self { open: None, _alone: Span::none(), stays_on_its_thread: PhantomData }
     }
 
-    /// Ends the stage here rather than at the end of the scope.
+    /// Ends the stage here instead of at the end of the scope.
     pub fn end(self) {}
 }
 
@@ -131,8 +131,8 @@ pub fn enter_on<F: FieldTuple>(site: &'static Site, lane: &impl OnLane, fields: 
 fn enter_lane<F: FieldTuple>(site: &'static Site, lane: &Lane, fields: &F) -> LaneSpan {
     let code = site.code();
     let words = ENTER_ON_WORDS + fields.words();
-    // The mark is asked for where no ring is in hand: a device clock may do anything, even record or enter another
-    // recording. Nothing is marked for a span that finds no room.
+    // The mark is requested while no ring is borrowed: a device clock may do anything, even record or enter another
+    // recording. Nothing is marked for a span that is dropped.
     let Some(attachment) = Local::with_ring(|ring, attachment| {
         let kept = code != 0 && has_room(ring, words, EXIT_ON_WORDS);
         if kept {

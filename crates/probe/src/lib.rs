@@ -46,7 +46,7 @@ pub use self::off::{Entered, Field, Handle, Lane, LaneSpan, Paused, Span, handle
 
 pub use self::on_lane::OnLane;
 
-/// What the macros call; not part of the interface.
+/// Internal API of the macros.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(feature = "on")]

@@ -1,13 +1,13 @@
 //! The marking macros, each defined twice: recording, and compiled to nothing.
 //!
-//! The `cfg` stands on the definition. Inside the body it would be evaluated in the caller's crate, which has no
-//! feature `on`.
+//! The `cfg` is on the definition. Inside the body it would be evaluated in the caller's crate, which has no feature
+//! `on`.
 
-/// Opens a stage; it lasts until the returned guard is dropped.
+/// Opens a stage that ends when the returned guard is dropped.
 ///
-/// Fields are integers, floats, booleans or strings, are evaluated only while something records, and number fifteen
-/// at most. `on = lane` puts the stage on a [`Lane`](crate::Lane) as well: the track of a device stream. The lane may
-/// be an `Option`; without it the stage is the thread's alone.
+/// Fields are integers, floats, booleans or strings; there are at most fifteen, and they are evaluated only while
+/// something records. `on = lane` also puts the stage on a [`Lane`](crate::Lane), the track of a device stream. The
+/// lane may be an `Option`; without a lane the stage is only on the thread.
 ///
 /// ```
 /// # use laptime_probe::stage;
@@ -25,7 +25,7 @@ macro_rules! stage {
     };
 }
 
-/// Opens one lap of a loop: a stage that repeats, whose first field counts the laps.
+/// Opens one lap of a loop: a repeating stage whose first field counts the laps.
 ///
 /// ```
 /// # use laptime_probe::lap;
@@ -44,9 +44,9 @@ macro_rules! lap {
     };
 }
 
-/// Evaluates an expression in which the host waits for a device, and keeps who waited, where and for how long.
+/// Evaluates an expression in which the host waits for a device, and records the site and the duration.
 ///
-/// The value of the expression is the value of the macro; `?` inside it works. Fields come before a `=>`.
+/// The macro returns the value of the expression; `?` inside it works. Fields come before a `=>`.
 ///
 /// ```
 /// # use laptime_probe::sync_point;
@@ -92,7 +92,7 @@ macro_rules! mark {
     };
 }
 
-/// Records the value of a quantity at this moment: a point of a curve.
+/// Records the current value of a quantity: a point of a curve.
 ///
 /// ```
 /// # use laptime_probe::value;
@@ -195,7 +195,7 @@ macro_rules! sync_point {
         }
         $crate::sync_point!($name, $body)
     }};
-    // Bound to a name as in its recording twin, so that temporaries live equally long.
+    // Bound to a name as in the recording version, so that temporaries live equally long.
     ($name:literal, $body:expr $(,)?) => {{
         let __laptime_value = $body;
         __laptime_value

@@ -1,4 +1,4 @@
-//! What remains without the feature `on`: types of size zero, so that marked code compiles unchanged.
+//! Replacements without the feature `on`: types of size zero, so that marked code compiles unchanged.
 
 use std::marker::PhantomData;
 
@@ -30,46 +30,46 @@ pub fn check_field(_: &(impl Field + ?Sized)) {}
 #[doc(hidden)]
 pub fn check_lane(_: &impl crate::OnLane) {}
 
-/// The guard of a stage; nothing, since recording is compiled out.
+/// The guard of a stage; empty, since recording is compiled out.
 ///
-/// Like its recording twin it stays on its thread, so that what compiles off compiles on.
-#[must_use = "a stage lasts as long as its guard: bind it, as in `let _stage = stage!(…)`"]
+/// Like the recording version it is not `Send`, so that code that compiles off also compiles on.
+#[must_use = "a stage ends when its guard is dropped; bind it, as in `let _stage = stage!(…)`"]
 #[derive(Debug)]
 pub struct Span(PhantomData<*const ()>);
 
 impl Span {
-    /// The guard of a stage that is not recorded.
+    /// A guard of a stage that is not recorded.
     #[inline(always)]
     pub const fn none() -> Self {
         Self(PhantomData)
     }
 
-    /// Ends the stage here rather than at the end of the scope.
+    /// Ends the stage here instead of at the end of the scope.
     #[inline(always)]
     pub fn end(self) {}
 }
 
-/// The guard of a stage on a [`Lane`]; nothing either.
+/// The guard of a stage on a [`Lane`]; also empty.
 pub type LaneSpan = Span;
 
-/// A track beside the threads'; nothing, since recording is compiled out.
+/// A track in addition to the threads; empty, since recording is compiled out.
 #[derive(Debug, Clone)]
 pub struct Lane;
 
 impl Lane {
-    /// A lane of the host.
+    /// A host lane.
     #[inline(always)]
     pub fn host(_name: &str) -> Self {
         Self
     }
 }
 
-/// A way to carry the current recording to another thread; nothing, since recording is compiled out.
+/// Carries the current recording to another thread; empty, since recording is compiled out.
 #[derive(Debug, Clone)]
 pub struct Handle;
 
 impl Handle {
-    /// Records this thread's stages while the guard lives; nothing here.
+    /// Would record this thread's stages while the guard lives; does nothing here.
     #[inline(always)]
     pub fn enter(&self) -> Entered {
         Entered(PhantomData)
@@ -81,19 +81,19 @@ impl Handle {
 #[derive(Debug)]
 pub struct Entered(PhantomData<*const ()>);
 
-/// The handle of the current recording; nothing here.
+/// The handle of the current recording; empty here.
 #[inline(always)]
 pub fn handle() -> Handle {
     Handle
 }
 
-/// Whether anything records: never.
+/// Whether anything records: always false.
 #[inline(always)]
 pub const fn recording() -> bool {
     false
 }
 
-/// Stops all recording while the guard lives; nothing here.
+/// Would pause all recording while the guard lives; does nothing here.
 #[inline(always)]
 pub fn pause() -> Paused {
     Paused(())

@@ -1,8 +1,8 @@
-//! What a stage can be put on, whether marks are compiled in or not.
+//! What a stage can be put on, with and without recording compiled in.
 
 use crate::Lane;
 
-/// What a stage can be put on: a lane, or one that may be missing; without it the stage is the thread's alone.
+/// What a stage can be put on: a lane, or an optional lane; without a lane the stage is only on the thread.
 pub trait OnLane {
     /// The lane, if there is one.
     fn lane(&self) -> Option<&Lane>;

@@ -1,7 +1,7 @@
-//! The receiving side of a recording: takes what the threads recorded, in batches of words.
+//! The receiving side of a recording: takes the threads' events, in batches of words.
 //!
-//! A [`Recorder`] is a value. Whoever owns it decides when to drain it and what to do with the batches;
-//! `laptime-trace` does so on a background thread and writes a file.
+//! The owner of a [`Recorder`] decides when to drain it and what to do with the batches; `laptime-trace` does so on a
+//! background thread and writes a file.
 
 use std::{
     path::Path,
@@ -18,25 +18,25 @@ use crate::{
     ring::Ring,
 };
 
-/// How a recording buffers.
+/// Buffer settings of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Bytes of buffer for each thread; rounded up to a power of two. Default: 2 MiB, about 130,000 stages.
-    pub bytes_a_thread: usize,
+    /// Bytes of buffer per thread; rounded up to a power of two. Default: 2 MiB, about 130,000 stages.
+    pub bytes_per_thread: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { bytes_a_thread: 2 << 20 }
+        Self { bytes_per_thread: 2 << 20 }
     }
 }
 
-/// Who recorded.
+/// The identity of a recording thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ThreadIdentity {
-    /// The process's number.
+    /// The process id.
     pub pid: u32,
-    /// The thread's number as the system counts, or one of ours where it does not say.
+    /// The thread id of the system, or one of ours if the system has none.
     pub tid: u64,
     /// The thread's name.
     pub name: String,
@@ -56,13 +56,13 @@ fn last_number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.parse().ok()
 }
 
-/// What the threads of a recording and its recorder share.
+/// State shared by a recorder and its threads.
 #[derive(Debug)]
 pub struct Shared {
     config: Config,
-    /// Rings that threads took and the recorder has not seen yet.
+    /// Rings in use by threads that the recorder has not seen yet.
     joined: Mutex<Vec<(Arc<Ring>, ThreadIdentity)>>,
-    /// Rings made ready, so that a new thread need not touch fresh pages.
+    /// Prepared rings, so that a new thread does not touch fresh pages.
     spare: Mutex<Vec<Arc<Ring>>>,
     writer: OnceLock<Thread>,
     closed: AtomicBool,
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     fn new_ring(&self) -> Ring {
-        Ring::new(self.config.bytes_a_thread / size_of::<u64>())
+        Ring::new(self.config.bytes_per_thread / size_of::<u64>())
     }
 
     pub(crate) fn wake_writer(&self) {
@@ -101,24 +101,24 @@ pub struct DefaultTaken;
 
 impl std::fmt::Display for DefaultTaken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("this process is being recorded already")
+        f.write_str("a recording is already running in this process")
     }
 }
 
 impl std::error::Error for DefaultTaken {}
 
-/// What one thread recorded since it was last asked.
+/// The events of one thread since the last drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Tells the buffers of a recording apart: one for each thread that took part.
+    /// Identifies a buffer of the recording: one for each thread that took part.
     pub source: u32,
     /// The thread.
     pub thread: Arc<ThreadIdentity>,
-    /// The events, to be read with [`events`](crate::events).
+    /// The events, to be decoded with [`events`](crate::events).
     pub words: Vec<u64>,
-    /// Events this thread could not keep, since it began.
+    /// The number of dropped events of this thread since it began.
     pub lost: u64,
-    /// The thread has left; this is the last batch from this source.
+    /// The thread has exited; this is the last batch from this source.
     pub finished: bool,
     /// When the words were taken.
     pub read_at: Ticks,
@@ -161,24 +161,24 @@ impl Recorder {
         Handle(Some(Arc::clone(&self.shared)))
     }
 
-    /// Lets every thread take part that has entered no recording of its own.
+    /// Includes every thread that has entered no other recording.
     pub fn make_default(&self) -> Result<(), DefaultTaken> {
         if attach::set_default(&self.shared) { Ok(()) } else { Err(DefaultTaken) }
     }
 
-    /// Names the thread to be unparked when a buffer fills; the first call counts.
+    /// Sets the thread to be unparked when a buffer fills up; only the first call has an effect.
     pub fn wake_when_filling(&self, writer: Thread) {
         let _ = self.shared.writer.set(writer);
     }
 
-    /// Ends the recording: no new stage is recorded. What is in the buffers can still be drained.
+    /// Ends the recording: no new stage is recorded. The buffers can still be drained.
     pub fn close(&mut self) {
         if !self.shared.closed.swap(true, Relaxed) {
             attach::recording_ended(&self.shared);
         }
     }
 
-    /// Takes what has been recorded since the last call, a batch for each thread that has news.
+    /// Takes the events since the last call, one batch for each thread with new events.
     pub fn drain(&mut self, batches: &mut Vec<Batch>) {
         for (ring, thread) in locked(&self.shared.joined).drain(..) {
             self.sources_seen += 1;
@@ -201,15 +201,15 @@ impl Recorder {
         }
     }
 
-    /// Has a ring ready for the next thread, so that its first stage pays for no fresh memory.
-    pub fn prepare_for_a_thread(&self) {
+    /// Prepares a ring for the next thread, so that its first stage pays for no fresh memory.
+    pub fn prepare_for_thread(&self) {
         if locked(&self.shared.spare).is_empty() {
             let ring = Arc::new(self.shared.new_ring());
             locked(&self.shared.spare).push(ring);
         }
     }
 
-    /// Words waiting in the fullest buffer, as a share of its size.
+    /// The fill level of the fullest buffer, as a share of its size.
     pub fn fullest(&self) -> f64 {
         let full = |source: &Source| source.ring.waiting() as f64 / source.ring.capacity() as f64;
         self.sources.iter().map(full).fold(0.0, f64::max)
@@ -228,7 +228,7 @@ impl Recorder {
 
 impl Source {
     fn drain(&self) -> Batch {
-        // Asked before the words are taken: a thread that has left by then has published its last word.
+        // Checked before the words are taken: a thread that has exited by then has published its last word.
         let finished = self.ring.is_finished();
         let mut words = Vec::with_capacity(self.ring.waiting() as usize);
         self.ring.take(&mut words);

@@ -1,8 +1,8 @@
 //! The bounded buffer between one recording thread and the writer.
 //!
-//! One thread pushes, one other takes, no lock. The words are published by one store of `head` with release
-//! order, so an event is seen whole or not at all; `tail` goes the other way. Room for the exit of every open span
-//! is set aside at its entry: an exit never fails, and what is lost is always a whole span, never half of one.
+//! A lock-free queue with one producer and one consumer. One release store of `head` publishes the words, so an event
+//! is seen completely or not at all; `tail` goes the other way. Space for the exit of every open span is reserved at
+//! its entry: an exit never fails, and only whole spans are dropped.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use Ordering::{Acquire, Relaxed, Release};
 #[cfg(loom)]
 use checked::Word;
 
-/// A place of the ring. Relaxed order is enough: `head` and `tail` say whose it is.
+/// A slot of the ring. Relaxed order is enough: `head` and `tail` determine its owner.
 #[cfg(not(loom))]
 type Word = AtomicU64;
 
-/// Places for loom, which reports any that is written while another thread may read it. With atomics it could not:
-/// it does not try loads that see a later store.
+/// Slots for loom, which reports any slot that is written while another thread may read it. With atomics it could not:
+/// it does not explore loads that see a later store.
 #[cfg(loom)]
 mod checked {
     use loom::{cell::UnsafeCell, sync::atomic::Ordering};
@@ -49,34 +49,34 @@ mod checked {
     }
 }
 
-/// Keeps what two threads write on cache lines of their own (two lines: the prefetcher fetches pairs).
+/// Keeps data written by different threads on separate cache lines (two lines: the prefetcher fetches pairs).
 #[derive(Debug)]
 #[repr(align(128))]
-struct Apart<T>(T);
+struct CacheAligned<T>(T);
 
-/// Written by the recording thread alone, so its read-modify-write steps need no atomic operation.
+/// Written only by the recording thread, so its read-modify-write steps need no atomic operation.
 #[derive(Debug)]
 struct Producer {
     /// Words pushed so far.
     head: AtomicU64,
-    /// Words that may be pushed before the tail must be looked at again.
+    /// Words that may be pushed before the tail must be read again.
     limit: AtomicU64,
-    /// Words set aside for exits.
+    /// Words reserved for exits.
     reserved: AtomicU64,
-    /// Events that found no room.
+    /// Dropped events.
     lost: AtomicU64,
-    /// The thread has left.
+    /// Whether the thread has exited.
     finished: AtomicBool,
 }
 
-/// What a push found when it had to look beyond its limit.
+/// The result of a push beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// There is room.
+    /// There is space.
     Enough,
-    /// There is room, and the writer should hurry.
+    /// There is space, and the writer should be woken.
     Filling,
-    /// There is none; the event is counted as lost.
+    /// There is no space; the event counts as dropped.
     None,
 }
 
@@ -84,38 +84,38 @@ pub enum Room {
 pub struct Ring {
     words: Box<[Word]>,
     mask: u64,
-    producer: Apart<Producer>,
-    /// Words taken so far; written by the writer alone.
-    tail: Apart<AtomicU64>,
+    producer: CacheAligned<Producer>,
+    /// Words taken so far; written only by the writer.
+    tail: CacheAligned<AtomicU64>,
 }
 
-/// Words kept for the event that a thread writes when it leaves.
+/// Words reserved for the event that a thread writes when it exits.
 const RESERVED_FOR_DETACH: u64 = 1;
 
 impl Ring {
-    /// Makes a ring of at least `words` words, its pages touched.
+    /// Creates a ring of at least `words` words and touches its pages.
     pub fn new(words: usize) -> Self {
         let capacity = words.next_power_of_two().max(8);
         let words: Box<[Word]> = (0..capacity).map(|_| Word::new(0)).collect();
-        // Writing zeros may leave untouched pages; a page fault inside a measured stage would be charged to it.
+        // Writing zeros may leave pages untouched; a page fault inside a measured stage would be attributed to it.
         for word in words.iter().step_by(512) {
             word.store(1, Relaxed);
         }
         Self {
             words,
             mask: capacity as u64 - 1,
-            producer: Apart(Producer {
+            producer: CacheAligned(Producer {
                 head: AtomicU64::new(0),
                 limit: AtomicU64::new(0),
                 reserved: AtomicU64::new(RESERVED_FOR_DETACH),
                 lost: AtomicU64::new(0),
                 finished: AtomicBool::new(false),
             }),
-            tail: Apart(AtomicU64::new(0)),
+            tail: CacheAligned(AtomicU64::new(0)),
         }
     }
 
-    /// Makes a drained ring ready for another thread.
+    /// Resets a drained ring for another thread.
     pub fn reset(&mut self) {
         let producer = &self.producer.0;
         producer.head.store(0, Relaxed);
@@ -130,14 +130,14 @@ impl Ring {
         self.mask + 1
     }
 
-    /// Sees whether `count` words and `exit` words for a later exit fit, without looking at the tail.
+    /// Checks whether `count` words plus `exit` words for a later exit fit, without reading the tail.
     #[inline(always)]
     pub fn fits(&self, count: u64, exit: u64) -> bool {
         let producer = &self.producer.0;
         producer.head.load(Relaxed) + count + producer.reserved.load(Relaxed) + exit <= producer.limit.load(Relaxed)
     }
 
-    /// Looks at the tail and moves the limit; counts a loss when there is no room.
+    /// Reads the tail and moves the limit; counts a dropped event if there is no space.
     #[cold]
     pub fn make_room(&self, count: u64, exit: u64) -> Room {
         let producer = &self.producer.0;
@@ -154,38 +154,38 @@ impl Ring {
         if head - tail > self.capacity() / 2 { Room::Filling } else { Room::Enough }
     }
 
-    /// Counts an event that could not be kept.
+    /// Counts a dropped event.
     pub fn lose_one(&self) {
         let lost = &self.producer.0.lost;
         lost.store(lost.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Sets room aside for an exit.
+    /// Reserves space for an exit.
     #[inline(always)]
     pub fn reserve(&self, words: u64) {
         let reserved = &self.producer.0.reserved;
         reserved.store(reserved.load(Relaxed) + words, Relaxed);
     }
 
-    /// Gives back what [`Ring::reserve`] set aside; the caller pushes that many words next.
+    /// Releases space reserved by [`Ring::reserve`]; the caller pushes that number of words next.
     #[inline(always)]
     pub fn release(&self, words: u64) {
         let reserved = &self.producer.0.reserved;
         reserved.store(reserved.load(Relaxed) - words, Relaxed);
     }
 
-    /// Begins to push; the caller has seen that there is room.
+    /// Begins a push; the caller has checked that there is space.
     #[inline(always)]
     pub fn push(&self) -> Push<'_> {
         Push { ring: self, at: self.producer.0.head.load(Relaxed) }
     }
 
-    /// Says that the thread has left and pushes no more.
+    /// Marks that the thread has exited and pushes no more.
     pub fn finish(&self) {
         self.producer.0.finished.store(true, Release);
     }
 
-    /// Whether the thread has left; if so, what is taken after this call is the last.
+    /// Whether the thread has exited; if so, what is taken after this call is the last.
     pub fn is_finished(&self) -> bool {
         self.producer.0.finished.load(Acquire)
     }
@@ -194,7 +194,7 @@ impl Ring {
         self.producer.0.lost.load(Relaxed)
     }
 
-    /// Moves all published words to the end of `into`, and says how many they were.
+    /// Moves all published words to the end of `into` and returns their number.
     pub fn take(&self, into: &mut Vec<u64>) -> usize {
         let head = self.producer.0.head.load(Acquire);
         let tail = self.tail.0.load(Relaxed);
@@ -209,7 +209,7 @@ impl Ring {
     }
 }
 
-/// Words being pushed; the reader sees none of them before [`Push::publish`].
+/// A push in progress; the reader sees none of its words before [`Push::publish`].
 #[derive(Debug)]
 pub struct Push<'a> {
     ring: &'a Ring,
@@ -261,7 +261,7 @@ mod tests {
     fn a_full_ring_counts_what_it_loses() {
         let ring = Ring::new(8);
         let kept = (0..20).filter(|&i| push(&ring, i)).count();
-        assert_eq!((kept, ring.lost()), (7, 13), "one word stays reserved for leaving");
+        assert_eq!((kept, ring.lost()), (7, 13), "one word stays reserved for the exit");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Call sites: what is known of an event before it happens, kept once.
+//! Call sites: the static data of an event, stored once.
 //!
-//! The table is the process's: a site is a fact about the program, the same for every recording. A site enters it
-//! the first time it is recorded and is then known by a small number.
+//! The table belongs to the process: a site is the same for every recording. A site is added when it is first recorded,
+//! and is then identified by a small number.
 
 use std::sync::{
     RwLock,
@@ -10,30 +10,30 @@ use std::sync::{
 
 use crate::word::CODE_MASK;
 
-/// What an event at a site means.
+/// The meaning of an event at a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SiteKind {
     /// A stage of the pipeline.
     Stage,
-    /// One turn of a loop.
+    /// One pass of a loop.
     Lap,
     /// The host waits for a device.
     Sync,
     /// A moment.
     Mark,
-    /// A moment at which the host waited, told by a `tracing` event of target `gpu_sync`.
+    /// A moment at which the host waited, reported by a `tracing` event of target `gpu_sync`.
     SyncMark,
     /// A point of a curve.
     Value,
 }
 
-/// One place in the program that marks something.
+/// A place in the program that marks something.
 #[derive(Debug)]
 pub struct Site {
     code: AtomicU32,
-    /// What an event here means.
+    /// The meaning of an event here.
     pub kind: SiteKind,
-    /// The name of the stage, lap, wait, mark or value.
+    /// The name of the stage, lap, sync, mark or value.
     pub name: &'static str,
     /// The unit of a value; empty if none was given.
     pub unit: &'static str,
@@ -47,7 +47,7 @@ pub struct Site {
     pub fields: &'static [&'static str],
 }
 
-/// A site is the same as itself alone.
+/// A site equals only itself.
 impl PartialEq for Site {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -67,7 +67,7 @@ impl Site {
         line: u32,
         fields: &'static [&'static str],
     ) -> Self {
-        assert!(fields.len() <= crate::word::MOST_FIELDS, "a stage has at most 15 fields");
+        assert!(fields.len() <= crate::word::MOST_FIELDS, "a stage can have at most 15 fields");
         Self { code: AtomicU32::new(0), kind, name, unit, target, file, line, fields }
     }
 

@@ -11,13 +11,13 @@
 //! | extended `RECORD` | head, site, shape, fields |
 //! | extended `DETACH` | head |
 //!
-//! A shape is a word of four bits a field. A field is one word, a string its length and its bytes in words.
-//! 42 bits of ticks last for about half an hour at 2.5 GHz; whoever reads knows when it read, and restores the rest.
+//! A shape is a word with four bits per field. A field is one word, a string its length and its bytes in words. 42 bits
+//! of ticks last for about half an hour at 2.5 GHz; the reader knows when it read, and restores the upper bits.
 
 /// Bits of a head word below the ticks.
 const TICK_SHIFT: u32 = 22;
 const KIND_SHIFT: u32 = 20;
-/// Largest code of a call site.
+/// The largest code of a call site.
 pub const CODE_MASK: u64 = (1 << KIND_SHIFT) - 1;
 const TICK_MASK: u64 = (1 << (64 - TICK_SHIFT)) - 1;
 
@@ -31,10 +31,10 @@ pub const EXIT_ON: u64 = 2;
 pub const RECORD: u64 = 3;
 pub const DETACH: u64 = 4;
 
-/// Most fields that a shape word describes.
+/// The maximum number of fields in a shape word.
 pub const MOST_FIELDS: usize = 15;
 
-/// The longest string kept whole, in bytes; a longer one is cut at a character.
+/// The maximum length of a string in bytes; a longer one is truncated at a character boundary.
 pub const LONGEST_STRING: usize = 4096;
 
 #[inline(always)]
@@ -50,16 +50,16 @@ pub const fn code(head: u64) -> u64 {
     head & CODE_MASK
 }
 
-/// Restores the ticks of a head word that was read at `read_at`, at most one turn of the counter after it was
+/// Restores the ticks of a head word that was read at `read_at`, less than one wrap of the counter after it was
 /// written.
 pub const fn ticks(head: u64, read_at: u64) -> u64 {
     let low = head >> TICK_SHIFT;
     let age = read_at.wrapping_sub(low) & TICK_MASK;
-    // A thread on another core may be a few ticks ahead of the reader: that is no age of half an hour.
+    // A thread on another core may be a few ticks ahead of the reader: that does not mean that it is half an hour old.
     if age > TICK_MASK - (1 << 24) { read_at.wrapping_add(TICK_MASK - age + 1) } else { read_at.wrapping_sub(age) }
 }
 
-/// Words that a string of `len` bytes takes.
+/// Words of a string of `len` bytes.
 #[inline(always)]
 pub const fn string_words(len: usize) -> u64 {
     1 + len.div_ceil(8) as u64

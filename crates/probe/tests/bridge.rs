@@ -20,7 +20,7 @@ fn layer() -> Dispatch {
     Dispatch::new(Registry::default().with(Layer::new()))
 }
 
-/// Records what `work` does through the subscriber, then through the layer, and expects the same of both.
+/// Records `work` through the subscriber, then through the layer, and expects the same result.
 fn expect_of_both(expected: &str, work: impl Fn()) {
     for (name, dispatch) in [("subscriber", subscriber()), ("layer", layer())] {
         assert_eq!(recorded(|| with_default(&dispatch, &work)), expected, "through the {name}");
@@ -155,7 +155,7 @@ fn spans_may_be_left_out_of_order() {
     });
 }
 
-/// A value that makes a span of its own while it is shown.
+/// A value whose `Debug` creates a span.
 struct Traced;
 
 impl fmt::Debug for Traced {
@@ -167,7 +167,7 @@ impl fmt::Debug for Traced {
 
 #[test]
 fn a_value_that_traces_while_it_is_shown_spoils_nothing() {
-    // `tracing` itself hides the inner span where the subscriber is a thread's own.
+    // `tracing` itself hides the inner span if the subscriber is set for the thread.
     expect_of_both("step value=\"traced\" after=1\n", || {
         let _span = info_span!("step", value = ?Traced, after = 1).entered();
     });

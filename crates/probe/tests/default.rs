@@ -1,4 +1,4 @@
-//! The process's default recording. Only one can be at a time, so these tests take turns.
+//! The process's default recording. There can be only one at a time, so these tests are serialised.
 
 mod outline;
 

@@ -1,4 +1,4 @@
-//! Stages on lanes: the host's, and a device's with its own clock.
+//! Stages on lanes: host lanes, and device lanes with a device clock.
 
 mod outline;
 
@@ -10,7 +10,7 @@ use laptime_probe::{
 };
 use outline::{drained, outline, recorded};
 
-/// The stamps of entries and exits, in their order.
+/// The stamps of entries and exits, in order.
 fn stamps(recorder: &mut Recorder) -> Vec<(&'static str, Option<Stamp>)> {
     let batches = drained(recorder);
     let stamp = |kind| match kind {
@@ -78,7 +78,7 @@ fn a_lane_of_the_host_has_no_stamps() {
 fn a_full_buffer_loses_whole_stages_and_marks_no_stream_for_them() {
     let device = Arc::new(SimulatedDevice::anchored_at(Ticks(0)));
     let stream = Lane::device("stream", device.clone());
-    let mut recorder = Recorder::new(Config { bytes_a_thread: 128 });
+    let mut recorder = Recorder::new(Config { bytes_per_thread: 128 });
     let entered = recorder.handle().enter();
     for _ in 0..10 {
         drop(stage!("step", on = stream));
@@ -90,7 +90,7 @@ fn a_full_buffer_loses_whole_stages_and_marks_no_stream_for_them() {
     assert_eq!(device.mark(), Some(Stamp(5)), "two stages were marked at both ends");
 }
 
-/// A clock that records while it is asked, and enters another recording.
+/// A clock that records while it is queried, and enters another recording.
 struct Intrusive(Handle);
 
 impl DeviceClock for Intrusive {

@@ -1,4 +1,4 @@
-//! A recording that starts after a span was made. Alone in its file: whether anything records is the process's.
+//! A recording that starts after a span was created. In a separate file, because recording is process-wide.
 
 mod outline;
 
@@ -17,7 +17,7 @@ fn a_span_made_before_the_recording_has_no_fields() {
     });
     assert_eq!(seen, "early, then tokens=4\nafter tokens=5\n");
 
-    // The subscriber is not asked to make spans while nothing records.
+    // The subscriber is not asked to create spans while nothing records.
     let subscriber = Dispatch::new(Subscriber::new());
     let span = with_default(&subscriber, || info_span!("early", tokens = 3));
     assert!(span.is_disabled());

@@ -1,7 +1,7 @@
 //! The hand-over between a recording thread and the writer, under every order that the memory model allows.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p laptime-probe --test loom --release`. The ring is included as a file, with
-//! loom's atomics in it.
+//! `RUSTFLAGS="--cfg loom" cargo test -p laptime-probe --test loom --release`. The ring is included as a file and uses
+//! loom's atomics.
 
 #![cfg(loom)]
 
@@ -35,7 +35,7 @@ fn event(number: u64) -> [u64; 3] {
     [number, number + 100, number + 200]
 }
 
-/// Takes while the thread runs, then what is left, and gives all words.
+/// Takes words while the thread runs, then the rest, and returns all of them.
 fn take_all(ring: &Ring, recording: thread::JoinHandle<()>, takes: usize) -> Vec<u64> {
     let mut words = Vec::new();
     for _ in 0..iterations {
@@ -83,7 +83,7 @@ fn an_exit_finds_its_room_whatever_is_lost() {
                 producer.release(1);
                 write(&producer, &[number + 100]);
             }
-            // The word with which a thread leaves has its room from the beginning.
+            // Space for the word with which a thread exits is reserved from the start.
             write(&producer, &[100]);
         });
         let mut words = Vec::new();

@@ -1,7 +1,6 @@
-//! Proves the off state: without the feature `on` a marked function is the plain function, and nothing else is built.
+//! Proves that without the feature `on` a marked function compiles to the plain function, and nothing else is built.
 //!
-//! The proofs run cargo on `tests/off-proof`, whose dependency on the probe has no features, in a target folder of
-//! their own.
+//! The proofs run cargo on `tests/off-proof`, which depends on the probe without features, in a separate target folder.
 
 use std::{
     env, fs,
@@ -21,15 +20,16 @@ fn target_folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("off-proof").join(name)
 }
 
-/// Runs cargo in the workspace and gives what it printed.
+/// Runs cargo in the workspace and returns its output.
 ///
-/// What cargo told this test's own build is kept from the inner one, whose flags must be the release profile's alone.
+/// The environment of this test's own build is hidden from the inner one, whose flags must be those of the release
+/// profile.
 fn cargo(arguments: &[&str]) -> String {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "CARGO_TARGET_DIR"] {
         command.env_remove(name);
     }
-    // `--locked --offline` stands first: `cargo rustc` hands what comes last to the compiler.
+    // `--locked --offline` comes first: `cargo rustc` passes the last arguments to the compiler.
     let output = command.current_dir(workspace()).args(["--locked", "--offline"]).args(arguments).output();
     let output = output.expect("cargo starts");
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -37,7 +37,7 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("cargo prints text")
 }
 
-/// Compiles the function and gives its instructions.
+/// Compiles the function and returns its instructions.
 fn instructions(features: &str) -> Vec<String> {
     let name = if features.is_empty() { "plain" } else { features };
     let target = target_folder(&name.replace([',', '/'], "-"));
@@ -60,7 +60,7 @@ fn instructions(features: &str) -> Vec<String> {
     body(&fs::read_to_string(assembly).expect("the assembly was written"))
 }
 
-/// Cuts the function out of an assembly text: its instructions, with its labels numbered as they appear.
+/// Extracts the function from assembly text: its instructions, with labels numbered in order of appearance.
 fn body(assembly: &str) -> Vec<String> {
     let lines = assembly.lines().map(str::trim);
     let inside = lines.skip_while(|line| *line != format!("{FUNCTION}:")).skip(1);

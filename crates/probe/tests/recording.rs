@@ -40,7 +40,7 @@ generate
 }
 
 #[test]
-fn a_site_knows_where_it_stands() {
+fn a_site_knows_where_it_belongs() {
     let mut recorder = Recorder::new(Config::default());
     let _entered = recorder.handle().enter();
     let line = line!() + 1;
@@ -260,7 +260,7 @@ fn a_guard_that_outlives_its_recording_writes_nowhere() {
 
 #[test]
 fn a_closed_recording_takes_nothing_more() {
-    // Another recording keeps the macros awake.
+    // Another recording keeps the macros active.
     let _awake = Recorder::new(Config::default());
     let mut recorder = Recorder::new(Config::default());
     let entered = recorder.handle().enter();
@@ -300,7 +300,7 @@ fn the_ticks_of_a_thread_never_run_backwards() {
 
 #[test]
 fn a_thread_that_left_gives_its_buffer_to_the_next() {
-    let mut recorder = Recorder::new(Config { bytes_a_thread: 1 << 10 });
+    let mut recorder = Recorder::new(Config { bytes_per_thread: 1 << 10 });
     let mut sources = Vec::new();
     for i in 0..20 {
         let handle = recorder.handle();

@@ -1,4 +1,4 @@
-//! Many threads recording at once: nothing is lost that need not be, nothing is torn, and what is lost is counted.
+//! Many threads record at once: nothing is dropped unnecessarily, no event is torn, and dropped events are counted.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use laptime_probe::{
 
 const THREADS: u64 = 8;
 
-/// What a thread did or what was read of it: numbers that change if any field does.
+/// A summary of what a thread recorded, or of what was read: numbers that change if any field does.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sum {
     events: u64,
@@ -48,13 +48,13 @@ fn as_number(value: &FieldValue) -> u64 {
     }
 }
 
-/// A number that looks random and is the same in every run.
+/// A pseudorandom number that is the same in every run.
 fn scattered(number: u64) -> u64 {
     let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
 }
 
-/// Records one step, of four events at most, and adds what it recorded.
+/// Records one step of at most four events, and adds it to the summary.
 fn step(number: u64, sum: &mut Sum) {
     let (random, ratio) = (scattered(number), number as f64 / 3.0);
     let text = "täxt".repeat((random % 12) as usize);
@@ -75,7 +75,7 @@ fn step(number: u64, sum: &mut Sum) {
     sum.exits += 2;
 }
 
-/// Has this many spans open at once.
+/// Keeps this number of spans open at once.
 fn descend(depth: u64) {
     if depth > 0 {
         let _deep = stage!("deep", depth = depth);
@@ -132,7 +132,7 @@ impl Reader {
     }
 }
 
-/// Runs `work` on all threads while this one drains, and gives what was read and what was recorded.
+/// Runs `work` on all threads while this one drains; returns what was read and what was recorded.
 fn run(config: Config, work: impl Fn(u64, &AtomicU64) -> Sum + Sync) -> (Reader, Sum) {
     let mut recorder = Recorder::new(config);
     let (mut reader, drains, running) = (Reader::default(), AtomicU64::new(0), AtomicUsize::new(THREADS as usize));
@@ -171,13 +171,13 @@ fn a_drained_recording_loses_and_tears_nothing() {
     const BURSTS: u64 = 200;
     /// A burst fits into the buffer; the next one waits until the buffer was drained.
     const BURST: u64 = 60;
-    let config = Config { bytes_a_thread: 32 << 10 };
+    let config = Config { bytes_per_thread: 32 << 10 };
     let (reader, recorded) = run(config, |index, drains| {
         let mut sum = Sum::default();
         for burst in 0..BURSTS {
             (0..BURST).for_each(|i| step((index << 32) + burst * BURST + i, &mut sum));
             let seen = drains.load(Acquire);
-            // The drain under way may have begun before the burst ended: the one after it has not.
+            // The current drain may have begun before the burst ended; the one after it did not.
             while drains.load(Acquire) < seen + 2 {
                 thread::yield_now();
             }
@@ -194,7 +194,7 @@ fn a_buffer_too_small_loses_whole_spans_and_counts_them() {
     const STEPS: u64 = 10_000;
     const DEPTH: u64 = 100;
     const WORDS: usize = 64;
-    let config = Config { bytes_a_thread: WORDS * size_of::<u64>() };
+    let config = Config { bytes_per_thread: WORDS * size_of::<u64>() };
     let (reader, recorded) = run(config, |index, _| {
         let mut sum = Sum::default();
         (0..STEPS).for_each(|i| step((index << 32) + i, &mut sum));

@@ -60,11 +60,11 @@ fn state() -> impl Strategy<Value = DeviceState> {
 }
 
 fn measured() -> impl Strategy<Value = Measured> {
-    let steady = prop::sample::select(vec![Steady::Asked, Steady::Found, Steady::Never, Steady::Unknown]);
+    let steady = prop::sample::select(vec![Steady::NotChecked, Steady::Reached, Steady::NotReached, Steady::Unknown]);
     let stopped = prop::sample::select(vec![
         StopReason::Iterations(3),
-        StopReason::Narrow { reach: 0.01 },
-        StopReason::TimeUp { reach: None },
+        StopReason::NarrowInterval { reach: 0.01 },
+        StopReason::MaxTime { reach: None },
         StopReason::Interrupted,
     ]);
     let work = (any::<u64>(), any::<u64>()).prop_map(|(flops, bytes)| Work {

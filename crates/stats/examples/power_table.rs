@@ -1,8 +1,8 @@
-//! Prints how often a comparison is wrong and how often it finds a slowdown, over made-up recordings.
+//! Prints how often a comparison is wrong and how often it finds a slowdown, on synthetic recordings.
 //!
 //! `cargo run --release -p laptime-stats --example power_table`.
 
-#![allow(clippy::print_stdout, reason = "a table is what it is for")]
+#![allow(clippy::print_stdout, reason = "it prints a table")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;

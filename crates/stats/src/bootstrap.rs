@@ -1,10 +1,8 @@
 //! Bootstrap of the median: how far it would move if the samples were drawn again.
 //!
-//! The interval is the percentile one over [`RESAMPLES`] medians of resamples,
-//! widened about the median as Student's t asks of so few samples.
-//! No resample is drawn in full: the ranks that its median falls on follow a
-//! known law (the middle order statistics of `n` uniform numbers), so one
-//! draw costs the same for 10 samples and for 100,000.
+//! The interval is the percentile interval of [`RESAMPLES`] medians of resamples, widened about the median by Student's
+//! t for small samples. No resample is drawn in full: the ranks of its median follow a known distribution (the middle
+//! order statistics of `n` uniform numbers), so one draw costs the same for 10 samples and for 100,000.
 
 use std::f64::consts::TAU;
 
@@ -13,7 +11,7 @@ use crate::quantile::{Sorted, Value, quantile_of_sorted};
 use crate::random::Rng;
 use crate::student::{normal_quantile, t_quantile};
 
-/// How many resamples stand behind the interval of one median.
+/// The number of resamples for the interval of one median.
 pub const RESAMPLES: usize = 10_000;
 
 /// Returns the bootstrap interval of the median of independent samples.
@@ -23,9 +21,8 @@ pub const RESAMPLES: usize = 10_000;
 /// `1 - 2^(1 - n)`. `None` where that is less than the level, and for a level
 /// outside 0 to 1.
 ///
-/// The percentile interval alone is too narrow for small `n`: at 7 normal
-/// samples it held the true median in 88 of 100 cases. It is stretched about the
-/// median by √(n / (n - 1)) · t / z, though never beyond the samples.
+/// The percentile interval alone is too narrow for small `n`: with 7 normal samples it contained the true median in 88
+/// of 100 cases. It is stretched about the median by √(n / (n - 1)) · t / z, but never beyond the samples.
 ///
 /// ```
 /// use laptime_stats::{Sorted, median_interval};
@@ -47,26 +44,25 @@ pub fn median_interval(samples: &Sorted<f64>, level: f64, seed: u64) -> Option<I
     Some(percentile_interval(draws, level)?.map(|end| (median + stretch * (end - median)).clamp(min, max)))
 }
 
-/// Tells whether `n` independent things can carry an interval of this level:
-/// their whole range must contain the true median that often.
+/// Returns whether `n` independent values can support an interval of this level: their whole range must contain the
+/// true median that often.
 pub(crate) fn can_carry(n: usize, level: f64) -> bool {
     (0.0..1.0).contains(&level) && n > 1 && 1.0 - 2_f64.powf(1.0 - n as f64) >= level
 }
 
-/// Returns by how much the percentile interval from `n` independent things is
-/// too narrow: resampling shows a variance of only (n - 1) / n of the true
-/// one, and that variance is itself an estimate. 1 of a single thing.
+/// Returns the factor by which the percentile interval of `n` independent values is too narrow: resampling shows a
+/// variance of only (n - 1) / n of the true one, and that variance is itself an estimate. 1 for a single value.
 pub(crate) fn small_sample_stretch(n: usize, level: f64) -> Option<f64> {
     Some(variance_stretch(n) * student_stretch(level, n.saturating_sub(1))?)
 }
 
-/// Returns √(n / (n - 1)), and 1 of a single thing.
+/// Returns √(n / (n - 1)), and 1 for a single value.
 pub(crate) fn variance_stretch(n: usize) -> f64 {
     if n < 2 { 1.0 } else { (n as f64 / (n - 1) as f64).sqrt() }
 }
 
-/// Returns by how much an interval from so many degrees of freedom is wider
-/// than one that knows the spread exactly; 1 if there is no degree at all.
+/// Returns the factor by which an interval with this number of degrees of freedom is wider than one with a known
+/// spread; 1 without degrees of freedom.
 pub(crate) fn student_stretch(level: f64, degrees: usize) -> Option<f64> {
     let normal = normal_quantile(level)?;
     Some(t_quantile(level, degrees).filter(|_| normal > 0.0).map_or(1.0, |t| t / normal))
@@ -83,10 +79,9 @@ pub(crate) fn percentile_interval(mut draws: Vec<f64>, level: f64) -> Option<Int
 
 /// Draws the median of a resample, with replacement, of at least one sorted value.
 ///
-/// A resample is `n` uniform numbers read as ranks. The middle of an odd
-/// number of them is distributed as Beta(a, a). Of an even number, the gap
-/// between the two in the middle takes a share Beta(1, n) of the whole, and
-/// the rest is divided as Beta(a, a).
+/// A resample is `n` uniform numbers read as ranks. The middle of an odd number of them is distributed as Beta(a, a).
+/// For an even number, the gap between the two middle values is a share Beta(1, n) of the whole, and the rest is
+/// divided as Beta(a, a).
 pub(crate) fn resampled_median(sorted: &[f64], rng: &mut Rng) -> f64 {
     let n = sorted.len();
     let at = |place: f64| sorted[((place * n as f64) as usize).min(n - 1)];
@@ -137,7 +132,7 @@ mod tests {
         assert_eq!([1.0, -0.5, f64::NAN].map(|level| interval(&[1.0, 2.0, 3.0], level)), [None; 3]);
     }
 
-    // Drawing whole resamples and taking their medians is the definition.
+    // The definition: draw whole resamples and take their medians.
     #[test]
     fn the_shortcut_draws_medians_as_whole_resamples_do() {
         for n in [1, 2, 3, 6, 7] {
@@ -154,7 +149,7 @@ mod tests {
         crate::spread::median_in_place(&mut drawn).unwrap()
     }
 
-    /// The statistic of Kolmogorov and Smirnov.
+    /// The Kolmogorov-Smirnov statistic.
     fn largest_gap(one: &mut [f64], other: &mut [f64]) -> f64 {
         one.sort_unstable_by(f64::total_cmp);
         other.sort_unstable_by(f64::total_cmp);

@@ -1,44 +1,40 @@
-//! Where the level of a series changes.
+//! Change points: where the level of a series changes.
 //!
-//! The series is cut so that the squared distances from the mean of each
-//! segment, in units of the noise, plus a penalty for each cut, are least
-//! (optimal partitioning, Jackson and others 2005; no cuts are cheaper). Three
-//! things keep it calm on benchmark takes: the noise is measured between
-//! neighbours and without heeding wild values, single spikes are clipped first,
-//! and a level must last [`LEAST_SEGMENT`] samples.
+//! The series is cut so that the squared distances from the mean of each segment, in units of the noise, plus a penalty
+//! for each cut, are minimal (optimal partitioning, Jackson and others 2005). Three rules avoid false cuts in benchmark
+//! timings: the noise is measured between neighbours with a robust estimate, single spikes are clipped first, and a
+//! level must last [`LEAST_SEGMENT`] samples.
 
 use crate::quantile::NotFinite;
 use crate::spread::{mad, median, median_in_place, robust_std};
 
-/// The fewest samples that make a level.
+/// The minimum number of samples in a level.
 pub const LEAST_SEGMENT: usize = 5;
 
-/// What a cut costs, times the logarithm of the number of samples. The
-/// textbook has 2 or 3 for independent noise; takes follow one another too
-/// closely for that.
+/// The cost of a cut, times the logarithm of the number of samples. Textbooks use 2 or 3 for independent noise;
+/// consecutive iterations are too strongly correlated for that.
 pub const PENALTY: f64 = 4.0;
 
-/// Longer series are cut on medians of neighbours, this many in all.
+/// Longer series are reduced to this number of medians of neighbours.
 pub const MOST_POINTS: usize = 2000;
 
-/// How many neighbours on either side tell whether a sample is a spike.
+/// The number of neighbours on either side that decide whether a sample is a spike.
 const NEIGHBOURS: usize = 3;
 
-/// How far apart samples no longer move together.
+/// The distance at which samples are no longer correlated.
 const APART: usize = 4;
 
-/// The strongest bond between neighbours that is allowed for; a level that
-/// changes all the time looks like a stronger one.
+/// The strongest correlation between neighbours that is corrected for; a level that changes constantly looks like a
+/// stronger one.
 const MOST_TOGETHER: f64 = 0.6;
 
-/// From how many standard deviations of the noise on a sample is clipped.
+/// The number of standard deviations of the noise beyond which a sample is clipped.
 const SPIKE: f64 = 3.5;
 
-/// Returns where each new level begins, ascending; the first level, which
-/// begins at 0, is left out. Empty if the level never changes.
+/// Returns where each new level begins, ascending, without the first level at 0. Empty if the level never changes.
 ///
-/// In a series longer than [`MOST_POINTS`] the places are exact to the number
-/// of samples that share a median. The cost is quadratic up to there.
+/// In a series longer than [`MOST_POINTS`], positions are exact to the number of samples that share a median. The cost
+/// is quadratic up to that length.
 pub fn change_points(samples: &[f64]) -> Result<Vec<usize>, NotFinite> {
     NotFinite::check(samples)?;
     let block = samples.len().div_ceil(MOST_POINTS).max(1);
@@ -48,13 +44,11 @@ pub fn change_points(samples: &[f64]) -> Result<Vec<usize>, NotFinite> {
     Ok(cuts.into_iter().map(|cut| cut * block).collect())
 }
 
-/// Returns the standard deviation of the noise, free of the level, as large as
-/// it counts in a mean. `None` if all values are equal or there are too few for
-/// two levels.
+/// Returns the standard deviation of the noise around the level, corrected for correlation as it applies to a mean.
+/// `None` if all values are equal or there are too few for two levels.
 ///
-/// Iterations that follow one another move together. With a correlation of φ,
-/// neighbours differ by √(1 - φ) less than samples that are [`APART`], and the
-/// mean of many varies by √((1 + φ) / (1 - φ)) more than of independent ones.
+/// Consecutive iterations are correlated. With a correlation of φ, neighbours differ by √(1 - φ) less than samples that
+/// are [`APART`], and the mean of many samples varies by √((1 + φ) / (1 - φ)) more than with independent ones.
 fn noise(points: &[f64]) -> Option<f64> {
     let (min, max) = points.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), &p| (p.min(min), p.max(max)));
     if points.len() < 2 * LEAST_SEGMENT || min == max {
@@ -107,7 +101,7 @@ fn cuts_back_from(end: usize, last_cut: &[usize]) -> Vec<usize> {
     cuts
 }
 
-/// Squared distances from the mean of any stretch, from running sums.
+/// Squared distances from the mean of any range, from running sums.
 struct Cost {
     sums: Vec<f64>,
     squares: Vec<f64>,

@@ -1,8 +1,7 @@
-//! Which of two things is faster, if that can be said.
+//! Compares two groups and decides which is faster, if the data allow it.
 //!
-//! Both were measured in several processes. The answer has three parts: the
-//! difference with its 95 % interval, the margin below which a difference does
-//! not matter, and the verdict that follows from the two.
+//! Both groups were measured in several processes. The answer has three parts: the difference with its 95 % interval,
+//! the margin below which a difference does not matter, and the verdict that follows from the two.
 //!
 //! The interval is the one of the rank sum test. It assumes nothing about the
 //! distribution, and a few outlying processes hardly move it. The spread
@@ -18,34 +17,32 @@ use crate::shift::{rank_probability, shift};
 use crate::student::{normal_quantile, welch_probability};
 use crate::summary::LEVEL;
 
-/// The smallest margin: differences of 1 % come and go with memory layout on
-/// the quietest of machines.
+/// The smallest margin: differences of 1 % come and go with memory layout even on quiet machines.
 pub const LEAST_MARGIN: f64 = 0.01;
 
-/// With fewer processes on both sides the rank sum test has no 95 % interval.
+/// With fewer processes on both sides, the rank sum test has no 95 % interval.
 pub const LEAST_PROCESSES: usize = 4;
 
-/// Advice to measure in more processes than this per side is not given.
+/// The largest number of processes per side that is recommended.
 pub const MOST_ADVISED: usize = 1000;
 
-/// How much narrower than the distance it must fit into an interval has to be
-/// to fit with a probability of 80 %: (1.96 + 0.84) / 1.96.
+/// The factor by which an interval must be narrower than the available distance to fit with a probability of 80 %:
+/// (1.96 + 0.84) / 1.96.
 const LIKELY_FIT: f64 = 1.43;
 
 /// How two groups are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Settings {
-    /// A relative difference that the user does not care about. It raises the
-    /// margin and never lowers it.
+    /// A relative difference that the user does not care about. It raises the margin and never lowers it.
     pub threshold: Option<f64>,
     /// The seed of the intervals of each side.
     pub seed: u64,
 }
 
-/// What is known of two things after comparing them.
+/// The result of comparing two groups.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// The first side, which the second is compared with.
+    /// The first side, the baseline.
     pub a: Level,
     /// The second side.
     pub b: Level,
@@ -58,32 +55,31 @@ pub struct Comparison {
 pub struct Judged {
     /// The typical value of B over that of A, less one: 0.05 is 5 % slower.
     pub difference: f64,
-    /// The 95 % interval of the difference; `None` of too few processes.
+    /// The 95 % interval of the difference; `None` with too few processes.
     pub interval: Option<Interval>,
     /// The relative difference that does not matter: 0.01 is 1 %.
     pub margin: f64,
     /// The decision.
     pub verdict: Verdict,
-    /// If the verdict is unclear: about how many processes per side would
-    /// settle it with a probability of 80 %, provided that the difference and
-    /// the spread are as they were found. `None` above [`MOST_ADVISED`].
+    /// If the verdict is unclear: about how many processes per side would decide it with a probability of 80 %, if the
+    /// difference and the spread stay the same. `None` above [`MOST_ADVISED`].
     pub needed: Option<usize>,
 }
 
-/// Where the iterations of one side lie.
+/// The summary of one side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Level {
     /// How many processes there are.
     pub processes: usize,
-    /// How many iterations there are in all of them.
+    /// The number of iterations in all processes.
     pub iterations: usize,
     /// The typical value, as [`Group`] defines it.
     pub typical: f64,
     /// The 95 % interval of the typical value, as [`Group::interval`] gives it.
     pub interval: Option<Interval>,
-    /// The relative spread between processes, if there are two.
+    /// The relative spread between processes, if there are at least two.
     pub between: Option<f64>,
-    /// The relative spread between the iterations of a process, if there are two.
+    /// The relative spread between the iterations of a process, if there are at least two.
     pub within: Option<f64>,
 }
 
@@ -106,7 +102,7 @@ pub enum Verdict {
 pub enum Reason {
     /// There are too few processes for a 95 % interval of the difference.
     TooFewProcesses {
-        /// How many the smaller side has.
+        /// The number of processes on the smaller side.
         found: usize,
     },
     /// The interval contains zero and also differences beyond the margin.
@@ -117,10 +113,9 @@ pub enum Reason {
     /// The sides differ, but the interval contains differences within the
     /// margin and beyond it.
     AroundMargin,
-    /// The interval excludes zero, but that happens by chance when so many
-    /// cases are compared at once.
+    /// The interval excludes zero, but with this number of cases that happens by chance.
     ManyCases {
-        /// How many cases were compared.
+        /// The number of compared cases.
         cases: usize,
     },
 }
@@ -133,7 +128,7 @@ impl fmt::Display for Reason {
                 write!(f, "{found} {are} too few for a 95 % interval; use at least {LEAST_PROCESSES}")
             }
             Self::TooWide { furthest } => {
-                write!(f, "the difference may be zero, and may be {:+.1} %", 100.0 * furthest)
+                write!(f, "the difference may be zero or as large as {:+.1} %", 100.0 * furthest)
             }
             Self::AroundMargin => write!(f, "there is a difference, but it may be smaller than the margin"),
             Self::ManyCases { cases } => {
@@ -159,7 +154,7 @@ impl fmt::Display for Reason {
 pub fn compare(a: &Group, b: &Group, settings: &Settings) -> Comparison {
     let level = |group: &Group| Level {
         processes: group.processes(),
-        iterations: group.takes(),
+        iterations: group.iterations(),
         typical: group.typical(),
         interval: group.interval(LEVEL, settings.seed),
         between: group.between(),
@@ -175,16 +170,14 @@ pub fn judge(a: &Group, b: &Group, threshold: Option<f64>) -> Judged {
 
 /// Judges several pairs of one comparison together.
 ///
-/// Each interval is a 95 % interval. But of 40 pairs that differ in nothing,
-/// two intervals exclude zero by chance, so a pair is called faster or slower
-/// only if Holm's correction allows it: all pairs together are wrong about
-/// one or more with a probability of at most 5 %.
+/// Each interval is a 95 % interval. But among 40 pairs without a difference, two intervals exclude zero by chance, so
+/// a pair is called faster or slower only if Holm's correction allows it: the probability of one or more wrong verdicts
+/// among all pairs is at most 5 %.
 ///
-/// The probabilities are those of the rank sum test. Few processes have few
-/// orders (two of the 252 of five a side are the most extreme), which can be
-/// too few for the correction however far the sides are apart. There, Welch's
-/// t test of the logarithms is used: its assumption is stronger, and it iterations
-/// the distance into account. The interval must exclude zero all the same.
+/// The probabilities come from the rank sum test. With few processes there are few possible orders (two of the 252
+/// orders of five per side are the most extreme), which can be too few for the correction however far apart the sides
+/// are. In that case Welch's t test of the logarithms is used: its assumption is stronger, and it uses the distance.
+/// The interval must exclude zero in either case.
 pub fn judge_all(pairs: &[(Group, Group)], threshold: Option<f64>) -> Vec<Judged> {
     let found: Vec<Differing> = pairs.iter().map(|(a, b)| Differing::of(a, b)).collect();
     let testable: Vec<usize> = (0..found.len()).filter(|&at| found[at].interval.is_some()).collect();
@@ -199,8 +192,7 @@ pub fn judge_all(pairs: &[(Group, Group)], threshold: Option<f64>) -> Vec<Judged
     found.into_iter().zip(is_apart).map(judged).collect()
 }
 
-/// Returns how often two groups are as far apart as these if nothing differs,
-/// by a test that can reach this level.
+/// Returns the probability that two equal groups are at least this far apart, by a test that can reach this level.
 fn probability((a, b): &(Group, Group), level: f64) -> f64 {
     let (a, b) = (a.log_medians(), b.log_medians());
     let is_reached = shift(&a, &b, level).is_some();
@@ -212,9 +204,8 @@ fn margin(threshold: Option<f64>) -> f64 {
     threshold.unwrap_or(0.0).max(LEAST_MARGIN)
 }
 
-/// Tells which hypotheses Holm's procedure rejects: the smallest probability
-/// is compared with `alpha` over their number, the next with one fewer, until
-/// one is not rejected. The probability of a wrong rejection is at most
+/// Returns which hypotheses Holm's procedure rejects: the smallest probability is compared with `alpha` divided by
+/// their number, the next with one fewer, until one is not rejected. The probability of a wrong rejection is at most
 /// `alpha`, however the hypotheses depend on each other.
 pub fn holm(probabilities: &[f64], alpha: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
@@ -222,7 +213,7 @@ pub fn holm(probabilities: &[f64], alpha: f64) -> Vec<bool> {
     let mut rejected = vec![false; probabilities.len()];
     for (rank, &at) in order.iter().enumerate() {
         let left = (probabilities.len() - rank) as f64;
-        // Against rounding in the sum of the probabilities.
+        // Tolerates rounding in the sum of the probabilities.
         if probabilities[at] > alpha / left * (1.0 + 1e-9) {
             break;
         }
@@ -242,7 +233,7 @@ impl Differing {
     fn of(a: &Group, b: &Group) -> Self {
         let (logs_a, logs_b) = (a.log_medians(), b.log_medians());
         let interval = shift(&logs_a, &logs_b, LEVEL).map(|shift| shift.interval);
-        // The difference of the typical values, which people see next to it. It rarely lies outside the interval.
+        // The difference of the typical values, which are shown next to it. It rarely lies outside the interval.
         let estimate = b.log_typical() - a.log_typical();
         let estimate = interval.map_or(estimate, |ends| estimate.clamp(ends.low, ends.high));
         Self { estimate, interval, processes: [a.processes(), b.processes()] }
@@ -281,8 +272,8 @@ impl Differing {
         }
     }
 
-    /// How many processes per side would settle an unclear verdict: the width
-    /// of the interval falls with the square root of their number.
+    /// The number of processes per side that would decide an unclear verdict: the width of the interval falls with the
+    /// square root of their number.
     fn needed(&self, verdict: Verdict, margin: f64) -> Option<usize> {
         let Verdict::Unclear(reason) = verdict else { return None };
         let distance = if self.estimate.abs() > margin { self.estimate.abs() } else { margin - self.estimate.abs() };
@@ -296,7 +287,7 @@ impl Differing {
         let [a, b] = self.processes.map(|count| count as f64);
         let arm = 0.5 * self.interval?.width() * wider;
         let needed = 2.0 * a * b / (a + b) * (LIKELY_FIT * arm / distance).powi(2);
-        // More than there are, whatever the estimate says: these did not settle it.
+        // More than the current number, whatever the estimate is: the current number was not enough.
         let needed = needed.max(a.min(b) + 1.0);
         (needed <= MOST_ADVISED as f64).then_some(needed.ceil() as usize)
     }

@@ -1,7 +1,7 @@
-//! The iterations of one thing, measured in several processes.
+//! The iterations of one case, measured in several processes.
 //!
-//! Takes within a process share its luck (memory layout, clock, neighbours),
-//! so the process is what is replicated and what is resampled first.
+//! Iterations within a process share its conditions (memory layout, clock, other load), so the process is the unit of
+//! replication and is resampled first.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,14 +14,13 @@ use crate::quantile::Sorted;
 use crate::random::Rng;
 use crate::spread::{MAD_TO_STD, hodges_lehmann, hodges_lehmann_with, mad, median};
 
-/// How often processes and iterations are resampled for one interval.
+/// The number of resamples for one interval.
 pub const RESAMPLES: usize = 2000;
 
-/// Takes by process, in an order that does not depend on how they came.
+/// Iterations per process, in an order that does not depend on the input order.
 ///
-/// The **typical value** of a group is the Hodges-Lehmann centre of the
-/// logarithms of its process medians, back on the scale of the iterations. Of one
-/// process it is its median.
+/// The **typical value** of a group is the Hodges-Lehmann centre of the logarithms of its process medians, converted
+/// back to the scale of the iterations. For a single process it is the median.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub struct Group {
     processes: Vec<Sorted<f64>>,
@@ -31,8 +30,8 @@ pub struct Group {
 impl Group {
     /// Sorts the iterations of each process, and the processes.
     ///
-    /// Every process needs an iteration, and every iteration must be finite and above 0,
-    /// since only ratios of iterations are looked at.
+    /// Every process needs an iteration, and every iteration must be finite and above 0, since only ratios of
+    /// iterations are used.
     pub fn new(iterations: &[Vec<f64>]) -> Result<Self, Unfit> {
         if iterations.is_empty() {
             return Err(Unfit::NoProcess);
@@ -44,13 +43,13 @@ impl Group {
         Ok(Self { processes, medians })
     }
 
-    /// Returns how many processes there are: at least one.
+    /// Returns the number of processes: at least one.
     pub fn processes(&self) -> usize {
         self.processes.len()
     }
 
-    /// Returns how many iterations there are in all processes together.
-    pub fn takes(&self) -> usize {
+    /// Returns the number of iterations in all processes.
+    pub fn iterations(&self) -> usize {
         self.processes.iter().map(Sorted::len).sum()
     }
 
@@ -64,24 +63,22 @@ impl Group {
         self.log_typical().exp()
     }
 
-    /// Returns the spread between processes: the median absolute deviation of
-    /// the process medians, scaled to a standard deviation, as a share of
-    /// their median. `None` of one process.
+    /// Returns the spread between processes: the median absolute deviation of the process medians, scaled to a standard
+    /// deviation, as a share of their median. `None` for one process.
     pub fn between(&self) -> Option<f64> {
         if self.processes.len() < 2 { None } else { relative_spread(&self.medians) }
     }
 
-    /// Returns the spread between the iterations of a process, measured in the
-    /// same way, of the process in the middle. `None` if no process has two iterations.
+    /// Returns the spread between the iterations of a process, measured in the same way; the median over processes.
+    /// `None` if no process has two iterations.
     pub fn within(&self) -> Option<f64> {
         let several = self.processes.iter().filter(|iterations| iterations.len() > 1);
         let spreads: Vec<f64> = several.filter_map(|iterations| relative_spread(iterations.as_slice())).collect();
         median(&spreads)
     }
 
-    /// Tells whether there is an interval of this level. Six processes are the
-    /// fewest for 95 %; a single process needs six iterations, and its interval
-    /// covers nothing but the iterations in it.
+    /// Returns whether the group supports an interval of this level. Six processes are the minimum for 95 %; a single
+    /// process needs six iterations, and its interval says nothing about other processes.
     pub fn carries(&self, level: f64) -> bool {
         let count = match self.processes.as_slice() {
             [only] => only.len(),
@@ -90,19 +87,16 @@ impl Group {
         can_carry(count, level)
     }
 
-    /// Returns the interval of the typical value, bootstrapped over processes
-    /// and iterations and widened for few of them; `None` where the group does not
-    /// [carry](Self::carries) the level.
+    /// Returns the bootstrap interval of the typical value over processes and iterations, widened for small numbers;
+    /// `None` if the group does not [support](Self::carries) the level.
     pub fn interval(&self, level: f64, seed: u64) -> Option<Interval> {
         let draws = self.resampled_logs(RESAMPLES, level, seed);
         Some(percentile_interval(draws, level)?.map(f64::exp))
     }
 
-    /// Draws logarithms of the typical value as they would be if processes and
-    /// takes were drawn again, widened for few of them: the middle `level` of
-    /// them is an interval of that level, and draws of several groups make one
-    /// of whatever is computed from them. Empty where the group does not
-    /// [carry](Self::carries) the level.
+    /// Draws logarithms of the typical value as if processes and iterations were measured again, widened for small
+    /// numbers. The middle `level` of them is an interval of that level, and draws of several groups give an interval
+    /// of anything computed from them. Empty if the group does not [support](Self::carries) the level.
     pub fn resampled_logs(&self, resamples: usize, level: f64, seed: u64) -> Vec<f64> {
         let stretch = match self.processes.as_slice() {
             [only] => small_sample_stretch(only.len(), level),
@@ -117,14 +111,13 @@ impl Group {
         hodges_lehmann(&self.log_medians()).unwrap_or(f64::NAN)
     }
 
-    /// Draws how far the logarithm of the typical value moves when processes
-    /// are resampled, and the iterations within each.
+    /// Draws the change of the logarithm of the typical value when processes, and the iterations within each, are
+    /// resampled.
     ///
-    /// Two corrections, both for variance. The medians of the processes
-    /// already differ by the noise of their iterations, so resampling takes in full
-    /// would count it twice; of `n` processes it counts for one n-th, which
-    /// resampling processes leaves out. The whole is then stretched, since
-    /// resampling `n` processes shows (n - 1) / n of the variance between them.
+    /// Two corrections of the variance. The medians of the processes already contain the noise of their iterations, so
+    /// resampling all iterations would count it twice; with `n` processes it counts for one n-th, which resampling
+    /// processes leaves out. The total is then stretched, since resampling `n` processes shows (n - 1) / n of the
+    /// variance between them.
     fn draws(&self, resamples: usize, rng: &mut Rng) -> Vec<f64> {
         let n = self.processes.len();
         let medians = self.log_medians();
@@ -165,21 +158,21 @@ fn sorted(process: usize, iterations: &[f64]) -> Result<Sorted<f64>, Unfit> {
     })
 }
 
-/// Why takes cannot be compared.
+/// Why iterations cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unfit {
-    /// There is not one process.
+    /// There are no processes.
     NoProcess,
     /// A process has no iterations.
     NoIteration {
-        /// Which process, counted from zero.
+        /// The index of the process, counted from zero.
         process: usize,
     },
-    /// An iteration has no ratio to others.
+    /// An iteration is not a finite number above 0.
     NotPositive {
-        /// Which process, counted from zero.
+        /// The index of the process, counted from zero.
         process: usize,
-        /// Which iteration of it, counted from zero.
+        /// The index of the iteration, counted from zero.
         iteration: usize,
         /// The value of the iteration.
         value: f64,
@@ -192,7 +185,7 @@ impl fmt::Display for Unfit {
             Self::NoProcess => write!(f, "there are no processes, expected at least one"),
             Self::NoIteration { process } => write!(f, "process {process} has no iterations, expected at least one"),
             Self::NotPositive { process, iteration, value } => {
-                write!(f, "take {iteration} of process {process} is `{value}`, expected a finite number above 0")
+                write!(f, "iteration {iteration} of process {process} is `{value}`, expected a finite number above 0")
             }
         }
     }
@@ -214,16 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_takes_is_refused_and_named() {
+    fn a_process_without_iterations_is_refused_and_named() {
         let error = Group::new(&[vec![1.0], vec![]]).unwrap_err();
         assert_eq!(error.to_string(), "process 1 has no iterations, expected at least one");
     }
 
     #[test]
-    fn a_take_that_has_no_ratio_is_refused_and_named() {
+    fn an_iteration_that_has_no_ratio_is_refused_and_named() {
         for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let error = Group::new(&[vec![1.0, value]]).unwrap_err().to_string();
-            assert_eq!(error, format!("take 1 of process 0 is `{value}`, expected a finite number above 0"));
+            assert_eq!(error, format!("iteration 1 of process 0 is `{value}`, expected a finite number above 0"));
         }
     }
 
@@ -240,20 +233,20 @@ mod tests {
     }
 
     #[test]
-    fn single_takes_have_no_spread_within() {
+    fn single_iterations_have_no_spread_within() {
         let singles = group(&[&[9.0], &[10.0], &[11.0]]);
         assert_eq!(singles.within(), None);
         assert!((singles.between().unwrap() - 0.1 * MAD_TO_STD).abs() < 1e-12);
     }
 
     #[test]
-    fn equal_takes_have_an_interval_without_width() {
+    fn equal_iterations_have_an_interval_without_width() {
         let interval = group(&[&[4.0, 4.0], &[4.0], &[4.0], &[4.0], &[4.0], &[4.0]]).interval(0.95, 1).unwrap();
         assert!((interval.low - 4.0).abs() < 1e-12 && (interval.high - 4.0).abs() < 1e-12);
     }
 
     #[test]
-    fn five_processes_have_no_95_per_cent_interval_however_many_takes_they_have() {
+    fn five_processes_have_no_95_per_cent_interval_however_many_iterations_they_have() {
         let iterations: Vec<f64> = (0..30).map(|iteration| 10.0 + f64::from(iteration % 7)).collect();
         let five = Group::new(&vec![iterations.clone(); 5]).unwrap();
         assert_eq!((five.interval(0.95, 1), five.resampled_logs(5, 0.95, 1)), (None, Vec::new()));

@@ -1,18 +1,18 @@
-//! An interval of confidence, as every estimate here carries one.
+//! Confidence intervals.
 
-/// Where a true value is believed to lie, and how firmly.
+/// A confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     /// The lower end.
     pub low: f64,
     /// The upper end.
     pub high: f64,
-    /// The share of such intervals that hold the true value: 0.95 for 95 %.
+    /// The confidence level: 0.95 for 95 %.
     pub level: f64,
 }
 
 impl Interval {
-    /// Tells whether the value lies within, ends included.
+    /// Returns whether the value lies within, ends included.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -29,7 +29,7 @@ impl Interval {
         (value != 0.0).then(|| furthest / value.abs())
     }
 
-    /// Returns the interval with both ends passed through a rising function.
+    /// Returns the interval with an increasing function applied to both ends.
     pub(crate) fn map(self, rising: impl Fn(f64) -> f64) -> Self {
         Self { low: rising(self.low), high: rising(self.high), ..self }
     }

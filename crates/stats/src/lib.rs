@@ -1,8 +1,7 @@
 //! Statistics of measured samples: numbers in, numbers out.
 //!
-//! Nothing here knows what a number stands for, reads a clock or does I/O.
-//! What has no answer (the median of nothing) is `None`, never `0`. Whatever
-//! resamples takes a seed, and gives the same answer for the same seed.
+//! Nothing here knows the meaning of a number, reads a clock or does I/O. A question without an answer (the median of
+//! no values) gives `None`, never `0`. Every resampling takes a seed and gives the same answer for the same seed.
 
 pub mod bootstrap;
 pub mod changepoint;
@@ -28,7 +27,7 @@ pub use group::{Group, Unfit};
 pub use interval::Interval;
 pub use outliers::{Mark, Severity, SlowStart, marks, slow_start};
 pub use paired::{Cost, cost_of_first};
-pub use power::{CannotTry, Power, Shortfall, Tally, Trial, power, power_of};
+pub use power::{Power, PowerError, Shortfall, Tally, Trial, power, power_of};
 pub use quantile::{NotFinite, Sorted, Value, quantile_of_sorted};
 pub use random::Rng;
 pub use shift::{Shift, shift};

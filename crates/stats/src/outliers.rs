@@ -1,30 +1,27 @@
-//! Which samples stand apart. They are marked and never dropped.
+//! Outliers. They are marked and never dropped.
 //!
-//! A sample stands apart if it is further from the median than
-//! [`MILD`] robust standard deviations (Iglewicz and Hoaglin's rule; of normal
-//! samples one in two thousand does). Times lean to the right, so high marks
-//! are the rule and low ones the exception.
+//! A sample is an outlier if it is further from the median than [`MILD`] robust standard deviations (Iglewicz and
+//! Hoaglin's rule; one in two thousand normal samples is). Timings are skewed to the right, so most outliers are high.
 
 use crate::quantile::NotFinite;
 use crate::spread::{median, robust_std};
 
-/// How many robust standard deviations from the median a sample may lie.
+/// The number of robust standard deviations beyond which a sample is an outlier.
 pub const MILD: f64 = 3.5;
 
-/// From how many on it is severe.
+/// The number of robust standard deviations from which an outlier is severe.
 pub const SEVERE: f64 = 7.0;
 
-/// With fewer samples nothing is marked: three of four may be the odd ones.
+/// With fewer samples nothing is marked: three of four could be the outliers.
 pub const LEAST_SAMPLES: usize = 5;
 
-/// By how much of the others' median a first sample must be slower to be
-/// worth a word about warm-up.
+/// How much slower than the median of the others a first sample must be to be reported as a slow start.
 pub const SLOW_START: f64 = 0.05;
 
-/// Where a sample lies among the others.
+/// The position of a sample relative to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// Where most of them lie.
+    /// Not an outlier.
     Typical,
     /// Far below.
     Low(Severity),
@@ -32,7 +29,7 @@ pub enum Mark {
     High(Severity),
 }
 
-/// How far apart a sample stands.
+/// The severity of an outlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// More than [`MILD`] robust standard deviations.
@@ -41,21 +38,20 @@ pub enum Severity {
     Severe,
 }
 
-/// Leading samples that are slower than what follows.
+/// Leading samples that are slower than those after them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SlowStart {
-    /// How many there are.
+    /// The number of slow samples.
     pub count: usize,
     /// The slowest of them.
     pub slowest: f64,
-    /// The median of all that follow.
+    /// The median of all samples after them.
     pub rest: f64,
 }
 
 /// Marks each sample, in the order given.
 ///
-/// The spread is [`robust_std`], which also serves where most samples are
-/// equal. If all are equal, none stands apart.
+/// The spread is [`robust_std`], which also works if most samples are equal. If all are equal, there are no outliers.
 pub fn marks(samples: &[f64]) -> Result<Vec<Mark>, NotFinite> {
     NotFinite::check(samples)?;
     let fence = Fence::around(samples).filter(|_| samples.len() >= LEAST_SAMPLES);
@@ -64,9 +60,9 @@ pub fn marks(samples: &[f64]) -> Result<Vec<Mark>, NotFinite> {
 
 /// Finds leading samples that are slow.
 ///
-/// They are those before the first that is within the fence of the second
-/// half, or within [`SLOW_START`] of its median. `None` if there are none,
-/// or fewer than [`LEAST_SAMPLES`] samples. Never more than half are slow.
+/// These are the samples before the first one within the fence of the second half, or within [`SLOW_START`] of its
+/// median. `None` if there are none, or with fewer than [`LEAST_SAMPLES`] samples. At most half of the samples are
+/// slow.
 pub fn slow_start(samples: &[f64]) -> Result<Option<SlowStart>, NotFinite> {
     NotFinite::check(samples)?;
     let later = &samples[samples.len() / 2..];

@@ -1,27 +1,26 @@
-//! How much one way costs over another, when both were taken in turns.
+//! The cost of one variant relative to another, from alternating iterations.
 //!
-//! Taken one right after the other, the two iterations of a pair share the
-//! machine's mood, so their ratio is steadier than either of them.
+//! The two iterations of a pair run one right after the other under the same conditions, so their ratio is more stable
+//! than either of them.
 
 use crate::bootstrap::median_interval;
 use crate::interval::Interval;
 use crate::quantile::Sorted;
 use crate::summary::LEVEL;
 
-/// What one way costs over another.
+/// The cost of one variant relative to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// The median over the pairs of the first take over the second, less one:
-    /// 0.01 is 1 % more.
+    /// The median over the pairs of the first iteration divided by the second, minus one: 0.01 is 1 % more.
     pub share: f64,
-    /// Its 95 % interval; none of fewer than six pairs.
+    /// Its 95 % interval; none with fewer than six pairs.
     pub interval: Option<Interval>,
-    /// How many pairs there are.
+    /// The number of pairs.
     pub pairs: usize,
 }
 
-/// Returns what the first iteration of each pair costs over the second; `None` if
-/// there is no pair, or a iteration that is not finite and above 0.
+/// Returns the cost of the first iteration of each pair relative to the second; `None` without pairs, or if an
+/// iteration is not finite and above 0.
 ///
 /// ```
 /// let cost = laptime_stats::cost_of_first(&[(102.0, 100.0), (51.0, 50.0), (20.4, 20.0)], 0).unwrap();
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drift_that_both_takes_share_costs_nothing() {
+    fn a_drift_that_both_iterations_share_costs_nothing() {
         let pairs: Vec<(f64, f64)> = (1..40).map(|at| (f64::from(at), f64::from(at))).collect();
         let cost = cost_of_first(&pairs, 7).unwrap();
         assert_eq!((cost.share, cost.pairs), (0.0, 39));
@@ -58,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn without_pairs_or_with_a_take_of_no_length_there_is_no_answer() {
+    fn without_pairs_or_with_an_iteration_of_no_length_there_is_no_answer() {
         assert_eq!(cost_of_first(&[], 0), None);
         assert_eq!(cost_of_first(&[(1.0, 0.0)], 0), None);
         assert_eq!(cost_of_first(&[(f64::NAN, 1.0)], 0), None);

@@ -1,8 +1,7 @@
-//! How often a comparison gives a false alarm, and how often it misses.
+//! How often a comparison gives a false alarm, and how often it misses a difference.
 //!
-//! From recorded iterations of one thing, pairs of sides are drawn that differ in
-//! nothing, and judged; then the same pairs with one side slowed a little, and
-//! slowed more. Whoever changes a rule of comparing runs this before and after.
+//! Pairs of equal sides are drawn from recorded iterations and judged; then the same pairs with one side slightly
+//! slower, and with one side clearly slower. Run this before and after changing a rule of the comparison.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ use crate::quantile::Sorted;
 use crate::random::Rng;
 use crate::summary::Summary;
 
-/// The largest share of equal sides that may be told apart.
+/// The largest share of equal sides that may be called different.
 pub const MOST_FALSE_ALARMS: f64 = 0.05;
 
 /// The largest share of slightly slowed sides that may be called the same.
@@ -33,19 +32,18 @@ pub const LEAST_SAME: f64 = 0.8;
 /// processes widen the interval too.
 pub const QUIET_SPREAD: f64 = 0.005;
 
-/// How a recording is tried.
+/// Settings of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
-    /// How many processes each side gets.
+    /// The number of processes per side.
     pub processes: usize,
-    /// How many pairs of sides are drawn.
+    /// The number of pairs of sides.
     pub pairs: usize,
-    /// What the iterations of the slightly slowed side are multiplied by: beyond
-    /// the margin, so that it is not the same.
+    /// The factor for the iterations of the slightly slowed side, beyond the margin.
     pub slight: f64,
-    /// What the iterations of the slowed side are multiplied by.
+    /// The factor for the iterations of the slowed side.
     pub slowdown: f64,
-    /// What the drawing starts from.
+    /// The random seed.
     pub seed: u64,
 }
 
@@ -55,7 +53,7 @@ impl Default for Trial {
     }
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Power {
     /// The relative spread between the processes of the recording.
@@ -65,9 +63,9 @@ pub struct Power {
     pub deviation: Option<f64>,
     /// The relative spread between the iterations of a process.
     pub within: Option<f64>,
-    /// How many processes each side had.
+    /// The number of processes per side.
     pub processes: usize,
-    /// The verdicts on sides that differ in nothing.
+    /// The verdicts on equal sides.
     pub alike: Tally,
     /// The verdicts on the same sides with the second slowed slightly.
     pub slight: Tally,
@@ -75,20 +73,20 @@ pub struct Power {
     pub slowed: Tally,
 }
 
-/// How often each verdict fell.
+/// Counts of each verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Times the second side was called faster.
+    /// How often the second side was called faster.
     pub faster: usize,
-    /// Times it was called slower.
+    /// How often it was called slower.
     pub slower: usize,
-    /// Times the sides were called the same.
+    /// How often the sides were called the same.
     pub same: usize,
-    /// Times nothing was said.
+    /// How often the verdict was unclear.
     pub unclear: usize,
 }
 
-/// In what a way of comparing falls short.
+/// A requirement that a comparison does not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shortfall {
     /// More than [`MOST_FALSE_ALARMS`].
@@ -114,26 +112,26 @@ impl Tally {
         } += 1;
     }
 
-    /// Returns how many verdicts there are.
+    /// Returns the number of verdicts.
     pub fn all(&self) -> usize {
-        self.told_apart() + self.same + self.unclear
+        self.differing() + self.same + self.unclear
     }
 
     /// Returns how often the sides were called different.
-    pub fn told_apart(&self) -> usize {
+    pub fn differing(&self) -> usize {
         self.faster + self.slower
     }
 
     /// Returns the share of verdicts that were not unclear.
     pub fn decided(&self) -> Option<f64> {
-        share(self.told_apart() + self.same, self.all())
+        share(self.differing() + self.same, self.all())
     }
 }
 
 impl Power {
-    /// Returns the share of equal sides that were told apart.
+    /// Returns the share of equal sides that were called different.
     pub fn false_alarms(&self) -> Option<f64> {
-        share(self.alike.told_apart(), self.alike.all())
+        share(self.alike.differing(), self.alike.all())
     }
 
     /// Returns the share of slowed sides that were called slower.
@@ -151,7 +149,7 @@ impl Power {
         share(self.alike.same, self.alike.all())
     }
 
-    /// Names every requirement that the trial does not meet.
+    /// Returns every requirement that the trial does not meet.
     pub fn shortfalls(&self) -> Vec<Shortfall> {
         let is_below = |most: f64| self.between.is_some_and(|spread| spread < most);
         let is_quiet = self.processes >= 10 && self.deviation.is_some_and(|deviation| deviation <= QUIET_SPREAD);
@@ -167,23 +165,23 @@ impl Power {
     }
 }
 
-/// Tries [`judge`] on a recording: the iterations of one thing, by process.
+/// Tries [`judge`] on a recording: the iterations of one case per process.
 ///
-/// The sides of a pair share no process. A recording of four times
-/// [`Trial::processes`] or more gives pairs that differ enough to count.
-pub fn power(recording: &[Vec<f64>], trial: &Trial) -> Result<Power, CannotTry> {
+/// The sides of a pair share no process. A recording needs at least four times [`Trial::processes`] processes for
+/// sufficiently different pairs.
+pub fn power(recording: &[Vec<f64>], trial: &Trial) -> Result<Power, PowerError> {
     power_of(recording, trial, |a, b| judge(a, b, None).verdict)
 }
 
-/// Tries any way of comparing on a recording, as [`power`] does.
+/// Tries any comparison on a recording, as [`power`] does.
 pub fn power_of(
     recording: &[Vec<f64>],
     trial: &Trial,
     mut judge: impl FnMut(&Group, &Group) -> Verdict,
-) -> Result<Power, CannotTry> {
+) -> Result<Power, PowerError> {
     let whole = Group::new(recording)?;
     if trial.processes == 0 || recording.len() < 2 * trial.processes {
-        return Err(CannotTry::TooFewProcesses { found: recording.len(), a_side: trial.processes });
+        return Err(PowerError::TooFewProcesses { found: recording.len(), per_side: trial.processes });
     }
     let mut rng = Rng::new(trial.seed);
     let mut tallies = [Tally::default(); 3];
@@ -202,11 +200,11 @@ pub fn power_of(
 
 type Side = Vec<Vec<f64>>;
 
-fn draw_pair(recording: &[Vec<f64>], a_side: usize, rng: &mut Rng) -> (Side, Side) {
+fn draw_pair(recording: &[Vec<f64>], per_side: usize, rng: &mut Rng) -> (Side, Side) {
     let mut order: Vec<usize> = (0..recording.len()).collect();
     rng.shuffle(&mut order);
     let side = |chosen: &[usize]| chosen.iter().map(|&at| recording[at].clone()).collect();
-    (side(&order[..a_side]), side(&order[a_side..2 * a_side]))
+    (side(&order[..per_side]), side(&order[per_side..2 * per_side]))
 }
 
 fn times(side: &[Vec<f64>], factor: f64) -> Side {
@@ -217,35 +215,35 @@ fn share(part: usize, whole: usize) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// Why a recording cannot be tried.
+/// Why a recording cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum CannotTry {
+pub enum PowerError {
     /// Its iterations cannot be compared.
     Unfit(Unfit),
     /// It has too few processes for two sides.
     TooFewProcesses {
-        /// How many it has.
+        /// The number of processes in the recording.
         found: usize,
-        /// How many each side needs.
-        a_side: usize,
+        /// The number of processes per side.
+        per_side: usize,
     },
 }
 
-impl From<Unfit> for CannotTry {
+impl From<Unfit> for PowerError {
     fn from(unfit: Unfit) -> Self {
         Self::Unfit(unfit)
     }
 }
 
-impl fmt::Display for CannotTry {
+impl fmt::Display for PowerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unfit(unfit) => unfit.fmt(f),
-            Self::TooFewProcesses { found, a_side } => {
-                write!(f, "the recording has {found} processes, expected twice {a_side}, and at least two")
+            Self::TooFewProcesses { found, per_side } => {
+                write!(f, "the recording has {found} processes, but two sides of {per_side} are needed")
             }
         }
     }
 }
 
-impl std::error::Error for CannotTry {}
+impl std::error::Error for PowerError {}

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// Values in ascending order, of which quantiles can be asked cheaply.
+/// Values in ascending order, for fast quantiles.
 ///
 /// ```
 /// use laptime_stats::Sorted;
@@ -19,7 +19,7 @@ use std::fmt;
 pub struct Sorted<T>(Vec<T>);
 
 impl Sorted<f64> {
-    /// Sorts the values, or names the first that is infinite or not a number.
+    /// Sorts the values, or returns the first that is infinite or not a number.
     pub fn from_unsorted(mut values: Vec<f64>) -> Result<Self, NotFinite> {
         NotFinite::check(&values)?;
         values.sort_unstable_by(f64::total_cmp);
@@ -61,12 +61,12 @@ impl<T: Value> Sorted<T> {
         self.0.last().copied()
     }
 
-    /// Returns how many values there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Tells whether there are no values, in which case no quantile exists.
+    /// Returns whether there are no values, in which case no quantile exists.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -82,7 +82,7 @@ impl<T: Value> Sorted<T> {
 /// The answer never falls as `q` grows and never leaves the range of the
 /// values. It is `None` if there are no values or `q` is not within 0 and 1.
 pub fn quantile_of_sorted<T: Value>(values: &[T], q: f64) -> Option<f64> {
-    debug_assert!(values.is_sorted(), "quantiles are taken of sorted values");
+    debug_assert!(values.is_sorted(), "values must be sorted");
     if !(0.0..=1.0).contains(&q) {
         return None;
     }
@@ -93,16 +93,15 @@ pub fn quantile_of_sorted<T: Value>(values: &[T], q: f64) -> Option<f64> {
     Some(T::between(values[below], values[above], rank - below as f64))
 }
 
-/// A kind of number that quantiles are taken of: `f64` or `u64`.
+/// A number type with quantiles: `f64` or `u64`.
 pub trait Value: Copy + PartialOrd + sealed::Sealed {
-    /// Returns the point `share` of the way from `low` to `high`, where
-    /// `low <= high` and `0 <= share <= 1`.
+    /// Returns the point `share` of the way from `low` to `high`, where `low <= high` and `0 <= share <= 1`.
     fn between(low: Self, high: Self, share: f64) -> f64;
 }
 
 impl Value for f64 {
-    // One formula over the whole stretch keeps the answer monotone, which
-    // numpy's switch of formula half-way does not promise in the last bit.
+    // One formula over the whole range keeps the answer monotone; numpy switches formulas half-way, which does not
+    // guarantee that in the last bit.
     fn between(low: f64, high: f64, share: f64) -> f64 {
         let width = high - low;
         if width.is_finite() { (low + width * share).min(high) } else { low * (1.0 - share) + high * share }
@@ -110,8 +109,7 @@ impl Value for f64 {
 }
 
 impl Value for u64 {
-    // The difference is taken between integers: close to 2^63 two
-    // neighbours would be the same `f64`.
+    // The difference is computed with integers: close to 2^63 two neighbours have the same `f64`.
     fn between(low: u64, high: u64, share: f64) -> f64 {
         (low as f64 + (high - low) as f64 * share).min(high as f64)
     }
@@ -126,14 +124,14 @@ mod sealed {
 /// A value that cannot be ranked: infinite, or not a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NotFinite {
-    /// Where the value stood, counted from zero.
+    /// The index of the value, counted from zero.
     pub index: usize,
     /// The value itself.
     pub value: f64,
 }
 
 impl NotFinite {
-    /// Names the first value that cannot be ranked, if there is one.
+    /// Returns the first value that cannot be ranked, if there is one.
     pub(crate) fn check(values: &[f64]) -> Result<(), Self> {
         match values.iter().position(|value| !value.is_finite()) {
             Some(index) => Err(Self { index, value: values[index] }),

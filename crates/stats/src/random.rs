@@ -1,9 +1,9 @@
-//! A small seeded generator, so that every resampled answer can be repeated.
+//! A small seeded random number generator, so that every resampled answer is reproducible.
 //!
-//! xoshiro256++ of Blackman and Vigna, its state filled by SplitMix64. Not for
-//! secrets. The same seed gives the same numbers on every machine.
+//! xoshiro256++ of Blackman and Vigna, seeded by SplitMix64. Not cryptographically secure. The same seed gives the same
+//! numbers on every machine.
 
-/// A stream of random numbers that its seed decides.
+/// A stream of random numbers determined by its seed.
 ///
 /// ```
 /// use laptime_stats::Rng;
@@ -41,8 +41,7 @@ impl Rng {
         ((self.next_u64() >> 11) as f64 + 0.5) * 2_f64.powi(-53)
     }
 
-    /// Returns a whole number below `end`, each with the same chance but for
-    /// a bias of at most `end` in 2^64; 0 if `end` is 0.
+    /// Returns a whole number below `end`, uniform up to a bias of at most `end` in 2^64; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.next_u64()) * end as u128) >> 64) as usize
     }

@@ -1,31 +1,29 @@
-//! How far one sample lies above another, whatever their distribution.
+//! The shift between two samples, for any distribution.
 //!
-//! The estimate is that of Hodges and Lehmann: the median of all differences
-//! between a member of the one and a member of the other. Its interval is made
-//! of the shifts that the rank sum test of Wilcoxon, Mann and Whitney would not
-//! reject: two of the ordered differences. It holds for any distribution, and
-//! a few members far off move it by no more than one place each.
+//! The Hodges-Lehmann estimate: the median of all differences between a member of one sample and a member of the other.
+//! Its interval contains the shifts that the Wilcoxon-Mann-Whitney rank sum test would not reject, and its ends are two
+//! of the ordered differences. It is valid for any distribution, and each outlier moves it by at most one position.
 
 use std::cell::RefCell;
 
 use crate::interval::Interval;
 use crate::student::{normal_quantile, normal_share};
 
-/// Beyond this many differences the normal distribution stands in for the
-/// exact one, whose table would grow with the fourth power of the samples.
+/// Above this number of differences the normal approximation replaces the exact distribution, whose table would grow
+/// with the fourth power of the sample size.
 const MOST_EXACT: usize = 2500;
 
-/// How far one sample lies above another.
+/// The shift of one sample relative to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shift {
     /// The median of all differences.
     pub estimate: f64,
-    /// The interval; it holds the true shift at least as often as its level says.
+    /// The interval; its coverage is at least its level.
     pub interval: Interval,
 }
 
-/// Returns how far `b` lies above `a`; `None` if the samples are too small
-/// for the level (three a side for 95 %), or the level is not within 0 and 1.
+/// Returns how far `b` lies above `a`; `None` if the samples are too small for the level (at least three per side for
+/// 95 %), or the level is not within 0 and 1.
 ///
 /// ```
 /// let shift = laptime_stats::shift(&[1.0, 1.1, 0.9, 1.05], &[2.0, 2.1, 1.9, 2.05], 0.95).unwrap();
@@ -41,9 +39,8 @@ pub fn shift(a: &[f64], b: &[f64], level: f64) -> Option<Shift> {
     Some(Shift { estimate, interval })
 }
 
-/// Returns how often the ranks of samples of these sizes are at least as far
-/// apart as those of `a` and `b` if nothing differs, to either side. Equal
-/// members count against a difference. 1 if a sample is empty.
+/// Returns the two-sided probability that the ranks of equal samples of these sizes are at least as far apart as those
+/// of `a` and `b`. Ties count against a difference. 1 if a sample is empty.
 pub fn rank_probability(a: &[f64], b: &[f64]) -> f64 {
     let count = |is_so: fn(&f64, &f64) -> bool| b.iter().map(|b| a.iter().filter(|a| is_so(b, a)).count()).sum();
     let statistic: usize = usize::min(count(|b, a| b <= a), count(|b, a| b >= a));
@@ -52,7 +49,7 @@ pub fn rank_probability(a: &[f64], b: &[f64]) -> f64 {
     (2.0 * tail(n, m, statistic)).min(1.0)
 }
 
-/// Returns how often the statistic is at most this when all orders are alike.
+/// Returns the probability that the statistic is at most this if all orders are equally likely.
 fn exact_tail(n: usize, m: usize, statistic: usize) -> f64 {
     with_chances(n, m, |chances| chances.iter().take(statistic + 1).sum())
 }
@@ -62,9 +59,8 @@ fn normal_tail(n: usize, m: usize, statistic: usize) -> f64 {
     0.5 * (1.0 - normal_share(below / deviation(n, m)))
 }
 
-/// Returns which of the ordered differences, counted from 0, is the lower end:
-/// the largest place below which the statistic lies with at most half of what
-/// the level leaves over.
+/// Returns the index of the ordered difference at the lower end of the interval: the largest index below which the
+/// statistic lies with at most half of the remaining probability.
 fn place(n: usize, m: usize, level: f64) -> Option<usize> {
     if !(level > 0.0 && level < 1.0) || n == 0 || m == 0 {
         return None;
@@ -76,7 +72,7 @@ fn place(n: usize, m: usize, level: f64) -> Option<usize> {
 fn exact_place(n: usize, m: usize, tail: f64) -> Option<usize> {
     with_chances(n, m, |chances| {
         let mut below = 0.0;
-        // Against rounding in the sum of the chances.
+        // Tolerates rounding in the sum of the probabilities.
         let is_within = |chance: &&f64| {
             below += **chance;
             below <= tail * (1.0 + 1e-12)
@@ -85,10 +81,10 @@ fn exact_place(n: usize, m: usize, tail: f64) -> Option<usize> {
     })
 }
 
-/// A table of chances, with the sizes of the samples that it is of.
+/// A table of probabilities and the sample sizes it applies to.
 type Chances = ((usize, usize), Vec<f64>);
 
-/// Looks into the table of chances, which is kept: a sweep compares many samples of the same sizes.
+/// Looks up the cached table of probabilities: a sweep compares many samples of the same sizes.
 fn with_chances<T>(n: usize, m: usize, look: impl FnOnce(&[f64]) -> T) -> T {
     thread_local! {
         static KEPT: RefCell<Chances> = const { RefCell::new(((0, 0), Vec::new())) };
@@ -101,12 +97,11 @@ fn with_chances<T>(n: usize, m: usize, look: impl FnOnce(&[f64]) -> T) -> T {
     })
 }
 
-/// Returns the chance of each value of the statistic when all orders are
-/// alike: member by member of the first sample, each of which is above some of
-/// the second.
+/// Returns the probability of each value of the statistic if all orders are equally likely, adding one member of the
+/// first sample at a time.
 fn chances(n: usize, m: usize) -> Vec<f64> {
-    // The ways to reach a statistic with i of the first and j of the second, as chances: the largest of all i + j
-    // is of the first with chance i / (i + j), and is then above all j.
+    // The probabilities of a statistic with i members of the first sample and j of the second: the largest of all i + j
+    // is from the first sample with probability i / (i + j), and is then above all j.
     let mut rows: Vec<Vec<f64>> = (0..=m).map(|_| vec![1.0]).collect();
     for i in 1..=n {
         let mut next: Vec<Vec<f64>> = vec![vec![1.0]];
@@ -131,7 +126,7 @@ fn normal_place(n: usize, m: usize, level: f64) -> Option<usize> {
     (place >= 1.0).then(|| place as usize - 1)
 }
 
-/// Returns the standard deviation of the statistic when all orders are alike.
+/// Returns the standard deviation of the statistic if all orders are equally likely.
 fn deviation(n: usize, m: usize) -> f64 {
     let (n, m) = (n as f64, m as f64);
     (n * m * (n + m + 1.0) / 12.0).sqrt()

@@ -1,18 +1,17 @@
-//! Centre and spread that a few wild values do not move.
+//! Robust centre and spread: a few outliers do not move them.
 //!
-//! Used on process medians, on samples when outliers are marked, and on the
-//! noise of a series. All of them take values in any order.
+//! Used on process medians, on samples when outliers are marked, and on the noise of a series. All functions accept
+//! values in any order.
 
 use crate::quantile::Value;
 
-/// Turns a median absolute deviation into what the standard deviation would
-/// be if the values were normal: 1 / Φ⁻¹(3/4).
+/// Converts a median absolute deviation to the standard deviation of normal values: 1 / Φ⁻¹(3/4).
 pub const MAD_TO_STD: f64 = 1.482_602_218_505_602;
 
 /// The same for a mean absolute deviation: √(π/2).
 const MEAN_DEVIATION_TO_STD: f64 = 1.253_314_137_315_500_3;
 
-/// Returns the median of values in any order, `None` of nothing.
+/// Returns the median of values in any order; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     median_in_place(&mut values.to_vec())
 }
@@ -36,11 +35,10 @@ pub fn mad(values: &[f64]) -> Option<f64> {
     median_in_place(&mut deviations(values, centre))
 }
 
-/// Estimates the standard deviation without heeding wild values.
+/// Estimates the standard deviation without the influence of outliers.
 ///
-/// It is the scaled median absolute deviation. Where that is 0 because more
-/// than half of the values are equal (a coarse clock), the scaled mean
-/// absolute deviation stands in, which is 0 only if all values are equal.
+/// It is the scaled median absolute deviation. If that is 0 because more than half of the values are equal (a coarse
+/// clock), the scaled mean absolute deviation is used, which is 0 only if all values are equal.
 pub fn robust_std(values: &[f64]) -> Option<f64> {
     let centre = median(values)?;
     let mut deviations = deviations(values, centre);
@@ -49,17 +47,15 @@ pub fn robust_std(values: &[f64]) -> Option<f64> {
     Some(if mad > 0.0 { mad * MAD_TO_STD } else { mean * MEAN_DEVIATION_TO_STD })
 }
 
-/// Returns the Hodges-Lehmann centre: the median of the means of all pairs,
-/// each value paired with itself too.
+/// Returns the Hodges-Lehmann centre: the median of the means of all pairs, including each value paired with itself.
 ///
-/// Of five values one may be anything without moving it far, and yet it is
-/// nearly as steady as the mean, which the median of five is not. The cost
-/// grows with the square of the number of values.
+/// One of five values may be arbitrary without moving it far, and yet it is almost as stable as the mean, unlike the
+/// median of five. The cost grows with the square of the number of values.
 pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
     hodges_lehmann_with(values, &mut Vec::new())
 }
 
-/// Returns the centre as [`hodges_lehmann`] does, in memory that is reused.
+/// Returns the centre as [`hodges_lehmann`] does, with a reused buffer.
 pub(crate) fn hodges_lehmann_with(values: &[f64], pairs: &mut Vec<f64>) -> Option<f64> {
     pairs.clear();
     for (at, &one) in values.iter().enumerate() {

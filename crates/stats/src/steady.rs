@@ -1,9 +1,8 @@
-//! From which sample on a series is steady, if it ever is.
+//! Finds the sample from which a series is steady, if there is one.
 //!
-//! After Barrett and others, "Virtual machine warmup blows hot and cold"
-//! (2017): a series is cut into levels, levels at the end that are as good as
-//! equal are taken together, and what they cover decides. "No steady state"
-//! is an answer. Warm-up iterations are found with it.
+//! After Barrett and others, "Virtual machine warmup blows hot and cold" (2017): a series is cut into levels, and
+//! nearly equal levels at the end are joined into the steady state if they cover enough of the series. "No steady
+//! state" is a valid answer. This finds the warm-up iterations.
 
 use crate::changepoint::{LEAST_SEGMENT, change_points};
 use crate::outliers::slow_start;
@@ -11,20 +10,20 @@ use crate::quantile::NotFinite;
 use crate::spread::{median, robust_std};
 use crate::trend::{Line, mann_kendall};
 
-/// With fewer samples nothing is said.
+/// With fewer samples the answer is unknown.
 pub const LEAST_SAMPLES: usize = 2 * LEAST_SEGMENT;
 
 /// The share of the series that must be steady at its end.
 pub const LEAST_SHARE: f64 = 1.0 / 3.0;
 
-/// Levels closer than this share of the last one are as good as equal.
+/// Levels closer than this share of the last one count as equal.
 pub const TOLERANCE: f64 = 0.01;
 
-/// A trend is believed from this many standard deviations of Kendall's
-/// statistic on: one in a hundred series without a trend has as many.
+/// A trend counts from this number of standard deviations of Kendall's statistic: one in a hundred series without a
+/// trend reaches it.
 const TREND_CERTAINTY: f64 = 2.576;
 
-/// How a series runs.
+/// The steadiness of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Steadiness {
     /// Steady from the first sample on.
@@ -38,26 +37,25 @@ pub enum Steadiness {
     SlowDown(SteadyFrom),
     /// Not steady at the end, and why.
     NoSteadyState(Unsteady),
-    /// Fewer than [`LEAST_SAMPLES`], which say nothing.
+    /// Fewer than [`LEAST_SAMPLES`] samples.
     TooShort,
 }
 
-/// Where a steady state begins, and what it is like.
+/// The start and the level of a steady state.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SteadyFrom {
     /// The first steady sample, counted from zero.
     pub start: usize,
     /// The median of the samples before it.
     pub before: f64,
-    /// The median of it and all that follow.
+    /// The median of it and all samples after it.
     pub level: f64,
 }
 
 /// Why a series has no steady state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsteady {
-    /// The level still falls or rises, or did so too lately: its last two
-    /// changes, or its only one, went the same way.
+    /// The level still falls or rises, or did so recently: its last two changes, or its only one, went the same way.
     Trending,
     /// The level goes up and down: its last two changes went opposite ways.
     Oscillating,
@@ -74,20 +72,17 @@ impl Steadiness {
     }
 }
 
-/// Finds out from where on the series is steady.
+/// Finds the sample from which the series is steady.
 ///
 /// 1. Leading samples that are slow ([`slow_start`]) are set aside, and the
 ///    rest is cut into levels ([`change_points`]).
-/// 2. From the last level backwards, levels join the steady state while their
-///    medians are within the tolerance of the last one: [`TOLERANCE`] or the
-///    robust standard deviation of the last level, whichever is more.
-/// 3. There is no steady state if what was joined covers less than
-///    [`LEAST_SHARE`] of the series; or has a trend (Mann and Kendall's test at
-///    1 %) that moves it by more than the tolerance from end to end (Theil
-///    and Sen's slope); or if one straight line is closer to all samples than
-///    the levels are.
+/// 2. From the last level backwards, levels join the steady state while their medians are within the tolerance of the
+///    last one: [`TOLERANCE`] or the robust standard deviation of the last level, whichever is larger.
+/// 3. There is no steady state if the joined levels cover less than [`LEAST_SHARE`] of the series; or have a trend
+///    (Mann-Kendall test at 1 %) that changes them by more than the tolerance from end to end (Theil-Sen slope); or if one
+///    straight line fits all samples better than the levels do.
 ///
-/// Levels that alternate within some ten samples are noise here, not levels.
+/// Levels that alternate within about ten samples count as noise here.
 pub fn steadiness(samples: &[f64]) -> Result<Steadiness, NotFinite> {
     let slow = slow_start(samples)?.map_or(0, |slow| slow.count);
     if samples.len() < LEAST_SAMPLES {
@@ -131,7 +126,7 @@ fn tolerance(part: &[f64]) -> f64 {
     (TOLERANCE * level.abs()).max(robust_std(part).unwrap_or(0.0))
 }
 
-/// Returns the first of the levels at the end that are as good as equal.
+/// Returns the first of the nearly equal levels at the end.
 fn joined_levels(segments: &[Segment]) -> usize {
     let Some(last) = segments.last() else { return 0 };
     let is_equal = |segment: &&Segment| (segment.level - last.level).abs() <= last.tolerance;
@@ -157,7 +152,7 @@ fn trends(part: &[f64]) -> bool {
     line.rise().abs() > tolerance(part) && mann_kendall(line.points()).abs() > TREND_CERTAINTY
 }
 
-/// Tells whether a straight line is closer to the samples than their levels.
+/// Returns whether a straight line fits the samples better than their levels.
 fn is_ramp(samples: &[f64], segments: &[Segment]) -> bool {
     let rest = &samples[segments.first().map_or(0, |segment| segment.start)..];
     let from_level = |segment: &Segment| {

@@ -1,13 +1,13 @@
-//! Quantiles of Student's t, which make intervals from few processes honest.
+//! Quantiles of Student's t, for correct intervals from few processes.
 
 use std::f64::consts::FRAC_PI_2;
 
-/// Above this many degrees of freedom the expansion in 1 / degrees is exact to
-/// 1e-8 at the levels in use, and quicker than the sum.
+/// Above this number of degrees of freedom the expansion in 1 / degrees is accurate to 1e-8 at the levels in use, and
+/// faster than the sum.
 const MANY: usize = 200;
 
-/// Returns how many standard errors lie on either side of the centre in an
-/// interval of this level, with so many degrees of freedom.
+/// Returns the number of standard errors on either side of the centre in an interval of this level with this number of
+/// degrees of freedom.
 ///
 /// `None` without a degree of freedom or with a level outside 0 to 1.
 pub fn t_quantile(level: f64, degrees: usize) -> Option<f64> {
@@ -22,16 +22,14 @@ pub fn t_quantile(level: f64, degrees: usize) -> Option<f64> {
     Some((degrees as f64).sqrt() * angle.tan())
 }
 
-/// Returns how many standard errors lie on either side of the centre in an
-/// interval of this level when the errors are normal.
+/// Returns the number of standard errors on either side of the centre in an interval of this level for normal errors.
 pub fn normal_quantile(level: f64) -> Option<f64> {
     let t = t_quantile(level, MANY)?;
     Some(bisect(0.0, t, |z| expanded(z, MANY) < t))
 }
 
-/// Returns how often the means of samples are at least as far apart as those of
-/// `a` and `b` if nothing differs, to either side: Welch's t test, which assumes
-/// normal samples. `None` if a sample has fewer than two members.
+/// Returns the two-sided probability that the means of equal samples are at least as far apart as those of `a` and `b`:
+/// Welch's t test, which assumes normal samples. `None` if a sample has fewer than two members.
 pub fn welch_probability(a: &[f64], b: &[f64]) -> Option<f64> {
     let [(mean_a, error_a), (mean_b, error_b)] = [mean_and_error(a)?, mean_and_error(b)?];
     let (distance, error) = ((mean_b - mean_a).abs(), error_a + error_b);
@@ -39,7 +37,7 @@ pub fn welch_probability(a: &[f64], b: &[f64]) -> Option<f64> {
         return Some(if distance == 0.0 { 1.0 } else { 0.0 });
     }
     let parts = error_a.powi(2) / (a.len() - 1) as f64 + error_b.powi(2) / (b.len() - 1) as f64;
-    // Rounded down, to the wider side.
+    // Rounded down, which gives the wider interval.
     let degrees = (error.powi(2) / parts) as usize;
     let t = distance / error.sqrt();
     Some(1.0 - two_sided_share((t / (degrees as f64).sqrt()).atan(), degrees))
@@ -59,8 +57,7 @@ pub(crate) fn normal_share(z: f64) -> f64 {
     two_sided_share((expanded(z, MANY) / (MANY as f64).sqrt()).atan(), MANY)
 }
 
-/// Returns the quantile of t that belongs to the normal quantile `z`
-/// (Abramowitz and Stegun 26.7.5).
+/// Returns the quantile of t for the normal quantile `z` (Abramowitz and Stegun 26.7.5).
 fn expanded(z: f64, degrees: usize) -> f64 {
     let degrees = degrees as f64;
     let first = (z.powi(3) + z) / 4.0;

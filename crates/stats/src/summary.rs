@@ -1,10 +1,10 @@
-//! What a case reports of its samples.
+//! The summary of a case's samples.
 
 use crate::bootstrap::median_interval;
 use crate::interval::Interval;
 use crate::quantile::Sorted;
 
-/// The level of every interval that is not asked for at another.
+/// The default confidence level.
 pub const LEVEL: f64 = 0.95;
 
 /// The figures that describe a set of samples.
@@ -19,35 +19,35 @@ pub const LEVEL: f64 = 0.95;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// How many samples there are.
+    /// The number of samples.
     pub n: usize,
     /// The middle sample.
     pub median: f64,
-    /// The 95 % interval of the median, of six samples or more.
+    /// The 95 % interval of the median; `None` with fewer than six samples.
     pub median_interval: Option<Interval>,
-    /// The sum over the count.
+    /// The mean.
     pub mean: f64,
-    /// The sample standard deviation (n - 1); `None` of one sample.
+    /// The sample standard deviation (n - 1); `None` for one sample.
     pub std: Option<f64>,
-    /// The standard deviation as a share of the mean; `None` if that is 0.
+    /// The standard deviation as a share of the mean; `None` if the mean is 0.
     pub variation: Option<f64>,
     /// The smallest sample.
     pub min: f64,
     /// The largest sample.
     pub max: f64,
-    /// The quantile 0.05, of 20 samples or more.
+    /// The quantile 0.05, with 20 samples or more.
     pub p5: Option<f64>,
-    /// The quantile 0.95, of 20 samples or more.
+    /// The quantile 0.95, with 20 samples or more.
     pub p95: Option<f64>,
-    /// The quantile 0.99, of 100 samples or more.
+    /// The quantile 0.99, with 100 samples or more.
     pub p99: Option<f64>,
 }
 
 impl Summary {
     /// Summarises the samples; `None` if there are none.
     ///
-    /// A tail quantile is given only if at least one sample is expected
-    /// beyond it: fewer would print the largest sample under another name.
+    /// A tail quantile is given only if at least one sample is expected beyond it. With fewer samples it would just be
+    /// the largest one.
     pub fn of(samples: &Sorted<f64>, seed: u64) -> Option<Self> {
         let mean = mean(samples.as_slice());
         let std = std(samples.as_slice(), mean);

@@ -1,23 +1,21 @@
-//! Whether values rise or fall, and how fast.
+//! Trends: whether values rise or fall, and how fast.
 //!
 //! Used on a series that seems steady: a slow drift has no change point.
 
 use crate::spread::median;
 
-/// A line is laid through this many medians of neighbours at most, since the
-/// cost is quadratic.
+/// The maximum number of medians of neighbours through which a line is fitted, since the cost is quadratic.
 const MOST_POINTS: usize = 200;
 
-/// Returns the median slope between all pairs of values, a step apart each.
-/// `None` of fewer than two. The cost is quadratic.
+/// Returns the median slope between all pairs of values at unit distance. `None` for fewer than two. The cost is
+/// quadratic.
 pub fn theil_sen(values: &[f64]) -> Option<f64> {
     let slopes: Vec<f64> = pairs(values).map(|(steps, rise)| rise / steps as f64).collect();
     median(&slopes)
 }
 
-/// Returns Mann and Kendall's statistic for a trend, in standard deviations
-/// of what values without one give; above 0 if they rise. Ties are corrected
-/// for, and so is continuity. 0 of equal values. The cost is quadratic.
+/// Returns the Mann-Kendall statistic for a trend, in standard deviations of its value without a trend; above 0 if
+/// values rise. Corrected for ties and continuity. 0 for equal values. The cost is quadratic.
 pub fn mann_kendall(values: &[f64]) -> f64 {
     let score: f64 = pairs(values).map(|(_, rise)| if rise == 0.0 { 0.0 } else { rise.signum() }).sum();
     let mut sorted = values.to_vec();
@@ -28,7 +26,7 @@ pub fn mann_kendall(values: &[f64]) -> f64 {
     if variance > 0.0 && score != 0.0 { (score - score.signum()) / variance.sqrt() } else { 0.0 }
 }
 
-/// Returns the steps between, and the rise over, every pair of values.
+/// Returns the distance and the rise for every pair of values.
 fn pairs(values: &[f64]) -> impl Iterator<Item = (usize, f64)> + '_ {
     let from = move |at: usize| {
         let later = values[at + 1..].iter().zip(1..);
@@ -37,10 +35,9 @@ fn pairs(values: &[f64]) -> impl Iterator<Item = (usize, f64)> + '_ {
     (0..values.len()).flat_map(from)
 }
 
-/// A straight line that wild values do not turn.
+/// A straight line that is robust against outliers.
 ///
-/// It is laid through medians of neighbours, [`MOST_POINTS`] at most, and runs
-/// from the first sample to the last.
+/// It is fitted to medians of neighbours, at most [`MOST_POINTS`], and runs from the first sample to the last.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Line {
     points: Vec<f64>,
@@ -58,7 +55,7 @@ impl Line {
         Self { start: median(&level).unwrap_or(0.0), rise, points }
     }
 
-    /// Returns the medians of neighbours that the line was laid through.
+    /// Returns the medians of neighbours to which the line was fitted.
     pub(crate) fn points(&self) -> &[f64] {
         &self.points
     }

@@ -1,4 +1,4 @@
-//! False alarms and misses of comparing, on made-up recordings.
+//! False alarms and misses of the comparison, on synthetic recordings.
 //!
 //! The example `power_table` prints the table that the README quotes.
 
@@ -6,21 +6,21 @@ mod common;
 
 use common::{Noise, TYPICAL, recording};
 use laptime_stats::{
-    CannotTry, Group, Judged, Power, Reason, Rng, Shortfall, Tally, Trial, Verdict, judge, judge_all, power, power_of,
+    Group, Judged, Power, PowerError, Reason, Rng, Shortfall, Tally, Trial, Verdict, judge, judge_all, power, power_of,
 };
 
-/// The spreads between processes that are tried, from a quiet machine to one that nothing can be measured on.
+/// The tested spreads between processes, from a quiet machine to an unusably noisy one.
 const SPREADS: [f64; 9] = [0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.3];
 
-/// Recordings of each spread.
+/// The number of recordings per spread.
 const RECORDINGS: u64 = 4;
 
-/// Processes whose takes vary as much as they do, so that the spread of their medians is about the one given.
+/// Processes whose iterations have a typical variation, so that the spread of their medians is about the given one.
 fn noise(between: f64) -> Noise {
     Noise { between, within: between, processes: 40, ..TYPICAL }
 }
 
-/// Tries 500 pairs of each of several recordings and adds up what came of them.
+/// Tries 500 pairs of each of several recordings and adds up the results.
 fn tried(between: f64) -> Power {
     let each = |seed: u64| {
         let trial = Trial { seed, ..Trial::default() };
@@ -38,7 +38,7 @@ fn tried(between: f64) -> Power {
         slowed: added(sum.slowed, more.slowed),
         ..more
     });
-    // The spread that was asked for, and not that of one recording, says what is required.
+    // The requirement depends on the requested spread, not on that of one recording.
     Power { between: Some(between), deviation: Some(between), ..all.expect("there are recordings") }
 }
 
@@ -48,7 +48,7 @@ fn recordings_of_every_spread_meet_the_requirements() {
         let power = tried(between);
         assert_eq!(power.alike.all(), 500 * RECORDINGS as usize);
         assert_eq!(power.shortfalls(), [], "{between}: {power:?}");
-        // However noisy the machine, sides that differ are not called the same.
+        // Different sides are never called the same, however noisy the machine is.
         assert!(between < 0.02 || power.slight.same + power.slowed.same == 0, "{between}: {power:?}");
     }
 }
@@ -65,13 +65,13 @@ fn more_processes_find_a_slowdown_on_a_noisy_machine() {
     assert_eq!((few.slowed.same, many.slowed.same), (0, 0));
 }
 
-/// The levels of some processes of a case, one take each.
+/// The levels of some processes of a case, one iteration each.
 fn side(between: f64, processes: usize, rng: &mut Rng) -> Group {
-    let takes: Vec<Vec<f64>> = (0..processes).map(|_| vec![(between * common::normal(rng)).exp()]).collect();
-    Group::new(&takes).expect("the takes are above 0")
+    let iterations: Vec<Vec<f64>> = (0..processes).map(|_| vec![(between * common::normal(rng)).exp()]).collect();
+    Group::new(&iterations).expect("the iterations are above 0")
 }
 
-/// In how many of 500 sweeps of 40 cases that differ in nothing some case is called slower.
+/// The number of 500 sweeps of 40 equal cases in which some case is called slower.
 fn regressions(between: f64, processes: usize) -> usize {
     let mut rng = Rng::new(40);
     let mut sweep = || {
@@ -149,7 +149,7 @@ fn always_answering_same_falls_short_however_noisy_the_recording() {
 #[test]
 fn a_recording_too_small_for_two_sides_is_refused() {
     let small = recording(Noise { processes: 19, ..TYPICAL }, 1);
-    let refused = CannotTry::TooFewProcesses { found: 19, a_side: 10 };
+    let refused = PowerError::TooFewProcesses { found: 19, per_side: 10 };
     assert_eq!(power(&small, &Trial::default()), Err(refused));
 }
 

@@ -1,4 +1,4 @@
-//! What holds for any samples.
+//! Properties that hold for any samples.
 
 use laptime_stats::{
     Comparison, Group, Interval, Mark, Settings, Sorted, Steadiness, Summary, Verdict, change_points, compare, judge,
@@ -13,7 +13,7 @@ fn samples() -> impl Strategy<Value = Vec<f64>> {
     vec(1.0..1e6, 6..40)
 }
 
-/// Values of which many are equal, as a coarse clock gives them.
+/// Values with many ties, as a coarse clock gives them.
 fn ticks() -> impl Strategy<Value = Vec<f64>> {
     vec((1..6_u32).prop_map(f64::from), 6..40)
 }
@@ -134,14 +134,14 @@ proptest! {
     }
 
     #[test]
-    fn the_same_takes_are_never_faster_or_slower(takes in takes(), seed: u64) {
+    fn the_same_iterations_are_never_faster_or_slower(takes in takes(), seed: u64) {
         let found = compared(&takes, &takes, seed).judged;
         prop_assert!(matches!(found.verdict, Verdict::Same | Verdict::Unclear(_)));
         prop_assert!(found.interval.is_none_or(|interval| interval.contains(0.0)));
     }
 
     #[test]
-    fn a_comparison_does_not_depend_on_the_order_of_processes_and_takes(
+    fn a_comparison_does_not_depend_on_the_order_of_processes_and_iterations(
         (a, shuffled_a) in takes().prop_flat_map(shuffled), b in takes(), seed: u64,
     ) {
         let reversed: Takes = shuffled_a.iter().map(|takes| takes.iter().rev().copied().collect()).collect();

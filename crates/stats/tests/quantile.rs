@@ -1,4 +1,4 @@
-//! Quantiles compared with numpy's, and what holds for any values.
+//! Quantiles compared with numpy's, and properties that hold for any values.
 
 use laptime_stats::{Sorted, quantile_of_sorted};
 use proptest::collection::vec;

@@ -1,4 +1,4 @@
-//! Figures compared with those of numpy and scipy.
+//! Results compared with those of numpy and scipy.
 
 use laptime_stats::spread::{MAD_TO_STD, hodges_lehmann, mad, median};
 use laptime_stats::student::{normal_quantile, t_quantile};
@@ -30,7 +30,7 @@ fn lines(quantity: &str) -> Vec<Line> {
     found
 }
 
-/// Compares a figure with the reference, to a share of it.
+/// Compares a result with the reference, with a relative tolerance.
 fn agrees(quantity: &str, share: f64, figure: impl Fn(&Line) -> f64) {
     for line in lines(quantity) {
         let (found, expected) = (figure(&line), line.figure);

@@ -1,4 +1,4 @@
-//! Change points and steady states of made-up series with noise from a seed.
+//! Change points and steady states of synthetic series with seeded noise.
 
 mod common;
 
@@ -7,7 +7,7 @@ use laptime_stats::{Rng, Steadiness, Unsteady, change_points, steadiness};
 
 const SEEDS: u64 = 10;
 
-/// Takes around `level(at)` with 1 % noise and a slow one in thirty.
+/// Iterations around `level(at)` with 1 % noise and one slow iteration in thirty.
 fn series(n: usize, seed: u64, level: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut rng = Rng::new(seed);
     let mut noise = || {
@@ -17,7 +17,7 @@ fn series(n: usize, seed: u64, level: impl Fn(usize) -> f64) -> Vec<f64> {
     (0..n).map(|at| level(at) * noise()).collect()
 }
 
-/// Returns what most of the seeds answer, and how many of them do.
+/// Returns the answer of most seeds, and how many of them give it.
 fn answers(n: usize, level: impl Fn(usize) -> f64 + Copy) -> Vec<Steadiness> {
     (0..SEEDS).map(|seed| steadiness(&series(n, seed, level)).expect("the series is finite")).collect()
 }
@@ -56,7 +56,7 @@ fn a_slow_beginning_is_a_warm_up_that_ends_where_the_level_falls() {
 }
 
 #[test]
-fn a_single_slow_first_take_is_a_warm_up_of_one() {
+fn a_single_slow_first_iteration_is_a_warm_up_of_one() {
     let answers = answers(40, |at| if at == 0 { 300.0 } else { 100.0 });
     assert!(count(&answers, |answer| answer.start() == Some(1)) >= 9, "{answers:?}");
 }
@@ -96,7 +96,7 @@ fn a_level_that_goes_up_and_down_has_no_steady_state() {
 }
 
 #[test]
-fn takes_that_follow_one_another_closely_are_still_flat() {
+fn iterations_that_follow_one_another_closely_are_still_flat() {
     let drifting = |seed: u64| {
         let mut rng = Rng::new(seed);
         let mut noise = 0.0;
@@ -111,12 +111,12 @@ fn takes_that_follow_one_another_closely_are_still_flat() {
 }
 
 #[test]
-fn nine_takes_are_too_short_for_an_answer() {
+fn nine_iterations_are_too_short_for_an_answer() {
     assert_eq!(steadiness(&[1.0; 9]), Ok(Steadiness::TooShort));
     assert_eq!(steadiness(&[]), Ok(Steadiness::TooShort));
 }
 
 #[test]
-fn equal_takes_are_flat() {
+fn equal_iterations_are_flat() {
     assert_eq!(steadiness(&[3.0; 10]), Ok(Steadiness::Flat { level: 3.0 }));
 }

@@ -1,7 +1,8 @@
-//! A million spans through every lossless format, and ten million through a recording: time, bytes and memory.
+//! Writes and reads a million spans in every lossless format, and ten million through a recording: time, bytes and
+//! memory.
 //!
-//! `cargo run --release -p laptime-trace --example million`. Each step runs in a process of its own, so that its peak
-//! of memory is its own.
+//! `cargo run --release -p laptime-trace --example million`. Each step runs in a separate process, so that its peak
+//! memory is measured alone.
 
 #![allow(clippy::print_stdout, reason = "it is there to print")]
 
@@ -22,7 +23,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 const SPANS: u64 = 1_000_000;
 const RECORDED: u64 = 10_000_000;
 
-/// The files that are written and read, by extension; the first is not compressed.
+/// The written and read formats, by extension; the first is not compressed.
 const FILES: [&str; 4] = ["raw.pftrace", "pftrace", "json", "json.gz"];
 
 fn main() -> Outcome {
@@ -39,7 +40,7 @@ fn main() -> Outcome {
 
 fn all() -> Outcome {
     let folder = tempfile::tempdir()?;
-    println!("{:<28} {:>8} {:>9} {:>12} {:>10}", "step", "seconds", "bytes", "bytes a span", "peak MiB");
+    println!("{:<28} {:>8} {:>9} {:>12} {:>10}", "step", "seconds", "bytes", "bytes per span", "peak MiB");
     for fields in ["no", "two"] {
         for file in FILES {
             let path: PathBuf = folder.path().join(format!("{fields}.{file}"));
@@ -63,7 +64,7 @@ fn row(step: &str, seconds: f64, bytes: u64, spans: u64) {
     println!("{step:<28} {seconds:>8.2} {bytes:>9} {a_span:>12.2} {:>10.0}", peak_mib());
 }
 
-/// The most memory this process has held, as Linux counts it.
+/// The peak memory of this process, as counted by Linux.
 fn peak_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -71,7 +72,7 @@ fn peak_mib() -> f64 {
     kib.map_or(f64::NAN, |kib| kib / 1024.0)
 }
 
-/// Laps of four spans: a token, and in it attention, its softmax, and the MLP; every time a little different.
+/// Laps of four spans: a token, and in it attention, its softmax, and the MLP, with slightly varying times.
 fn plain_trace(spans: u64) -> Result<Trace, Box<dyn Error>> {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
@@ -133,7 +134,7 @@ fn read_step(path: &Path) -> Outcome {
     Ok(())
 }
 
-/// A thread that does nothing but record: the worst a program can do.
+/// A thread that only records: the worst case.
 fn record_step(has_fields: bool, path: &Path) -> Outcome {
     let recording = record_to(path)?;
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Reads traces and says what is in each: how much of each kind, in what time and memory.
+//! Reads traces and prints their contents: counts per kind, time and memory.
 //!
 //! `cargo run --release -p laptime-trace --all-features --example outline -- traces/*`
 
@@ -12,13 +12,13 @@ fn main() {
     for path in std::env::args().skip(1) {
         let begin = Instant::now();
         match read(&path) {
-            Ok(trace) => tell(&path, &trace, begin.elapsed().as_secs_f64()),
+            Ok(trace) => print_outline(&path, &trace, begin.elapsed().as_secs_f64()),
             Err(error) => println!("{path}: {error}"),
         }
     }
 }
 
-fn tell(path: &str, trace: &Trace, seconds: f64) {
+fn print_outline(path: &str, trace: &Trace, seconds: f64) {
     println!("{path}: {seconds:.3} s, peak memory so far {} KiB", peak_kib().unwrap_or(0));
     let mut kinds: BTreeMap<(bool, &str), (u64, u64)> = BTreeMap::new();
     for span in trace.spans() {
@@ -51,7 +51,7 @@ fn tell(path: &str, trace: &Trace, seconds: f64) {
     trace.warnings.iter().for_each(|warning| println!("  warning: {warning}"));
 }
 
-/// The most memory that this process held at a time, mapped files included, where the system says so.
+/// The peak memory of this process, including mapped files, if the system reports it.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

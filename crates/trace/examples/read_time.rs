@@ -1,5 +1,4 @@
-//! Reads a trace and prints, as JSON, how long that took and the most memory the process held: what
-//! `scripts/compare-trace-readers` runs.
+//! Reads a trace and prints the time and the peak memory as JSON. `scripts/compare-trace-readers` runs it.
 
 #![allow(clippy::print_stdout, reason = "a measuring program talks to a script")]
 
@@ -15,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The most memory that this process held at a time, mapped files included.
+/// The peak memory of this process, including mapped files.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,7 +1,8 @@
-//! What a span is, in the words of the profilers: a kernel, a copy, a launch, a wait.
+//! Classifies spans in profiler terms: a kernel, a copy, a launch, a host sync.
 //!
-//! Readers keep the categories and names of their files (torch.profiler's where several formats say the same), and
-//! what a span is follows from these. So a trace that was written and read again says the same.
+//! Readers keep the categories and names of their files (torch.profiler's names if several formats have the same
+//! concept), and the classification uses only these. A trace that is written and read again is therefore classified the
+//! same.
 
 use crate::{
     SYNC,
@@ -9,69 +10,69 @@ use crate::{
     value::Value,
 };
 
-/// The categories that readers give, as torch.profiler writes them.
+/// The categories that readers assign, as torch.profiler writes them.
 pub mod category {
     /// A kernel on a device stream.
     pub const KERNEL: &str = "kernel";
     /// A copy on a device stream.
     pub const COPY: &str = "gpu_memcpy";
-    /// A graph of which the trace does not show the kernels.
+    /// A graph launch whose kernels are not in the trace.
     pub const GRAPH: &str = "cuda_graph";
-    /// Memory being set on a device stream.
+    /// A memset on a device stream.
     pub const MEMSET: &str = "gpu_memset";
-    /// A stage of the host, projected to a device stream.
+    /// A host stage, projected to a device stream.
     pub const DEVICE_STAGE: &str = "gpu_user_annotation";
-    /// A synchronisation, as the device's driver saw it.
+    /// A synchronisation, as reported by the driver.
     pub const DEVICE_SYNC: &str = "cuda_sync";
     /// A call of the CUDA or HIP runtime.
     pub const RUNTIME: &str = "cuda_runtime";
     /// A call of the CUDA or HIP driver.
     pub const DRIVER: &str = "cuda_driver";
-    /// An operation of the framework on the host.
+    /// A framework operation on the host.
     pub const OPERATION: &str = "cpu_op";
-    /// A function of Python.
+    /// A Python function.
     pub const PYTHON: &str = "python_function";
-    /// A stage that the user marked.
+    /// A user annotation.
     pub const USER: &str = "user_annotation";
-    /// A range of NVTX.
+    /// An NVTX range.
     pub const NVTX: &str = "nvtx";
-    /// What the profiler or the driver held a thread up with.
+    /// Overhead of the profiler or the driver on a thread.
     pub const OVERHEAD: &str = "overhead";
 }
 
-/// What a span is.
+/// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Activity {
     /// A kernel on a device.
     Kernel,
-    /// A graph on a device, as a whole: the trace does not show its kernels.
+    /// A graph on a device as a whole; its kernels are not in the trace.
     Graph,
     /// A copy on a device.
     Copy,
-    /// Memory being set on a device.
+    /// A memset on a device.
     Memset,
-    /// A stage of the host, projected to a device: no work of its own.
+    /// A host stage, projected to a device; not device work.
     DeviceStage,
-    /// A synchronisation, as the driver saw it: the device does no work for it.
+    /// A synchronisation, as reported by the driver; not device work.
     DeviceSync,
-    /// A call that puts work on a device: a kernel, a graph, a copy, a memset.
+    /// A call that submits work to a device: a kernel, a graph, a copy, a memset.
     Launch,
     /// A call in which the host waits for a device.
     Wait,
-    /// Another call of the runtime or the driver.
+    /// Another runtime or driver call.
     Call,
-    /// An operation of the framework.
+    /// A framework operation.
     Operation,
-    /// A function of Python.
+    /// A Python function.
     Python,
-    /// A stage that somebody marked: ours, a user annotation, a range of NVTX.
+    /// An annotated stage: ours, a user annotation, an NVTX range.
     Stage,
     /// Anything else.
     Other,
 }
 
 impl Activity {
-    /// What a span of this category and name is.
+    /// Classifies a category and a name.
     pub fn of(category: &str, name: &str) -> Self {
         match category {
             category::KERNEL | "Kernel" => Self::Kernel,
@@ -92,29 +93,29 @@ impl Activity {
         }
     }
 
-    /// Whether a device is busy with it.
+    /// Whether the device is busy during the span.
     pub const fn is_device_work(self) -> bool {
         matches!(self, Self::Kernel | Self::Graph | Self::Copy | Self::Memset)
     }
 
-    /// Whether its spans lie on tracks of a device.
+    /// Whether its spans are on device tracks.
     pub const fn is_on_device(self) -> bool {
         self.is_device_work() || matches!(self, Self::DeviceStage | Self::DeviceSync)
     }
 
-    /// Whether it is a call of the runtime or the driver.
+    /// Whether it is a runtime or driver call.
     pub const fn is_call(self) -> bool {
         matches!(self, Self::Launch | Self::Wait | Self::Call)
     }
 }
 
-/// A launch that had to wait, as CUPTI names it: the queue to the device was full.
+/// A launch that had to wait because the queue to the device was full, as CUPTI names it.
 const QUEUE_FULL: &str = "Command Buffer Full";
 
-/// What a call of CUDA or HIP is, from its name: `cudaStreamSynchronize`, `cuLaunchKernelEx`, `hipMemcpyAsync`.
+/// Classifies a CUDA or HIP call by its name: `cudaStreamSynchronize`, `cuLaunchKernelEx`, `hipMemcpyAsync`.
 ///
 /// Nsight Systems adds versions (`_v3020`) and per-thread streams (`_ptsz`). A copy without `Async` in its name returns
-/// when it is done, or nearly so, and is a wait. `hipMemcpyWithStream` is one too. Memsets and copies within a device or
+/// when it is (nearly) done, so it counts as a host sync. So does `hipMemcpyWithStream`. Memsets and copies within or
 /// between devices return at once, whatever their name.
 fn call_activity(name: &str) -> Activity {
     if let Some(activity) = xpu_activity(name) {
@@ -141,8 +142,8 @@ fn call_activity(name: &str) -> Activity {
     }
 }
 
-/// What a call of Level Zero (`ze…`), of Unified Runtime (`ur…`) or of SYCL's older plugins (`pi…`) is; none if it is
-/// none of these. Enqueued waits order work on the device, and the host does not wait in them.
+/// Classifies a call of Level Zero (`ze…`), Unified Runtime (`ur…`) or SYCL's older plugins (`pi…`); none for other
+/// names. Enqueued waits order work on the device and do not block the host.
 fn xpu_activity(name: &str) -> Option<Activity> {
     let call = ["ze", "ur", "piext", "pi"].iter().find_map(|prefix| name.strip_prefix(prefix))?;
     if !call.starts_with(|letter: char| letter.is_ascii_uppercase()) {
@@ -158,22 +159,22 @@ fn xpu_activity(name: &str) -> Option<Activity> {
     })
 }
 
-/// Where memory lies that a copy reads or writes.
+/// The kind of memory that a copy reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
-    /// The host's, pageable: such a copy goes through a buffer of the driver and cannot overlap.
+    /// Pageable host memory: the copy goes through a driver buffer and cannot overlap.
     Pageable,
-    /// The host's, pinned.
+    /// Pinned host memory.
     Pinned,
-    /// The host's; the trace does not say which.
+    /// Host memory of unknown kind.
     Host,
-    /// A device's.
+    /// Device memory.
     Device,
-    /// Managed: it moves by itself.
+    /// Managed memory.
     Managed,
-    /// An array of a device, for textures.
+    /// A device array, for textures.
     Array,
-    /// The trace does not say.
+    /// Unknown.
     Unknown,
 }
 
@@ -188,12 +189,12 @@ impl MemoryKind {
         (Self::Unknown, "Unknown"),
     ];
 
-    /// The kind in a word, as the names of copies have it.
+    /// The kind as a word, as in the names of copies.
     pub fn word(self) -> &'static str {
         Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("Unknown", |(_, word)| word)
     }
 
-    /// Which way a copy from here to there goes, as the names of copies have it: `HtoD`.
+    /// The direction of a copy, as in the names of copies: `HtoD`.
     pub fn direction_to(self, to: Self) -> &'static str {
         match (self, to) {
             (from, to) if is_of_host(from) && is_of_host(to) => "HtoH",
@@ -208,7 +209,7 @@ impl MemoryKind {
         }
     }
 
-    /// The kind of a word in any case: `pageable`.
+    /// Parses the kind, ignoring case: `pageable`.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(word)).map(|(kind, _)| *kind)
     }
@@ -219,19 +220,19 @@ impl MemoryKind {
     }
 }
 
-/// A copy: from where to where, and how much.
+/// A copy: source, destination and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyPath {
-    /// Where the memory lies that is read.
+    /// The source memory.
     pub from: MemoryKind,
-    /// Where the memory lies that is written.
+    /// The destination memory.
     pub to: MemoryKind,
-    /// How many bytes; none if the trace does not say.
+    /// The number of bytes; none if unknown.
     pub bytes: Option<u64>,
 }
 
 impl CopyPath {
-    /// Reads the path out of a name such as `Memcpy HtoD (Pageable -> Device)`.
+    /// Parses a name such as `Memcpy HtoD (Pageable -> Device)`.
     fn of_name(name: &str) -> Self {
         let (from, to) = name
             .split_once('(')
@@ -242,17 +243,17 @@ impl CopyPath {
         Self { from, to, bytes: None }
     }
 
-    /// Whether it goes from the host to a device.
+    /// Whether it is a copy from the host to a device.
     pub fn is_upload(&self) -> bool {
         is_of_host(self.from) && !is_of_host(self.to)
     }
 
-    /// Whether it goes from a device to the host.
+    /// Whether it is a copy from a device to the host.
     pub fn is_download(&self) -> bool {
         !is_of_host(self.from) && is_of_host(self.to)
     }
 
-    /// Whether one of its ends is pageable memory of the host.
+    /// Whether source or destination is pageable host memory.
     pub fn is_pageable(&self) -> bool {
         self.from == MemoryKind::Pageable || self.to == MemoryKind::Pageable
     }
@@ -263,7 +264,7 @@ fn is_of_host(kind: MemoryKind) -> bool {
 }
 
 impl Span<'_> {
-    /// What it is.
+    /// The classification.
     pub fn activity(&self) -> Activity {
         Activity::of(self.category, self.name)
     }
@@ -273,7 +274,7 @@ impl Span<'_> {
         self.activity() == Activity::Wait
     }
 
-    /// The path of a copy; none if it is none.
+    /// The path of a copy; none for other spans.
     pub fn copy_path(&self) -> Option<CopyPath> {
         if self.activity() != Activity::Copy {
             return None;
@@ -288,7 +289,7 @@ impl Span<'_> {
 }
 
 impl Trace {
-    /// What each span is, by its place in the trace. Asks once for each pair of category and name.
+    /// Classifies all spans of a trace, once per pair of category and name.
     pub fn activities(&self) -> Vec<Activity> {
         let mut known = std::collections::HashMap::new();
         let pairs = self.spans.category.iter().zip(&self.spans.name);
@@ -306,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_of_both_makers_are_told_apart() {
+    fn calls_of_both_makers_are_distinguished() {
         let of = |name| Activity::of(category::RUNTIME, name);
         for name in ["cudaDeviceSynchronize", "cudaStreamSynchronize_v3020", "cuCtxSynchronize", "hipEventSynchronize"]
         {

@@ -1,4 +1,4 @@
-//! Gathers what a trace is made of; `build` makes one of it.
+//! Collects the parts of a trace; `build` creates the trace.
 
 mod build;
 
@@ -14,7 +14,7 @@ use crate::{
     value::{Number, Value},
 };
 
-/// A span as it is handed to the builder; flows refer to it by this until the trace is built.
+/// A span in a builder; flows refer to it until the trace is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanEntry(u32);
 
@@ -24,19 +24,20 @@ impl SpanEntry {
     }
 }
 
-/// The span was taken back; only while a trace is being built.
+/// The span was discarded; only used while a trace is being built.
 const DISCARDED: u8 = 0x80;
 
-/// A place in the timeline where a flow begins or ends, for whoever does not know the span.
+/// The start or end of a flow on the timeline, if its span is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlowPlace {
     pub track: TrackId,
     pub time: u64,
-    /// The flow ends in the span that begins next, and not in the one around the moment.
+    /// The flow ends in the next span, not in the enclosing one.
     pub is_next: bool,
 }
 
-/// Gathers tracks, spans, marks, values and flows in any order; [`TraceBuilder::build`] makes a [`Trace`](crate::Trace) of them.
+/// Collects tracks, spans, marks, values and flows in any order; [`TraceBuilder::build`] creates a
+/// [`Trace`](crate::Trace) from them.
 ///
 /// ```
 /// # use laptime_trace::{Nanos, TraceBuilder};
@@ -54,31 +55,31 @@ pub struct TraceBuilder {
     processes: Vec<Process>,
     process_numbers: HashMap<i64, ProcessId>,
     tracks: Vec<Track>,
-    /// In the order in which they came; lanes and parents are found when the trace is built.
+    /// In insertion order; lanes and parents are determined when the trace is built.
     spans: SpanColumns,
     marks: MarkColumns,
     values: ValueColumns,
     flows: Vec<(SpanEntry, SpanEntry)>,
     placed_flows: Vec<(FlowPlace, FlowPlace)>,
     fields: FieldBlocks,
-    /// Fields on their way into a block.
+    /// Fields that will become a block.
     scratch: Vec<(NameId, StoredValue)>,
-    /// What the times are counted from.
+    /// The origin of all times.
     pub origin: Origin,
-    /// How far device times may be off against host times.
+    /// The maximum error of device times relative to host times.
     pub clock_uncertainty: Option<Nanos>,
-    /// Events that could not be kept while recording.
+    /// Events dropped during recording.
     pub lost: u64,
-    /// What could not be made sense of.
+    /// Problems found while reading.
     pub warnings: Vec<String>,
-    /// What is known of the run as a whole.
+    /// Metadata of the run.
     pub metadata: Metadata,
     /// The file ended early or is damaged.
     pub is_cut_off: bool,
 }
 
 impl TraceBuilder {
-    /// Goes on with a trace that was built: more can be added, and what it holds stays as it is.
+    /// Continues a finished trace: more can be added, and existing content stays unchanged.
     pub fn extending(trace: Trace) -> Self {
         let numbered = trace.processes.iter().enumerate();
         let process_numbers = numbered.map(|(at, process)| (process.number, ProcessId(at as u32))).collect();
@@ -109,7 +110,7 @@ impl TraceBuilder {
         self.names.id(name)
     }
 
-    /// Finds or adds a process by its number.
+    /// Finds or adds a process by its id.
     pub fn process(&mut self, number: i64) -> ProcessId {
         *self.process_numbers.entry(number).or_insert_with(|| {
             self.processes.push(Process { number, name: NameId::EMPTY });
@@ -161,7 +162,7 @@ impl TraceBuilder {
         self.span_named(track, start, duration, name, category)
     }
 
-    /// Adds a span whose names are known.
+    /// Adds a span whose names are interned.
     pub fn span_named(
         &mut self,
         track: TrackId,
@@ -181,12 +182,12 @@ impl TraceBuilder {
         SpanEntry((spans.start.len() - 1) as u32)
     }
 
-    /// Says when a span added before ended.
+    /// Sets the end of a span.
     pub fn end_span(&mut self, span: SpanEntry, end: Nanos) {
         self.spans.duration[span.at()] = end.0.saturating_sub(self.spans.start[span.at()]);
     }
 
-    /// Says that a span was still open at the end.
+    /// Marks a span as still open at the end.
     pub fn leave_open(&mut self, span: SpanEntry) {
         self.set_flag(span, OPEN);
     }
@@ -218,12 +219,12 @@ impl TraceBuilder {
         self.values.number.push(number);
     }
 
-    /// Says that one span led to another.
+    /// Adds a flow between two spans.
     pub fn flow(&mut self, from: SpanEntry, to: SpanEntry) {
         self.flows.push((from, to));
     }
 
-    /// Says that whatever span lies at one place led to the one at another.
+    /// Adds a flow between the spans at two places.
     pub(crate) fn flow_between(&mut self, from: FlowPlace, to: FlowPlace) {
         self.placed_flows.push((from, to));
     }
@@ -256,12 +257,12 @@ impl TraceBuilder {
         self.names.name(name)
     }
 
-    /// A name's number if it is known.
+    /// The id of a name, if it is known.
     pub(crate) fn known_name(&self, name: &str) -> Option<NameId> {
         self.names.known(name)
     }
 
-    /// Keeps fields that belong to a span not known yet.
+    /// Stores fields of a span that is not known yet.
     pub(crate) fn keep_fields(&mut self, fields: &[(NameId, StoredValue)]) -> FieldBlock {
         if fields.is_empty() {
             return FieldBlock::NONE;
@@ -271,13 +272,13 @@ impl TraceBuilder {
         self.fields.add(&mut self.scratch)
     }
 
-    /// Gives a new span its fields.
+    /// Sets the fields of a new span.
     pub(crate) fn set_span_fields(&mut self, span: SpanEntry, fields: &[(NameId, StoredValue)]) {
         let block = self.keep_fields(fields);
         self.spans.fields.set(span.at(), block);
     }
 
-    /// Gives a span fields that were kept.
+    /// Sets stored fields of a span.
     pub(crate) fn add_kept_fields(&mut self, span: SpanEntry, kept: FieldBlock) {
         if kept == FieldBlock::NONE {
             return;
@@ -287,7 +288,7 @@ impl TraceBuilder {
         self.spans.fields.set(span.at(), block);
     }
 
-    /// Adds a mark whose names are known.
+    /// Adds a mark whose names are interned.
     pub(crate) fn mark_named(
         &mut self,
         track: TrackId,
@@ -305,30 +306,30 @@ impl TraceBuilder {
         marks.fields.push(block);
     }
 
-    /// The span that was added as this one, counted from zero.
+    /// The span at this insertion index.
     pub(crate) fn entry(&self, number: u64) -> Option<SpanEntry> {
         let number = u32::try_from(number).ok()?;
         ((number as usize) < self.spans.start.len()).then_some(SpanEntry(number))
     }
 
-    /// All processes, with their numbers.
+    /// All processes, with their ids.
     pub(crate) fn processes(&self) -> Vec<(i64, ProcessId)> {
         let numbered = self.processes.iter().enumerate();
         numbered.map(|(at, process)| (process.number, ProcessId(at as u32))).collect()
     }
 
-    /// The tracks of a kind that have a number, by it.
+    /// The tracks of a kind that have a number, by number.
     pub(crate) fn tracks_of(&self, kind: TrackKind) -> HashMap<i64, TrackId> {
         let numbered = self.tracks.iter().enumerate().filter(|(_, track)| track.kind == kind);
         numbered.filter_map(|(at, track)| Some((track.number?, TrackId(at as u32)))).collect()
     }
 
-    /// Whether a span begins there.
+    /// Whether a span begins at this place.
     pub(crate) fn begins_at(&self, span: SpanEntry, track: TrackId, time: Nanos) -> bool {
         (self.spans.track[span.at()], self.spans.start[span.at()]) == (track, time.0)
     }
 
-    /// Takes a span back.
+    /// Discards a span.
     pub(crate) fn discard_span(&mut self, span: SpanEntry) {
         self.set_flag(span, DISCARDED);
     }
@@ -343,7 +344,7 @@ impl TraceBuilder {
         self.spans.flags.set(span.at(), flags);
     }
 
-    /// Bytes that its events hold, without what is to spare.
+    /// The memory of its events in bytes, without spare capacity.
     pub(crate) fn held_bytes(&self) -> u64 {
         let marks = self.marks.time.len() * 28;
         let values = self.values.time.len() * (12 + size_of::<Number>());
@@ -351,7 +352,7 @@ impl TraceBuilder {
         (self.spans.bytes() + marks + values + flows + self.fields.bytes() + self.names.bytes()) as u64
     }
 
-    /// Makes room for more spans, or says that there is none.
+    /// Reserves memory for more spans, or returns an error.
     pub(crate) fn try_reserve(&mut self, spans: usize) -> Result<(), TryReserveError> {
         self.spans.try_reserve(spans)
     }
@@ -388,7 +389,7 @@ impl TraceBuilder {
         fields.find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Takes back the spans that are not kept, by their order, and the flows that touch them.
+    /// Discards spans that are not kept, in insertion order, and their flows.
     pub(crate) fn retain_spans(&mut self, kept: &[bool]) {
         for at in (0..kept.len()).filter(|&at| !kept[at]) {
             self.discard_span(SpanEntry(at as u32));
@@ -396,7 +397,7 @@ impl TraceBuilder {
         self.flows.retain(|(from, to)| kept[from.at()] && kept[to.at()]);
     }
 
-    /// When a span began.
+    /// The start of a span.
     pub(crate) fn start_of(&self, span: SpanEntry) -> Nanos {
         Nanos(self.spans.start[span.at()])
     }
@@ -405,7 +406,7 @@ impl TraceBuilder {
         self.spans.flags[span.at()] & DISCARDED != 0
     }
 
-    /// Puts tracks in place of the placeholders used so far.
+    /// Replaces the placeholder tracks used so far.
     pub(crate) fn replace_tracks(&mut self, settled: &[TrackId]) {
         let (spans, marks, values) = (&mut self.spans.track, &mut self.marks.track, &mut self.values.track);
         for track in spans.iter_mut().chain(marks).chain(values) {

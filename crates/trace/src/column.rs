@@ -1,15 +1,15 @@
-//! A column in which most rows have one value: it takes memory from the first row on that differs.
+//! A column in which most rows have the same value: it allocates memory from the first differing row on.
 
 use std::{collections::TryReserveError, ops::Index};
 
-/// A column of a table; the value of its first row is the usual one. A trace of thirty million tiny spans has no fields, no flags and one category: columns of
-/// these iteration nothing there.
+/// A column of a table; the value of its first row is the default. A trace of thirty million tiny spans has no fields,
+/// no flags and one category, and such columns need no memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Column<T> {
     usual: T,
-    /// How many rows there are.
+    /// The number of rows.
     rows: usize,
-    /// All rows; empty while they all have the usual value.
+    /// All rows; empty while they all have the default value.
     values: Vec<T>,
 }
 
@@ -24,12 +24,12 @@ impl<T: Copy + PartialEq> Column<T> {
         self.rows
     }
 
-    /// Bytes that it holds.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         self.values.len() * size_of::<T>()
     }
 
-    /// Makes room for more rows, or says that there is none.
+    /// Reserves memory for more rows, or returns an error.
     pub fn try_reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
         if self.values.is_empty() { Ok(()) } else { self.values.try_reserve(more) }
     }
@@ -61,7 +61,7 @@ impl<T: Copy + PartialEq> Column<T> {
         (0..self.rows).map(|row| self[row])
     }
 
-    /// Puts other rows in place of all: the rows of these numbers, or the same ones without what is to spare.
+    /// Replaces the rows by those with the given numbers, or by the same rows without spare capacity.
     pub fn permute(&mut self, order: &Option<Vec<u32>>) {
         match order {
             _ if self.values.is_empty() => self.rows = order.as_ref().map_or(self.rows, Vec::len),
@@ -73,7 +73,7 @@ impl<T: Copy + PartialEq> Column<T> {
         }
     }
 
-    /// Gives every row its place.
+    /// Sets every row.
     fn fill(&mut self) {
         if self.values.is_empty() {
             self.values.resize(self.rows, self.usual);

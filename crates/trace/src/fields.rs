@@ -1,14 +1,14 @@
-//! The fields of spans and marks, packed: a trace of others has ten on a span, and most are small numbers.
+//! The fields of spans and marks, packed: other tools' traces have ten per span, most of them small numbers.
 //!
-//! A block is a count and then, for each field, its name and kind in one number and its value; numbers have seven bits
-//! a byte. An field iterations three to six bytes so, where a pair of plain values takes twenty-four.
+//! A block is a count, followed for each field by its name and kind in one number and its value; numbers use seven bits
+//! per byte. A field needs three to six bytes, where a pair of plain values needs twenty-four.
 
 use crate::{
     names::{NameId, Names, differ_in_lowest_bits},
     value::Value,
 };
 
-/// A field as it is stored: strings are names.
+/// A stored field: strings are interned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StoredValue {
     Int(i64),
@@ -18,16 +18,16 @@ pub(crate) enum StoredValue {
     Str(NameId),
 }
 
-/// Where the block of a span or mark begins among all blocks.
+/// The offset of the block of a span or mark.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FieldBlock(pub u64);
 
 impl FieldBlock {
-    /// The block without fields, which every column of blocks begins with.
+    /// The empty block, at the start of every column of blocks.
     pub const NONE: Self = Self(0);
 }
 
-/// Fields that one block holds at most.
+/// The maximum number of fields per block.
 const MOST: usize = u16::MAX as usize;
 
 /// All blocks, one after another.
@@ -41,7 +41,7 @@ impl Default for FieldBlocks {
 }
 
 impl FieldBlocks {
-    /// Adds a block. Of two fields of one name the later value counts, in the earlier's place.
+    /// Adds a block. If a name occurs twice, the later value replaces the earlier one.
     pub fn add(&mut self, fields: &mut Vec<(NameId, StoredValue)>) -> FieldBlock {
         keep_last_values(fields);
         fields.truncate(MOST);
@@ -56,7 +56,7 @@ impl FieldBlocks {
         block
     }
 
-    /// The fields of a block; none of a place that holds no block.
+    /// The fields of a block; none for an invalid offset.
     pub fn fields(&self, block: FieldBlock) -> StoredFields<'_> {
         let from = usize::try_from(block.0).unwrap_or(usize::MAX);
         let mut bytes = self.0.get(from..).unwrap_or(&[]);
@@ -64,7 +64,7 @@ impl FieldBlocks {
         StoredFields { bytes, left }
     }
 
-    /// Puts a changed block in place of a block, where that is the last one; elsewhere behind all others.
+    /// Replaces a block in place if it is the last one, otherwise appends a new one.
     pub fn replace(&mut self, block: FieldBlock, fields: &mut Vec<(NameId, StoredValue)>) -> FieldBlock {
         if block != FieldBlock::NONE && self.is_last(block) {
             self.0.truncate(block.0 as usize);
@@ -78,7 +78,7 @@ impl FieldBlocks {
         fields.bytes.is_empty()
     }
 
-    /// Bytes that the blocks hold.
+    /// The size of the blocks in bytes.
     pub fn bytes(&self) -> usize {
         self.0.len()
     }
@@ -88,7 +88,7 @@ impl FieldBlocks {
     }
 }
 
-/// Leaves each name once. Few fields are compared one by one; many are looked up.
+/// Removes duplicate names. A few fields are compared pairwise; many use a hash table.
 fn keep_last_values(fields: &mut Vec<(NameId, StoredValue)>) {
     if differ_in_lowest_bits(fields.iter().map(|(name, _)| *name)) {
         return;
@@ -147,7 +147,7 @@ impl Iterator for StoredFields<'_> {
 
 impl ExactSizeIterator for StoredFields<'_> {}
 
-/// The kinds of values, as blocks tell them.
+/// The kinds of values in a block.
 mod kind {
     pub const INT: u64 = 0;
     pub const UINT: u64 = 1;
@@ -224,7 +224,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Goes through names and values.
+    /// Iterates over names and values.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, Value<'a>)> + use<'a> {
         let names = self.names;
         self.stored.map(move |(name, value)| (names.name(name), shown(names, value)))
@@ -232,7 +232,7 @@ impl<'a> Fields<'a> {
 
     /// Finds a field by its name.
     ///
-    /// Who asks many spans for one field asks [`Trace::known_name`](crate::Trace::known_name) once, and then
+    /// To read one field of many spans, call [`Trace::known_name`](crate::Trace::known_name) once, and then
     /// [`Fields::named`].
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
         if self.is_empty() {
@@ -241,7 +241,7 @@ impl<'a> Fields<'a> {
         self.named(self.names.known(name)?)
     }
 
-    /// Finds a field by the number of its name.
+    /// Finds a field by the id of its name.
     pub fn named(&self, name: NameId) -> Option<Value<'a>> {
         let mut stored = self.stored;
         stored.find(|(known, _)| *known == name).map(|(_, value)| shown(self.names, value))
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_not_all_there_is_told() {
+    fn a_block_that_is_not_all_there_is_reported() {
         let mut blocks = FieldBlocks::default();
         let block = blocks.add(&mut vec![(NameId(3), StoredValue::Float(0.5))]);
         blocks.0.pop();

@@ -1,4 +1,4 @@
-//! What holds of every trace, and why one cannot be built.
+//! The invariants of every trace, and why one cannot be built.
 
 use crate::{
     fields::{FieldBlock, StoredValue},
@@ -12,52 +12,52 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidTrace {
-    /// A span or mark was put on a counter, or a value on something else.
+    /// A span or mark is on a counter track, or a value is on another track.
     #[error("`{name}` does not belong on a track of kind `{kind}`")]
     WrongTrack {
-        /// What was put there.
+        /// The kind of event.
         name: String,
         /// The kind of the track.
         kind: &'static str,
     },
 
-    /// A moment lies beyond what the formats can hold.
-    #[error("`{name}` ends {nanos} ns after the origin, later than a trace can hold")]
+    /// A time is beyond what the formats can represent.
+    #[error("`{name}` ends {nanos} ns after the origin, beyond the range of a trace")]
     TooLate {
-        /// What ends then.
+        /// What ends at this time.
         name: String,
-        /// When.
+        /// The time.
         nanos: u128,
     },
 
-    /// There is more of something than its handles can count.
+    /// There are too many items for their handles.
     #[error("the trace has more than {most} {what}")]
     TooMany {
-        /// Of what.
+        /// The kind of item.
         what: &'static str,
-        /// How many it may have.
+        /// The maximum.
         most: u64,
     },
 
     /// A handle of another trace was used.
     #[error("a {what} of another trace was used")]
     Foreign {
-        /// Of what kind it is.
+        /// The kind of handle.
         what: &'static str,
     },
 
-    /// The trace does not hold together; a fault of whoever built it.
-    #[error("the trace does not hold together: {rule}")]
+    /// An invariant is violated; this is a bug in the builder.
+    #[error("the trace violates an invariant: {rule}")]
     Broken {
-        /// The rule that does not hold.
+        /// The violated rule.
         rule: &'static str,
     },
 }
 
 impl Trace {
-    /// Checks what always holds of a trace (see the list in `trace.rs`), in one pass over its columns.
+    /// Checks the invariants of a trace (see the list in `trace.rs`) in one pass over its columns.
     ///
-    /// Every trace was checked when it was built; tests ask again.
+    /// Every trace was checked when it was built; tests check again.
     pub fn check(&self) -> Result<(), InvalidTrace> {
         self.check_handles()?;
         self.check_span_order()?;
@@ -90,22 +90,22 @@ impl Trace {
         foreign(tracks.all(|track| track.index() < self.tracks.len()), "track")?;
         let is_span = |place: u32| (place as usize) < self.span_count();
         rule(self.flows.iter().all(|flow| is_span(flow.from.0) && is_span(flow.to.0)), "flows lead to spans")?;
-        rule(self.flows.is_sorted_by(|a, b| a < b), "flows are ordered, and each stands once")
+        rule(self.flows.is_sorted_by(|a, b| a < b), "flows are sorted without duplicates")
     }
 
     fn check_span_order(&self) -> Result<(), InvalidTrace> {
         let spans = &self.spans;
         let key = |at: usize| (spans.track[at], spans.start[at], std::cmp::Reverse(spans.duration[at]));
         let pairs = 1..self.span_count();
-        rule(pairs.clone().all(|at| key(at - 1) <= key(at)), "spans are ordered by track, start and length")?;
+        rule(pairs.clone().all(|at| key(at - 1) <= key(at)), "spans are sorted by track, start and length")?;
         let ends = spans.start.iter().zip(&spans.duration);
         rule(
             ends.into_iter().all(|(start, length)| start.checked_add(*length).is_some_and(is_time)),
-            "spans end in time",
+            "no span ends too late",
         )
     }
 
-    /// Follows the parents: each lane's innermost open span must be the parent of the next.
+    /// Follows the parents: the innermost open span of each lane must be the parent of the next.
     fn check_nesting(&self) -> Result<(), InvalidTrace> {
         let spans = &self.spans;
         let end = |at: usize| spans.start[at] + spans.duration[at];
@@ -119,15 +119,15 @@ impl Trace {
             last_on_lane.resize(last_on_lane.len().max(lane + 1), None);
             let parent = (spans.parent[at] != NO_PARENT).then_some(spans.parent[at] as usize);
             rule(parent.is_none_or(|parent| parent < at), "a parent comes before its children")?;
-            // Between the last span of the lane and the parent, everything has ended.
+            // Everything between the last span of the lane and the parent has ended.
             let mut around = last_on_lane[lane];
             while around != parent {
-                let Some(ended) = around else { return rule(false, "a parent lies on its children's lane") };
-                rule(end(ended) <= spans.start[at], "on one lane spans nest")?;
+                let Some(ended) = around else { return rule(false, "a parent is on its children's lane") };
+                rule(end(ended) <= spans.start[at], "spans on one lane nest")?;
                 around = (spans.parent[ended] != NO_PARENT).then_some(spans.parent[ended] as usize);
             }
             let lies_inside = |parent| spans.start[parent] <= spans.start[at] && end(at) <= end(parent);
-            rule(parent.is_none_or(lies_inside), "a child lies within its parent")?;
+            rule(parent.is_none_or(lies_inside), "a child is within its parent")?;
             last_on_lane[lane] = Some(at);
         }
         Ok(())
@@ -136,12 +136,12 @@ impl Trace {
     fn check_points(&self) -> Result<(), InvalidTrace> {
         let (marks, values) = (&self.marks, &self.values);
         let ordered = |tracks: &[TrackId], times: &[u64]| tracks.iter().zip(times).is_sorted();
-        rule(ordered(&marks.track, &marks.time), "marks are ordered by track and time")?;
-        rule(ordered(&values.track, &values.time), "values are ordered by track and time")?;
-        rule(marks.time.iter().chain(&values.time).all(|&time| is_time(time)), "no moment is too late")?;
+        rule(ordered(&marks.track, &marks.time), "marks are sorted by track and time")?;
+        rule(ordered(&values.track, &values.time), "values are sorted by track and time")?;
+        rule(marks.time.iter().chain(&values.time).all(|&time| is_time(time)), "no time is too late")?;
         let is_counter = |track: &TrackId| self.tracks[track.index()].kind == TrackKind::Counter;
-        rule(values.track.iter().all(is_counter), "values lie on counters")?;
-        rule(!self.spans.track.iter().chain(&marks.track).any(is_counter), "spans and marks do not lie on counters")?;
+        rule(values.track.iter().all(is_counter), "values are on counters")?;
+        rule(!self.spans.track.iter().chain(&marks.track).any(is_counter), "spans and marks are not on counters")?;
         let has_unit = |track: &&crate::Track| track.unit != NameId::EMPTY;
         let units = self.tracks.iter().filter(has_unit).all(|track| track.kind == TrackKind::Counter);
         rule(units, "units belong to counters")?;
@@ -162,14 +162,14 @@ impl Trace {
                 foreign(!matches!(value, StoredValue::Str(text) if !is_name(text)), "name")?;
                 seen.push(name);
             }
-            rule(promised > 0 && seen.len() == promised, "fields are there")?;
-            rule(is_each_once(&mut seen), "a field name stands once on a span or mark")?;
+            rule(promised > 0 && seen.len() == promised, "fields exist")?;
+            rule(is_each_once(&mut seen), "a field name occurs once per span or mark")?;
         }
         Ok(())
     }
 }
 
-/// Whether no name stands twice. Most fields of a span differ in the lowest bits of their names' numbers.
+/// Whether no name occurs twice. The names of a span's fields mostly differ in the lowest bits of their ids.
 fn is_each_once(names: &mut [NameId]) -> bool {
     if differ_in_lowest_bits(names.iter().copied()) {
         return true;
@@ -217,22 +217,22 @@ mod tests {
     fn each_broken_rule_is_found() {
         let rule = |rule| InvalidTrace::Broken { rule };
         let found = broken(|trace| trace.spans.start[0] = 3);
-        assert_eq!(found, rule("spans are ordered by track, start and length"));
+        assert_eq!(found, rule("spans are sorted by track, start and length"));
         let found = broken(|trace| trace.spans.duration[2] = u64::MAX);
-        assert_eq!(found, rule("spans end in time"));
+        assert_eq!(found, rule("no span ends too late"));
         let found = broken(|trace| trace.spans.parent.set(1, NO_PARENT));
-        assert_eq!(found, rule("on one lane spans nest"));
+        assert_eq!(found, rule("spans on one lane nest"));
         let found = broken(|trace| trace.spans.lane.set(2, 0));
-        assert_eq!(found, rule("on one lane spans nest"));
+        assert_eq!(found, rule("spans on one lane nest"));
         let found = broken(|trace| trace.spans.parent.set(2, 0));
-        assert_eq!(found, rule("a parent lies on its children's lane"));
+        assert_eq!(found, rule("a parent is on its children's lane"));
         let found = broken(|trace| trace.spans.lane.set(1, 5));
         assert_eq!(found, rule("lanes are numbered without gaps"));
         let found = broken(|trace| trace.values.track[0] = TrackId(0));
-        assert_eq!(found, rule("values lie on counters"));
+        assert_eq!(found, rule("values are on counters"));
         let found = broken(|trace| trace.marks.track[0] = TrackId(9));
         assert_eq!(found, InvalidTrace::Foreign { what: "track" });
         let found = broken(|trace| trace.marks.fields[0] = FieldBlock(1));
-        assert_eq!(found, rule("fields are there"));
+        assert_eq!(found, rule("fields exist"));
     }
 }

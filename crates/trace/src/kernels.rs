@@ -1,28 +1,28 @@
-//! What a device did of its own account: kernels, copies and the calls that led to them, as plain records.
+//! Device activity as plain records: kernels, copies and the calls that launched them.
 //!
-//! Whoever can listen to a device makes [`KernelRecords`]; [`Trace::with_kernels`](crate::Trace::with_kernels) puts
-//! them into the trace of the same time.
+//! A profiler of a device creates [`KernelRecords`]; [`Trace::with_kernels`](crate::Trace::with_kernels) inserts them
+//! into the trace of the same period.
 
 mod insert;
 
-/// What a device did while it was listened to.
+/// The recorded activity of a device.
 ///
-/// All times are nanoseconds of the host's monotonic clock, as [`laptime_probe::monotonic_nanos`] tells it.
+/// All times are nanoseconds on the host's monotonic clock, as returned by [`laptime_probe::monotonic_nanos`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KernelRecords {
-    /// What ran on the device.
+    /// The device work.
     pub work: Vec<DeviceWork>,
-    /// What the host called.
+    /// The host calls.
     pub calls: Vec<HostCall>,
-    /// Records that the listener could not keep.
+    /// Dropped records.
     pub lost: u64,
-    /// How far the device's times may be off against the host's, in nanoseconds.
+    /// The maximum error of device times relative to host times, in nanoseconds.
     pub uncertainty_ns: Option<u64>,
-    /// What the listener could not make sense of, in sentences for people.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// A stretch of time, in nanoseconds.
+/// A time range in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Stretch {
     /// When it began.
@@ -31,59 +31,59 @@ pub struct Stretch {
     pub end_ns: u64,
 }
 
-/// Something that ran on a stream of a device.
+/// Work on a device stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceWork {
-    /// When.
+    /// The time range.
     pub time: Stretch,
-    /// The number of the device.
+    /// The device id.
     pub device: u32,
-    /// The number of the stream; none for what is of the whole device.
+    /// The stream id; none for work of the whole device.
     pub stream: Option<u32>,
-    /// What ties it to the call that led to it; 0 ties nothing.
+    /// The correlation id of the launching call; 0 for none.
     pub correlation: u64,
-    /// What it was.
+    /// The kind of work.
     pub kind: WorkKind,
 }
 
-/// What ran on a device.
+/// The kind of device work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkKind {
     /// A kernel.
     Kernel {
-        /// Its name, as people read it.
+        /// The demangled name.
         name: String,
-        /// Blocks in each direction.
+        /// The grid size in each dimension.
         grid: [u32; 3],
-        /// Threads of a block in each direction.
+        /// The block size in each dimension.
         block: [u32; 3],
         /// The graph that it belongs to.
         graph: Option<u64>,
     },
-    /// A graph as a whole, where its kernels are not told.
+    /// A graph as a whole, without its kernels.
     Graph {
-        /// Its number.
+        /// The graph id.
         graph: u64,
     },
     /// A copy.
     Copy {
-        /// Where the memory lies that is read.
+        /// The source memory.
         from: crate::MemoryKind,
-        /// Where the memory lies that is written.
+        /// The destination memory.
         to: crate::MemoryKind,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
         /// The graph that it belongs to.
         graph: Option<u64>,
     },
-    /// Memory being set.
+    /// A memset.
     Memset {
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// A synchronisation, as the driver saw it: no work.
+    /// A synchronisation, as reported by the driver; not device work.
     Sync {
-        /// What waited for what: `Stream Sync`, `Context Sync`, `Event Sync`, `Stream Wait Event`.
+        /// The kind of synchronisation: `Stream Sync`, `Context Sync`, `Event Sync`, `Stream Wait Event`.
         name: String,
     },
 }
@@ -95,25 +95,25 @@ impl WorkKind {
     }
 }
 
-/// A call of the runtime or the driver.
+/// A runtime or driver call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostCall {
-    /// When.
+    /// The time range.
     pub time: Stretch,
-    /// The thread that called, by the system's number.
+    /// The system id of the calling thread.
     pub thread: i64,
     /// The function: `cuLaunchKernel`.
     pub name: String,
-    /// Whether it is one of the driver, not of the runtime.
+    /// Whether it is a driver call rather than a runtime call.
     pub is_driver: bool,
-    /// What ties it to what it led to; 0 ties nothing.
+    /// The correlation id of the launched work; 0 for none.
     pub correlation: u64,
 }
 
 impl KernelRecords {
-    /// How long devices were busy between two moments: what overlaps counts once.
+    /// The busy time of devices between two moments; overlapping work counts once.
     ///
-    /// Asks for many stretches at once, in the order of their beginnings; none of them may overlap another.
+    /// The busy time of many non-overlapping ranges, in order of their start.
     pub fn busy_ns(&self, stretches: &[Stretch]) -> Vec<u64> {
         let mut work: Vec<Stretch> =
             self.work.iter().filter(|work| work.kind.is_work()).map(|work| work.time).collect();

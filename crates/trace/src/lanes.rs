@@ -1,12 +1,12 @@
-//! Nests the spans of one track, and puts those that overlap without nesting on lanes.
+//! Nests the spans of one track, and puts overlapping spans on separate lanes.
 
 use std::collections::BTreeSet;
 
-/// Lanes that a span is tried on before it opens one of its own. Traces with more work in flight than this on one
-/// track are legible on no screen, and trying all would iteration quadratic time.
+/// The number of lanes that are tried before a new one is opened. More concurrent work on one track is not readable
+/// anyway, and trying all lanes would take quadratic time.
 const TRIED: usize = 64;
 
-/// Where a span lies: its lane, and the index of its parent on that lane.
+/// The position of a span: its lane, and the index of its parent on that lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub lane: u32,
@@ -21,16 +21,15 @@ struct Open {
 }
 
 impl Open {
-    /// Whether a span that begins at `start`, not before this one, lies inside.
+    /// Whether a span that begins at `start`, not before this one, is inside.
     ///
-    /// A span without length holds nothing, and one that begins where another ends is outside it.
+    /// A span without length contains nothing, and a span that begins where another ends is outside it.
     fn holds(&self, start: u64, end: u64) -> bool {
         start < self.end && end <= self.end
     }
 }
 
-/// Places the spans of one track, given as start and end in order of start, longer ones first. Indices count from
-/// `first`.
+/// Places the spans of one track, given as start and end, sorted by start and longer first. Indices count from `first`.
 pub fn place(spans: impl Iterator<Item = (u64, u64)>, first: u32) -> impl Iterator<Item = Place> {
     let mut lanes: Vec<Vec<Open>> = vec![Vec::new()];
     let mut idle: BTreeSet<usize> = BTreeSet::new();
@@ -67,7 +66,7 @@ fn close_ended(open: &mut Vec<Open>, start: u64, end: u64) {
     }
 }
 
-/// Whether a lane has room: what has ended is closed, and the span lies inside what remains.
+/// Whether a lane is free: ended spans are closed, and the span is inside the remaining one.
 fn accepts(open: &mut Vec<Open>, start: u64, end: u64) -> bool {
     close_ended(open, start, end);
     open.last().is_none_or(|top| {

@@ -1,5 +1,4 @@
-//! What a run leaves behind: the [`Trace`], its readers and writers, and [`record_to`], which makes one of a running
-//! program.
+//! Traces and run results: the [`Trace`], its readers and writers, and [`record_to`], which records a running program.
 //!
 //! ```
 //! # let folder = tempfile::tempdir().unwrap();
@@ -20,8 +19,8 @@
 //! assert_eq!(trace.spans().filter(|span| span.name == "decode").count(), 3);
 //! ```
 //!
-//! A `.pftrace` opens in ui.perfetto.dev; [`write`](fn@write) turns any trace into Chrome JSON, speedscope JSON or folded
-//! stacks.
+//! A `.pftrace` opens in ui.perfetto.dev; [`write`](fn@write) converts any trace to Chrome JSON, speedscope JSON or
+//! folded stacks.
 
 pub mod activity;
 mod builder;
@@ -66,17 +65,17 @@ pub use self::{
     value::{Number, Value},
 };
 
-/// Levels of nesting that are told apart where an answer holds every level's path, as stage trees and folded stacks do.
+/// The maximum nesting depth in results that store the path of every level, such as stage trees and folded stacks.
 ///
-/// Python's own limit of calls is 1000, and its stacks in traces are about a tenth of it; a deeper nest comes from a
-/// fault, and would make the answer grow with the square of its depth. What lies deeper counts with the level here.
+/// Python limits calls to 1000 levels, and its stacks in traces are about a tenth of that. Deeper nesting is a bug in
+/// the traced program and would make the result grow quadratically. Deeper levels are merged into this one.
 pub const DEEPEST: usize = 512;
 
-/// The category of a lap: a stage that repeats.
+/// The category of a lap: a repeating stage.
 pub const LAP: &str = "lap";
 
-/// The category of a stage inside a graph, which the device stamped: it has no span of the host.
+/// The category of a stage inside a graph, stamped by the device: it has no host span.
 pub const STAMPED: &str = "stamped";
 
-/// The category of a wait of the host for a device, as a span or as a mark.
+/// The category of a host sync, as a span or as a mark.
 pub const SYNC: &str = "sync";

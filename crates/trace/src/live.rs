@@ -1,4 +1,4 @@
-//! Turns batches of recorded words into packets while a program runs.
+//! Converts batches of recorded words to packets while a program runs.
 
 mod device;
 mod host_lane;
@@ -30,10 +30,10 @@ use crate::{
     value::{Number, Value},
 };
 
-/// Fields as the writer keeps them until a span ends.
+/// Fields that are stored until a span ends.
 pub type OwnFields = Vec<(&'static str, FieldValue)>;
 
-/// Writes what a recording hands over.
+/// Writes a recording.
 pub struct LiveWriter<W: Write> {
     writer: Writer<W>,
     map: TickMap,
@@ -81,17 +81,17 @@ impl<W: Write> LiveWriter<W> {
         })
     }
 
-    /// The map from ticks to time, to be corrected now and then.
+    /// The map from ticks to time, which is corrected regularly.
     pub fn map_mut(&mut self) -> &mut TickMap {
         &mut self.map
     }
 
-    /// Spans begun so far.
+    /// Spans started so far.
     pub fn spans(&self) -> u64 {
         self.spans
     }
 
-    /// Events lost so far: those that found no room, and marks that a device never reached.
+    /// Dropped events so far: those without buffer space, and marks that a device never reached.
     pub fn lost(&self) -> u64 {
         let on_devices = self.lanes.values().map(|lane| match lane {
             Lane::Device(lane) => lane.lost(),
@@ -105,7 +105,7 @@ impl<W: Write> LiveWriter<W> {
         self.writer.written()
     }
 
-    /// Writes one batch. `meanwhile` is called now and then, so that a long batch does not keep the buffers waiting.
+    /// Writes one batch. `meanwhile` is called regularly, so that the buffers are drained during a long batch.
     pub fn batch(&mut self, batch: &Batch, mut meanwhile: impl FnMut()) -> io::Result<()> {
         self.lost.insert(batch.source, batch.lost);
         let mut thread = match self.threads.remove(&batch.source) {
@@ -149,7 +149,7 @@ impl<W: Write> LiveWriter<W> {
         }
     }
 
-    /// Closes and flags what a thread has open.
+    /// Closes and flags the open spans of a thread.
     fn close(&mut self, thread: &mut Thread, time: Nanos) -> io::Result<()> {
         thread.close(time, &mut self.writer)?;
         for lane in self.lanes.values_mut() {
@@ -188,7 +188,7 @@ impl<W: Write> LiveWriter<W> {
                 return lane.enter(thread.source, time, opening, &mut self.writer);
             }
         }
-        // A device that gave no mark: the stage has no device time.
+        // The device provided no mark: the stage has no device time.
         let device = lane.and_then(|lane| Some((lane.lane, lane.stamp?)));
         let flow = device.map(|(lane, stamp)| device::flow_number(lane, stamp));
         if let (Some((lane, stamp)), Some(flow)) = (device, flow)
@@ -228,7 +228,7 @@ impl<W: Write> LiveWriter<W> {
             thread.say_where(site, &mut fields);
         }
         let message = fields.iter().find_map(|(name, value)| match value {
-            // An event of `tracing` is named after its line; what it says is the better name.
+            // A `tracing` event is named after its line; its message is a better name.
             FieldValue::Str(text) if *name == "message" && site.name.starts_with("event ") => Some(text.clone()),
             _ => None,
         });
@@ -248,7 +248,7 @@ impl<W: Write> LiveWriter<W> {
         self.writer.value(sequence, time, number)
     }
 
-    /// The curve of a site; sites of the same name and unit share one.
+    /// The curve of a site; sites with the same name and unit share one.
     fn counter(&mut self, site: &'static Site) -> io::Result<Sequence> {
         let address = std::ptr::from_ref(site) as usize;
         if let Some(&sequence) = self.counters.get(&address) {
@@ -268,7 +268,7 @@ impl<W: Write> LiveWriter<W> {
         Ok(sequence)
     }
 
-    /// Makes a lane's track when it is first used; that of a device when it first gave a mark.
+    /// Creates the track of a lane when it is first used; for a device, when it first provides a mark.
     fn know_lane(&mut self, id: LaneId, is_marked: bool) -> io::Result<()> {
         if self.lanes.contains_key(&id) {
             return Ok(());
@@ -290,9 +290,9 @@ impl<W: Write> LiveWriter<W> {
         Ok(())
     }
 
-    /// Asks the devices which marks they have reached, and writes those that the host gave before `until`.
+    /// Queries the devices for reached marks, and writes those that the host placed before `until`.
     ///
-    /// Before `until` every thread's events are known here: a mark given later may follow one not known yet.
+    /// All events of all threads before `until` are known here: a later mark may follow one that is not known yet.
     pub fn ask_devices(&mut self, until: Ticks) -> io::Result<()> {
         let until = Nanos(self.map.nanos(until));
         let mut uncertainty = self.uncertainty_told;
@@ -310,12 +310,12 @@ impl<W: Write> LiveWriter<W> {
         Ok(())
     }
 
-    /// Whether a device has marks that it has not reached.
+    /// Whether a device has unreached marks.
     pub fn has_pending_marks(&self) -> bool {
         self.lanes.values().any(|lane| matches!(lane, Lane::Device(lane) if lane.has_pending()))
     }
 
-    /// Writes out all there is, so that the file holds every event so far.
+    /// Flushes the file, so that it contains every event so far.
     pub fn flush(&mut self) -> io::Result<()> {
         let lost = self.lost();
         if lost != self.lost_told {
@@ -325,7 +325,7 @@ impl<W: Write> LiveWriter<W> {
         self.writer.flush()
     }
 
-    /// Ends the recording at `end`: what is still open is closed there and flagged.
+    /// Ends the recording at `end`: open spans are closed there and flagged.
     pub fn finish(&mut self, end: Ticks) -> io::Result<()> {
         self.ask_devices(Ticks(u64::MAX))?;
         let end = self.time(end);
@@ -350,7 +350,7 @@ fn category(kind: SiteKind) -> &'static str {
     }
 }
 
-/// Fields as the format writes them.
+/// Fields in the form that the format writes.
 pub fn shown<'a>(fields: &'a [(&'static str, FieldValue)]) -> impl Iterator<Item = (&'a str, Value<'a>)> {
     fields.iter().map(|(name, value)| {
         let value = match value {

@@ -1,20 +1,19 @@
-//! What a trace says of its run as a whole: which rank of how many, on which devices, by which versions.
+//! The metadata of a run: rank and world size, devices, versions.
 
 use serde::Deserialize;
 
-/// The key of the list of devices, as torch.profiler calls it.
+/// The key of the list of devices, as in torch.profiler.
 pub const DEVICES: &str = "deviceProperties";
 
-/// The key of what is known of a distributed run, as torch.profiler calls it.
+/// The key of the distributed run information, as in torch.profiler.
 pub const DISTRIBUTED: &str = "distributedInfo";
 
-/// The key of the program that made the trace.
+/// The key of the program that wrote the trace.
 pub const SOURCE: &str = "source";
 
-/// Entries with a key and a value in JSON, in the order of the file.
+/// Entries with a key and a JSON value, in file order.
 ///
-/// Readers keep what their files say under the files' own keys, torch.profiler's words where several formats say the
-/// same.
+/// Readers keep the keys of their files, or torch.profiler's keys if several formats have the same entry.
 ///
 /// ```
 /// let mut metadata = laptime_trace::Metadata::default();
@@ -26,25 +25,25 @@ pub struct Metadata {
     entries: Vec<(String, String)>,
 }
 
-/// A device as the trace describes it. What it does not say is none.
+/// A device as described by the trace. Unknown values are none.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceProperties {
-    /// Its number.
+    /// The device id.
     pub id: i64,
     /// Its name.
     pub name: String,
     /// Its memory in bytes.
     #[serde(rename = "totalGlobalMem")]
     pub memory_bytes: Option<u64>,
-    /// How many multiprocessors (compute units) it has.
+    /// The number of multiprocessors (compute units).
     #[serde(rename = "numSms")]
     pub multiprocessors: Option<u64>,
-    /// The first number of its compute capability.
+    /// The major compute capability.
     pub compute_major: Option<u64>,
-    /// The second number of its compute capability.
+    /// The minor compute capability.
     pub compute_minor: Option<u64>,
-    /// Threads of a warp (wavefront).
+    /// Threads per warp (wavefront).
     pub warp_size: Option<u64>,
 }
 
@@ -55,7 +54,7 @@ struct Distributed {
 }
 
 impl Metadata {
-    /// Sets an entry; `json` is its value as JSON text. An entry of the same key is replaced.
+    /// Sets an entry; `json` is its value as JSON text. An entry with the same key is replaced.
     pub fn set(&mut self, key: &str, json: &str) {
         match self.entries.iter_mut().find(|(known, _)| known == key) {
             Some((_, value)) => json.clone_into(value),
@@ -83,7 +82,7 @@ impl Metadata {
         self.entries.iter().map(|(key, json)| (key.as_str(), json.as_str()))
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -93,17 +92,17 @@ impl Metadata {
         self.entries.is_empty()
     }
 
-    /// The number of this process among those of a distributed run.
+    /// The rank of this process in a distributed run.
     pub fn rank(&self) -> Option<u64> {
         self.distributed()?.rank
     }
 
-    /// How many processes the distributed run has.
+    /// The number of processes in the distributed run.
     pub fn world_size(&self) -> Option<u64> {
         self.distributed()?.world_size
     }
 
-    /// The devices that the trace describes; of entries that are none, nothing.
+    /// The devices in the metadata; invalid entries are ignored.
     pub fn devices(&self) -> Vec<DeviceProperties> {
         let listed: Option<Vec<serde_json::Value>> = self.get(DEVICES).and_then(|json| serde_json::from_str(json).ok());
         listed.unwrap_or_default().into_iter().filter_map(|device| serde_json::from_value(device).ok()).collect()

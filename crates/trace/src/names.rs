@@ -1,15 +1,15 @@
-//! Strings, each kept once: all in one text, found by their hash.
+//! Interned strings: all in one text, found by hash.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// The number of an interned string.
+/// The id of an interned string.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameId(pub(crate) u32);
 
 impl NameId {
-    /// The empty string, which every table holds first.
+    /// The empty string, which is first in every table.
     pub const EMPTY: Self = Self(0);
 
     pub(crate) fn index(self) -> usize {
@@ -17,14 +17,14 @@ impl NameId {
     }
 }
 
-/// A table of strings. A name added twice has one number.
+/// A table of strings. A name added twice has one id.
 ///
-/// A trace may hold millions of different strings (addresses, shapes, sites in Python): each costs its text and some
-/// fifteen bytes, and no allocation of its own.
+/// A trace may contain millions of different strings (addresses, shapes, Python sites): each needs its text and about
+/// fifteen bytes, without a separate allocation.
 #[derive(Debug, Clone)]
 pub struct Names {
     text: String,
-    /// Where each name ends in the text; it begins where the one before ends.
+    /// The end of each name in the text; it begins at the end of the one before.
     ends: Vec<u64>,
     by_name: HashTable<u32>,
     hasher: DefaultHashBuilder,
@@ -37,14 +37,14 @@ impl Default for Names {
 }
 
 impl Names {
-    /// An empty table that hashes as others do, so that hashes can be handed on.
+    /// An empty table with a fixed hash function, so that hashes can be passed on.
     pub(crate) fn hashed_by(hasher: DefaultHashBuilder) -> Self {
         let mut names = Self { text: String::new(), ends: Vec::new(), by_name: HashTable::new(), hasher };
         names.id("");
         names
     }
 
-    /// Forgets all names but the empty one, and keeps the memory.
+    /// Removes all names but the empty one, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.text.clear();
         self.ends.clear();
@@ -53,7 +53,7 @@ impl Names {
     }
 
     pub(crate) fn hash(&self, name: &str) -> u64 {
-        // As bytes: the hash of a string takes a second round for its end mark.
+        // As bytes: hashing a string needs a second round for its end mark.
         self.hasher.hash_one(name.as_bytes())
     }
 
@@ -63,14 +63,14 @@ impl Names {
         self.hashed_id(name, hash)
     }
 
-    /// Finds or adds a name whose hash is known.
+    /// Finds or adds a name with a known hash.
     pub(crate) fn hashed_id(&mut self, name: &str, hash: u64) -> NameId {
         let Self { text, ends, by_name, hasher } = self;
         let known = by_name.find(hash, |&id| slice(text, ends, id) == name);
         if let Some(&id) = known {
             return NameId(id);
         }
-        // Four thousand million different names would need more memory than the numbers.
+        // Four billion different names would need more memory than the ids.
         let id = u32::try_from(ends.len()).expect("fewer than 2^32 names");
         text.push_str(name);
         ends.push(text.len() as u64);
@@ -78,41 +78,41 @@ impl Names {
         NameId(id)
     }
 
-    /// The number of a name that may not be one yet, and its hash.
+    /// The id of a name that may be missing, and its hash.
     pub(crate) fn find(&self, name: &[u8]) -> (Option<NameId>, u64) {
         let hash = self.hasher.hash_one(name);
         let found = self.by_name.find(hash, |&id| slice(&self.text, &self.ends, id).as_bytes() == name);
         (found.map(|&id| NameId(id)), hash)
     }
 
-    /// A name's number if it was added.
+    /// The id of a name, if it was added.
     pub fn known(&self, name: &str) -> Option<NameId> {
         let found = self.by_name.find(self.hash(name), |&id| slice(&self.text, &self.ends, id) == name);
         found.map(|&id| NameId(id))
     }
 
-    /// The name of a number; empty for one of another table.
+    /// The name of an id; empty for an id of another table.
     pub fn name(&self, id: NameId) -> &str {
         if id.index() < self.ends.len() { slice(&self.text, &self.ends, id.0) } else { "" }
     }
 
-    /// Bytes that the names hold, about.
+    /// The approximate size of the names in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len() + self.ends.len() * (size_of::<u64>() + size_of::<u32>() + 1)
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Never true: the empty string is always there.
+    /// Always false: the empty string is always there.
     pub fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// Whether all names differ in the lowest bits of their numbers: a quick look that spares most comparisons.
+/// Whether all names differ in the lowest bits of their ids: a fast test that avoids most comparisons.
 pub(crate) fn differ_in_lowest_bits(names: impl IntoIterator<Item = NameId>) -> bool {
     let mut bits = 0_u64;
     names.into_iter().all(|name| {

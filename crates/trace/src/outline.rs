@@ -1,4 +1,4 @@
-//! The trace as indented text, and equality: what tests compare and a diff shows.
+//! The trace as indented text, and equality, for tests and diffs.
 
 use std::fmt::Write;
 
@@ -11,8 +11,8 @@ use crate::{
 impl Trace {
     /// The whole content as indented text: tracks, spans by nesting, marks, values, flows.
     ///
-    /// Times are nanoseconds. A host thread shows its name alone, other tracks their kind too; lanes beyond the first
-    /// are told by number.
+    /// Times are nanoseconds. A host thread shows only its name, other tracks also their kind; lanes after the first
+    /// are numbered.
     pub fn outline(&self) -> String {
         let mut text = String::new();
         for (id, track) in self.tracks() {
@@ -55,7 +55,7 @@ impl Trace {
         }
     }
 
-    /// The spans around a span, innermost first.
+    /// The ancestors of a span, innermost first.
     pub fn ancestors(&self, span: Span<'_>) -> impl Iterator<Item = SpanId> {
         std::iter::successors(span.parent, |&id| self.span(id).parent)
     }
@@ -89,7 +89,7 @@ fn line(text: &mut String, depth: usize, content: &str) {
     let _ = writeln!(text, "{:width$}{}", "", content.trim_end(), width = 2 * depth);
 }
 
-/// Two traces are equal if they say the same, whatever numbers their names have. Warnings do not count.
+/// Two traces are equal if their contents are equal, whatever the ids of their names. Warnings do not count.
 impl PartialEq for Trace {
     fn eq(&self, other: &Self) -> bool {
         self.origin == other.origin

@@ -1,8 +1,8 @@
 //! Records a running program to a file.
 //!
-//! A thread of its own takes what the marked threads buffer, at memory speed, and encodes it when there is time. If
-//! encoding falls behind, batches wait in memory up to a bound; beyond it the buffers fill, and what finds no room is
-//! counted as lost. At least ten times a second what there is goes to the file, so a killed program leaves a trace.
+//! A separate thread drains the buffers of the recorded threads and encodes the events when there is time. If encoding
+//! falls behind, batches wait in memory up to a limit; beyond it the buffers fill up, and events without space are
+//! dropped and counted. The file is flushed at least ten times per second, so a killed program leaves a trace.
 
 mod at_exit;
 mod waiting;
@@ -35,67 +35,68 @@ pub enum RecordError {
     /// Another recording is running.
     #[error("cannot record to `{path}`", path = path.display())]
     Taken {
-        /// The file asked for.
+        /// The requested file.
         path: PathBuf,
-        /// What is in the way.
+        /// The cause.
         source: DefaultTaken,
     },
 
-    /// The name says no format that a recording can be kept in.
-    #[error("`{path}` has no extension that says a trace format: use `.pftrace`, `.json` or `.json.gz`", path = path.display())]
+    /// The extension is not a format for recordings.
+    #[error("`{path}` does not have a trace extension; use `.pftrace`, `.json` or `.json.gz`", path = path.display())]
     Extension {
         /// The name.
         path: PathBuf,
     },
 
-    /// The file cannot be made or written.
+    /// The file cannot be created or written.
     #[error("cannot write `{path}`", path = path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 
-    /// The recording is whole, but could not be turned into the format asked for.
+    /// The recording is complete, but cannot be converted to the requested format.
     #[error("cannot convert the recording `{recorded}`", recorded = recorded.display())]
     Convert {
         /// The recording.
         recorded: PathBuf,
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    /// The writing thread died.
-    #[error("the thread that writes the recording died")]
+    /// The writer thread panicked.
+    #[error("the writer thread of the recording panicked")]
     WriterDied,
 }
 
-/// What a finished recording holds.
+/// A summary of a finished recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
     /// The file.
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
-    /// Spans recorded by the host's threads; what devices make of them is not counted again.
+    /// Spans recorded by host threads; the corresponding device spans are not counted again.
     pub spans: u64,
-    /// Events that could not be kept.
+    /// Dropped events.
     pub lost: u64,
-    /// The time zero of the trace by [`laptime_probe::monotonic_nanos`].
+    /// The time zero of the trace on [`laptime_probe::monotonic_nanos`].
     pub start_ns: u64,
 }
 
-/// A recording in progress; it ends when this is dropped, or with [`Recording::finish`], which says how it went. If it
-/// cannot be written whole, `finish` returns the error, and dropping it writes a warning to standard error.
+/// A running recording. It ends on drop, or with [`Recording::finish`], which returns the result. If it cannot be
+/// written completely, `finish` returns the error, and dropping it prints a warning to standard error.
 ///
-/// `std::process::exit` drops nothing. On Unix what was recorded until then is in the file all the same, as of a killed
-/// program: spans that were open are marked so. A `.json` is then left as the `.pftrace` that it would have been made of.
+/// `std::process::exit` drops nothing. On Unix the file still contains everything recorded until then, as for a killed
+/// program: open spans are marked as open. Instead of a `.json` there is then the `.pftrace` that it would have been
+/// converted from.
 #[must_use = "the recording ends when this is dropped"]
 #[derive(Debug)]
 pub struct Recording {
     path: PathBuf,
-    /// The file being written: `path`, or one beside it to be converted at the end.
+    /// The file being written: `path`, or a temporary file that is converted at the end.
     recorded: PathBuf,
     start_ns: u64,
     control: Arc<Control>,
@@ -104,23 +105,23 @@ pub struct Recording {
 
 /// Records every thread of this process to a file, from here until the returned value is dropped.
 ///
-/// The format follows the extension: `.pftrace` is written as the program runs; `.json` and `.json.gz` are made of it
-/// at the end. One recording of this kind runs at a time.
+/// The format follows the extension: `.pftrace` is written while the program runs; `.json` and `.json.gz` are converted
+/// from it at the end. Only one such recording can run at a time.
 pub fn record_to(path: impl AsRef<Path>) -> Result<Recording, RecordError> {
     record_to_with(path, Config::default())
 }
 
-/// Records like [`record_to`], with other buffers.
+/// Like [`record_to`], with other buffer settings.
 pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recording, RecordError> {
     let path = path.as_ref().to_owned();
     let recorded = match Format::from_path(&path) {
         Some(Format::Pftrace) => path.clone(),
-        Some(Format::Chrome | Format::ChromeGz) => beside(&path),
+        Some(Format::Chrome | Format::ChromeGz) => temporary_path(&path),
         _ => return Err(RecordError::Extension { path }),
     };
     let failed = |source| RecordError::Write { path: recorded.clone(), source };
     let start = Start::now();
-    // Before the file is made, or a second recording of the same name would empty the file of the first.
+    // Before the file is created, because a second recording of the same name would truncate the file of the first.
     let recorder = Recorder::new(config);
     recorder.make_default().map_err(|source| RecordError::Taken { path: path.clone(), source })?;
     let file = File::create(&recorded).map_err(failed)?;
@@ -140,14 +141,14 @@ pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recordin
     Ok(Recording { path, recorded, start_ns, control, writer: Some(writer) })
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".pftrace");
     PathBuf::from(name)
 }
 
 impl Recording {
-    /// Ends the recording and says what it holds.
+    /// Ends the recording and returns a summary.
     pub fn finish(mut self) -> Result<Recorded, RecordError> {
         self.end().unwrap_or(Err(RecordError::WriterDied))
     }
@@ -180,12 +181,12 @@ fn convert(recorded: &Path, path: &Path) -> Result<(), RecordError> {
     };
     let trace = format::read(recorded).map_err(|source: ReadError| boxed(source.into()))?;
     format::write(&trace, path).map_err(|source: WriteError| boxed(source.into()))?;
-    // The file asked for is whole; that the other one stays does no harm.
+    // The requested file is complete; a leftover temporary file does no harm.
     let _ = std::fs::remove_file(recorded);
     Ok(())
 }
 
-/// Whoever drops a recording does not ask how it went, so an error goes to standard error.
+/// A dropped recording cannot return an error, so the error goes to standard error.
 impl Drop for Recording {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.end() {
@@ -199,7 +200,7 @@ impl Drop for Recording {
     }
 }
 
-/// How others reach the writing thread.
+/// Communication with the writer thread.
 #[derive(Debug, Default)]
 struct Control {
     stop: AtomicBool,
@@ -211,7 +212,7 @@ struct Control {
 struct FlushState {
     asked: u64,
     done: u64,
-    /// The writing thread has ended: nothing more is done.
+    /// The writer thread has ended.
     has_ended: bool,
 }
 
@@ -220,19 +221,19 @@ impl Control {
         self.flush.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for everything recorded so far to be in the file, and waits for it, but not for ever.
+    /// Requests that everything recorded so far is in the file, and waits for it with a timeout.
     fn flush(&self, writer: &std::thread::Thread) {
         const LONGEST: Duration = Duration::from_secs(2);
         let mut state = self.flush_state();
         state.asked += 1;
         let asked = state.asked;
         writer.unpark();
-        // How far it got is not known here; the caller can do no more.
+        // The result is unknown here; the caller can do nothing more.
         let _ = self.flushed.wait_timeout_while(state, LONGEST, |state| state.done < asked && !state.has_ended);
     }
 }
 
-/// Notes that the writing thread has ended, however it did.
+/// Notes that the writer thread has ended, in whatever way.
 struct NoteEnd(Arc<Control>);
 
 impl Drop for NoteEnd {
@@ -242,7 +243,7 @@ impl Drop for NoteEnd {
     }
 }
 
-/// Where a panic ends the process at once, no guard is dropped: the file is brought up to date first.
+/// If a panic aborts the process, no guard is dropped: the file is flushed first.
 fn flush_on_panic(control: &Arc<Control>, writer: std::thread::Thread) {
     let control = Arc::downgrade(control);
     let earlier = std::panic::take_hook();
@@ -260,15 +261,15 @@ struct Written {
     bytes: u64,
 }
 
-/// How long the writing thread sleeps when there is nothing to do.
+/// How long the writer thread sleeps when it is idle.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long events may wait before they are in the file.
+/// The maximum time before events are in the file.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
-/// How often the clocks are compared.
+/// The interval between clock comparisons.
 const ANCHOR_EVERY: Duration = Duration::from_secs(1);
-/// The first rate is measured over at least this long.
+/// The minimum time for the first rate measurement.
 const FIRST_BASE: Duration = Duration::from_millis(20);
-/// Time zero of a recording: taken before anything is recorded, since no time lies before it.
+/// Time zero of a recording: taken before anything is recorded, so that no time is negative.
 struct Start {
     anchor: Anchor,
     origin: Origin,
@@ -321,7 +322,7 @@ impl WriterThread {
             if stop {
                 return self.finish(now());
             }
-            self.recorder.prepare_for_a_thread();
+            self.recorder.prepare_for_thread();
             self.start_encoding(false)?;
             let flush_now = self.control.flush_state().done < flush_asked;
             if flush_now {
@@ -339,7 +340,7 @@ impl WriterThread {
         }
     }
 
-    /// Begins to encode once the rate of the clock is known; `in_haste` measures it over a shorter time.
+    /// Starts encoding once the rate of the clock is known; `in_haste` measures it over a shorter time.
     fn start_encoding(&mut self, in_haste: bool) -> io::Result<()> {
         if self.live.is_some() {
             return Ok(());
@@ -388,7 +389,7 @@ impl WriterThread {
     }
 
     fn finish(mut self, end: Ticks) -> io::Result<Written> {
-        // A device may still be working on what was submitted before the end; it is asked for a moment longer.
+        // A device may still be working on submitted work; it is queried for a moment longer.
         const DEVICE_GRACE: Duration = Duration::from_millis(200);
         const EVER: Ticks = Ticks(u64::MAX);
         self.encode_all()?;

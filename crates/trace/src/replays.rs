@@ -1,7 +1,7 @@
-//! The stages inside replays of a graph, as the device stamped them.
+//! The stages inside graph replays, as stamped by the device.
 //!
-//! A replay is one launch, so its span is one stage of the host and of the device. Whoever stamps the stages inside it
-//! makes [`GraphReplay`]s; [`Trace::with_replays`] puts them into the spans of the trace.
+//! A replay is one launch, so it is one stage on the host and on the device. The device code that stamps the stages
+//! creates [`GraphReplay`]s; [`Trace::with_replays`] inserts them into the trace.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,17 +16,17 @@ use crate::{
     value::Value,
 };
 
-/// The field by which a span says which replay of a graph it is.
+/// The span field with the id of a graph replay.
 pub const REPLAY: &str = "replay";
 
-/// One replay of a graph whose stages were stamped.
+/// One replay of a graph with stamped stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphReplay {
-    /// What the span of the replay has as its field `replay`; no other replay of the process has it.
+    /// The value of the `replay` field of its span; unique in the process.
     pub number: u64,
-    /// The stages, the same for all replays of a graph.
+    /// The stages, shared by all replays of a graph.
     pub stages: Arc<[InnerStage]>,
-    /// When each of them ran, in nanoseconds of the device's own clock.
+    /// Their time ranges, in nanoseconds on the device's timer.
     pub times: Vec<Stretch>,
 }
 
@@ -35,24 +35,24 @@ pub struct GraphReplay {
 pub struct InnerStage {
     /// Its name.
     pub name: String,
-    /// What it counts, and how far it has come: `layer`, 3.
+    /// A counter and its value: `layer`, 3.
     pub place: Option<(&'static str, u32)>,
 }
 
-/// All replays that a device kept.
+/// All replays that a device stored.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GraphReplays {
-    /// Those that could be read.
+    /// The replays that were read.
     pub replays: Vec<GraphReplay>,
-    /// How many were written over before they were read.
+    /// The number of replays that were overwritten before they were read.
     pub lost: u64,
 }
 
 impl Trace {
-    /// The trace with the stages inside replays, as spans of the device alone under the spans of their replays.
+    /// The trace with the stages inside replays, as device-only spans below the spans of their replays.
     ///
-    /// The device's timer is not the clock of the trace: a replay ends where its span does, and what its launch iterations
-    /// lies before it. Stages are cut to the span. Replays that the trace has no span of were not recorded.
+    /// The device's timer is not the clock of the trace: a replay is aligned to the end of its span, and the launch
+    /// latency is before it. Stages are clipped to the span. Replays without a span in the trace were not recorded.
     pub fn with_replays(self, replays: &GraphReplays) -> Result<Self, InvalidTrace> {
         let places = places(&self, &replays.replays);
         let mut builder = TraceBuilder::extending(self);
@@ -64,7 +64,7 @@ impl Trace {
     }
 }
 
-/// The spans of devices that are replays, with what is known of them.
+/// The device spans that are replays, with their data.
 fn places<'a>(trace: &Trace, replays: &'a [GraphReplay]) -> Vec<(TrackId, [u64; 2], &'a GraphReplay)> {
     let by_number: HashMap<u64, &GraphReplay> = replays.iter().map(|replay| (replay.number, replay)).collect();
     let of_span = |id: SpanId| {

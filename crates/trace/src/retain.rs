@@ -1,4 +1,4 @@
-//! A part of a trace.
+//! Selects a part of a trace.
 
 use crate::{
     builder::TraceBuilder,
@@ -22,7 +22,7 @@ mod tests {
     use crate::time::Nanos;
 
     #[test]
-    fn spans_that_are_refused_go_with_their_flows() {
+    fn discarded_spans_lose_their_flows() {
         let mut builder = TraceBuilder::default();
         let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
         for start in [0, 100] {
@@ -32,7 +32,10 @@ mod tests {
         }
         let trace = builder.build().unwrap();
         let part = trace.retain(|trace, id| trace.span_start(id) >= Nanos(100)).unwrap();
-        assert_eq!(part.outline(), "main\n  launch  100..110\nstream 7\n  kernel  120..150\n");
+        assert_eq!(
+            part.outline(),
+            "main\n  launch  100..110\nstream 7 (device stream)\n  kernel  120..150\nflow launch 100 -> kernel 120\n"
+        );
         assert_eq!(part.flows().len(), 1);
     }
 }

@@ -4,15 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A length of time, or a moment counted from the trace's [`Origin`], in whole nanoseconds.
+/// A duration, or a time since the trace's [`Origin`], in whole nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The latest moment a trace can hold: the formats count in signed 64-bit numbers.
+    /// The latest time in a trace: the formats use signed 64-bit numbers.
     pub const MAX: Self = Self(i64::MAX as u64);
 
-    /// Microseconds, as nanoseconds.
+    /// Converts microseconds to nanoseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
@@ -22,7 +22,7 @@ impl Nanos {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// A later moment; [`Nanos::MAX`] at most.
+    /// A later time; at most [`Nanos::MAX`].
     pub const fn saturating_add(self, length: Self) -> Self {
         let sum = self.0.saturating_add(length.0);
         if sum > Self::MAX.0 { Self::MAX } else { Self(sum) }
@@ -35,17 +35,17 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// What a trace's times are counted from.
+/// The origin of a trace's times.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Origin {
-    /// What happened at time zero, in words.
+    /// A description of time zero.
     pub name: String,
-    /// Time zero in nanoseconds since 1970, if it is known.
+    /// Time zero in nanoseconds since 1970, if known.
     pub unix_nanos: Option<i64>,
 }
 
 impl Origin {
-    /// An origin of which only the name is known.
+    /// An origin with only a description.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned(), unix_nanos: None }
     }

@@ -1,15 +1,15 @@
 //! The trace: columns, handles, interned names.
 //!
-//! What always holds, checked when a trace is built (`TraceBuilder::build`):
+//! Invariants, checked when a trace is built (`TraceBuilder::build`):
 //!
 //! 1. Spans are ordered by track, then start, longer ones first; a parent comes before its children.
-//! 2. On one lane of a track spans nest: two of them lie apart or one lies inside the other.
-//! 3. A child lies within its parent, on the same track and lane.
-//! 4. Marks are ordered by track and time, values likewise; values lie on counter tracks, spans and marks do not.
-//! 5. Every handle in a column points into its table; no moment is later than [`Nanos::MAX`].
-//! 6. A field name stands at most once on a span or mark.
+//! 2. On one lane of a track spans nest: two spans are disjoint, or one contains the other.
+//! 3. A child is within its parent, on the same track and lane.
+//! 4. Marks and values are each sorted by track and time; values are on counter tracks, spans and marks are not.
+//! 5. Every handle in a column is valid in its table; no time is later than [`Nanos::MAX`].
+//! 6. A field name occurs at most once per span or mark.
 //! 7. Only counters have a unit; no host thread and no host lane has a device.
-//! 8. Flows are ordered, and each stands once.
+//! 8. Flows are sorted, without duplicates.
 
 use std::{collections::TryReserveError, ops::Range};
 
@@ -23,18 +23,18 @@ use crate::{
     value::Number,
 };
 
-/// The number of a span of a trace.
+/// The id of a span in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(pub(crate) u32);
 
 impl SpanId {
-    /// The span's place in the trace's order.
+    /// The span's index in the trace.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The number of a mark of a trace.
+/// The id of a mark in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MarkId(pub(crate) u32);
 
@@ -59,14 +59,14 @@ pub(crate) struct SpanColumns {
 }
 
 impl SpanColumns {
-    /// Bytes that they hold.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         let plain = 2 * size_of::<u64>() + size_of::<TrackId>() + size_of::<NameId>();
         let columns = self.lane.bytes() + self.category.bytes() + self.parent.bytes();
         self.start.len() * plain + columns + self.fields.bytes() + self.flags.bytes()
     }
 
-    /// Makes room for more rows, or says that there is none.
+    /// Reserves memory for more rows, or returns an error.
     pub fn try_reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
         self.start.try_reserve(more)?;
         self.duration.try_reserve(more)?;
@@ -96,7 +96,7 @@ pub(crate) struct ValueColumns {
     pub number: Vec<Number>,
 }
 
-/// What a run left behind.
+/// A recorded or imported trace.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     pub(crate) names: Names,
@@ -107,26 +107,26 @@ pub struct Trace {
     pub(crate) values: ValueColumns,
     pub(crate) flows: Vec<Flow>,
     pub(crate) fields: FieldBlocks,
-    /// What the times are counted from.
+    /// The origin of all times.
     pub origin: Origin,
-    /// How far device times may be off against host times; none if the trace does not say.
+    /// The maximum error of device times relative to host times; none if unknown.
     pub clock_uncertainty: Option<Nanos>,
-    /// Events that could not be kept while recording.
+    /// Events dropped during recording.
     pub lost: u64,
-    /// What the reader could not make sense of, in sentences for people.
+    /// Warnings of the reader for the user.
     pub warnings: Vec<String>,
-    /// What the file says of the run as a whole: ranks, devices, versions.
+    /// Metadata of the run: ranks, devices, versions.
     pub metadata: Metadata,
-    /// The file ended early or is damaged: what is missing here may have followed.
+    /// The file ended early or is damaged, so events may be missing.
     pub is_cut_off: bool,
 }
 
-/// A span, seen whole.
+/// A view of a span.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'a> {
-    /// Its number.
+    /// The id.
     pub id: SpanId,
-    /// The track it lies on.
+    /// The track.
     pub track: TrackId,
     /// The lane of that track.
     pub lane: u32,
@@ -134,37 +134,37 @@ pub struct Span<'a> {
     pub name: &'a str,
     /// Its category; empty for a plain stage.
     pub category: &'a str,
-    /// When it began.
+    /// The start time.
     pub start: Nanos,
-    /// How long it lasted.
+    /// The duration.
     pub duration: Nanos,
-    /// The span it lies in.
+    /// The enclosing span.
     pub parent: Option<SpanId>,
-    /// It was still open when the recording ended, and was closed there.
+    /// Whether it was still open when the recording ended, and was closed there.
     pub is_open: bool,
     /// Its fields.
     pub fields: Fields<'a>,
 }
 
 impl Span<'_> {
-    /// When it ended.
+    /// The end time.
     pub fn end(&self) -> Nanos {
         self.start.saturating_add(self.duration)
     }
 }
 
-/// A moment that was marked.
+/// A view of a mark: a moment in time.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark<'a> {
-    /// Its number.
+    /// The id.
     pub id: MarkId,
-    /// The track it lies on.
+    /// The track.
     pub track: TrackId,
     /// Its name.
     pub name: &'a str,
     /// Its category; empty for a plain mark.
     pub category: &'a str,
-    /// When it was.
+    /// The time.
     pub time: Nanos,
     /// Its fields.
     pub fields: Fields<'a>,
@@ -175,13 +175,13 @@ pub struct Mark<'a> {
 pub struct ValuePoint {
     /// The counter track.
     pub track: TrackId,
-    /// When it was.
+    /// The time.
     pub time: Nanos,
     /// The value.
     pub number: Number,
 }
 
-/// One span led to another: a launch on the host to the work on the device.
+/// A flow between two spans, such as a launch on the host and its work on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
     /// The cause.
@@ -191,12 +191,12 @@ pub struct Flow {
 }
 
 impl Trace {
-    /// Whether there is no span, no mark and no value in it.
+    /// Whether it contains no span, no mark and no value.
     pub fn is_empty(&self) -> bool {
         self.spans.start.is_empty() && self.marks.time.is_empty() && self.values.time.is_empty()
     }
 
-    /// All tracks, in the order they were added.
+    /// All tracks, in insertion order.
     pub fn tracks(&self) -> impl ExactSizeIterator<Item = (TrackId, &Track)> {
         self.tracks.iter().enumerate().map(|(at, track)| (TrackId(at as u32), track))
     }
@@ -221,12 +221,12 @@ impl Trace {
         self.names.name(id)
     }
 
-    /// The number of a string, if the trace holds it.
+    /// The id of a string, if it is in the trace.
     pub fn known_name(&self, name: &str) -> Option<NameId> {
         self.names.known(name)
     }
 
-    /// How many spans there are.
+    /// The number of spans.
     pub fn span_count(&self) -> usize {
         self.spans.start.len()
     }
@@ -250,44 +250,44 @@ impl Trace {
         }
     }
 
-    /// When a span began, without looking at the rest of it.
+    /// The start of a span, without its other columns.
     #[inline]
     pub fn span_start(&self, id: SpanId) -> Nanos {
         Nanos(self.spans.start[id.index()])
     }
 
-    /// When a span ended, without looking at the rest of it.
+    /// The end of a span, without its other columns.
     #[inline]
     pub fn span_end(&self, id: SpanId) -> Nanos {
         self.span_start(id).saturating_add(Nanos(self.spans.duration[id.index()]))
     }
 
-    /// The span that a span lies in, without looking at the rest of it.
+    /// The parent of a span, without its other columns.
     #[inline]
     pub fn span_parent(&self, id: SpanId) -> Option<SpanId> {
         let parent = self.spans.parent[id.index()];
         (parent != NO_PARENT).then_some(SpanId(parent))
     }
 
-    /// The track that a span lies on, without looking at the rest of it.
+    /// The track of a span, without its other columns.
     #[inline]
     pub fn span_track(&self, id: SpanId) -> TrackId {
         self.spans.track[id.index()]
     }
 
-    /// All spans: track by track, each in order of start.
+    /// All spans: track by track, each sorted by start.
     pub fn spans(&self) -> impl ExactSizeIterator<Item = Span<'_>> {
         (0..self.span_count() as u32).map(|at| self.span(SpanId(at)))
     }
 
-    /// The spans of one track, in order of start, longer ones first; a parent comes before its children.
+    /// The spans of one track, sorted by start, longer ones first; a parent comes before its children.
     pub fn spans_on(&self, track: TrackId) -> impl ExactSizeIterator<Item = Span<'_>> {
         range_of(&self.spans.track, track).map(|at| self.span(SpanId(at)))
     }
 
-    /// The time of each span less that of its children, by the span's place in the trace.
+    /// The self time of each span, by its index: its duration minus that of its children.
     ///
-    /// Children of one parent lie apart, on one lane: their times never add up to more than the parent's.
+    /// Children of one parent are disjoint, on one lane: their total never exceeds the parent's duration.
     pub fn own_times(&self) -> Vec<Nanos> {
         let mut own: Vec<Nanos> = self.spans.duration.iter().map(|&duration| Nanos(duration)).collect();
         for span in self.spans() {
@@ -298,17 +298,17 @@ impl Trace {
         own
     }
 
-    /// The name of a span as a number, for grouping without comparing text.
+    /// The name of a span as an id, for grouping without comparing text.
     pub fn span_name(&self, id: SpanId) -> NameId {
         self.spans.name[id.index()]
     }
 
-    /// The category of a span as a number, for grouping without comparing text.
+    /// The category of a span as an id, for grouping without comparing text.
     pub fn span_category(&self, id: SpanId) -> NameId {
         self.spans.category[id.index()]
     }
 
-    /// How many marks there are.
+    /// The number of marks.
     pub fn mark_count(&self) -> usize {
         self.marks.time.len()
     }
@@ -323,7 +323,7 @@ impl Trace {
         range_of(&self.marks.track, track).map(|at| self.mark(MarkId(at)))
     }
 
-    /// A mark by its number.
+    /// A mark by its id.
     pub fn mark(&self, id: MarkId) -> Mark<'_> {
         let (marks, at) = (&self.marks, id.0 as usize);
         Mark {
@@ -346,12 +346,12 @@ impl Trace {
         })
     }
 
-    /// What led to what, in order of the cause.
+    /// All flows, sorted by their source.
     pub fn flows(&self) -> &[Flow] {
         &self.flows
     }
 
-    /// The first and last moment that anything happened; none if nothing did.
+    /// The first and last time of any event; none for an empty trace.
     pub fn bounds(&self) -> Option<(Nanos, Nanos)> {
         let starts = self.spans.start.iter().chain(&self.marks.time).chain(&self.values.time);
         let first = starts.min()?;

@@ -1,8 +1,8 @@
-//! Tracks: the lines of a timeline.
+//! Tracks: the rows of a timeline.
 
 use crate::names::NameId;
 
-/// The number of a process of a trace.
+/// The id of a process in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub(crate) u32);
 
@@ -12,16 +12,16 @@ impl ProcessId {
     }
 }
 
-/// A process, or what stands for one in a trace of somebody else.
+/// A process, or its equivalent in another tool's trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Its number as the system counts.
+    /// The system's process id.
     pub number: i64,
     /// Its name.
     pub name: NameId,
 }
 
-/// The number of a track of a trace.
+/// The id of a track in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrackId(pub(crate) u32);
 
@@ -34,11 +34,11 @@ impl TrackId {
 /// What a track shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TrackKind {
-    /// A thread of the host.
+    /// A host thread.
     Thread,
-    /// A logical line of work of the host, not tied to a thread.
+    /// A logical track of the host, independent of threads.
     Lane,
-    /// A stream of a device.
+    /// A device stream.
     Stream,
     /// A copy engine of a device.
     Copy,
@@ -50,7 +50,7 @@ impl TrackKind {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::Thread, Self::Lane, Self::Stream, Self::Copy, Self::Counter];
 
-    /// The kind in words, as the formats store it.
+    /// The kind as text, as stored in the formats.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Thread => "host thread",
@@ -61,7 +61,7 @@ impl TrackKind {
         }
     }
 
-    /// Finds a kind by its words.
+    /// Finds a kind by its text.
     pub fn from_words(words: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.words() == words)
     }
@@ -77,7 +77,7 @@ impl TrackKind {
     }
 }
 
-/// A line of a timeline.
+/// A row of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Track {
     /// The process it belongs to.
@@ -86,9 +86,9 @@ pub struct Track {
     pub kind: TrackKind,
     /// Its name.
     pub name: NameId,
-    /// The number of the thread or stream, if it has one.
+    /// The id of the thread or stream, if it has one.
     pub number: Option<i64>,
-    /// The number of the device that a stream, a copy engine or a curve belongs to, if it is known.
+    /// The id of the device that a stream, a copy engine or a curve belongs to, if known.
     pub device: Option<i64>,
     /// The unit of a curve; empty if none was given, and for any other track.
     pub unit: NameId,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The value of a field. Equality is exact: a float equals itself bit by bit, and no integer.
+/// The value of a field. Equality is exact: floats are compared bit by bit, and never equal an integer.
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
     /// A whole number.
@@ -82,7 +82,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// The number as a float, for drawing and adding.
+    /// The number as a float.
     pub fn as_f64(self) -> f64 {
         match self {
             Self::Int(value) => value as f64,

@@ -1,15 +1,15 @@
-//! How many bytes of Chrome JSON a frame of text to speech takes, in a trace of the shape that a GPU leaves.
+//! Bytes of Chrome JSON per frame of text to speech, in a trace as recorded on a GPU.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use laptime_trace::{Format, LAP, Nanos, SYNC, SpanEntry, Trace, TraceBuilder, TrackId, read_from, write_to};
 
-/// The most that a frame may take, of the host's spans alone and with those of the device.
+/// The maximum per frame, for host spans alone and with device spans.
 const MOST: [usize; 2] = [1_000, 2_000];
 
 const FRAMES: u64 = 59;
 
-/// Frame by frame what `laptime profile tts` records at its usual depth, half a minute into a run.
+/// What `laptime profile tts` records per frame at its default depth, half a minute into a run.
 fn frames(has_device: bool) -> Trace {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1_234_567, 1_234_567, "main");

@@ -1,4 +1,4 @@
-//! Chrome traces of others: every kind of event, and every way to write them down.
+//! Chrome traces of other tools: every kind of event, in every notation.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -82,7 +82,7 @@ fn a_flow_goes_from_step_to_step() {
 }
 
 #[test]
-fn flows_that_spans_tell_themselves_are_read() {
+fn flows_that_spans_carry_themselves_are_read() {
     let span = |tid: u8, ts: u8, name: &str, tie: &str| {
         format!(r#"{{"ph":"X","pid":1,"tid":{tid},"ts":{ts},"dur":1,"name":"{name}"{tie}}}"#)
     };
@@ -101,11 +101,11 @@ fn flows_that_spans_tell_themselves_are_read() {
     let ends = "flow a 1000 -> b 3000\nflow b 3000 -> c 5000\n";
     assert!(outline(&in_steps.join(",")).ends_with(ends), "{}", outline(&in_steps.join(",")));
     let alone = [span(1, 1, "a", r#","bind_id":1,"flow_out":true"#), span(1, 3, "b", r#","bind_id":2,"flow_in":true"#)];
-    assert_eq!(read(&alone.join(",")).warnings, ["2 flows have lost one of their spans"]);
+    assert_eq!(read(&alone.join(",")).warnings, ["2 flows lack one of their spans"]);
 }
 
 #[test]
-fn a_span_tells_one_flow_and_further_ones_are_events() {
+fn a_span_carries_one_flow_and_further_ones_are_events() {
     let mut builder = TraceBuilder::default();
     let [main, stream] = [builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7")];
     let mut span = |track, start| builder.span(track, Nanos(start), Nanos(10), "stage", "");
@@ -132,7 +132,7 @@ fn a_flow_that_leads_nowhere_is_counted() {
         {"ph":"s","pid":1,"tid":1,"ts":1,"id":1},{"ph":"f","pid":9,"tid":9,"ts":1,"id":1},
         {"ph":"f","pid":1,"tid":1,"ts":1,"id":2},
         {"ph":"s","pid":1,"tid":1,"ts":1,"id":3}"#;
-    assert_eq!(read(events).warnings, ["3 flows have lost one of their spans"]);
+    assert_eq!(read(events).warnings, ["3 flows lack one of their spans"]);
 }
 
 #[test]
@@ -152,12 +152,12 @@ fn numbers_that_are_no_json_and_bytes_that_are_no_text_are_read() {
     bytes.extend(b"\xe9\",\"args\":{\"a\":NaN,\"b\":-Infinity,\"c\":inf}}]");
     let trace = read_from(bytes.as_slice()).unwrap();
     assert_eq!(trace.outline(), "thread 1\n  caf\u{fffd}  1000..2000  a=NaN  b=-inf  c=inf\n");
-    assert_eq!(trace.warnings, ["1 string is no UTF-8; what cannot be read of it was replaced"]);
+    assert_eq!(trace.warnings, ["1 string is not valid UTF-8; replacement characters mark the invalid parts"]);
 }
 
 #[test]
 fn kinds_of_events_that_have_no_place_are_counted_by_their_letter() {
     let events = r#"{"ph":"v","ts":1},{"ph":"c","ts":1},{"ph":"v","ts":1},{"ph":"i","ts":1,"name":"a"}"#;
-    let expected = ["1 event of kind `c` was passed over", "2 events of kind `v` were passed over"];
+    let expected = ["1 event of kind `c` was skipped", "2 events of kind `v` were skipped"];
     assert_eq!(read(events).warnings, expected);
 }

@@ -1,4 +1,4 @@
-//! Files of other tools: XProf, Intel's GPUs, old Chrome events, Perfetto without track events, and what cannot be read.
+//! Files of other tools: XProf, Intel GPUs, old Chrome events, Perfetto without track events, and unsupported formats.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +17,7 @@ fn named<'a>(trace: &'a Trace, name: &str) -> Span<'a> {
     trace.spans().find(|span| span.name == name).unwrap_or_else(|| panic!("no span `{name}`"))
 }
 
-/// A profile of JAX on a GPU, as XProf writes it: no categories, numbers as text, metadata first, an empty object last.
+/// A JAX profile on a GPU, as XProf writes it: no categories, numbers as text, metadata first, an empty object last.
 const JAX: [&str; 17] = [
     r#"{"ph":"M","pid":1,"name":"process_name","args":{"name":"/device:GPU:0"}}"#,
     r#"{"ph":"M","pid":1,"tid":13,"name":"thread_name","args":{"name":"Stream #13(Compute,Memset)"}}"#,
@@ -63,7 +63,7 @@ fn a_profile_of_jax_has_streams_kernels_copies_and_launches() {
     let expected = [("cuMemcpyHtoDAsync_v2", "Memcpy HtoD (Pinned -> Device)"), ("cuLaunchKernel", "loop_add_fusion")];
     assert_eq!(flows.len(), 2);
     assert!(expected.iter().all(|flow| flows.contains(flow)), "{flows:?}");
-    assert_eq!(trace.warnings, ["1 span of a device has no call that launched it"]);
+    assert_eq!(trace.warnings, ["1 device span has no launching call"]);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_perfetto_file_without_track_events_says_what_it_has() {
     file.extend(packet(9, &[]));
     file.extend(packet(777, &[1]));
     let error = read_from(file.as_slice()).unwrap_err().to_string();
-    let expected = "this is not a trace: it is a Perfetto trace without track events; it has ftrace events (3 packets), \
+    let expected = "this is not a trace: it is a Perfetto trace without track events; it contains ftrace events (3 packets), \
                     process statistics (1 packet), the trace configuration (1 packet), other data (1 packet)";
     assert_eq!(error, expected);
     // A snapshot of the clocks alone makes no trace of it.

@@ -1,7 +1,7 @@
-//! Golden files: what each format looks like, and that files written long ago stay readable.
+//! Golden files: what each format looks like, and that old files stay readable.
 //!
-//! `LAPTIME_BLESS=1` writes what should be there; files of an older schema are never
-//! written over, so that a change of the formats shows.
+//! `LAPTIME_BLESS=1` regenerates the expected files; files of an older schema are never overwritten, so that format
+//! changes show.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -75,7 +75,7 @@ fn uncompressed_packets_are_as_they_were() {
     assert_golden("complete.uncompressed.pftrace", &bytes);
 }
 
-/// Files as the first schema wrote them. A new schema adds its own beside them.
+/// Files written with the first schema. A new schema adds files next to them.
 #[test]
 fn files_of_the_first_schema_read_back_whole() {
     let formats = [("complete.schema1.pftrace", Format::Pftrace), ("complete.schema1.json.gz", Format::ChromeGz)];

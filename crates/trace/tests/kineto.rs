@@ -1,4 +1,4 @@
-//! Traces in the manner of torch.profiler: what the reader makes of them, against what was written by hand.
+//! Traces in torch.profiler's style: the result of the reader compared with hand-written expectations.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -50,14 +50,14 @@ fn streams_are_tracks_of_their_device() {
 }
 
 #[test]
-fn launches_lead_to_their_work_and_nothing_is_told_twice() {
+fn launches_lead_to_their_work_and_nothing_is_reported_twice() {
     let trace = trace("two_streams");
     assert_eq!(effects(&trace, named(&trace, "cudaLaunchKernel")), ["gemm<float, 128>(float*, float*)"]);
     assert_eq!(effects(&trace, named(&trace, "cudaMemcpyAsync")), ["Memcpy HtoD (Pageable -> Device)"]);
     assert_eq!(effects(&trace, named(&trace, "cudaStreamSynchronize")), ["Stream Sync"]);
     assert_eq!(effects(&trace, named(&trace, "aten::mm")), ["MmBackward0"]);
     assert_eq!(trace.flows().len(), 6);
-    assert_eq!(trace.warnings, ["1 span of a device has no call that launched it"]);
+    assert_eq!(trace.warnings, ["1 device span has no launching call"]);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn waits_of_the_host_are_found_whoever_made_the_card() {
 }
 
 #[test]
-fn device_work_is_told_from_what_only_lies_on_the_device() {
+fn device_work_is_reported_from_what_only_lies_on_the_device() {
     let trace = trace("two_streams");
     let activities = trace.activities();
     let count = |activity| activities.iter().filter(|found| **found == activity).count();
@@ -170,7 +170,7 @@ fn in_our_own_formats_nothing_is_lost() {
 }
 
 #[test]
-fn without_correlations_the_flows_tell_what_led_to_what() {
+fn without_correlations_the_flows_show_what_led_to_what() {
     let text = fs::read_to_string(golden("cuda_graph.json")).unwrap().replace("\"correlation\"", "\"other\"");
     let trace = read_from(text.as_bytes()).unwrap();
     let launch = trace.spans().find(|span| span.name == "cudaGraphLaunch").unwrap();

@@ -1,4 +1,4 @@
-//! Exports of Nsight Systems, made here: what the reader makes of them, whole, of other versions and damaged.
+//! Nsight Systems exports generated here: complete, of other versions, and damaged.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -140,9 +140,9 @@ fn an_export_is_read_whole() {
     assert_eq!(
         trace.warnings,
         [
-            "1 spans have no end and were closed where the trace ends",
-            "1 spans of a device have no call that launched them",
-            "2 rows of table `OSRT_API` were passed over",
+            "1 spans have no end and were closed at the end of the trace",
+            "1 device spans have no launching call",
+            "2 rows of table `OSRT_API` were skipped",
         ]
     );
 }
@@ -169,7 +169,7 @@ fn the_words_are_those_of_other_readers() {
 }
 
 #[test]
-fn nothing_is_left_beside_the_file_and_the_file_stays_as_it_is() {
+fn nothing_is_left_next_to_the_file_and_the_file_stays_as_it_is() {
     let export = Export::whole();
     let connection = Connection::open(export.path()).unwrap();
     connection.pragma_update(None, "journal_mode", "wal").unwrap();
@@ -199,7 +199,7 @@ fn times_before_zero_are_moved_behind_it() {
 }
 
 #[test]
-fn columns_that_are_not_there_are_told_and_the_rest_is_read() {
+fn columns_that_are_not_there_are_reported_and_the_rest_is_read() {
     let kernels = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, \"end\" INT, streamId INT);
         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 7);
         CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, bytes INT);
@@ -223,7 +223,7 @@ fn values_of_wrong_types_and_absurd_times_cost_their_row_alone() {
         (30, 40, 0, 1, 1, 3, 0);";
     let trace = Export::new(&[STRINGS, HOST, rows]).read();
     assert_eq!(trace.spans().map(|span| span.name).collect::<Vec<_>>(), ["unnamed call", "cudaLaunchKernel"]);
-    assert_eq!(trace.warnings, ["5 rows without a possible time were passed over"]);
+    assert_eq!(trace.warnings, ["5 rows without a valid time were skipped"]);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn another_database_is_no_trace() {
 }
 
 #[test]
-fn a_database_cut_off_or_overwritten_anywhere_is_read_in_part_or_told() {
+fn a_database_cut_off_or_overwritten_anywhere_is_read_in_part_or_reported() {
     let export = Export::whole();
     let whole = fs::read(export.path()).unwrap();
     let path = export.folder.path().join("damaged.sqlite");

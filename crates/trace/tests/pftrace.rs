@@ -1,4 +1,4 @@
-//! Perfetto traces of others, put together packet by packet.
+//! Perfetto traces of other tools, built packet by packet.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,7 +13,7 @@ fn read(packets: &[Message]) -> Trace {
     read_from(file(packets).as_slice()).unwrap()
 }
 
-/// A beginning with a time on a clock, an interned name and a sequence.
+/// A begin event with a time on a clock, an interned name and a sequence.
 fn interned(sequence: u64, clock: u64, time: u64, name: u64) -> Message {
     let event = Message::new().number(9, 1).number(11, 1).number(10, name);
     Message::new().number(8, time).number(10, sequence).number(58, clock).bytes(11, &event.0)
@@ -49,7 +49,7 @@ fn names_belong_to_their_sequence_until_it_is_cleared() {
     let trace = read(&packets);
     let names: Vec<_> = trace.spans().map(|span| span.name).collect();
     assert_eq!(names, ["first of one", "first of two", "second of one"]);
-    assert_eq!(trace.warnings[0], "1 damaged packet was passed over");
+    assert_eq!(trace.warnings[0], "1 damaged packet was skipped");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn events_of_kinds_without_a_place_are_counted() {
     let event = Message::new().number(9, 77).number(11, 1);
     let other = Message::new().number(8, 10).number(10, 1).bytes(11, &event.0);
     let trace = read(&[begin(1, 1, "a"), end(2, 1), other]);
-    assert_eq!(trace.warnings, ["1 event of other kinds was passed over"]);
+    assert_eq!(trace.warnings, ["1 event of other kinds was skipped"]);
 }
 
 #[test]

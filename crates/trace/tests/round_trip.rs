@@ -1,4 +1,4 @@
-//! Any trace survives the lossless formats, and what the others keep of it comes back too.
+//! Any trace survives the lossless formats, and the other formats keep what they can represent.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -21,11 +21,12 @@ fn written(trace: &Trace, format: Format) -> Vec<u8> {
     bytes
 }
 
-/// Compares outlines first: their difference can be read.
+/// Compares outlines first, because their difference is readable.
 fn assert_same(read: &Trace, trace: &Trace) -> Result<(), TestCaseError> {
     prop_assert_eq!(read.outline(), trace.outline());
     prop_assert_eq!(read, trace);
-    prop_assert_eq!(&read.warnings, &Vec::<String>::new());
+    let is_empty = trace.span_count() == 0 && trace.mark_count() == 0 && trace.values().next().is_none();
+    prop_assert!(is_empty || read.warnings.is_empty(), "only an empty trace has a warning: {:?}", read.warnings);
     Ok(())
 }
 
@@ -146,7 +147,7 @@ fn own_times(trace: &Trace) -> Stacks {
 }
 
 #[test]
-fn stacks_of_equal_names_are_told_apart_by_where_they_stand() {
+fn stacks_of_equal_names_are_distinguished_by_where_they_belong() {
     let stacks = folded::stacks(&nested_twice(), folded::By::Host);
     assert_eq!(stacks, ["main;a 60", "main;a;b 40", "main;b 10"]);
 }

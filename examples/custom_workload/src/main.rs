@@ -40,7 +40,7 @@ impl Workload for Tokenize {
         let axis = |name, about, most, default: i64, cost| AxisSpec {
             name,
             about,
-            iterations: ValueKind::Int { least: 1, most },
+            kind: ValueKind::Int { least: 1, most },
             default: vec![default.into()],
             cost,
         };

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 pub use licence::is_allowed;
 
-/// `deny.toml`, as far as it is used here. A key that is not known is an error, so that no rule is passed over.
+/// The parts of `deny.toml` that are used here. An unknown key is an error, so that no rule is ignored.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
@@ -69,7 +69,7 @@ pub enum Level {
     Deny,
 }
 
-/// The answer of `cargo metadata`, as far as it is used here.
+/// The parts of the output of `cargo metadata` that are used here.
 #[derive(Debug, Deserialize)]
 pub struct Metadata {
     packages: Vec<Package>,

@@ -13,9 +13,9 @@ fn licences_sources_and_versions_keep_to_the_rules() {
     if rules.graph.all_features {
         cargo.arg("--all-features");
     }
-    let told = cargo.output().unwrap();
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    let metadata: Metadata = serde_json::from_slice(&told.stdout).unwrap();
+    let output = cargo.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).unwrap();
     let found = violations(&metadata, &rules);
     assert!(found.is_empty(), "{}", found.join("\n"));
 }

@@ -5,7 +5,7 @@ use laptime::bench::{
 };
 use laptime_pipelines::gpu::{CudaDevice, gpu, told};
 
-/// Ends as it is told, on a GPU.
+/// A GPU workload that ends in a chosen way.
 pub struct HardGpu;
 
 impl Workload for HardGpu {
@@ -20,13 +20,7 @@ impl Workload for HardGpu {
     fn axes(&self) -> Vec<AxisSpec> {
         let number = ValueKind::Int { least: 0, most: i64::MAX };
         let ends = ValueKind::OneOf(&["well", "illegal_access", "too_much_memory"]);
-        let axis = |name, about, iterations, default| AxisSpec {
-            name,
-            about,
-            iterations,
-            default: vec![default],
-            cost: Cost::Low,
-        };
+        let axis = |name, about, kind, default| AxisSpec { name, about, kind, default: vec![default], cost: Cost::Low };
         vec![
             axis("number", "tells cases apart", number, 0.into()),
             axis("end", "how an iteration ends", ends, "well".into()),

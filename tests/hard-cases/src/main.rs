@@ -43,7 +43,7 @@ impl Workload for Hard {
     }
 
     fn about(&self) -> &'static str {
-        "ends as it is told"
+        "ends in a chosen way"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -51,14 +51,14 @@ impl Workload for Hard {
             AxisSpec {
                 name: "number",
                 about: "tells cases apart",
-                iterations: ValueKind::Int { least: 0, most: i64::MAX },
+                kind: ValueKind::Int { least: 0, most: i64::MAX },
                 default: vec![0.into()],
                 cost: Cost::Low,
             },
             AxisSpec {
                 name: "end",
                 about: "how an iteration ends",
-                iterations: ValueKind::OneOf(ENDS),
+                kind: ValueKind::OneOf(ENDS),
                 default: vec!["well".into()],
                 cost: Cost::Low,
             },
@@ -90,8 +90,8 @@ impl Iteration for HardIteration {
             interrupt();
         }
         match self.end.as_str() {
-            "error" => anyhow::bail!("it was told to fail"),
-            "panic" => panic!("it was told to panic"),
+            "error" => anyhow::bail!("the case asked to fail"),
+            "panic" => panic!("the case asked to panic"),
             "abort" => std::process::abort(),
             "exit" => std::process::exit(3),
             "kill" => kill_this_process(),

@@ -63,14 +63,14 @@ fn err(output: &Output) -> String {
 }
 
 fn outcomes(place: &Place) -> Vec<(String, String)> {
-    let told = |result: &CaseResult| {
+    let outcome = |result: &CaseResult| {
         let why = match &result.outcome {
             Outcome::Failed { errors, .. } => errors[0].clone(),
             other => other.word().to_owned(),
         };
         (result.case.text("end").unwrap().to_owned(), why)
     };
-    place.results().iter().map(told).collect()
+    place.results().iter().map(outcome).collect()
 }
 
 const SWEEP: &str = "bench hard --number 0-19+1 --iterations 3 --warmup 0 --out run --format jsonl";
@@ -86,7 +86,7 @@ fn seeded(count: usize, below: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_kill_at_any_take_loses_no_finished_case_and_the_rest_goes_on() {
+fn a_kill_at_any_iteration_loses_no_finished_case_and_the_rest_goes_on() {
     for call in seeded(10, 60).into_iter().map(|call| call + 1) {
         let place = Place::new();
         let killed = place.command(SWEEP).env("HARD_CASES_KILL_AT", call.to_string()).output().unwrap();
@@ -122,10 +122,10 @@ fn a_kill_at_any_byte_of_the_results_loses_no_finished_case_and_the_rest_goes_on
 fn a_full_disk_is_one_error_and_the_finished_cases_stay() {
     let place = Place::new();
     let full = limited(&place, "trap '' XFSZ;", 9);
-    let told = err(&full);
-    assert_eq!(full.status.code(), Some(2), "{told}");
-    assert_eq!(told.matches("error: ").count(), 1, "{told}");
-    assert!(told.contains("cannot write `run/results.jsonl`") && told.contains("--resume"), "{told}");
+    let message = err(&full);
+    assert_eq!(full.status.code(), Some(2), "{message}");
+    assert_eq!(message.matches("error: ").count(), 1, "{message}");
+    assert!(message.contains("cannot write `run/results.jsonl`") && message.contains("--resume"), "{message}");
     assert_eq!(place.bytes(), place.whole_lines(), "what was written of the last line is cut off");
     assert!(!place.results().is_empty());
     place.resume("a full disk");
@@ -137,17 +137,20 @@ fn in_a_process_of_its_own_every_bad_end_is_a_row_and_the_sweep_goes_on() {
     let ends = "error,wrong,panic,abort,exit,kill,memory,noise,well";
     let swept = place.run(&format!("bench hard --end {ends} --iterations 2 --warmup 0 --isolate --out run"));
     assert_eq!(swept.status.code(), Some(1), "{}", err(&swept));
-    let told: Vec<(String, String)> = outcomes(&place);
-    let told: Vec<(&str, &str)> = told.iter().map(|(end, why)| (end.as_str(), why.as_str())).collect();
+    let outcomes: Vec<(String, String)> = outcomes(&place);
+    let outcomes: Vec<(&str, &str)> = outcomes.iter().map(|(end, why)| (end.as_str(), why.as_str())).collect();
     assert_eq!(
-        told,
+        outcomes,
         [
-            ("error", "it was told to fail"),
+            ("error", "the case asked to fail"),
             ("wrong", "the result is wrong"),
-            ("panic", "it panicked: it was told to panic"),
-            ("abort", "its process was aborted (signal 6, SIGABRT)"),
-            ("exit", "its process ended with status 3 before the case was done"),
-            ("kill", "its process was killed (signal 9, SIGKILL): by the kernel for want of memory, or by somebody"),
+            ("panic", "panic: the case asked to panic"),
+            ("abort", "the process was aborted (signal 6, SIGABRT)"),
+            ("exit", "the process exited with status 3 before the case was done"),
+            (
+                "kill",
+                "the process was killed (signal 9, SIGKILL), by the kernel because memory ran out or by another process"
+            ),
             ("memory", "out_of_memory"),
             ("noise", "measured"),
             ("well", "measured"),
@@ -176,7 +179,7 @@ fn a_hang_is_given_up_when_its_time_is_over() {
     let place = Place::new();
     let swept = place.run("bench hard --end hang --iterations 2 --warmup 0 --timeout 100ms --out run");
     assert_eq!(swept.status.code(), Some(1), "{}", err(&swept));
-    assert_eq!(outcomes(&place)[0].1, "it gave no result within 0.1 s and was stopped");
+    assert_eq!(outcomes(&place)[0].1, "no result within 0.1 s; the process was stopped");
 }
 
 #[test]
@@ -186,7 +189,7 @@ fn in_one_process_errors_and_panics_are_rows_too() {
     assert_eq!(swept.status.code(), Some(1));
     assert!(!err(&swept).contains("fault of laptime"), "{}", err(&swept));
     let words: Vec<String> = outcomes(&place).into_iter().map(|(_, why)| why).collect();
-    assert_eq!(words, ["it was told to fail", "it panicked: it was told to panic", "measured"]);
+    assert_eq!(words, ["the case asked to fail", "panic: the case asked to panic", "measured"]);
 }
 
 #[test]
@@ -210,14 +213,17 @@ fn a_dry_run_of_a_stopped_run_shows_what_is_left_and_measures_nothing() {
 }
 
 #[test]
-fn a_program_of_another_name_tells_unknown_axes_in_the_same_words() {
-    let told = err(&Place::new().run("bench hard --nubmer 1"));
+fn a_program_of_another_name_reports_unknown_axes_in_the_same_words() {
+    let message = err(&Place::new().run("bench hard --nubmer 1"));
     assert!(
-        told.contains("error: workload `hard` has no axis `nubmer`") && told.contains("did you mean `number`?"),
-        "{told}"
+        message.contains("error: workload `hard` has no axis `nubmer`") && message.contains("did you mean `number`?"),
+        "{message}"
     );
-    let told = err(&Place::new().run("bench hrad"));
-    assert!(told.contains("error: there is no workload `hrad`") && told.contains("did you mean `hard`?"), "{told}");
+    let message = err(&Place::new().run("bench hrad"));
+    assert!(
+        message.contains("error: there is no workload `hrad`") && message.contains("did you mean `hard`?"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -225,16 +231,16 @@ fn runs_are_fresh_processes_and_a_dead_one_is_replaced() {
     let place = Place::new();
     let swept = place.run("bench hard --end well,kill --number 1,2 --iterations 2 --warmup 0 --runs 2 --out run");
     assert_eq!(swept.status.code(), Some(1), "{}", err(&swept));
-    let told: Vec<(u32, &str)> = place.results().iter().map(|result| (result.run, result.outcome.word())).collect();
+    let results: Vec<(u32, &str)> = place.results().iter().map(|result| (result.run, result.outcome.word())).collect();
     let one = |run| [(run, "measured"), (run, "failed"), (run, "measured"), (run, "failed")];
-    assert_eq!(told, [one(0), one(1)].concat());
+    assert_eq!(results, [one(0), one(1)].concat());
 }
 
 /// The second case would go on for ever.
 const ENDLESS: &str = "bench hard --end error,well --iterations 1000000000 --warmup 0 --out run";
 
 #[test]
-fn ctrl_c_stops_after_the_current_take_and_keeps_everything() {
+fn ctrl_c_stops_after_the_current_iteration_and_keeps_everything() {
     for how in ["", " --isolate"] {
         let place = Place::new();
         let mut command = place.command(&format!("{ENDLESS}{how}"));

@@ -41,7 +41,7 @@ fn run(workload: &str, commit: &str, started: &str) -> Run {
         axes: Vec::new(),
         cases: Vec::new(),
         settings: Settings {
-            warmup: WarmUp::Found,
+            warmup: WarmUp::Auto,
             stop: Stop::Iterations(20),
             runs: 5,
             isolate: false,

@@ -1,4 +1,4 @@
-//! What a call in Python is: a wait, not one, or a copy to a device that a parse does not know.
+//! Classifies calls in Python: a host sync, none, or a copy to a device that cannot be determined.
 
 use tree_sitter::Node;
 
@@ -8,61 +8,61 @@ use crate::{
     rules::{Certainty, Form, Needs, Rule, Rules},
 };
 
-/// Links of a chain such as `x.detach().cpu()` that are looked at.
+/// The maximum length of a call chain such as `x.detach().cpu()`.
 const MOST_LINKS: usize = 64;
 
-/// Modules whose functions compute on devices; those of others are no methods of tensors.
+/// Modules whose functions compute on devices; functions of other modules are not tensor methods.
 const DEVICE_MODULES: [&str; 2] = ["torch", "jax"];
 
-/// Modules whose results lie on the host.
+/// Modules whose results are on the host.
 const HOST_MODULES: [&str; 4] = ["cv2", "numpy", "pandas", "scipy"];
 
-/// What is known of calls.
+/// What is needed to classify calls.
 #[derive(Debug)]
 pub struct Calls<'a> {
     /// The rules.
     pub rules: &'a Rules,
     /// The text.
     pub text: &'a str,
-    /// What names stand for.
+    /// The imported names.
     pub imports: Imports,
 }
 
-/// What a call is.
+/// The classification of a call.
 #[derive(Debug)]
 pub enum Called<'a> {
     /// It makes the host wait.
     Wait(Wait<'a>),
-    /// It may copy to the CPU: the device is no literal.
+    /// It may copy to the CPU: the device is not a literal.
     Unknown,
 }
 
 /// A call that makes the host wait.
 #[derive(Debug)]
 pub struct Wait<'a> {
-    /// The name in the text.
+    /// The node of the name.
     pub place: Node<'a>,
-    /// The call as people see it.
+    /// The call as shown to users.
     pub call: String,
-    /// Its last name.
+    /// The last name.
     pub name: String,
-    /// How sure it is.
+    /// How certain it is.
     pub certainty: Certainty,
 }
 
-/// The names of a function that is called.
+/// The name of a called function.
 struct Function<'a> {
     place: Node<'a>,
     path: Vec<String>,
-    /// The first name is that of a module.
+    /// The first name is a module.
     is_of_module: bool,
-    /// What the method is called on; none of a plain name.
+    /// The object of the method call; none for a plain name.
     object: Option<Node<'a>>,
-    /// The names begin at a plain name, so that they are the whole path.
+    /// The names start at a plain name, so they are the complete path.
     is_whole: bool,
 }
 
-/// What a rule says about a call.
+/// The result of checking a call against the rules.
 enum Verdict {
     Waits,
     Unknown,
@@ -75,7 +75,7 @@ impl<'a> Calls<'a> {
         self.text.get(node.byte_range()).unwrap_or_default()
     }
 
-    /// What a call is, whose truth is asked for by `truth`.
+    /// Classifies a call whose truth value is used by `truth`.
     pub fn called<'n>(&self, call: Node<'n>, truth: Option<&'static str>) -> Option<Called<'n>> {
         let function = self.function(call)?;
         let (rule, verdict) = self.judge(call, &function, truth)?;
@@ -85,7 +85,7 @@ impl<'a> Calls<'a> {
             Verdict::Waits if function.object.is_some_and(|object| self.is_on_host(object)) => None,
             Verdict::Waits => {
                 let name = rule.last_name().to_owned();
-                let call = told(rule, &function, truth);
+                let call = call_text(rule, &function, truth);
                 Some(Called::Wait(Wait { place: function.place, call, name, certainty: rule.certainty }))
             }
         }
@@ -112,7 +112,7 @@ impl<'a> Calls<'a> {
         if is_met { Verdict::Waits } else { Verdict::No }
     }
 
-    /// The names of what is called; none if it is no name.
+    /// The names of the called function; none if it is not a name.
     fn function<'n>(&self, call: Node<'n>) -> Option<Function<'n>> {
         let mut node = call.child_by_field_name("function")?;
         let mut names: Vec<&str> = Vec::new();
@@ -138,7 +138,7 @@ impl<'a> Calls<'a> {
         (!path.is_empty()).then_some(Function { place, path, is_of_module, object, is_whole })
     }
 
-    /// Whether a chain of calls already read its data to the host, or made it there.
+    /// Whether a call chain has already copied its data to the host, or created it there.
     fn is_on_host(&self, mut node: Node<'_>) -> bool {
         for _ in 0..MOST_LINKS {
             let inner = match node.kind() {
@@ -186,7 +186,7 @@ impl Function<'_> {
     }
 }
 
-fn told(rule: &Rule, function: &Function<'_>, truth: Option<&str>) -> String {
+fn call_text(rule: &Rule, function: &Function<'_>, truth: Option<&str>) -> String {
     match (rule.form, rule.needs) {
         (Form::Truth, _) => match truth {
             Some("if") | None => format!("if {}()", rule.name),
@@ -198,11 +198,11 @@ fn told(rule: &Rule, function: &Function<'_>, truth: Option<&str>) -> String {
     }
 }
 
-/// What a call is given.
+/// The arguments of a call.
 struct Arguments<'a> {
     positional: usize,
     has_keywords: bool,
-    /// The device is named as such.
+    /// The device is given by keyword.
     has_device: bool,
     is_non_blocking: bool,
     device: Option<Node<'a>>,
@@ -227,7 +227,7 @@ impl<'a> Arguments<'a> {
                 }
             }
         }
-        // What stands in for a list of arguments: `any(x for x in y)`.
+        // A generator in place of an argument list: `any(x for x in y)`.
         if list.kind() != "argument_list" {
             arguments.positional = 1;
         }
@@ -257,7 +257,7 @@ impl<'a> Arguments<'a> {
                 Some((function, inner)) if function.ends_with("device") => is_cpu(inner),
                 _ => Verdict::Unknown,
             },
-            // A number type, such as `torch.float16`.
+            // A dtype, such as `torch.float16`.
             "attribute" if text.starts_with("torch.") => Verdict::No,
             "identifier" | "attribute" => Verdict::Unknown,
             _ => Verdict::No,

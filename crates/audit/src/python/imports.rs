@@ -1,31 +1,31 @@
-//! What the names of a file stand for that it imports.
+//! The imported names of a file.
 
 use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-/// Names by what they stand for.
+/// Imported names and their paths.
 #[derive(Debug, Default)]
 pub struct Imports {
     names: HashMap<String, Imported>,
 }
 
-/// What an imported name stands for.
+/// The meaning of an imported name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
-    /// Its whole path: `torch.cuda`.
+    /// The full path: `torch.cuda`.
     pub path: String,
-    /// It is certainly a module: `import torch.cuda as cuda`.
+    /// Whether it is certainly a module: `import torch.cuda as cuda`.
     pub is_module: bool,
 }
 
 impl Imports {
-    /// What a name stands for.
+    /// The meaning of a name.
     pub fn get(&self, name: &str) -> Option<&Imported> {
         self.names.get(name)
     }
 
-    /// Reads a statement: `import torch as th`, `from torch.cuda import synchronize`.
+    /// Reads an import statement: `import torch as th`, `from torch.cuda import synchronize`.
     pub fn read(&mut self, statement: Node<'_>, text: &str) {
         let module = statement.child_by_field_name("module_name").map(|module| text_of(module, text));
         let mut cursor = statement.walk();
@@ -46,7 +46,7 @@ impl Imports {
         let (name, path) = match (module, alias) {
             (Some(module), alias) => (alias.unwrap_or(path), format!("{module}.{path}")),
             (None, Some(alias)) => (alias, path.to_owned()),
-            // `import torch.cuda` makes `torch` known.
+            // `import torch.cuda` binds `torch`.
             (None, None) => (first, first.to_owned()),
         };
         self.names.insert(name.to_owned(), Imported { path, is_module: module.is_none() });

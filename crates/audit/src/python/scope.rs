@@ -1,36 +1,36 @@
-//! Where the walk through a file of Python is: function, loops, statement.
+//! The position of the walk through a Python file: function, loops, statement.
 
 use tree_sitter::Node;
 
 use super::line;
 
-/// What is around a node.
+/// The context of a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'t> {
     kind: &'t str,
-    /// The function or class around it, by its place.
+    /// The index of the enclosing function or class.
     function: usize,
-    /// How many loops of it are around the node.
+    /// The number of loops of that function around the node.
     pub loop_depth: u32,
-    /// The first line of the statement that it is a part of.
+    /// The first line of the enclosing statement.
     pub statement_line: u32,
-    /// What asks for the truth or the number of the node itself: `if`, `bool`, `int`, `float`.
+    /// What uses the truth value or number of the node: `if`, `bool`, `int`, `float`.
     pub truth: Option<&'static str>,
     start_line: u32,
-    /// What the call does that it is, or is the arguments of.
+    /// What the call does that the node is, or whose arguments it is.
     calling: Calling,
-    /// Parts of it that were entered: clauses of a comprehension, or parts of a conditional expression.
+    /// The number of entered parts: clauses of a comprehension, or parts of a conditional expression.
     parts: u32,
 }
 
 /// What a call does with its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Calling {
-    /// Nothing that matters.
+    /// Nothing relevant.
     Other,
     /// It calls them for every element.
     Mapping,
-    /// It asks for their truth or number.
+    /// It uses their truth value or number.
     Number(&'static str),
 }
 
@@ -43,7 +43,7 @@ pub struct Function {
     pub lines: (u32, u32),
 }
 
-/// The nodes around the walk, and the functions that it saw.
+/// The stack of nodes of the walk, and the functions found.
 #[derive(Debug)]
 pub struct Scopes<'t> {
     frames: Vec<Frame<'t>>,
@@ -51,17 +51,17 @@ pub struct Scopes<'t> {
 }
 
 impl<'t> Scopes<'t> {
-    /// Begins at a file of so many lines.
+    /// Starts at a file with this number of lines.
     pub fn new(lines: u32) -> Self {
         Self { frames: Vec::new(), functions: vec![Function { path: String::new(), lines: (1, lines) }] }
     }
 
-    /// Goes into a node that was entered.
+    /// Enters a node.
     pub fn push(&mut self, frame: Frame<'t>) {
         self.frames.push(frame);
     }
 
-    /// Goes out of a node.
+    /// Leaves a node.
     pub fn pop(&mut self) {
         self.frames.pop();
     }
@@ -71,7 +71,7 @@ impl<'t> Scopes<'t> {
         &self.functions[frame.function]
     }
 
-    /// What is around a node, which is what `field` says in the node around it.
+    /// The context of a child, given its `field` in the parent.
     pub fn enter(&mut self, node: Node<'t>, field: Option<&str>, text: &str) -> Frame<'t> {
         let (kind, start_line) = (node.kind(), line(node.start_position().row));
         let Some(parent) = self.frames.last().copied() else {
@@ -126,13 +126,13 @@ impl<'t> Scopes<'t> {
     }
 }
 
-/// Whether a node is what a loop does again and again.
+/// Whether a node is repeated by a loop.
 fn is_turn(parent: &Frame<'_>, kind: &str, field: Option<&str>) -> bool {
     match parent.kind {
         "for_statement" => field == Some("body"),
         "while_statement" => matches!(field, Some("body" | "condition")),
         "list_comprehension" | "set_comprehension" | "dictionary_comprehension" | "generator_expression" => {
-            // What the first clause goes through is evaluated once.
+            // The iterable of the first clause is evaluated once.
             field == Some("body") || kind == "if_clause" || kind == "for_in_clause" && parent.parts > 0
         }
         "argument_list" | "keyword_argument" => kind == "lambda" && parent.calling == Calling::Mapping,
@@ -140,12 +140,12 @@ fn is_turn(parent: &Frame<'_>, kind: &str, field: Option<&str>) -> bool {
     }
 }
 
-/// What asks for the truth or the number of a node.
+/// What uses the truth value or number of a node.
 fn truth(parent: &Frame<'_>, field: Option<&str>) -> Option<&'static str> {
     match parent.kind {
         "if_statement" | "elif_clause" | "while_statement" => (field == Some("condition")).then_some("if"),
         "if_clause" | "assert_statement" | "not_operator" | "boolean_operator" => Some("if"),
-        // Its parts are a value, the condition, and the other value.
+        // The parts are a value, the condition, and the other value.
         "conditional_expression" => (parent.parts == 1).then_some("if"),
         "parenthesized_expression" | "comparison_operator" => parent.truth,
         "argument_list" => match parent.calling {

@@ -1,22 +1,22 @@
-//! What a call in Rust is: its names, its arguments, and whether it goes through the elements of something.
+//! Classifies calls in Rust: names, arguments, and whether the call iterates over elements.
 
 use syn::{Expr, Path};
 
 use crate::paths::Language;
 use crate::rules::{Form, Needs, Rule, Rules};
 
-/// Links of a chain such as `x.flatten_all()?.to_device(&Device::Cpu)?` that are looked at.
+/// The maximum length of a call chain such as `x.flatten_all()?.to_device(&Device::Cpu)?`.
 const MOST_LINKS: usize = 64;
 
-/// What a rule says about a call.
+/// The result of checking a call against the rules.
 pub enum Verdict<'r> {
-    /// It waits.
+    /// It syncs.
     Waits(&'r Rule),
-    /// It may copy to the CPU: the device is not written out.
+    /// It may copy to the CPU: the device is not a literal.
     Unknown,
 }
 
-/// Finds the rule for a call by its names.
+/// Finds the rule for a call by its name.
 pub fn judge<'r, 'a>(
     rules: &'r Rules,
     path: &[&str],
@@ -42,7 +42,7 @@ enum Device {
     Unknown,
 }
 
-/// Which device an argument names.
+/// The device that an argument names.
 fn device(argument: &Expr) -> Device {
     match bare(argument) {
         Expr::Path(path) => match last_name(&path.path).as_deref() {
@@ -54,7 +54,7 @@ fn device(argument: &Expr) -> Device {
     }
 }
 
-/// An expression without references and parentheses around it.
+/// An expression without surrounding references and parentheses.
 fn bare(mut expression: &Expr) -> &Expr {
     for _ in 0..MOST_LINKS {
         expression = match expression {
@@ -76,7 +76,7 @@ fn last_name(path: &Path) -> Option<String> {
     path.segments.last().map(|segment| segment.ident.to_string())
 }
 
-/// The expression that the next one of a chain is called on, or part of.
+/// The receiver of the next link of a chain.
 fn inner(expression: &Expr) -> Option<&Expr> {
     Some(match expression {
         Expr::MethodCall(call) => &call.receiver,
@@ -92,12 +92,12 @@ fn inner(expression: &Expr) -> Option<&Expr> {
     })
 }
 
-/// A chain of expressions from the outermost to what it begins with.
+/// A chain of expressions, outermost first.
 fn chain(expression: &Expr) -> impl Iterator<Item = &Expr> {
     std::iter::successors(Some(expression), |expression| inner(expression)).take(MOST_LINKS)
 }
 
-/// Whether a chain of calls already read its data to the host.
+/// Whether a call chain has already copied its data to the host.
 pub fn is_read(rules: &Rules, expression: &Expr) -> bool {
     chain(expression).any(|link| {
         let Expr::MethodCall(call) = link else { return false };
@@ -106,7 +106,7 @@ pub fn is_read(rules: &Rules, expression: &Expr) -> bool {
     })
 }
 
-/// Adaptors that iterators alone have, which call what they are given for every element.
+/// Adaptors that only iterators have; they call their closure for every element.
 const ADAPTORS: [&str; 33] = [
     "all",
     "any",
@@ -143,10 +143,10 @@ const ADAPTORS: [&str; 33] = [
     "successors",
 ];
 
-/// Adaptors that `Option` and `Result` have too, where they are called once.
+/// Adaptors that `Option` and `Result` have too; there they call the closure once.
 const SHARED_ADAPTORS: [&str; 4] = ["map", "filter", "inspect", "find"];
 
-/// What makes an iterator.
+/// Methods that return an iterator.
 const ITERATORS: [&str; 26] = [
     "iter",
     "iter_mut",
@@ -176,7 +176,7 @@ const ITERATORS: [&str; 26] = [
     "cloned",
 ];
 
-/// Whether a method calls the closures it is given for every element of what it is called on.
+/// Whether a method calls its closures for every element of its receiver.
 pub fn goes_through(method: &str, receiver: &Expr) -> bool {
     let is_iterator = || {
         chain(receiver).any(|link| match link {

@@ -1,9 +1,9 @@
-//! What stands in a macro: expressions where it parses so, statements, else tokens.
+//! The content of a macro: expressions if it parses as such, statements, or tokens.
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use syn::{Block, Expr, Stmt, Token, parse::Parser, punctuated::Punctuated};
 
-/// What the tokens of a macro are.
+/// The tokens of a macro.
 pub enum Inside {
     /// Expressions: `println!("{}", x)`, `vec![x; n]`.
     Expressions(Vec<Expr>),
@@ -14,7 +14,7 @@ pub enum Inside {
 }
 
 impl Inside {
-    /// Reads the tokens of a macro.
+    /// Parses the tokens of a macro.
     pub fn of(tokens: TokenStream) -> Self {
         if let Ok(list) = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens.clone()) {
             return Self::Expressions(list.into_iter().collect());
@@ -35,19 +35,19 @@ pub struct TokenCall {
     pub name: Ident,
     /// The line where the arguments end.
     pub end: proc_macro2::LineColumn,
-    /// The arguments, where they are expressions.
+    /// The arguments, if they are expressions.
     pub arguments: Vec<Expr>,
 }
 
-/// Tokens of arguments that are looked at: a device is a short name.
+/// The maximum number of argument tokens: a device is a short name.
 const MOST_ARGUMENTS: usize = 16;
 
-/// Every call in tokens that do not parse, whose name is one of those asked for.
-pub fn token_calls(tokens: TokenStream, is_asked: &dyn Fn(&str) -> bool) -> Vec<TokenCall> {
+/// Every call in unparsed tokens for which there is a rule.
+pub fn token_calls(tokens: TokenStream, has_rule: &dyn Fn(&str) -> bool) -> Vec<TokenCall> {
     let mut calls = Vec::new();
     let mut open = vec![tokens.into_iter()];
     let mut name: Option<Ident> = None;
-    // A turbofish may stand between name and arguments: `to_vec1::<f32>()`.
+    // A turbofish may be between name and arguments: `to_vec1::<f32>()`.
     let mut is_in_turbofish = false;
     let mut is_definition = false;
     while let Some(last) = open.last_mut() {
@@ -58,8 +58,8 @@ pub fn token_calls(tokens: TokenStream, is_asked: &dyn Fn(&str) -> bool) -> Vec<
             }
             Some(TokenTree::Ident(_)) if is_in_turbofish => {}
             Some(TokenTree::Ident(ident)) => {
-                // Behind `fn` it is a definition.
-                name = (!is_definition && is_asked(&ident.to_string())).then(|| ident.clone());
+                // After `fn` it is a definition.
+                name = (!is_definition && has_rule(&ident.to_string())).then(|| ident.clone());
                 is_definition = ident == "fn";
                 continue;
             }

@@ -1,21 +1,21 @@
-//! How deep a text can nest at most, found without recursion.
+//! An upper bound of the nesting depth of a text, computed without recursion.
 
 use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree, token_stream};
 
-/// How deep a text can nest, and its literals that look like comments.
+/// The nesting depth of a text, and its literals that look like comments.
 #[derive(Debug, Default)]
 pub struct Nesting {
-    /// No part of the text nests deeper.
+    /// The upper bound of the nesting depth.
     pub depth: usize,
     literals: Vec<(LineColumn, LineColumn)>,
 }
 
-/// A group that is open.
+/// An open group.
 struct Open {
     tokens: std::iter::Peekable<token_stream::IntoIter>,
-    /// The depth where the group begins.
+    /// The depth at the start of the group.
     base: usize,
-    /// Tokens since the last one that ends whatever nests.
+    /// Tokens since the last one that ended all nesting.
     steps: usize,
     /// Tokens that may nest across commas: `A<B, A<B, …`, `|a, b| |c, d| …`.
     crossing: usize,
@@ -34,8 +34,9 @@ impl Open {
 impl Nesting {
     /// Measures a text.
     ///
-    /// Every token is taken to nest in the one before it, until a token ends whatever nests: a `;`, a `,`, or a block that
-    /// no operator follows. Thus a sum of a thousand terms counts as two thousand steps, as deep as its tree is.
+    /// Every token counts as nested in the one before it, until a token ends the nesting: a `;`, a `,`, or a block that
+    /// no operator follows. A sum of a thousand terms therefore counts as two thousand levels, which is the depth of
+    /// its tree.
     pub fn of(tokens: TokenStream, keeps_literals: bool) -> Self {
         let mut nesting = Self::default();
         let mut open = vec![Open::new(tokens, 0)];
@@ -69,14 +70,14 @@ impl Nesting {
         nesting
     }
 
-    /// Whether a place, by its line from 1 and its column from 0 on, lies in a literal.
+    /// Whether a position (line from 1, column from 0) is in a literal.
     pub fn is_in_literal(&self, line: u32, column: usize) -> bool {
         let place = LineColumn { line: line as usize, column };
         self.literals.iter().any(|(start, end)| *start <= place && place < *end)
     }
 }
 
-/// Whether a token behind a block can only begin something new.
+/// Whether a token after a block can only begin something new.
 pub fn begins_anew(token: &TokenTree) -> bool {
     match token {
         TokenTree::Ident(ident) => *ident != "else" && *ident != "as",
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_side_by_side_does_not_nest() {
+    fn siblings_does_not_nest() {
         assert!(depth(&"fn f() { g(); }\n".repeat(1000)) < 20);
         assert!(depth(&format!("const X: [u32; 1000] = [{}];", "1, ".repeat(1000))) < 20);
         assert!(depth(&format!("fn f() {{ match x {{ {} }} }}", "A(x) => {} ".repeat(1000))) < 30);

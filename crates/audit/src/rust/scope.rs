@@ -1,24 +1,24 @@
-//! Where the walk through a file of Rust is: function, loops, test.
+//! The position of the walk through a Rust file: function, loops, test.
 
 use syn::{Attribute, Block, Meta, Signature, Type};
 
-/// What is around an expression.
+/// The context of an expression.
 #[derive(Debug, Clone)]
 pub struct Scope {
     /// `module::Type::function`.
     pub path: String,
     /// The first and last line of the function, or of the file.
     pub lines: (u32, u32),
-    /// How many loops of the function are around it.
+    /// The number of loops of the function around it.
     pub loop_depth: u32,
-    /// It is in a test.
+    /// Whether it is in a test.
     pub is_test: bool,
-    /// How many macros are around it.
+    /// The number of macros around it.
     pub macros: u32,
 }
 
 impl Scope {
-    /// The same inside a named thing.
+    /// The scope inside a named item.
     pub fn named(&self, name: &str, attributes: &[Attribute]) -> Self {
         let path = match (self.path.as_str(), name) {
             (path, "") => path.to_owned(),
@@ -28,9 +28,9 @@ impl Scope {
         Self { path, is_test: self.is_test || is_test(attributes), ..self.clone() }
     }
 
-    /// The same inside a function.
+    /// The scope inside a function.
     pub fn function(&self, signature: &Signature, attributes: &[Attribute], body: Option<&Block>) -> Self {
-        // The span of the whole would be put together token by token.
+        // Computing the span of the whole item would join the spans of all its tokens.
         let first = signature.fn_token.span;
         let last = body.map_or(first, |body| body.brace_token.span.close());
         let lines = (line(first.start()), line(last.end()));
@@ -43,7 +43,7 @@ pub fn line(place: proc_macro2::LineColumn) -> u32 {
     u32::try_from(place.line).unwrap_or(u32::MAX).max(1)
 }
 
-/// The name of a type, without what it is made with.
+/// The name of a type, without generic arguments.
 pub fn type_name(of: &Type) -> String {
     match of {
         Type::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default(),
@@ -54,7 +54,7 @@ pub fn type_name(of: &Type) -> String {
     }
 }
 
-/// Whether attributes make a test or a benchmark: `#[test]`, `#[tokio::test]`, `#[cfg(test)]`.
+/// Whether attributes mark a test or a benchmark: `#[test]`, `#[tokio::test]`, `#[cfg(test)]`.
 pub fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let name = attribute.path().segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
@@ -66,7 +66,7 @@ pub fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether a condition holds in tests alone.
+/// Whether a condition holds only in tests.
 fn needs_test(condition: &Meta) -> bool {
     match condition {
         Meta::Path(path) => path.is_ident("test"),

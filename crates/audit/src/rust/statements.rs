@@ -1,4 +1,4 @@
-//! Where the statements begin that sites are a part of: a comment above a statement speaks of all its lines.
+//! Finds where the statements around sites begin: a comment above a statement applies to all its lines.
 
 use std::collections::HashMap;
 
@@ -6,16 +6,16 @@ use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree, token_stream};
 
 use super::nesting::begins_anew;
 
-/// A group that is open.
+/// An open group.
 struct Open {
     tokens: std::iter::Peekable<token_stream::IntoIter>,
-    /// It holds statements, arms or items; what stands in other groups is a part of the statement around them.
+    /// It contains statements, arms or items; other groups are part of the enclosing statement.
     is_block: bool,
-    /// The first line of the present statement; none if it begins with the next token.
+    /// The first line of the current statement; none if it begins with the next token.
     start: Option<usize>,
 }
 
-/// The first lines of the statements that the tokens at these places are a part of, found without recursion.
+/// The first lines of the statements that contain the tokens at these positions, found without recursion.
 pub fn statement_lines(tokens: TokenStream, places: impl Iterator<Item = LineColumn>) -> HashMap<LineColumn, usize> {
     let mut lines: HashMap<LineColumn, usize> = places.map(|place| (place, place.line)).collect();
     let mut open = vec![Open { tokens: tokens.into_iter().peekable(), is_block: true, start: None }];

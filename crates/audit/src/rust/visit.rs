@@ -1,4 +1,4 @@
-//! The walk through a file of Rust.
+//! The walk through a Rust file.
 
 use proc_macro2::{LineColumn, Span, TokenTree};
 use syn::{
@@ -18,7 +18,7 @@ use crate::{
     site::Site,
 };
 
-/// Macros within macros that are parsed; what is deeper is looked at as tokens, for each is parsed anew.
+/// The maximum depth of macros that are parsed; deeper ones are scanned as tokens, since each is parsed again.
 const MOST_MACROS: u32 = 16;
 
 /// Collects the sites of a file.
@@ -31,13 +31,13 @@ pub struct Visitor<'r> {
 }
 
 impl<'r> Visitor<'r> {
-    /// Begins at a file of so many lines.
+    /// Starts at a file with this number of lines.
     pub fn new(rules: &'r Rules, lines: u32) -> Self {
         let scope = Scope { path: String::new(), lines: (1, lines), loop_depth: 0, is_test: false, macros: 0 };
         Self { rules, scope, found: Vec::new(), unknown: 0, test_modules: Vec::new() }
     }
 
-    /// Goes on in another scope, and comes back.
+    /// Continues in another scope, and returns.
     fn within(&mut self, scope: Scope, visit: impl FnOnce(&mut Self)) {
         let around = std::mem::replace(&mut self.scope, scope);
         visit(self);
@@ -81,7 +81,7 @@ impl<'r> Visitor<'r> {
         }
     }
 
-    /// A macro that is a wait itself: what stands in it is a part of that wait.
+    /// A macro that is a sync itself: its content is part of that sync.
     fn marked(&mut self, mac: &Macro) -> bool {
         let path = names(&mac.path);
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -99,8 +99,8 @@ impl<'r> Visitor<'r> {
 
     fn look_at_tokens(&mut self, tokens: proc_macro2::TokenStream) {
         let rules = self.rules;
-        let is_asked = |name: &str| rules.of(Language::Rust).any(|rule| rule.last_name() == name);
-        for call in token_calls(tokens, &is_asked) {
+        let has_rule = |name: &str| rules.of(Language::Rust).any(|rule| rule.last_name() == name);
+        for call in token_calls(tokens, &has_rule) {
             let name = call.name.to_string();
             if let Some(verdict) = judge(rules, &[&name], call.arguments.iter()) {
                 self.take(verdict, call.name.span(), call.end);
@@ -152,7 +152,7 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
         let name = item.ident.as_ref().map(|name| format!("{name}!")).unwrap_or_default();
         let scope = self.scope.named(&name, &item.attrs);
         self.within(scope, |visitor| match item.ident {
-            // The templates of `macro_rules!` are no Rust by themselves.
+            // The templates of `macro_rules!` are not valid Rust on their own.
             Some(_) => visitor.look_at_tokens(item.mac.tokens.clone()),
             None => visit::visit_item_macro(visitor, item),
         });
@@ -222,7 +222,7 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
     }
 }
 
-/// What a macro holds lives no longer than it is looked at.
+/// The content of a macro does not outlive its visit.
 impl Visitor<'_> {
     fn visit_inside(&mut self, expression: &Expr) {
         Visit::visit_expr(self, expression);

@@ -1,7 +1,7 @@
-//! What control groups allow this process: processor time and memory, versions 1 and 2.
+//! CPU time and memory limits from control groups, versions 1 and 2.
 //!
-//! A limit holds for a group and all groups inside it, so that the least of those above this process counts. In a
-//! container the path of the group may be that of the host, which is not there; its own group is then the root.
+//! A limit applies to a group and all groups inside it, so the lowest limit on the path to this process applies. In a
+//! container the path may be the host's and not exist; the process's own group is then the root.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use super::linux::{Linux, least};
 /// The control groups of this process.
 pub(super) struct Cgroups<'a> {
     linux: &'a Linux,
-    /// The folders of the processor time's groups, innermost first.
+    /// The folders of the CPU groups, innermost first.
     cpu: Vec<PathBuf>,
-    /// The folders of the memory's groups, innermost first.
+    /// The folders of the memory groups, innermost first.
     memory: Vec<PathBuf>,
 }
 
@@ -26,26 +26,26 @@ impl<'a> Cgroups<'a> {
         Self { linux, cpu: folders("cpu"), memory: folders("memory") }
     }
 
-    /// Processors' worth of time that is granted.
+    /// The CPU time quota, in CPUs.
     pub(super) fn cpu_quota(&self) -> Option<f64> {
         let quotas = self.cpu.iter().filter_map(|group| self.quota(group).or_else(|| self.older_quota(group)));
         quotas.min_by(f64::total_cmp)
     }
 
-    /// Version 2: `cpu.max` has a quota, or `max`, and the period it is granted for.
+    /// Version 2: `cpu.max` holds a quota, or `max`, and its period.
     fn quota(&self, group: &Path) -> Option<f64> {
         let text = self.linux.text(group.join("cpu.max"))?;
         let (quota, period) = text.split_once(char::is_whitespace)?;
         ratio(quota, period)
     }
 
-    /// Version 1: a quota of -1 is none.
+    /// Version 1: a quota of -1 means no limit.
     fn older_quota(&self, group: &Path) -> Option<f64> {
         let quota = self.linux.text(group.join("cpu.cfs_quota_us"))?;
         ratio(&quota, &self.linux.text(group.join("cpu.cfs_period_us"))?)
     }
 
-    /// The least of the limits.
+    /// The lowest memory limit.
     pub(super) fn memory_limit(&self) -> Option<u64> {
         self.memory.iter().filter_map(|group| self.limit(group)).min()
     }
@@ -54,8 +54,8 @@ impl<'a> Cgroups<'a> {
         least(self.number(group.join("memory.max")), self.number(group.join("memory.limit_in_bytes")))
     }
 
-    /// The least that a group with a limit has left. Files that were read and not used since can be given up, so they
-    /// count as left.
+    /// The smallest amount of memory left in any limited group. Inactive file cache can be reclaimed, so it counts as
+    /// free.
     pub(super) fn memory_left(&self) -> Option<u64> {
         let left = |group: &PathBuf| {
             let limit = self.limit(group)?;
@@ -77,7 +77,7 @@ impl<'a> Cgroups<'a> {
     }
 }
 
-/// The folders of the groups that limit this process, innermost first; `controller` is empty in version 2.
+/// The folders of the groups that limit this process, innermost first; `controller` is empty for version 2.
 fn groups(lines: &str, controller: &str, mount: &str) -> Vec<PathBuf> {
     let mut lines = lines.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let Some((_, path)) = lines.find(|(names, _)| names.split(',').any(|name| name == controller)) else {

@@ -1,4 +1,4 @@
-//! What Linux says of a machine in `/proc` and `/sys`.
+//! Machine information from `/proc` and `/sys`.
 
 use std::{
     collections::BTreeSet,
@@ -10,12 +10,12 @@ use laptime_trace::run::{Gpu, Machine, Steal};
 
 use super::cgroup::Cgroups;
 
-/// More processors than any kernel is built for: a longer list is no list of processors.
+/// More CPUs than any kernel supports: a longer list is invalid.
 const MOST_CPUS: u32 = 1 << 16;
 
-/// Reads what Linux says of a machine, below a root folder.
+/// Reads machine information below a root folder.
 ///
-/// A file that is missing, unreadable or of another content than expected means that nothing is known.
+/// A missing or unreadable file, or one with unexpected content, means that the value is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Linux {
     root: PathBuf,
@@ -27,12 +27,13 @@ impl Linux {
         Self::below("/")
     }
 
-    /// The machine whose `/proc` and `/sys` lie below a folder.
+    /// The machine whose `/proc` and `/sys` are below a folder.
     pub fn below(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Reads what lasts. `otherwise` is the number of processors if the kernel does not list those it allows.
+    /// Reads the properties that do not change. `otherwise` is the number of CPUs if the kernel does not list the
+    /// allowed ones.
     pub fn machine(&self, otherwise: u32) -> Machine {
         let allowed = self.allowed_cpus();
         Machine {
@@ -52,36 +53,36 @@ impl Linux {
         }
     }
 
-    /// Processes that wanted to run, averaged over the last minute.
+    /// The load average over the last minute.
     pub fn load(&self) -> Option<f64> {
         let load: f64 = self.text("proc/loadavg")?.split_whitespace().next()?.parse().ok()?;
         (load.is_finite() && load >= 0.0).then_some(load)
     }
 
-    /// Memory that is free to use, within the limit of the control group.
+    /// Available memory, within the limit of the control group.
     pub fn available_bytes(&self) -> Option<u64> {
         least(self.memory("MemAvailable"), self.cgroups().memory_left())
     }
 
-    /// The version of NVIDIA's driver, if it is loaded.
+    /// The version of the NVIDIA driver, if it is loaded.
     pub fn nvidia_driver(&self) -> Option<String> {
         let text = self.text("proc/driver/nvidia/version")?;
         let line = text.lines().find(|line| line.starts_with("NVRM version"))?;
         line.split_whitespace().find(|word| is_version(word)).map(str::to_owned)
     }
 
-    /// Ticks of all processors since the start, and those of them that a hypervisor gave to others.
+    /// CPU ticks since boot, and the ticks stolen by the hypervisor.
     pub fn steal(&self) -> Option<Steal> {
         let text = self.text("proc/stat")?;
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-        // user nice system idle iowait irq softirq steal; guest times behind them are part of user and nice.
+        // user nice system idle iowait irq softirq steal; the guest times that follow are included in user and nice.
         let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
         let &[.., stolen] = ticks.as_slice() else { return None };
         let of_ticks = ticks.iter().try_fold(0_u64, |sum, &more| sum.checked_add(more))?;
         (ticks.len() == 8).then_some(Steal { ticks: stolen, of_ticks })
     }
 
-    /// A file without surrounding blanks; none if nothing is left.
+    /// The content of a file without surrounding white space; none if it is empty.
     pub(super) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let text = fs::read_to_string(self.root.join(path)).ok()?;
         let text = text.trim_matches(|letter: char| letter.is_whitespace() || letter == '\0');
@@ -92,7 +93,7 @@ impl Linux {
         Cgroups::of(self)
     }
 
-    /// The value of a `name : value` line of the first processor.
+    /// The value of a `name : value` line for the first CPU.
     fn cpu_entry(&self, name: &str) -> Option<String> {
         entry(&self.text("proc/cpuinfo")?, name)
     }
@@ -146,7 +147,7 @@ impl Linux {
         (is_guest || xen.is_some()).then(|| self.product().or(xen).unwrap_or_else(|| "yes".to_owned()))
     }
 
-    /// Maker and model of the machine, as its firmware tells them.
+    /// Vendor and model of the machine, as reported by its firmware.
     fn product(&self) -> Option<String> {
         let maker = self.text("sys/class/dmi/id/sys_vendor");
         match (maker, self.text("sys/class/dmi/id/product_name")) {
@@ -162,7 +163,7 @@ impl Linux {
         names.map(|name| Gpu { name, driver: driver.clone() }).collect()
     }
 
-    /// The folders in a folder, by name.
+    /// The subfolders of a folder, sorted by name.
     fn folders(&self, path: impl AsRef<Path>) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.root.join(path.as_ref())) else { return Vec::new() };
         let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -171,7 +172,7 @@ impl Linux {
     }
 }
 
-/// The smaller of two, or the one that is known.
+/// The smaller of two values, or the one that is known.
 pub(super) fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }
@@ -183,7 +184,7 @@ fn entry(text: &str, name: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// Reads a list of processors such as `0-3,8`.
+/// Parses a CPU list such as `0-3,8`.
 fn parse_cpus(list: &str) -> Option<Vec<u32>> {
     let mut cpus = BTreeSet::new();
     for part in list.split(',') {
@@ -197,7 +198,7 @@ fn parse_cpus(list: &str) -> Option<Vec<u32>> {
     Some(cpus.into_iter().collect())
 }
 
-/// Reads a size such as `32768K`.
+/// Parses a size such as `32768K`.
 fn parse_size(text: &str) -> Option<u64> {
     let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)];
     let known = units.iter().find_map(|&(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));

@@ -1,10 +1,10 @@
-//! Machines made up of a few files each.
+//! Synthetic machines, each described by a few files.
 
 use laptime_trace::run::{Build, Environment, Gpu, Machine, Steal};
 
 use super::Linux;
 
-/// A folder with the files of a machine, each a path and its content.
+/// A folder with the files of a machine, given as paths and contents.
 fn machine<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> (tempfile::TempDir, Linux) {
     let folder = tempfile::tempdir().unwrap();
     for (path, content) in files {
@@ -16,7 +16,7 @@ fn machine<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> (tempfile
     (folder, linux)
 }
 
-/// A desktop of two cores with two threads each.
+/// A desktop with two cores and two threads per core.
 const BARE_METAL: [(&str, &str); 20] = [
     ("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD Ryzen 7\nflags\t\t: fpu tsc nonstop_tsc\n\nprocessor\t: 1\n"),
     ("proc/self/status", "Name:\tlaptime\nCpus_allowed:\tf\nCpus_allowed_list:\t0-1,2,3\n"),
@@ -94,7 +94,7 @@ fn a_guest_is_named_by_its_firmware_or_by_xen_or_not_at_all() {
     assert_eq!(named(&[flags]).as_deref(), Some("yes"));
     assert_eq!(named(&[flags, maker, model]).as_deref(), Some("QEMU Standard PC"));
     assert_eq!(named(&[flags, ("sys/hypervisor/type", "xen\n")]).as_deref(), Some("xen"));
-    assert_eq!(named(&[maker, model]), None, "firmware alone makes no guest");
+    assert_eq!(named(&[maker, model]), None, "firmware alone does not mean a virtual machine");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn no_limit_is_none() {
 }
 
 #[test]
-fn the_driver_of_nvidia_tells_of_gpus() {
+fn the_driver_of_nvidia_reports_gpus() {
     let version =
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs)\nGCC version:\n";
     let (_folder, linux) = machine([
@@ -163,7 +163,7 @@ fn of_a_machine_that_says_nothing_nothing_is_known() {
     assert_eq!((linux.load(), linux.available_bytes(), linux.steal()), (None, None, None));
 }
 
-/// Every file that is read, as long as no name of a folder has to be known.
+/// Every file that is read, except those in folders whose name has to be discovered.
 const READ: [&str; 22] = [
     "proc/cpuinfo",
     "proc/self/status",

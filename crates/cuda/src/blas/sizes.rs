@@ -1,4 +1,4 @@
-//! The sizes of matrix products, and how their matrices lie in memory.
+//! The sizes and memory layout of matrix products.
 
 /// The sizes of a product: `a` is m by k, `b` is k by n, `c` is m by n.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Sizes {
     pub n: u32,
     /// Columns of `a`, rows of `b`.
     pub k: u32,
-    /// Whether `b` lies transposed, n by k, as the weights of linear layers do.
+    /// Whether `b` is stored transposed, n by k, like the weights of linear layers.
     pub b_is_transposed: bool,
 }
 
@@ -20,24 +20,24 @@ impl Sizes {
     }
 }
 
-/// How the matrices of one factor lie in memory.
+/// The memory layout of one factor's matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Matrices {
-    /// Whether each lies transposed.
+    /// Whether each one is stored transposed.
     pub is_transposed: bool,
-    /// From the beginning of a row, as it lies, to that of the next.
+    /// The distance from one stored row to the next.
     pub row: u32,
-    /// From the beginning of a matrix to that of the next; zero where all products take the same one.
+    /// The distance from one matrix to the next; zero if all products use the same one.
     pub stride: u64,
 }
 
 impl Matrices {
-    /// Matrices that lie plainly one after another, `rows` by `columns`.
+    /// Contiguous matrices, `rows` by `columns`.
     pub fn plain(rows: u32, columns: u32) -> Self {
         Self { is_transposed: false, row: columns, stride: u64::from(rows) * u64::from(columns) }
     }
 
-    /// The same, of which the transposes are meant: they lie `columns` by `rows`.
+    /// The same, used as transposes: they are stored `columns` by `rows`.
     pub fn transposed(rows: u32, columns: u32) -> Self {
         Self { is_transposed: true, row: rows, stride: u64::from(rows) * u64::from(columns) }
     }
@@ -58,7 +58,7 @@ impl Matrices {
 /// Several products of the same sizes, `c = scale a b`, each m by n.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Batch {
-    /// How many.
+    /// The number of products.
     pub count: u32,
     /// Rows of `a` and `c`.
     pub m: u32,
@@ -66,15 +66,15 @@ pub struct Batch {
     pub n: u32,
     /// Columns of `a`, rows of `b`.
     pub k: u32,
-    /// How the matrices `a` lie, m by k.
+    /// The layout of the matrices `a`, m by k.
     pub a: Matrices,
-    /// How the matrices `b` lie, k by n.
+    /// The layout of the matrices `b`, k by n.
     pub b: Matrices,
-    /// How the matrices `c` lie, m by n; they cannot lie transposed, nor in one place.
+    /// The layout of the matrices `c`, m by n; they can be neither transposed nor shared.
     pub c: Matrices,
-    /// What each product is multiplied by.
+    /// The scale of each product.
     pub scale: f32,
-    /// Whether products are added to what is in `c`.
+    /// Whether products are added to `c`.
     pub is_added: bool,
 }
 
@@ -86,8 +86,8 @@ impl Batch {
         Self { count: 1, m, n, k, a, b, c, scale: 1.0, is_added }
     }
 
-    /// The gradient of a linear layer's weight, outputs by inputs: the gradient of what it gave (rows by outputs),
-    /// transposed, times what it was given (rows by inputs).
+    /// The gradient of a linear layer's weight, outputs by inputs: the transposed output gradient (rows by outputs)
+    /// times the input (rows by inputs).
     pub fn weight_gradient(rows: u32, outputs: u32, inputs: u32) -> Self {
         let (a, b) = (Matrices::transposed(outputs, rows), Matrices::plain(rows, inputs));
         let c = Matrices::plain(outputs, inputs);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_takes_two_operations_a_step() {
+    fn a_product_takes_two_operations_per_step() {
         assert_eq!(SIZES.operations(), 48);
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A stream in numbers: work takes device time, and each look at the host's clock takes some of the host's.
+/// A simulated stream: work takes device time, and each reading of the host clock takes host time.
 #[derive(Debug, Default)]
 struct Fake(Mutex<FakeState>);
 
@@ -116,7 +116,7 @@ fn a_mark_is_pending_until_the_device_gets_there() {
 }
 
 #[test]
-fn a_time_is_told_from_the_nearer_of_the_anchors_around_it() {
+fn a_time_is_reported_from_the_nearer_of_the_anchors_around_it() {
     let clock = clock();
     clock.events.submit(900);
     let stamp = clock.mark().unwrap();
@@ -220,7 +220,7 @@ impl Events for Arc<Fake> {
 
 proptest! {
     #[test]
-    fn every_mark_is_told_at_its_time_whatever_the_order(
+    fn every_mark_is_reported_at_its_time_whatever_the_order(
         steps in prop::collection::vec((0_u8..4, 0_u64..5_000), 1..200),
     ) {
         let clock = clock();

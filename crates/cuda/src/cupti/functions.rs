@@ -1,4 +1,4 @@
-//! The functions of CUPTI that are used, looked up in the library that was found.
+//! The CUPTI functions in use, looked up in the loaded library.
 #![allow(unsafe_code)]
 
 use std::{
@@ -16,10 +16,10 @@ use crate::{
 pub(super) type BufferRequested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub(super) type BufferCompleted = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
-/// Another user of CUPTI is in the process.
+/// Another user of CUPTI is active in the process.
 const MULTIPLE_SUBSCRIBERS: u32 = 39;
 
-/// The kind under which our stages are pushed: the first that is free for anyone.
+/// The kind under which our stages are pushed: the first that is free for custom use.
 const CUSTOM: u32 = 3;
 
 #[derive(Debug, Clone, Copy)]
@@ -81,8 +81,8 @@ impl Functions {
         self.check("starting CUPTI", unsafe { (self.register)(requested, completed) })
     }
 
-    /// Lets calls be told with the system's number of their thread, and not with the threading library's.
-    pub(super) fn tell_system_threads(&self) -> Result<(), CudaError> {
+    /// Makes CUPTI report system thread ids instead of those of the threading library.
+    pub(super) fn use_system_thread_ids(&self) -> Result<(), CudaError> {
         const SYSTEM: u32 = 1;
         // SAFETY: a number is passed.
         self.check("starting CUPTI", unsafe { (self.set_thread_id_type)(SYSTEM) })
@@ -98,7 +98,7 @@ impl Functions {
         self.check("stopping CUPTI", unsafe { (self.disable)(kind) })
     }
 
-    /// Asks for all buffers, those that are not full too.
+    /// Requests all buffers, including those that are not full.
     pub(super) fn flush(&self) -> Result<(), CudaError> {
         const FORCED: u32 = 1;
         // SAFETY: a number is passed.
@@ -163,7 +163,7 @@ impl Functions {
     }
 }
 
-/// What a code of CUPTI means to the user.
+/// The error for a CUPTI status code.
 pub(super) fn reason(code: u32, name: &str) -> String {
     match code {
         MULTIPLE_SUBSCRIBERS => format!(

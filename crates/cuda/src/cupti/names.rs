@@ -1,4 +1,4 @@
-//! Names of kernels as people write them.
+//! Demangles kernel names.
 #![allow(unsafe_code)]
 
 use std::{
@@ -13,7 +13,7 @@ use libloading::Library;
 type Demangle = unsafe extern "C" fn(*const c_char, *mut c_char, *mut usize, *mut c_int) -> *mut c_char;
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// Readable names by the address of CUPTI's text: each is read once.
+/// Readable names by the address of CUPTI's text: each is demangled once.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashMap<u64, Arc<str>>);
 
@@ -35,7 +35,7 @@ unsafe fn read(address: u64) -> String {
     readable(&unsafe { CStr::from_ptr(address as *const c_char) }.to_string_lossy())
 }
 
-/// The name as C++ has it, if a C++ library is there to tell; else as it is.
+/// The demangled name, if a C++ library is available; otherwise the name as it is.
 pub(super) fn readable(name: &str) -> String {
     if !name.starts_with("_Z") {
         return name.to_owned();
@@ -53,13 +53,13 @@ fn demangled(name: &str) -> Option<String> {
         if answer.is_null() {
             return None;
         }
-        let told = CStr::from_ptr(answer).to_string_lossy().into_owned();
+        let name = CStr::from_ptr(answer).to_string_lossy().into_owned();
         free(answer.cast());
-        (status == 0).then_some(told)
+        (status == 0).then_some(name)
     }
 }
 
-/// The C++ library's own reader of names, and the `free` that goes with it.
+/// The demangler of the C++ library, and the matching `free`.
 fn functions() -> &'static Option<(Demangle, Free)> {
     static FOUND: OnceLock<Option<(Demangle, Free)>> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mangled_name_is_told_as_c_plus_plus_has_it_or_stays() {
-        let told = readable("_Z4fillIfEvPT_");
-        assert!(["void fill<float>(float*)", "_Z4fillIfEvPT_"].contains(&told.as_str()), "{told}");
+    fn a_mangled_name_is_reported_as_c_plus_plus_has_it_or_stays() {
+        let name = readable("_Z4fillIfEvPT_");
+        assert!(["void fill<float>(float*)", "_Z4fillIfEvPT_"].contains(&name.as_str()), "{name}");
     }
 }

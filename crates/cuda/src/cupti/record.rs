@@ -1,11 +1,11 @@
 //! CUPTI's records as plain values.
 //!
-//! The structures grow at their end from version to version, and each is the beginning of the next. So fields are read
-//! at offsets of the common beginning (those of CUPTI 13.0, checked against its header), never beyond the bytes given.
+//! The structures grow at their end from version to version. Fields are therefore read at offsets of the common
+//! beginning (those of CUPTI 13.0, checked against its header), and never beyond the given bytes.
 
 use std::sync::Arc;
 
-/// One thing that CUPTI saw.
+/// A CUPTI record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// The device worked.
@@ -14,11 +14,11 @@ pub enum Record {
     Wait(Wait),
     /// A function of the runtime or of the driver was called.
     Call(Call),
-    /// A call was made inside a stage of ours.
+    /// A call inside one of our stages.
     Tie(Tie),
 }
 
-/// A kernel, a copy or a fill. Times are in nanoseconds of CUPTI's clock.
+/// A kernel, a copy or a memset. Times are in nanoseconds of CUPTI's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
     /// What it was.
@@ -31,9 +31,9 @@ pub struct Work {
     pub device: u32,
     /// The stream's number.
     pub stream: u32,
-    /// The number it shares with the call that led to it.
+    /// The correlation id shared with the launching call.
     pub correlation: u32,
-    /// The graph and the node it came from, if it did.
+    /// The graph and the node it came from, if any.
     pub graph: Option<GraphNode>,
 }
 
@@ -51,38 +51,38 @@ pub struct GraphNode {
 pub enum WorkKind {
     /// A kernel.
     Kernel {
-        /// Its name, as it can be read.
+        /// The readable name.
         name: Arc<str>,
         /// Blocks.
         grid: [u32; 3],
-        /// Threads a block.
+        /// Threads per block.
         block: [u32; 3],
-        /// Registers a thread.
+        /// Registers per thread.
         registers: u16,
-        /// Bytes of shared memory a block.
+        /// Bytes of shared memory per block.
         shared_bytes: u64,
     },
     /// A copy.
     Copy {
-        /// From where to where.
+        /// The direction.
         direction: Direction,
-        /// Kind of memory it was from.
+        /// The source memory.
         from: MemoryKind,
-        /// Kind of memory it was to.
+        /// The destination memory.
         to: MemoryKind,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// A fill.
+    /// A memset.
     Fill {
         /// Kind of memory.
         memory: MemoryKind,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
     },
 }
 
-/// From where to where a copy went.
+/// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Host to device.
@@ -102,36 +102,36 @@ pub enum Direction {
 /// A kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// The host's, as any program's.
+    /// Pageable host memory.
     Pageable,
-    /// The host's, that the device can copy without help.
+    /// Pinned host memory.
     Pinned,
-    /// The device's.
+    /// Device memory.
     Device,
-    /// An array of the device.
+    /// A device array.
     Array,
     /// Managed.
     Managed,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
-/// A wait.
+/// A sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// For what.
+    /// The kind.
     pub kind: WaitKind,
     /// When it began.
     pub start_nanos: u64,
     /// When it ended.
     pub end_nanos: u64,
-    /// The stream; none if it was for all.
+    /// The stream; none if it waited for all streams.
     pub stream: Option<u32>,
-    /// The number it shares with the call.
+    /// The correlation id shared with the call.
     pub correlation: u32,
 }
 
-/// What was waited for.
+/// The kind of sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitKind {
     /// The host for an event.
@@ -142,37 +142,37 @@ pub enum WaitKind {
     Stream,
     /// The host for all streams.
     Context,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
 /// A call of the runtime or of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// Whether it was of the driver.
+    /// Whether it is a driver call.
     pub is_driver: bool,
-    /// CUPTI's number of the function.
+    /// CUPTI's function id.
     pub function: u32,
     /// When it began.
     pub start_nanos: u64,
     /// When it returned.
     pub end_nanos: u64,
-    /// The thread, by the system's number.
+    /// The system thread id.
     pub thread: u32,
-    /// The number it shares with the work it led to.
+    /// The correlation id shared with the work it launched.
     pub correlation: u32,
 }
 
-/// A call and the stage of ours that it was made in.
+/// A call and our stage around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tie {
-    /// The number of the call.
+    /// The correlation id of the call.
     pub correlation: u32,
-    /// Our number, as it was pushed.
+    /// Our stage number, as pushed.
     pub stage: u64,
 }
 
-/// Numbers of kinds of records.
+/// The ids of the record kinds.
 pub(crate) mod kind {
     pub const COPY: u32 = 1;
     pub const FILL: u32 = 2;
@@ -184,10 +184,10 @@ pub(crate) mod kind {
     pub const TIE: u32 = 39;
 }
 
-/// The stream's number where CUPTI means all of them.
+/// CUPTI's stream id for all streams.
 const NO_STREAM: u32 = u32::MAX;
 
-/// The fields of a record, read where they are.
+/// Reads the fields of a record in place.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a [u8]);
 
@@ -217,7 +217,7 @@ impl Fields<'_> {
     }
 }
 
-/// Reads one record. None if it is of no kind we asked for, or cut short.
+/// Parses one record. None if its kind was not requested, or if it is truncated.
 ///
 /// `name_at` reads the text at an address that a record holds.
 pub(crate) fn decode(bytes: &[u8], name_at: impl Fn(u64) -> Arc<str>) -> Option<Record> {
@@ -310,7 +310,7 @@ fn call(fields: Fields<'_>, is_driver: bool) -> Option<Call> {
     })
 }
 
-/// Zeros stand for work that came from no graph.
+/// Zeros mean that the work came from no graph.
 fn graph_node(fields: Fields<'_>, node: usize, graph: usize) -> Option<GraphNode> {
     let found = GraphNode { graph: fields.u32(graph)?, node: fields.u64(node)? };
     (found.graph != 0 || found.node != 0).then_some(found)

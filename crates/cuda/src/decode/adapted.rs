@@ -1,4 +1,4 @@
-//! Products whose vectors are adapted by numbers of their own: the layers of a diffusion head.
+//! Products with adapted vectors: the layers of a diffusion head.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -13,26 +13,26 @@ use crate::{
     nvrtc, slice::Slice, stream::Stream,
 };
 
-/// How the kernels are built where there is room. A block of so many threads has a multiprocessor to itself: the next one
-/// comes when it goes, and never two to one of them.
+/// The kernel variant if there is enough shared memory. A block of this size occupies a whole multiprocessor, so two
+/// blocks never share one.
 pub(super) const TUNING: Tuning = Tuning { warps: 24, depth: 3, heads: 1 };
 
 /// The sizes of adapted layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdaptedSizes {
-    /// Vectors that run together.
+    /// Vectors that are processed together.
     pub batch: u32,
-    /// Numbers of a vector.
+    /// The width of a vector.
     pub hidden: u32,
-    /// Numbers inside the feed-forward part.
+    /// The width of the feed-forward part.
     pub ffn: u32,
 }
 
-/// The products of adapted layers on one device, which begin while what is before them still runs, as those of a
-/// [`Step`](super::Step) do. `T` is the type of weights and activations.
+/// The products of adapted layers on one device. They overlap with the previous kernel, like those of a
+/// [`Step`](super::Step). `T` is the dtype of weights and activations.
 ///
-/// What adapts a vector is a row of shift, scale and, where something is added, gate, each as wide as the vector. It is
-/// read once the kernel before is done.
+/// A vector is adapted by a row of shift, scale and, for additions, gate, each as wide as the vector. The row is read
+/// after the previous kernel is done.
 #[derive(Debug)]
 pub struct Adapted<T> {
     dealer: Dealer,
@@ -43,26 +43,26 @@ pub struct Adapted<T> {
     of: PhantomData<T>,
 }
 
-/// What is multiplied, and how large it is.
+/// The factors and their sizes.
 struct Operands<'a, T> {
     x: &'a Buffer<T>,
     /// The weight, if any, and what is added under the root.
     norm: Option<(Option<&'a Buffer<T>>, f32)>,
     linear: &'a Linear<'a, T>,
-    /// What adapts each vector, and how far from one to the next.
+    /// The adaptation of each vector, and the distance from one to the next.
     adapt: (Slice<'a, T>, u32),
     /// Rows and width of the weights.
     shape: [u32; 2],
 }
 
 impl<T: Element> Adapted<T> {
-    /// Compiles what layers of such sizes need, or finds it in the cache.
+    /// Compiles the kernels for layers of these sizes, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache, sizes: AdaptedSizes) -> Result<Self, CudaError> {
         let is_small = shared_limit(device)? < MUCH_SHARED;
         Self::load_tuned(device, cache, sizes, if is_small { Tuning { warps: 8, depth: 4, ..TUNING } } else { TUNING })
     }
 
-    /// The same with kernels built in another way, for finding out which is fastest.
+    /// The same with another kernel variant, to find the fastest.
     pub fn load_tuned(device: &Device, cache: &Cache, sizes: AdaptedSizes, tuning: Tuning) -> Result<Self, CudaError> {
         let AdaptedSizes { batch, hidden, ffn } = sizes;
         let step = StepSizes { batch, hidden, heads: 1, kv_heads: 1, head_dim: 2, ffn, vocab: 1, capacity: 1 };

@@ -16,27 +16,28 @@ use crate::{
     stream::Stream,
 };
 
-/// How queries and keys are turned by their position.
+/// The RoPE tables.
 #[derive(Debug, Clone, Copy)]
 pub struct Rotation<'a> {
     /// Cosines, `[positions, head_dim / 2]`.
     pub cosines: &'a Buffer<f32>,
-    /// Sines, likewise.
+    /// Sines, `[positions, head_dim / 2]`.
     pub sines: &'a Buffer<f32>,
-    /// Whether neighbours are turned together (2i with 2i + 1), and not the two halves (i with i + head_dim / 2).
+    /// Whether neighbouring elements are rotated together (2i with 2i + 1), instead of the two halves (i with i +
+    /// head_dim / 2).
     pub in_pairs: bool,
 }
 
-/// What a layer's attention is given beside the token.
+/// The inputs of a layer's attention in addition to the token.
 #[derive(Debug)]
 pub struct Attention<'a, T> {
-    /// What the numbers of each query head are multiplied with once normed.
+    /// The norm weight of each query head.
     pub query_norm: Option<&'a Buffer<T>>,
-    /// The same of each key head.
+    /// The norm weight of each key head.
     pub key_norm: Option<&'a Buffer<T>>,
-    /// What is added to the mean square of a head.
+    /// The epsilon that is added to the mean square of a head.
     pub epsilon: f32,
-    /// How queries and keys are turned.
+    /// The RoPE tables.
     pub rotation: Rotation<'a>,
 }
 
@@ -44,7 +45,7 @@ pub struct Attention<'a, T> {
 #[derive(Debug)]
 pub(super) struct AttentionKernel<T> {
     kernel: Kernel,
-    /// Query heads that a block takes together.
+    /// Query heads per block.
     together: u32,
     /// Blocks that share the positions of a head.
     splits: u32,
@@ -54,7 +55,7 @@ pub(super) struct AttentionKernel<T> {
 const WARPS: u32 = 8;
 const THREADS: u32 = WARPS * 32;
 
-/// What the text is compiled with, beside the type.
+/// The compiler options in addition to the dtype.
 pub(super) fn options(head_dim: u32) -> Vec<String> {
     vec![format!("-DHEAD_DIM={head_dim}")]
 }
@@ -79,7 +80,7 @@ impl<T: Element> AttentionKernel<T> {
     }
 }
 
-/// Blocks that share the positions of a head, as the kernels' text has it: clusters came with compute capability 9.0.
+/// Blocks that share the positions of a head, as in the kernel source: clusters need compute capability 9.0.
 pub(super) fn splits(device: &Device) -> u32 {
     if device.facts().capability.0 >= 9 { 8 } else { 1 }
 }
@@ -103,7 +104,7 @@ impl<T: Element> Step<T> {
     /// and values; the keys and values join the cache `[batch, kv_heads, capacity, head_dim]` at the state's position,
     /// and the queries look at all positions up to it. The result goes to `out` `[batch, heads * head_dim]`.
     ///
-    /// A position that the cache or the rotation has no room for gives NaN and writes nothing to the cache.
+    /// A position beyond the cache or the RoPE tables gives NaN and writes nothing to the cache.
     pub fn attention(
         &self,
         stream: &Stream,
@@ -113,7 +114,7 @@ impl<T: Element> Step<T> {
         [keys, values]: [&mut Buffer<T>; 2],
         out: &mut Buffer<T>,
     ) -> Result<(), CudaError> {
-        expect("attention", state.batch == self.sizes.batch, "the state is of another number of sequences")?;
+        expect("attention", state.batch == self.sizes.batch, "the state has a different number of sequences")?;
         let rows = Rows { first: 0, count: self.sizes.batch };
         self.attend(stream, rows, [qkv, &*out], attention, &state.position, [keys, values])
     }

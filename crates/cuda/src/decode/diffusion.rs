@@ -17,8 +17,8 @@ use crate::{
     stream::Stream,
 };
 
-/// The factors of a step of a solver: the clean latent is guessed as `sample * clean_sample + velocity * clean_velocity`,
-/// and the next sample is `sample * next_sample + guess * next_clean + guess before * next_before`.
+/// The factors of a solver step: the clean latent is estimated as `sample * clean_sample + velocity * clean_velocity`,
+/// and the next sample is `sample * next_sample + estimate * next_clean + previous estimate * next_before`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Factors {
     /// See above.
@@ -29,71 +29,71 @@ pub struct Factors {
     pub next_sample: f32,
     /// See above.
     pub next_clean: f32,
-    /// See above; with 0, the guess before is not looked at.
+    /// See above; with 0, the previous estimate is ignored.
     pub next_before: f32,
 }
 
 impl Factors {
-    /// All of them, as kernels have them.
+    /// All factors, in kernel order.
     fn all(&self) -> [f32; 5] {
         let Self { clean_sample, clean_velocity, next_sample, next_clean, next_before } = *self;
         [clean_sample, clean_velocity, next_sample, next_clean, next_before]
     }
 }
 
-/// The sizes of what is drawn.
+/// The sizes of the diffusion state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawingSizes {
-    /// Numbers of a latent.
+    /// The width of a latent.
     pub latent: u32,
-    /// Numbers of the head's vectors.
+    /// The width of the head's vectors.
     pub hidden: u32,
-    /// Steps of a latent.
+    /// Steps per latent.
     pub steps: u32,
-    /// Latents that there is room for.
+    /// The capacity in latents.
     pub room: u32,
 }
 
-/// What is drawn, all on the device: noise in, latents out, and which of them is under way.
+/// The diffusion state on the device: noise in, latents out, and the current index.
 #[derive(Debug)]
 pub struct Drawing<T> {
-    /// What each latent begins with, `[room, latent]`.
+    /// The initial noise of each latent, `[room, latent]`.
     noise: Buffer<f32>,
-    /// The latents that were made, likewise.
+    /// The generated latents, `[room, latent]`.
     pub latents: Buffer<f32>,
-    /// Which one is under way.
+    /// The index of the current latent.
     pub token: Buffer<u32>,
-    /// How far the first vector is followed, away from the second.
+    /// The classifier-free guidance scale.
     scale: Buffer<f32>,
     /// The factors of each step.
     factors: Buffer<[f32; 5]>,
-    /// What the head gives at a step, `[2, latent]`.
+    /// The output of the head at a step, `[2, latent]`.
     pub velocity: Buffer<T>,
     samples: Buffer<f32>,
     guesses: Buffer<f32>,
     sizes: DrawingSizes,
 }
 
-/// Where a latent goes, beside its place among all.
+/// Where a latent is written in addition to its place in the list.
 #[derive(Debug)]
-pub struct Sounded<'a, T> {
-    /// As it is, `[latent]`.
+pub struct LatentTarget<'a, T> {
+    /// Unchanged, `[latent]`.
     pub row: &'a mut Buffer<T>,
-    /// Divided, and less a bias.
+    /// Divided, minus a bias.
     pub sound: SliceMut<'a, T>,
-    /// What it is divided by.
+    /// The divisor.
     pub divisor: f32,
-    /// What is then taken from it.
+    /// The bias.
     pub bias: f32,
 }
 
 impl<T: Element> Drawing<T> {
-    /// Room for so many latents, all from silence.
+    /// Allocates this number of latents, all zero.
     pub fn new(device: &Device, sizes: DrawingSizes) -> Result<Self, CudaError> {
         let DrawingSizes { latent, hidden, steps, room } = sizes;
         let all = [latent, hidden, steps, room];
-        expect("making room for latents", all.iter().all(|size| *size > 0), "a size is zero")?;
-        expect("making room for latents", latent <= MOST_LATENT, "a latent has too many numbers")?;
+        expect("allocating latents", all.iter().all(|size| *size > 0), "a size is zero")?;
+        expect("allocating latents", latent <= MOST_LATENT, "a latent is too wide")?;
         let zeros = |rows: u32| {
             let mut zeros = device.allocate::<f32>(rows as usize * latent as usize)?;
             zeros.zero().map(|()| zeros)
@@ -113,16 +113,16 @@ impl<T: Element> Drawing<T> {
         })
     }
 
-    /// What it was made for.
+    /// The sizes it was created for.
     pub fn sizes(&self) -> DrawingSizes {
         self.sizes
     }
 
-    /// Begins anew: how each step goes, how far the first vector is followed, and what the first latents begin with. Waits
-    /// for the device.
+    /// Resets the state: the factors of each step, the guidance scale, and the noise of the first latents. Waits for
+    /// the device.
     pub fn begin(&mut self, factors: &[Factors], scale: f32, noise: &[f32]) -> Result<(), CudaError> {
         let is_right = factors.len() == self.sizes.steps as usize;
-        expect("beginning a diffusion", is_right, "every step needs its factors")?;
+        expect("beginning a diffusion", is_right, "the number of factors differs from the number of steps")?;
         let factors: Vec<[f32; 5]> = factors.iter().map(Factors::all).collect();
         self.factors.write(&factors)?;
         self.scale.write(&[scale])?;
@@ -144,14 +144,14 @@ impl<T: Element> Drawing<T> {
     }
 }
 
-/// The most numbers of a latent: a block has them in its shared memory.
+/// The maximum width of a latent: it is in the shared memory of a block.
 const MOST_LATENT: u32 = 8192;
 const THREADS: u32 = 256;
 
 /// The kernels at both ends of a step, on one device.
 #[derive(Debug)]
 pub struct DrawingStep<T> {
-    told: Kernel,
+    conditioning: Kernel,
     begin: Kernel,
     end: Kernel,
     multiprocessors: u32,
@@ -160,7 +160,7 @@ pub struct DrawingStep<T> {
 }
 
 impl<T: Element> DrawingStep<T> {
-    /// Compiles them, or finds them in the cache.
+    /// Compiles the kernels, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
         let (module, _) = nvrtc::load(device, cache, DIFFUSION, &[T::OPTION.to_owned()])?;
         let kernel = |name| {
@@ -168,7 +168,7 @@ impl<T: Element> DrawingStep<T> {
             kernel.prefer_shared_memory().map(|()| kernel)
         };
         Ok(Self {
-            told: kernel("told_rows")?,
+            conditioning: kernel("conditioning_rows")?,
             begin: kernel("begin_drawing")?,
             end: kernel("end_drawing")?,
             multiprocessors: device.facts().multiprocessors.max(1),
@@ -177,32 +177,32 @@ impl<T: Element> DrawingStep<T> {
         })
     }
 
-    /// Puts what the head is told into `told`, `[steps, 2, width]`: the silu of each condition, `[2, width]`, and the row
-    /// of the step's time, `[steps, width]`, added up.
+    /// Writes the conditioning of the head into `conditioning`, `[steps, 2, width]`: the silu of each condition, `[2,
+    /// width]`, plus the embedding of the step's time, `[steps, width]`.
     ///
-    /// Waits, on the device, for all that is on the stream.
-    pub fn tell(
+    /// Waits, on the device, for all work on the stream.
+    pub fn condition(
         &self,
         stream: &Stream,
         [conditions, times]: [&Buffer<T>; 2],
-        told: &mut Buffer<T>,
+        conditioning: &mut Buffer<T>,
         [steps, width]: [u32; 2],
     ) -> Result<(), CudaError> {
-        const DOING: &str = "telling times";
+        const DOING: &str = "adding step times";
         let holds = |buffer: &Buffer<T>, rows: u64| buffer.length() as u64 >= rows.saturating_mul(width.into());
-        let fits = holds(conditions, 2) && holds(times, steps.into()) && holds(told, 2 * u64::from(steps));
+        let fits = holds(conditions, 2) && holds(times, steps.into()) && holds(conditioning, 2 * u64::from(steps));
         expect(DOING, fits && steps < 1 << 15, "a buffer is too small, or the steps are too many")?;
         if steps == 0 || width == 0 {
             return Ok(());
         }
-        let arguments: [Argument; 4] = [conditions.into(), times.into(), told.into(), width.into()];
+        let arguments: [Argument; 4] = [conditions.into(), times.into(), conditioning.into(), width.into()];
         let grid = [width.div_ceil(THREADS), 2 * steps, 1];
         // SAFETY: the kernel writes a number for each column of each row, and reads as many.
-        unsafe { self.told.launch(stream, Shape { grid, block: [THREADS, 1, 1], shared_bytes: 0 }, &arguments) }
+        unsafe { self.conditioning.launch(stream, Shape { grid, block: [THREADS, 1, 1], shared_bytes: 0 }, &arguments) }
     }
 
-    /// Begins a step: the sample that the step before it leaves, or noise in the first, goes through `enter`,
-    /// `[hidden, latent]`, into both rows of `x`, `[2, hidden]`.
+    /// Begins a step: the sample of the previous step, or noise in the first, goes through `enter`, `[hidden, latent]`,
+    /// into both rows of `x`, `[2, hidden]`.
     pub fn begin(
         &self,
         stream: &Stream,
@@ -226,8 +226,8 @@ impl<T: Element> DrawingStep<T> {
         unsafe { self.launch(&self.begin, stream, shape, &arguments) }
     }
 
-    /// Ends the last step: puts the latent among all, and where else it is needed.
-    pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: Sounded<'_, T>) -> Result<(), CudaError> {
+    /// Ends the last step: stores the latent in the list and in its other targets.
+    pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: LatentTarget<'_, T>) -> Result<(), CudaError> {
         let DrawingSizes { latent, steps, .. } = drawing.sizes;
         let fits = to.row.length() >= latent as usize && to.sound.length() >= latent as usize;
         expect("ending a diffusion", fits, "a buffer is too small")?;

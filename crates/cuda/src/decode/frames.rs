@@ -1,4 +1,4 @@
-//! Frames of codes: how a frame's codes become the vector that a step begins with.
+//! Frames of codes: converts the codes of a frame to the input vector of a step.
 #![allow(unsafe_code)]
 
 use super::FRAME;
@@ -15,23 +15,23 @@ use crate::{
     stream::Stream,
 };
 
-/// The codes of all frames, and which frame is under way, on the device: so steps follow each other without the host.
+/// The codes of all frames and the current frame, on the device, so that steps follow each other without the host.
 #[derive(Debug)]
 pub struct Frames {
-    /// `[room, groups]`. Frames beyond the room are not kept.
+    /// `[room, groups]`. Frames beyond the capacity are not stored.
     pub codes: Buffer<u32>,
-    /// The frame under way.
+    /// The current frame.
     pub frame: Buffer<u32>,
-    /// What the host is told of a frame: its first code, and one if that is the end.
+    /// What the host reads for a frame: its first code, and one if that is the end.
     pub word: Buffer<u32>,
     pub(super) room: u32,
     pub(super) groups: u32,
 }
 
 impl Frames {
-    /// Room for so many frames of so many codes. The first is under way.
+    /// Allocates `room` frames of `groups` codes. The first frame is the current one.
     pub fn new(device: &Device, room: u32, groups: u32) -> Result<Self, CudaError> {
-        expect("making room for frames", room > 0 && groups > 0, "there is nothing to keep")?;
+        expect("allocating frames", room > 0 && groups > 0, "a size is zero")?;
         Ok(Self {
             codes: device.upload(&vec![0; room as usize * groups as usize])?,
             frame: device.upload(&[0])?,
@@ -41,12 +41,12 @@ impl Frames {
         })
     }
 
-    /// Frames that there is room for.
+    /// The capacity in frames.
     pub fn room(&self) -> u32 {
         self.room
     }
 
-    /// Begins anew with the first frame, in the order of the stream.
+    /// Restarts with the first frame, in stream order.
     pub fn begin(&mut self, stream: &Stream) -> Result<(), CudaError> {
         self.frame.set_all(stream, 0)
     }
@@ -58,20 +58,20 @@ impl Frames {
     }
 }
 
-/// The rows that the codes of a frame stand for, and those of a text that is read along with the frames.
+/// The embedding tables of the codes of a frame, and the rows of the text that is read along.
 #[derive(Debug)]
 pub struct FrameTables<'a, T> {
     /// The rows of first codes, `[first_size, width]`.
     pub first: &'a Buffer<T>,
-    /// How many there are.
+    /// The number of rows.
     pub first_size: u32,
     /// The rows of the other codes, group by group: `[groups - 1, size, width]`.
     pub others: &'a Buffer<T>,
-    /// How many each group has.
+    /// The number of rows per group.
     pub size: u32,
-    /// A row for each frame, of which the last serves all frames from there on.
+    /// One row per frame; the last row serves all later frames.
     pub text: &'a Buffer<T>,
-    /// How many rows of the text there are, on the device; with none, nothing is added.
+    /// The number of text rows, on the device; with zero, nothing is added.
     pub text_rows: &'a Buffer<u32>,
 }
 
@@ -87,7 +87,7 @@ pub struct FrameStep<T> {
 const THREADS: u32 = 128;
 
 impl<T: Element> FrameStep<T> {
-    /// Compiles what frames need, or finds it in the cache.
+    /// Compiles the kernels, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
         let (module, _) = nvrtc::load(device, cache, FRAME, &[T::OPTION.to_owned()])?;
         let kernel = |name| {

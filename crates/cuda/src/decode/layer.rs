@@ -6,43 +6,43 @@ use crate::{blas::Element, device::Device, error::CudaError, memory::Buffer, str
 /// The weights of a layer, borrowed.
 #[derive(Debug)]
 pub struct Layer<'a, T> {
-    /// What the numbers are multiplied with once normed, before attention.
+    /// The norm weight before attention.
     pub attention_norm: &'a Buffer<T>,
     /// The projection to queries, keys and values, packed in this order: `[(heads + 2 kv_heads) * head_dim, hidden]`.
     pub qkv: Linear<'a, T>,
-    /// The norm of each query head, where the model has one.
+    /// The norm weight of each query head, if the model has one.
     pub query_norm: Option<&'a Buffer<T>>,
-    /// The norm of each key head, likewise.
+    /// The norm weight of each key head, if the model has one.
     pub key_norm: Option<&'a Buffer<T>>,
     /// The projection after attention: `[hidden, heads * head_dim]`.
     pub output: Linear<'a, T>,
-    /// What the numbers are multiplied with once normed, before the feed-forward part.
+    /// The norm weight before the feed-forward part.
     pub ffn_norm: &'a Buffer<T>,
     /// Gate and up projections, packed in this order: `[2 * ffn, hidden]`.
     pub gate_up: Linear<'a, T>,
     /// The down projection: `[hidden, ffn]`.
     pub down: Linear<'a, T>,
-    /// What every norm of the layer adds to the mean square.
+    /// The epsilon of every norm of the layer.
     pub epsilon: f32,
 }
 
-/// What goes from kernel to kernel in a step.
+/// The buffers between the kernels of a step.
 #[derive(Debug)]
 pub struct Activations<T> {
-    /// The vector that goes from layer to layer, `[batch, hidden]`.
+    /// The hidden state, `[batch, hidden]`.
     pub x: Buffer<T>,
     /// Queries, keys and values, `[batch, (heads + 2 kv_heads) * head_dim]`.
     pub qkv: Buffer<T>,
-    /// What attention gives, `[batch, heads * head_dim]`.
+    /// The output of attention, `[batch, heads * head_dim]`.
     pub attended: Buffer<T>,
-    /// What the gate lets through, `[batch, ffn]`.
+    /// The output of the gate, `[batch, ffn]`.
     pub gated: Buffer<T>,
-    /// What is said of every token, `[batch, vocab]`.
+    /// The logits, `[batch, vocab]`.
     pub logits: Buffer<T>,
 }
 
 impl<T: Element> Activations<T> {
-    /// Makes room for a step of such sizes.
+    /// Allocates the buffers for a step of these sizes.
     pub fn new(device: &Device, sizes: &StepSizes) -> Result<Self, CudaError> {
         let each = |numbers: u32| device.allocate(sizes.batch as usize * numbers as usize);
         Ok(Self {
@@ -79,7 +79,7 @@ impl<T: Element> Step<T> {
         self.linear_add(stream, gated, &layer.down, x, [hidden, ffn])
     }
 
-    /// The end of a step: logits by the head `[vocab, hidden]`, and the token that is next; see [`Step::argmax`].
+    /// The end of a step: the logits from the head `[vocab, hidden]`, and the next token; see [`Step::argmax`].
     pub fn finish(
         &self,
         stream: &Stream,

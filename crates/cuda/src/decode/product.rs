@@ -1,4 +1,4 @@
-//! Products of weights with a few vectors: which kernel does one, and with how many threads.
+//! Products of weights with a few vectors: selects the kernel and its launch size.
 #![allow(unsafe_code)]
 
 use std::{marker::PhantomData, sync::Arc};
@@ -18,25 +18,25 @@ use crate::{
     nvrtc,
 };
 
-/// A norm by the root of the mean square.
+/// An RMS norm.
 #[derive(Debug)]
 pub struct Norm<'a, T> {
-    /// What each number is multiplied with after.
+    /// The norm weight.
     pub weight: &'a Buffer<T>,
-    /// What is added to the mean square.
+    /// The epsilon.
     pub epsilon: f32,
 }
 
-/// Weights `[rows, width]`, with what is added to their product.
+/// Weights `[rows, width]` with a bias.
 #[derive(Debug)]
 pub struct Linear<'a, T> {
     /// The weights.
     pub weight: &'a Buffer<T>,
-    /// One number a row.
+    /// One bias per row.
     pub bias: Option<&'a Buffer<T>>,
 }
 
-/// What is multiplied, and how large it is.
+/// The factors and their sizes.
 pub(super) struct Operands<'a, T> {
     pub x: &'a Buffer<T>,
     pub norm: Option<&'a Norm<'a, T>>,
@@ -52,22 +52,22 @@ pub(super) struct Product {
     fast: Kernel,
     any: Kernel,
     has_norm: bool,
-    /// Rows of weights for each row of the result.
+    /// Rows of weights per row of the result.
     pub rows_each: u32,
 }
 
-/// How products of a few vectors are dealt to blocks.
+/// How products of a few vectors are distributed to blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dealer {
     pub batch: u32,
     tuning: Tuning,
-    /// Vectors that a block multiplies with what it reads.
+    /// Vectors per block.
     vectors: u32,
     multiprocessors: u32,
     shared_limit: u32,
 }
 
-/// The kernels of products, for numbers of one type.
+/// The product kernels for one dtype.
 #[derive(Debug)]
 pub(super) struct Products<T> {
     pub norm_linear: Product,
@@ -84,10 +84,10 @@ pub(super) struct Ready<'a> {
     pub arguments: [Argument; 11],
 }
 
-/// The most vectors that a block multiplies at once.
+/// The maximum number of vectors per block.
 const MOST_VECTORS: u32 = 8;
 
-/// What the text is compiled with, beside the type.
+/// The compiler options in addition to the dtype.
 pub(super) fn options(vectors: u32, tuning: Tuning) -> Vec<String> {
     let sizes = [("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth)];
     sizes.iter().map(|(name, value)| format!("-D{name}={value}")).collect()
@@ -107,7 +107,7 @@ impl<T: Element> Products<T> {
         })
     }
 
-    /// Checks that everything fits, and says what is to be launched.
+    /// Checks the sizes and returns what to launch.
     pub fn ready<'a>(
         &self,
         product: &'a Product,
@@ -184,7 +184,7 @@ impl Dealer {
         Ok(Product { name, fast, any, has_norm, rows_each })
     }
 
-    /// Which kernel does a product, how its rows are dealt, and with how many threads.
+    /// Selects the kernel, the distribution of rows, and the number of threads.
     pub fn deal<'a, T>(
         &self,
         product: &'a Product,
@@ -203,8 +203,8 @@ impl Dealer {
         };
         let (even, whole) = (Tiles::even(each, chunks, self.tuning.warps), Tiles::whole(chunks));
         let tiles = if is_aligned && bytes(even) <= self.shared_limit { even } else { whole };
-        // Room for two blocks and not three: so a kernel that begins early has one block on each multiprocessor, as the
-        // one before it has, and not three on some.
+        // Shared memory for two blocks and not three: a kernel that begins early then has one block on each
+        // multiprocessor, next to one of the previous kernel.
         let shared_bytes = bytes(tiles).max(self.shared_limit / 3 + 1);
         expect(product.name, shared_bytes <= self.shared_limit, "the vectors do not fit the shared memory of a block")?;
         let grid = [blocks, self.batch.div_ceil(self.vectors), 1];
@@ -213,7 +213,7 @@ impl Dealer {
     }
 }
 
-/// Numbers that a warp takes at once: 16 bytes a lane.
+/// Numbers per step of a warp: 16 bytes per lane.
 fn chunk<T>() -> u32 {
     32 * 16 / size_of::<T>().max(1) as u32
 }
@@ -226,7 +226,7 @@ fn shared_bytes<T>(tuning: Tuning, vectors: u32, tiles: Tiles, has_norm: bool, p
     ring.saturating_add(numbers.saturating_mul(size_of::<T>() as u32)).saturating_add(sums.saturating_mul(4))
 }
 
-/// How many vectors a block can multiply at once, of the widest that the sizes speak of.
+/// The number of vectors that a block can multiply at once, for the largest width.
 fn vectors_that_fit<T>(sizes: &StepSizes, tuning: Tuning, limit: u32) -> u32 {
     let wide = |width: u32| Tiles::whole(width.div_ceil(chunk::<T>()).saturating_add(1));
     let (normed, plain) = (wide(sizes.hidden), wide(sizes.ffn.max(sizes.attended())));

@@ -1,13 +1,13 @@
-//! What the kernels of a step must give, computed plainly on the CPU.
+//! Plain CPU versions of the step kernels.
 //!
-//! Values are f32 that a number of type `T` can hold; sums are taken in f64, and rounded where a kernel stores.
+//! Values are f32 that the dtype `T` can represent; sums are computed in f64, and rounded where a kernel stores.
 
 pub mod diffusion;
 pub mod sample;
 
 use crate::blas::Element;
 
-/// A value as it is once it was stored as a `T`.
+/// A value rounded to `T`.
 pub fn rounded<T: Element>(value: f64) -> f32 {
     T::narrowed(value as f32).widened()
 }
@@ -53,7 +53,7 @@ pub fn rotation(positions: usize, head_dim: usize, base: f64) -> [Vec<f32>; 2] {
     angles.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip().into()
 }
 
-/// Turns one head by the cosines and sines of its position.
+/// Applies RoPE to one head.
 pub fn rotate(head: &[f64], [cosines, sines]: [&[f32]; 2], in_pairs: bool) -> Vec<f64> {
     let half = head.len() / 2;
     let mut turned = head.to_vec();
@@ -66,7 +66,7 @@ pub fn rotate(head: &[f64], [cosines, sines]: [&[f32]; 2], in_pairs: bool) -> Ve
     turned
 }
 
-/// One head, normed where there is a norm, turned and rounded.
+/// One head after the optional norm, RoPE and rounding.
 pub fn prepared<T: Element>(
     head: &[f32],
     norm: Option<&[f32]>,
@@ -95,7 +95,7 @@ pub fn attend<T: Element>(query: &[f32], keys: &[f32], values: &[f32]) -> Vec<f3
     (0..query.len()).map(column).map(|sum: f64| rounded::<T>(sum / total)).collect()
 }
 
-/// The place of the largest value: the first of equals; NaN never, and zero where there is nothing else.
+/// The index of the largest value: the first of equals, never a NaN, and zero if there is none.
 pub fn argmax(values: &[f32]) -> u32 {
     let better = |best: Option<usize>, index: usize| match best {
         _ if values[index].is_nan() => best,

@@ -1,4 +1,4 @@
-//! Choosing tokens by chance, on the device.
+//! Token sampling on the device.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ use crate::{
     stream::Stream,
 };
 
-/// The most tokens that can be chosen from: one block holds all of their logits.
+/// The maximum vocabulary: one block holds all logits.
 pub const MOST_SAMPLED: u32 = 4096;
 const THREADS: u32 = 256;
 /// Words of the kernel's `Candidates`.
@@ -25,22 +25,22 @@ const CANDIDATE_WORDS: usize = 4 + 2 * MOST_SAMPLED as usize + MOST_SAMPLED as u
 /// Words of the kernel's `Rules`.
 const RULE_WORDS: usize = 10;
 
-/// How a token is chosen.
+/// The sampling rules.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rules {
-    /// What logits are divided by; the likeliest token is chosen where it is 0.
+    /// The temperature; with 0 the most likely token is selected.
     pub temperature: f32,
-    /// What the logits of tokens that were chosen before are divided by, or multiplied with if they are below zero.
+    /// The repetition penalty: logits of earlier tokens are divided by it, or multiplied by it if they are negative.
     pub repetition_penalty: f32,
-    /// How many of the likeliest are kept; all where it is 0. Equals of the last one are kept too.
+    /// Top-k: the number of most likely tokens to keep; 0 keeps all. Ties with the last one are kept too.
     pub top_k: u32,
-    /// The share of all weights that the likeliest ones make up that are kept.
+    /// Top-p: the total probability of the most likely tokens to keep.
     pub top_p: f64,
-    /// What the numbers that look random begin with.
+    /// The random seed.
     pub seed: u64,
-    /// Frames before the end may be chosen.
+    /// The minimum number of frames before the end token.
     pub least_frames: u32,
-    /// The token that ends.
+    /// The end token.
     pub end: u32,
 }
 
@@ -62,7 +62,7 @@ impl Rules {
     }
 }
 
-/// What tokens are chosen by, on the device: graphs go on when the rules change.
+/// The sampling rules on the device, so that graphs stay valid when the rules change.
 #[derive(Debug)]
 pub struct Sampling {
     rules: Buffer<u32>,
@@ -72,16 +72,17 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Rules for so many tokens, of which some are never chosen. `remembers` says whether those chosen are penalised.
+    /// Rules for a vocabulary, with tokens that are never sampled. `remembers` says whether earlier tokens are
+    /// penalised.
     pub fn new(device: &Device, vocab: u32, suppressed: &[u32], remembers: bool) -> Result<Self, CudaError> {
         expect(
-            "preparing to choose",
+            "preparing to sample",
             (1..=MOST_SAMPLED).contains(&vocab),
             "there are 1 to 4096 tokens to choose from",
         )?;
         let mut mask = vec![0_u32; vocab as usize];
         for token in suppressed {
-            expect("preparing to choose", *token < vocab, "a suppressed token is beyond the vocabulary")?;
+            expect("preparing to sample", *token < vocab, "a suppressed token is outside the vocabulary")?;
             mask[*token as usize] = 1;
         }
         let table = |is_there: bool, words: &[u32]| is_there.then(|| device.upload(words)).transpose();
@@ -93,7 +94,7 @@ impl Sampling {
         })
     }
 
-    /// Sets the rules and forgets what was chosen, in the order of the stream.
+    /// Sets the rules and forgets earlier tokens, in stream order.
     pub fn begin(&mut self, stream: &Stream, rules: &Rules) -> Result<(), CudaError> {
         // SAFETY: an array of the host's own memory is no pinned memory.
         unsafe { self.rules.put(stream, &rules.words())? };
@@ -101,12 +102,12 @@ impl Sampling {
     }
 }
 
-/// A table whose row of the chosen token begins the next step.
+/// A table whose row for the sampled token begins the next step.
 #[derive(Debug)]
 pub struct NextRow<'a, T> {
     /// `[size, width]`.
     pub table: Slice<'a, T>,
-    /// Rows of the table. A token beyond them gives NaN.
+    /// Rows of the table. A token outside it gives NaN.
     pub size: u32,
     /// Where the row goes, `[width]`.
     pub x: &'a mut Buffer<T>,
@@ -114,29 +115,29 @@ pub struct NextRow<'a, T> {
     pub width: u32,
 }
 
-/// Which code of which frame is chosen, and what else moves on.
+/// Which code of which frame is sampled, and what else advances.
 #[derive(Debug)]
 pub struct Choice<'a, T> {
     /// The code's group.
     pub group: u32,
     /// Whether it begins the next frame.
     pub begins: bool,
-    /// A position that goes on by one.
+    /// A position that advances by one.
     pub position: Option<&'a mut Buffer<u32>>,
-    /// Whether the host is told: [`Frames::word`]. Only such a choice may be the end.
-    pub is_told: bool,
-    /// What the next step begins with.
+    /// Whether the result is reported to the host in [`Frames::word`]. Only such a choice may be the end.
+    pub is_reported: bool,
+    /// The input of the next step.
     pub next: Option<NextRow<'a, T>>,
 }
 
 impl<T> Choice<'_, T> {
-    /// A code of the frame under way.
+    /// A code of the current frame.
     pub fn code(group: u32) -> Self {
-        Self { group, begins: false, position: None, is_told: false, next: None }
+        Self { group, begins: false, position: None, is_reported: false, next: None }
     }
 }
 
-/// The kernels of choices, on one device: all at once, or part by part so that they can be told apart.
+/// The sampling kernels on one device: all at once, or in parts that can be timed separately.
 #[derive(Debug)]
 pub struct Sampler<T> {
     whole: Kernel,
@@ -146,19 +147,19 @@ pub struct Sampler<T> {
     of: PhantomData<T>,
 }
 
-/// The parts of a choice, in their order.
+/// The parts of sampling, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SamplingPart {
-    /// Penalties, temperature and the likeliest.
+    /// Penalties, temperature and top-k.
     TopK,
-    /// Those of them that make up the share.
+    /// Top-p.
     TopP,
-    /// The one that is drawn.
+    /// The draw.
     Draw,
 }
 
 impl<T: Element> Sampler<T> {
-    /// Compiles what choices need, or finds it in the cache.
+    /// Compiles the kernels, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
         let (module, _) = nvrtc::load(device, cache, SAMPLE, &[T::OPTION.to_owned()])?;
         let kernel = |name| {
@@ -174,8 +175,8 @@ impl<T: Element> Sampler<T> {
         })
     }
 
-    /// Chooses a token by logits `[vocab]`: the same on every device, from the same logits. Where nothing is a number, it
-    /// is token 0.
+    /// Samples a token from logits `[vocab]`. The result is the same on every device for the same logits, and token 0
+    /// if there is no number.
     pub fn sample(
         &mut self,
         stream: &Stream,
@@ -189,7 +190,7 @@ impl<T: Element> Sampler<T> {
         unsafe { self.launch(&self.whole, stream, &arguments) }
     }
 
-    /// One part of a choice. All three, in order and with the same arguments, do what [`Sampler::sample`] does.
+    /// One part of sampling. All three, in order and with the same arguments, do what [`Sampler::sample`] does.
     pub fn part(
         &mut self,
         part: SamplingPart,
@@ -216,7 +217,7 @@ impl<T: Element> Sampler<T> {
         expect(DOING, choice.group < frames.groups, "there is no such code in a frame")?;
         let [table, size, x, width] = next_arguments(choice.next)?;
         let position = choice.position.map_or(Argument::from(0_u64), Argument::from);
-        let word = if choice.is_told { (&mut frames.word).into() } else { Argument::from(0_u64) };
+        let word = if choice.is_reported { (&mut frames.word).into() } else { Argument::from(0_u64) };
         Ok([
             logits.into(),
             by.vocab.into(),

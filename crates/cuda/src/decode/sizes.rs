@@ -6,21 +6,21 @@ use crate::{device::Device, error::CudaError, kernels::expect};
 /// The sizes of a decoder, as a step needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepSizes {
-    /// Sequences that take a step together.
+    /// Sequences in a step.
     pub batch: u32,
-    /// Numbers of the vector that goes from layer to layer.
+    /// The hidden size.
     pub hidden: u32,
     /// Query heads.
     pub heads: u32,
     /// Key and value heads.
     pub kv_heads: u32,
-    /// Numbers of a head.
+    /// The head size.
     pub head_dim: u32,
-    /// Numbers inside the feed-forward part.
+    /// The width of the feed-forward part.
     pub ffn: u32,
-    /// Tokens there are.
+    /// The vocabulary size.
     pub vocab: u32,
-    /// Positions that a cache has room for.
+    /// The capacity of the cache in positions.
     pub capacity: u32,
 }
 
@@ -30,12 +30,12 @@ impl StepSizes {
         self.heads.saturating_add(self.kv_heads.saturating_mul(2)).saturating_mul(self.head_dim)
     }
 
-    /// Numbers that all query heads give together.
+    /// The total width of all query heads.
     pub fn attended(&self) -> u32 {
         self.heads.saturating_mul(self.head_dim)
     }
 
-    /// Numbers of the keys, or of the values, of one layer's cache.
+    /// The size of the keys, or of the values, of one layer's cache.
     pub fn cache(&self) -> u64 {
         let heads = u64::from(self.batch) * u64::from(self.kv_heads);
         heads.saturating_mul(u64::from(self.capacity) * u64::from(self.head_dim))
@@ -54,43 +54,43 @@ impl StepSizes {
     }
 }
 
-/// How the kernels are built.
+/// The kernel variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Warps a block of those that read weights; there is one such block a multiprocessor.
+    /// Warps per block of the kernels that read weights; there is one such block per multiprocessor.
     pub warps: u32,
-    /// Copies that each of these warps has under way, of 1 KiB each.
+    /// Copies in flight per warp, of 1 KiB each.
     pub depth: u32,
-    /// Query heads that a block of attention takes together: 1, 2, 4 or 8.
+    /// Query heads per attention block: 1, 2, 4 or 8.
     pub heads: u32,
 }
 
-/// Shared memory of a block from which on there is room for deep copies.
+/// The shared memory per block that allows deep copies.
 pub(super) const MUCH_SHARED: u32 = 200 << 10;
-/// A cache for so many positions is made for contexts whose attention takes longer than what surrounds it.
+/// From this capacity on, the cache is meant for contexts whose attention takes longer than the kernels around it.
 const LONG: u32 = 4096;
 
 impl Tuning {
-    /// What was fastest on an H200, or what fits a device whose blocks have less memory.
+    /// The fastest variant on an H200, or one that fits a device with less shared memory.
     pub fn of(device: &Device, sizes: &StepSizes) -> Result<Self, CudaError> {
         sizes.check()?;
         let blocks = device.facts().multiprocessors / splits(device);
         Ok(Self::chosen(sizes, blocks, shared_limit(device)?))
     }
 
-    /// `clusters` are those that the device can run at once with each block alone on its multiprocessor.
+    /// `clusters` is the number that the device can run at once with one block per multiprocessor.
     fn chosen(sizes: &StepSizes, clusters: u32, shared_limit: u32) -> Self {
         let group = sizes.heads / sizes.kv_heads;
         let needed = |heads: u32| u64::from(sizes.batch) * u64::from(sizes.kv_heads) * u64::from(group.div_ceil(heads));
-        // Eight heads take all registers of a multiprocessor, so that the kernels around them find no room beside.
+        // Eight heads use all registers of a multiprocessor, so that the kernels around them cannot overlap.
         let mut heads = group.clamp(1, 4).next_power_of_two();
-        // Blocks of few heads are done sooner, and their clusters hold up the kernels around them.
+        // Blocks with few heads finish sooner; their clusters delay the kernels around them.
         while sizes.capacity >= LONG && heads > 1 && needed(heads / 2) <= u64::from(clusters) {
             heads /= 2;
         }
         match heads {
             _ if shared_limit < MUCH_SHARED => Self { warps: 8, depth: 4, heads },
-            // A block of attention shall find registers beside two of those with the weights.
+            // The registers of an attention block must fit next to two of the weight kernels.
             1 | 2 => Self { warps: 16, depth: 5, heads },
             _ => Self { warps: 12, depth: 6, heads },
         }
@@ -98,7 +98,7 @@ impl Tuning {
 
     pub(super) fn check(&self) -> Result<(), CudaError> {
         let right = (1..=32).contains(&self.warps) && (1..=64).contains(&self.depth);
-        expect("preparing a step", right, "there are 1 to 32 warps and 1 to 64 copies under way")?;
+        expect("preparing a step", right, "the limits are 1 to 32 warps and 1 to 64 copies in flight")?;
         expect("preparing a step", [1, 2, 4, 8].contains(&self.heads), "a block takes 1, 2, 4 or 8 heads")
     }
 }

@@ -1,17 +1,17 @@
-//! What a step reads and leaves behind, so that the next can follow without the host.
+//! The device state of a step, so that the next step can follow without the host.
 
 use crate::{device::Device, error::CudaError, kernels::expect, memory::Buffer};
 
-/// The token that is next, its position, and the tokens chosen so far, all on the device.
+/// The next token, its position, and the tokens so far, on the device.
 #[derive(Debug)]
 pub struct State {
     /// The next token of each sequence.
     pub token: Buffer<u32>,
-    /// Its position, which is that of all sequences: so many are in the cache.
+    /// The position, shared by all sequences: the number of cached positions.
     pub position: Buffer<u32>,
-    /// How many tokens of each sequence were chosen.
+    /// The number of generated tokens per sequence.
     pub count: Buffer<u32>,
-    /// The tokens chosen, `[room, batch]`. Those beyond the room are not kept.
+    /// The generated tokens, `[room, batch]`. Those beyond the capacity are not stored.
     pub chosen: Buffer<u32>,
     pub(super) best: Buffer<u64>,
     pub(super) done: Buffer<u32>,
@@ -20,7 +20,7 @@ pub struct State {
 }
 
 impl State {
-    /// Makes room for `room` chosen tokens of each of `batch` sequences. Call [`State::begin`] next.
+    /// Allocates `room` generated tokens for each of `batch` sequences. Call [`State::begin`] next.
     pub fn new(device: &Device, batch: u32, room: u32) -> Result<Self, CudaError> {
         let sequences = batch as usize;
         Ok(Self {
@@ -35,7 +35,7 @@ impl State {
         })
     }
 
-    /// Says which tokens come next and where, and forgets those chosen. Waits for the device.
+    /// Sets the next tokens and their position, and clears the generated tokens. Waits for the device.
     pub fn begin(&mut self, tokens: &[u32], position: u32) -> Result<(), CudaError> {
         expect("beginning a step", tokens.len() == self.batch as usize, "every sequence needs one token")?;
         self.token.write(tokens)?;
@@ -43,7 +43,7 @@ impl State {
         self.count.write(&[0])
     }
 
-    /// The tokens chosen since [`State::begin`], step after step, each of all sequences. Waits for the device.
+    /// The tokens generated since [`State::begin`], step by step, for all sequences. Waits for the device.
     pub fn chosen(&self) -> Result<Vec<u32>, CudaError> {
         let steps = self.count.read()?.first().map_or(0, |count| (*count).min(self.room));
         let mut chosen = self.chosen.read()?;

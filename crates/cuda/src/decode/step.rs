@@ -18,7 +18,7 @@ use crate::{
     stream::Stream,
 };
 
-/// The kernels of one token's step, for one decoder on one device. `T` is the type of weights and activations.
+/// The kernels of one decode step for one decoder on one device. `T` is the dtype of weights and activations.
 #[derive(Debug)]
 pub struct Step<T> {
     pub(super) sizes: StepSizes,
@@ -30,16 +30,16 @@ pub struct Step<T> {
     pub(super) overlaps: bool,
 }
 
-/// Threads a block of the kernels at both ends of a step.
+/// Threads per block of the first and the last kernel of a step.
 const THREADS: u32 = 256;
 
 impl<T: Element> Step<T> {
-    /// Compiles what a step of such sizes needs, or finds it in the cache.
+    /// Compiles the kernels for a step of these sizes, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache, sizes: StepSizes) -> Result<Self, CudaError> {
         Self::load_tuned(device, cache, sizes, Tuning::of(device, &sizes)?)
     }
 
-    /// The same with kernels built in another way, for finding out which is fastest.
+    /// The same with another kernel variant, to find the fastest.
     pub fn load_tuned(device: &Device, cache: &Cache, sizes: StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
         sizes.check()?;
         tuning.check()?;
@@ -59,30 +59,31 @@ impl<T: Element> Step<T> {
         })
     }
 
-    /// The sizes it was made for.
+    /// The sizes it was created for.
     pub fn sizes(&self) -> StepSizes {
         self.sizes
     }
 
-    /// Whether kernels begin while those before them still run.
+    /// Whether kernels overlap with the previous ones.
     pub fn overlaps(&self) -> bool {
         self.overlaps
     }
 
-    /// The same step with one kernel after another, to be compared with.
+    /// The same step with one kernel after another, for comparison.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         self.overlaps = false;
         self
     }
 
-    /// Puts the row of each sequence's token into `x` `[batch, hidden]`; a token beyond the vocabulary gives NaN.
+    /// Writes the embedding of each sequence's token into `x` `[batch, hidden]`; a token outside the vocabulary gives
+    /// NaN.
     ///
-    /// Waits, on the device, for all that is on the stream.
+    /// Waits, on the device, for all work on the stream.
     pub fn embed(&self, stream: &Stream, state: &State, table: &Buffer<T>, x: &mut Buffer<T>) -> Result<(), CudaError> {
         let StepSizes { batch, hidden, vocab, .. } = self.sizes;
         let holds = |buffer: &Buffer<T>, rows| buffer.length() as u64 >= u64::from(rows) * u64::from(hidden);
-        expect("embedding", state.batch == batch, "the state is of another number of sequences")?;
+        expect("embedding", state.batch == batch, "the state has a different number of sequences")?;
         expect("embedding", holds(table, vocab) && holds(x, batch), "a buffer is too small")?;
         let arguments: [Argument; 5] = [(&state.token).into(), table.into(), x.into(), hidden.into(), vocab.into()];
         // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
@@ -131,13 +132,13 @@ impl<T: Element> Step<T> {
         self.multiply(&self.products.norm_gate_up, stream, &operands, out)
     }
 
-    /// Chooses the largest logit of each sequence, `[batch, vocab]`, as its next token, keeps it, and goes on to the next
-    /// position. The first of equals is chosen; NaN never is, and where all are NaN it is token 0.
+    /// Selects the largest logit of each sequence, `[batch, vocab]`, as its next token, stores it, and advances the
+    /// position. The first of equals wins; NaN never does, and token 0 is selected if all are NaN.
     pub fn argmax(&self, stream: &Stream, logits: &Buffer<T>, state: &mut State) -> Result<(), CudaError> {
         let StepSizes { batch, vocab, .. } = self.sizes;
         let fits = logits.length() as u64 >= u64::from(batch) * u64::from(vocab);
-        expect("choosing a token", state.batch == batch, "the state is of another number of sequences")?;
-        expect("choosing a token", fits && batch <= THREADS, "the logits are too few, or the sequences too many")?;
+        expect("selecting a token", state.batch == batch, "the state has a different number of sequences")?;
+        expect("selecting a token", fits && batch <= THREADS, "the logits are too few, or the sequences too many")?;
         let blocks = vocab.div_ceil(THREADS * 8).clamp(1, self.multiprocessors);
         let shape = Shape { grid: [blocks, batch, 1], block: [THREADS, 1, 1], shared_bytes: 0 };
         let arguments: [Argument; 9] = [

@@ -1,26 +1,26 @@
-//! How the rows of a product are dealt to warps.
+//! How the rows of a product are distributed to warps.
 
-/// How the rows of a matrix are cut along their width.
+/// How the rows of a matrix are split along their width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiles {
     /// Parts of a row.
     pub segments: u32,
-    /// Chunks a part: a chunk is what a warp takes at once.
+    /// Chunks per part: a chunk is one step of a warp.
     pub segment: u32,
 }
 
-/// The most parts of a row: each costs a few sums more.
+/// The maximum number of parts per row: each costs additional sums.
 const MOST_SEGMENTS: u32 = 16;
 
 impl Tiles {
-    /// Rows that are not cut.
+    /// Rows that are not split.
     pub fn whole(chunks: u32) -> Self {
         Self { segments: 1, segment: chunks.max(1) }
     }
 
-    /// The cut with which the warp that has most to do has least, for a block with so many pairs of rows.
+    /// The split that minimises the work of the busiest warp, for a block with this number of row pairs.
     ///
-    /// Rows of a block with many are not cut: the warps come out even.
+    /// Rows of a block with many rows are not split: the warps are balanced.
     pub fn even(pairs: u32, chunks: u32, warps: u32) -> Self {
         if pairs >= 4 * warps {
             return Self::whole(chunks);
@@ -33,7 +33,7 @@ impl Tiles {
         cuts.min_by_key(|tiles| (longest(tiles), tiles.segments)).unwrap_or(Self::whole(chunks))
     }
 
-    /// Numbers of a vector with the zeros behind it.
+    /// The length of a vector with its zero padding.
     pub fn padded(self, chunk: u32) -> u32 {
         self.segments.saturating_mul(self.segment).saturating_mul(chunk)
     }

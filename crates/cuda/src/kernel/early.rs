@@ -1,4 +1,4 @@
-//! Launching a kernel that begins while the one before it still runs.
+//! Launches a kernel that overlaps with the previous one.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -9,18 +9,18 @@ use super::{Argument, Kernel, Shape};
 use crate::{context::driver, error::CudaError, stream::Stream};
 
 impl Kernel {
-    /// Lets multiprocessors that run it keep all the shared memory they can. Kernels that want it divided otherwise do
-    /// not run beside each other.
+    /// Lets multiprocessors that run it use the maximum shared memory. Kernels with different settings cannot run
+    /// concurrently.
     pub fn prefer_shared_memory(&self) -> Result<(), CudaError> {
         self.module.context.bind()?;
         let share = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
         driver!(&format!("dividing the memory of `{}`", self.name), cuFuncSetAttribute(self.raw, share, 100))
     }
 
-    /// Puts the kernel on a stream, where it may begin as soon as every block of the kernel before it allows that
+    /// Puts the kernel on a stream, where it may begin as soon as every block of the previous kernel allows it
     /// (`griddepcontrol.launch_dependents`) or is done.
     ///
-    /// Devices before compute capability 9.0 refuse this.
+    /// Not supported before compute capability 9.0.
     ///
     /// # Safety
     ///

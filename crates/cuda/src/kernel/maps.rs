@@ -1,4 +1,4 @@
-//! Launching kernels that let the bulk copy engine of Hopper fetch tiles: it is told by maps what there is to fetch.
+//! Launches kernels that fetch tiles with Hopper's bulk copy engine (TMA), described by tensor maps.
 #![allow(unsafe_code)]
 
 use cudarc::driver::sys;
@@ -6,7 +6,7 @@ use cudarc::driver::sys;
 use super::{Argument, Kernel, Shape};
 use crate::{context::driver, error::CudaError, stream::Stream};
 
-/// What the bulk copy engine knows of rows in memory, from which it takes tiles.
+/// A tensor map: rows in memory from which the copy engine fetches tiles.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorMap(sys::CUtensorMap);
 
@@ -56,7 +56,7 @@ impl TensorMap {
 }
 
 impl Kernel {
-    /// Puts a kernel on a stream whose first parameters are maps, and does not wait for it.
+    /// Puts a kernel on a stream whose first parameters are tensor maps, without waiting for it.
     ///
     /// # Safety
     ///

@@ -18,7 +18,7 @@ use crate::{
 };
 
 const DOING: &str = "stepping by AdamW";
-/// Numbers of a parameter that a block has; the kernel has the same number.
+/// Numbers per block; the kernel has the same constant.
 const CHUNK: u64 = 16_384;
 const THREADS: u32 = 256;
 
@@ -35,16 +35,16 @@ pub struct Parameter<'a, T> {
     pub second: SliceMut<'a, T>,
 }
 
-/// How far AdamW steps. The defaults are those of PyTorch.
+/// The rates of AdamW. The defaults are those of PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// The learning rate.
     pub learning_rate: f32,
-    /// What each step keeps of the moments.
+    /// The decay rates of the moments (betas).
     pub betas: [f32; 2],
     /// Added to the root of the second moment.
     pub epsilon: f32,
-    /// What is taken from each parameter in a step, as a share of the learning rate, apart from its gradient.
+    /// The weight decay, as a share of the learning rate.
     pub weight_decay: f32,
 }
 
@@ -54,14 +54,14 @@ impl Default for Rates {
     }
 }
 
-/// What the kernel is told of the rates, for one step.
+/// The kernel parameters for one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Factors {
-    /// What the decay leaves of a parameter.
+    /// The factor that the weight decay applies to a parameter.
     pub kept: f32,
-    /// The learning rate, corrected for a first moment that began with nothing.
+    /// The learning rate with the bias correction of the first moment.
     pub step: f32,
-    /// What corrects the root of the second moment, likewise.
+    /// The bias correction of the root of the second moment.
     pub root: f32,
 }
 
@@ -78,7 +78,7 @@ impl Rates {
     }
 }
 
-/// AdamW for parameters that stay where they are. Moments are stored in the parameters' type, as PyTorch stores them.
+/// AdamW for parameters at fixed addresses. Moments are stored in the dtype of the parameters, as in PyTorch.
 #[derive(Debug)]
 pub struct AdamW<T> {
     kernel: Kernel,

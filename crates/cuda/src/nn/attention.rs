@@ -24,8 +24,8 @@ use crate::{
 const DOING: &str = "attending";
 /// The largest head that there are kernels for.
 pub(super) const LARGEST_HEAD: u32 = 256;
-/// Up to so many blocks of 64 queries a multiprocessor, warps share the queries of a block; from so many of 128 on, those
-/// are taken. Tried on an H200.
+/// Up to this number of blocks of 64 queries per multiprocessor, warps share the queries of a block; from this number
+/// of blocks of 128 queries on, those are used. Measured on an H200.
 const FULL: u32 = 2;
 
 /// Causal attention with grouped queries over a cache, for heads of one size and numbers of one type.
@@ -46,7 +46,7 @@ pub(super) fn is_for_tensor_cores(head_dim: u32) -> bool {
 impl<T: Element> Attention<T> {
     /// Loads the kernels for heads of this size, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
-        expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "a head has 1 to 256 numbers")?;
+        expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
         let options = with_head(T::OPTION, head_dim);
         let any = nvrtc::load(device, cache, ATTENTION, &options)?.0.kernel("attention")?;
         any.allow_shared_bytes(any_shared_bytes(head_dim))?;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn few_blocks_share_their_keys_and_many_take_more_queries() {
+    fn few_blocks_share_their_keys_and_many_iteration_more_queries() {
         let sizes = HeadSizes { batch: 1, tokens: 512, heads: 16, kv_heads: 8, head_dim: 128, capacity: 512 };
         assert_eq!(chosen_tile(&sizes, 132), 0);
         assert_eq!(chosen_tile(&HeadSizes { batch: 3, ..sizes }, 132), 1);

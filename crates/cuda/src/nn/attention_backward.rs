@@ -43,7 +43,7 @@ pub struct Attended<'a, T> {
     pub q: Slice<'a, T>,
     /// Keys, [batch, kv_heads, capacity, head_dim].
     pub k: Slice<'a, T>,
-    /// Values, likewise.
+    /// Values, [batch, kv_heads, capacity, head_dim].
     pub v: Slice<'a, T>,
     /// The result, [batch, tokens, heads * head_dim].
     pub out: Slice<'a, T>,
@@ -58,7 +58,7 @@ pub struct Attended<'a, T> {
 impl<T: Element> AttentionGradients<T> {
     /// Loads the kernels for heads of this size, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
-        expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "a head has 1 to 256 numbers")?;
+        expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
         let options = with_head(T::OPTION, head_dim);
         let kernels = |source: Source<'_>, shared_bytes: [u32; 2]| {
             let module = nvrtc::load(device, cache, source, &options)?.0;

@@ -179,7 +179,7 @@ impl<T: Element> AudioRows<T> {
     /// Puts for each row of codes, `[rows, groups]`, what they stand for into `out`, `[rows, 2 width]`: the row of the
     /// first book, and behind it the sum of the rows of the others.
     ///
-    /// A code that is not in its book gives numbers that are none.
+    /// A code outside its codebook gives NaN.
     pub fn code_rows<'a>(
         &self,
         stream: &Stream,

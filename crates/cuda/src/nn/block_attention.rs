@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Whether it serves heads of this size and numbers of so many bytes, on a device of this capability.
+    /// Whether it supports this head size and dtype width on a device of this capability.
     pub fn serves(self, head_dim: u32, bytes: usize, capability: (u32, u32)) -> bool {
         match self {
             Self::Warpgroups => bytes == 2 && is_for_warpgroups(head_dim) && capability == (9, 0),
@@ -113,11 +113,11 @@ impl<T: Element> BlockAttention<T> {
         Self::load_with(device, cache, head_dim, fastest.unwrap_or(Engine::Plain))
     }
 
-    /// The same with an engine that is told.
+    /// The same with a given engine.
     pub fn load_with(device: &Device, cache: &Cache, head_dim: u32, engine: Engine) -> Result<Self, CudaError> {
-        expect("loading block attention", (1..=LARGEST_HEAD).contains(&head_dim), "a head has 1 to 256 numbers")?;
+        expect("loading block attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
         let is_served = engine.serves(head_dim, size_of::<T>(), device.facts().capability);
-        expect("loading block attention", is_served, "the engine does not serve this")?;
+        expect("loading block attention", is_served, "the engine does not support this head size or dtype")?;
         let plain = Engine::Plain.load::<T>(device, cache, head_dim)?;
         let kernel = if engine == Engine::Plain { plain.clone() } else { engine.load::<T>(device, cache, head_dim)? };
         Ok(Self { engine, kernel, plain, head_dim, of: PhantomData })

@@ -50,7 +50,7 @@ pub struct Signal<'a, T> {
     pub x: Slice<'a, T>,
     /// Its moments.
     pub length: u32,
-    /// What is made of every number first.
+    /// What is computed from every number first.
     pub snake: Option<&'a Snake>,
 }
 
@@ -100,7 +100,7 @@ impl<T: Element> Convolutions<T> {
         Ok(Snake { parameters })
     }
 
-    /// Lays weights out as products take them, `[made, width]`, from `[outputs, inputs, kernel]` or, transposed, from
+    /// Lays weights out as products take them, `[outputs_per_row, width]`, from `[outputs, inputs, kernel]` or, transposed, from
     /// `[inputs, outputs, kernel]`. The bias goes behind the taps.
     pub fn pack<'a>(
         &self,
@@ -121,7 +121,7 @@ impl<T: Element> Convolutions<T> {
         let mut arguments = vec![stored.into(), bias.into(), (&packed).into()];
         arguments.extend(sizes);
         // SAFETY: the kernel writes every number of the packed weights, from places within those stored.
-        unsafe { self.pack_taps.launch(stream, Shape::line(of.made(), THREADS), &arguments) }
+        unsafe { self.pack_taps.launch(stream, Shape::line(of.outputs_per_row(), THREADS), &arguments) }
     }
 
     /// Puts the convolution of a signal into `out`, `[length, outputs]`, or adds it to what is there.
@@ -140,18 +140,22 @@ impl<T: Element> Convolutions<T> {
     ) -> Result<(), CudaError> {
         const DOING: &str = "convolving";
         let (packed, mut out) = (packed.into(), out.into());
-        let (rows, made, width) = (of.rows(signal.length), of.made(), of.width());
+        let (rows, outputs_per_row, width) = (of.rows(signal.length), of.outputs_per_row(), of.width());
         self.check(DOING, of, signal)?;
-        expect(DOING, has_room(&out, area(rows, made)) && holds(packed, of.packed_numbers()), "a buffer is too small")?;
+        expect(
+            DOING,
+            has_room(&out, area(rows, outputs_per_row)) && holds(packed, of.packed_numbers()),
+            "a buffer is too small",
+        )?;
         let at_once = u32::try_from(room.length() as u64 / u64::from(width)).unwrap_or(u32::MAX);
         expect(DOING, at_once > 0, "there is no room for a row of columns")?;
         for first in (0..rows).step_by(at_once as usize) {
             let count = at_once.min(rows - first);
             self.gather(stream, of, signal, room, [first, count])?;
             let columns = room.slice(0..count as usize * width as usize)?;
-            let begin = first as usize * made as usize;
-            let part = out.borrowed().slice(begin..begin + count as usize * made as usize)?;
-            let sizes = Sizes { m: count, n: made, k: width, b_is_transposed: true };
+            let begin = first as usize * outputs_per_row as usize;
+            let part = out.borrowed().slice(begin..begin + count as usize * outputs_per_row as usize)?;
+            let sizes = Sizes { m: count, n: outputs_per_row, k: width, b_is_transposed: true };
             let packed = packed.slice(0..of.packed_numbers() as usize)?;
             match is_added {
                 true => blas.multiply_add([columns, packed], part, sizes)?,

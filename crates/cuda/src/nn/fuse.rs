@@ -1,4 +1,4 @@
-//! What joins two models through their KV caches, between the products: all paths of a fuser at once.
+//! The operations of cache-to-cache (C2C) fusion between the products: all paths of a fuser at once.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -49,7 +49,7 @@ impl CacheSection {
     }
 }
 
-/// Tokens that are fused, on so many paths.
+/// The fused tokens and the number of paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FuseSizes {
     /// Paths: the keys or the values of a layer each.
@@ -93,7 +93,7 @@ pub struct CacheTable {
 }
 
 impl CacheTable {
-    /// Room for so many addresses, none of which is known yet.
+    /// Allocates this number of addresses, none of which is set yet.
     pub fn new(device: &Device, paths: usize) -> Result<Self, CudaError> {
         Ok(Self { known: Vec::new(), there: device.allocate(paths)? })
     }
@@ -113,7 +113,7 @@ impl CacheTable {
     /// Those of some paths.
     pub fn paths(&self, first: usize, count: usize) -> Result<CachePlaces<'_>, CudaError> {
         let end = first.saturating_add(count);
-        expect("taking addresses", end <= self.known.len(), "there are not as many paths")?;
+        expect("taking addresses", end <= self.known.len(), "there are fewer paths")?;
         Ok(CachePlaces { known: &self.known[first..end], there: self.there.slice(first..end)? })
     }
 }
@@ -287,7 +287,7 @@ fn check_sections(
     sizes: &FuseSizes,
 ) -> Result<(), CudaError> {
     sizes.check(doing)?;
-    expect(doing, sections.iter().all(|(places, _)| places.are(sizes.paths)), "there are not as many paths")?;
+    expect(doing, sections.iter().all(|(places, _)| places.are(sizes.paths)), "there are fewer paths")?;
     let fits = |section: &CacheSection| {
         let end = u64::from(section.start) + u64::from(sizes.length);
         end <= section.capacity.into() && section.head_dim > 0 && area(section.heads, section.head_dim) < 1 << 31

@@ -31,7 +31,7 @@ pub enum Pairing {
 pub struct Rotation<'a> {
     /// Cosines, positions by `head_dim / 2`.
     pub cosines: Slice<'a, f32>,
-    /// Sines, likewise.
+    /// Sines, positions by `head_dim / 2`.
     pub sines: Slice<'a, f32>,
     /// What is rotated together.
     pub pairing: Pairing,

@@ -187,8 +187,8 @@ impl<T: Element> Operations<T> {
     ) -> Result<(), CudaError> {
         let (x, indices) = (x.into(), indices.into());
         let fits = holds(x, area(rows, width)) && has_room(&indices, rows.into());
-        expect("choosing the largest", fits && width < 1 << 31, "a buffer is too small")?;
-        let blocks = count_rows("choosing the largest", u64::from(rows) * u64::from(self.argmax_blocks))?;
+        expect("selecting the largest", fits && width < 1 << 31, "a buffer is too small")?;
+        let blocks = count_rows("selecting the largest", u64::from(rows) * u64::from(self.argmax_blocks))?;
         let aligned = is_by_16_bytes::<T>(width, &[x.pointer()]);
         let arguments: [Argument; 4] = [x.into(), (&indices).into(), width.into(), u32::from(aligned).into()];
         // SAFETY: the kernel reads the rows and writes an index for each.
@@ -206,7 +206,7 @@ impl<T: Element> Operations<T> {
         let (x, out) = (x.into(), out.into());
         let fits = u128::from(area(batch, tokens)) * u128::from(width) <= x.length() as u128;
         expect("taking the last rows", fits && has_room(&out, area(batch, width)), "a buffer is too small")?;
-        expect("taking the last rows", tokens > 0, "a sequence of nothing has no last row")?;
+        expect("taking the last rows", tokens > 0, "an empty sequence has no last row")?;
         let batch = count_rows("taking the last rows", batch.into())?;
         let aligned = is_by_16_bytes::<T>(width, &[x.pointer(), out.pointer()]);
         let arguments: [Argument; 5] =
@@ -280,7 +280,7 @@ pub(super) fn count_rows(doing: &str, rows: u64) -> Result<u32, CudaError> {
     Ok(rows as u32)
 }
 
-/// Groups of 16 bytes in so many numbers.
+/// Groups of 16 bytes in this number of elements.
 pub(super) fn groups<T>(width: u32) -> u32 {
     width / (16 / size_of::<T>() as u32)
 }
@@ -290,7 +290,7 @@ pub(super) fn copying_threads<T>(width: u32) -> u32 {
     groups::<T>(width).next_multiple_of(32).clamp(32, THREADS)
 }
 
-/// Threads that a row of so many groups is normalised by, if they can keep it.
+/// Threads that normalise a row of this number of groups, if they can keep it.
 pub(super) fn norm_threads(groups: u32) -> Option<u32> {
     let each = groups.div_ceil(THREADS).clamp(1, NORM_KEPT);
     let threads = groups.div_ceil(each).next_multiple_of(32).max(32);

@@ -66,7 +66,7 @@ impl<T: Element> Operations<T> {
         found: impl Into<SliceMut<'a, u32>>,
     ) -> Result<(), CudaError> {
         let (values, found) = (values.into(), found.into());
-        expect("counting", has_room(&found, 1), "the count needs a place")?;
+        expect("counting", has_room(&found, 1), "the count needs a buffer")?;
         let count = values.length() as u64;
         let arguments: [Argument; 3] = [values.into(), count.into(), (&found).into()];
         // SAFETY: the kernel reads `count` numbers and writes one.

@@ -64,7 +64,7 @@ pub struct Split<'a> {
     pub norm: Option<([&'a [f32]; 2], f32)>,
     /// Cosines, positions by `head_dim / 2`.
     pub cosines: &'a [f32],
-    /// Sines, likewise.
+    /// Sines, positions by `head_dim / 2`.
     pub sines: &'a [f32],
     /// What is rotated together.
     pub pairing: Pairing,
@@ -79,7 +79,7 @@ pub struct Heads {
     pub q: Vec<f32>,
     /// [batch, kv_heads, capacity, head_dim].
     pub k: Vec<f32>,
-    /// Likewise.
+    /// [batch, kv_heads, capacity, head_dim].
     pub v: Vec<f32>,
 }
 

@@ -69,7 +69,7 @@ fn product(sizes: [u32; 4]) -> u64 {
     sizes.iter().fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
 }
 
-/// Whether a slice has at least so many numbers.
+/// Whether a slice has at least this number of elements.
 pub(super) fn holds<T: Pod>(slice: Slice<'_, T>, numbers: u64) -> bool {
     slice.length() as u64 >= numbers
 }

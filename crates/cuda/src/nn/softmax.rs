@@ -60,8 +60,8 @@ pub(super) fn softmax_shape(rows: u32, groups: u32, most_threads: u32) -> Option
         _ => (2, KEPT[2]),
     };
     let threads = groups.div_ceil(kept).next_multiple_of(32).max(32);
-    let rows_a_block = if threads == 32 { 4 } else { 1 };
-    let (grid, block) = ([rows.div_ceil(rows_a_block), 1, 1], [threads, rows_a_block, 1]);
+    let rows_per_block = if threads == 32 { 4 } else { 1 };
+    let (grid, block) = ([rows.div_ceil(rows_per_block), 1, 1], [threads, rows_per_block, 1]);
     (threads <= most_threads).then_some((kernel, Shape { grid, block, shared_bytes: 0 }))
 }
 

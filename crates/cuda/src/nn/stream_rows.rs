@@ -74,15 +74,15 @@ pub struct StreamRows<T> {
 }
 
 impl<T: Element> Kept<T> {
-    /// Lists `[begin, width, kept rows, rows of a token]` for so many tokens, with silence before them. They must not
-    /// overlap.
+    /// Lists `[begin, width, kept rows, rows per token]` for this number of tokens, initialised with silence. They must
+    /// not overlap.
     pub fn new(device: &Device, lists: &[[u32; 4]], tokens: u32) -> Result<Self, CudaError> {
         let end = |[begin, width, kept, each]: &[u32; 4]| {
             let rows = u64::from(*kept) + u64::from(*each) * u64::from(tokens);
             u64::from(*begin).saturating_add(rows.saturating_mul((*width).into()))
         };
         let numbers = lists.iter().map(end).max().unwrap_or(0);
-        expect("keeping rows", numbers < 1 << 32, "there are too many rows")?;
+        expect("storing rows", numbers < 1 << 32, "there are too many rows")?;
         let mut rows = device.allocate(numbers as usize)?;
         rows.zero()?;
         Ok(Self { rows, lists: device.upload(lists)?, tokens })
@@ -201,17 +201,17 @@ impl<T: Element> StreamRows<T> {
     ) -> Result<(), CudaError> {
         let (from, to, numbers) = (from.into(), to.into(), area(channels, taps));
         let fits = holds(from, numbers) && has_room(&to, numbers) && numbers < 1 << 31;
-        expect("turning taps", fits, "a buffer is too small")?;
+        expect("transposing taps", fits, "a buffer is too small")?;
         let arguments: [Argument; 4] = [from.into(), (&to).into(), channels.into(), taps.into()];
         let blocks = (numbers as u32).div_ceil(THREADS);
         // SAFETY: the kernel writes each number once.
         launch(blocks, || unsafe { self.turn_taps.launch(stream, Shape::line(blocks, THREADS), &arguments) })
     }
 
-    /// Puts the last rows of every list to its beginning, once so many tokens went through it.
+    /// Moves the last rows of every list to its beginning, after this number of tokens passed through it.
     pub fn keep(&self, stream: &Stream, kept: &mut Kept<T>, tokens: u32) -> Result<(), CudaError> {
-        expect("keeping rows", tokens <= kept.tokens, "there is no room for so many tokens")?;
-        let lists = count_rows("keeping rows", kept.lists.length() as u64)?;
+        expect("storing rows", tokens <= kept.tokens, "too many tokens for the capacity")?;
+        let lists = count_rows("storing rows", kept.lists.length() as u64)?;
         let arguments: [Argument; 3] = [(&mut kept.rows).into(), (&kept.lists).into(), tokens.into()];
         let shape = Shape { grid: [8, lists, 1], block: [256, 1, 1], shared_bytes: 0 };
         // SAFETY: the lists are within the rows for as many tokens.
@@ -229,7 +229,7 @@ impl<T: Element> StreamRows<T> {
         samples: u32,
     ) -> Result<(), CudaError> {
         let fits = from.length() >= samples as usize && all.length() >= samples as usize && token.length() >= 1;
-        expect("putting samples", fits && has_room(&out, samples.into()), "a buffer is too small")?;
+        expect("writing samples", fits && has_room(&out, samples.into()), "a buffer is too small")?;
         let arguments: [Argument; 5] = [from.into(), token.into(), all.into(), (&out).into(), samples.into()];
         let blocks = samples.div_ceil(THREADS);
         // SAFETY: the kernel stays within the sizes, and within as many tokens as there is room for.

@@ -95,7 +95,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     run.write(&folder)?;
     let mut taker = Taker::new(app, &folder, &run, args)?;
     taker.warm_up(&variants)?;
-    if app.interrupt.is_asked() {
+    if app.interrupt.is_requested() {
         return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair"), "run it again"));
     }
     taker.iteration_pairs(&variants, runs, args.seed)?;
@@ -108,7 +108,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let answer = laptime_analyze::ab([(&args.a, &a), (&args.b, &b)], args.threshold.map(|share| share.0))?;
     write_to_screen(&laptime_report::tables::ab(&answer), args.format.format(), out)?;
     say(&format!("\nResults: {}", folder.join(RESULTS_FILE).display()));
-    if app.interrupt.is_asked() {
+    if app.interrupt.is_requested() {
         let error = anyhow::anyhow!("interrupted after {pairs} of {runs} pairs");
         return Err(Hinted::wrap(error, "the verdict is of the pairs that were taken; run it again for all"));
     }
@@ -230,7 +230,7 @@ impl<'a> Taker<'a> {
     fn iteration_pairs(&mut self, variants: &[Variant; 2], runs: u32, seed: u64) -> anyhow::Result<()> {
         for (pair, first) in (0..runs).zip(orders(runs, seed)) {
             for side in [first, 1 - first] {
-                if self.app.interrupt.is_asked() {
+                if self.app.interrupt.is_requested() {
                     return Ok(());
                 }
                 self.take(&variants[side], side, pair)?;

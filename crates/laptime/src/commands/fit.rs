@@ -48,7 +48,7 @@ pub fn run(app: &App, asked: &Asked, mut order: Order<'_>, word: &str, out: &mut
     let results = told.iter().filter_map(|(result, _)| result.clone()).collect();
     let Session { folder, run, .. } = session;
     let expected = told.len();
-    let whole = Finished { folder, run, results, expected, was_interrupted: app.interrupt.is_asked() };
+    let whole = Finished { folder, run, results, expected, was_interrupted: app.interrupt.is_requested() };
     bench::show(&whole, asked.place.format.format(), out)?;
     for (_, sentence) in &told {
         tell(sentence, asked.place.format.format(), out)?;
@@ -70,7 +70,7 @@ fn named(workload: &dyn Workload, word: &str) -> anyhow::Result<(String, i64)> {
     let axis = WORDS.iter().find(|(known, _)| *known == word).map_or(word, |(_, axis)| axis);
     let axis = axis.replace('-', "_");
     let found = workload.axes().into_iter().find(|known| known.name == axis);
-    match found.map(|axis| axis.iterations) {
+    match found.map(|axis| axis.kind) {
         Some(ValueKind::Int { most, .. }) => Ok((axis, most)),
         _ => {
             let words = axes(workload);
@@ -146,7 +146,7 @@ impl Search<'_> {
             }
             value = least + (beyond - least) / 2;
             let is_near = least > 0 && beyond - least <= (least / NEAR).max(1);
-            if is_near || value == least || self.app.interrupt.is_asked() {
+            if is_near || value == least || self.app.interrupt.is_requested() {
                 break;
             }
         }

@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, io::Write};
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
-use laptime_bench::{Alias, Better, StandsFor, Workload};
+use laptime_bench::{Alias, AliasTarget, Better, Workload};
 use laptime_report::{Cell, Column, Table};
 
 use super::list_models;
@@ -95,7 +95,7 @@ fn devices() -> String {
 
 /// The other names of an axis, in words.
 fn others(workload: &dyn Workload, axis: &str) -> String {
-    let is_name = |alias: &Alias| matches!(alias.stands_for, StandsFor::Axis(of) if of == axis);
+    let is_name = |alias: &Alias| matches!(alias.target, AliasTarget::Axis(of) if of == axis);
     let names: Vec<String> =
         workload.aliases().into_iter().filter(is_name).map(|alias| format!("`{}`", alias.name)).collect();
     if names.is_empty() { String::new() } else { format!("; also called {}", names.join(", ")) }
@@ -117,7 +117,7 @@ fn one(workload: &dyn Workload) -> Table {
         table.push([
             Cell::text(axis.name),
             Cell::text("axis"),
-            Cell::text(axis.iterations.words()),
+            Cell::text(axis.kind.words()),
             Cell::text(default.join(",")),
             Cell::text(axis.about),
         ]);

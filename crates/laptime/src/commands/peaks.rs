@@ -85,7 +85,7 @@ fn measure(
     let mut progress = Progress::new(0, is_quiet);
     let mut go_on = |step: PeakProgress<'_>| {
         progress.step(step.at, step.of, &format!("{} {}", step.workload, step.case));
-        !app.interrupt.is_asked()
+        !app.interrupt.is_requested()
     };
     let (machine, now) = (machine.fingerprint(), Moment::now().record());
     let measured = laptime_pipelines::measure_peaks(device, &PeakSearch::of(device), &machine, &now, &mut go_on)?;

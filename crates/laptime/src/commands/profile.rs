@@ -82,7 +82,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let mut profiled = record(app, &order, &session.run, &case, &timings, asked, &*device);
     let recorded = recording.finish().context("the recording was not kept")?;
     let run = &session.run;
-    let baseline = baseline.filter(|_| !app.interrupt.is_asked());
+    let baseline = baseline.filter(|_| !app.interrupt.is_requested());
     let baseline = baseline.map(|case| offload_profile::measure_baseline(app, &order, run, case)).transpose()?;
     offload_profile::complete(&mut profiled.outcome, order.workload.name(), run, baseline.as_ref());
     let result =
@@ -100,7 +100,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
         tts_profile::write(app, &trace, &result, &session, asked, out)?;
         offload_profile::write(app, Some(&trace), &of_offload, &session, asked, out)?;
-        if app.interrupt.is_asked() {
+        if app.interrupt.is_requested() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
             let error = anyhow::anyhow!("interrupted after {rounds} pairs");
             return Err(Hinted::wrap(error, "what was recorded until then is kept and shown"));
@@ -156,7 +156,7 @@ fn settings(run: &Run, timings: &[Timing]) -> ProfileSettings {
     let (timings, l2, depth) = (timings.to_vec(), run.settings.l2, run.settings.depth);
     let warmup = match run.settings.warmup {
         WarmUp::Iterations(iterations) => iterations,
-        WarmUp::Found => WARM_UP,
+        WarmUp::Auto => WARM_UP,
     };
     match run.settings.stop {
         Stop::Iterations(pairs) => {
@@ -217,7 +217,7 @@ impl Sink for Shown {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.interrupt.is_asked()
+        self.interrupt.is_requested()
     }
 }
 

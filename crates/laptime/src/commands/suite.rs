@@ -211,7 +211,7 @@ fn make_report(steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bo
 /// Tells why a step failed, and goes on unless somebody wants to stop.
 fn told(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool> {
     match done {
-        Err(error) if app.interrupt.is_asked() || failure::is_closed_pipe(&error) => Err(error),
+        Err(error) if app.interrupt.is_requested() || failure::is_closed_pipe(&error) => Err(error),
         Err(error) => {
             failure::tell(&error, &mut screen::stderr());
             Ok(false)

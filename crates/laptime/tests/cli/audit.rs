@@ -231,7 +231,7 @@ fn files_that_do_not_parse_are_named_and_stop_nothing() {
     assert!(said.contains("not read 3"), "{said}");
     assert!(said.contains("`src/broken.rs:2` ("), "{said}");
     assert!(said.contains("`src/broken.py:1` ("), "{said}");
-    assert!(said.contains("`src/deep.rs` (it nests deeper than"), "{said}");
+    assert!(said.contains("`src/deep.rs` (nesting is deeper than"), "{said}");
     assert!(said.contains("\nsrc/latin.py:2"), "{said}");
     let rows = audit_at(&place, "80", &["src", "--format", "csv"]);
     assert!(rows.err.contains("warning: `src/broken.rs:2` was not read as a whole"), "{}", rows.err);

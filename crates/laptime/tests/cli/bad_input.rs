@@ -21,7 +21,7 @@ fn what_is_no_trace_is_told_with_a_hint() {
     for (name, expected) in [
         ("missing.json", "cannot open `missing.json`"),
         ("empty.json", "the file is empty"),
-        ("space.json", "nothing but white space"),
+        ("space.json", "only white space"),
         ("text.json", "it begins with `hello, this `"),
         ("object.json", "it is JSON without `traceEvents`"),
         ("brace.json", "it is JSON without `traceEvents`"),
@@ -49,7 +49,7 @@ fn a_place_that_cannot_be_written_to_is_told_with_a_hint() {
     std::os::unix::fs::symlink("/dev/full", place.path("full.json")).unwrap();
     std::os::unix::fs::symlink("/dev/full", place.path("full.svg")).unwrap();
     for (out, expected) in [
-        ("out.docx", "has no extension that says a format"),
+        ("out.docx", "has no known format extension"),
         ("no/such/folder/out.json", "cannot write `no/such/folder/out.json`"),
         ("full.json", "No space left on device"),
         ("full.svg", "No space left on device"),

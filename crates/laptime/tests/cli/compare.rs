@@ -83,7 +83,7 @@ fn other_machines_and_settings_are_refused_unless_asked_for_anyway() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
     write(&place, "machine", 10.0, |run| run.environment.machine.cpu = Some("Made Up 2".into()));
-    write(&place, "settings", 10.0, |run| run.settings.warmup = WarmUp::Found);
+    write(&place, "settings", 10.0, |run| run.settings.warmup = WarmUp::Auto);
     for (other, expected) in [("machine", "Made Up 1 and Made Up 2"), ("settings", "warm-up")] {
         let told = place.laptime(["compare", "a", other]).failed();
         assert!(told.contains("the runs are not alike") && told.contains(expected), "{told}");
@@ -117,7 +117,7 @@ fn what_is_no_run_is_told_with_a_hint() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
     place.write("text.jsonl", "hello\n");
-    for (other, expected) in [("none", "cannot read `none`"), ("text.jsonl", "line 1, is no record of a run")] {
+    for (other, expected) in [("none", "cannot read `none`"), ("text.jsonl", "line 1, is not a run record")] {
         let told = place.laptime(["compare", "a", other]).failed();
         assert!(told.contains(expected), "{told}");
     }

@@ -189,7 +189,7 @@ fn what_no_model_can_run_is_told_with_a_hint() {
         ("bench matmul --fit batch", "has no axis `batch`", "none that counts"),
         (
             "profile model --preset tiny --test pp8 --device cpu --timing host,events",
-            "cannot be timed by `events`",
+            "does not support timing `events`",
             "`--timing host`",
         ),
         ("profile model --test pp8,tg2", "a profile records one case, not 2", "several on: test"),

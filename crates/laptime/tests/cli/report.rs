@@ -203,7 +203,7 @@ fn damage_is_told_with_the_file_that_has_it() {
     assert!(failed.starts_with("error: `profile/attention_profile.json` has no results"), "{failed}");
     place.write("results/results.jsonl", "{\"schema\":1}\n");
     let failed = place.laptime(["report", "results"]).failed();
-    assert!(failed.contains("`results/results.jsonl`, line 1, is no record of a run"), "{failed}");
+    assert!(failed.contains("`results/results.jsonl`, line 1, is not a run record"), "{failed}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::{
     model::{Layer, Model},
     operations::Operations,
 };
-use crate::{Config, Marks, marks::mark, rope::RopeTable};
+use crate::{Config, Marks, marks::stage_mark, rope::RopeTable};
 
 /// A pass of tokens through a model.
 pub struct Pass<'a> {
@@ -68,34 +68,34 @@ impl Pass<'_> {
     /// Runs tokens, with keys and values in a cache if there is one, and gives their logits, a row each.
     pub fn run(&self, ids: &[u32], positions: &Positions, mut cache: Option<&mut Cache>) -> Result<Tensor> {
         let mut stream = {
-            let _stage = mark!(self.marks, Layer, "embed");
+            let _stage = stage_mark!(self.marks, Layer, "embed");
             on_threads(|| self.model.embedding.index_select(&Tensor::new(ids, &Device::Cpu)?, 0))?
         };
         for (at, layer) in self.model.layers.iter().enumerate() {
-            let _stage = mark!(self.marks, Layer, "layer", layer = at);
+            let _stage = stage_mark!(self.marks, Layer, "layer", layer = at);
             stream = self.attention(at, stream, positions, cache.as_deref_mut())?;
             stream = self.ffn(layer, stream)?;
         }
-        let _stage = mark!(self.marks, Layer, "head");
+        let _stage = stage_mark!(self.marks, Layer, "head");
         self.head(stream)
     }
 
     fn norm(&self, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
-        let _stage = mark!(self.marks, Ops, "norm");
+        let _stage = stage_mark!(self.marks, Ops, "norm");
         on_threads(|| self.operations.norm(x, weight, self.config.norm_eps))
     }
 
     fn attention(&self, at: usize, stream: Tensor, positions: &Positions, cache: Option<&mut Cache>) -> Result<Tensor> {
-        let _stage = mark!(self.marks, Layer, "attention");
+        let _stage = stage_mark!(self.marks, Layer, "attention");
         let layer = &self.model.layers[at];
         let normed = self.norm(&stream, &layer.attention_norm)?;
         let projected = {
-            let _stage = mark!(self.marks, Ops, "qkv");
+            let _stage = stage_mark!(self.marks, Ops, "qkv");
             let one = |linear: &candle_nn::Linear| linear.forward(&normed);
             on_threads(|| Ok((one(&layer.query)?, one(&layer.key)?, one(&layer.value)?)))?
         };
         let (queries, keys, values) = {
-            let _stage = mark!(self.marks, Ops, "rope");
+            let _stage = stage_mark!(self.marks, Ops, "rope");
             on_threads(|| {
                 let (queries, keys, values) = self.enter_positions(layer, projected, positions)?;
                 match cache {
@@ -105,7 +105,7 @@ impl Pass<'_> {
             })?
         };
         let mixed = self.attend(queries, &keys, &values, positions)?;
-        let _stage = mark!(self.marks, Ops, "output");
+        let _stage = stage_mark!(self.marks, Ops, "output");
         on_threads(|| stream + layer.output.forward(&mixed)?)
     }
 
@@ -130,7 +130,7 @@ impl Pass<'_> {
         let (batch, tokens, length) = (self.batch, self.tokens, keys.dim(2)?);
         let rows = heads / kv_heads * tokens;
         let scores = {
-            let _stage = mark!(self.marks, Ops, "scores");
+            let _stage = stage_mark!(self.marks, Ops, "scores");
             on_threads(|| {
                 let queries = (queries * (1.0 / (head_dim as f64).sqrt()))?;
                 let queries = queries.reshape((batch, kv_heads, rows, head_dim))?;
@@ -142,11 +142,11 @@ impl Pass<'_> {
             })?
         };
         let weights = {
-            let _stage = mark!(self.marks, Ops, "softmax");
+            let _stage = stage_mark!(self.marks, Ops, "softmax");
             on_threads(|| self.operations.softmax(&scores))?
         };
         drop(scores);
-        let _stage = mark!(self.marks, Ops, "weighted");
+        let _stage = stage_mark!(self.marks, Ops, "weighted");
         on_threads(|| {
             let weights = weights.reshape((batch, kv_heads, rows, length))?;
             let mixed = weights.matmul(values)?.reshape((batch, heads, tokens, head_dim))?;
@@ -155,17 +155,17 @@ impl Pass<'_> {
     }
 
     fn ffn(&self, layer: &Layer, stream: Tensor) -> Result<Tensor> {
-        let _stage = mark!(self.marks, Layer, "ffn");
+        let _stage = stage_mark!(self.marks, Layer, "ffn");
         let normed = self.norm(&stream, &layer.ffn_norm)?;
         let (gate, up) = {
-            let _stage = mark!(self.marks, Ops, "gate_up");
+            let _stage = stage_mark!(self.marks, Ops, "gate_up");
             on_threads(|| Ok((layer.gate.forward(&normed)?, layer.up.forward(&normed)?)))?
         };
         let gated = {
-            let _stage = mark!(self.marks, Ops, "swiglu");
+            let _stage = stage_mark!(self.marks, Ops, "swiglu");
             on_threads(|| gate.silu()? * up)?
         };
-        let _stage = mark!(self.marks, Ops, "down");
+        let _stage = stage_mark!(self.marks, Ops, "down");
         on_threads(|| stream + layer.down.forward(&gated)?)
     }
 

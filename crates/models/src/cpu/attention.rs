@@ -7,7 +7,7 @@ use super::{
     rows::{Rows, RowsMut, Shared},
     vectors::{exp, largest, powers_from, softmax, vectorized},
 };
-use crate::{Config, Marks, marks::mark};
+use crate::{Config, Marks, marks::stage_mark};
 
 /// Queries of one head that are worked on together.
 const QUERIES: usize = 128;
@@ -155,18 +155,18 @@ pub fn naive<T: Number>(
 ) {
     let scores = &mut scores[..span.scores()];
     store_weights(crew, marks, span, inputs, scores);
-    let _stage = mark!(marks, Ops, "weighted");
+    let _stage = stage_mark!(marks, Ops, "weighted");
     weigh_values(crew, span, inputs.values, scores, out);
 }
 
 /// Stores the scores of all pairs, and makes them weights.
 pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs: &Inputs<'_, T>, scores: &mut [T]) {
     {
-        let _stage = mark!(marks, Ops, "scores");
+        let _stage = stage_mark!(marks, Ops, "scores");
         let scale = (span.head_dim as f32).sqrt().recip();
         store_scores(crew, span, (inputs.queries, inputs.keys), scores, scale);
     }
-    let _stage = mark!(marks, Ops, "softmax");
+    let _stage = stage_mark!(marks, Ops, "softmax");
     let (keys, queries) = (span.keys(), span.queries);
     let rows = (TILE.0 * TILE.1).div_ceil(keys);
     let touched = scores.len();
@@ -252,7 +252,7 @@ struct Tile {
 
 /// One step that never stores the scores: tiles of queries and keys, with the weights put right as larger scores come.
 pub fn fused<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs: &Inputs<'_, T>, out: (&mut [T], Strides)) {
-    let _stage = mark!(marks, Ops, "fused");
+    let _stage = stage_mark!(marks, Ops, "fused");
     fused_with(crew, span, inputs, out, |_, _| ());
 }
 

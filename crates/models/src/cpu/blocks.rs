@@ -14,7 +14,7 @@ use super::{
     tiles::{LANES, Lanes, mix, score, weigh},
     vectors::{dot, exp, vectorized},
 };
-use crate::{Marks, attention::Layout, marks::mark};
+use crate::{Marks, attention::Layout, marks::stage_mark};
 
 /// Keys that are worked on together at most: tiles that follow one another are one product.
 const KEYS: usize = 256;
@@ -58,7 +58,7 @@ pub fn attend<T: Number>(
     inputs: &Inputs<'_, T>,
     (out, strides): (&mut [T], Strides),
 ) {
-    let _stage = mark!(marks, Ops, "blocks");
+    let _stage = stage_mark!(marks, Ops, "blocks");
     assert!(span.start == 0 && span.queries == layout.length, "the layout is of this length");
     assert!(layout.tiling.rows as usize == LANES, "the layout is for the CPU");
     let blocks = layout.blocks();

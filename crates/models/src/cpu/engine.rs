@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens, Weights,
-    marks::{mark, mark_embedding},
+    marks::{mark_embedding, stage_mark},
 };
 
 /// A decoder whose numbers are all of one type.
@@ -54,7 +54,7 @@ impl<T: Number> Engine<T> {
     /// Runs tokens behind the cache and chooses the most likely ones.
     fn run_behind(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.pass(ids, Before::Cache)?;
-        let _stage = mark!(self.stack.options().marks, Layer, "choose");
+        let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
         let rows = self.stack.logits().chunks(self.stack.config().vocab);
         self.chosen = Some(rows.map(|row| index_of_largest(row) as u32).collect());
         Ok(())

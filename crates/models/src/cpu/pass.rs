@@ -14,7 +14,7 @@ use super::{
     steps::{Norm, Positions, add_bias, store, swiglu},
     streamed::Streamed,
 };
-use crate::{Attention, Config, ModelError, Options, attention::Layout, marks::mark, rope::RopeTable};
+use crate::{Attention, Config, ModelError, Options, attention::Layout, marks::stage_mark, rope::RopeTable};
 
 /// What passes compute in, kept from one to the next.
 #[derive(Default)]
@@ -122,10 +122,10 @@ impl<T: Number> Pass<'_, T> {
             }
         }
         for (at, layer) in (self.body.first..).zip(&self.body.layers) {
-            let _stage = mark!(marks, Layer, "layer", layer = at);
+            let _stage = stage_mark!(marks, Layer, "layer", layer = at);
             self.layer(at, layer, buffers, caches);
         }
-        let _stage = mark!(marks, Layer, "head");
+        let _stage = stage_mark!(marks, Layer, "head");
         self.head(buffers);
         Ok(())
     }
@@ -155,7 +155,7 @@ impl<T: Number> Pass<'_, T> {
 
     /// Norms the stream.
     fn norm_stream(&self, weight: &[f32], every: usize, buffers: &mut Buffers<T>) {
-        let _stage = mark!(self.options.marks, Ops, "norm");
+        let _stage = stage_mark!(self.options.marks, Ops, "norm");
         let stream = &buffers.stream[..self.rows() * self.config.hidden];
         self.norm(weight).rows(self.crew, every, stream, &mut buffers.normed);
     }
@@ -168,21 +168,21 @@ impl<T: Number> Pass<'_, T> {
 
     fn attention(&self, at: usize, layer: &Layer<T>, buffers: &mut Buffers<T>, caches: &mut [&mut Cache<T>]) {
         let marks = &self.options.marks;
-        let _stage = mark!(marks, Layer, "attention");
+        let _stage = stage_mark!(marks, Layer, "attention");
         self.norm_stream(&layer.attention_norm, 1, buffers);
         {
-            let _stage = mark!(marks, Ops, "qkv");
+            let _stage = stage_mark!(marks, Ops, "qkv");
             let normed = Rows::dense(&buffers.normed, self.rows(), self.config.hidden);
             self.project(normed, &layer.qkv, &mut buffers.qkv, Put::OVER);
         }
         {
-            let _stage = mark!(marks, Ops, "rope");
+            let _stage = stage_mark!(marks, Ops, "rope");
             self.enter_positions(at, layer, &mut buffers.qkv, caches);
         }
         for (group, (first, span)) in self.spans().enumerate() {
             self.attend(at, (first, span), buffers, caches.get(group).map(|cache| &**cache));
         }
-        let _stage = mark!(marks, Ops, "output");
+        let _stage = stage_mark!(marks, Ops, "output");
         let mixed = Rows::dense(&buffers.mixed, self.rows(), self.config.heads * self.config.head_dim);
         self.project(mixed, &layer.output, &mut buffers.stream, Put::ONTO);
     }
@@ -245,19 +245,19 @@ impl<T: Number> Pass<'_, T> {
 
     fn ffn(&self, layer: &Layer<T>, buffers: &mut Buffers<T>) {
         let marks = &self.options.marks;
-        let _stage = mark!(marks, Layer, "ffn");
+        let _stage = stage_mark!(marks, Layer, "ffn");
         self.norm_stream(&layer.ffn_norm, 1, buffers);
         let (rows, ffn) = (self.rows(), self.config.ffn);
         {
-            let _stage = mark!(marks, Ops, "gate_up");
+            let _stage = stage_mark!(marks, Ops, "gate_up");
             let normed = Rows::dense(&buffers.normed, rows, self.config.hidden);
             self.project(normed, &layer.gate_up, &mut buffers.gate_up, Put::OVER);
         }
         {
-            let _stage = mark!(marks, Ops, "swiglu");
+            let _stage = stage_mark!(marks, Ops, "swiglu");
             swiglu(self.crew, ffn, layer.gate_up_bias.as_deref(), &mut buffers.gate_up[..rows * 2 * ffn]);
         }
-        let _stage = mark!(marks, Ops, "down");
+        let _stage = stage_mark!(marks, Ops, "down");
         let gated = Rows::new(&buffers.gate_up, rows, ffn, 2 * ffn);
         self.project(gated, &layer.down, &mut buffers.stream, Put::ONTO);
         if let Some(bias) = &layer.down_bias {

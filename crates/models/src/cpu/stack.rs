@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Config, LayerVisit, ModelError, Offloading, Options,
     attention::{CPU_TILING, Layout},
-    marks::mark,
+    marks::stage_mark,
     rope::RopeTable,
 };
 
@@ -183,7 +183,7 @@ impl<T: Number> Stack<T> {
             return Err(ModelError::Refused(reason));
         }
         if self.layout.as_ref().is_none_or(|layout| layout.length != span.queries) {
-            let _stage = mark!(self.options.marks, Layer, "build_pattern");
+            let _stage = stage_mark!(self.options.marks, Layer, "build_pattern");
             self.layout = Some(Layout::build(kept, span.queries, CPU_TILING));
         }
         Ok(())

@@ -21,7 +21,7 @@ use super::{
     model::{Layer, Source, layer_bytes},
     number::Number,
 };
-use crate::{Config, Home, LayerVisit, Marks, ModelError, Offload, Offloading, Options, StreamMode, marks::mark};
+use crate::{Config, Home, LayerVisit, Marks, ModelError, Offload, Offloading, Options, StreamMode, marks::stage_mark};
 
 /// Visits that are kept until they are asked for; older ones are forgotten.
 const MOST_VISITS: usize = 1 << 13;
@@ -162,7 +162,8 @@ impl<T: Number> Streamed<T> {
     fn visit(&mut self, layer: usize, compute: impl FnOnce(&Layer<T>)) -> Result<(), ModelError> {
         let Come { buffer, mut visit } = self.come(Turn { pass: self.pass, layer })?;
         {
-            let _stage = mark!(self.marks, Pipeline, "layer", layer = layer, forward = self.pass, offloaded = true);
+            let _stage =
+                stage_mark!(self.marks, Pipeline, "layer", layer = layer, forward = self.pass, offloaded = true);
             compute(&buffer);
         }
         visit.release_ns = self.release(layer, buffer)?;
@@ -181,7 +182,7 @@ impl<T: Number> Streamed<T> {
         }
         let buffer = if self.asked.is_empty() { Some(self.take_buffer()?) } else { None };
         let began = Instant::now();
-        let _stage = mark!(self.marks, Pipeline, "layer_wait", layer = turn.layer, forward = turn.pass);
+        let _stage = stage_mark!(self.marks, Pipeline, "layer_wait", layer = turn.layer, forward = turn.pass);
         if let Some(buffer) = buffer {
             self.ask(turn, buffer, false)?;
             self.ask_ahead()?;
@@ -204,7 +205,7 @@ impl<T: Number> Streamed<T> {
     /// Gives a buffer up; gives the time that it took.
     fn release(&mut self, layer: usize, buffer: Layer<T>) -> Result<f64, ModelError> {
         let began = Instant::now();
-        let _stage = mark!(self.marks, Pipeline, "layer_release", layer = layer, forward = self.pass);
+        let _stage = stage_mark!(self.marks, Pipeline, "layer_release", layer = layer, forward = self.pass);
         self.copies += 1;
         if self.mode != StreamMode::Sync {
             self.free.push(buffer);
@@ -244,7 +245,7 @@ impl<T: Number> Streamed<T> {
     /// Asks for a copy into a buffer.
     fn ask(&mut self, turn: Turn, buffer: Layer<T>, is_ahead: bool) -> Result<(), ModelError> {
         let Turn { pass, layer } = turn;
-        let _stage = mark!(self.marks, Pipeline, "layer_issue", layer = layer, forward = pass);
+        let _stage = stage_mark!(self.marks, Pipeline, "layer_issue", layer = layer, forward = pass);
         self.copier.ask(Order { way: Way::In, layer, pass, buffer })?;
         self.asked.push_back(Asked { turn, is_ahead });
         self.next = match layer + 1 < self.count {

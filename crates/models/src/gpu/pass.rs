@@ -10,7 +10,7 @@ use super::{
     size,
     weights::{LayerWeights, Number},
 };
-use crate::{Attention as Kind, Config, Marks, Options, RopeLayout, marks::mark, rope::RopeTable};
+use crate::{Attention as Kind, Config, Marks, Options, RopeLayout, marks::stage_mark, rope::RopeTable};
 
 /// What goes from operation to operation in a pass.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl<T: Number> Pass<'_, T> {
         cache: [&mut Buffer<T>; 2],
         buffers: &mut Buffers<T>,
     ) -> Result<(), CudaError> {
-        let _layer = mark!(self.marks(), Layer, "layer", layer = index);
+        let _layer = stage_mark!(self.marks(), Layer, "layer", layer = index);
         self.layer_parts(weights, cache, buffers)
     }
 
@@ -126,10 +126,10 @@ impl<T: Number> Pass<'_, T> {
         buffers: &mut Buffers<T>,
     ) -> Result<(), CudaError> {
         {
-            let _part = mark!(self.marks(), Layer, "attention");
+            let _part = stage_mark!(self.marks(), Layer, "attention");
             self.attention_part(weights, cache, buffers)?;
         }
-        let _part = mark!(self.marks(), Layer, "ffn");
+        let _part = stage_mark!(self.marks(), Layer, "ffn");
         self.ffn_part(weights, buffers)
     }
 
@@ -146,12 +146,12 @@ impl<T: Number> Pass<'_, T> {
         let config = self.config;
         self.norm(&weights.attention_norm, buffers)?;
         {
-            let _op = mark!(self.marks(), Ops, "qkv");
+            let _op = stage_mark!(self.marks(), Ops, "qkv");
             let sizes = self.sizes(super::room::qkv_width(config), config.hidden)?;
             self.blas.multiply_slices([buffers.normed.all(), weights.qkv.all()], buffers.qkv.all_mut(), sizes)?;
         }
         {
-            let _op = mark!(self.marks(), Ops, "rope");
+            let _op = stage_mark!(self.marks(), Ops, "rope");
             let packed = packed(self.config, self.turns, self.start, weights, &buffers.qkv);
             let Buffers { queries, .. } = buffers;
             self.operations.split_heads(self.stream, &packed, queries, &mut *keys, &mut *values, &self.heads)?;
@@ -161,7 +161,7 @@ impl<T: Number> Pass<'_, T> {
             (None, Kind::Naive) => self.naive([keys, values], buffers)?,
             (None, Kind::Dense) => self.fused([keys, values], buffers)?,
         }
-        let _op = mark!(self.marks(), Ops, "output");
+        let _op = stage_mark!(self.marks(), Ops, "output");
         let sizes = self.sizes(config.hidden, config.heads * config.head_dim)?;
         self.blas.multiply_add([buffers.attended.all(), weights.output.all()], buffers.x.all_mut(), sizes)
     }
@@ -171,7 +171,7 @@ impl<T: Number> Pass<'_, T> {
     }
 
     fn fused(&self, [keys, values]: [&Buffer<T>; 2], buffers: &mut Buffers<T>) -> Result<(), CudaError> {
-        let _op = mark!(self.marks(), Ops, "fused");
+        let _op = stage_mark!(self.marks(), Ops, "fused");
         let Buffers { queries, attended, .. } = buffers;
         let inputs = [queries.all(), keys.all(), values.all()];
         self.attention.attend(self.stream, inputs, self.start, attended, &self.heads, self.scale())
@@ -183,7 +183,7 @@ impl<T: Number> Pass<'_, T> {
         [keys, values]: [&Buffer<T>; 2],
         buffers: &mut Buffers<T>,
     ) -> Result<(), CudaError> {
-        let _op = mark!(self.marks(), Ops, "blocks");
+        let _op = stage_mark!(self.marks(), Ops, "blocks");
         let Buffers { queries, attended, .. } = buffers;
         attention.attend(self.stream, &self.heads, [queries.all(), keys.all(), values.all()], layout, attended)
     }
@@ -198,13 +198,13 @@ impl<T: Number> Pass<'_, T> {
         let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
         let Buffers { queries, scores: pairs, attended, .. } = buffers;
         {
-            let _op = mark!(self.marks(), Ops, "scores");
+            let _op = stage_mark!(self.marks(), Ops, "scores");
             let (a, b) = (Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, self.keys).every(apart));
             let batch = product(self.keys, head_dim, a, b, scores);
             self.blas.multiply_batch([queries.all(), keys.all()], pairs.all_mut(), &batch)?;
         }
         {
-            let _op = mark!(self.marks(), Ops, "softmax");
+            let _op = stage_mark!(self.marks(), Ops, "softmax");
             self.operations.softmax_causal(
                 self.stream,
                 &mut *pairs,
@@ -214,7 +214,7 @@ impl<T: Number> Pass<'_, T> {
                 self.scale(),
             )?;
         }
-        let _op = mark!(self.marks(), Ops, "weighted");
+        let _op = stage_mark!(self.marks(), Ops, "weighted");
         let (b, c) = (Matrices::plain(self.keys, head_dim).every(apart), Matrices::plain(rows, head_dim));
         let batch = product(head_dim, self.keys, scores, b, c);
         self.blas.multiply_batch([pairs.all(), values.all()], queries.all_mut(), &batch)?;
@@ -225,7 +225,7 @@ impl<T: Number> Pass<'_, T> {
         let (hidden, ffn, rows) = (self.config.hidden, self.config.ffn, size(buffers.sizes.rows)?);
         self.norm(&weights.ffn_norm, buffers)?;
         {
-            let _op = mark!(self.marks(), Ops, "gate_up");
+            let _op = stage_mark!(self.marks(), Ops, "gate_up");
             let sizes = self.sizes(2 * ffn, hidden)?;
             self.blas.multiply_slices(
                 [buffers.normed.all(), weights.gate_up.all()],
@@ -234,12 +234,12 @@ impl<T: Number> Pass<'_, T> {
             )?;
         }
         {
-            let _op = mark!(self.marks(), Ops, "swiglu");
+            let _op = stage_mark!(self.marks(), Ops, "swiglu");
             let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
             let Buffers { gate_up, activated, .. } = buffers;
             self.operations.swiglu(self.stream, &*gate_up, bias, activated, [rows, size(ffn)?])?;
         }
-        let _op = mark!(self.marks(), Ops, "down");
+        let _op = stage_mark!(self.marks(), Ops, "down");
         let sizes = self.sizes(hidden, ffn)?;
         self.blas.multiply_add([buffers.activated.all(), weights.down.all()], buffers.x.all_mut(), sizes)?;
         match &weights.down_bias {
@@ -249,7 +249,7 @@ impl<T: Number> Pass<'_, T> {
     }
 
     fn norm(&self, weight: &Buffer<T>, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
-        let _op = mark!(self.marks(), Ops, "norm");
+        let _op = stage_mark!(self.marks(), Ops, "norm");
         let shape = [size(buffers.sizes.rows)?, size(self.config.hidden)?];
         let Buffers { x, normed, .. } = buffers;
         self.operations.rms_norm(self.stream, &*x, weight, normed, shape, self.config.norm_eps as f32)

@@ -11,7 +11,7 @@ use super::{
     streamed::Streamed,
     weights::{GpuWeights, Number},
 };
-use crate::marks::{mark, mark_embedding};
+use crate::marks::{mark_embedding, stage_mark};
 
 impl<T: Number> GpuDecoder<'_, T> {
     fn head_sizes(&self, tokens: usize, capacity: usize) -> Result<HeadSizes, CudaError> {
@@ -59,11 +59,11 @@ impl<T: Number> GpuDecoder<'_, T> {
             }
             None => None,
         };
-        let _resident = stays.map(|forward| mark!(pass.marks(), Pipeline, "resident", forward = forward));
+        let _resident = stays.map(|forward| stage_mark!(pass.marks(), Pipeline, "resident", forward = forward));
         for (index, layer) in (first..).zip(&self.weights.parameters.layers) {
             pass.layer(index, layer, kept.layer(index), buffers)?;
         }
-        let _stage = mark!(pass.marks(), Layer, "head");
+        let _stage = stage_mark!(pass.marks(), Layer, "head");
         finish(&pass, &self.weights, buffers, tokens, head)
     }
 
@@ -127,7 +127,7 @@ fn finish<T: Number>(
     let (hidden, epsilon) = (size(pass.config.hidden)?, pass.config.norm_eps as f32);
     let (batch, operations) = (pass.heads.batch, pass.operations);
     let Buffers { x, normed, logits, sizes, .. } = buffers;
-    let norm = mark!(pass.marks(), Ops, "norm");
+    let norm = stage_mark!(pass.marks(), Ops, "norm");
     match head {
         Head::All => {
             let shape = [size(sizes.rows)?, hidden];

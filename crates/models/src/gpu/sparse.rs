@@ -9,7 +9,7 @@ use super::{size, weights::Number};
 use crate::{
     Config, Marks, ModelError,
     attention::{Kept, Layout, Tiling},
-    marks::mark,
+    marks::stage_mark,
 };
 
 /// How the kernels divide queries and keys.
@@ -36,7 +36,7 @@ impl<T: Number> Sparse<T> {
         }
         let wanted = size(length)?;
         if self.layout.as_ref().is_none_or(|layout| layout.length() != wanted) {
-            let _stage = mark!(marks, Layer, "build_pattern");
+            let _stage = stage_mark!(marks, Layer, "build_pattern");
             self.layout = Some(upload(device, &Layout::build(&self.kept, length, GPU_TILING))?);
         }
         Ok(())

@@ -13,7 +13,7 @@ use super::{
     streamed::Streamed,
     weights::{LayerWeights, Number, Parameters},
 };
-use crate::{Config, Marks, RopeLayout, marks::mark};
+use crate::{Config, Marks, RopeLayout, marks::stage_mark};
 
 /// Sequences up to which the fused kernels read the weights once for all of them.
 const MOST_FUSED: usize = 8;
@@ -90,7 +90,7 @@ impl<T: Number> Stepper<T> {
         parameters: &Parameters<T>,
         state: &State,
     ) -> Result<(), CudaError> {
-        let _stage = mark!(context.marks, Layer, "embed");
+        let _stage = stage_mark!(context.marks, Layer, "embed");
         self.step.embed(context.stream, state, &parameters.embedding, &mut self.activations.x)
     }
 
@@ -111,7 +111,7 @@ impl<T: Number> Stepper<T> {
 
     /// Puts the choice of the most likely tokens on the stream, and lets the state go on to the next position.
     pub fn choose(&mut self, context: &Context<'_, T>, state: &mut State) -> Result<(), CudaError> {
-        let _stage = mark!(context.marks, Layer, "choose");
+        let _stage = stage_mark!(context.marks, Layer, "choose");
         self.step.argmax(context.stream, &self.activations.logits, state)
     }
 
@@ -163,7 +163,7 @@ impl<T: Number> Stepper<T> {
         weights: &LayerWeights<T>,
         sequences: &mut Sequences<'_, T>,
     ) -> Result<(), CudaError> {
-        let _layer = mark!(context.marks, Layer, "layer", layer = index);
+        let _layer = stage_mark!(context.marks, Layer, "layer", layer = index);
         self.layer(context, index, weights, sequences)
     }
 
@@ -189,16 +189,16 @@ impl<T: Number> Stepper<T> {
         sequences: &mut Sequences<'_, T>,
     ) -> Result<(), CudaError> {
         {
-            let _part = mark!(context.marks, Layer, "attention");
+            let _part = stage_mark!(context.marks, Layer, "attention");
             self.attention(context, index, weights, sequences)?;
         }
-        let _part = mark!(context.marks, Layer, "ffn");
+        let _part = stage_mark!(context.marks, Layer, "ffn");
         self.ffn(context, weights)
     }
 
     /// Puts the logits of a head over the normed `x` on the stream.
     pub fn head(&mut self, context: &Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
-        let _stage = mark!(context.marks, Layer, "head");
+        let _stage = stage_mark!(context.marks, Layer, "head");
         let StepSizes { hidden, vocab, .. } = self.sizes;
         let Activations { x, logits, .. } = &mut self.activations;
         let norm = Norm { weight: norm, epsilon: context.config.norm_eps as f32 };
@@ -233,7 +233,7 @@ impl<T: Number> Stepper<T> {
         let (qkv_rows, attended_width) = (self.sizes.qkv(), self.sizes.attended());
         let (stream, epsilon) = (context.stream, context.config.norm_eps as f32);
         {
-            let _op = mark!(context.marks, Ops, "qkv");
+            let _op = stage_mark!(context.marks, Ops, "qkv");
             let Activations { x, qkv, .. } = &mut self.activations;
             let linear = Linear { weight: &weights.qkv, bias: weights.qkv_bias.as_ref() };
             let norm = Norm { weight: &weights.attention_norm, epsilon };
@@ -243,13 +243,13 @@ impl<T: Number> Stepper<T> {
             }
         }
         {
-            let _op = mark!(context.marks, Ops, "fused");
+            let _op = stage_mark!(context.marks, Ops, "fused");
             let in_pairs = context.turns.layout == RopeLayout::Pairs;
             let rotation = Rotation { cosines: &context.turns.cosines, sines: &context.turns.sines, in_pairs };
             let (query_norm, key_norm) = (weights.query_norm.as_ref(), weights.key_norm.as_ref());
             self.attend(stream, index, &Attention { query_norm, key_norm, epsilon, rotation }, sequences)?;
         }
-        let _op = mark!(context.marks, Ops, "output");
+        let _op = stage_mark!(context.marks, Ops, "output");
         let Activations { x, attended, .. } = &mut self.activations;
         let linear = Linear { weight: &weights.output, bias: None };
         match &self.wide {
@@ -289,7 +289,7 @@ impl<T: Number> Stepper<T> {
         let epsilon = context.config.norm_eps as f32;
         let Activations { x, gated, .. } = &mut self.activations;
         {
-            let _op = mark!(context.marks, Ops, "gate_up");
+            let _op = stage_mark!(context.marks, Ops, "gate_up");
             let norm = Norm { weight: &weights.ffn_norm, epsilon };
             let linear = Linear { weight: &weights.gate_up, bias: weights.gate_up_bias.as_ref() };
             match &mut self.wide {
@@ -297,7 +297,7 @@ impl<T: Number> Stepper<T> {
                 Some(wide) => wide.norm_gate_up(context, x, &norm, &linear, gated, [ffn, hidden])?,
             }
         }
-        let _op = mark!(context.marks, Ops, "down");
+        let _op = stage_mark!(context.marks, Ops, "down");
         let linear = Linear { weight: &weights.down, bias: weights.down_bias.as_ref() };
         match &self.wide {
             None => self.step.linear_add(context.stream, gated, &linear, x, [hidden, ffn]),

@@ -17,7 +17,7 @@ use super::{
     streamed::Streamed,
     weights::Number,
 };
-use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::mark};
+use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::stage_mark};
 
 /// Sequences at most that choose their tokens inside a step.
 const MOST_STEPPED: usize = 256;
@@ -46,7 +46,7 @@ impl<T: Number> GpuDecoder<'_, T> {
             self.launch_streamed()?;
         }
         let pass = self.streamed.as_ref().filter(|_| is_split).map(Streamed::pass);
-        let _resident = pass.map(|pass| mark!(self.options.marks, Pipeline, "resident", forward = pass));
+        let _resident = pass.map(|pass| stage_mark!(self.options.marks, Pipeline, "resident", forward = pass));
         match &self.graph {
             // SAFETY: the buffers live in this decoder, which waits for the stream before it goes.
             Some(graph) => unsafe { graph.launch(self.device.stream()) },
@@ -110,7 +110,7 @@ impl<T: Number> GpuDecoder<'_, T> {
 
     pub(super) fn choose_most_likely(&mut self) -> Result<(), CudaError> {
         let Some(buffers) = &self.buffers else { return Ok(()) };
-        let _stage = mark!(self.options.marks, Layer, "choose");
+        let _stage = stage_mark!(self.options.marks, Layer, "choose");
         let shape = [size(self.options.batch)?, size(self.config.vocab)?];
         let operations = &self.weights.operations;
         operations.argmax(self.device.stream(), &buffers.logits, &mut self.state.token, shape)

@@ -28,7 +28,7 @@ use self::{
     visits::{Pending, Visits},
 };
 use super::weights::{LayerWeights, Number};
-use crate::{Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::mark};
+use crate::{Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
 
 /// The streamed layers of an engine, and the buffers that they take turns in.
 #[derive(Debug)]
@@ -154,11 +154,11 @@ impl<'a, T: Number> Streamed<'a, T> {
         let Place { layer, pass, .. } = place;
         let slot = place.of(self.slots.len());
         {
-            let _stage = mark!(self.marks, Pipeline, "layer", layer = layer, forward = pass, offloaded = true);
+            let _stage = stage_mark!(self.marks, Pipeline, "layer", layer = layer, forward = pass, offloaded = true);
             run(&self.slots[slot].layer)?;
         }
         {
-            let _stage = mark!(self.marks, Pipeline, "layer_release", layer = layer, forward = pass);
+            let _stage = stage_mark!(self.marks, Pipeline, "layer_release", layer = layer, forward = pass);
             let used = match self.slots[slot].used.take() {
                 Some(used) => used,
                 None => Moment::new(self.device)?,
@@ -174,7 +174,7 @@ impl<'a, T: Number> Streamed<'a, T> {
     fn wait(&mut self, place: Place) -> Result<Pending, CudaError> {
         let Place { layer, pass, .. } = place;
         let stream = self.device.stream();
-        let _stage = mark!(self.marks, Pipeline, "layer_wait", layer = layer, forward = pass);
+        let _stage = stage_mark!(self.marks, Pipeline, "layer_wait", layer = layer, forward = pass);
         let wait = self.visits.moments(self.device)?;
         wait[0].put(stream)?;
         if let Some(missed) = self.order.missed() {
@@ -214,8 +214,15 @@ impl<'a, T: Number> Streamed<'a, T> {
         let Place { layer, pass, .. } = place;
         let (bytes, is_pinned) = (self.homes.layer_bytes(), *self.homes.home() == Home::Pinned);
         let marks = &self.copy_marks;
-        let _stage =
-            mark!(marks, Pipeline, "layer_copy", layer = layer, forward = pass, bytes = bytes, pinned = is_pinned);
+        let _stage = stage_mark!(
+            marks,
+            Pipeline,
+            "layer_copy",
+            layer = layer,
+            forward = pass,
+            bytes = bytes,
+            pinned = is_pinned
+        );
         copy[0].put(stream)?;
         // SAFETY: the buffer is a slot's, whose last use the stream waits for, or new; the home stays as it is.
         unsafe { self.homes.begin_write(layer, whole, stream)? };
@@ -233,7 +240,7 @@ impl<'a, T: Number> Streamed<'a, T> {
         let (compute, copies) = (self.device.stream(), self.copies.stream());
         let slot = Slot::new(self.device, &self.homes)?;
         {
-            let _stage = mark!(self.marks, Pipeline, "layer_wait", layer = layer, forward = pass);
+            let _stage = stage_mark!(self.marks, Pipeline, "layer_wait", layer = layer, forward = pass);
             wait[0].put(compute)?;
             copies.wait_until(&wait[0])?;
             self.copy_in(place, &slot.whole, &copy, copies)?;
@@ -241,7 +248,7 @@ impl<'a, T: Number> Streamed<'a, T> {
             wait[1].put(compute)?;
         }
         {
-            let _stage = mark!(self.marks, Pipeline, "layer", layer = layer, forward = pass, offloaded = true);
+            let _stage = stage_mark!(self.marks, Pipeline, "layer", layer = layer, forward = pass, offloaded = true);
             run(&slot.layer)?;
         }
         let release = self.copy_back(place, slot)?;
@@ -254,7 +261,7 @@ impl<'a, T: Number> Streamed<'a, T> {
         let Place { layer, pass, .. } = place;
         let release = self.visits.moments(self.device)?;
         let (compute, copies) = (self.device.stream(), self.copies.stream());
-        let _stage = mark!(self.marks, Pipeline, "layer_release", layer = layer, forward = pass);
+        let _stage = stage_mark!(self.marks, Pipeline, "layer_release", layer = layer, forward = pass);
         release[0].put(compute)?;
         copies.wait_until(&release[0])?;
         // SAFETY: both live until the stream was waited for.

@@ -10,7 +10,7 @@ use super::{Choice, TtsConfig};
 use crate::{
     Marks,
     cpu::vectors::{exp, index_of_largest},
-    marks::mark,
+    marks::stage_mark,
 };
 
 /// The weight of the likeliest: 2^30.
@@ -65,12 +65,12 @@ pub(crate) fn choose(scores: &mut [f32], choice: Choice, bits: u32, marks: Optio
     };
     scores.iter_mut().for_each(|score| *score /= temperature);
     if top_k > 0 {
-        let _stage = marks.map(|marks| mark!(marks, Pipeline, "top_k"));
+        let _stage = marks.map(|marks| stage_mark!(marks, Pipeline, "top_k"));
         keep_top_k(scores, top_k);
     }
     let mut weights = weights_of(scores);
     if top_p < 1.0 {
-        let _stage = marks.map(|marks| mark!(marks, Pipeline, "top_p"));
+        let _stage = marks.map(|marks| stage_mark!(marks, Pipeline, "top_p"));
         keep_top_p(scores, &mut weights, top_p);
     }
     draw(&weights, bits).unwrap_or_else(|| index_of_largest(scores)) as u32

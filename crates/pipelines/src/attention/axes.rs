@@ -26,14 +26,8 @@ pub const BUILT_IN: &str = "built-in";
 /// The longest sequence that layouts are made for.
 const MOST_TOKENS: i64 = (1 << 21) - 1;
 
-fn axis(
-    name: &'static str,
-    about: &'static str,
-    iterations: ValueKind,
-    default: Vec<AxisValue>,
-    cost: Cost,
-) -> AxisSpec {
-    AxisSpec { name, about, iterations, default, cost }
+fn axis(name: &'static str, about: &'static str, kind: ValueKind, default: Vec<AxisValue>, cost: Cost) -> AxisSpec {
+    AxisSpec { name, about, kind, default, cost }
 }
 
 fn from(least: i64) -> ValueKind {

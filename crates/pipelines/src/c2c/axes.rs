@@ -59,13 +59,8 @@ const TEXT_TOKENS: [i64; 5] = [1, 2, 4, 16, 64];
 
 /// The axes.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis = |name, about, iterations, default: AxisValue, cost| AxisSpec {
-        name,
-        about,
-        iterations,
-        default: vec![default],
-        cost,
-    };
+    let axis =
+        |name, about, kind, default: AxisValue, cost| AxisSpec { name, about, kind, default: vec![default], cost };
     let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
     vec![
         axis(
@@ -142,7 +137,7 @@ pub fn axes() -> Vec<AxisSpec> {
         AxisSpec {
             name: "text_tokens",
             about: "tokens of that text",
-            iterations: from(1),
+            kind: from(1),
             default: TEXT_TOKENS.map(AxisValue::Int).to_vec(),
             cost: Cost::Low,
         },

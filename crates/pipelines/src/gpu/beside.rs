@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use laptime_bench::{Timing, TurningClock};
+use laptime_bench::{SwitchableClock, Timing};
 use laptime_cuda::{CudaError, Device};
 use laptime_probe::{DeviceClock, Lane};
 
 /// A second stream of a GPU, with a clock and a lane of its own.
 pub struct Beside {
     device: Device,
-    pub(super) clock: Arc<TurningClock>,
+    pub(super) clock: Arc<SwitchableClock>,
     lane: Lane,
 }
 
 impl Beside {
     /// Makes the stream, timed as the first one is.
     pub(super) fn new(name: &str, first: &Device, timing: Timing) -> Result<Self, CudaError> {
-        let device = first.beside()?;
+        let device = first.with_new_streams()?;
         let clock = super::clock(device.stream())?;
         clock.set(timing);
         let lane = Lane::device(&format!("{name} stream 2"), Arc::clone(&clock) as Arc<dyn DeviceClock>);

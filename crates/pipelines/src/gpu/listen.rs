@@ -65,7 +65,7 @@ impl HostClock {
             if ticks >= self.first.ticks {
                 return self.first.nanos.saturating_add(after);
             }
-            let before = (self.first.ticks.0 - ticks.0) as f64 * map.nanos_a_tick();
+            let before = (self.first.ticks.0 - ticks.0) as f64 * map.nanos_per_tick();
             self.first.nanos.saturating_sub(before.round() as u64)
         };
         self.map.as_ref().map_or(self.first.nanos, since)

@@ -16,8 +16,7 @@ const GRAPH: &[&str] = &["auto", "on", "off"];
 
 /// The axes, with the defaults of a model that nobody named.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis =
-        |name, about, iterations, default: Vec<AxisValue>, cost| AxisSpec { name, about, iterations, default, cost };
+    let axis = |name, about, kind, default: Vec<AxisValue>, cost| AxisSpec { name, about, kind, default, cost };
     let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
     let names = |names| ValueKind::OneOf(names);
     let mut axes = vec![

@@ -51,8 +51,8 @@ pub const LAYER_FLAGS: &[&str] = &[LAYERS, "num_gpu_layers", "offload_preset", "
 
 /// The axes.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis = |name, about, iterations, default, cost| AxisSpec { name, about, iterations, default, cost };
-    let one = |name, about, iterations, default: AxisValue, cost| axis(name, about, iterations, vec![default], cost);
+    let axis = |name, about, kind, default, cost| AxisSpec { name, about, kind, default, cost };
+    let one = |name, about, kind, default: AxisValue, cost| axis(name, about, kind, vec![default], cost);
     let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
     let number = |name, about, default| one(name, about, ValueKind::Number, AxisValue::Float(default), Cost::Low);
     let mut axes = of_model();
@@ -111,13 +111,8 @@ const MOST_STEPS: i64 = 1000;
 
 /// The model, what stays of it, and what it is told.
 fn of_model() -> Vec<AxisSpec> {
-    let one = |name, about, iterations, default: AxisValue, cost| AxisSpec {
-        name,
-        about,
-        iterations,
-        default: vec![default],
-        cost,
-    };
+    let one =
+        |name, about, kind, default: AxisValue, cost| AxisSpec { name, about, kind, default: vec![default], cost };
     vec![
         one(
             "model",

@@ -34,8 +34,8 @@ pub const FOLDER_FLAG: &str = "model_dir";
 
 /// The axes.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis = |name, about, iterations, default, cost| AxisSpec { name, about, iterations, default, cost };
-    let one = |name, about, iterations, default: AxisValue, cost| axis(name, about, iterations, vec![default], cost);
+    let axis = |name, about, kind, default, cost| AxisSpec { name, about, kind, default, cost };
+    let one = |name, about, kind, default: AxisValue, cost| axis(name, about, kind, vec![default], cost);
     let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
     let number = |name, about, default| one(name, about, ValueKind::Number, AxisValue::Float(default), Cost::Low);
     let mut axes = of_text();
@@ -84,7 +84,7 @@ pub fn axes() -> Vec<AxisSpec> {
 
 /// The model and what it says.
 fn of_text() -> Vec<AxisSpec> {
-    let axis = |name, about, iterations, default, cost| AxisSpec { name, about, iterations, default, cost };
+    let axis = |name, about, kind, default, cost| AxisSpec { name, about, kind, default, cost };
     let labels = LABELS.iter().map(|label| AxisValue::from(*label)).collect();
     vec![
         axis(

@@ -1,10 +1,10 @@
-//! The budgets of a span, judged by the table.
+//! The cost limits of a span, checked against the table.
 
 use std::{fmt, io};
 
 use crate::{disk, table::Table, variant::Variant};
 
-/// One budget and what was found.
+/// One limit and the measured value.
 pub struct Budget {
     what: String,
     found: f64,
@@ -18,7 +18,7 @@ impl Budget {
     }
 }
 
-/// Judges every budget.
+/// Checks every limit.
 pub fn judge(table: &Table<'_>) -> io::Result<Vec<Budget>> {
     let mut budgets = Vec::new();
     for fields in [false, true] {
@@ -55,7 +55,7 @@ fn speed(table: &Table<'_>, fields: bool) -> Vec<Budget> {
     ]
 }
 
-/// The budgets of a trace file.
+/// The size limits of a trace file.
 fn bytes_on_disk() -> io::Result<Vec<Budget>> {
     let mut budgets = Vec::new();
     for (fields, with, most_raw, most_compressed) in [(false, "", 30.0, 10.0), (true, ", two fields", 46.0, 16.0)] {
@@ -70,7 +70,7 @@ fn bytes_on_disk() -> io::Result<Vec<Budget>> {
     Ok(budgets)
 }
 
-/// Shows the budgets, one a line.
+/// Prints the limits, one per line.
 pub struct Budgets<'a>(pub &'a [Budget]);
 
 impl fmt::Display for Budgets<'_> {

@@ -1,25 +1,25 @@
-//! Bytes that a recorded span takes in a trace file, as it is written and with its packets unpacked.
+//! Bytes per recorded span in a trace file, as written and with its packets unpacked.
 
 use std::{hint::black_box, io};
 
 use laptime_probe::{Config, stage};
 use laptime_trace::format::pftrace;
 
-/// Spans of a measured file.
+/// Spans in a measured file.
 const SPANS: u64 = 300_000;
 
-/// Bytes a span.
+/// Bytes per span.
 pub struct OnDisk {
     pub raw: f64,
     pub compressed: f64,
 }
 
-/// Records nested spans, three deep, and looks at the file. Must be called while nothing else records.
+/// Records nested spans, three deep, and measures the file. Nothing else may record at the same time.
 pub fn measure(fields: bool) -> io::Result<OnDisk> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("spans.pftrace");
-    // Large enough to hold every span: the loop makes tens of millions a second, and the writer may be kept waiting.
-    let config = Config { bytes_a_thread: 32 << 20 };
+    // Large enough for every span: the loop records tens of millions per second, and the writer may fall behind.
+    let config = Config { bytes_per_thread: 32 << 20 };
     let recording = laptime_trace::record_to_with(&path, config).map_err(io::Error::other)?;
     let mut work = Work(0x5eed);
     for i in 0..SPANS / 3 {
@@ -54,7 +54,7 @@ fn nest_with_fields(i: u64, work: &mut Work) {
     work.go_on();
 }
 
-/// Work of a length that is never the same, so that times differ as in a pipeline and do not compress to nothing.
+/// Work of varying length, so that timestamps differ as in a real pipeline and do not compress away.
 struct Work(u64);
 
 impl Work {

@@ -1,8 +1,8 @@
-//! What a span costs: ours against its peers, interleaved in one run.
+//! The cost of a span: ours compared with other libraries, interleaved in one run.
 //!
-//! `tracing` has one subscriber a process, so every sample is a fresh process of this same binary. The samples of a
-//! round are shuffled; a figure is the median over the rounds. `--rounds N` changes their number, `--check` makes a
-//! broken budget an error.
+//! `tracing` has one subscriber per process, so every sample is a fresh process of this binary. The samples of a round
+//! are shuffled; a result is the median over the rounds. `--rounds N` changes their number, `--check` turns an exceeded
+//! limit into an error.
 
 mod budget;
 mod disk;
@@ -20,7 +20,7 @@ use sample::{Measured, Sample};
 
 const ROUNDS: usize = 11;
 
-/// The figures of every sample, one a round.
+/// The measurements of every sample, one per round.
 type Figures = BTreeMap<Sample, Vec<Measured>>;
 
 fn main() -> io::Result<ExitCode> {
@@ -81,7 +81,7 @@ fn heading(rounds: usize) -> String {
     )
 }
 
-/// A small generator (xorshift), so that the order is the same in every run.
+/// A small random number generator (xorshift), so that the order is the same in every run.
 struct Random(u64);
 
 impl Random {

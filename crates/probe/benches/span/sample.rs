@@ -18,7 +18,7 @@ use laptime_probe::{Batch, Config, Recorder};
 
 use crate::variant::Variant;
 
-/// Chunks run before any is timed.
+/// Chunks that run before the timed ones.
 const WARM_UP: usize = 3;
 const CHUNKS: usize = 15;
 
@@ -31,11 +31,11 @@ pub struct Sample {
     pub threads: usize,
 }
 
-/// What a process found.
+/// The measurements of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
     pub nanos_a_span: f64,
-    /// Bytes of buffer a span; none where the spans do not go to a laptime recording.
+    /// Bytes of buffer per span; none if the spans do not go to a laptime recording.
     pub bytes_a_span: Option<f64>,
 }
 
@@ -52,9 +52,9 @@ impl Sample {
         all
     }
 
-    /// Times the spans of this process.
+    /// Measures the spans of this process.
     pub fn measure(&self) -> Measured {
-        // Never dropped: tracing-chrome's guard would wait for all it has queued.
+        // Never dropped: tracing-chrome's guard would wait for its whole queue.
         std::mem::forget(self.variant.set_up());
         let mut recording = self.variant.is_recorded().then(Recording::start);
         let barrier = Barrier::new(self.threads + 1);
@@ -80,7 +80,7 @@ impl Sample {
         }
     }
 
-    /// Runs all chunks, each begun by all threads together, and gives the times of those after the warm-up.
+    /// Runs all chunks, each started by all threads together, and returns the times of those after the warm-up.
     fn time_chunks(&self, barrier: &Barrier, running: &AtomicUsize) -> Vec<Duration> {
         let mut times = Vec::with_capacity(WARM_UP + CHUNKS);
         for _ in 0..WARM_UP + CHUNKS {
@@ -117,7 +117,7 @@ struct Recording {
 
 impl Recording {
     fn start() -> Self {
-        let recorder = Recorder::new(Config { bytes_a_thread: 4 << 20 });
+        let recorder = Recorder::new(Config { bytes_per_thread: 4 << 20 });
         recorder.make_default().expect("nothing else records in this process");
         Self { recorder, batches: Vec::new(), words: 0, lost: 0 }
     }
@@ -141,7 +141,7 @@ impl Recording {
     fn bytes_a_span(mut self, spans: u64) -> f64 {
         self.drain();
         assert_eq!(self.lost, 0, "the buffer holds a chunk");
-        // Each thread ends with a word that says it left.
+        // Each thread ends with a word that marks its exit.
         (self.words * size_of::<u64>()) as f64 / spans as f64
     }
 }
@@ -157,7 +157,7 @@ impl FromStr for Sample {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::all().into_iter().find(|sample| sample.to_string() == text);
-        known.ok_or_else(|| format!("there is no sample `{text}`"))
+        known.ok_or_else(|| format!("unknown sample `{text}`"))
     }
 }
 
@@ -171,7 +171,7 @@ impl FromStr for Measured {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no measurement");
+        let wrong = || format!("`{text}` is not a measurement");
         let (nanos, bytes) = text.split_once(' ').ok_or_else(wrong)?;
         let bytes: f64 = bytes.parse().map_err(|_| wrong())?;
         let nanos_a_span = nanos.parse().map_err(|_| wrong())?;

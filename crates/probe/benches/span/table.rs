@@ -1,4 +1,4 @@
-//! The figures as a table: a row a variant, a column a shape.
+//! The measurements as a table: one row per variant, one column per shape.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ impl<'a> Table<'a> {
         Self(figures)
     }
 
-    /// Nanoseconds a span.
+    /// Nanoseconds per span.
     pub fn nanos(&self, variant: Variant, threads: usize, depth: u32, fields: bool) -> Option<f64> {
         median(self.figures(variant, threads, depth, fields)?.iter().map(|measured| measured.nanos_a_span))
     }
 
-    /// Bytes of buffer a span.
+    /// Bytes of buffer per span.
     pub fn bytes_in_memory(&self, variant: Variant, fields: bool) -> Option<f64> {
         median(self.figures(variant, 1, 1, fields)?.iter().filter_map(|measured| measured.bytes_a_span))
     }
@@ -30,7 +30,7 @@ impl<'a> Table<'a> {
         self.0.get(&Sample { variant, fields, depth, threads }).map(Vec::as_slice)
     }
 
-    /// How many times dearer `tracing-chrome` is, on one thread at depth 1.
+    /// The cost of `tracing-chrome` divided by the cost of this variant, on one thread at depth 1.
     fn cheaper_than_chrome(&self, variant: Variant, fields: bool) -> Option<f64> {
         Some(self.nanos(Variant::Chrome, 1, 1, fields)? / self.nanos(variant, 1, 1, fields)?)
     }

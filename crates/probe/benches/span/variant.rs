@@ -1,4 +1,4 @@
-//! The ways to mark a span, and how each is set up and repeated.
+//! The variants: ways to mark a span, and how each is set up and repeated.
 
 use std::{hint::black_box, io, time::Instant};
 
@@ -10,7 +10,7 @@ use laptime_probe::stage;
 use tracing::{info_span, subscriber::set_global_default};
 use tracing_subscriber::{Layer, Registry, prelude::*};
 
-/// A way to mark a span, or something to compare it with.
+/// A way to mark a span, or a baseline to compare it with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
     Native,
@@ -62,14 +62,14 @@ impl Variant {
         matches!(self, Self::Native | Self::Subscriber | Self::Layer)
     }
 
-    /// Whether it is a clock, which has neither fields nor depth.
+    /// Whether it is a clock, without fields or depth.
     pub fn is_clock(self) -> bool {
         matches!(self, Self::TwoTicks | Self::TwoInstants)
     }
 
-    /// Spans timed as one: about a millisecond of them, so that most chunks are undisturbed by other programs.
+    /// Spans per timed chunk: about a millisecond, so that most chunks are not disturbed by other programs.
     ///
-    /// More of tracing-chrome, whose queue takes a short burst at half the cost of a long one.
+    /// More for tracing-chrome, whose queue absorbs a short burst at half the cost of a long one.
     pub fn chunk(self) -> u64 {
         match self {
             Self::Layer | Self::EmptyLayer | Self::Fastrace | Self::Registry => 6_000,
@@ -78,7 +78,7 @@ impl Variant {
         }
     }
 
-    /// Makes the process ready; what comes back is kept until the end.
+    /// Sets up the process; the returned value is kept until the end.
     pub fn set_up(self) -> Box<dyn std::any::Any> {
         const ONCE: &str = "a sample's process sets its subscriber once";
         match self {
@@ -100,7 +100,7 @@ impl Variant {
         Box::new(())
     }
 
-    /// Marks `spans` spans, nested `depth` deep.
+    /// Records `spans` spans, nested `depth` deep.
     pub fn repeat(self, spans: u64, depth: u32, fields: bool) {
         match (self, fields) {
             (Self::Native | Self::Idle, false) => nest(spans, depth, |_| stage!("bench")),
@@ -129,7 +129,7 @@ fn nest<G>(spans: u64, depth: u32, open: impl Fn(u64) -> G) {
     }
 }
 
-/// A root holds at most 10,240 spans, and what is beyond is dropped: a root for each thousand.
+/// A root holds at most 10,240 spans and drops the rest, so there is one root per thousand spans.
 fn repeat_fastrace(spans: u64, depth: u32, fields: bool) {
     for _ in 0..spans / 1_000 {
         let root = fastrace::Span::root("batch", SpanContext::random());
@@ -143,7 +143,7 @@ fn repeat_fastrace(spans: u64, depth: u32, fields: bool) {
     }
 }
 
-/// Reads a clock when made and when dropped.
+/// Reads a clock when it is created and when it is dropped.
 struct Reading<T, F: Fn() -> T> {
     first: T,
     clock: F,
@@ -163,12 +163,12 @@ impl<T, F: Fn() -> T> Drop for Reading<T, F> {
     }
 }
 
-/// A layer that does nothing: what any layer costs at the least.
+/// A layer that does nothing: the minimum cost of any layer.
 struct Empty;
 
 impl<S: tracing::Subscriber> Layer<S> for Empty {}
 
-/// A reporter that drops what it gets.
+/// A reporter that discards its input.
 struct Nowhere;
 
 impl Reporter for Nowhere {

@@ -22,11 +22,11 @@ const CACHED: usize = 64;
 type Entry = (*const Metadata<'static>, Option<&'static Site>);
 
 thread_local! {
-    /// The sites last used by this thread, by the address of their metadata.
+    /// The sites that this thread used last, by the address of their metadata.
     static CACHE: [Cell<Entry>; CACHED] = const { [const { Cell::new((ptr::null(), None)) }; CACHED] };
 }
 
-/// Finds or makes the site of a call site; the metadata of a call site lives as long as the program.
+/// Finds or creates the site of a call site; the metadata of a call site is static.
 #[inline]
 pub fn site_of(metadata: &'static Metadata<'static>) -> &'static Site {
     let address: *const Metadata<'static> = metadata;

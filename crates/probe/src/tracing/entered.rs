@@ -1,7 +1,7 @@
-//! Which `tracing` spans this thread is in, and whether their entries were recorded.
+//! The `tracing` spans that this thread is in, and whether their entries were recorded.
 //!
-//! `tracing` tells of an exit without saying whether the entry was seen: a recording may have begun in between. The
-//! room of an exit is set aside at its entry, so an exit may be written only where an entry was.
+//! `tracing` reports an exit without saying whether the entry was recorded: a recording may have begun in between. The
+//! space for an exit is reserved at its entry, so an exit may be written only if its entry was.
 
 use std::cell::RefCell;
 
@@ -22,10 +22,10 @@ thread_local! {
     static VISITS: RefCell<Vec<Visit>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Records the entry of a span, and remembers whether it was kept.
+/// Records the entry of a span, and remembers whether it was stored.
 #[inline]
 pub fn enter<F: FieldTuple>(id: u64, site: u32, fields: &F) {
-    // Too late in a thread's life its visits are gone, and nothing is recorded.
+    // Late in the shutdown of a thread its data are gone, and nothing is recorded.
     let _ = VISITS.try_with(|visits| {
         let Ok(mut visits) = visits.try_borrow_mut() else { return };
         let entered = Local::with_ring(|ring, attachment| enter_ring(ring, site, fields).map(|_| attachment));

@@ -1,4 +1,4 @@
-//! The fields of a `tracing` span or event, gathered and turned into words.
+//! The fields of a `tracing` span or event, collected and encoded as words.
 
 use std::{
     cell::Cell,
@@ -15,32 +15,32 @@ use crate::{
     word::{self, LONGEST_STRING, MOST_FIELDS, string_words},
 };
 
-/// Fields by their place at the call site.
+/// Fields by their index at the call site.
 #[derive(Debug, Default)]
 pub struct Gathered {
     count: usize,
-    /// Four bits of kind a field.
+    /// Four bits per field for its kind.
     shape: u64,
-    /// The word of a field; of a string, where in `text` it begins (upper half) and ends (lower half).
+    /// The word of a field; for a string, the start (upper half) and end (lower half) in `text`.
     values: [u64; MOST_FIELDS],
     text: String,
 }
 
 thread_local! {
-    /// Kept by each thread and used again, so that gathering allocates only until the longest string was seen.
+    /// Stored per thread and reused, so that collecting fields allocates only until the longest string was seen.
     static GATHERED: Cell<Option<Box<Gathered>>> = const { Cell::new(None) };
 }
 
-/// Gathers `count` fields with `record` and hands them to `with`.
+/// Collects `count` fields with `record` and passes them to `with`.
 ///
-/// A value's own `Debug` may come here again: the inner call finds the thread's place empty and makes another.
+/// The `Debug` of a value may call this again: the inner call finds the thread's place empty and creates another.
 #[inline]
 pub fn gather<R>(count: usize, record: impl FnOnce(&mut Gathered), with: impl FnOnce(&Gathered) -> R) -> R {
     let mut gathered = GATHERED.try_with(Cell::take).ok().flatten().unwrap_or_default();
     gathered.clear(count);
     record(&mut gathered);
     let result = with(&gathered);
-    // Too late in a thread's life there is no place to keep it.
+    // Late in the shutdown of a thread there is no place to store it.
     let _ = GATHERED.try_with(|kept| kept.set(Some(gathered)));
     result
 }
@@ -83,7 +83,7 @@ impl Gathered {
         (self.kind(at) == FieldKind::Str).then(|| &self.text[start..end])
     }
 
-    /// Reads back fields from their words and takes over those that `later` has.
+    /// Decodes fields and replaces those that `later` contains.
     pub fn updated(words: &[u64], later: &Self) -> Self {
         let mut fields = Self::from_words(later.count, words);
         for at in 0..later.count {
@@ -115,7 +115,7 @@ impl Gathered {
         fields
     }
 
-    /// Gives the shape and the values, word by word; nothing for a call site without fields.
+    /// Returns the shape and the values, word by word; nothing for a call site without fields.
     #[inline]
     pub fn each_word(&self, mut word: impl FnMut(u64)) {
         if self.count == 0 {
@@ -123,7 +123,7 @@ impl Gathered {
         }
         word(self.shape);
         for (at, &value) in self.values.iter().enumerate().take(self.count) {
-            // Without text there is no string but the empty one, whose value and length are both zero.
+            // Without text the only possible string is the empty one, whose value and length are both zero.
             let text = if self.text.is_empty() { None } else { self.string(at) };
             match text {
                 Some(text) => string_as_words(text, &mut word),
@@ -151,7 +151,7 @@ impl FieldTuple for Gathered {
     }
 }
 
-/// The shape and the values of fields, as they are recorded.
+/// The shape and the values of fields, as recorded.
 pub struct Words<'a>(pub &'a [u64]);
 
 impl FieldTuple for Words<'_> {
@@ -191,7 +191,7 @@ impl Visit for Gathered {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.set_text(field.index(), |text| {
-            // Writing to a string fails only if the value's own `Debug` does; what it wrote so far is kept.
+            // Writing to a string fails only if the `Debug` of the value fails; the text so far is kept.
             let _ = write!(text, "{value:?}");
         });
     }

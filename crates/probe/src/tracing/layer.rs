@@ -1,4 +1,4 @@
-//! The layer: our recording beside other layers over a registry.
+//! A layer that records in addition to other layers over a registry.
 
 use tracing_core::{
     Event, Subscriber,
@@ -35,14 +35,14 @@ impl Layer {
     }
 }
 
-/// The fields of a span as words, kept with it in the registry; few of them beside the span, without a further
+/// The fields of a span as words, stored with the span in the registry; a few of them inline, without a further
 /// allocation.
 enum KeptFields {
     Few(usize, [u64; FEW]),
     Many(Box<[u64]>),
 }
 
-/// The words of fields without a value: those of a span made before anything recorded.
+/// The words of fields without a value: those of a span created before anything recorded.
 const ABSENT: [u64; 1 + MOST_FIELDS] = [0; 1 + MOST_FIELDS];
 
 /// Words of the shape and five fields.

@@ -1,9 +1,9 @@
 //! `tracing` spans and events, recorded into the same buffers as our own.
 //!
-//! [`Subscriber`] is for programs whose only wish is a trace: it keeps no registry and costs little more than the
-//! native macros. [`Layer`] composes with other layers over a `tracing-subscriber` registry and costs what the
-//! registry costs. With either one, spans become stages with their fields, events become marks, and events of
-//! target `gpu_sync` become sync marks.
+//! [`Subscriber`] is for programs that only need a trace: it has no registry and costs little more than the native
+//! macros. [`Layer`] composes with other layers over a `tracing-subscriber` registry and costs what the registry costs.
+//! With either one, spans become stages with their fields, events become marks, and events of target `gpu_sync` become
+//! sync marks.
 //!
 //! ```
 //! # use laptime_probe as probe;

@@ -1,8 +1,8 @@
-//! Where the [`Subscriber`](super::Subscriber) keeps the fields of spans between their making and their entries.
+//! Stores the fields of spans for the [`Subscriber`](super::Subscriber), from their creation to their entries.
 //!
-//! A span may be made on one thread, entered on others, again and again, and closed anywhere. Its fields lie in one
-//! of a fixed number of slots, claimed and given back without a lock; its number says which. Fields too long for a
-//! slot, and spans beyond the number of slots, go to a table behind a lock.
+//! A span may be created on one thread, entered repeatedly on others, and closed anywhere. Its fields are in one of a
+//! fixed number of slots, which are claimed and released without a lock; the span's number identifies the slot. Fields
+//! that are too long for a slot, and spans beyond the number of slots, go to a table behind a lock.
 
 use std::{
     cell::Cell,
@@ -22,7 +22,7 @@ use super::fields::{Gathered, Words};
 use crate::field::FieldTuple;
 
 const SLOTS: u32 = 1024;
-/// Words of a slot: shape and values, so that a slot fills two cache lines.
+/// Words per slot: shape and values, so that a slot fills two cache lines.
 const WORDS: usize = 14;
 /// Slots tried before the table is used.
 const TRIES: u32 = 16;
@@ -32,9 +32,9 @@ pub type Place = u32;
 
 #[repr(align(128))]
 struct Slot {
-    /// Handles of the span; zero when the slot is free.
+    /// The number of handles of the span; zero if the slot is free.
     handles: AtomicU32,
-    /// The length in words, and above it how often they changed; odd while they are being changed.
+    /// The length in words, and above it the number of changes; odd during a change.
     state: AtomicU32,
     words: [AtomicU64; WORDS],
 }
@@ -47,7 +47,7 @@ static ALL: [Slot; SLOTS as usize] = [const {
 }; SLOTS as usize];
 
 impl Slot {
-    /// Writes the fields and gives their length; the caller has the slot to itself.
+    /// Writes the fields and returns their length; the caller owns the slot.
     #[inline]
     fn fill(&self, fields: &Gathered) -> u32 {
         let mut places = self.words.iter();
@@ -59,7 +59,7 @@ impl Slot {
         (WORDS - places.len()) as u32
     }
 
-    /// Copies the words, all from before or all from after any change, and gives their number.
+    /// Copies the words, all from before or all from after any change, and returns their number.
     #[inline]
     fn read(&self, into: &mut [u64; WORDS]) -> usize {
         loop {
@@ -80,7 +80,7 @@ impl Slot {
         let state = self.begin_change();
         let words: Vec<u64> = self.words.iter().map(|word| word.load(Relaxed)).collect();
         let fields = Gathered::updated(&words, later);
-        // Late strings may outgrow the slot: what no longer fits is kept for this entry alone, by its own event.
+        // Late strings may outgrow the slot: what no longer fits is recorded for this entry only, by a separate event.
         let length = if fields.words() as usize <= WORDS { self.fill(&fields) } else { state & LENGTH_MASK };
         let changed = (state & !LENGTH_MASK).wrapping_add(2 * ONE_CHANGE) | length;
         self.state.store(changed, Release);
@@ -119,7 +119,7 @@ thread_local! {
     static NEXT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Keeps the fields of a new span with one handle.
+/// Stores the fields of a new span with one handle.
 #[inline]
 pub fn keep(fields: &Gathered) -> Place {
     if fields.words() as usize <= WORDS
@@ -158,7 +158,7 @@ fn spill(fields: &Gathered) -> Place {
     }
 }
 
-/// Counts one more handle of a span.
+/// Adds a handle of a span.
 pub fn clone(place: Place) {
     if place < SLOTS {
         ALL[place as usize].handles.fetch_add(1, Relaxed);
@@ -167,7 +167,7 @@ pub fn clone(place: Place) {
     }
 }
 
-/// Counts one handle less, and frees the place with the last; true if it was the last.
+/// Removes a handle, and frees the slot with the last one; true if it was the last.
 #[inline]
 pub fn close(place: Place) -> bool {
     if place < SLOTS {
@@ -183,7 +183,7 @@ pub fn close(place: Place) -> bool {
     last
 }
 
-/// Adds fields that a span got after it was made.
+/// Adds fields that a span got after its creation.
 pub fn update(place: Place, later: &Gathered) {
     if place < SLOTS {
         ALL[place as usize].update(later);
@@ -192,7 +192,7 @@ pub fn update(place: Place, later: &Gathered) {
     }
 }
 
-/// Hands the fields of a span to `with`.
+/// Passes the fields of a span to `with`.
 #[inline]
 pub fn with_fields(place: Place, with: impl FnOnce(&Words<'_>)) {
     if place < SLOTS {

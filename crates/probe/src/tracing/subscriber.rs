@@ -17,8 +17,8 @@ use crate::{attach::recording, guard::point_ring, site::Site, word::CODE_MASK};
 
 /// Records all spans and events up to a level, while something records.
 ///
-/// It keeps neither a registry nor a notion of the current span, which is why it is fast and why it does not
-/// compose; use [`Layer`](super::Layer) beside other layers.
+/// It has neither a registry nor a current span, which makes it fast but not composable; use [`Layer`](super::Layer)
+/// with other layers.
 #[derive(Debug, Clone)]
 pub struct Subscriber {
     most_verbose: LevelFilter,
@@ -36,15 +36,14 @@ impl Subscriber {
         Self::default()
     }
 
-    /// Leaves out what is more verbose than `level`.
+    /// Ignores what is more verbose than `level`.
     pub fn with_max_level(mut self, level: impl Into<LevelFilter>) -> Self {
         self.most_verbose = level.into();
         self
     }
 }
 
-/// A span's number: site in 20 bits, place of its fields in 22 (or none), and a count that makes it unique on its
-/// thread.
+/// A span's id: site in 20 bits, place of its fields in 22 (or none), and a count that makes it unique on its thread.
 const PLACE_SHIFT: u32 = 20;
 const COUNT_SHIFT: u32 = 42;
 const NO_PLACE: u64 = (1 << (COUNT_SHIFT - PLACE_SHIFT)) - 1;
@@ -75,7 +74,7 @@ impl tracing_core::Subscriber for Subscriber {
         if self.most_verbose < *metadata.level() {
             return Interest::never();
         }
-        // Whether something records changes; asked each time, it is one load.
+        // Whether something records can change; checking it each time is one load.
         Interest::sometimes()
     }
 

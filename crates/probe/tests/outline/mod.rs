@@ -1,8 +1,8 @@
-//! Shows what was recorded as indented text, so that a test compares whole span trees.
+//! Shows a recording as indented text, so that a test compares whole span trees.
 
 use laptime_probe::{Batch, Config, FieldValue, Fields, LaneStamp, RawKind, Recorder, Site, SiteKind, events, lane};
 
-/// Records what `work` does on this thread and shows it.
+/// Records `work` on this thread and shows it.
 #[allow(dead_code)] // Not every test file needs it.
 pub fn recorded(work: impl FnOnce()) -> String {
     let mut recorder = Recorder::new(Config::default());
@@ -19,7 +19,7 @@ pub fn drained(recorder: &mut Recorder) -> Vec<Batch> {
     batches
 }
 
-/// Shows the events of a single thread; a span that was not left is marked as open.
+/// Shows the events of a single thread; a span without an exit is marked as open.
 pub fn outline(batches: &[Batch]) -> String {
     let mut outline = Outline::default();
     for event in batches.iter().flat_map(events) {
@@ -34,7 +34,7 @@ pub fn outline(batches: &[Batch]) -> String {
 #[derive(Default)]
 struct Outline {
     lines: Vec<String>,
-    /// Spans not left yet, with their lines.
+    /// Open spans, with their lines.
     open: Vec<(&'static Site, usize)>,
 }
 

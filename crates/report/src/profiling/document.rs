@@ -144,7 +144,7 @@ fn method(settings: &Settings) -> String {
         WarmUp::Iterations(0) => "every iteration counts".to_owned(),
         WarmUp::Iterations(1) => "the first iteration does not count".to_owned(),
         WarmUp::Iterations(iterations) => format!("the first {iterations} iterations do not count"),
-        WarmUp::Found => "iterations before the steady state do not count".to_owned(),
+        WarmUp::Auto => "iterations before the steady state do not count".to_owned(),
     };
     let stop = match settings.stop {
         Stop::Iterations(iterations) => format!("{iterations} iterations"),

@@ -51,7 +51,7 @@ impl<'a> Labels<'a> {
 
 /// Whether the name of a pattern tells the value. That of a test does not: lengths differ along a line.
 fn is_told(case: &Case, axis: &str) -> bool {
-    axis != "pass_type" && case.is_told(axis)
+    axis != "pass_type" && case.is_implied(axis)
 }
 
 fn word(axis: &str, value: &AxisValue) -> String {

@@ -90,7 +90,7 @@ impl Axes {
             let mut cells = ids.clone().map(|id| source.cell(id));
             let first = cells.next();
             let varies = cells.any(|cell| Some(cell) != first);
-            let is_told = ids.clone().all(|id| id.case.is_told(source.name()));
+            let is_told = ids.clone().all(|id| id.case.is_implied(source.name()));
             Axis { source, varies, is_told }
         };
         Self { marks: sources.map(axis).collect() }

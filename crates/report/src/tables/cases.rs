@@ -228,18 +228,18 @@ fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 14] {
 fn stopped(reason: StopReason) -> (&'static str, Option<f64>) {
     match reason {
         StopReason::Iterations(_) => ("iterations", None),
-        StopReason::Most(_) => ("most", None),
-        StopReason::Narrow { reach } => ("narrow", Some(reach)),
-        StopReason::TimeUp { reach } => ("time_up", reach),
+        StopReason::MaxIterations(_) => ("most", None),
+        StopReason::NarrowInterval { reach } => ("narrow", Some(reach)),
+        StopReason::MaxTime { reach } => ("time_up", reach),
         StopReason::Interrupted => ("interrupted", None),
     }
 }
 
 fn steady(steady: Steady) -> &'static str {
     match steady {
-        Steady::Asked => "asked",
-        Steady::Found => "found",
-        Steady::Never => "never",
+        Steady::NotChecked => "asked",
+        Steady::Reached => "found",
+        Steady::NotReached => "never",
         Steady::Unknown => "unknown",
     }
 }

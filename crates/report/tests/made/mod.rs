@@ -53,7 +53,7 @@ pub fn measured(wall_ns: Vec<u64>, tokens: f64, work: Work) -> Measured {
             Metric { name: "tok_s".into(), better: Better::Higher, values: wall_ns.iter().map(rate).collect() },
             Metric { name: "ttft_ms".into(), better: Better::Lower, values: wall_ns.iter().map(first).collect() },
         ],
-        stopped: StopReason::Narrow { reach: 0.009 },
+        stopped: StopReason::NarrowInterval { reach: 0.009 },
         peak_bytes: Some(118_489_088),
         peak_rss_bytes: Some(201_326_592),
         work: Some(work),

@@ -2,7 +2,7 @@
 
 use laptime_analyze::Patient;
 use laptime_report::Table;
-use laptime_trace::run::{Build, Environment, Gpu, HostClock, Machine, Noise, Steal, Watch};
+use laptime_trace::run::{Build, Environment, Gpu, HostClock, Machine, Noise, StallStats, Steal};
 
 pub fn doctor() -> Table {
     let (environment, noise) = (environment(), noise());
@@ -38,9 +38,15 @@ fn environment() -> Environment {
 
 fn noise() -> Noise {
     let watched_ns = 100_000_000;
-    let alone =
-        Watch { threads: 1, watched_ns, gaps: 41, lost_ns: 250_000, longest_gap_ns: 61_500, pace_spread: Some(0.0021) };
-    let together = Watch {
+    let alone = StallStats {
+        threads: 1,
+        watched_ns,
+        gaps: 41,
+        lost_ns: 250_000,
+        longest_gap_ns: 61_500,
+        pace_spread: Some(0.0021),
+    };
+    let together = StallStats {
         threads: 2,
         gaps: 97,
         lost_ns: 6_310_000,

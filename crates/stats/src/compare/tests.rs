@@ -18,7 +18,7 @@ fn few(typical: f64, processes: usize) -> Group {
     Group::new(&vec![vec![typical]; processes]).unwrap()
 }
 
-/// Processes that spread by about a third.
+/// Processes with a spread of about a third.
 fn wide(typical: f64, count: usize) -> Group {
     let process = |at: usize| vec![typical * (0.7 + 0.6 * (at * 7 % count) as f64 / (count - 1) as f64)];
     Group::new(&(0..count).map(process).collect::<Vec<_>>()).unwrap()
@@ -60,11 +60,11 @@ fn a_fifth_more_time_is_slower_and_the_way_back_faster() {
 }
 
 #[test]
-fn the_same_takes_are_the_same() {
+fn the_same_iterations_are_the_same() {
     assert_eq!(judged(&group(100.0), &group(100.0)).verdict, Verdict::Same);
 }
 
-// The rule before this one took the spread for its margin, and called this "same".
+// An earlier rule used the spread as its margin, and called this "same".
 #[test]
 fn processes_that_spread_widely_do_not_hide_a_difference_that_the_interval_shows() {
     let found = judged(&wide(100.0, 100), &wide(115.0, 100));
@@ -102,7 +102,7 @@ fn a_threshold_raises_the_margin_and_never_lowers_it() {
 #[test]
 fn a_decision_needs_no_more_processes_and_an_unclear_one_says_how_many() {
     assert_eq!(differing(0.03, 0.005, 0.06).judged(0.01, 1, true).needed, None);
-    // An arm of 4 % must come to lie within 2 % with room to spare: (1.43 * 2)² times the ten there are.
+    // A half-width of 4 % must shrink to fit within 2 % with some reserve: (1.43 * 2)² times the ten processes.
     assert_eq!(differing(0.02, -0.02, 0.06).judged(0.01, 1, true).needed, Some(82));
     // Between -0.1 % and the margin there is almost no distance to fit into.
     assert_eq!(differing(0.0099, -0.03, 0.05).judged(0.01, 1, true).needed, None);
@@ -118,7 +118,7 @@ fn holm_rejects_one_after_the_other_until_one_stays() {
 
 #[test]
 fn one_difference_among_many_cases_needs_more_than_its_own_interval() {
-    // Ranks of ten a side that exclude zero at 95 %, but not at 99.9 %.
+    // Ranks of ten per side that exclude zero at 95 %, but not at 99.9 %.
     let slightly = |by: f64| {
         let side = |by: f64| Group::new(&(0..10).map(|at| vec![100.0 + by + f64::from(at)]).collect::<Vec<_>>());
         (side(0.0).unwrap(), side(by).unwrap())
@@ -165,7 +165,7 @@ fn a_reason_reads_as_a_sentence() {
         [
             "1 process on a side is too few for a 95 % interval; use at least 4",
             "3 processes on a side are too few for a 95 % interval; use at least 4",
-            "the difference may be zero, and may be -3.4 %",
+            "the difference may be zero or as large as -3.4 %",
             "a difference like this is expected by chance among 40 cases",
         ]
     );

@@ -1,7 +1,7 @@
-//! Makes a trace of what was gathered: checks it, orders it, nests the spans.
+//! Creates a trace from the collected parts: checks, sorts and nests the spans.
 //!
-//! The columns that were gathered become the trace's own: each is put in order by itself, so that besides the trace
-//! one column at a time is held twice.
+//! The collected columns become the columns of the trace. Each is sorted separately, so that only one column at a time
+//! is in memory twice.
 
 use super::{DISCARDED, FlowPlace, SpanEntry, TraceBuilder};
 use crate::{
@@ -16,10 +16,10 @@ use crate::{
 };
 
 impl TraceBuilder {
-    /// Orders, nests and checks what was gathered.
+    /// Sorts, nests and checks the collected parts.
     ///
-    /// Units of tracks that are no counters are dropped, devices of host tracks likewise, and counts beyond what the
-    /// formats hold are cut to that.
+    /// Drops units of tracks that are not counters and devices of host tracks, and clamps counts to what the formats
+    /// can store.
     pub fn build(mut self) -> Result<Trace, InvalidTrace> {
         self.check()?;
         for track in &mut self.tracks {
@@ -86,7 +86,7 @@ impl TraceBuilder {
         Ok(())
     }
 
-    /// Takes back what no trace can hold, and says how much that was: a reader passes over what does not fit.
+    /// Discards what a trace cannot represent, and returns the number: a reader skips such events.
     pub(crate) fn discard_misplaced(&mut self) -> u64 {
         let fits = |track, end, is_value| self.check_row(track, NameId::EMPTY, end, is_value).is_ok();
         let spans = &self.spans;
@@ -119,7 +119,7 @@ impl TraceBuilder {
         keep(&mut self.values.number, good_values);
     }
 
-    /// Ties the flows of which only the places were known, and counts those that lead nowhere.
+    /// Connects the flows of which only the places are known, and counts those without a target.
     fn find_placed_flows(&mut self, trace: &mut Trace) {
         let mut lost = 0_u64;
         for (from, to) in std::mem::take(&mut self.placed_flows) {
@@ -129,7 +129,7 @@ impl TraceBuilder {
             }
         }
         if lost > 0 {
-            self.warnings.push(counted(lost, "flows have lost one of their spans"));
+            self.warnings.push(counted(lost, "flows lack one of their spans"));
         }
     }
 
@@ -163,10 +163,10 @@ fn keep<T>(column: &mut Vec<T>, good: &[bool]) {
     column.retain(|_| good.next().copied().unwrap_or(false));
 }
 
-/// The spans' numbers by track, start, longer first; equal ones stay in the order they came. Spans taken back are left
-/// out. None if the spans are in order as they are.
+/// The order of the spans by track, start, and longer first; equal spans keep their insertion order. Discarded spans
+/// are left out. None if the spans are already sorted.
 ///
-/// Sorted track by track: most tracks of most files are in order already, or are a few ordered runs.
+/// Sorted per track: most tracks of most files are already sorted or consist of a few sorted runs.
 fn span_order(spans: &SpanColumns, tracks: usize) -> Option<Vec<u32>> {
     let kept = |at: usize| spans.flags[at] & DISCARDED == 0;
     let place = |at: usize| (spans.track[at], spans.start[at], std::cmp::Reverse(spans.duration[at]));
@@ -198,7 +198,7 @@ fn span_order(spans: &SpanColumns, tracks: usize) -> Option<Vec<u32>> {
     Some(order)
 }
 
-/// Sorts with the keys side by side: looking each up in its column, far apart, takes several times as long.
+/// Sorts with the keys next to each other: looking each one up in its column is several times slower.
 fn sort_by_key<K: Ord + Copy>(numbers: &mut [u32], key: impl Fn(&u32) -> K) {
     let mut keyed: Vec<(K, u32)> = numbers.iter().map(|at| (key(at), *at)).collect();
     keyed.sort_by_key(|(key, _)| *key);
@@ -217,7 +217,7 @@ fn point_order(tracks: &[TrackId], times: &[u64]) -> Option<Vec<u32>> {
     Some(order)
 }
 
-/// Puts a column in order; none means that it is.
+/// Reorders a column; none means that it is already sorted.
 fn permute<T: Copy>(column: &mut Vec<T>, order: &Option<Vec<u32>>) {
     match order {
         Some(order) => *column = order.iter().map(|&at| column[at as usize]).collect(),
@@ -266,7 +266,7 @@ fn ordered_spans(mut spans: SpanColumns, order: Option<Vec<u32>>) -> SpanColumns
     spans
 }
 
-/// The innermost span around a moment of a track, or the first that begins then or later.
+/// The innermost span around a moment of a track, or the first that begins at or after it.
 fn span_at(trace: &Trace, place: FlowPlace) -> Option<SpanId> {
     let spans = &trace.spans;
     let first = spans.track.partition_point(|&track| track < place.track);
@@ -277,7 +277,7 @@ fn span_at(trace: &Trace, place: FlowPlace) -> Option<SpanId> {
     }
     let after = first + spans.start[first..end].partition_point(|&start| start <= place.time);
     let holds = |at: usize| spans.start[at] + spans.duration[at] >= place.time;
-    // Spans of other lanes may lie in between; who looks further back than this finds chance.
+    // Spans of other lanes may be in between; a match further back would be a coincidence.
     const LOOKED_AT: usize = 64;
     let nearest = (first..after).rev().take(LOOKED_AT).find(|&at| holds(at));
     let around = nearest.or_else(|| {

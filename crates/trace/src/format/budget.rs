@@ -1,4 +1,4 @@
-//! How much memory a compressed file may ask for: a few megabytes can unpack to thousands of millions of events.
+//! A memory limit for compressed files: a few megabytes can unpack to billions of events.
 
 use std::{
     io::{self, BufRead, Read},
@@ -11,21 +11,21 @@ use std::{
 use super::ReadError;
 use crate::builder::TraceBuilder;
 
-/// What any file may take.
+/// The limit for any file.
 const FREE: u64 = 1 << 30;
 
-/// What each byte of a compressed file may take besides. Traces of real programs need ten to thirty.
+/// The additional limit per byte of a compressed file. Traces of real programs need ten to thirty.
 const FOR_EACH_BYTE: u64 = 100;
 
-/// The memory that a trace may take while it is read; it grows with the compressed bytes that were read.
+/// The memory that a trace may use while it is read; it grows with the number of compressed bytes read.
 #[derive(Debug, Clone, Default)]
 pub struct Budget {
-    /// None where the file is not compressed: then the trace is smaller than its text.
+    /// None for an uncompressed file: its trace is smaller than its text.
     packed: Option<Arc<AtomicU64>>,
 }
 
 impl Budget {
-    /// The budget of a compressed file, of which nothing was read yet.
+    /// The budget of a compressed file before reading.
     pub fn of_packed() -> Self {
         Self { packed: Some(Arc::default()) }
     }
@@ -37,7 +37,7 @@ impl Budget {
         }
     }
 
-    /// Makes room for more spans, or says why there is none.
+    /// Reserves memory for more spans, or returns an error.
     pub fn room_for(&self, spans: usize, builder: &mut TraceBuilder) -> Result<(), ReadError> {
         self.check(builder.held_bytes())?;
         builder.try_reserve(spans).map_err(|_| ReadError::Memory { needed: builder.held_bytes() })
@@ -51,7 +51,7 @@ impl Budget {
     }
 }
 
-/// Compressed input that counts what is read of it.
+/// Compressed input that counts the bytes read.
 pub struct Packed<R> {
     pub input: R,
     pub budget: Budget,

@@ -1,7 +1,7 @@
-//! Folded stacks: a line a stack, frames from outside to inside, and the stack's own time in nanoseconds.
+//! Folded stacks: one line per stack, frames from outermost to innermost, and the stack's self time in nanoseconds.
 //!
-//! `main;generate;prefill 1234` says that the thread `main` spent 1234 ns in `prefill` itself, inside `generate`.
-//! Flame graphs are made of such lines.
+//! `main;generate;prefill 1234` means that the thread `main` spent 1234 ns in `prefill` itself, inside `generate`.
+//! Flame graphs are built from such lines.
 
 use std::{collections::HashMap, fmt::Write};
 
@@ -16,14 +16,15 @@ pub enum By {
     /// The time of the host's tracks.
     #[default]
     Host,
-    /// The time of the devices' tracks, under the stacks of the host that led to it.
+    /// The time of device tracks, under the host stacks that launched it.
     Device,
 }
 
-/// Sums a trace by stack. Stacks stand in the order in which they first occur.
+/// Sums a trace by stack, in order of first occurrence.
 ///
-/// A stack begins with the name of its track and has at most [`DEEPEST`] frames below it. Time spent in a child does not count for its parent. Characters that
-/// folded text cannot hold are written as `%3B`, `%0A`, `%0D`; a per cent sign before two hexadecimal digits as `%25`.
+/// A stack begins with the name of its track and has at most [`DEEPEST`] frames below it. Time spent in a child does
+/// not count for its parent. Characters that are special in folded text are written as `%3B`, `%0A`, `%0D`; a per cent
+/// sign before two hexadecimal digits as `%25`.
 pub fn stacks(trace: &Trace, by: By) -> Vec<String> {
     match by {
         By::Host => host_stacks(trace),
@@ -52,10 +53,10 @@ fn host_stacks(trace: &Trace) -> Vec<String> {
     sums.lines()
 }
 
-/// Sums the device time of a trace by the stack of the host that led to it.
+/// Sums the device time of a trace by the host stack that launched it.
 ///
-/// A device span that a flow ties to the host stands under the host's stack; its ancestors on the device do not
-/// count twice, since only its own time is taken. One without a flow stands under its own track.
+/// A device span with a flow from the host goes under the host's stack; only its self time counts, so its ancestors on
+/// the device are not counted twice. A span without a flow goes under its own track.
 fn device_stacks(trace: &Trace) -> Vec<String> {
     let source: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
     let own = trace.own_times();
@@ -128,7 +129,7 @@ fn escaped(name: &str) -> String {
     text
 }
 
-/// Whether text looks like folded stacks: lines that end in a space and a number, frames set apart by semicolons.
+/// Whether text looks like folded stacks: lines that end in a space and a number, frames separated by semicolons.
 pub(crate) fn looks_folded(start: &[u8]) -> bool {
     let Some(line) = start.split(|&byte| byte == b'\n').next().and_then(|line| std::str::from_utf8(line).ok()) else {
         return false;

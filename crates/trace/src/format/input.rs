@@ -1,4 +1,4 @@
-//! Opens what is to be read and finds out what it is, by its content.
+//! Opens an input and detects its format by content.
 
 use std::{
     fs::File,
@@ -19,8 +19,8 @@ use crate::trace::Trace;
 
 /// Reads a trace of any known format, on several threads if it is large.
 ///
-/// A plain JSON file is mapped into memory: what is held beyond the mapping is the trace. It must not be cut while it
-/// is read.
+/// A plain JSON file is mapped into memory, so that only the trace needs further memory. The file must not be truncated
+/// while it is read.
 pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
     let path = path.as_ref();
     let open = |source| ReadError::Open { path: path.to_owned(), source };
@@ -54,7 +54,7 @@ pub fn read_from(mut input: impl BufRead) -> Result<Trace, ReadError> {
     }
 }
 
-/// What one database holds.
+/// The content of one database.
 #[cfg(feature = "nsys")]
 fn read_database(path: &Path) -> Result<Trace, ReadError> {
     super::nsys::read(path)
@@ -77,24 +77,24 @@ fn read_gzip<R: BufRead>(
 ) -> Result<Trace, ReadError> {
     let budget = Budget::of_packed();
     let input = Packed { input, budget: budget.clone() };
-    // In small steps: what is unpacked together with the damage is lost with it.
+    // In small steps: data unpacked together with damage is lost with it.
     let mut unpacked =
         BufReader::with_capacity(1 << 14, Unpacked { packed: MultiGzDecoder::new(input), is_damaged: false });
     let mut trace = match Content::of(peek(&mut unpacked)?) {
         Content::Json => read_json(&mut unpacked, budget)?,
         _ => read_plain(&mut unpacked, budget)?,
     };
-    // The checksum stands at the very end, behind the last bracket.
+    // The checksum is at the very end, after the last bracket.
     io::copy(&mut unpacked, &mut io::sink()).or_else(|error| if is_damage(&error) { Ok(0) } else { Err(error) })?;
     if unpacked.get_ref().is_damaged {
-        let warning = "the gzip data are damaged; what was read before the damage may be wrong too";
+        let warning = "the gzip data is damaged; events before the damage may be wrong too";
         trace.warnings.push(warning.to_owned());
         trace.is_cut_off = true;
     }
     Ok(trace)
 }
 
-/// Unpacked data that end where the packed ones are damaged.
+/// Unpacked data up to the first damage.
 struct Unpacked<R> {
     packed: R,
     is_damaged: bool,
@@ -106,7 +106,7 @@ impl<R: Read> Read for Unpacked<R> {
             return Ok(0);
         }
         self.packed.read(buffer).or_else(|error| {
-            // Data cut off are told by whoever reads them.
+            // The consumer reports data that is cut off.
             self.is_damaged = is_damage(&error) && error.kind() != io::ErrorKind::UnexpectedEof;
             if self.is_damaged { Ok(0) } else { Err(error) }
         })
@@ -128,7 +128,8 @@ fn read_plain(input: &mut impl BufRead, budget: Budget) -> Result<Trace, ReadErr
     }
 }
 
-/// The beginning of a stream, without taking it. A reader may give less than it has; a few bytes are enough to tell.
+/// The beginning of a stream, without consuming it. A reader may return less than it has; a few bytes are enough to
+/// detect the format.
 fn peek(input: &mut impl BufRead) -> Result<&[u8], ReadError> {
     input.fill_buf().map_err(|source| match source.kind() {
         io::ErrorKind::UnexpectedEof => ReadError::NotATrace { found: "gzip data cut off at its beginning".to_owned() },
@@ -137,12 +138,12 @@ fn peek(input: &mut impl BufRead) -> Result<&[u8], ReadError> {
     })
 }
 
-/// Whether an error says that the compressed data ends early or is damaged: then what came before it counts.
+/// Whether an error means that the compressed data ends early or is damaged; everything before it is used.
 pub fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)
 }
 
-/// The next bytes of a stream; none where it ends, or where its compressed data are damaged.
+/// The next bytes of a stream; none at its end, or where its compressed data is damaged.
 pub fn filled(input: &mut impl BufRead) -> io::Result<&[u8]> {
     match input.fill_buf() {
         Err(error) if is_damage(&error) => Ok(&[]),
@@ -150,7 +151,7 @@ pub fn filled(input: &mut impl BufRead) -> io::Result<&[u8]> {
     }
 }
 
-/// What a file looks like from its beginning.
+/// The format of a file, detected from its beginning.
 enum Content {
     Empty,
     Json,
@@ -174,7 +175,7 @@ impl Content {
                 Self::Speedscope
             }
             _ if opens_json => Self::Json,
-            _ if text.is_empty() => Self::Other("nothing but white space".to_owned()),
+            _ if text.is_empty() => Self::Other("only white space".to_owned()),
             [pftrace::PACKET_TAG, ..] => Self::Pftrace,
             _ if start.starts_with(b"SQLite format 3\0") => Self::Database,
             _ if folded::looks_folded(head) => Self::Folded,
@@ -183,8 +184,8 @@ impl Content {
     }
 }
 
-/// Whether text without leading white space begins like JSON. One byte would not tell: a packet's first byte is a line
-/// feed, and its second, the length, may be a bracket.
+/// Whether text without leading white space begins like JSON. One byte is not enough: the first byte of a packet is a
+/// line feed, and the second, its length, may be a bracket.
 fn looks_like_json(text: &[u8]) -> bool {
     let next = |rest: &[u8]| rest.trim_ascii_start().first().copied();
     match text {

@@ -1,11 +1,11 @@
-//! Ties work on devices to the calls that launched it, by the number that both carry.
+//! Connects device work with the calls that launched it, by correlation id.
 
 use crate::builder::{SpanEntry, TraceBuilder};
 
-/// Calls and work by their correlation.
+/// Calls and work by correlation id.
 ///
-/// A graph launch is one call with hundreds of kernels. A number may come back (several processes in one file, a
-/// counter that wrapped around): then the work belongs to the last call that began before it.
+/// A graph launch is one call with hundreds of kernels. An id may repeat (several processes in one file, a counter that
+/// wrapped around): the work then belongs to the last call that began before it.
 #[derive(Debug, Default)]
 pub struct Launches {
     calls: Vec<(u64, SpanEntry)>,
@@ -21,12 +21,12 @@ impl Launches {
         self.work.push((correlation, span));
     }
 
-    /// Whether calls and work were seen, so that correlations tell what led to what.
+    /// Whether calls and work were seen, so that correlation ids determine the flows.
     pub fn are_known(&self) -> bool {
         !self.calls.is_empty() && !self.work.is_empty()
     }
 
-    /// Ties them; says how much work has a number that no call has.
+    /// Connects them; returns the amount of work with an id that no call has.
     pub fn connect(mut self, builder: &mut TraceBuilder) -> u64 {
         let start = |span: SpanEntry| builder.start_of(span);
         self.calls.sort_unstable_by_key(|&(correlation, span)| (correlation, start(span), span));

@@ -1,4 +1,4 @@
-//! A file as memory.
+//! Memory-mapped files.
 
 #![allow(unsafe_code)]
 
@@ -6,11 +6,11 @@ use std::fs::File;
 
 use memmap2::Mmap;
 
-/// A file mapped into memory, to be read once from its beginning to its end.
+/// A memory-mapped file, read once from start to end.
 pub struct Map(Mmap);
 
 impl Map {
-    /// Maps a plain file; none if it is no plain file, or cannot be mapped.
+    /// Maps a plain file; none if it is not a plain file or cannot be mapped.
     pub fn of(file: &File) -> Option<Self> {
         if !file.metadata().ok()?.is_file() {
             return None;
@@ -19,13 +19,13 @@ impl Map {
         // trusted to be text. If another program cuts the file meanwhile, the system ends this one with a signal, as
         // `read` documents; nothing is read beyond the mapping.
         let map = unsafe { Mmap::map(file) }.ok()?;
-        // A hint; without it reading works the same.
+        // Only a hint.
         #[cfg(unix)]
         let _ = map.advise(memmap2::Advice::Sequential);
         Some(Self(map))
     }
 
-    /// The file's bytes.
+    /// The bytes of the file.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Reading and writing: one module a format, told apart by content when reading and by extension when writing.
+//! Readers and writers: one module per format. Readers detect the format by content, writers choose it by extension.
 
 use std::{
     fs::File,
@@ -36,9 +36,9 @@ pub enum Format {
     Chrome,
     /// Chrome's JSON, gzipped.
     ChromeGz,
-    /// speedscope's JSON: the spans of the tracks, without fields, flows, marks and values. Written only.
+    /// speedscope's JSON: the spans of the tracks, without fields, flows, marks and values. Write-only.
     Speedscope,
-    /// Folded stacks with their own time in nanoseconds: what flame graphs are made of. Written only.
+    /// Folded stacks with self time in nanoseconds, the input of flame graph tools. Write-only.
     Folded,
 }
 
@@ -46,7 +46,7 @@ impl Format {
     /// All formats.
     pub const ALL: [Self; 5] = [Self::Pftrace, Self::Chrome, Self::ChromeGz, Self::Speedscope, Self::Folded];
 
-    /// The endings of its files, the usual one first.
+    /// The file extensions, the usual one first.
     pub const fn extensions(self) -> &'static [&'static str] {
         match self {
             Self::Pftrace => &[".pftrace", ".perfetto-trace"],
@@ -57,9 +57,9 @@ impl Format {
         }
     }
 
-    /// Finds the format that a file's name asks for.
+    /// Finds the format for a file name.
     pub fn from_path(path: &Path) -> Option<Self> {
-        // Only the ending counts, and that is text.
+        // Only the extension matters, and it is text.
         let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
         let fits = |format: &Self| format.extensions().iter().any(|extension| name.ends_with(extension));
         // `.speedscope.json` ends in `.json` too.
@@ -76,7 +76,7 @@ pub enum ReadError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 
@@ -87,63 +87,63 @@ pub enum ReadError {
         path: PathBuf,
     },
 
-    /// Reading stopped.
-    #[error("reading stopped")]
+    /// Reading failed.
+    #[error("cannot read the file")]
     Read(#[from] io::Error),
 
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("the file is empty")]
     Empty,
 
-    /// It is something else.
+    /// It is not a trace.
     #[error("this is not a trace: {found}")]
     NotATrace {
         /// What it looks like.
         found: String,
     },
 
-    /// It is a format of another tool that cannot be read.
+    /// It is another tool's format, which cannot be read.
     #[error("this is {}, which cannot be read", .0.format)]
     Unsupported(Unsupported),
 
-    /// It is a format that can be written and not read.
-    #[error("{format} keep only part of a trace and cannot be read back")]
+    /// It is a write-only format.
+    #[error("{format} contain only part of a trace and cannot be read")]
     OneWay {
-        /// The format in words.
+        /// The name of the format.
         format: &'static str,
     },
 
     /// It is a format that this build cannot read.
-    #[error("this is {format}, and this build cannot read it")]
+    #[error("this is {format}, which this build cannot read")]
     NotBuilt {
-        /// The format in words.
+        /// The name of the format.
         format: &'static str,
-        /// The feature of the crate that reads it.
+        /// The crate feature that reads it.
         feature: &'static str,
     },
 
-    /// It is a database that cannot be read.
+    /// The database cannot be read.
     #[error("this is an SQLite database that cannot be read")]
     Database(#[source] Box<dyn std::error::Error + Send + Sync>),
 
-    /// It unpacks to far more than any trace of its size.
-    #[error("{} MiB of compressed data unpack to events that take {} MiB of memory", .packed >> 20, .needed >> 20)]
+    /// It unpacks to far more than a real trace of its size.
+    #[error("{} MiB of compressed data unpack to events that need {} MiB of memory", .packed >> 20, .needed >> 20)]
     TooLarge {
-        /// The compressed bytes that were read.
+        /// The number of compressed bytes read.
         packed: u64,
-        /// The memory that their events take.
+        /// The memory needed for their events.
         needed: u64,
     },
 
-    /// There is too little memory.
+    /// Out of memory.
     #[error("cannot allocate memory for more events; those read so far take {} MiB", .needed >> 20)]
     Memory {
-        /// The memory that the events before it take.
+        /// The memory used by the events before it.
         needed: u64,
     },
 
-    /// Its content makes no trace.
-    #[error("the trace contradicts itself")]
+    /// Its content is not a valid trace.
+    #[error("the trace is inconsistent")]
     Invalid(#[from] InvalidTrace),
 }
 
@@ -151,41 +151,41 @@ pub enum ReadError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The name says no known format.
-    #[error("`{path}` has no extension that says a format", path = path.display())]
+    /// The extension is not a known format.
+    #[error("`{path}` has no known format extension", path = path.display())]
     Extension {
         /// The name.
         path: PathBuf,
     },
 
-    /// The file cannot be made or written.
+    /// The file cannot be created or written.
     #[error("cannot write `{path}`", path = path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Writes a trace in the format that the file's name asks for.
+/// Writes a trace in the format given by the file name.
 ///
-/// The file appears whole or not at all: it is written beside its place and then moved there.
+/// The file is written completely or not at all: it is written under a temporary name and then renamed.
 pub fn write(trace: &Trace, path: impl AsRef<Path>) -> Result<(), WriteError> {
     let path = path.as_ref();
     let format = Format::from_path(path).ok_or_else(|| WriteError::Extension { path: path.to_owned() })?;
     write_whole(path, |out| write_to(trace, format, out))
 }
 
-/// Makes a file appear whole or not at all.
+/// Creates a file completely or not at all.
 pub fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), WriteError> {
     let failed = |source| WriteError::Write { path: path.to_owned(), source };
-    // What is there and no plain file (a device, a pipe) is written to as it is.
+    // An existing device or pipe is written to directly.
     if path.exists() && !path.is_file() {
         let mut out = BufWriter::new(File::create(path).map_err(failed)?);
         return fill(&mut out).and_then(|()| out.flush()).map_err(failed);
     }
-    // Through a link to the file itself, so that the link stays one.
+    // A symbolic link is resolved, so that it stays a link.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(format!(".{}.part", std::process::id()));
@@ -200,7 +200,7 @@ pub fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<
         std::fs::rename(&unfinished, path)
     });
     written.map_err(|source| {
-        // The half-written file is of no use, and its removal can fail only where it was never made.
+        // The incomplete file is useless; removing it fails only if it was never created.
         let _ = std::fs::remove_file(&unfinished);
         failed(source)
     })
@@ -226,10 +226,10 @@ pub fn write_to(trace: &Trace, format: Format, mut out: impl Write) -> io::Resul
     }
 }
 
-/// The warning of a trace that was read and has nothing in it.
+/// The warning for an empty trace.
 const NO_EVENTS: &str = "the trace is empty: it has no spans, no marks and no values";
 
-/// What was counted, in words; they are given for several and put into the singular for one.
+/// A count with its noun; the plural is given and converted to the singular for one.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     if count != 1 {
         return format!("{count} {what}");
@@ -237,18 +237,18 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
     let mut has_noun = false;
     let word = |word: &'_ str| {
         let singular = match word {
-            "events" | "packets" | "flows" | "strings" | "spans" | "entries" | "ends" if has_noun => word,
+            "events" | "packets" | "flows" | "strings" | "spans" | "entries" if has_noun => word,
             "events" => "event",
             "packets" => "packet",
             "flows" => "flow",
             "strings" => "string",
             "spans" => "span",
             "entries" => "entry",
-            "ends" if !has_noun => "end",
             "were" => "was",
             "have" => "has",
             "are" => "is",
             "do" => "does",
+            "lack" => "lacks",
             "their" => "its",
             "them" => "it",
             _ => word,
@@ -265,17 +265,17 @@ mod tests {
     use super::counted;
 
     #[test]
-    fn one_is_told_in_the_singular() {
-        let flows = "flows have lost one of their spans";
-        assert_eq!(counted(2, flows), "2 flows have lost one of their spans");
-        assert_eq!(counted(1, flows), "1 flow has lost one of its spans");
-        let ends = "ends of spans have no beginning and were passed over";
-        assert_eq!(counted(1, ends), "1 end of spans has no beginning and was passed over");
-        let open = "spans have no end and were closed where the trace ends";
-        assert_eq!(counted(1, open), "1 span has no end and was closed where the trace ends");
+    fn one_is_reported_in_the_singular() {
+        let flows = "flows lack one of their spans";
+        assert_eq!(counted(2, flows), "2 flows lack one of their spans");
+        assert_eq!(counted(1, flows), "1 flow lacks one of its spans");
+        let ends = "end events have no begin event and were skipped";
+        assert_eq!(counted(1, ends), "1 end event has no begin event and was skipped");
+        let open = "spans have no end and were closed at the end of the trace";
+        assert_eq!(counted(1, open), "1 span has no end and was closed at the end of the trace");
         assert_eq!(
-            counted(1, "events do not fit their track and were passed over"),
-            "1 event does not fit its track and was passed over"
+            counted(1, "events do not fit their track and were skipped"),
+            "1 event does not fit its track and was skipped"
         );
     }
 }

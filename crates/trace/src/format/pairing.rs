@@ -1,4 +1,4 @@
-//! Pairs the beginnings and ends of spans on one track.
+//! Pairs begin and end events of spans on one track.
 
 use crate::{
     builder::{SpanEntry, TraceBuilder},
@@ -11,9 +11,9 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     Usual,
-    /// It was still open and was closed there.
+    /// It was still open and was closed at this time.
     Open,
-    /// This piece of it does not count.
+    /// This part of the span does not count.
     Void,
 }
 
@@ -23,30 +23,30 @@ enum Event {
     End(FieldBlock, Ending),
 }
 
-/// What did not pair.
+/// Unpaired events.
 #[derive(Debug, Default)]
 pub struct Unpaired {
-    /// Ends that had no beginning.
+    /// End events without a begin event.
     pub ends: u64,
-    /// Beginnings that had no end.
+    /// Begin events without an end event.
     pub begins: u64,
 }
 
 impl Unpaired {
-    /// What there is to say of it.
+    /// The warnings.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.ends > 0 {
-            warnings.push(counted(self.ends, "ends of spans have no beginning and were passed over"));
+            warnings.push(counted(self.ends, "end events have no begin event and were skipped"));
         }
         if self.begins > 0 {
-            warnings.push(counted(self.begins, "spans have no end and were closed where the trace ends"));
+            warnings.push(counted(self.begins, "spans have no end and were closed at the end of the trace"));
         }
         warnings
     }
 }
 
-/// Beginnings and ends with their times, in the order of the file.
+/// Begin and end events with their times, in file order.
 #[derive(Debug, Default)]
 pub struct Pairs(Vec<(u64, Event)>);
 
@@ -59,7 +59,7 @@ impl Pairs {
         self.0.push((time, Event::End(added, ending)));
     }
 
-    /// Gives every span its end; the innermost open one ends first. What has none ends at `last_time`.
+    /// Sets the end of every span; the innermost open one ends first. A span without an end event ends at `last_time`.
     pub fn settle(mut self, last_time: u64, builder: &mut TraceBuilder, unpaired: &mut Unpaired) {
         if !self.0.is_sorted_by_key(|(time, _)| *time) {
             self.0.sort_by_key(|(time, _)| *time);
@@ -84,7 +84,7 @@ impl Pairs {
                 Ending::Void => builder.discard_span(span),
             }
         }
-        // One that began at the very end lasts a nanosecond, so that it still lies inside those around it.
+        // A span that began at the very end lasts one nanosecond, so that it stays inside the enclosing ones.
         let end = open.last().map_or(last_time, |innermost| last_time.max(builder.start_of(*innermost).0 + 1));
         for span in open {
             unpaired.begins += 1;

@@ -1,4 +1,4 @@
-//! speedscope's JSON: a profile for each lane of each track, of frames that open and close.
+//! speedscope's JSON: one profile for each lane of each track, with frames that open and close.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use crate::{
     track::TrackId,
 };
 
-/// Writes the spans of a trace; fields, flows, marks and values have no place in the format.
+/// Writes the spans of a trace; the format cannot store fields, flows, marks and values.
 pub fn write(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     let schema = "https://www.speedscope.app/file-format-schema.json";
     write!(out, "{{\"$schema\":\"{schema}\",\"exporter\":\"laptime\",\"name\":")?;

@@ -1,13 +1,13 @@
-//! Formats that other tools write and that cannot be read here, and the way from each to a file that can be.
+//! Other tools' formats that cannot be read, and how to convert each of them.
 
 use std::path::Path;
 
 /// A known format that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsupported {
-    /// The format in words.
+    /// The name of the format.
     pub format: &'static str,
-    /// How to get a file that can be read.
+    /// How to get a readable file.
     pub way: &'static str,
 }
 
@@ -25,12 +25,15 @@ const XPLANE: Unsupported = Unsupported {
 const CHROME_WAY: &str = "record a trace instead: `prof.export_chrome_trace(\"trace.json\")` in PyTorch, \
                           `nsys profile` for any CUDA program";
 
-/// By the first bytes.
+/// Detected by the first bytes.
 const MAGICS: [(&[u8], Unsupported); 11] = [
     (b"PK\x03\x04", Unsupported { format: "a zip archive", way: "unpack it: `unzip FILE`, and read the trace in it" }),
-    (b"\x28\xb5\x2f\xfd", Unsupported { format: "zstd data", way: "unpack it: `zstd -d FILE`; gzip is read as it is" }),
-    (b"\xfd7zXZ\0", Unsupported { format: "xz data", way: "unpack it: `xz -d FILE`; gzip is read as it is" }),
-    (b"BZh", Unsupported { format: "bzip2 data", way: "unpack it: `bzip2 -d FILE`; gzip is read as it is" }),
+    (
+        b"\x28\xb5\x2f\xfd",
+        Unsupported { format: "zstd data", way: "unpack it: `zstd -d FILE`; gzip needs no unpacking" },
+    ),
+    (b"\xfd7zXZ\0", Unsupported { format: "xz data", way: "unpack it: `xz -d FILE`; gzip needs no unpacking" }),
+    (b"BZh", Unsupported { format: "bzip2 data", way: "unpack it: `bzip2 -d FILE`; gzip needs no unpacking" }),
     (b"\x80\x02", PICKLE),
     (b"\x80\x03", PICKLE),
     (b"\x80\x04", PICKLE),
@@ -40,7 +43,7 @@ const MAGICS: [(&[u8], Unsupported); 11] = [
         b"NVR\0",
         Unsupported {
             format: "an Nsight Compute report",
-            way: "it has metrics of kernels, no timeline; `nsys profile` records one",
+            way: "it contains kernel metrics and no timeline; `nsys profile` records one",
         },
     ),
     (b"PERFILE2", Unsupported { format: "data of `perf record`", way: CHROME_WAY }),
@@ -49,11 +52,11 @@ const MAGICS: [(&[u8], Unsupported); 11] = [
 const PICKLE: Unsupported =
     Unsupported { format: "a Python pickle, such as a memory snapshot of PyTorch", way: CHROME_WAY };
 
-/// By the ending of the name, where the content does not say.
+/// Detected by the extension, if the content is ambiguous.
 const ENDINGS: [(&str, Unsupported); 4] =
     [(".nsys-rep", NSYS), (".qdrep", NSYS), (".qdstrm", NSYS), (".xplane.pb", XPLANE)];
 
-/// By members of a JSON object that is no trace: all of them are there.
+/// Detected by members of a JSON object without events: all of them must be present.
 const MEMBERS: [(&[&str], Unsupported); 6] = [
     (
         &["rocprofiler-sdk-tool"],
@@ -89,7 +92,7 @@ const MEMBERS: [(&[&str], Unsupported); 6] = [
 ];
 
 impl Unsupported {
-    /// The format that a file's beginning or name shows.
+    /// The format detected from a file's beginning or name.
     pub fn of(start: &[u8], path: Option<&Path>) -> Option<Self> {
         let name = path.and_then(Path::file_name).map(|name| name.to_string_lossy().to_ascii_lowercase());
         let by_name = || name.and_then(|name| ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)));
@@ -104,14 +107,14 @@ impl Unsupported {
     }
 }
 
-/// Whether bytes begin like XProf's `XSpace`: its first plane has a number and a name such as `/host:CPU`. The first byte
-/// is that of a Perfetto packet too.
+/// Whether bytes begin like XProf's `XSpace`: its first plane has a number and a name such as `/host:CPU`. A Perfetto
+/// packet has the same first byte.
 fn is_xspace(start: &[u8]) -> bool {
     let head = &start[..start.len().min(64)];
     head.first() == Some(&0x0a)
         && ["/host:", "/device:", "Task Environment"].iter().any(|name| {
             let found = memchr::memmem::find(head, name.as_bytes());
-            // In front of the name: its tag, and its length in a byte.
+            // Before the name: its tag, and its length in one byte.
             found.is_some_and(|at| at >= 4 && head[at - 2] == 0x12)
         })
 }

@@ -1,4 +1,4 @@
-//! Puts what a device did into the trace of the same time, in the shape that traces of others have.
+//! Inserts device activity into the trace of the same period, in the form that other tools' traces have.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,10 @@ use crate::{
 };
 
 impl Trace {
-    /// The trace with what the device did meanwhile: streams as tracks, kernels and copies as their spans, calls as
-    /// spans of their threads, and a flow from each call to what it led to.
+    /// The trace with the device activity of the same period: streams as tracks, kernels and copies as spans, calls as
+    /// spans of their threads, and a flow from each call to the work it launched.
     ///
-    /// `start_ns` is the trace's time zero by the clock of the records. What lies before it is left out and counted.
+    /// `start_ns` is the trace's time zero on the clock of the records. Records before it are left out and counted.
     pub fn with_kernels(self, records: &KernelRecords, start_ns: u64) -> Result<Self, InvalidTrace> {
         let boundaries = boundaries(&self);
         let mut insert = Insert::new(TraceBuilder::extending(self), start_ns, boundaries);
@@ -30,7 +30,7 @@ impl Trace {
     }
 }
 
-/// The moments at which spans of each thread begin or end, in order.
+/// The sorted times at which spans of each thread begin or end.
 fn boundaries(trace: &Trace) -> HashMap<TrackId, Vec<u64>> {
     let mut boundaries: HashMap<TrackId, Vec<u64>> = HashMap::new();
     let is_thread = |track: TrackId| trace.track(track).kind == TrackKind::Thread;
@@ -63,7 +63,7 @@ impl Insert {
         Self { builder, start_ns, boundaries, process, threads, streams, launches, too_early: 0 }
     }
 
-    /// The time in the trace; none for what ended before it began.
+    /// The time in the trace; none for records that ended before it began.
     fn time(&mut self, time: Stretch) -> Option<(u64, u64)> {
         let Some(end) = time.end_ns.checked_sub(self.start_ns) else {
             self.too_early += 1;
@@ -133,18 +133,18 @@ impl Insert {
         builder.lost = builder.lost.saturating_add(records.lost);
         builder.clock_uncertainty = builder.clock_uncertainty.max(records.uncertainty_ns.map(Nanos));
         builder.warnings.extend(records.warnings.iter().cloned());
-        let told = [
-            (too_early, "records of the device lie before the recording"),
-            (unexplained, "pieces of device work have no call that led to them"),
+        let warnings = [
+            (too_early, "device records are from before the recording"),
+            (unexplained, "device activities have no launching call"),
         ];
-        let told = told.into_iter().filter(|(count, _)| *count > 0);
-        builder.warnings.extend(told.map(|(count, what)| format!("{count} {what}")));
+        let warnings = warnings.into_iter().filter(|(count, _)| *count > 0);
+        builder.warnings.extend(warnings.map(|(count, what)| format!("{count} {what}")));
         builder
     }
 }
 
-/// The part of a call that lies between two moments at which its thread began or ended a span, the longest if there
-/// are several: a thread does one thing after another, so what seems to straddle such a moment is told by two clocks.
+/// The longest part of a call between two moments at which its thread began or ended a span. A thread does one thing at
+/// a time, so a call that seems to straddle such a moment only shows the difference of two clocks.
 fn inside_one((start, end): (u64, u64), moments: &[u64]) -> (u64, u64) {
     let first = moments.partition_point(|&moment| moment <= start);
     let within = moments[first..].iter().copied().take_while(|&moment| moment < end);
@@ -213,7 +213,7 @@ mod tests {
         WorkKind::Kernel { name: name.to_owned(), grid: [4, 1, 1], block: [256, 1, 1], graph: None }
     }
 
-    /// A thread with two stages, side by side.
+    /// A thread with two consecutive stages.
     fn recorded() -> Trace {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(5, 11, "main");
@@ -263,7 +263,7 @@ flow cuMemcpyDtoHAsync_v2 210 -> Memcpy DtoH (Device -> Pinned) 230
     }
 
     #[test]
-    fn a_call_that_seems_to_straddle_a_boundary_is_told_by_its_longer_part() {
+    fn a_call_that_seems_to_straddle_a_boundary_is_reported_by_its_longer_part() {
         assert_eq!(inside_one((95, 120), &[100, 200]), (100, 120));
         assert_eq!(inside_one((180, 205), &[100, 200]), (180, 200));
         assert_eq!(inside_one((98, 112), &[100, 110, 200]), (100, 110));
@@ -273,7 +273,7 @@ flow cuMemcpyDtoHAsync_v2 210 -> Memcpy DtoH (Device -> Pinned) 230
     }
 
     #[test]
-    fn what_lies_before_the_trace_and_work_without_a_call_is_told() {
+    fn what_lies_before_the_trace_and_work_without_a_call_is_reported() {
         let records = KernelRecords {
             work: vec![work(10, 20, 1, kernel("early")), work(1010, 1020, 9, kernel("alone"))],
             lost: 3,
@@ -284,10 +284,7 @@ flow cuMemcpyDtoHAsync_v2 210 -> Memcpy DtoH (Device -> Pinned) 230
         assert_eq!((trace.lost, trace.clock_uncertainty), (3, Some(Nanos(700))));
         assert_eq!(
             trace.warnings,
-            [
-                "1 records of the device lie before the recording",
-                "1 pieces of device work have no call that led to them"
-            ]
+            ["1 device records are from before the recording", "1 device activities have no launching call"]
         );
     }
 

@@ -1,4 +1,4 @@
-//! A device's stream: marks in the order given, written as the device reaches them.
+//! A device stream: marks in order, written as the device reaches them.
 
 use std::{
     collections::BTreeMap,
@@ -19,17 +19,17 @@ enum Pending {
     End { key: Key },
 }
 
-/// A stream with the marks it has not answered for.
+/// A stream with its unresolved marks.
 pub struct DeviceLane {
     clock: Arc<dyn DeviceClock>,
     timeline: Timeline,
-    /// What the marks stand for, and when the host gave them.
+    /// The events of the marks, and when the host placed them.
     pending: BTreeMap<Stamp, (Nanos, Pending)>,
     latest: Nanos,
     lost: u64,
 }
 
-/// The number of the flow from a stage on the host to the same stage on the device.
+/// The id of the flow from a host stage to the same stage on the device.
 pub fn flow_number(lane: LaneId, stamp: Stamp) -> u64 {
     (u64::from(lane.0) << 44) | (stamp.0 & ((1 << 44) - 1))
 }
@@ -55,8 +55,7 @@ impl DeviceLane {
         !self.pending.is_empty()
     }
 
-    /// Writes the marks that the device has reached, in order, up to the first that it has not or that the host gave
-    /// after `until`.
+    /// Writes the reached marks in order, up to the first that is unreached or that the host placed after `until`.
     pub fn ask<W: Write>(&mut self, until: Nanos, map: &TickMap, writer: &mut Writer<W>) -> io::Result<Nanos> {
         while let Some((&stamp, (given, _))) = self.pending.first_key_value() {
             if *given > until {
@@ -88,7 +87,7 @@ impl DeviceLane {
         self.lost
     }
 
-    /// Closes what the device has begun where it was last heard of; marks that it has not reached by now are lost.
+    /// Closes the open spans at the last known device time; unreached marks are dropped.
     pub fn close<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
         self.lost += self.pending.len() as u64;
         self.pending.clear();

@@ -1,7 +1,7 @@
-//! A lane of the host: a track that several threads may have stages on at once.
+//! A host lane: a track on which several threads may have stages at once.
 //!
-//! Batches come thread by thread, so the stages of one thread may be told after later ones of another. Each thread
-//! that is in a stage has a timeline of its own; one that is idle goes to the next thread whose time is not earlier.
+//! Batches arrive per thread, so stages of one thread may be written after later ones of another. Each thread in a
+//! stage has a separate timeline; an idle timeline goes to the next thread whose time is not earlier.
 
 use std::io::{self, Write};
 
@@ -20,7 +20,7 @@ pub struct HostLane {
     timelines: Vec<Owned>,
 }
 
-/// A timeline, and the thread that is in a stage on it.
+/// A timeline, and the thread that has a stage on it.
 struct Owned {
     owner: Option<u32>,
     timeline: Timeline,
@@ -67,7 +67,7 @@ impl HostLane {
         Ok(())
     }
 
-    /// Closes and flags what a thread has open here, or what all have.
+    /// Closes and flags the open spans of one thread, or of all threads.
     pub fn close<W: Write>(&mut self, source: Option<u32>, time: Nanos, writer: &mut Writer<W>) -> io::Result<()> {
         let is_meant = |owned: &&mut Owned| owned.owner.is_some() && (source.is_none() || owned.owner == source);
         for owned in self.timelines.iter_mut().filter(is_meant) {

@@ -1,4 +1,4 @@
-//! A thread that is recorded: its track, and the stages it is in.
+//! A recorded thread: its track, and its open stages.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use laptime_probe::{FieldValue, Site};
 use super::{OwnFields, timeline::Timeline};
 use crate::{format::pftrace::Writer, time::Nanos};
 
-/// What ties an exit to its entry.
+/// The key that connects an exit with its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     source: u32,
@@ -17,7 +17,7 @@ pub struct Key {
 pub struct Thread {
     pub source: u32,
     pub timeline: Timeline,
-    /// The open spans as seen by marks and waits: where they began, and the number of a lap.
+    /// The open spans as needed by marks and syncs: their sites, and the number of a lap.
     pub around: Vec<(&'static Site, Option<FieldValue>)>,
 }
 
@@ -26,7 +26,7 @@ impl Thread {
         Key { source: self.source, site: std::ptr::from_ref(site) as usize }
     }
 
-    /// Adds to a wait where it stands: file, line, stage and lap.
+    /// Adds the location to a sync: file, line, stage and lap.
     pub fn say_where(&self, site: &'static Site, fields: &mut OwnFields) {
         let stage = self.around.last().map(|(site, _)| FieldValue::Str(site.name.to_owned()));
         let lap = self.around.iter().rev().find_map(|(_, lap)| lap.clone());
@@ -42,7 +42,7 @@ impl Thread {
         }
     }
 
-    /// Closes and flags what is open.
+    /// Closes and flags the open spans.
     pub fn close<W: Write>(&mut self, time: Nanos, writer: &mut Writer<W>) -> io::Result<()> {
         self.around.clear();
         self.timeline.close(time, writer)

@@ -1,8 +1,8 @@
 //! The open spans of one track, written as they begin and end.
 //!
-//! A sequence of packets holds beginnings and ends that nest. Spans of one thread nest by nature, but guards can be
-//! dropped in any order. Then the spans that outlast the one that ended are taken back and told again, whole, on
-//! lanes of their own.
+//! A packet sequence contains properly nested begin and end events. Spans of one thread usually nest, but guards can be
+//! dropped in any order. Then the spans that outlast the ended one are discarded and written again, completely, on
+//! separate lanes.
 
 use std::io::{self, Write};
 
@@ -14,7 +14,7 @@ use crate::{
     time::Nanos,
 };
 
-/// A span that begins.
+/// The start of a span.
 #[derive(Debug, Clone)]
 pub struct Opening {
     pub key: Key,
@@ -29,7 +29,7 @@ struct Open {
     start: Nanos,
     flow: Option<u64>,
     flow_is_in: bool,
-    /// Fields that came after the beginning was written.
+    /// Fields that were added after the start was written.
     late: OwnFields,
 }
 
@@ -46,19 +46,19 @@ pub struct Timeline {
     name: String,
     sequence: Sequence,
     last: Nanos,
-    /// The least distance between two events.
+    /// The minimum distance between two events.
     step: u64,
     open: Vec<Open>,
     side_lanes: Vec<SideLane>,
-    /// Emptied fields of spans that have ended, to be filled again.
+    /// Reusable field buffers of ended spans.
     spare: Vec<OwnFields>,
 }
 
 impl Timeline {
-    /// The timeline of a thread or a lane of the host.
+    /// The timeline of a thread or a host lane.
     ///
-    /// A thread does one thing after another, but a coarse clock may give two of them one time; they are told a
-    /// nanosecond apart, so that what lies in what stays clear.
+    /// A thread does one thing at a time, but a coarse clock may give two events the same time; they are written a
+    /// nanosecond apart, so that the nesting stays clear.
     pub fn begin<W: Write>(place: TrackPlace, name: &str, writer: &mut Writer<W>) -> io::Result<Self> {
         let sequence = writer.sequence(place)?;
         let name = name.to_owned();
@@ -66,7 +66,7 @@ impl Timeline {
         Ok(Self { place, name, sequence, last: Nanos(0), step: 1, open, side_lanes, spare })
     }
 
-    /// The timeline of a device, whose times are kept as they are.
+    /// The timeline of a device, whose times are not changed.
     pub fn begin_exact<W: Write>(place: TrackPlace, name: &str, writer: &mut Writer<W>) -> io::Result<Self> {
         Ok(Self { step: 0, ..Self::begin(place, name, writer)? })
     }
@@ -76,7 +76,7 @@ impl Timeline {
         self.last
     }
 
-    /// Whether nothing is open.
+    /// Whether no span is open.
     pub fn is_idle(&self) -> bool {
         self.open.is_empty() && self.side_lanes.iter().all(|lane| lane.open.is_none())
     }
@@ -85,12 +85,12 @@ impl Timeline {
         self.sequence
     }
 
-    /// Room for the fields of a span that begins.
+    /// A buffer for the fields of a new span.
     pub fn empty_fields(&mut self) -> OwnFields {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Times of one track never run backwards: cores may disagree by a few ticks.
+    /// Times of one track are monotone: cores may disagree by a few ticks.
     fn at(&mut self, time: Nanos) -> Nanos {
         self.last = time.max(self.last.saturating_add(Nanos(self.step)));
         self.last
@@ -106,7 +106,7 @@ impl Timeline {
         self.enter_with(time, opening, flow, false, writer)
     }
 
-    /// Begins a span that a flow leads to.
+    /// Starts a span at the end of a flow.
     pub fn enter_led<W: Write>(
         &mut self,
         time: Nanos,
@@ -185,14 +185,14 @@ impl Timeline {
         Ok(())
     }
 
-    /// Adds fields to the innermost open span of a site; they are written with its end.
+    /// Adds fields to the innermost open span of a site; they are written at its end.
     pub fn add_fields(&mut self, key: Key, fields: impl Iterator<Item = (&'static str, FieldValue)>) {
         if let Some(open) = self.open.iter_mut().rfind(|open| open.opening.key == key) {
             open.late.extend(fields);
         }
     }
 
-    /// Closes and flags what is open.
+    /// Closes and flags the open spans.
     pub fn close<W: Write>(&mut self, time: Nanos, writer: &mut Writer<W>) -> io::Result<()> {
         let time = self.at(time);
         for _ in self.open.drain(..) {

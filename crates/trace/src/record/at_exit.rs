@@ -1,7 +1,7 @@
-//! `std::process::exit` drops no guard. So that the last tenth of a second of a recording is not lost with it, the file is
-//! brought up to date when the process exits.
+//! `std::process::exit` drops no guard. The file is flushed at exit, so that the last tenth of a second of a recording
+//! is not lost.
 
-// The standard library has no way to be called at the exit of a process; C has.
+// The standard library has no exit hook; C has.
 #![allow(unsafe_code)]
 
 use std::{
@@ -11,10 +11,10 @@ use std::{
 
 use super::Control;
 
-/// The recording that runs; there is one at a time.
+/// The running recording; there is one at a time.
 static RUNNING: Mutex<Option<(Weak<Control>, Thread)>> = Mutex::new(None);
 
-/// Brings this recording up to date when the process exits, if it still runs then.
+/// Flushes this recording when the process exits, if it is still running.
 pub(super) fn flush(control: &Arc<Control>, writer: Thread) {
     static ONCE: Once = Once::new();
     if let Ok(mut running) = RUNNING.lock() {
@@ -29,12 +29,12 @@ fn register() {
         unsafe extern "C" {
             fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
         }
-        // SAFETY: the function lives as long as the program, takes nothing, gives nothing and does not unwind.
+        // SAFETY: the function is static, takes and returns nothing, and does not unwind.
         let _ = unsafe { atexit(flush_running) };
     }
 }
 
-/// Other threads still run, the writing one among them. Nothing here waits for ever: who calls `exit` may hold any lock.
+/// Other threads still run, including the writer. Nothing here waits forever: the caller of `exit` may hold any lock.
 #[cfg(unix)]
 extern "C" fn flush_running() {
     let Ok(running) = RUNNING.try_lock() else { return };

@@ -1,35 +1,35 @@
-//! What lies between the threads' buffers and the encoder.
+//! The queue between the threads' buffers and the encoder.
 
 use std::collections::VecDeque;
 
 use laptime_probe::{Batch, Config, Recorder, Ticks, now};
 
-/// Words that may wait to be encoded: 256 MiB.
+/// The maximum number of words in the queue: 256 MiB.
 const MOST_WAITING: usize = 32 << 20;
 
-/// Batches that wait to be encoded, in rounds: each time all buffers are emptied is one.
+/// Batches that wait to be encoded, in rounds: one round per drain of all buffers.
 pub struct Waiting {
-    /// Batches and when their round began.
+    /// Batches and the start of their round.
     batches: VecDeque<(Ticks, Batch)>,
-    /// The round of the batch that was popped last, and the one before it.
+    /// The round of the last popped batch, and the one before it.
     encoding: Ticks,
     encoded: Ticks,
     last_round: Ticks,
     words: usize,
-    /// Words taken at once that say that a thread records faster than anything can be encoded.
+    /// The number of words per drain that means that a thread records faster than the encoder.
     busy: usize,
 }
 
 impl Waiting {
     pub fn new(config: Config) -> Self {
-        let words = config.bytes_a_thread / size_of::<u64>();
+        let words = config.bytes_per_thread / size_of::<u64>();
         let (batches, none) = (VecDeque::new(), Ticks(0));
         Self { batches, encoding: none, encoded: none, last_round: none, words: 0, busy: (words / 64).max(1) }
     }
 
-    /// Takes what the threads recorded; while they are busy, again and again, until half of what may wait does.
+    /// Drains the threads' buffers; while the threads are busy, repeatedly, until the queue is half full.
     ///
-    /// Beyond the bound nothing is taken: the buffers fill, and count what they lose.
+    /// Above the limit nothing is taken: the buffers fill up and count dropped events.
     pub fn drain(&mut self, recorder: &mut Recorder) {
         while self.take(recorder) >= self.busy && self.words < MOST_WAITING / 2 {}
     }
@@ -48,7 +48,7 @@ impl Waiting {
         taken
     }
 
-    /// The next batch; what was popped before has been encoded.
+    /// The next batch; the batch popped before has been encoded.
     pub fn pop(&mut self) -> Option<Batch> {
         let (round, batch) = self.batches.pop_front()?;
         if round != self.encoding {

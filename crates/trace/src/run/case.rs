@@ -1,4 +1,4 @@
-//! A case: one point of a plan.
+//! A case: one combination of axis values.
 
 use std::fmt;
 
@@ -16,19 +16,19 @@ pub enum AxisValue {
     Int(i64),
     /// A number with a fraction.
     Float(f64),
-    /// Yes or no.
+    /// True or false.
     Bool(bool),
     /// A name.
     Text(String),
 }
 
 impl AxisValue {
-    /// Reads one value; what is no number and no boolean is a name.
+    /// Parses one value; what is neither a number nor a boolean is a name.
     pub fn parse(text: &str) -> Self {
         if let Ok(whole) = text.parse() {
             return Self::Int(whole);
         }
-        // `nan` and `inf` are names: no axis is varied over them.
+        // `nan` and `inf` are names, not numbers.
         match text.parse::<f64>() {
             Ok(number) if number.is_finite() => Self::Float(number),
             _ => text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Bool),
@@ -71,22 +71,22 @@ impl From<&str> for AxisValue {
     }
 }
 
-/// One point of a plan: a value on each axis, in the order of the workload's axes.
+/// One case of a plan: a value on each axis, in the order of the workload's axes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Case {
     values: Vec<(String, AxisValue)>,
 }
 
-/// Why a case does not give what a workload asked for: a fault of the workload, which declared the axis otherwise.
+/// Why a case does not have the value that a workload requested; this is a bug in the workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the case has no {wanted} on axis `{axis}`")]
+#[error("the case has no {kind} on axis `{axis}`")]
 pub struct NoSuchValue {
     axis: String,
-    wanted: &'static str,
+    kind: &'static str,
 }
 
 impl Case {
-    /// Makes a case of values by axis.
+    /// Creates a case from axes and values.
     pub fn new(values: Vec<(String, AxisValue)>) -> Self {
         Self { values }
     }
@@ -96,7 +96,7 @@ impl Case {
         self.values.iter().map(|(axis, value)| (axis.as_str(), value))
     }
 
-    /// The same case with another value on an axis; an axis that it has not is left out.
+    /// The same case with another value on an axis; an unknown axis is ignored.
     pub fn with(&self, axis: &str, value: impl Into<AxisValue>) -> Self {
         let mut values = self.values.clone();
         if let Some((_, known)) = values.iter_mut().find(|(known, _)| known == axis) {
@@ -105,9 +105,10 @@ impl Case {
         Self { values }
     }
 
-    /// Whether another axis tells the value on this one: the short name of a test, such as `tg128@d4096`, tells what runs,
-    /// how many tokens, and behind how many, and the name of a pattern its numbers. People need not be told twice.
-    pub fn is_told(&self, axis: &str) -> bool {
+    /// Whether another axis implies the value on this one: the short name of a test, such as `tg128@d4096`, implies the
+    /// pass, the number of tokens and the context, and the name of a pattern implies its numbers. Tables do not repeat
+    /// implied values.
+    pub fn is_implied(&self, axis: &str) -> bool {
         match axis {
             "pass_type" | "seq_len" | "cache_tokens" => self.get("test").is_some(),
             "window" | "global" | "random" => self.text("pattern").is_ok_and(|name| name != "custom"),
@@ -124,13 +125,13 @@ impl Case {
     pub fn int(&self, axis: &str) -> Result<i64, NoSuchValue> {
         match self.get(axis) {
             Some(AxisValue::Int(value)) => Ok(*value),
-            _ => Err(NoSuchValue { axis: axis.to_owned(), wanted: "whole number" }),
+            _ => Err(NoSuchValue { axis: axis.to_owned(), kind: "whole number" }),
         }
     }
 
     /// The whole number on an axis, as a size.
     pub fn size(&self, axis: &str) -> Result<usize, NoSuchValue> {
-        let wrong = || NoSuchValue { axis: axis.to_owned(), wanted: "size" };
+        let wrong = || NoSuchValue { axis: axis.to_owned(), kind: "size" };
         usize::try_from(self.int(axis)?).map_err(|_| wrong())
     }
 
@@ -138,7 +139,7 @@ impl Case {
     pub fn text(&self, axis: &str) -> Result<&str, NoSuchValue> {
         match self.get(axis) {
             Some(AxisValue::Text(value)) => Ok(value),
-            _ => Err(NoSuchValue { axis: axis.to_owned(), wanted: "name" }),
+            _ => Err(NoSuchValue { axis: axis.to_owned(), kind: "name" }),
         }
     }
 }
@@ -212,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_pattern_tells_its_numbers_unless_it_is_custom() {
+    fn the_name_of_a_pattern_implies_its_numbers_unless_it_is_custom() {
         let case = |name: &str| Case::new(vec![("pattern".into(), name.into()), ("window".into(), 512.into())]);
-        assert!(case("small").is_told("window") && !case("small").is_told("pattern"));
-        assert!(!case("custom").is_told("window"));
+        assert!(case("small").is_implied("window") && !case("small").is_implied("pattern"));
+        assert!(!case("custom").is_implied("window"));
     }
 
     #[test]

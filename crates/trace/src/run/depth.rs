@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// How deep the stages of a workload are marked; deeper ones cost more.
+/// How deep the stages of a workload are marked; deeper stages cost more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -12,9 +12,9 @@ pub enum Depth {
     /// Stages and laps.
     #[default]
     Pipeline,
-    /// The layers of models too.
+    /// Also the layers of models.
     Layer,
-    /// Every operation too.
+    /// Also every operation.
     Ops,
 }
 
@@ -22,7 +22,7 @@ impl Depth {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Pipeline, Self::Layer, Self::Ops];
 
-    /// The word by which users give it.
+    /// The word on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pipeline => "pipeline",
@@ -38,9 +38,9 @@ impl fmt::Display for Depth {
     }
 }
 
-/// Why a word is no depth.
+/// Why a word is not a depth.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is no depth: it is one of `pipeline`, `layer`, `ops`")]
+#[error("`{word}` is not a depth; use `pipeline`, `layer` or `ops`")]
 pub struct NoDepth {
     word: String,
 }
@@ -65,6 +65,6 @@ mod tests {
         }
         assert!(Depth::Pipeline < Depth::Layer && Depth::Layer < Depth::Ops);
         let error = "deep".parse::<Depth>().unwrap_err();
-        assert_eq!(error.to_string(), "`deep` is no depth: it is one of `pipeline`, `layer`, `ops`");
+        assert_eq!(error.to_string(), "`deep` is not a depth; use `pipeline`, `layer` or `ops`");
     }
 }

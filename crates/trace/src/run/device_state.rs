@@ -1,21 +1,21 @@
-//! How a device was doing when an iteration ended.
+//! The state of a device at the end of an iteration.
 
 use serde::{Deserialize, Serialize};
 
-/// How a device was doing when an iteration ended, as far as it says.
+/// The state of a device at the end of an iteration, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceState {
-    /// The clock of its processors, in MHz.
+    /// The core clock in MHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<f64>,
-    /// The power that it drew, in watts.
+    /// The power draw in watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
-    /// Its temperature, in degrees Celsius.
+    /// The temperature in degrees Celsius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<f64>,
-    /// Why its clock was held down, in words; empty if it was not.
+    /// The reasons for throttling; empty if the clock was not throttled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled: Vec<String>,
 }

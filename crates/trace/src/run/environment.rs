@@ -1,10 +1,10 @@
-//! Where a run took place: the machine and the build.
+//! The environment of a run: the machine and the build.
 
 use serde::{Deserialize, Serialize};
 
 use super::fingerprint;
 
-/// Where a run took place.
+/// The environment of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Environment {
@@ -12,41 +12,42 @@ pub struct Environment {
     pub machine: Machine,
     /// The program.
     pub build: Build,
-    /// Processes that wanted to run, averaged over the minute before the start; none if nobody knows.
+    /// The load average over the minute before the start; none if unknown.
+    #[serde(rename = "load_average", alias = "load")]
     pub load: Option<f64>,
-    /// Memory that was free to use at the start; none if nobody knows.
+    /// Available memory at the start, in bytes; none if unknown.
     pub available_bytes: Option<u64>,
 }
 
 impl Environment {
-    /// Names the machine and the build; what changes by the minute does not change the name.
+    /// A fingerprint of the machine and the build; values that change over time are not part of it.
     pub fn fingerprint(&self) -> String {
         let lasting = serde_json::to_vec(&(&self.machine, &self.build)).unwrap_or_default();
         fingerprint(&lasting)
     }
 }
 
-/// A machine, as far as it says what it is.
+/// A machine. Unknown values are none.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
-    /// The model of its processors.
+    /// The CPU model.
     pub cpu: Option<String>,
-    /// Processors that this process may run on, threads of a core counted apart.
+    /// The number of CPUs that this process may use; hardware threads count separately.
     pub cpus: u32,
-    /// Cores, threads counted once.
+    /// The number of physical cores.
     pub cores: Option<u32>,
-    /// Processors' worth of time that a control group grants, if it limits it.
+    /// The CPU quota of the control group in CPUs, if there is one.
     pub cpu_quota: Option<f64>,
     /// The largest cache, in bytes.
     pub cache_bytes: Option<u64>,
-    /// Memory, in bytes; that of the control group if it is less.
+    /// Memory in bytes, limited by the control group.
     pub memory_bytes: Option<u64>,
-    /// The rule by which clocks are chosen, such as `performance`; none if the machine does not say.
+    /// The frequency governor, such as `performance`; none if unknown.
     pub governor: Option<String>,
-    /// Whether clocks may rise above the rated one.
+    /// Whether clocks may exceed the base clock.
     pub boost: Option<bool>,
-    /// The kind of virtual machine, if it is one: the name that the hypervisor gives, or `yes`.
+    /// The kind of virtual machine, if it is one: the name given by the hypervisor, or `yes`.
     pub virtual_machine: Option<String>,
     /// The operating system, such as `Linux`.
     pub os: String,
@@ -54,12 +55,12 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// The clock source of the kernel, such as `tsc`.
     pub clock_source: Option<String>,
-    /// GPUs that a driver tells of.
+    /// The GPUs reported by a driver.
     pub gpus: Vec<Gpu>,
 }
 
 impl Machine {
-    /// Names the machine.
+    /// A fingerprint of the machine.
     pub fn fingerprint(&self) -> String {
         fingerprint(&serde_json::to_vec(self).unwrap_or_default())
     }
@@ -81,22 +82,22 @@ pub struct Gpu {
 pub struct Build {
     /// The version of laptime.
     pub version: String,
-    /// The commit it was built from, with `+changes` if files differed from it.
+    /// The commit it was built from, with `+changes` if files were modified.
     pub commit: String,
     /// The profile: `debug` or `release`.
     pub profile: String,
     /// The level of optimisation.
     pub opt_level: String,
-    /// Whether debug assertions were checked.
+    /// Whether debug assertions were enabled.
     pub debug_assertions: bool,
-    /// The platform.
+    /// The target platform.
     pub target: String,
-    /// Names the program's file, so that another build is recognised; none if it cannot be read.
+    /// A fingerprint of the program's file, to recognise another build; none if it cannot be read.
     pub binary: Option<String>,
 }
 
 impl Build {
-    /// Whether the program was built without optimisation: its times mean nothing.
+    /// Whether the program was built without optimisation, so that its timings are meaningless.
     pub fn is_unoptimised(&self) -> bool {
         self.opt_level == "0"
     }

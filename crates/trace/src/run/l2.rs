@@ -1,22 +1,22 @@
-//! Whether a device's cache holds anything of the iteration before.
+//! The state of a device's L2 cache at the start of an iteration.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// What the second-level cache of a device holds when an iteration begins.
+/// The state of a device's L2 cache at the start of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum L2 {
-    /// Nothing of use: a buffer larger than it was written before the iteration.
+    /// Cold: a buffer larger than the cache was written before the iteration.
     Cold,
-    /// Whatever the iteration before left there.
+    /// Warm: as the previous iteration left it.
     Warm,
 }
 
 impl L2 {
-    /// The word by which users give it.
+    /// The word on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Cold => "cold",
@@ -31,9 +31,9 @@ impl fmt::Display for L2 {
     }
 }
 
-/// Why a word says nothing of a cache.
+/// Why a word is not an L2 state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` says nothing of a cache: it is `cold` or `warm`")]
+#[error("`{word}` is not an L2 cache state; use `cold` or `warm`")]
 pub struct NoL2 {
     word: String,
 }
@@ -57,7 +57,7 @@ mod tests {
             assert_eq!(l2.word().parse(), Ok(l2));
             assert_eq!(serde_json::to_string(&l2).unwrap(), format!("\"{l2}\""));
         }
-        let told = "hot".parse::<L2>().unwrap_err().to_string();
-        assert_eq!(told, "`hot` says nothing of a cache: it is `cold` or `warm`");
+        let message = "hot".parse::<L2>().unwrap_err().to_string();
+        assert_eq!(message, "`hot` is not an L2 cache state; use `cold` or `warm`");
     }
 }

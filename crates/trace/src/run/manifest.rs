@@ -1,4 +1,4 @@
-//! What the results of a folder belong to: `run.json`.
+//! The manifest of a run: `run.json`.
 
 use std::path::Path;
 
@@ -7,18 +7,19 @@ use serde::{Deserialize, Serialize};
 use super::{AxisValue, Case, Environment, Peaks, Settings, results::RunFileError};
 use crate::{format::write_whole, small_file};
 
-/// The name of the file in a run's folder.
+/// The name of the file in a run folder.
 pub const RUN_FILE: &str = "run.json";
 
-/// What the results of a folder belong to.
+/// The manifest of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Run {
     /// The version of this record.
     pub schema: u32,
-    /// The command line that makes it again.
+    /// The command line that reproduces it.
     pub command: Vec<String>,
-    /// When it started, in universal time.
+    /// When the run started, in UTC.
+    #[serde(rename = "started_at", alias = "started")]
     pub started: String,
     /// The workload.
     pub workload: String,
@@ -26,16 +27,16 @@ pub struct Run {
     pub device: String,
     /// The axes with their values, in the workload's order.
     pub axes: Vec<AxisValues>,
-    /// The cases, where they are not every combination of these values.
+    /// The cases, if they are not every combination of these values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cases: Vec<Case>,
     /// How cases are measured.
     pub settings: Settings,
-    /// The name of the environment, as results carry it.
+    /// The fingerprint of the environment, as stored in results.
     pub environment_fingerprint: String,
     /// The machine and the build.
     pub environment: Environment,
-    /// What the device can do at most, if that was measured before the run.
+    /// The measured peaks of the device, if there were any before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peaks: Option<Peaks>,
 }
@@ -51,14 +52,14 @@ pub struct AxisValues {
 }
 
 impl Run {
-    /// Writes it into a run's folder, whole or not at all.
+    /// Writes it into a run folder, completely or not at all.
     pub fn write(&self, folder: &Path) -> Result<(), RunFileError> {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         write_whole(&folder.join(RUN_FILE), |out| out.write_all(text.as_bytes())).map_err(Into::into)
     }
 
-    /// Reads it from a run's folder.
+    /// Reads it from a run folder.
     pub fn read(folder: &Path) -> Result<Self, RunFileError> {
         let path = folder.join(RUN_FILE);
         let open = |source| RunFileError::Open { path: path.clone(), source };

@@ -1,8 +1,8 @@
-//! What a benchmark leaves behind: [`CaseResult`]s in `results.jsonl`, the [`Run`] they belong to in `run.json`.
+//! The records of a benchmark: [`CaseResult`]s in `results.jsonl`, and their [`Run`] in `run.json`.
 //!
-//! These are plain records with public fields. They are written by the measuring loop and read by everything else, so
-//! nothing here measures, summarises or prints. Every record carries [`SCHEMA`]; readers accept this number and the one
-//! before. New fields that may be missing do not raise it.
+//! These are plain records with public fields. The measuring loop writes them and everything else reads them; nothing
+//! here measures, summarises or prints. Every record carries [`SCHEMA`]; readers accept this version and the one
+//! before. New optional fields do not raise it.
 
 mod case;
 mod depth;
@@ -24,7 +24,7 @@ pub use self::{
     environment::{Build, Environment, Gpu, Machine},
     l2::{L2, NoL2},
     manifest::{AxisValues, RUN_FILE, Run},
-    noise::{HostClock, Noise, Steal, Watch},
+    noise::{HostClock, Noise, StallStats, Steal},
     peaks::{Bandwidth, PeakFlops, PeakGpu, Peaks},
     result::{Better, CaseResult, Fact, Measured, Metric, Outcome, Steady, StopReason, Traffic, Work},
     results::{RESULTS_FILE, Results, ResultsFile, ResultsWriter, RunFileError, read_results},
@@ -32,13 +32,13 @@ pub use self::{
     timing::{NoTiming, Timing},
 };
 
-/// The version of `run.json`, of each line of `results.jsonl` and of kept peaks.
+/// The version of `run.json` and each line of `results.jsonl` and stored peaks.
 pub const SCHEMA: u32 = 2;
 
-/// The oldest version that is read.
+/// The oldest readable version.
 pub const OLDEST_SCHEMA: u32 = 1;
 
-/// A short name for some content: the same bytes give the same name everywhere (64-bit FNV-1a, in hexadecimal).
+/// A fingerprint of some content: the same bytes give the same text everywhere (64-bit FNV-1a, in hexadecimal).
 pub fn fingerprint(content: &[u8]) -> String {
     let hash = content
         .iter()

@@ -1,54 +1,54 @@
-//! How noisy a machine was when somebody listened.
+//! The noise of a machine.
 
 use serde::{Deserialize, Serialize};
 
-/// How noisy a machine was while a loop did nothing but read the clock.
+/// The noise of a machine, measured by a loop that only reads the clock.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Noise {
-    /// One thread alone.
-    pub alone: Watch,
-    /// As many threads at once as the process may run; none if that is one.
-    pub together: Option<Watch>,
-    /// What the hypervisor gave to others in the same time; none if the kernel does not say.
+    /// With a single thread.
+    pub alone: StallStats,
+    /// With as many threads as the process may run at once; none if that is one.
+    pub together: Option<StallStats>,
+    /// CPU time stolen by the hypervisor in the same period; none if unknown.
     pub steal: Option<Steal>,
     /// The clock that was read.
     pub clock: HostClock,
 }
 
-/// What threads saw that did nothing but read the clock.
+/// Stalls observed by threads that only read the clock.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Watch {
-    /// The threads.
+pub struct StallStats {
+    /// The number of threads.
     pub threads: u32,
-    /// How long they watched, added up over the threads.
+    /// The total observation time of all threads.
     pub watched_ns: u64,
-    /// Steps of the clock that are too long for one reading: the thread did not run.
+    /// The number of stalls: steps of the clock that are too long for one reading.
     pub gaps: u64,
-    /// How long those steps were, added up.
+    /// The total duration of the stalls.
     pub lost_ns: u64,
-    /// The longest of them; 0 if there was none.
+    /// The longest stall; 0 if there was none.
     pub longest_gap_ns: u64,
-    /// The spread of readings a time from slice to slice, as a share of the median (1.4826 times the median absolute
+    /// The spread of the reading rate between slices, as a share of the median (1.4826 times the median absolute
     /// deviation; with several threads, that of the median thread); none if there were too few slices.
     pub pace_spread: Option<f64>,
 }
 
-impl Watch {
-    /// The share of the time in which a thread did not run; none if nobody watched.
+impl StallStats {
+    /// The share of time in stalls; none without observations.
     pub fn lost_share(&self) -> Option<f64> {
         (self.watched_ns > 0).then(|| self.lost_ns as f64 / self.watched_ns as f64)
     }
 }
 
-/// Processor time that a hypervisor gave to others.
+/// CPU time stolen by a hypervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Steal {
-    /// Ticks of the kernel that were stolen, over all processors.
+    /// Stolen kernel ticks, over all CPUs.
     pub ticks: u64,
-    /// All ticks of all processors in that time.
+    /// All ticks of all CPUs in that period.
     pub of_ticks: u64,
 }
 
@@ -59,16 +59,16 @@ impl Steal {
     }
 }
 
-/// The clock of the host that times are read from.
+/// The host clock.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostClock {
     /// Its name: `tsc` or `monotonic`.
     pub name: String,
-    /// Whether the processor's counter runs at one rate whatever the core does; none if it has no such counter.
+    /// Whether the CPU's counter runs at a constant rate; none if it has no such counter.
     pub is_invariant: Option<bool>,
-    /// The smallest step that two readings in a row were apart, in nanoseconds; none if none was.
+    /// The smallest step between two consecutive readings, in nanoseconds; none if there was no step.
     pub step_ns: Option<f64>,
-    /// What a reading costs, in nanoseconds.
+    /// The cost of a reading, in nanoseconds.
     pub reading_ns: f64,
 }

@@ -1,67 +1,68 @@
-//! What a machine can do at most, as measured.
+//! Measured hardware peaks.
 
 use serde::{Deserialize, Serialize};
 
 use super::Traffic;
 
-/// What a device can do at most, as `laptime peaks` measured it.
+/// The peaks of a device, as measured by `laptime peaks`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Peaks {
     /// The version of this record.
     pub schema: u32,
-    /// The machine, by its fingerprint: another one has other peaks.
+    /// The fingerprint of the machine; another one has other peaks.
     pub machine: String,
     /// The device.
     pub device: String,
-    /// When it was measured.
+    /// When the peaks were measured, in UTC.
+    #[serde(rename = "measured_at", alias = "measured")]
     pub measured: String,
-    /// Arithmetic, by type.
+    /// Peak compute per dtype.
     pub flops: Vec<PeakFlops>,
-    /// Memory, by direction.
+    /// Peak bandwidth per direction.
     pub bandwidth: Vec<Bandwidth>,
-    /// The GPU that they were measured on; none for a CPU.
+    /// The measured GPU; none for a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<PeakGpu>,
 }
 
-/// What decides the peaks of a GPU.
+/// What determines the peaks of a GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeakGpu {
-    /// The GPU itself, as NVML names it.
+    /// The UUID of the GPU, as reported by NVML.
     pub uuid: String,
     /// The version of its driver.
     pub driver: Option<String>,
-    /// The power that it may draw, in watts.
+    /// The power limit in watts.
     pub power_limit_watts: Option<f64>,
 }
 
 impl PeakGpu {
-    /// Names the GPU with its driver and power limit.
+    /// A fingerprint of the GPU with its driver and power limit.
     pub fn fingerprint(&self) -> String {
         super::fingerprint(&serde_json::to_vec(self).unwrap_or_default())
     }
 }
 
-/// The most operations a second in one type.
+/// The peak compute throughput of one dtype.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeakFlops {
-    /// The type.
+    /// The dtype.
     pub dtype: String,
     /// Floating-point operations per second: nine of ten iterations were slower.
     pub flops_s: f64,
-    /// The median of the iterations; none if it was not kept.
+    /// The median of the iterations; none if it was not stored.
     #[serde(default)]
     pub median: Option<f64>,
     /// The size of the square matrices that reached it.
     pub size: u64,
-    /// The threads that reached it.
+    /// The number of threads that reached it.
     pub threads: u32,
 }
 
-/// The most bytes a second in one direction.
+/// The peak bandwidth in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Bandwidth {
@@ -69,18 +70,17 @@ pub struct Bandwidth {
     pub traffic: Traffic,
     /// Bytes per second: nine of ten iterations were slower. A copy counts the bytes read and the bytes written.
     pub bytes_s: f64,
-    /// The median of the iterations; none if it was not kept.
+    /// The median of the iterations; none if it was not stored.
     #[serde(default)]
     pub median: Option<f64>,
-    /// The bytes of one buffer.
+    /// The size of one buffer in bytes.
     pub bytes: u64,
-    /// The threads that reached it.
+    /// The number of threads that reached it.
     pub threads: u32,
 }
 
 impl Peaks {
-    /// The better of these and earlier peaks, one quantity at a time: what else ran on the machine makes a peak too low
-    /// and never too high.
+    /// The better of these and earlier peaks, for each quantity: other load makes a peak too low and never too high.
     pub fn better_of(self, earlier: Self) -> Self {
         let flops = better(self.flops, earlier.flops, |peak| peak.flops_s, |one, other| one.dtype == other.dtype);
         let bandwidth =
@@ -88,12 +88,12 @@ impl Peaks {
         Self { flops, bandwidth, ..self }
     }
 
-    /// The most operations a second in a type.
+    /// The peak number of operations per second for a dtype.
     pub fn flops_s(&self, dtype: &str) -> Option<f64> {
         self.flops.iter().find(|peak| peak.dtype == dtype).map(|peak| peak.flops_s)
     }
 
-    /// The most bytes a second in a direction.
+    /// The peak number of bytes per second in a direction.
     pub fn bytes_s(&self, traffic: Traffic) -> Option<f64> {
         self.bandwidth.iter().find(|peak| peak.traffic == traffic).map(|peak| peak.bytes_s)
     }

@@ -1,4 +1,4 @@
-//! All that is known of a case.
+//! The result of a case.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AxisValue, Case, DeviceState, SCHEMA};
 
-/// All that is known of a case after one process measured it: a line of `results.jsonl`.
+/// The result of a case from one process: a line of `results.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CaseResult {
@@ -18,23 +18,23 @@ pub struct CaseResult {
     pub device: String,
     /// The values on the workload's axes.
     pub case: Case,
-    /// Which of the fresh processes that repeated the case, counted from 0.
+    /// The index of the fresh process, counted from 0.
     pub run: u32,
-    /// The environment in `run.json`, by its fingerprint.
+    /// The fingerprint of the environment in `run.json`.
     pub environment: String,
-    /// What became of it.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
 impl CaseResult {
-    /// Makes the record of a case.
+    /// Creates the result of a case.
     pub fn new(workload: &str, device: &str, case: Case, run: u32, environment: &str, outcome: Outcome) -> Self {
         let (workload, device) = (workload.to_owned(), device.to_owned());
         Self { schema: SCHEMA, workload, device, case, run, environment: environment.to_owned(), outcome }
     }
 
-    /// What was measured, if it was.
+    /// The measurements, if there are any.
     pub fn measured(&self) -> Option<&Measured> {
         match &self.outcome {
             Outcome::Measured(measured) => Some(measured),
@@ -42,48 +42,48 @@ impl CaseResult {
         }
     }
 
-    /// What tells it from other results of a folder: the workload, the case and the process.
+    /// The identity of a result in a folder: the workload, the case and the process.
     pub fn key(&self) -> (String, String, u32) {
         (self.workload.clone(), self.case.to_string(), self.run)
     }
 
-    /// Whether nothing is left to do: an interrupted case is measured anew when the run is resumed.
+    /// Whether the case is finished: an interrupted case is measured again when the run is resumed.
     pub fn is_finished(&self) -> bool {
         self.measured().is_none_or(|measured| measured.stopped != StopReason::Interrupted)
     }
 }
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-#[allow(clippy::large_enum_variant, reason = "there is one a case, and nearly all of them are measured")]
+#[allow(clippy::large_enum_variant, reason = "there is one per case, and nearly all cases are measured")]
 pub enum Outcome {
     /// It was measured.
     Measured(Measured),
-    /// It makes no sense here.
+    /// It does not apply here.
     Skipped {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// It needs more memory than there is.
+    /// It needs more memory than is available.
     OutOfMemory {
-        /// Bytes it needs, if that is known.
+        /// Needed bytes, if known.
         needed_bytes: Option<u64>,
-        /// Bytes there are, if that is known.
+        /// Available bytes, if known.
         available_bytes: Option<u64>,
     },
     /// It failed.
     Failed {
         /// The chain of causes, outermost first.
         errors: Vec<String>,
-        /// The iterations that were finished before, in nanoseconds.
+        /// The finished iterations, in nanoseconds.
         wall_ns: Vec<u64>,
     },
 }
 
 impl Outcome {
-    /// The word by which tables tell it.
+    /// The word used in tables.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Measured(_) => "measured",
@@ -94,100 +94,102 @@ impl Outcome {
     }
 }
 
-/// What was measured of a case.
+/// The measurements of a case.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Measured {
     /// How long the preparation took.
     pub prepare_ns: u64,
-    /// How long the check of the result took; it includes the first run of the work.
+    /// How long the check of the result took, including the first run of the work.
     pub check_ns: u64,
-    /// Iterations that do not count.
+    /// Warm-up iterations, which do not count.
     pub warmup_ns: Vec<u64>,
     /// How the warm-up ended.
+    #[serde(rename = "steady_state", alias = "steady")]
     pub steady: Steady,
     /// Host time of every iteration that counts, synchronised at both ends.
     pub wall_ns: Vec<u64>,
-    /// Time of each of these iterations on the device's own clock, from its first work to its last, idle time between
-    /// included; null where it is not known, and empty if it is for none.
+    /// Device time of each of these iterations on the device's clock, from its first work to its last, including idle
+    /// time; null if unknown, and empty if unknown for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_ns: Vec<Option<u64>>,
-    /// Time of each of these iterations in which the device worked, overlapping work counted once; likewise.
+    /// Busy time of the device in each of these iterations; overlapping work counts once. Null if unknown, and empty if
+    /// unknown for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy_ns: Vec<Option<u64>>,
-    /// How the device was doing at the end of each of these iterations; empty if it does not say.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The state of the device at the end of each of these iterations; empty if unknown.
+    #[serde(rename = "device_states", alias = "states", default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<DeviceState>,
-    /// What the iterations said of themselves.
+    /// The metrics that the iterations reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Metric>,
-    /// What the iterations that do not count said of themselves, in the order of `warmup_ns`; metrics that none of them knew
-    /// are left out.
+    /// The metrics of the warm-up iterations, in the order of `warmup_ns`; metrics without a value are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warmup_metrics: Vec<Metric>,
-    /// Why there are no more iterations.
+    /// Why sampling stopped.
+    #[serde(rename = "stop_reason", alias = "stopped")]
     pub stopped: StopReason,
-    /// The highest use of the device's memory from preparation on; none if nobody counts it.
+    /// The peak device memory since preparation; none if unknown.
     pub peak_bytes: Option<u64>,
-    /// The highest resident memory of the host's process in the same time; none if nobody knows.
+    /// The peak resident memory of the host process in the same period; none if unknown.
     pub peak_rss_bytes: Option<u64>,
-    /// What one iteration has to do; none if the workload does not say.
+    /// The work of one iteration; none if the workload does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
-    /// What is known of the case beside its axes.
+    /// Facts about the case in addition to its axes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Fact>,
 }
 
 impl Measured {
-    /// What is known under this name.
+    /// The fact with this name.
     pub fn fact(&self, name: &str) -> Option<&AxisValue> {
         self.facts.iter().find(|fact| fact.name == name).map(|fact| &fact.value)
     }
 
-    /// The metric of this name.
+    /// The metric with this name.
     pub fn metric(&self, name: &str) -> Option<&Metric> {
         self.metrics.iter().find(|metric| metric.name == name)
     }
 }
 
-/// What a workload knows of a case beside its axes.
+/// A fact about a case in addition to its axes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fact {
-    /// Its name, such as `parameters`; a unit ends the name.
+    /// The name, such as `parameters`; it ends in the unit, if there is one.
     pub name: String,
-    /// What is known.
+    /// The value.
     pub value: AxisValue,
 }
 
 impl Fact {
-    /// What is known under a name.
+    /// Creates a fact.
     pub fn new(name: &str, value: impl Into<AxisValue>) -> Self {
         Self { name: name.to_owned(), value: value.into() }
     }
 }
 
-/// A quantity that a workload reports beside the time, a value for each iteration.
+/// A metric that a workload reports in addition to the time, with a value for each iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metric {
-    /// Its name, such as `tok_s`; the unit ends the name.
+    /// The name, such as `tok_s`; it ends in the unit.
     pub name: String,
-    /// Which way is good.
+    /// Whether lower or higher is better.
     pub better: Better,
-    /// The values, in the order of the iterations; null where an iteration had none.
+    /// The values, in the order of the iterations; null if an iteration had none.
     pub values: Vec<Option<f64>>,
 }
 
-/// Which way is good.
+/// Whether lower or higher is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
-    /// Less is better: a time.
+    /// Lower is better: a time.
     Lower,
-    /// More is better: a rate.
+    /// Higher is better: a rate.
     Higher,
 }
 
@@ -196,15 +198,18 @@ pub enum Better {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Steady {
-    /// It had the length asked for; whether the iterations are steady was not asked.
+    /// It had a fixed number of iterations; steadiness was not checked.
     #[default]
-    Asked,
-    /// It ended where the iterations became steady.
-    Found,
-    /// The iterations never became steady, or became slower: their median is of something that moves. Slow iterations before a
-    /// level that did not last may have been left out.
-    Never,
-    /// There were too few iterations to tell.
+    #[serde(alias = "asked")]
+    NotChecked,
+    /// It ended where the timings reached a steady state.
+    #[serde(alias = "found")]
+    Reached,
+    /// The timings did not reach a steady state, or became slower. Slow iterations before a level that did not last may
+    /// have been moved to the warm-up.
+    #[serde(alias = "never")]
+    NotReached,
+    /// There were too few iterations to decide.
     Unknown,
 }
 
@@ -213,22 +218,27 @@ pub enum Steady {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The iterations asked for were taken.
+    /// The requested number of iterations was measured.
     #[serde(alias = "takes")]
     Iterations(usize),
-    /// The interval was narrow enough: it reached this share of the median.
-    Narrow {
-        /// How far the interval reached.
+    /// The interval of the median was narrow enough.
+    #[serde(alias = "narrow")]
+    NarrowInterval {
+        /// The longer side of the interval, as a share of the median.
+        #[serde(rename = "half_width", alias = "reach")]
         reach: f64,
     },
-    /// Time was up; the interval still reached this share, if there was one.
-    TimeUp {
-        /// How far the interval reached.
+    /// The maximum measuring time was reached.
+    #[serde(alias = "time_up")]
+    MaxTime {
+        /// The longer side of the interval, as a share of the median; none if there was no interval.
+        #[serde(rename = "half_width", alias = "reach")]
         reach: Option<f64>,
     },
-    /// The most iterations that are kept were taken: takes so short that neither rule was met before.
-    Most(usize),
-    /// Somebody asked to stop.
+    /// The maximum number of stored iterations was reached before either rule was met.
+    #[serde(alias = "most")]
+    MaxIterations(usize),
+    /// The user interrupted the run.
     #[default]
     Interrupted,
 }
@@ -236,42 +246,42 @@ pub enum StopReason {
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Iterations(iterations) => write!(f, "{iterations} iterations were asked for"),
-            Self::Narrow { reach } => write!(f, "the median is known within {:.1} %", 100.0 * reach),
-            Self::TimeUp { reach: Some(reach) } => {
-                write!(f, "time was up; the median is known within {:.1} %", 100.0 * reach)
+            Self::Iterations(iterations) => write!(f, "{iterations} iterations were requested"),
+            Self::NarrowInterval { reach } => write!(f, "the median is known within {:.1} %", 100.0 * reach),
+            Self::MaxTime { reach: Some(reach) } => {
+                write!(f, "maximum time reached; the median is known within {:.1} %", 100.0 * reach)
             }
-            Self::TimeUp { reach: None } => write!(f, "time was up before there was an interval"),
-            Self::Most(iterations) => write!(f, "{iterations} iterations are the most that are kept"),
-            Self::Interrupted => write!(f, "it was interrupted"),
+            Self::MaxTime { reach: None } => write!(f, "maximum time reached before an interval could be computed"),
+            Self::MaxIterations(iterations) => write!(f, "reached the maximum of {iterations} iterations"),
+            Self::Interrupted => write!(f, "interrupted"),
         }
     }
 }
 
-/// What one iteration has to do, counted from its shapes: the ground of `mfu`, `mbu` and limits.
+/// The work of one iteration, counted from its shapes: the basis of `mfu`, `mbu` and hardware limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Work {
     /// Floating-point operations; a multiplication and an addition are two.
     pub flops: u64,
-    /// The type they are done in, which says which peak holds.
+    /// The dtype of the operations, which selects the peak.
     pub dtype: String,
-    /// Bytes that must move between memory and the processor at least.
+    /// The minimum number of bytes moved between memory and the processor.
     pub bytes: u64,
-    /// Which way they move, which says which bandwidth holds.
+    /// The direction of the traffic, which selects the bandwidth.
     pub traffic: Traffic,
 }
 
-/// Which way bytes move.
+/// The direction of memory traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Traffic {
-    /// From memory, all or nearly all of them.
+    /// Only or mostly reads.
     Read,
-    /// To memory.
+    /// Writes.
     Write,
-    /// From memory and back, in equal parts.
+    /// Reads and writes in equal parts.
     Copy,
     /// From the host's memory to the device's.
     Upload,
@@ -280,7 +290,7 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// The word by which tables tell it.
+    /// The word used in tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -304,7 +314,7 @@ mod tests {
             busy_ns: vec![None, Some(3)],
             states: vec![DeviceState { throttled: vec!["hot".into()], ..DeviceState::default() }; 2],
             metrics: vec![Metric { name: "tok_s".into(), better: Better::Higher, values: vec![Some(0.1), None] }],
-            stopped: StopReason::Narrow { reach: 0.01 },
+            stopped: StopReason::NarrowInterval { reach: 0.01 },
             work: Some(Work { flops: 2, dtype: "f32".into(), bytes: 3, traffic: Traffic::Copy }),
             facts: vec![Fact::new("parameters", 7), Fact::new("replay", "graph")],
             ..Measured::default()

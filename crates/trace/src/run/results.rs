@@ -1,4 +1,4 @@
-//! `results.jsonl`: one case result a line, written so that a kill loses nothing finished.
+//! `results.jsonl`: one case result per line, written so that an interrupted run keeps everything it finished.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::{CaseResult, OLDEST_SCHEMA, SCHEMA};
 use crate::{format::WriteError, small_file};
 
-/// The name of the file in a run's folder.
+/// The name of the file in a run folder.
 pub const RESULTS_FILE: &str = "results.jsonl";
 
 /// Why a file of a run cannot be read or written.
@@ -24,7 +24,7 @@ pub enum RunFileError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 
@@ -33,12 +33,12 @@ pub enum RunFileError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 
-    /// What is in it is not what should be there.
-    #[error("`{path}`{place} is no record of a run", path = path.display(), place = place(*line))]
+    /// The content is invalid.
+    #[error("`{path}`{place} is not a run record", path = path.display(), place = place(*line))]
     Content {
         /// The file.
         path: PathBuf,
@@ -48,8 +48,8 @@ pub enum RunFileError {
         source: serde_json::Error,
     },
 
-    /// It was written by another version.
-    #[error("`{path}` has schema {found}, this build reads {OLDEST_SCHEMA} to {SCHEMA}", path = path.display())]
+    /// It was written by an unsupported version.
+    #[error("`{path}` has schema {found}; this build reads schemas {OLDEST_SCHEMA} to {SCHEMA}", path = path.display())]
     Schema {
         /// The file.
         path: PathBuf,
@@ -71,7 +71,7 @@ impl From<WriteError> for RunFileError {
     }
 }
 
-/// Reads one record after a look at its schema.
+/// Parses one record after checking its schema.
 pub(super) fn parse<T: DeserializeOwned>(text: &[u8], path: &Path, line: Option<usize>) -> Result<T, RunFileError> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -88,13 +88,13 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8], path: &Path, line: Option<
 /// The results of a folder.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Results {
-    /// The results in the order in which cases were first measured; of a case measured again the last.
+    /// The results in the order in which cases were first measured; for a case measured again, the last result.
     pub results: Vec<CaseResult>,
-    /// Whether the last line was cut off by a kill and dropped.
+    /// Whether the last line was incomplete and dropped.
     pub was_cut: bool,
 }
 
-/// Reads the results of a run's folder. An unterminated last line is what a kill left, and is dropped.
+/// Reads the results of a run folder. An unterminated last line, left by a killed process, is dropped.
 pub fn read_results(path: &Path) -> Result<Results, RunFileError> {
     let text = small_file::read_bytes(path, small_file::LARGEST_RESULTS)
         .map_err(|source| RunFileError::Open { path: path.to_owned(), source })?;
@@ -118,16 +118,16 @@ pub fn read_results(path: &Path) -> Result<Results, RunFileError> {
 pub struct ResultsWriter<F = File> {
     path: PathBuf,
     file: F,
-    /// The end of the last whole line.
+    /// The end of the last complete line.
     end: u64,
 }
 
-/// What results are appended to: a file, or a stand-in that fails where a test wants it to.
+/// The target of results: a file, or a test double that fails on request.
 pub trait ResultsFile: Write {
-    /// Brings what was written to the disk.
+    /// Flushes the written data to the disk.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Cuts off what comes after a place and goes on from there.
+    /// Truncates the file at `end` and continues there.
     fn cut(&mut self, end: u64) -> io::Result<()>;
 }
 
@@ -143,13 +143,13 @@ impl ResultsFile for File {
 }
 
 impl ResultsWriter {
-    /// Opens the results of a folder to add to them. What a kill left unfinished at the end is cut off.
+    /// Opens the results of a folder for appending. An incomplete last line is truncated.
     pub fn open(folder: &Path) -> Result<Self, RunFileError> {
         let path = folder.join(RESULTS_FILE);
         let failed = |source| RunFileError::Write { path: path.clone(), source };
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = open.map_err(failed)?;
-        // Two that append to one file would cut off each other's lines.
+        // Two writers on one file would truncate each other's lines.
         file.try_lock().map_err(|error| failed(error.into()))?;
         let end = whole_lines(&mut file).and_then(|end| file.cut(end).map(|()| end)).map_err(failed)?;
         Ok(Self { path, file, end })
@@ -163,18 +163,18 @@ fn whole_lines(file: &mut File) -> io::Result<u64> {
 }
 
 impl<F: ResultsFile> ResultsWriter<F> {
-    /// Writes to something else than a file of a folder.
+    /// Writes to another target than the file of a folder.
     pub fn to(path: PathBuf, file: F, end: u64) -> Self {
         Self { path, file, end }
     }
 
-    /// Adds a result, as one line, and brings it to the disk. If that fails, what was written of it is cut off again.
+    /// Appends a result as one line and flushes it to the disk. If that fails, the incomplete line is truncated.
     pub fn append(&mut self, result: &CaseResult) -> Result<(), RunFileError> {
         let mut line = serde_json::to_vec(result).unwrap_or_default();
         line.push(b'\n');
         let written = self.file.write_all(&line).and_then(|()| self.file.sync());
         written.map_err(|source| {
-            // A disk that refuses a line may also refuse this; a reader drops an unterminated line anyway.
+            // If the disk rejects this too, a reader still drops an unterminated line.
             let _ = self.file.cut(self.end);
             RunFileError::Write { path: self.path.clone(), source }
         })?;
@@ -234,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_result_is_told_with_its_number() {
+    fn a_line_that_is_no_result_is_reported_with_its_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(RESULTS_FILE);
         std::fs::write(&path, "{\"schema\":1}\n").unwrap();
-        let told = read_results(&path).unwrap_err().to_string();
-        assert!(told.ends_with("`, line 1, is no record of a run"), "{told}");
+        let message = read_results(&path).unwrap_err().to_string();
+        assert!(message.ends_with("`, line 1, is not a run record"), "{message}");
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         assert!(matches!(read_results(&path), Err(RunFileError::Schema { found: 9, .. })));
     }
 
-    /// Iterations so many bytes, as a full disk does.
+    /// Accepts a limited number of bytes, like a full disk.
     struct Full {
         bytes: Vec<u8>,
         room: usize,
@@ -285,8 +285,8 @@ mod tests {
         let full = Full { bytes: Vec::new(), room: 2 * line + line / 2 };
         let mut writer = ResultsWriter::to("results.jsonl".into(), full, 0);
         assert!(writer.append(&result(1, 0, "a")).is_ok() && writer.append(&result(2, 0, "a")).is_ok());
-        let told = writer.append(&result(3, 0, "a")).unwrap_err();
-        assert!(matches!(told, RunFileError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull));
+        let message = writer.append(&result(3, 0, "a")).unwrap_err();
+        assert!(matches!(message, RunFileError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull));
         assert_eq!(writer.file.bytes.len(), 2 * line);
     }
 }

@@ -8,23 +8,23 @@ use super::{Depth, L2, Timing};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settings {
-    /// How takes that do not count are told from those that do.
+    /// Which iterations belong to the warm-up.
     pub warmup: WarmUp,
     /// When sampling stops.
     pub stop: Stop,
-    /// How many fresh processes repeat each case.
+    /// The number of fresh processes that repeat each case.
     pub runs: u32,
-    /// Whether each case has a process of its own.
+    /// Whether each case runs in a separate process.
     pub isolate: bool,
-    /// The time after which a case in a process of its own is given up.
+    /// The timeout of a case in a separate process.
     pub timeout_ns: Option<u64>,
     /// Whether the first iteration is the first run of the work: the result is checked after the iterations.
     #[serde(default)]
     pub cold: bool,
-    /// How takes and stages are timed.
+    /// How iterations and stages are timed.
     #[serde(default)]
     pub timing: Timing,
-    /// What the second-level cache of the device holds when an iteration begins; none if the device has none to empty.
+    /// The state of the device's L2 cache at the start of an iteration; none if the device cannot empty its cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2: Option<L2>,
     /// How deep stages are marked.
@@ -32,16 +32,17 @@ pub struct Settings {
     pub depth: Depth,
 }
 
-/// How takes that do not count are told from those that do.
+/// Which iterations belong to the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WarmUp {
-    /// The first so many do not count.
+    /// This number of iterations does not count.
     #[serde(alias = "takes")]
     Iterations(usize),
-    /// Those before the iterations became steady do not count.
-    Found,
+    /// Iterations before the timings reach a steady state do not count.
+    #[serde(alias = "found")]
+    Auto,
 }
 
 /// When sampling stops.
@@ -49,20 +50,21 @@ pub enum WarmUp {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// After so many iterations.
+    /// After this number of iterations.
     #[serde(alias = "takes")]
     Iterations(usize),
-    /// When the 95 % interval of the median lies within this share of the median, or when time is up.
+    /// When the 95 % interval of the median is narrow enough, or after the maximum time.
     Interval {
-        /// The share: 0.02 for 2 %.
+        /// The largest distance of either end of the interval from the median, as a share of the median: 0.02 is 2 %.
         within: f64,
-        /// The iterations without which an interval is not believed.
+        /// The minimum number of iterations before the interval is used.
+        #[serde(rename = "min_iterations", alias = "at_least")]
         at_least: usize,
-        /// The time of iterations before which it does not stop, however narrow the interval: a few milliseconds may all be
-        /// one mood of the machine.
-        #[serde(default)]
+        /// The minimum measuring time, however narrow the interval: the speed of a machine varies over milliseconds.
+        #[serde(rename = "min_ns", alias = "least_ns", default)]
         least_ns: u64,
-        /// The time after which sampling stops anyway.
+        /// The maximum measuring time.
+        #[serde(rename = "max_ns", alias = "at_most_ns")]
         at_most_ns: u64,
     },
 }

@@ -1,22 +1,22 @@
-//! How time is taken on a device.
+//! How time is measured on a device.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// How takes and stages are timed on a device that works beside the host.
+/// How iterations and stages are timed on a device that runs concurrently with the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Timing {
-    /// By the host's clock alone.
+    /// With the host clock only.
     #[default]
     Host,
-    /// By marks on the device's stream, read later: nothing waits for them.
+    /// With marks on the device's stream that are read later, without waiting.
     Events,
-    /// By the host's clock, waiting for the device at both ends of every stage.
+    /// With the host clock, synchronising the device at both ends of every stage.
     Sync,
-    /// By the device's own record of every kernel and copy.
+    /// With the device's records of every kernel and copy.
     Kernels,
 }
 
@@ -24,7 +24,7 @@ impl Timing {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Host, Self::Events, Self::Sync, Self::Kernels];
 
-    /// The word by which users give it.
+    /// The word on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -41,9 +41,9 @@ impl fmt::Display for Timing {
     }
 }
 
-/// Why a word is no timing.
+/// Why a word is not a timing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is no timing: it is one of `host`, `events`, `sync`, `kernels`")]
+#[error("`{word}` is not a timing; use `host`, `events`, `sync` or `kernels`")]
 pub struct NoTiming {
     word: String,
 }
@@ -67,7 +67,7 @@ mod tests {
             assert_eq!(timing.word().parse(), Ok(timing));
             assert_eq!(serde_json::to_string(&timing).unwrap(), format!("\"{timing}\""));
         }
-        let told = "nvtx".parse::<Timing>().unwrap_err().to_string();
-        assert_eq!(told, "`nvtx` is no timing: it is one of `host`, `events`, `sync`, `kernels`");
+        let message = "nvtx".parse::<Timing>().unwrap_err().to_string();
+        assert_eq!(message, "`nvtx` is not a timing; use `host`, `events`, `sync` or `kernels`");
     }
 }

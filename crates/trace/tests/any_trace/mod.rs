@@ -1,12 +1,12 @@
-//! Traces of all shapes, for properties: several processes, tracks of every kind, spans that nest, overlap, touch and
-//! coincide, hostile names, fields of every type.
+//! Traces of all shapes for property tests: several processes, tracks of every kind, spans that nest, overlap, touch
+//! and coincide, hostile names, fields of every type.
 
 use std::fmt;
 
 use laptime_trace::{NameId, Nanos, Number, Origin, SpanEntry, Trace, TraceBuilder, Track, TrackKind, Value};
 use proptest::{prelude::*, sample::Index, test_runner::RngSeed};
 
-/// A trace that shows itself as its outline when a property fails.
+/// A trace that prints its outline when a property fails.
 #[derive(Clone)]
 pub struct AnyTrace(pub Trace);
 
@@ -17,7 +17,7 @@ impl fmt::Debug for AnyTrace {
     }
 }
 
-/// The same cases on every run, unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` say otherwise.
+/// The same cases in every run, unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` are set.
 pub fn seeded() -> ProptestConfig {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     match config.rng_seed {
@@ -63,7 +63,7 @@ pub fn any_name() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A field's value that owns its text.
+/// A field value that owns its text.
 #[derive(Debug, Clone)]
 enum OwnValue {
     Int(i64),
@@ -110,7 +110,7 @@ fn any_fields() -> impl Strategy<Value = OwnFields> {
     prop::collection::vec((any_name(), any_value()), 0..4)
 }
 
-/// Start and duration: mostly from a small range, so that spans meet, touch and coincide.
+/// Start and duration: mostly from a small range, so that spans overlap, touch and coincide.
 fn any_interval() -> impl Strategy<Value = (u64, u64)> {
     let latest = Nanos::MAX.0;
     prop_oneof![
@@ -198,7 +198,7 @@ fn any_about() -> impl Strategy<Value = About> {
     })
 }
 
-/// Any trace at all, up to a few dozen spans.
+/// Any trace with up to a few dozen spans.
 pub fn any_trace() -> impl Strategy<Value = AnyTrace> {
     let processes = prop::collection::vec((any_number(), any_name()), 1..4);
     let tracks = prop::collection::vec(any_track(), 0..8);
@@ -246,7 +246,7 @@ fn add_tracks(builder: &mut TraceBuilder, processes: &[(i64, String)], tracks: &
     tracks.iter().map(add).collect()
 }
 
-/// The chosen track of those that hold spans (or, if `counters`, values); none if there is none.
+/// The selected track for spans (or, if `counters`, for values); none if there is none.
 fn pick(tracks: &Kinds, index: &Index, counters: bool) -> Option<laptime_trace::TrackId> {
     let fitting: Vec<_> = tracks.iter().filter(|(_, kind)| (*kind == TrackKind::Counter) == counters).collect();
     (!fitting.is_empty()).then(|| index.get(&fitting).0)

@@ -1,4 +1,4 @@
-//! One small trace with something of every kind in it, built by hand.
+//! A small hand-built trace that contains something of every kind.
 
 use laptime_trace::{LAP, NameId, Nanos, Number, Origin, SYNC, Trace, TraceBuilder, Track, TrackId, TrackKind, Value};
 

@@ -18,10 +18,11 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 
 const MIB: usize = 1 << 20;
 
-/// A gigabyte where code is optimised, as in the checks; less where it is not.
+/// A gigabyte in optimised builds, as in CI; less otherwise.
 const BOMB_MIB: usize = if cfg!(debug_assertions) { 80 } else { 1024 };
 
-/// A gzip file of a beginning and a great many of one byte: members can be repeated without compressing them again.
+/// A gzip file with a beginning and many copies of one byte: gzip members can be repeated without compressing them
+/// again.
 fn bomb(beginning: &str, filling: u8, ending: &str) -> Vec<u8> {
     let member = gzipped(&vec![filling; MIB]);
     let mut bytes = gzipped(beginning.as_bytes());
@@ -95,7 +96,7 @@ fn tiny_events(count: usize) -> Vec<u8> {
 
 #[test]
 fn tiny_events_take_little_memory_each() {
-    // Just below a power of two, where columns have least to spare.
+    // Just below a power of two, where columns have the least spare capacity.
     const EVENTS: usize = (1 << 18) - 16;
     let bytes = tiny_events(EVENTS);
     let (trace, held) = peak_of(|| read(&bytes).unwrap());

@@ -1,4 +1,4 @@
-//! Files with wrong bytes in them.
+//! Files with corrupted bytes.
 
 use proptest::{prelude::*, sample::Index};
 
@@ -10,10 +10,10 @@ use crate::{
 };
 use laptime_trace::{Format, Trace};
 
-/// What reading a file of a few kilobytes may hold, whatever stands in it.
+/// The maximum memory for reading a file of a few kilobytes, whatever its content.
 const MOST_HELD: usize = 4 << 20;
 
-/// The bits that are turned; fewer where code is not optimised and each file iterations milliseconds.
+/// The flipped bits; fewer in unoptimised builds, where each file takes milliseconds.
 const CHANGES: &[u8] = if cfg!(debug_assertions) { &[0xff] } else { &[0x01, 0x02, 0x08, 0x20, 0x80, 0xff] };
 
 #[test]
@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn a_wrong_bit_in_a_recording_is_told_and_never_gives_a_wrong_span() {
+fn a_wrong_bit_in_a_recording_is_reported_and_never_gives_a_wrong_span() {
     let bytes = many_blocks();
     let whole = read(&bytes).unwrap();
     let spans = |trace: &Trace| -> Vec<_> {
@@ -96,18 +96,18 @@ fn a_wrong_bit_in_a_recording_is_told_and_never_gives_a_wrong_span() {
         damaged[place / 8] ^= 1 << (place % 8);
         let Ok(trace) = read(&damaged) else { continue };
         assert!(expected.starts_with(&spans(&trace)), "bit {place}: {}", trace.outline());
-        assert!(trace == whole || !trace.warnings.is_empty(), "bit {place} is not told");
+        assert!(trace == whole || !trace.warnings.is_empty(), "flipping bit {place} gave no warning");
     }
 }
 
 #[test]
-fn damaged_gzip_data_are_told() {
+fn damaged_gzip_data_are_reported() {
     let bytes = written(&complete_trace(), Format::ChromeGz);
     let whole = read(&bytes).unwrap();
     for place in 80..bytes.len() * 8 {
         let mut damaged = bytes.clone();
         damaged[place / 8] ^= 1 << (place % 8);
         let Ok(trace) = read(&damaged) else { continue };
-        assert!(trace == whole || !trace.warnings.is_empty(), "bit {place} is not told");
+        assert!(trace == whole || !trace.warnings.is_empty(), "flipping bit {place} gave no warning");
     }
 }

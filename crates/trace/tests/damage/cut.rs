@@ -1,4 +1,4 @@
-//! Files cut off anywhere.
+//! Files truncated anywhere.
 
 use crate::{complete_trace::complete_trace, many_blocks, read, samples, uncompressed};
 
@@ -26,7 +26,10 @@ fn a_file_cut_off_anywhere_is_read_up_to_there_or_refused_in_one_sentence() {
 fn a_cut_file_says_so() {
     let bytes = uncompressed(&complete_trace());
     let trace = read(&bytes[..bytes.len() - 3]).unwrap();
-    assert_eq!(trace.warnings.first().map(String::as_str), Some("the file is cut off; all whole packets were read"));
+    assert_eq!(
+        trace.warnings.first().map(String::as_str),
+        Some("the file is truncated; all complete packets were read")
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Counts what a thread allocates, so that tests can say how much memory an reader iterations.
+//! Counts the allocations of a thread, so that tests can limit the memory of a reader.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ struct Counting;
 static COUNTING: Counting = Counting;
 
 fn count(bytes: isize) {
-    // A thread that is ending has no counters left.
+    // A thread that is exiting has no counters left.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What `work` gives, and the most bytes it held at a time on this thread.
+/// Returns the result of `work` and its peak memory on this thread.
 pub fn peak_of<R>(work: impl FnOnce() -> R) -> (R, usize) {
     let before = HELD.get();
     PEAK.set(before);

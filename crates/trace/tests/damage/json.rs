@@ -1,4 +1,4 @@
-//! JSON that is no trace, or half of one.
+//! JSON that is not a trace, or only half of one.
 
 use laptime_trace::ReadError;
 
@@ -7,7 +7,7 @@ use crate::read;
 const GOOD: &str = r#"{"ph":"X","pid":1,"tid":1,"name":"good","ts":1,"dur":2}"#;
 
 /// The outline and warnings of a file with one good event and this one.
-fn beside_a_good_event(event: &str) -> (String, Vec<String>) {
+fn next_to_a_good_event(event: &str) -> (String, Vec<String>) {
     let trace = read(format!("[{event},{GOOD}]").as_bytes()).unwrap();
     (trace.outline(), trace.warnings)
 }
@@ -26,9 +26,9 @@ fn an_event_of_wrong_types_costs_itself_alone() {
         "{nonsense}",
     ];
     for event in events {
-        let (outline, warnings) = beside_a_good_event(event);
+        let (outline, warnings) = next_to_a_good_event(event);
         assert_eq!(outline, "thread 1\n  good  1000..3000\n", "{event}");
-        assert_eq!(warnings, ["1 damaged event was passed over"], "{event}");
+        assert_eq!(warnings, ["1 damaged event was skipped"], "{event}");
     }
 }
 
@@ -51,11 +51,11 @@ fn an_event_without_a_possible_time_costs_itself_alone() {
     for time in times {
         for phase in ["X", "B", "i", "C", "E"] {
             let event = format!(r#"{{"ph":"{phase}","pid":1,"tid":1,"name":"x","args":{{"v":1}},{time}}}"#);
-            let (outline, warnings) = beside_a_good_event(&event);
+            let (outline, warnings) = next_to_a_good_event(&event);
             assert!(outline.contains("good  1000..3000"), "{event}");
             if phase == "X" {
                 assert_eq!(outline, "thread 1\n  good  1000..3000\n", "{event}");
-                assert_eq!(warnings, ["1 event without a possible time was passed over"], "{event}");
+                assert_eq!(warnings, ["1 event without a valid time was skipped"], "{event}");
             }
         }
     }
@@ -64,19 +64,19 @@ fn an_event_without_a_possible_time_costs_itself_alone() {
 #[test]
 fn the_latest_time_of_all_is_kept() {
     let event = r#"{"ph":"X","pid":1,"tid":1,"name":"x","ts":9223372036854775.807,"dur":0}"#;
-    let (outline, warnings) = beside_a_good_event(event);
+    let (outline, warnings) = next_to_a_good_event(event);
     assert!(outline.contains("x  9223372036854775807..9223372036854775807"), "{outline}");
     assert_eq!(warnings, [""; 0]);
 }
 
 #[test]
-fn a_span_on_a_curve_and_a_curve_on_a_thread_are_told_apart() {
+fn a_span_on_a_curve_and_a_curve_on_a_thread_are_distinguished() {
     let about =
         r#"{"ph":"M","pid":1,"tid":5,"name":"laptime_track","args":{"kind":"counter","name":"memory","unit":"bytes"}}"#;
     let span = r#"{"ph":"X","pid":1,"tid":5,"name":"x","ts":1,"dur":1}"#;
-    let (outline, warnings) = beside_a_good_event(&format!("{about},{span}"));
+    let (outline, warnings) = next_to_a_good_event(&format!("{about},{span}"));
     assert_eq!(outline, "memory (counter)\nthread 1\n  good  1000..3000\n");
-    assert_eq!(warnings, ["1 event does not fit its track and was passed over"]);
+    assert_eq!(warnings, ["1 event does not fit its track and was skipped"]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn flows_whose_spans_were_damaged_lead_nowhere_wrong() {
     for flow in read.flows() {
         assert_eq!((read.span(flow.from).name, read.span(flow.to).name), ("decode", "decode"), "{}", read.outline());
     }
-    assert!(read.warnings.iter().any(|warning| warning.ends_with("flows have lost one of their spans")));
+    assert!(read.warnings.iter().any(|warning| warning.ends_with("flows lack one of their spans")));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn flows_that_are_events_lead_nowhere_wrong_when_spans_before_theirs_were_damage
     for flow in read.flows() {
         assert_eq!(read.span(flow.from).name == "decode", read.span(flow.to).name == "decode", "{}", read.outline());
     }
-    assert!(read.warnings.iter().any(|warning| warning.ends_with("flows have lost one of their spans")));
+    assert!(read.warnings.iter().any(|warning| warning.ends_with("flows lack one of their spans")));
 }
 
 #[test]
@@ -126,9 +126,9 @@ fn json_without_events_is_no_trace() {
 #[test]
 fn nesting_a_million_deep_costs_its_event_alone() {
     let deep = format!(r#"{{"ph":"X","args":{{"a":{}{}}}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000));
-    let (outline, warnings) = beside_a_good_event(&deep);
+    let (outline, warnings) = next_to_a_good_event(&deep);
     assert_eq!(outline, "thread 1\n  good  1000..3000\n");
-    assert_eq!(warnings, ["1 damaged event was passed over"]);
+    assert_eq!(warnings, ["1 damaged event was skipped"]);
     let open = format!("{{\"a\":{}", "[{\"a\":".repeat(1_000_000));
     assert!(matches!(read(open.as_bytes()), Err(ReadError::NotATrace { .. })));
 }
@@ -138,6 +138,6 @@ fn invented_kinds_of_events_take_no_memory() {
     let events: String = (0..20_000).map(|at| format!(r#"{{"ph":"kind number {at}"}},"#)).collect();
     let text = format!("[{events}{GOOD}]");
     let (trace, held) = crate::heap::peak_of(|| read(text.as_bytes()).unwrap());
-    assert_eq!(trace.warnings, ["20000 events of kind `other` were passed over"]);
+    assert_eq!(trace.warnings, ["20000 events of kind `other` were skipped"]);
     assert!(held < 1 << 20, "{held} bytes");
 }

@@ -1,4 +1,5 @@
-//! Damaged, cut, hostile and absurd files: one clear error or what can be read, in bounded memory, and no panic.
+//! Damaged, truncated, hostile and absurd files: one clear error or the readable part, in bounded memory, without a
+//! panic.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,7 +21,7 @@ mod places;
 use complete_trace::complete_trace;
 use laptime_trace::{Format, ReadError, Trace, format::pftrace, read_from, write_to};
 
-/// Reads bytes and checks that what comes back holds together.
+/// Reads bytes and checks the invariants of the result.
 fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
     let read = read_from(bytes);
     if let Ok(trace) = &read {

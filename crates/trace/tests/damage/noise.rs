@@ -1,4 +1,4 @@
-//! Noise in place of a trace.
+//! Noise instead of a trace.
 
 use std::io::{BufReader, Read};
 
@@ -6,11 +6,11 @@ use laptime_trace::{ReadError, read_from};
 
 use crate::{heap::peak_of, read};
 
-/// Noise that is the same on every run.
+/// Pseudorandom noise, the same in every run.
 struct Noise {
     state: u64,
     left: usize,
-    /// The bytes it is made of; all of them if this is empty.
+    /// The bytes it consists of; all bytes if this is empty.
     alphabet: &'static [u8],
 }
 
@@ -65,7 +65,7 @@ fn a_megabyte_of_noise_is_no_trace() {
     }
 }
 
-/// A gigabyte where code is optimised, as in the checks; less where it is not.
+/// A gigabyte in optimised builds, as in CI; less otherwise.
 const STREAM_BYTES: usize = if cfg!(debug_assertions) { 16 << 20 } else { 1 << 30 };
 
 #[test]

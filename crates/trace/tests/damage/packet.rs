@@ -1,4 +1,4 @@
-//! Perfetto packets put together by hand, right and wrong ones.
+//! Hand-built Perfetto packets, valid and invalid.
 
 /// A protobuf message under construction.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +48,7 @@ pub fn process(uuid: u64, pid: u64) -> Message {
     Message::new().bytes(60, &Message::new().number(1, uuid).bytes(3, &Message::new().number(1, pid).0).0)
 }
 
-/// The description of what our writer calls a lane.
+/// The description of a lane, as written by our writer.
 pub fn lane(uuid: u64, parent: u64) -> Message {
     let descriptor = Message::new().number(1, uuid).number(5, parent).bytes(14, b"lane of the track above");
     Message::new().bytes(60, &descriptor.0)

@@ -1,4 +1,4 @@
-//! Packets that are whole and make no sense.
+//! Valid packets with inconsistent content.
 
 use laptime_trace::{Nanos, ReadError, Trace};
 
@@ -19,7 +19,7 @@ fn a_time_that_no_trace_can_hold_costs_its_event_alone() {
         [begin(5, 1, "a"), end(7, 1), begin(latest + 1, 1, "late"), begin(u64::MAX, 1, "later"), value(u64::MAX, 2, 1)];
     let (text, warnings) = outline(&packets);
     assert_eq!(text, "track 1 (host lane)\n  a  5..7\n");
-    assert_eq!(warnings, ["3 events without a possible time were passed over"]);
+    assert_eq!(warnings, ["3 events without a valid time were skipped"]);
 }
 
 #[test]
@@ -39,14 +39,14 @@ fn a_clock_with_an_absurd_unit_costs_its_events() {
     let packets = [Message::new().number(10, 1).bytes(6, &snapshot.0), late, begin(3, 1, "b"), end(4, 1)];
     let (text, warnings) = outline(&packets);
     assert_eq!(text, "track 1 (host lane)\n  b  3..4\n");
-    assert_eq!(warnings, ["1 event without a possible time was passed over"]);
+    assert_eq!(warnings, ["1 event without a valid time was skipped"]);
 }
 
 #[test]
 fn ends_without_a_beginning_are_counted() {
     let (text, warnings) = outline(&[end(1, 1), begin(2, 1, "a"), end(3, 1), end(4, 1)]);
     assert_eq!(text, "track 1 (host lane)\n  a  2..3\n");
-    assert_eq!(warnings, ["2 ends of spans have no beginning and were passed over"]);
+    assert_eq!(warnings, ["2 end events have no begin event and were skipped"]);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn packets_are_unpacked_once() {
     let twice = file(&[compressed(&spans), compressed(&file(&[compressed(&spans)]))]);
     let trace = read(&twice).unwrap();
     assert_eq!(trace.span_count(), 1);
-    assert_eq!(trace.warnings, ["the file is damaged after 42 bytes; what comes before was read"]);
+    assert_eq!(trace.warnings, ["the file is damaged after 42 bytes; everything before that was read"]);
 }
 
 #[test]

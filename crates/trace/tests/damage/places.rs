@@ -1,4 +1,4 @@
-//! Files that are not there, are no files, or cannot be written.
+//! Files that are missing, are not files, or cannot be written.
 
 use std::{fs, path::Path};
 
@@ -20,7 +20,7 @@ fn nothing_and_white_space_are_no_traces() {
         let error = read(&file).unwrap_err();
         match content {
             "" => assert!(matches!(error, ReadError::Empty)),
-            _ => assert_eq!(error.to_string(), "this is not a trace: nothing but white space", "{content:?}"),
+            _ => assert_eq!(error.to_string(), "this is not a trace: only white space", "{content:?}"),
         }
     }
 }
@@ -44,7 +44,7 @@ fn a_file_that_may_not_be_read_is_named() {
     let file = folder.path().join("trace.json");
     fs::write(&file, "[]").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o0)).unwrap();
-    // The superuser may read it all the same.
+    // The superuser may read it anyway.
     match fs::File::open(&file) {
         Ok(_) => assert!(read(&file).is_ok()),
         Err(_) => assert!(matches!(read(&file), Err(ReadError::Open { .. }))),
@@ -58,13 +58,13 @@ fn a_file_whose_reading_fails_says_so() {
 }
 
 #[test]
-fn other_files_are_told_by_what_they_are() {
+fn other_files_are_reported_by_what_they_are() {
     let cases: [(&[u8], &str); 5] = [
         (b"SQLite format 3\0rest", "this is not a trace: an SQLite database, which can be read from a file only"),
         (b"hello world", "this is not a trace: it begins with `hello world`"),
         (&[0x28, 0xb5, 0x2f, 0xfd, 1], "this is zstd data, which cannot be read"),
         (&[1, 2, 3], "this is not a trace: it begins with the bytes 01 02 03"),
-        (b"main;prefill 12\n", "folded stacks keep only part of a trace and cannot be read back"),
+        (b"main;prefill 12\n", "folded stacks contain only part of a trace and cannot be read"),
     ];
     for (bytes, message) in cases {
         assert_eq!(crate::read(bytes).unwrap_err().to_string(), message);

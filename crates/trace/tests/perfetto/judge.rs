@@ -1,4 +1,4 @@
-//! Asks Perfetto's own trace_processor what it sees in a file.
+//! Queries a file with Perfetto's own trace_processor.
 
 use std::{path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 pub type Row = Map<String, Json>;
 
-/// The answer of each statement. Fails, with what to do, where the judge is not set up.
+/// The answer of each statement. Fails with instructions if trace_processor is not set up.
 pub fn ask(file: &Path, statements: &[&str]) -> Vec<Vec<Row>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let judge = root.join(".cache/perfetto");
@@ -27,16 +27,16 @@ pub fn ask(file: &Path, statements: &[&str]) -> Vec<Vec<Row>> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What trace_processor complains of: everything counted in its statistics, timings apart.
+/// The complaints of trace_processor: every counter in its statistics, except timings.
 pub const COMPLAINTS: &str = "select name, severity, value from stats where value > 0 \
      and name not glob '*_duration_ns' and name != 'clock_sync_cache_miss'";
 
-/// A cell as a whole number; the judge gives those that JavaScript cannot hold as text.
+/// A cell as a whole number; numbers beyond JavaScript's range come as text.
 pub fn int(cell: &Json) -> Option<i64> {
     cell.as_i64().or_else(|| cell.as_str()?.parse().ok())
 }
 
-/// A cell as a float; the judge spells out those that JSON cannot write.
+/// A cell as a float; values beyond JSON come as text.
 pub fn float(cell: &Json) -> Option<f64> {
     cell.as_f64().or_else(|| cell.as_str()?.replace("Infinity", "inf").parse().ok())
 }

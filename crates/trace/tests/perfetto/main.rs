@@ -1,4 +1,4 @@
-//! Perfetto's own trace_processor reads our files and sees what we see.
+//! Perfetto's own trace_processor reads our files and sees the same content.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -15,7 +15,7 @@ use laptime_probe::{Lane, SimulatedDevice, lap, mark, now, stage, sync_point, va
 use laptime_trace::{Nanos, Number, SpanEntry, Trace, TraceBuilder, TrackId, read, record_to, write};
 use seen::{judged, ours};
 
-/// Fails where the judge sees something else in a file than our own reader does.
+/// Fails if trace_processor sees something else in a file than our reader does.
 fn assert_judged(trace: &Trace, file: &Path) {
     let expected = ours(trace);
     let marks: HashSet<(i64, &str)> = trace.marks().map(|mark| (mark.time.0 as i64, mark.name)).collect();
@@ -28,7 +28,7 @@ fn assert_judged(trace: &Trace, file: &Path) {
     assert_same("thread", &found.threads, &expected.threads);
 }
 
-/// Compares one by one: the first difference is legible, all of them are not.
+/// Compares one by one, so that the first difference is readable.
 fn assert_same<T: PartialEq + std::fmt::Debug>(what: &str, found: &[T], expected: &[T]) {
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found, expected, "the judge sees another {what}");
@@ -58,7 +58,7 @@ fn an_empty_trace_is_no_cause_for_complaint() {
 }
 
 #[test]
-fn what_perfetto_has_no_place_for_stands_in_its_metadata() {
+fn what_perfetto_has_no_place_for_goes_into_its_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.pftrace");
     write(&complete_trace(), &file).unwrap();
@@ -80,7 +80,7 @@ fn what_perfetto_has_no_place_for_stands_in_its_metadata() {
     assert_eq!(entries, expected);
 }
 
-/// A trace of some thousand spans on many tracks, the same on every run.
+/// A trace of some thousand spans on many tracks, the same in every run.
 fn larger_trace() -> Trace {
     let mut random = Random(42);
     let mut builder = TraceBuilder::default();
@@ -91,7 +91,7 @@ fn larger_trace() -> Trace {
         for thread in 1..=3 {
             tracks.push(builder.thread(100 * process, 100 * process + thread, &format!("thread {process}.{thread}")));
         }
-        // Two streams of one name are two tracks all the same.
+        // Two streams with the same name are still two tracks.
         tracks.push(builder.stream(100 * process, 1, "stream"));
         tracks.push(builder.stream(100 * process, 2, "stream"));
     }
@@ -117,7 +117,7 @@ fn larger_trace() -> Trace {
     builder.build().unwrap()
 }
 
-/// Adds a span with children; gives its end.
+/// Adds a span with children; returns its end.
 fn nest(
     builder: &mut TraceBuilder,
     random: &mut Random,
@@ -140,7 +140,7 @@ fn nest(
     end
 }
 
-/// Flows lead forward in time, as causes do; the judge draws others the other way.
+/// Flows lead forward in time; trace_processor reverses others.
 fn add_flows(builder: &mut TraceBuilder, random: &mut Random, spans: &mut [(u64, SpanEntry)]) {
     spans.sort_unstable();
     for _ in 0..300 {
@@ -174,7 +174,7 @@ fn a_recorded_pipeline_is_seen_whole() {
     let file = folder.path().join("trace.pftrace");
     let recording = record_to(&file).unwrap();
     let device = Arc::new(SimulatedDevice::anchored_at(now()));
-    // Its work lies after everything that the host does here: the judge draws no arrow back in time.
+    // Its work is after everything that the host does here: trace_processor draws no arrow back in time.
     device.advance(3_600_000_000_000);
     let stream = Lane::device("stream 7", Arc::clone(&device) as _);
     let queue = Lane::host("queue");
@@ -252,7 +252,7 @@ fn chrome_json_shows_the_same_spans_and_flows() {
     }
 }
 
-/// An end of a flow: when its span begins, and how it is called.
+/// An end of a flow: the start and the name of its span.
 fn flow_end(row: &judge::Row, which: &str) -> (Option<i64>, String) {
     (judge::int(&row[&format!("{which}_ts")]), judge::text(&row[&format!("{which}_name")]))
 }

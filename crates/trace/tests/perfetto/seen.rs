@@ -1,4 +1,4 @@
-//! A trace as the judge sees it and as we do, in one form that can be compared.
+//! A trace as trace_processor and as our reader see it, in one comparable form.
 
 use std::{collections::HashMap, path::Path};
 
@@ -16,21 +16,21 @@ pub struct Slice {
     pub category: String,
     /// The name of its thread or lane.
     pub track: String,
-    /// The thread's number; none on other tracks.
+    /// The thread id; none on other tracks.
     pub tid: Option<i64>,
-    /// Fields as text that tells their types apart, by name.
+    /// Fields by name, as text that includes their type.
     pub fields: Vec<(String, String)>,
 }
 
-/// All that is compared, each list in one order.
+/// Everything that is compared, each list sorted.
 pub struct Seen {
     pub slices: Vec<Slice>,
-    /// Spans with the span they lie in.
+    /// Spans with their parent.
     pub nested: Vec<(Slice, Slice)>,
     pub flows: Vec<(Slice, Slice)>,
     /// Name, unit, time and value.
     pub values: Vec<(String, String, i64, String)>,
-    /// Number and name.
+    /// Id and name.
     pub processes: Vec<(i64, String)>,
     pub threads: Vec<(i64, String)>,
 }
@@ -48,13 +48,13 @@ impl Seen {
     }
 }
 
-/// What the judge keeps of a text: it ends at a NUL, and an empty one may be missing.
+/// What trace_processor keeps of a text: it ends at a NUL, and an empty one may be missing.
 fn kept(text: &str) -> String {
     text.split('\0').next().unwrap_or_default().to_owned()
 }
 
 fn shown_float(value: f64) -> String {
-    // The judge drops a NaN and the sign of a zero.
+    // trace_processor drops a NaN and the sign of a zero.
     if value.is_nan() { "none".to_owned() } else { format!("float {:?}", value + 0.0) }
 }
 
@@ -139,8 +139,8 @@ const STATEMENTS: [&str; 7] = [
     "select tid, name from thread where tid != 0 and name is not null",
 ];
 
-/// What the judge sees. Its marks are slices, which may seem to hold others that begin at the same moment:
-/// `is_mark` tells them, and they are no parents.
+/// What trace_processor sees. Its marks are slices, which may seem to contain others that begin at the same time:
+/// `is_mark` identifies them, and they are not parents.
 pub fn judged(file: &Path, is_mark: impl Fn(&Slice) -> bool) -> Seen {
     let answers = ask(file, &STATEMENTS);
     let [complaints, slices, args, flows, values, processes, threads] = &answers[..] else { panic!("seven answers") };
@@ -160,10 +160,10 @@ pub fn judged(file: &Path, is_mark: impl Fn(&Slice) -> bool) -> Seen {
     .ordered()
 }
 
-/// A slice and the number of the one around it.
+/// A slice and the id of its parent.
 type Judged = (Slice, Option<usize>);
 
-/// A piece of a span that outlived its parent: it is told again, whole, on a lane.
+/// A part of a span that outlived its parent: the whole span is on a lane.
 fn is_void(slice: &Slice) -> bool {
     slice.fields.iter().any(|(name, _)| name == "laptime:void")
 }

@@ -1,4 +1,4 @@
-//! One recording at a time, and what it holds without its times.
+//! One recording at a time, and its content without times.
 
 use std::{
     path::PathBuf,
@@ -8,10 +8,10 @@ use std::{
 use laptime_probe::Config;
 use laptime_trace::{Recorded, Recording, Trace, TrackId, read, record_to, record_to_with};
 
-/// A process is recorded once at a time, so these tests take turns.
+/// A process has one recording at a time, so these tests are serialised.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A test's turn, with a folder of its own.
+/// A lock for a test, with a temporary folder.
 pub struct Alone {
     folder: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -31,7 +31,7 @@ impl Alone {
         record_to(self.path("trace.pftrace")).unwrap()
     }
 
-    /// Records what `work` does.
+    /// Records `work`.
     pub fn record(&self, work: impl FnOnce()) -> (Trace, Recorded) {
         self.record_with(Config::default(), work)
     }
@@ -48,7 +48,7 @@ impl Alone {
     }
 }
 
-/// Calls `work` on a thread of this name.
+/// Runs `work` on a thread with this name.
 pub fn on_thread(name: &str, work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work).unwrap().join().unwrap();

@@ -56,7 +56,7 @@ fn stages_that_a_device_stamped_inside_a_graph_lie_in_the_recorded_span_of_its_r
     });
     let stages: Arc<[InnerStage]> =
         ["first", "second"].map(|name| InnerStage { name: name.into(), place: None }).into();
-    // The device's own timer counts from elsewhere, and replay 5 was not recorded.
+    // The device's timer has another origin, and replay 5 was not recorded.
     let replay = |number: u64| {
         let start = 70_000_000_000 * number;
         let times = [(start, start + 200), (start + 200, start + 900)];
@@ -143,7 +143,7 @@ fn work_that_the_device_never_reached_is_counted_as_lost() {
     assert_eq!((recorded.lost, trace.lost), (3, 3));
 }
 
-/// A device that takes no marks, or forgets them.
+/// A device that provides no marks, or forgets them.
 struct Broken {
     gives_marks: bool,
 }
@@ -176,7 +176,7 @@ fn a_device_that_gives_no_marks_costs_no_host_stage() {
             });
         });
         assert_eq!(shape(&trace, "pipeline"), "layer\n  layer  inner=true\n");
-        // A stream that never gave a mark has no track; one whose marks were lost has an empty one.
+        // A stream that never provided a mark has no track; one whose marks were lost has an empty one.
         let has_track = trace.tracks().any(|(_, track)| trace.name(track.name) == "stream");
         assert_eq!(has_track, gives_marks);
         assert!(!has_track || shape(&trace, "stream").is_empty());

@@ -1,4 +1,4 @@
-//! How recordings end, and what they lose.
+//! How recordings end, and what they drop.
 
 use laptime_probe::{Config, lap, stage};
 use laptime_trace::{Format, Trace, read, record_to};
@@ -95,7 +95,7 @@ fn spans(trace: &Trace) -> Vec<String> {
 fn events_that_find_no_room_are_counted_in_the_file() {
     let alone = alone();
     let long = "x".repeat(2_000);
-    let (trace, recorded) = alone.record_with(Config { bytes_a_thread: 1 << 10 }, || {
+    let (trace, recorded) = alone.record_with(Config { bytes_per_thread: 1 << 10 }, || {
         on_thread("pipeline", || {
             drop(stage!("short"));
             for _ in 0..5 {
@@ -112,7 +112,7 @@ fn events_that_find_no_room_are_counted_in_the_file() {
 fn every_event_is_either_written_or_counted() {
     let alone = alone();
     let laps = 200_000_u64;
-    let (trace, recorded) = alone.record_with(Config { bytes_a_thread: 1 << 12 }, || {
+    let (trace, recorded) = alone.record_with(Config { bytes_per_thread: 1 << 12 }, || {
         on_thread("pipeline", || (0..laps).for_each(|lap| drop(lap!("lap", lap = lap))));
     });
     assert_eq!(recorded.spans + recorded.lost, laps);

@@ -1,4 +1,4 @@
-//! Recordings that cannot be made.
+//! Recordings that cannot be started or finished.
 
 use laptime_probe::stage;
 use laptime_trace::{RecordError, read, record_to};
@@ -13,7 +13,7 @@ fn a_second_recording_is_refused_and_the_first_goes_on() {
         let error = record_to(alone.path(name)).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot record to `{}`", alone.path(name).display()));
         let RecordError::Taken { source, .. } = error else { panic!("{error:?}") };
-        assert_eq!(source.to_string(), "this process is being recorded already");
+        assert_eq!(source.to_string(), "a recording is already running in this process");
     }
     on_thread("pipeline", || drop(stage!("stage")));
     first.finish().unwrap();
@@ -44,7 +44,7 @@ fn a_name_that_says_no_lossless_format_is_refused() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_told_at_the_end_and_the_program_goes_on() {
+fn a_full_disk_is_reported_at_the_end_and_the_program_goes_on() {
     let alone = alone();
     for name in ["trace.pftrace", "other.json.pftrace"] {
         std::os::unix::fs::symlink("/dev/full", alone.path(name)).unwrap();
@@ -66,7 +66,7 @@ fn a_recording_that_cannot_be_converted_is_kept() {
     let path = alone.path("trace.json");
     let recording = record_to(&path).unwrap();
     on_thread("pipeline", || drop(stage!("stage")));
-    // A folder in its place: the file cannot be put there.
+    // A folder with the same name: the file cannot be created.
     std::fs::create_dir(&path).unwrap();
     let error = recording.finish().unwrap_err();
     let RecordError::Convert { recorded, .. } = error else { panic!("{error:?}") };

@@ -1,4 +1,4 @@
-//! A program that is killed, or ends without a word, while it is recorded.
+//! A program that is killed, or exits silently, while it is recorded.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -36,7 +36,7 @@ fn a_killed_program_leaves_what_it_had_flushed() {
     assert_eq!(trace.warnings.iter().filter(|warning| warning.contains("damaged")).count(), 0, "{:?}", trace.warnings);
 }
 
-/// Records laps until the file holds enough of them, says so, and goes on for ever.
+/// Records laps until the file contains enough of them, prints a message, and continues forever.
 fn record_until_killed(path: &Path) -> ! {
     let _recording = record_to(path).unwrap();
     let _endless = stage!("endless");
@@ -52,7 +52,7 @@ fn record_until_killed(path: &Path) -> ! {
     unreachable!("the laps do not end");
 }
 
-/// Runs a test of this file again as a program of its own, with the file to record to.
+/// Runs a test of this file again as a separate program, with the file to record to.
 fn run_again(test: &str, path: &Path) -> std::process::Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("killed::{test}"), "--nocapture"]).env(CHILD, path).output().unwrap()
@@ -91,7 +91,7 @@ fn a_full_disk_is_reported_when_the_recording_is_dropped() {
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     let ended = run_again("a_full_disk_is_reported_when_the_recording_is_dropped", &path);
     assert!(ended.status.success());
-    let told = String::from_utf8(ended.stderr).unwrap();
+    let stderr = String::from_utf8(ended.stderr).unwrap();
     let expected = format!("warning: the recording is not whole: cannot write `{}`: No space left", path.display());
-    assert!(told.contains(&expected), "{told}");
+    assert!(stderr.contains(&expected), "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! What is marked comes out as it was nested.
+//! Marked stages have the recorded nesting.
 
 use std::sync::Barrier;
 
@@ -41,7 +41,7 @@ fn stages_laps_marks_and_waits_nest_as_they_ran() {
 }
 
 #[test]
-fn a_wait_outside_all_stages_says_where_it_stands() {
+fn a_wait_outside_all_stages_says_where_it_belongs() {
     let alone = alone();
     let line = line!() + 2;
     let (trace, _) = alone.record(|| {
@@ -128,7 +128,7 @@ fn values_of_one_place_make_a_curve() {
 }
 
 #[test]
-fn the_same_curve_told_from_two_places_is_one() {
+fn the_same_curve_reported_from_two_places_is_one() {
     let alone = alone();
     let (trace, _) = alone.record(|| {
         value!("queue", 1, unit = "requests");

@@ -23,7 +23,7 @@ fn spans_keep_fields_that_came_late() {
 }
 
 #[test]
-fn events_of_target_gpu_sync_are_marks_that_say_where_they_stand() {
+fn events_of_target_gpu_sync_are_marks_that_say_where_they_belong() {
     let alone = alone();
     let mut line = 0;
     let (trace, _) = alone.record(|| {

@@ -1,7 +1,8 @@
-//! The JSON schemas of a run's records: they are the committed ones, and files of every version fit them.
+//! The JSON schemas of run records: the committed schemas match the records, files of the current version match the
+//! schemas, and files of older versions are still read.
 //!
-//! `LAPTIME_BLESS=1 cargo test -p laptime-trace --features schema --test schema` writes the schemas anew. The folders
-//! `tests/data/run-folder/schema-*` are never blessed: they are what a reader of today must still understand.
+//! `LAPTIME_BLESS=1 cargo test -p laptime-trace --features schema --test schema` regenerates the schemas. The folders
+//! `tests/data/run-folder/schema-*` are never regenerated: every reader must understand them.
 
 mod validate;
 
@@ -27,7 +28,7 @@ fn is_blessing() -> bool {
     std::env::var_os("LAPTIME_BLESS").is_some()
 }
 
-fn made(name: &str) -> Schema {
+fn schema_of(name: &str) -> Schema {
     match name {
         "run" => schema_for!(Run),
         "case-result" => schema_for!(CaseResult),
@@ -35,22 +36,22 @@ fn made(name: &str) -> Schema {
     }
 }
 
-/// The schema that is committed, or that is about to be.
+/// The committed schema, or the new one when schemas are being regenerated.
 fn committed(name: &str) -> Value {
     if is_blessing() {
-        return made(name).to_value();
+        return schema_of(name).to_value();
     }
     serde_json::from_str(&text(&format!("docs/schemas/{name}.schema.json"))).expect("a schema is JSON")
 }
 
 fn compare(name: &str) {
     let path = format!("docs/schemas/{name}.schema.json");
-    let schema = made(name);
-    let made = serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n";
+    let schema = schema_of(name);
+    let text_now = serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n";
     if is_blessing() {
-        std::fs::write(root(&path), &made).expect("the schema can be written");
+        std::fs::write(root(&path), &text_now).expect("the schema can be written");
     }
-    assert!(text(&path) == made, "`{path}` is not the schema of the record; made:\n{made}");
+    assert!(text(&path) == text_now, "`{path}` does not match the record; expected:\n{text_now}");
     for key in ["title", "description"] {
         assert!(schema.get(key).is_some_and(Value::is_string), "`{path}` has no {key}");
     }
@@ -63,6 +64,7 @@ fn the_committed_schemas_are_those_of_the_records() {
 }
 
 const OLD: &str = "tests/data/run-folder/schema-1";
+const CURRENT: &str = "tests/data/run-folder/schema-2";
 
 #[test]
 fn a_run_of_schema_1_is_still_read() {
@@ -92,22 +94,34 @@ fn results_of_schema_1_are_still_read() {
     assert!(!read.was_cut);
     assert!(read.results.iter().all(|result| result.environment == run.environment_fingerprint));
     let interrupted = read.results.iter().filter(|result| !result.is_finished()).count();
-    assert_eq!(interrupted, 1, "the case whose last line was interrupted is measured anew");
+    assert_eq!(interrupted, 1, "an interrupted case is measured again");
     let first = read.results[0].measured().unwrap();
     assert_eq!(first.metric("gflop_s").unwrap().values, [Some(61.5), None, Some(60.75)]);
-    assert_eq!(first.stopped, StopReason::Iterations(3), "of a case measured twice the last line counts");
+    assert_eq!(first.stopped, StopReason::Iterations(3), "the last line of a case wins");
     assert!(matches!(&read.results[6].outcome, Outcome::Failed { errors, .. } if errors.len() == 2));
 }
 
 #[test]
-fn files_of_schema_1_fit_the_committed_schemas() {
-    let run: Value = serde_json::from_str(&text(&format!("{OLD}/{RUN_FILE}"))).unwrap();
+fn files_of_schema_2_match_the_committed_schemas() {
+    let run: Value = serde_json::from_str(&text(&format!("{CURRENT}/{RUN_FILE}"))).unwrap();
     assert_eq!(faults(&committed("run"), &run), [""; 0]);
     assert_eq!(faults(&committed("peaks"), &run["peaks"]), [""; 0]);
-    for line in text(&format!("{OLD}/{RESULTS_FILE}")).lines() {
+    for line in text(&format!("{CURRENT}/{RESULTS_FILE}")).lines() {
         let result = serde_json::from_str(line).unwrap();
         assert_eq!(faults(&committed("case-result"), &result), [""; 0], "{line}");
     }
+}
+
+#[test]
+fn a_run_reads_the_same_from_schema_1_and_schema_2() {
+    let run = |folder| Run { schema: SCHEMA, peaks: None, ..Run::read(&root(folder)).unwrap() };
+    assert_eq!(run(OLD), run(CURRENT));
+    let results = |folder| {
+        let read = read_results(&root(folder).join(RESULTS_FILE)).unwrap();
+        let current = |result: CaseResult| CaseResult { schema: SCHEMA, ..result };
+        read.results.into_iter().map(current).collect::<Vec<_>>()
+    };
+    assert_eq!(results(OLD), results(CURRENT));
 }
 
 #[test]
@@ -123,7 +137,7 @@ fn what_this_version_writes_fits_the_committed_schemas() {
 
 #[test]
 fn a_record_that_lacks_something_or_has_it_wrong_does_not_fit() {
-    let run: Value = serde_json::from_str(&text(&format!("{OLD}/{RUN_FILE}"))).unwrap();
+    let run: Value = serde_json::from_str(&text(&format!("{CURRENT}/{RUN_FILE}"))).unwrap();
     let schema = committed("run");
     let broken = |change: fn(&mut Value)| {
         let mut broken = run.clone();

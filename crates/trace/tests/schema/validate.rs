@@ -1,14 +1,14 @@
-//! Holds a JSON value against a JSON schema, as far as our schemas go.
+//! Validates a JSON value against a JSON schema, limited to what our schemas use.
 //!
 //! A validator for all of JSON Schema (`jsonschema` 0.60 without its default features) would add 30 crates to the lock
-//! file. Our schemas use some fifteen words; one that is not understood here is a fault, so that none is passed over.
+//! file. Our schemas use about fifteen keywords; an unknown keyword is an error, so that none is ignored.
 
 use serde_json::{Map, Value};
 
-/// Words that say something to people, or whose meaning is in another word beside them.
+/// Keywords that are for people, or that belong to another keyword.
 const SILENT: [&str; 6] = ["$schema", "title", "description", "$defs", "default", "format"];
 
-/// What is wrong with a value; nothing if it fits.
+/// The violations; empty if the value is valid.
 pub fn faults(schema: &Value, value: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     Check { root: schema, faults: &mut faults }.check(schema, value, "");

@@ -1,4 +1,4 @@
-//! Matrix products against the CPU, and how fast they are.
+//! Matrix products compared with the CPU, and their speed.
 
 use half::{bf16, f16};
 use laptime_cuda::{Blas, CudaError, Element, Sizes, reference};

@@ -1,4 +1,4 @@
-//! The event clock: against kernels of known length, against the host, and what it costs.
+//! The event clock: compared with kernels of known length and with the host, and its cost.
 
 use std::{sync::Arc, time::Instant};
 
@@ -17,7 +17,7 @@ pub fn moment(clock: &EventClock, stamp: Stamp) -> Result<DeviceMoment, Failed> 
     while began.elapsed().as_secs() < 10 {
         match clock.resolve(stamp) {
             Resolved::At(moment) => return Ok(moment),
-            Resolved::Never => return Err(Failed::Wrong("a mark will never be told".to_owned())),
+            Resolved::Never => return Err(Failed::Wrong("a mark will never be resolved".to_owned())),
             Resolved::Pending => std::hint::spin_loop(),
         }
     }
@@ -32,7 +32,7 @@ fn new_clock(bench: &Bench) -> Result<EventClock, Failed> {
     Ok(EventClock::new(Arc::clone(bench.device.stream()))?)
 }
 
-/// Nanoseconds between two moments of one clock, whichever anchors they are told from.
+/// Nanoseconds between two moments of one clock, whatever their anchors.
 fn between(begin: DeviceMoment, end: DeviceMoment) -> Result<i64, Failed> {
     expect(begin.anchor == end.anchor, || "two marks of one stage have different anchors".to_owned())?;
     Ok(end.nanos - begin.nanos)
@@ -53,11 +53,11 @@ pub fn stream_nanos(bench: &Bench, clock: &EventClock, work: impl Fn() -> Result
     Ok(median(lengths))
 }
 
-/// Bytes that are written before a take, so that the second-level cache holds nothing of the next one.
+/// Bytes written before an iteration, so that the L2 cache contains nothing of its data.
 pub const FLUSHED_BYTES: usize = 512 << 20;
 
-/// Stream time of `work` with a cold second-level cache; the median in nanoseconds. Writing `flush` is not timed, and takes
-/// longer than the host needs to put all of it on the stream.
+/// Stream time of `work` with a cold L2 cache; the median in nanoseconds. Writing `flush` is not timed, and takes
+/// longer than the host needs to submit all work.
 pub fn cold_nanos(
     bench: &Bench,
     clock: &EventClock,
@@ -146,7 +146,7 @@ pub fn event_resolution(bench: &Bench) -> Answer {
     Ok(format!("least step {least} ns, steps differ by {grain} ns, assumed {EVENT_RESOLUTION_NANOS} ns"))
 }
 
-/// A stage that the host surrounds with synchronisations lies inside what the host saw, within the uncertainty.
+/// A stage between two host synchronisations lies inside the time that the host measured, within the uncertainty.
 pub fn against_host(bench: &Bench) -> Answer {
     let first = Anchor::take();
     let clock = new_clock(bench)?;
@@ -187,7 +187,8 @@ pub fn no_wait(bench: &Bench) -> Answer {
     Ok(format!("mark, anchor and resolve took {micros:.1} us behind 200 ms of work"))
 }
 
-/// The global timer against the host's clock, over some seconds. A window of microseconds then says parts in a million.
+/// The global timer compared with the host clock over several seconds. A window of microseconds then gives parts per
+/// million.
 pub fn drift(bench: &Bench) -> Answer {
     let take = || TimerAnchor::take(&bench.device, &bench.kernels);
     let first = Anchor::take();

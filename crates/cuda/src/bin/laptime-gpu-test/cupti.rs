@@ -1,4 +1,4 @@
-//! CUPTI's records, against the event clock and against what was done.
+//! CUPTI's records compared with the event clock and with the submitted work.
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
@@ -25,8 +25,8 @@ fn spin(bench: &Bench) -> Result<(), CudaError> {
     (0..SPINS).try_for_each(|_| bench.kernels.spin_nanos(bench.device.stream(), SPIN_NANOS))
 }
 
-/// The sum of kernels of one stream, which cannot overlap, is the stream time of a stage without gaps. And what the
-/// host saw surrounds what CUPTI tells.
+/// The total of the kernels of one stream, which cannot overlap, is the stream time of a stage without gaps. The host's
+/// time range contains CUPTI's.
 pub fn against_events(bench: &Bench) -> Answer {
     let first = Anchor::take();
     let clock = EventClock::new(Arc::clone(bench.device.stream()))?;
@@ -158,6 +158,6 @@ pub fn one_session(bench: &Bench) -> Answer {
     let recorded = session.finish()?;
     expect(kernels(&recorded, "spin_nanos").len() == 2_000, || format!("{} lost", recorded.lost))?;
     let again = Session::start()?.finish()?;
-    expect(kernels(&again, "spin_nanos").is_empty(), || "records were told twice".to_owned())?;
+    expect(kernels(&again, "spin_nanos").is_empty(), || "records were reported twice".to_owned())?;
     Ok(format!("{second}; a launch takes {without:.0} ns without, {with:.0} ns with it"))
 }

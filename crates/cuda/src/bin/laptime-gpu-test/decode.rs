@@ -1,4 +1,4 @@
-//! The kernels of a decode step, against references on the CPU.
+//! The kernels of a decode step compared with references on the CPU.
 
 use std::{fmt::Debug, thread};
 
@@ -58,7 +58,7 @@ pub fn random<T: Element>(bench: &Bench, length: usize, seed: u64, middle: f32, 
     both(bench, &values)
 }
 
-/// Loads every variant that the tests need, on all cores, so that the tests themselves find them in the cache.
+/// Loads every variant that the tests need, on all cores, so that the tests find them in the cache.
 pub fn compiles(bench: &Bench) -> Answer {
     let variants = [(16, 1), (64, 2), (80, 3), (128, 8), (256, 1)];
     let loads = [load::<f32>, load::<bf16>, load::<f16>];
@@ -201,7 +201,7 @@ fn attend<T: Tested>(bench: &Bench, case: Case) -> Result<f64, Failed> {
     let step = step::<T>(bench, sizes)?;
     let qkv = random::<T>(bench, batch * (heads + 2 * kv_heads) * head_dim, 1, 0.0, 2.0)?;
     let norms = [random::<T>(bench, head_dim, 2, 1.0, 0.3)?, random::<T>(bench, head_dim, 3, 1.0, 0.3)?];
-    // What lies behind the position must not be looked at.
+    // Positions after the current one must not be read.
     let cache = |seed| {
         let mut values = noise(batch * kv_heads * capacity * head_dim, seed);
         for head in values.chunks_exact_mut(capacity * head_dim) {
@@ -247,7 +247,7 @@ fn attend<T: Tested>(bench: &Bench, case: Case) -> Result<f64, Failed> {
         let found = widen(&cache.device.read()?);
         let bare =
             |values: &[f32]| values.iter().map(|value| if value.is_nan() { 1e9 } else { *value }).collect::<Vec<_>>();
-        // An error is a share of the largest value, which must not be that of what is not there.
+        // An error is relative to the largest value, which must not come from missing data.
         let differs =
             bare(&found).iter().zip(bare(&cache.host)).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
         expect(differs < T::TOLERANCE * 8.0, || format!("{} {case:?}: {name} differ by {differs:.1e}", T::NAME))?;
@@ -304,7 +304,7 @@ pub fn refused(bench: &Bench) -> Answer {
     let state = State::new(&bench.device, 2, 1)?;
     let embedded = step.embed(stream, &state, &small, &mut out);
     expect(embedded.is_err(), || "a state of two sequences was taken for one".to_owned())?;
-    // A position that the cache has no room for.
+    // A position beyond the capacity of the cache.
     let sizes = StepSizes { heads: 1, kv_heads: 1, head_dim: 16, capacity: 4, ..sizes(1) };
     let step = self::step::<f32>(bench, sizes)?;
     let mut state = State::new(&bench.device, 1, 1)?;

@@ -1,10 +1,10 @@
-//! The kernels of a diffusion head against references on the CPU.
+//! The kernels of a diffusion head compared with references on the CPU.
 
 use half::{bf16, f16};
 use laptime_cuda::{
     Buffer, Cache,
     decode::{
-        Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, Linear, Norm, Sounded,
+        Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm,
         reference::{self as cpu, diffusion},
     },
     reference::{noise, worst_error},
@@ -24,7 +24,7 @@ pub fn products(bench: &Bench) -> Answer {
     Ok(format!("worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}", worst[0], worst[1], worst[2]))
 }
 
-/// Widths and what is inside: of the published heads, small ones, and some that are not by 16 bytes.
+/// Hidden and intermediate widths: those of published heads, small ones, and some that are not multiples of 16 bytes.
 const SHAPES: [[usize; 2]; 5] = [[3584, 10_752], [1536, 4608], [64, 192], [48, 96], [101, 67]];
 
 fn products_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
@@ -39,7 +39,7 @@ fn products_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
     Ok(worst)
 }
 
-/// The errors of a layer's products, each with inputs of its own.
+/// The errors of a layer's products, each with separate inputs.
 fn layer<T: Tested>(bench: &Bench, [width, ffn]: [usize; 2]) -> Result<Vec<(&'static str, f64)>, Failed> {
     let sizes = AdaptedSizes { batch: VECTORS as u32, hidden: width as u32, ffn: ffn as u32 };
     let adapted = Adapted::<T>::load(&bench.device, &Cache::of_user(), sizes)?;
@@ -133,12 +133,12 @@ fn steps_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
         (sample, before) = (next, Some(guess));
     }
     let (mut row, mut sound) = (spoiled::<T>(bench, latent)?, spoiled::<T>(bench, 2 * latent)?);
-    let to = Sounded { row: &mut row, sound: sound.slice_mut(latent..2 * latent)?, divisor: 0.5, bias: 0.25 };
+    let to = LatentTarget { row: &mut row, sound: sound.slice_mut(latent..2 * latent)?, divisor: 0.5, bias: 0.25 };
     kernels.end(stream, &mut drawing, to)?;
     let made = &drawing.latents.read()?[2 * latent..3 * latent];
     worst = worst.max(error(&row, &sample)?).max(worst_error(made, &sample));
     let sounded: Vec<f32> = sample.iter().map(|number| number / 0.5 - 0.25).collect();
-    worst = worst.max(worst_error(&widen(&sound.read()?[latent..]), &sounded)).max(told::<T>(bench, &kernels)?);
+    worst = worst.max(worst_error(&widen(&sound.read()?[latent..]), &sounded)).max(conditioning::<T>(bench, &kernels)?);
     expect(worst < 2.0 * T::TOLERANCE, || format!("{}: worst error {worst:.1e}", T::NAME))?;
     expect(kernels.begin(stream, &mut drawing, steps, &enter.device, &mut row).is_err(), || {
         "a step behind the last was taken".to_owned()
@@ -151,14 +151,19 @@ fn factors_of(of: &[f32]) -> Factors {
     Factors { clean_sample, clean_velocity, next_sample, next_clean, next_before }
 }
 
-/// What the head is told of three times.
-fn told<T: Tested>(bench: &Bench, kernels: &DrawingStep<T>) -> Result<f64, Failed> {
+/// The conditioning of the head at three times.
+fn conditioning<T: Tested>(bench: &Bench, kernels: &DrawingStep<T>) -> Result<f64, Failed> {
     let width = 300;
     let (conditions, times) =
         (random::<T>(bench, 2 * width, 1, 0.0, 2.0)?, random::<T>(bench, 3 * width, 2, 0.0, 2.0)?);
-    let mut told = spoiled::<T>(bench, 6 * width)?;
-    kernels.tell(bench.device.stream(), [&conditions.device, &times.device], &mut told, [3, width as u32])?;
+    let mut conditioning = spoiled::<T>(bench, 6 * width)?;
+    kernels.condition(
+        bench.device.stream(),
+        [&conditions.device, &times.device],
+        &mut conditioning,
+        [3, width as u32],
+    )?;
     let expected: Vec<f32> =
-        times.host.chunks(width).flat_map(|time| diffusion::told::<T>(&conditions.host, time)).collect();
-    error(&told, &expected)
+        times.host.chunks(width).flat_map(|time| diffusion::conditioning::<T>(&conditions.host, time)).collect();
+    error(&conditioning, &expected)
 }

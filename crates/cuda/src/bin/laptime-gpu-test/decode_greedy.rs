@@ -1,4 +1,4 @@
-//! A small decoder that chooses its tokens on the device, beside the same on the CPU.
+//! A small decoder that selects its tokens on the device, compared with the same on the CPU.
 
 use laptime_cuda::{
     Buffer, Element, Graph,
@@ -78,14 +78,14 @@ impl<T: Element> Weights<T> {
 
 const REPLAYS: usize = 20;
 
-/// A decoder of three layers, captured and replayed, overlapping and in order, beside the same on the CPU.
+/// A decoder of three layers, captured and replayed, overlapping and in order, compared with the same on the CPU.
 pub fn greedy(bench: &Bench) -> Answer {
     let sizes =
         StepSizes { batch: 3, hidden: 96, heads: 6, kv_heads: 2, head_dim: 16, ffn: 200, vocab: 1000, capacity: 64 };
     let layers: Vec<Weights<f32>> =
         (0..3).map(|layer| Weights::random(bench, &sizes, 100 * layer + 1)).collect::<Result<_, _>>()?;
     let table = random::<f32>(bench, (sizes.vocab * sizes.hidden) as usize, 7, 0.0, 1.0)?;
-    // A head of its own: one tied to the table would choose the token it was given again and again.
+    // A separate head: a head tied to the embedding would repeat its input token.
     let head = random::<f32>(bench, (sizes.vocab * sizes.hidden) as usize, 9, 0.0, 1.0)?;
     let last = random::<f32>(bench, sizes.hidden as usize, 8, 1.0, 0.3)?;
     let firsts = [5, 17, 999];

@@ -1,4 +1,4 @@
-//! Choices of tokens and sums of frames, against the CPU.
+//! Sampling of tokens and sums of frames, compared with the CPU.
 #![allow(unsafe_code)]
 
 use half::{bf16, f16};
@@ -19,7 +19,7 @@ const RULES: Rules =
 
 const FRAMES: u32 = 12;
 
-/// Rules for so many tokens.
+/// Rules for this number of tokens.
 fn cases() -> Vec<(u32, Rules)> {
     let mut cases = Vec::new();
     for vocab in [3072, 2048, 4096, 77, 1] {
@@ -46,7 +46,7 @@ pub fn choices(bench: &Bench) -> Answer {
     Ok(format!("{} choices in each of three types", choices_of::<f16>(bench)?))
 }
 
-/// How many were made.
+/// The number of samples.
 fn choices_of<T: Element>(bench: &Bench) -> Result<usize, Failed> {
     let mut sampler = Sampler::<T>::load(&bench.device, &Cache::of_user())?;
     let mut made = 0;
@@ -89,10 +89,10 @@ impl<'a> Run<'a> {
             let there = self.bench.device.upload(&logits)?;
             let (by, frames) = (&mut self.sampling, &mut self.frames);
             match self.by_part {
-                false => sampler.sample(stream, &there, by, frames, told(&mut position, frame))?,
+                false => sampler.sample(stream, &there, by, frames, reported(&mut position, frame))?,
                 true => {
                     for part in [SamplingPart::TopK, SamplingPart::TopP, SamplingPart::Draw] {
-                        sampler.part(part, stream, &there, by, frames, told(&mut position, frame))?;
+                        sampler.part(part, stream, &there, by, frames, reported(&mut position, frame))?;
                     }
                 }
             }
@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
             let (expected, word) = (sample(&of, rules), self.frames.word.read()?);
             let what = || format!("frame {frame} of {} by {rules:?}: {word:?}, not {expected}", self.vocab);
             expect(word[0] == expected, what)?;
-            expect((word[1] == 1) == (word[0] == rules.end), || "the end was not told".to_owned())?;
+            expect((word[1] == 1) == (word[0] == rules.end), || "the end was not reported".to_owned())?;
             if !seen.contains(&word[0]) {
                 seen.push(word[0]);
             }
@@ -114,12 +114,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The choice that begins a frame, and is told.
-fn told<T>(position: &mut Buffer<u32>, frame: u32) -> Choice<'_, T> {
-    Choice { group: 1, begins: frame > 0, position: Some(position), is_told: true, next: None }
+/// The choice that begins a frame and is reported to the host.
+fn reported<T>(position: &mut Buffer<u32>, frame: u32) -> Choice<'_, T> {
+    Choice { group: 1, begins: frame > 0, position: Some(position), is_reported: true, next: None }
 }
 
-/// Logits with a few that stand out, some equal ones, and one that is no number.
+/// Logits with a few outliers, some equal ones, and one NaN.
 fn spread(vocab: u32, seed: u64) -> Vec<f32> {
     let mut logits: Vec<f32> =
         reference::noise(vocab as usize, seed).into_iter().map(|value| value * value * value * 9.0).collect();
@@ -141,12 +141,12 @@ fn sums_of<T: Element>(bench: &Bench, most: f64) -> Result<(), Failed> {
     let (device, stream) = (&bench.device, bench.device.stream());
     let step = FrameStep::<T>::load(device, &Cache::of_user())?;
     let (groups, width, first_size, size) = (16_u32, 1000_u32, 30_u32, 20_u32);
-    let made = |rows: u32, seed| -> Result<_, Failed> {
+    let random_rows = |rows: u32, seed| -> Result<_, Failed> {
         let values: Vec<T> = reference::noise((rows * width) as usize, seed).into_iter().map(T::narrowed).collect();
         let there = device.upload(&values)?;
         Ok((values.into_iter().map(T::widened).collect::<Vec<f32>>(), there))
     };
-    let (first, others, text) = (made(first_size, 1)?, made((groups - 1) * size, 2)?, made(4, 3)?);
+    let (first, others, text) = (random_rows(first_size, 1)?, random_rows((groups - 1) * size, 2)?, random_rows(4, 3)?);
     let mut frames = Frames::new(device, 9, groups)?;
     let codes: Vec<u32> =
         (0..9 * groups).map(|at| if at % groups == 0 { at % first_size } else { at * 3 % size }).collect();
@@ -206,7 +206,7 @@ fn judge<T: Element>(what: &str, found: Vec<T>, expected: &[f32], most: f64) -> 
     expect(error <= most, || format!("{what}: worst error {error:.1e}, at most {most:.0e}"))
 }
 
-/// What a choice takes, as one of twenty in a graph.
+/// The time of a choice, as one of twenty in a graph.
 pub fn speed(bench: &Bench) -> Answer {
     let (device, stream) = (&bench.device, bench.device.stream());
     let mut sampler = Sampler::<bf16>::load(device, &Cache::of_user())?;

@@ -1,4 +1,4 @@
-//! How long a token of a whole decoder takes, and which kernels take it.
+//! The time per token of a whole decoder, and the share of each kernel.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -17,7 +17,7 @@ const CONTEXT: u32 = 512;
 struct Model {
     layers: usize,
     sizes: StepSizes,
-    /// The longest that a token may take, in milliseconds.
+    /// The time limit per token, in milliseconds.
     budget: f64,
 }
 
@@ -222,7 +222,7 @@ impl Decoder {
         })
     }
 
-    /// Microseconds of one replay with so many positions.
+    /// Microseconds per replay with this number of positions.
     #[allow(unsafe_code)]
     fn micros(&mut self, bench: &Bench, clock: &EventClock, graph: &Graph, context: u32) -> Result<f64, Failed> {
         let stream = bench.device.stream();
@@ -238,7 +238,7 @@ impl Decoder {
     }
 }
 
-/// Ways to build the kernels, to see that ours is the fastest.
+/// Variants of the kernels, to check that ours is the fastest.
 const OTHERS: [Tuning; 10] = [
     Tuning { warps: 16, depth: 5, heads: 1 },
     Tuning { warps: 16, depth: 5, heads: 2 },
@@ -308,7 +308,7 @@ fn speed(bench: &Bench, model: &Model) -> Answer {
     Ok(words)
 }
 
-/// What a step takes with kernels built in another way, and its attention over longer contexts.
+/// The time of a step with other kernel variants, and of its attention over longer contexts.
 fn other(
     bench: &Bench,
     clock: &EventClock,

@@ -1,4 +1,4 @@
-//! How long a step of a diffusion head takes, with kernels built in several ways.
+//! The time of a step of a diffusion head, with several kernel variants.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl HeadLayer {
     }
 }
 
-/// Microseconds of a step, of five one behind the other in a graph.
+/// Microseconds per step, for five steps in a graph.
 #[allow(unsafe_code)]
 fn of_step(
     bench: &Bench,

@@ -64,7 +64,7 @@ pub fn stamped(bench: &Bench) -> Answer {
     })?;
     let last = found.replays.last().map(|replay| replay.spans.clone()).unwrap_or_default();
     let micros: Vec<f64> = last.iter().map(|(begin, end)| end.saturating_sub(*begin) as f64 / 1e3).collect();
-    let near = |found: f64, told: f64| found >= told - 2.0 && found < told * 1.02 + 10.0;
+    let near = |found: f64, expected: f64| found >= expected - 2.0 && found < expected * 1.02 + 10.0;
     let words = format!("layer {:.1}, attention {:.1} of 300, mlp {:.1} of 700 us", micros[0], micros[1], micros[2]);
     expect(near(micros[1], 300.0) && near(micros[2], 700.0) && micros[0] >= micros[1] + micros[2], || words.clone())?;
     expect(last.iter().all(|(begin, _)| before.moment(*begin).nanos >= 0), || {

@@ -1,4 +1,4 @@
-//! Our kernels, their cache and their compiler, against references on the CPU.
+//! Our kernels, their cache and their compiler, compared with references on the CPU.
 
 use std::{env, fs, process, time::Instant};
 
@@ -15,7 +15,7 @@ pub fn cached(bench: &Bench) -> Answer {
         Ok::<_, CudaError>((kernels.compiled(), began.elapsed().as_secs_f64() * 1e3))
     };
     let (first, second) = (load(), load());
-    // Whatever came of it, the folder goes.
+    // The folder is deleted in any event.
     let _ = fs::remove_dir_all(&folder);
     let ((compiled, compile_ms), (compiled_again, cached_ms)) = (first?, second?);
     expect(compiled == SOURCES.len(), || format!("{compiled} of {} were compiled at first", SOURCES.len()))?;

@@ -1,4 +1,4 @@
-//! What the machine says of itself.
+//! What the machine reports about itself.
 
 use laptime_cuda::nvml::Card;
 

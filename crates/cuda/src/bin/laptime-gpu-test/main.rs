@@ -1,8 +1,8 @@
-//! Everything of this crate that needs a GPU, tested in one program that needs no cargo where it runs.
+//! Tests everything in this crate that needs a GPU, in one program that runs without cargo.
 //!
-//! It prints one table and exits with 0 if all held, 1 if something did not, and 2 if there is no GPU to test.
+//! It prints one table and exits with 0 if all tests passed, 1 if a test failed, and 2 if there is no GPU.
 //! `laptime-gpu-test NAME…` runs the tests whose names contain one of the words; `laptime-gpu-test --compile sm_90`
-//! compiles every kernel, for which the compiler's library is enough.
+//! compiles every kernel, which only needs the compiler's library.
 
 mod blas;
 mod clock;
@@ -31,15 +31,15 @@ use std::{
 
 use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, decode as step, nvrtc};
 
-/// What a test answers: figures, or why it did not hold.
+/// The result of a test: its measurements, or why it failed.
 type Answer = Result<String, Failed>;
 
-/// Why a test did not hold.
+/// Why a test failed.
 #[derive(Debug)]
 enum Failed {
-    /// It was not as it must be.
+    /// A result is wrong.
     Wrong(String),
-    /// It needs something that is not here.
+    /// Something that the test needs is missing.
     Skipped(String),
 }
 
@@ -52,12 +52,12 @@ impl From<CudaError> for Failed {
     }
 }
 
-/// Fails the test with these words unless the condition holds.
+/// Fails the test with this message unless the condition holds.
 fn expect(holds: bool, words: impl FnOnce() -> String) -> Result<(), Failed> {
     if holds { Ok(()) } else { Err(Failed::Wrong(words())) }
 }
 
-/// What every test is given.
+/// The inputs of every test.
 struct Bench {
     device: Device,
     kernels: Kernels,
@@ -82,7 +82,7 @@ const TESTS: &[Test] = &[
     ("read_sum agrees with the CPU", kernels::read_sum),
     ("copy agrees with the CPU", kernels::copy),
     ("matmul agrees with the CPU", kernels::matmul),
-    ("spin_cycles spins as long as told", kernels::spin_cycles),
+    ("spin_cycles spins for the requested number of cycles", kernels::spin_cycles),
     ("f32 products agree with the CPU", blas::f32_product),
     ("bf16 products agree with the CPU", blas::bf16_product),
     ("f16 products agree with the CPU", blas::f16_product),
@@ -223,7 +223,7 @@ fn compile_all(architecture: &str) -> io::Result<ExitCode> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<(), CudaError> {
         while let Some((source, options)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // After an error no thread begins another.
+            // After an error no thread starts another compilation.
             compile_one(*source, options, architecture).inspect_err(|_| next.store(all.len(), Ordering::Relaxed))?;
         }
         Ok(())
@@ -244,18 +244,18 @@ fn compile_all(architecture: &str) -> io::Result<ExitCode> {
 fn compile_one(source: nvrtc::Source<'_>, options: &[String], architecture: &str) -> Result<(), CudaError> {
     let Some(architecture) = laptime_cuda::nn::architecture_for(&source, architecture) else { return Ok(()) };
     let bytes = nvrtc::compile(source, &architecture, options)?.cubin.len();
-    // Whoever does not read the list still learns from the exit status.
+    // The exit status reports failures too.
     let _ = writeln!(io::stdout(), "{:<20} {architecture} {bytes:>7} bytes  {}", source.file, options.join(" "));
     Ok(())
 }
 
-/// The median; zero of nothing.
+/// The median; zero without values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// How long something takes on the host, in seconds: the median of several times.
+/// The host time of an operation, in seconds: the median of several runs.
 fn seconds(times: usize, mut work: impl FnMut() -> Result<(), CudaError>) -> Result<f64, CudaError> {
     let mut taken = Vec::new();
     for _ in 0..times {

@@ -1,4 +1,4 @@
-//! Memory: the peak of a case, lacks of memory, a lost context, and bandwidths.
+//! Memory: the peak of a case, out-of-memory errors, a lost context, and bandwidths.
 
 use std::{
     env,
@@ -58,10 +58,10 @@ fn launch(graph: &Graph, bench: &Bench) -> Result<(), CudaError> {
     unsafe { graph.launch(bench.device.stream()) }
 }
 
-/// Allocates until nothing is left, and gives the error.
+/// Allocates until no memory is left, and returns the error.
 fn use_all_memory(bench: &Bench) -> Result<CudaError, Failed> {
     let mut held: Vec<Buffer<u8>> = Vec::new();
-    // A tenth of the whole at a time ends after ten at most.
+    // Allocating a tenth of the total at a time ends after at most ten steps.
     let step = bench.device.free_memory()?.total as usize / 10;
     for _ in 0..20 {
         match bench.device.allocate(step) {
@@ -80,26 +80,26 @@ fn small_work(bench: &Bench) -> Result<(), Failed> {
 
 pub fn ten_lacks(bench: &Bench) -> Answer {
     let device = &bench.device;
-    // The first time around loads what is loaded late, which is no leak.
+    // The first pass loads lazily loaded code, which is not a leak.
     use_all_memory(bench)?;
     small_work(bench)?;
     device.give_back_memory()?;
     let before = device.free_memory()?;
-    let mut told = String::new();
+    let mut message = String::new();
     for _ in 0..10 {
         let error = use_all_memory(bench)?;
         expect(error.is_out_of_memory(), || error.to_string())?;
-        told = error.to_string();
+        message = error.to_string();
         device.give_back_memory()?;
         small_work(bench)?;
     }
     device.give_back_memory()?;
     let after = device.free_memory()?;
     expect(after == before, || format!("{before:?} before, {after:?} after"))?;
-    Ok(format!("{told}; {} MiB free before and after", after.free >> 20))
+    Ok(format!("{message}; {} MiB free before and after", after.free >> 20))
 }
 
-/// What the child does: loses its context, and tells how the error was sorted by its status.
+/// The child: loses its context, and reports the kind of error in its exit status.
 pub fn lose_context() -> io::Result<ExitCode> {
     let Ok(bench) = Bench::open() else { return Ok(ExitCode::from(2)) };
     let lost = lose(&bench);

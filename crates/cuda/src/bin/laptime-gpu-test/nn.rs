@@ -1,4 +1,4 @@
-//! The operations of a transformer against the CPU, in three types, and how fast they are.
+//! The operations of a transformer compared with the CPU in three dtypes, and their speed.
 
 mod attention;
 mod backward;
@@ -40,8 +40,8 @@ use crate::{Answer, Bench, Failed, expect};
 /// A type that everything is tested in.
 trait Number: Element {
     const NAME: &'static str;
-    /// The worst error that is right, as a share of the largest value: what rounding to the type once or twice gives, and
-    /// for f32 the fast exponential.
+    /// The largest acceptable error, relative to the largest value: from rounding once or twice, and for f32 from the
+    /// fast exponential.
     const TOLERANCE: f64;
 }
 
@@ -62,7 +62,7 @@ impl Number for f16 {
 struct Lab<'a, T> {
     bench: &'a Bench,
     operations: Operations<T>,
-    /// How many times the tolerance is right: more where results are rounded on the way.
+    /// The multiple of the tolerance that is acceptable: more if intermediate results are rounded.
     roundings: f64,
     worst: f64,
     cases: usize,
@@ -74,7 +74,7 @@ impl<'a, T: Number> Lab<'a, T> {
         Ok(Self { bench, operations, roundings: 1.0, worst: 0.0, cases: 0 })
     }
 
-    /// Noise that the type can hold, so that only the operation can be wrong.
+    /// Noise that the dtype can represent, so that only the operation can be wrong.
     fn noise(&self, length: usize, seed: u64) -> Vec<f32> {
         reference::noise(length, seed).into_iter().map(|value| T::narrowed(value).widened()).collect()
     }
@@ -84,7 +84,7 @@ impl<'a, T: Number> Lab<'a, T> {
         self.bench.device.upload(&narrowed)
     }
 
-    /// Memory whose content nobody may take for a result.
+    /// Memory whose content must not be mistaken for a result.
     fn spoiled(&self, length: usize) -> Result<Buffer<T>, CudaError> {
         self.upload(&vec![f32::NAN; length])
     }
@@ -104,7 +104,7 @@ impl<'a, T: Number> Lab<'a, T> {
     }
 }
 
-/// Runs a test in each type, and tells the worst errors.
+/// Runs a test in each dtype, and reports the worst errors.
 macro_rules! in_each_type {
     ($bench:expr, $test:ident) => {{
         let mut words = String::new();
@@ -116,12 +116,12 @@ macro_rules! in_each_type {
     ($bench:expr, $test:ident, $words:ident, $type:ty) => {{
         let mut lab = crate::nn::Lab::<$type>::new($bench)?;
         $test(&mut lab)?;
-        crate::nn::tell(&mut $words, &lab);
+        crate::nn::append_summary(&mut $words, &lab);
     }};
 }
 use in_each_type;
 
-fn tell<T: Number>(words: &mut String, lab: &Lab<'_, T>) {
+fn append_summary<T: Number>(words: &mut String, lab: &Lab<'_, T>) {
     let between = if words.is_empty() { "" } else { ", " };
     let _ = write!(words, "{between}{} {:.1e} of {} cases", T::NAME, lab.worst, lab.cases);
 }

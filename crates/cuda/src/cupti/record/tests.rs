@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes of a record, with values put where a structure of CUPTI has them.
+/// The bytes of a record, with values at the offsets of CUPTI's structure.
 struct Bytes(Vec<u8>);
 
 impl Bytes {
@@ -64,7 +64,7 @@ fn a_kernel_of_a_graph_names_its_node() {
 }
 
 #[test]
-fn a_copy_tells_its_direction_and_both_memories() {
+fn a_copy_reports_its_direction_and_both_memories() {
     let bytes = Bytes::new(kind::COPY, 96).put(4, &[1, 2, 3]).u64(8, 4_096).times(16).u32(40, 7).u32(44, 56);
     let kind = WorkKind::Copy {
         direction: Direction::HostToDevice,
@@ -86,7 +86,7 @@ fn a_copy_between_devices_has_its_number_elsewhere() {
 }
 
 #[test]
-fn a_fill_tells_its_memory() {
+fn a_fill_reports_its_memory() {
     let bytes = Bytes::new(kind::FILL, 88).u64(8, 64).times(16).u32(44, 58).put(50, &3_u16.to_ne_bytes());
     let Some(Record::Work(work)) = bytes.decode() else { panic!("no work") };
     assert_eq!((work.kind, work.correlation), (WorkKind::Fill { memory: MemoryKind::Device, bytes: 64 }, 58));
@@ -101,7 +101,7 @@ fn a_wait_for_all_streams_names_none() {
 }
 
 #[test]
-fn calls_of_the_driver_are_told_from_those_of_the_runtime() {
+fn calls_of_the_driver_are_reported_from_those_of_the_runtime() {
     for (number, is_driver) in [(kind::DRIVER, true), (kind::RUNTIME, false)] {
         let bytes = Bytes::new(number, 40).u32(4, 307).times(8).u32(28, 4_242).u32(32, 60);
         let (start_nanos, end_nanos) = (1_000, 1_500);

@@ -1,4 +1,4 @@
-//! What the kernels of a diffusion head must give.
+//! Plain CPU versions of the diffusion head kernels.
 
 use super::{linear, norm, norm_linear, rounded};
 use crate::{blas::Element, decode::Factors};
@@ -22,8 +22,8 @@ pub fn add_gated<T: Element>(a: &[f32], weight: &[f32], adapt: &[f32], x: &[f32]
     sums.zip(x).zip(gate).map(one).collect()
 }
 
-/// What a head is told at a step: conditions `[2, width]` with the time's row added, through a silu.
-pub fn told<T: Element>(conditions: &[f32], time: &[f32]) -> Vec<f32> {
+/// The conditioning of a head at a step: conditions `[2, width]` plus the time embedding, through a silu.
+pub fn conditioning<T: Element>(conditions: &[f32], time: &[f32]) -> Vec<f32> {
     let one = |(at, condition): (usize, &f32)| {
         let sum = f64::from(rounded::<T>(f64::from(*condition) + f64::from(time[at % time.len()])));
         rounded::<T>(sum / (1.0 + (-sum).exp()))
@@ -31,7 +31,7 @@ pub fn told<T: Element>(conditions: &[f32], time: &[f32]) -> Vec<f32> {
     conditions.iter().enumerate().map(one).collect()
 }
 
-/// Goes on from a sample, by the velocities `[2, latent]` of both vectors: the next sample, and the guess of this one.
+/// Advances a sample by the velocities `[2, latent]` of both vectors: the next sample, and the estimate of this one.
 pub fn advanced(by: &Factors, scale: f32, velocities: &[f32], sample: &[f32], before: Option<&[f32]>) -> [Vec<f32>; 2] {
     let (positive, negative) = velocities.split_at(sample.len());
     let step = |at: usize| {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_through_a_silu() {
-        assert_eq!(told::<f32>(&[1.0, -1.0], &[-1.0]), [0.0, -2.0 / (1.0 + 2.0_f32.exp())]);
+    fn times_are_reported_through_a_silu() {
+        assert_eq!(conditioning::<f32>(&[1.0, -1.0], &[-1.0]), [0.0, -2.0 / (1.0 + 2.0_f32.exp())]);
     }
 }

@@ -1,11 +1,11 @@
-//! The choice of a token, step by step. Weights are whole numbers, so that every device draws the same.
+//! Samples a token step by step. Weights are integers, so that every device draws the same token.
 
 use crate::decode::Rules;
 
-/// The weight of the likeliest.
+/// The weight of the most likely token.
 const LIKELIEST: f32 = (1 << 30) as f32;
 
-/// Bits that look random, for each seed, frame and group others.
+/// Pseudorandom bits, different for each seed, frame and group.
 pub fn random_bits(seed: u64, frame: u32, group: u32) -> u32 {
     let places = [seed as u32, (seed >> 32) as u32, frame, group];
     places.into_iter().fold(0, |hash: u32, place| mixed((hash ^ place).wrapping_add(0x9e37_79b9)))
@@ -19,22 +19,22 @@ fn mixed(mut bits: u32) -> u32 {
     bits ^ bits >> 16
 }
 
-/// What a token is chosen from.
+/// The inputs of sampling.
 #[derive(Debug, Clone, Copy)]
 pub struct Chosen<'a> {
     /// The logits.
     pub logits: &'a [f32],
-    /// Tokens that must not be chosen.
+    /// Tokens that must not be sampled.
     pub suppressed: &'a [u32],
-    /// Tokens that were chosen before.
+    /// Tokens that were sampled before.
     pub seen: &'a [u32],
     /// The frame and the group.
     pub place: [u32; 2],
-    /// Whether the choice may be the end.
+    /// Whether the end token is allowed.
     pub may_end: bool,
 }
 
-/// The token that is chosen.
+/// The sampled token.
 pub fn sample(of: &Chosen<'_>, rules: &Rules) -> u32 {
     let mut scores = scores(of, rules);
     let likeliest = largest(&scores);
@@ -67,7 +67,7 @@ fn scores(of: &Chosen<'_>, rules: &Rules) -> Vec<f32> {
     scores
 }
 
-/// The lowest index of the largest that is a number and not endlessly small.
+/// The lowest index of the largest value that is neither NaN nor minus infinity.
 fn largest(scores: &[f32]) -> Option<usize> {
     let numbers = scores.iter().enumerate().filter(|(_, score)| **score > f32::NEG_INFINITY);
     numbers.fold(None, |best: Option<usize>, (at, score)| match best {
@@ -84,12 +84,12 @@ fn keep_top_k(scores: &mut [f32], k: usize) {
     }
 }
 
-/// The weight of a score that is so far from the largest.
+/// The weight of a score at this distance from the largest.
 fn weight(apart: f32) -> u32 {
     (power_of_e(apart) * LIKELIEST).round_ties_even() as u32
 }
 
-/// The power of e, by operations that every device has.
+/// The exponential function, with operations that every device has.
 fn power_of_e(number: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;
     let number = if number < -87.3 { -87.3 } else { number };

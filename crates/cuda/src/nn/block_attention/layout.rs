@@ -21,12 +21,12 @@ pub struct Tiling {
 pub const TILING: Tiling = Tiling { rows: 128, keys: 64 };
 
 impl Tiling {
-    /// How many blocks so many queries are.
+    /// The number of blocks for this number of queries.
     pub fn blocks(&self, length: u32) -> usize {
         length.div_ceil(self.rows.max(1)) as usize
     }
 
-    /// How many tiles so many keys are.
+    /// The number of tiles for this number of keys.
     pub fn tiles(&self, length: u32) -> u32 {
         length.div_ceil(self.keys.max(1))
     }
@@ -88,7 +88,7 @@ pub struct BlockLayout {
 }
 
 impl BlockLayout {
-    /// Checks a layout of so many queries and keys, and puts it on a device.
+    /// Checks a layout for this number of queries and keys, and uploads it to a device.
     pub fn new(
         device: &Device,
         length: u32,

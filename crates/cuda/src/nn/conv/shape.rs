@@ -26,7 +26,7 @@ pub struct Convolution {
     pub dilation: u32,
     /// Whether it makes a signal longer. What the last moment gives beyond `stride` outputs is cut off.
     pub is_transposed: bool,
-    /// Whether a signal begins with what is kept of what came before, [`Convolution::kept`] moments: outputs are made for
+    /// Whether a signal begins with what is kept of what came before, [`Convolution::kept`] moments: outputs are computed for
     /// those behind them. Otherwise there are zeros before the first.
     pub goes_on: bool,
 }
@@ -54,7 +54,7 @@ impl Convolution {
         (self.reach() + 1).saturating_sub(stride)
     }
 
-    /// Moments of the result for so many of the signal: outputs that begin before its end.
+    /// Length of the result for this length of the signal: outputs that begin before its end.
     pub fn length(&self, of: u32) -> u32 {
         let of = self.new_moments(of);
         if self.is_transposed { of.saturating_mul(self.stride) } else { of.div_ceil(self.stride.max(1)) }
@@ -65,12 +65,12 @@ impl Convolution {
         if self.is_transposed { self.kernel.div_ceil(self.stride.max(1)) } else { self.kernel }
     }
 
-    /// Moments of a signal that outputs are made for.
+    /// Moments of a signal that outputs are computed for.
     fn new_moments(&self, of: u32) -> u32 {
         if self.goes_on { of.saturating_sub(self.kept()) } else { of }
     }
 
-    /// Rows of columns for so many moments.
+    /// Rows of columns for this length.
     pub(super) fn rows(&self, of: u32) -> u32 {
         if self.is_transposed { self.new_moments(of) } else { self.length(of) }
     }
@@ -80,14 +80,14 @@ impl Convolution {
         self.taps().saturating_mul(self.inputs).saturating_add(BEHIND)
     }
 
-    /// Numbers that one row of columns makes.
-    pub(super) fn made(&self) -> u32 {
+    /// The number of outputs per row of columns.
+    pub(super) fn outputs_per_row(&self) -> u32 {
         if self.is_transposed { self.outputs.saturating_mul(self.stride) } else { self.outputs }
     }
 
     /// Numbers of the packed weights.
     pub fn packed_numbers(&self) -> u64 {
-        area(self.made(), self.width())
+        area(self.outputs_per_row(), self.width())
     }
 
     /// Numbers of the weights as they are stored.
@@ -95,9 +95,9 @@ impl Convolution {
         area(self.inputs, self.outputs).saturating_mul(self.kernel.into())
     }
 
-    /// Floating-point operations for so many moments of the signal.
+    /// Floating-point operations for this length of the signal.
     pub fn operations(&self, length: u32) -> u64 {
-        let a_row = area(self.made(), self.taps()).saturating_mul(self.inputs.into());
+        let a_row = area(self.outputs_per_row(), self.taps()).saturating_mul(self.inputs.into());
         a_row.saturating_mul(u64::from(self.rows(length)) * 2)
     }
 
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_transposed_convolution_is_a_plain_one_of_fewer_taps() {
-        assert_eq!((LONGER.taps(), LONGER.made(), LONGER.width()), (2, 8 * 768, 2 * 1536 + BEHIND));
+        assert_eq!((LONGER.taps(), LONGER.outputs_per_row(), LONGER.width()), (2, 8 * 768, 2 * 1536 + BEHIND));
         assert_eq!((LONGER.length(5), LONGER.rows(5)), (40, 5));
         assert_eq!(LONGER.packed_numbers(), 8 * 768 * (2 * 1536 + 8));
     }

@@ -85,14 +85,15 @@ impl<T: Element> Gradients<T> {
         self.expect_scratch(DOING, &norms.scratch, 2 * head_dim)
     }
 
-    /// The kernel for so many heads of this size at these addresses, its shape, and what it is told of threads a head.
+    /// The kernel for this number of heads of this size at these addresses, its launch size, and its parameter for
+    /// threads per head.
     fn join_kernel(&self, heads: u32, head_dim: u32, addresses: &[u64], is_normed: bool) -> (&Kernel, Shape, u32) {
         let (half, is_aligned) = (head_dim / 2, is_by_16_bytes::<T>(head_dim / 2, addresses));
         let lanes = groups::<T>(half).next_power_of_two();
         if is_aligned && !is_normed && half > 0 {
             let lanes = groups::<T>(half);
-            let heads_a_block = PLAIN_THREADS / lanes;
-            let shape = Shape::line(heads.div_ceil(heads_a_block), heads_a_block * lanes);
+            let heads_per_block = PLAIN_THREADS / lanes;
+            let shape = Shape::line(heads.div_ceil(heads_per_block), heads_per_block * lanes);
             return (&self.split_heads_backward_plain, shape, lanes);
         }
         match lanes {

@@ -76,7 +76,7 @@ impl<T: Element> Gradients<T> {
     }
 }
 
-/// The kernel and the threads that can keep a row of so many groups, if any can.
+/// The kernel and the number of threads that can keep a row of this number of groups, if any can.
 fn loss_threads(groups: u32) -> Option<(usize, u32)> {
     let kernel = KEPT.iter().position(|kept| groups <= kept * THREADS)?;
     Some((kernel, groups.div_ceil(KEPT[kernel]).next_multiple_of(32).max(32)))

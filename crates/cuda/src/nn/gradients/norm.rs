@@ -107,8 +107,8 @@ impl<T: Element> Gradients<T> {
     }
 }
 
-/// Which kernel, and how many threads share a row of so many groups and how many rows a block has at a time; nothing
-/// where a block cannot keep a row.
+/// The kernel, the number of threads per row of this number of groups, and the rows per block; nothing if a block
+/// cannot keep a row.
 fn team(groups: u32) -> Option<(usize, [u32; 2])> {
     let of = |kernel: usize| {
         let threads = groups.div_ceil(kernel as u32 + 1).next_multiple_of(32).max(32);

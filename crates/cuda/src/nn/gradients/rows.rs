@@ -29,9 +29,9 @@ impl<T: Element> Gradients<T> {
         sizes: &HeadSizes,
     ) -> Result<(), CudaError> {
         let (rows, to) = (rows.into(), heads_apart.into());
-        sizes.check("taking heads apart")?;
+        sizes.check("splitting heads")?;
         let fits = holds(rows, sizes.query_numbers()) && has_room(&to, sizes.query_numbers());
-        expect("taking heads apart", fits, "a buffer is too small")?;
+        expect("splitting heads", fits, "a buffer is too small")?;
         let HeadSizes { batch, tokens, heads, head_dim, .. } = *sizes;
         let aligned = is_by_16_bytes::<T>(head_dim, &[rows.pointer(), to.pointer()]);
         let arguments: [Argument; 6] =
@@ -122,9 +122,9 @@ impl<T: Element> Gradients<T> {
         let rows = count_rows(DOING, rows.into())?;
         let (kernel, columns) = self.column_sums.chosen::<T>(width, is_by_16_bytes::<T>(width, &[x.pointer()]));
         let strips = columns.div_ceil(32);
-        let (parts, rows_a_part) = parts_of(rows, strips, self.multiprocessors);
+        let (parts, rows_per_part) = parts_of(rows, strips, self.multiprocessors);
         let shape = Shape { grid: [strips, parts, 1], block: [32, ROWS_AT_ONCE, 1], shared_bytes: 0 };
-        let arguments: [Argument; 5] = [x.into(), (&scratch).into(), rows.into(), width.into(), rows_a_part.into()];
+        let arguments: [Argument; 5] = [x.into(), (&scratch).into(), rows.into(), width.into(), rows_per_part.into()];
         // SAFETY: the kernel stays within the rows, and each part has its own row of the scratch, which has as many.
         launch(strips.min(parts), || unsafe { kernel.launch(stream, shape, &arguments) })?;
         self.sum_partials(stream, scratch.pointer(), &sums, parts, [width, width])
@@ -138,7 +138,7 @@ impl<T: Element> Gradients<T> {
         y: impl Into<Slice<'a, T>>,
     ) -> Result<(), CudaError> {
         let (x, y) = (x.into(), y.into());
-        expect("adding", x.length() == y.length(), "the slices are not of one length")?;
+        expect("adding", x.length() == y.length(), "the slices differ in length")?;
         let aligned = is_by_16_bytes::<T>(0, &[x.pointer(), y.pointer()]);
         let count = x.length() as u64;
         let arguments: [Argument; 4] = [(&x).into(), y.into(), count.into(), u32::from(aligned).into()];
@@ -156,7 +156,7 @@ impl<T: Element> Gradients<T> {
         launch(u32::from(count > 0), || unsafe { self.scale.launch(stream, self.along(count), &arguments) })
     }
 
-    /// Blocks that go along so many numbers, no more than there is work for.
+    /// Blocks for this number of elements, limited by the work.
     fn along(&self, count: u64) -> Shape {
         let blocks = count.div_ceil(256 * 16 / size_of::<T>() as u64).min(u64::from(self.multiprocessors) * 8);
         Shape::line(blocks.max(1) as u32, 256)
@@ -166,8 +166,8 @@ impl<T: Element> Gradients<T> {
 /// Into how many parts rows are divided, so that parts and strips of columns fill the device, and how many rows each has.
 fn parts_of(rows: u32, strips: u32, multiprocessors: u32) -> (u32, u32) {
     let wanted = (8 * multiprocessors).div_ceil(strips.max(1)).clamp(1, super::PARTS * multiprocessors);
-    let rows_a_part = rows.div_ceil(wanted).max(ROWS_AT_ONCE);
-    (rows.div_ceil(rows_a_part), rows_a_part)
+    let rows_per_part = rows.div_ceil(wanted).max(ROWS_AT_ONCE);
+    (rows.div_ceil(rows_per_part), rows_per_part)
 }
 
 #[cfg(test)]
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn parts_have_all_rows_and_are_no_more_than_the_scratch_holds() {
         for (rows, strips) in [(1, 1), (7, 3), (2048, 12), (2048, 1), (65_536, 80), (100_000, 100_000)] {
-            let (parts, rows_a_part) = parts_of(rows, strips, 132);
-            assert!(parts <= super::super::PARTS * 132 && parts * rows_a_part >= rows, "{rows} {strips}");
-            assert!((parts - 1) * rows_a_part < rows, "{rows} {strips}");
+            let (parts, rows_per_part) = parts_of(rows, strips, 132);
+            assert!(parts <= super::super::PARTS * 132 && parts * rows_per_part >= rows, "{rows} {strips}");
+            assert!((parts - 1) * rows_per_part < rows, "{rows} {strips}");
         }
         assert_eq!(parts_of(0, 1, 132).0, 0);
     }

@@ -3,7 +3,8 @@
 use super::{HeadSizes, merge_heads, shares};
 use crate::nn::{LayoutParts, Rule, Tiling};
 
-/// Whether a layout of so many tokens keeps a pair: by a whole tile, by a partial one and the rule, or by a column.
+/// Whether a layout for this number of tokens keeps a pair: by a whole tile, by a partial one and the rule, or by a
+/// column.
 pub fn is_kept(parts: &LayoutParts<'_>, rule: Rule, tiling: Tiling, [row, key]: [u32; 2]) -> bool {
     let (block, tile) = ((row / tiling.rows) as usize, key / tiling.keys);
     let range = |starts: &[u32]| starts[block] as usize..starts[block + 1] as usize;

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_last_are_told_apart() {
+    fn channels_last_are_distinguished() {
         let of = Convolution::plain([2, 1], 2, 1);
         // Weights [1, 2, 2]: those of the first channel, then those of the second.
         assert_eq!(convolve(&of, &[1.0, 2.0, 3.0, 4.0], &[1.0, 10.0, 100.0, 1000.0], &[0.0]), [2010.0, 4231.0]);

@@ -41,7 +41,7 @@ pub fn mixed(seen: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f64> {
     (0..rows).flat_map(|row| (0..channels).map(move |channel| one(row, channel))).collect()
 }
 
-/// A list of rows once so many of them went through it: the last ones at its beginning.
+/// A list of rows after this number of rows passed through it: the last ones are at its beginning.
 pub fn keep(list: &mut [f32], width: usize, kept: usize, rows: usize) {
     list.copy_within(rows * width..(rows + kept) * width, 0);
 }

@@ -57,7 +57,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 }
 
 pub fn alike(bench: &Bench) -> Answer {
-    let copies = bench.device.beside()?;
+    let copies = bench.device.with_new_streams()?;
     let mut told = Vec::new();
     for preset in ["tiny", "tiny-qwen2", "decoder_tiny"] {
         let config = Config { layers: 6, ..Config::from_preset(preset)? };
@@ -120,7 +120,7 @@ pub fn apart(bench: &Bench) -> Answer {
 }
 
 pub fn refused(bench: &Bench) -> Answer {
-    let copies = bench.device.beside()?;
+    let copies = bench.device.with_new_streams()?;
     let config = Config { layers: 4, ..Config::from_preset("tiny")? };
     let (weights, dtype) = (Weights::synthetic(&config, 5), Dtype::F32);
     let load = |offload: &Offload| GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, offload);
@@ -175,7 +175,7 @@ fn unpinned(bench: &Bench, copies: &Device) -> Answer {
 
 /// Memory that is taken away between two steps makes an error of the second, and a third that has it goes on.
 pub fn out_of_memory(bench: &Bench) -> Answer {
-    let copies = bench.device.beside()?;
+    let copies = bench.device.with_new_streams()?;
     let config = Config { layers: 4, ..Config::from_preset("Qwen3-0.6B")? };
     let weights = Weights::synthetic(&config, 5);
     let mut chosen = Vec::new();
@@ -214,7 +214,7 @@ fn take_all(device: &Device) -> Result<Vec<Buffer<u8>>, Failed> {
 
 /// What is allocated is what was said to be needed.
 pub fn memory(bench: &Bench) -> Answer {
-    let copies = bench.device.beside()?;
+    let copies = bench.device.with_new_streams()?;
     let config = Config::from_preset("Qwen2.5-7B")?;
     let weights = Weights::synthetic(&config, 1);
     let mut told = Vec::new();

@@ -34,7 +34,7 @@ struct Measured {
 pub fn speed(bench: &Bench) -> Answer {
     let config = Config::from_preset("Qwen2.5-7B")?;
     let weights = Weights::synthetic(&config, 1);
-    let copies = bench.device.beside()?;
+    let copies = bench.device.with_new_streams()?;
     let (words, resident_ms) = resident(bench, &config, &weights)?;
     let mut told = vec![words];
     expect(resident_ms <= MOST_RESIDENT_MS, || told.join("\n"))?;

@@ -41,7 +41,7 @@ pub fn alike(bench: &Bench) -> Answer {
     let config = SpeechConfig::from_preset("tiny")?;
     let (weights, tokens) = (SpeechWeights::synthetic(1), 8);
     let prompt = prompt(&config)?;
-    let copies = bench.device.beside()?;
+    let copies = bench.device.with_new_streams()?;
     let mut worst = 0_f32;
     for (dtype, graph) in [(Dtype::F32, GraphMode::On), (Dtype::F32, GraphMode::Off), (Dtype::Bf16, GraphMode::On)] {
         let options = VoicingOptions { graph, ..VoicingOptions::new(dtype, prompt.ids.len(), tokens) };
@@ -101,7 +101,7 @@ fn eight_streamed(config: &SpeechConfig, mode: StreamMode) -> Option<Offload> {
 }
 
 pub fn memory(bench: &Bench) -> Answer {
-    let copies = bench.device.beside()?;
+    let copies = bench.device.with_new_streams()?;
     let config = SpeechConfig::from_preset("7b")?;
     let (prompt, tokens) = (prompt(&config)?, 20);
     let mut told = Vec::new();
@@ -134,7 +134,7 @@ fn voicing<'a>(
 }
 
 pub fn speed(bench: &Bench) -> Answer {
-    let copies = bench.device.beside()?;
+    let copies = bench.device.with_new_streams()?;
     let config = SpeechConfig::from_preset("7b")?;
     let prompt = prompt(&config)?;
     let mut told = Vec::new();

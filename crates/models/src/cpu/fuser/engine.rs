@@ -11,7 +11,7 @@ use crate::{
         CacheShape, FuseMode, FuseOptions, FuseOrder, Fused, FuserConfig, FuserWeights, Fusing, Gates, Path, Section,
         check_section,
     },
-    marks::mark,
+    marks::stage_mark,
 };
 
 /// Fusers whose numbers are all of one type.
@@ -110,8 +110,8 @@ impl<T: Number> Engine<T> {
             return None;
         }
         match path {
-            Path::Keys => mark!(marks, Pipeline, "fuse_keys", layer = layer, sharer = sharer),
-            Path::Values => mark!(marks, Pipeline, "fuse_values", layer = layer, sharer = sharer),
+            Path::Keys => stage_mark!(marks, Pipeline, "fuse_keys", layer = layer, sharer = sharer),
+            Path::Values => stage_mark!(marks, Pipeline, "fuse_values", layer = layer, sharer = sharer),
         }
     }
 }
@@ -159,7 +159,7 @@ impl<T: Number> Fusing for Engine<T> {
         }
         self.make_ready(section, tokens * receiver.options().batch)?;
         let marks = self.options.marks.clone();
-        let _stage = mark!(marks, Pipeline, "projector", tokens = tokens, layers = layers);
+        let _stage = stage_mark!(marks, Pipeline, "projector", tokens = tokens, layers = layers);
         for layer in 0..receiver.config().layers {
             self.fuse_layer(layer, receiver, sharers, section)?;
         }

@@ -12,7 +12,7 @@ use super::{
     },
     model::{Block, PathWeights},
 };
-use crate::{Marks, ModelError, fuser::FuserConfig, marks::mark};
+use crate::{Marks, ModelError, fuser::FuserConfig, marks::stage_mark};
 
 /// What is added under the root of a norm.
 const EPS: f32 = 1e-6;
@@ -126,29 +126,29 @@ impl<T: Number> Run<'_, T> {
     /// Adds to `to` what the path makes of what was heard and of what is there.
     pub fn add(&self, buffers: &mut Buffers<T>, heard: Heads<'_>, there: Heads<'_>, to: &mut [f32]) {
         {
-            let _stage = mark!(self.marks, Ops, "fuse_input");
+            let _stage = stage_mark!(self.marks, Ops, "fuse_input");
             join(heard, there, self.rows, &mut buffers.joined);
             self.path.input.run(self.crew, self.rows, &buffers.joined, &mut buffers.stream);
         }
         {
-            let _stage = mark!(self.marks, Ops, "fuse_common");
+            let _stage = stage_mark!(self.marks, Ops, "fuse_common");
             self.block(&self.path.common, &mut buffers.stream, &mut buffers.normed, &mut buffers.inner);
             buffers.second[..self.rows * self.config.hidden]
                 .copy_from_slice(&buffers.stream[..self.rows * self.config.hidden]);
         }
         {
-            let _stage = mark!(self.marks, Ops, "fuse_weight");
+            let _stage = stage_mark!(self.marks, Ops, "fuse_weight");
             self.block(&self.path.weight, &mut buffers.stream, &mut buffers.normed, &mut buffers.inner);
             self.path.head.run(self.crew, self.rows, &buffers.stream, &mut buffers.weights);
         }
         {
-            let _stage = mark!(self.marks, Ops, "fuse_value");
+            let _stage = stage_mark!(self.marks, Ops, "fuse_value");
             for block in &self.path.value {
                 self.block(block, &mut buffers.second, &mut buffers.normed, &mut buffers.inner);
             }
             self.path.output.run(self.crew, self.rows, &buffers.second, &mut buffers.value);
         }
-        let _stage = mark!(self.marks, Ops, "fuse_add");
+        let _stage = stage_mark!(self.marks, Ops, "fuse_add");
         add_weighted(&buffers.weights, &buffers.value, self.rows, there, to);
     }
 

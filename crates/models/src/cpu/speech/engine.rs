@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Attention, GraphMode, LayerVisit, ModelError, Offloading, Options, Room, StreamMode,
-    marks::mark,
+    marks::stage_mark,
     speech::{
         Guidance, Solver, SpeechConfig, SpeechWeights, SpokenToken, VoicePrompt, Voicing, VoicingOptions, Way, no_token,
     },
@@ -93,7 +93,7 @@ impl<T: Number> Engine<T> {
 
     /// The rows of the latents of a voice, as the language model hears them.
     fn voice_rows(&mut self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<Vec<T>, ModelError> {
-        let _stage = mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
+        let _stage = stage_mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
         let mut latents = self.encoder.run_all(&self.crew, samples, self.config.token_samples(), &mut self.buffers);
         guidance.vary(voice, self.config.voice_deviation, &mut latents);
         let [scale, bias] = self.factors;
@@ -128,7 +128,7 @@ impl<T: Number> Engine<T> {
         if self.is_batched {
             return self.go_on_both(token, row);
         }
-        let _stage = mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
+        let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
         self.stack.run(&self.crew, 1, Before::Cache, Some(&self.choices), |to| to.copy_from_slice(&row))?;
         self.speech.last = Some(row);
         self.speech.hidden[0] = self.stack.normed().to_vec();
@@ -138,7 +138,7 @@ impl<T: Number> Engine<T> {
     /// Runs the next row of the positive stream, and the same row of the negative one, which is of use only if the token
     /// is one of audio.
     fn go_on_both(&mut self, token: usize, row: Vec<T>) -> Result<(), ModelError> {
-        let _stage = mark!(self.options.marks, Pipeline, "transformer", token = token);
+        let _stage = stage_mark!(self.options.marks, Pipeline, "transformer", token = token);
         let hidden = row.len();
         let enter = |to: &mut [T]| to.chunks_mut(hidden).for_each(|to| to.copy_from_slice(&row));
         self.stack.run_both(&self.crew, &mut self.negative, Some(&self.choices), enter)?;
@@ -172,7 +172,7 @@ impl<T: Number> Engine<T> {
             self.speech.hidden[1] = row;
             return Ok(());
         }
-        let _stage = mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
+        let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
         let row = self.speech.last.clone().unwrap_or_else(|| self.row_of(self.config.ids.bos));
         std::mem::swap(&mut self.stack.cache, &mut self.negative);
         let ran = self.stack.run(&self.crew, 1, Before::Cache, None, |to| to.copy_from_slice(&row));
@@ -186,7 +186,7 @@ impl<T: Number> Engine<T> {
     fn diffuse(&mut self, token: usize, audio: usize) -> Vec<f32> {
         let Speech { guidance, solver, times, hidden, .. } = &self.speech;
         let Some(solver) = solver else { return Vec::new() };
-        let _stage = mark!(self.options.marks, Pipeline, "diffusion", token = token, steps = guidance.steps);
+        let _stage = stage_mark!(self.options.marks, Pipeline, "diffusion", token = token, steps = guidance.steps);
         let noise = guidance.noise_of(audio, self.config.acoustic.latent);
         let diffusion = Diffusion { solver, times, scale: guidance.scale };
         self.head.sample(&self.crew, &hidden.concat(), noise, &diffusion)
@@ -198,12 +198,12 @@ impl<T: Number> Engine<T> {
         let [scale, bias] = *factors;
         let [sounding, hearing] = speech.streams.get_or_insert_with(|| [decoder.stream(), semantic.stream()]);
         let samples: Vec<T> = {
-            let _stage = mark!(options.marks, Pipeline, "audio_decode", token = token);
+            let _stage = stage_mark!(options.marks, Pipeline, "audio_decode", token = token);
             let latent: Vec<T> = latent.iter().map(|number| T::narrow(number / scale - bias)).collect();
             decoder.run(crew, &latent, sounding, buffers).to_vec()
         };
         speech.samples.extend(samples.iter().map(|sample| sample.wide()));
-        let _stage = mark!(options.marks, Pipeline, "semantic_encode", token = token);
+        let _stage = stage_mark!(options.marks, Pipeline, "semantic_encode", token = token);
         let heard = semantic.run(crew, &samples, hearing, buffers).to_vec();
         speech.heard = heard.iter().map(|number| number.wide()).collect();
         heard
@@ -215,7 +215,7 @@ impl<T: Number> Engine<T> {
         self.go_on_without(token)?;
         let latent = self.diffuse(token, audio);
         let heard = self.sound(token, &latent);
-        let _stage = mark!(self.options.marks, Layer, "connect");
+        let _stage = stage_mark!(self.options.marks, Layer, "connect");
         let narrow: Vec<T> = latent.iter().map(|number| T::narrow(*number)).collect();
         self.speech.latents.extend(latent);
         let mut row = self.acoustic_connector.run(&self.crew, &narrow)?;
@@ -270,7 +270,7 @@ impl<T: Number> Voicing for Engine<T> {
         let times = self.head.times(&self.crew, &solver);
         {
             let positions = prompt.ids.len();
-            let _stage = mark!(self.options.marks, Pipeline, "prefill", positions = positions);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "prefill", positions = positions);
             self.stack
                 .run(&self.crew, positions, Before::Cache, Some(&self.choices), |to| to.copy_from_slice(&rows))?;
         }

@@ -15,7 +15,7 @@ use super::{
     file::LayerFile,
     link::Link,
 };
-use crate::{Marks, ModelError, marks::mark};
+use crate::{Marks, ModelError, marks::stage_mark};
 
 /// What is asked of the thread.
 pub struct Order<T> {
@@ -117,7 +117,8 @@ impl Copying {
         let (layer, bytes) = (order.layer, self.bytes);
         let began = Instant::now();
         // Nothing is said of pinned memory: the layer comes from a file.
-        let _stage = mark!(self.marks, Pipeline, "layer_copy", layer = layer, forward = order.pass, bytes = bytes);
+        let _stage =
+            stage_mark!(self.marks, Pipeline, "layer_copy", layer = layer, forward = order.pass, bytes = bytes);
         let outcome = self.file.get(layer, &mut order.buffer.parts_mut(), is_over);
         self.link.hold(bytes, began, is_over);
         Done { order, copy_ns: nanos(began), outcome }

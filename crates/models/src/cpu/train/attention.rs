@@ -10,7 +10,7 @@ use super::super::{
     rows::{Rows, RowsMut, Shared},
     vectors::{dot, exp, vectorized},
 };
-use crate::{Marks, marks::mark};
+use crate::{Marks, marks::stage_mark};
 
 /// Queries and keys of a tile of the fused step.
 const TILE: (usize, usize) = (64, 256);
@@ -76,21 +76,21 @@ pub fn naive_back<T: Number>(
     let scale = (span.head_dim as f32).sqrt().recip();
     let weights = &mut weights[..span.scores()];
     {
-        let _stage = mark!(marks, Ops, "weights_again");
+        let _stage = stage_mark!(marks, Ops, "weights_again");
         store_weights(crew, &Marks::default(), span, &given.inputs, weights);
     }
     let weights = &*weights;
     let d_scores = &mut d_scores[..span.scores()];
     {
-        let _stage = mark!(marks, Ops, "weighted");
+        let _stage = stage_mark!(marks, Ops, "weighted");
         sum_over_queries(crew, span, (weights, given.d_out), d_heads, Which::Values);
         store_scores(crew, span, (given.d_out, given.inputs.values), d_scores, 1.0);
     }
     {
-        let _stage = mark!(marks, Ops, "softmax");
+        let _stage = stage_mark!(marks, Ops, "softmax");
         softmax_back(crew, span, (weights, d_scores), scale);
     }
-    let _stage = mark!(marks, Ops, "scores");
+    let _stage = stage_mark!(marks, Ops, "scores");
     sum_over_queries(crew, span, (d_scores, given.inputs.queries), d_heads, Which::Keys);
     weigh_values(crew, span, given.inputs.keys, d_scores, (&mut *d_heads.numbers, d_heads.strides));
 }
@@ -180,7 +180,7 @@ pub fn fused_back<T: Number>(
     kept: &Fused<'_, T>,
     d_heads: &mut HeadGradients<'_, T>,
 ) {
-    let _stage = mark!(marks, Ops, "fused");
+    let _stage = stage_mark!(marks, Ops, "fused");
     let touched = span.scores().saturating_mul(span.head_dim) / 8;
     let (strides, shared) = (d_heads.strides, Shared::new(d_heads.numbers));
     crew.each_with(touched, 0..span.batch * span.kv_heads, TileBack::default, |tile, at| {

@@ -13,26 +13,26 @@ use super::{
     positions::PositionsBack,
     steps::swiglu_back,
 };
-use crate::{Attention, cpu::attention::Heads, marks::mark};
+use crate::{Attention, cpu::attention::Heads, marks::stage_mark};
 
 impl<T: Number> Pass<'_, T> {
     /// Writes the gradients of every parameter, and uses up what forward kept.
     pub fn backward(&self, ids: &[u32], buffers: &mut Buffers<T>, gradients: &mut Model<T>) {
         let Buffers { kept, scratch, ledger } = buffers;
         {
-            let _stage = mark!(self.marks(), Layer, "head");
+            let _stage = stage_mark!(self.marks(), Layer, "head");
             self.head_back(ids, kept, scratch, gradients);
             ledger.head_backward();
         }
         for at in (0..kept.layers.len()).rev() {
-            let _stage = mark!(self.marks(), Layer, "layer", layer = at);
+            let _stage = stage_mark!(self.marks(), Layer, "layer", layer = at);
             let (layer, kept, gradients) = (&self.model.layers[at], &mut kept.layers[at], &mut gradients.layers[at]);
             self.ffn_back(layer, kept, scratch, gradients);
             self.attention_back(layer, kept, scratch, gradients);
             ledger.layer_backward();
         }
         {
-            let _stage = mark!(self.marks(), Layer, "embed");
+            let _stage = stage_mark!(self.marks(), Layer, "embed");
             scratch.places.add(self.crew, &scratch.d_stream, &mut gradients.embedding, self.config.hidden);
         }
         ledger.backward_ends();
@@ -58,7 +58,7 @@ impl<T: Number> Pass<'_, T> {
 
     /// Norms once more what forward did not keep.
     fn norm_again(&self, weight: &[f32], from: &[T], out: &mut [T]) {
-        let _stage = mark!(self.marks(), Ops, "norm_again");
+        let _stage = stage_mark!(self.marks(), Ops, "norm_again");
         self.norm(weight).rows(self.crew, 1, from, out);
     }
 
@@ -66,35 +66,35 @@ impl<T: Number> Pass<'_, T> {
         // What forward normed for the logits is still there.
         let Scratch { normed, d_normed, d_stream, sums, places, .. } = scratch;
         {
-            let _stage = mark!(self.marks(), Ops, "head_weights");
+            let _stage = stage_mark!(self.marks(), Ops, "head_weights");
             // A tied head overwrites the gradients of the table; of a table by itself the rows of the last batch go.
             places.renew(ids, &mut gradients.embedding, self.config.hidden);
             let d_head = gradients.own_head.as_mut().unwrap_or(&mut gradients.embedding);
             self.weights_back(&kept.logits, normed, d_head);
         }
         {
-            let _stage = mark!(self.marks(), Ops, "head_input");
+            let _stage = stage_mark!(self.marks(), Ops, "head_input");
             self.input_back(&kept.logits, self.model.head(), d_normed);
         }
-        let _stage = mark!(self.marks(), Ops, "norm_back");
+        let _stage = stage_mark!(self.marks(), Ops, "norm_back");
         let norm = self.norm(&self.model.norm);
         sums.norm_back(self.crew, norm, (&kept.last, d_normed), (d_stream, false), &mut gradients.norm);
     }
 
     fn ffn_back(&self, layer: &Layer<T>, kept: &mut LayerKept<T>, scratch: &mut Scratch<T>, gradients: &mut Layer<T>) {
         let marks = self.marks();
-        let _stage = mark!(marks, Layer, "ffn");
+        let _stage = stage_mark!(marks, Layer, "ffn");
         let Scratch { normed, activated, d_stream, d_normed, sums, .. } = scratch;
         {
-            let _stage = mark!(marks, Ops, "down_input");
+            let _stage = stage_mark!(marks, Ops, "down_input");
             self.input_back(d_stream, &layer.down, activated);
         }
         {
-            let _stage = mark!(marks, Ops, "swiglu");
+            let _stage = stage_mark!(marks, Ops, "swiglu");
             swiglu_back(self.crew, self.config.ffn, &mut kept.gate_up, activated);
         }
         {
-            let _stage = mark!(marks, Ops, "down_weights");
+            let _stage = stage_mark!(marks, Ops, "down_weights");
             self.weights_back(d_stream, activated, &mut gradients.down);
             if let Some(d_bias) = &mut gradients.down_bias {
                 sums.columns(self.crew, d_stream, d_bias);
@@ -102,17 +102,17 @@ impl<T: Number> Pass<'_, T> {
         }
         self.norm_again(&layer.ffn_norm, &kept.middle, normed);
         {
-            let _stage = mark!(marks, Ops, "gate_up_weights");
+            let _stage = stage_mark!(marks, Ops, "gate_up_weights");
             self.weights_back(&kept.gate_up, normed, &mut gradients.gate_up);
             if let Some(d_bias) = &mut gradients.gate_up_bias {
                 sums.columns(self.crew, &kept.gate_up, d_bias);
             }
         }
         {
-            let _stage = mark!(marks, Ops, "gate_up_input");
+            let _stage = stage_mark!(marks, Ops, "gate_up_input");
             self.input_back(&kept.gate_up, &layer.gate_up, d_normed);
         }
-        let _stage = mark!(marks, Ops, "norm_back");
+        let _stage = stage_mark!(marks, Ops, "norm_back");
         let norm = self.norm(&layer.ffn_norm);
         sums.norm_back(self.crew, norm, (&kept.middle, d_normed), (d_stream, true), &mut gradients.ffn_norm);
     }
@@ -125,22 +125,22 @@ impl<T: Number> Pass<'_, T> {
         gradients: &mut Layer<T>,
     ) {
         let marks = self.marks();
-        let _stage = mark!(marks, Layer, "attention");
+        let _stage = stage_mark!(marks, Layer, "attention");
         {
-            let _stage = mark!(marks, Ops, "output_weights");
+            let _stage = stage_mark!(marks, Ops, "output_weights");
             self.weights_back(&scratch.d_stream, &kept.attended, &mut gradients.output);
         }
         {
-            let _stage = mark!(marks, Ops, "output_input");
+            let _stage = stage_mark!(marks, Ops, "output_input");
             self.input_back(&scratch.d_stream, &layer.output, &mut scratch.d_attended);
         }
         {
-            let _stage = mark!(marks, Ops, "rope_again");
+            let _stage = stage_mark!(marks, Ops, "rope_again");
             self.enter_positions(layer, &kept.qkv, &mut scratch.heads);
         }
         self.attend_back(kept, scratch);
         {
-            let _stage = mark!(marks, Ops, "rope_back");
+            let _stage = stage_mark!(marks, Ops, "rope_back");
             self.leave_positions(layer, kept, scratch, gradients);
         }
         self.projection_back(layer, kept, scratch, gradients);
@@ -197,17 +197,17 @@ impl<T: Number> Pass<'_, T> {
         let Scratch { normed, d_stream, d_normed, d_heads, sums, .. } = scratch;
         self.norm_again(&layer.attention_norm, &kept.input, normed);
         {
-            let _stage = mark!(marks, Ops, "qkv_weights");
+            let _stage = stage_mark!(marks, Ops, "qkv_weights");
             self.weights_back(d_heads, normed, &mut gradients.qkv);
             if let Some(d_bias) = &mut gradients.qkv_bias {
                 sums.columns(self.crew, d_heads, d_bias);
             }
         }
         {
-            let _stage = mark!(marks, Ops, "qkv_input");
+            let _stage = stage_mark!(marks, Ops, "qkv_input");
             self.input_back(d_heads, &layer.qkv, d_normed);
         }
-        let _stage = mark!(marks, Ops, "norm_back");
+        let _stage = stage_mark!(marks, Ops, "norm_back");
         let norm = self.norm(&layer.attention_norm);
         sums.norm_back(self.crew, norm, (&kept.input, d_normed), (d_stream, true), &mut gradients.attention_norm);
     }

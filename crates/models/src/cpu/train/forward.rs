@@ -15,7 +15,7 @@ use super::{
     buffers::{Buffers, Kept, LayerKept, Scratch},
     steps::{cross_entropy, swiglu},
 };
-use crate::{Attention, Config, Marks, TrainOptions, marks::mark, rope::RopeTable};
+use crate::{Attention, Config, Marks, TrainOptions, marks::stage_mark, rope::RopeTable};
 
 /// A pass over a batch, forward or backward.
 pub struct Pass<'a, T> {
@@ -33,14 +33,14 @@ impl<T: Number> Pass<'_, T> {
         let Buffers { kept: Kept { layers, last, logits, losses }, scratch, ledger } = buffers;
         ledger.forward_begins();
         {
-            let _stage = mark!(self.marks(), Layer, "embed");
+            let _stage = stage_mark!(self.marks(), Layer, "embed");
             let stream = layers.first_mut().map_or(&mut *last, |layer| &mut layer.input);
             embed(self.crew, ids, &self.model.embedding, self.config.hidden, stream);
         }
         let mut rest = layers.as_mut_slice();
         for (at, layer) in self.model.layers.iter().enumerate() {
             let Some((kept, others)) = rest.split_first_mut() else { break };
-            let _stage = mark!(self.marks(), Layer, "layer", layer = at);
+            let _stage = stage_mark!(self.marks(), Layer, "layer", layer = at);
             let out = others.first_mut().map_or(&mut *last, |layer| &mut layer.input);
             self.attention(layer, kept, scratch);
             self.ffn(layer, kept, out, scratch);
@@ -48,12 +48,12 @@ impl<T: Number> Pass<'_, T> {
             rest = others;
         }
         {
-            let _stage = mark!(self.marks(), Layer, "head");
+            let _stage = stage_mark!(self.marks(), Layer, "head");
             self.norm_rows(&self.model.norm, last, &mut scratch.normed);
             self.project(&scratch.normed, self.model.head(), logits, Put::OVER);
         }
         {
-            let _stage = mark!(self.marks(), Layer, "loss");
+            let _stage = stage_mark!(self.marks(), Layer, "loss");
             cross_entropy(self.crew, targets, logits, losses);
         }
         ledger.forward_ends();
@@ -72,7 +72,7 @@ impl<T: Number> Pass<'_, T> {
     }
 
     pub fn norm_rows(&self, weight: &[f32], from: &[T], out: &mut [T]) {
-        let _stage = mark!(self.marks(), Ops, "norm");
+        let _stage = stage_mark!(self.marks(), Ops, "norm");
         self.norm(weight).rows(self.crew, 1, from, out);
     }
 
@@ -86,21 +86,21 @@ impl<T: Number> Pass<'_, T> {
 
     fn attention(&self, layer: &Layer<T>, kept: &mut LayerKept<T>, scratch: &mut Scratch<T>) {
         let marks = self.marks();
-        let _stage = mark!(marks, Layer, "attention");
+        let _stage = stage_mark!(marks, Layer, "attention");
         self.norm_rows(&layer.attention_norm, &kept.input, &mut scratch.normed);
         {
-            let _stage = mark!(marks, Ops, "qkv");
+            let _stage = stage_mark!(marks, Ops, "qkv");
             self.project(&scratch.normed, &layer.qkv, &mut kept.qkv, Put::OVER);
             if let Some(bias) = &layer.qkv_bias {
                 add_bias(self.crew, bias, &mut kept.qkv);
             }
         }
         {
-            let _stage = mark!(marks, Ops, "rope");
+            let _stage = stage_mark!(marks, Ops, "rope");
             self.enter_positions(layer, &kept.qkv, &mut scratch.heads);
         }
         self.attend(kept, scratch);
-        let _stage = mark!(marks, Ops, "output");
+        let _stage = stage_mark!(marks, Ops, "output");
         kept.middle.copy_from_slice(&kept.input);
         self.project(&kept.attended, &layer.output, &mut kept.middle, Put::ONTO);
     }
@@ -146,7 +146,7 @@ impl<T: Number> Pass<'_, T> {
         match self.options.attention {
             Attention::Naive => naive(self.crew, self.marks(), &self.span, &inputs, &mut scratch.weights, out),
             Attention::Dense => {
-                let _stage = mark!(self.marks(), Ops, "fused");
+                let _stage = stage_mark!(self.marks(), Ops, "fused");
                 let row_sums = Shared::new(&mut kept.row_sums);
                 fused_with(self.crew, &self.span, &inputs, out, |first, tops| {
                     // SAFETY: blocks have no row in common, and each is told of once.
@@ -160,20 +160,20 @@ impl<T: Number> Pass<'_, T> {
 
     fn ffn(&self, layer: &Layer<T>, kept: &mut LayerKept<T>, out: &mut [T], scratch: &mut Scratch<T>) {
         let marks = self.marks();
-        let _stage = mark!(marks, Layer, "ffn");
+        let _stage = stage_mark!(marks, Layer, "ffn");
         self.norm_rows(&layer.ffn_norm, &kept.middle, &mut scratch.normed);
         {
-            let _stage = mark!(marks, Ops, "gate_up");
+            let _stage = stage_mark!(marks, Ops, "gate_up");
             self.project(&scratch.normed, &layer.gate_up, &mut kept.gate_up, Put::OVER);
             if let Some(bias) = &layer.gate_up_bias {
                 add_bias(self.crew, bias, &mut kept.gate_up);
             }
         }
         {
-            let _stage = mark!(marks, Ops, "swiglu");
+            let _stage = stage_mark!(marks, Ops, "swiglu");
             swiglu(self.crew, self.config.ffn, &kept.gate_up, &mut scratch.activated);
         }
-        let _stage = mark!(marks, Ops, "down");
+        let _stage = stage_mark!(marks, Ops, "down");
         out.copy_from_slice(&kept.middle);
         self.project(&scratch.activated, &layer.down, out, Put::ONTO);
         if let Some(bias) = &layer.down_bias {

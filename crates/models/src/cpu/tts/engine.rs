@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Attention, GraphMode, ModelError, Options, Room,
     attention::Kept,
-    marks::mark,
+    marks::stage_mark,
     tts::{
         Frame, Prompt, Sampling, SpeakOptions, Speaking, Suppressed, TtsConfig, TtsWeights, check_codes, check_frames,
         choose, chunks, no_frame, penalise, random_bits,
@@ -77,7 +77,7 @@ impl<T: Number> Engine<T> {
     /// Chooses the semantic code of a frame from the talker's logits.
     fn choose(&mut self, frame: usize) -> u32 {
         let marks = &self.options.marks;
-        let _stage = mark!(marks, Pipeline, "sampling", frame = frame);
+        let _stage = stage_mark!(marks, Pipeline, "sampling", frame = frame);
         let sampling = &self.speech.sampling;
         let mut scores: Vec<f32> = self.talker.stack.logits().iter().map(|logit| logit.wide()).collect();
         penalise(&mut scores, &self.speech.chosen, sampling.repetition_penalty);
@@ -91,7 +91,7 @@ impl<T: Number> Engine<T> {
     /// Chooses the other codes of a frame, and gives the sum of the embeddings of all of them.
     fn predict(&mut self, frame: usize, token: u32) -> Result<Vec<T>, ModelError> {
         let marks = &self.options.marks;
-        let _stage = mark!(marks, Pipeline, "code_predictor", frame = frame);
+        let _stage = stage_mark!(marks, Pipeline, "code_predictor", frame = frame);
         let hidden = self.config.talker.hidden;
         let mut heard = self.talker.stack.normed().to_vec();
         heard.extend_from_slice(&self.talker.embedding[token as usize * hidden..][..hidden]);
@@ -118,7 +118,7 @@ impl<T: Number> Speaking for Engine<T> {
         self.speech = Speech { sampling: *sampling, most_frames, ..Speech::nothing(self.config.talker.vocab) };
         {
             let positions = prompt.positions.len();
-            let _stage = mark!(self.options.marks, Pipeline, "prefill", positions = positions);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "prefill", positions = positions);
             self.talker.prefill(&self.crew, prompt)?;
         }
         self.speech.next = Some(self.choose(0));
@@ -133,7 +133,7 @@ impl<T: Number> Speaking for Engine<T> {
         let mut next = None;
         if index + 1 < self.speech.most_frames {
             {
-                let _stage = mark!(self.options.marks, Pipeline, "talker_step", frame = index);
+                let _stage = stage_mark!(self.options.marks, Pipeline, "talker_step", frame = index);
                 self.talker.step(&self.crew, index, &mut codes)?;
             }
             next = Some(self.choose(index + 1));
@@ -154,7 +154,7 @@ impl<T: Number> Speaking for Engine<T> {
 
     fn decode(&mut self, frames: Range<usize>) -> Result<Vec<f32>, ModelError> {
         check_frames(&frames, self.frames())?;
-        let _stage = mark!(self.options.marks, Pipeline, "decode", frames = frames.len());
+        let _stage = stage_mark!(self.options.marks, Pipeline, "decode", frames = frames.len());
         let (groups, length) = (self.config.groups, self.config.codec.frame_samples());
         let mut samples = Vec::new();
         for chunk in chunks(frames) {

@@ -22,7 +22,7 @@ use crate::{
         CacheShape, FuseMode, FuseOptions, FuseOrder, Fused, FuserConfig, FuserWeights, Fusing, Gates, Path, Section,
         check_section,
     },
-    marks::mark,
+    marks::stage_mark,
 };
 
 /// Fusers on a GPU whose numbers are all of one type.
@@ -202,8 +202,8 @@ impl<'a, T: Number> Engine<'a, T> {
         }
         let (layer, sharer) = (self.first(together)?.layer, together.sharer);
         match self.first(together)?.path {
-            Path::Keys => mark!(marks, Pipeline, "fuse_keys", layer = layer, sharer = sharer),
-            Path::Values => mark!(marks, Pipeline, "fuse_values", layer = layer, sharer = sharer),
+            Path::Keys => stage_mark!(marks, Pipeline, "fuse_keys", layer = layer, sharer = sharer),
+            Path::Values => stage_mark!(marks, Pipeline, "fuse_values", layer = layer, sharer = sharer),
         }
     }
 
@@ -281,7 +281,7 @@ impl<T: Number> Fusing for Engine<'_, T> {
             heard.push(if is_heard { Some(KnownCache::<T>::of(&mut **sharer, self.device)?) } else { None });
         }
         let marks = self.options.marks.clone();
-        let _stage = mark!(marks, Pipeline, "projector", tokens = tokens.length, layers = fused.layers);
+        let _stage = stage_mark!(marks, Pipeline, "projector", tokens = tokens.length, layers = fused.layers);
         let others = || std::iter::once(&own).chain(heard.iter().flatten()).map(|cache| cache.device);
         others().try_for_each(|other| wait(self.device, other))?;
         self.fuse_caches(&own, &heard, section, tokens)?;

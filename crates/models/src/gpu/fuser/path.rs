@@ -15,7 +15,7 @@ use super::{
     buffers::Buffers,
     weights::{Block, Matrix, Packed, Vectors},
 };
-use crate::{Marks, marks::mark};
+use crate::{Marks, marks::stage_mark};
 
 /// What is added under the root of a norm.
 const EPS: f32 = 1e-6;
@@ -47,29 +47,29 @@ impl<T: Number> Run<'_, T> {
     pub unsafe fn add(&self, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
         let weights = self.weights;
         {
-            let _stage = mark!(self.marks, Ops, "fuse_input");
+            let _stage = stage_mark!(self.marks, Ops, "fuse_input");
             // SAFETY: the caller answers for the caches.
             unsafe { self.join(buffers)? };
             self.product(&buffers.joined, &weights.input.weight, &mut buffers.stream, false)?;
         }
         let Buffers { stream, second, normed, inner, value, weights: by_head, .. } = buffers;
         {
-            let _stage = mark!(self.marks, Ops, "fuse_common");
+            let _stage = stage_mark!(self.marks, Ops, "fuse_common");
             self.block(&weights.common, Some(&weights.input.bias), stream, None, [&mut *normed, &mut *inner])?;
         }
         {
-            let _stage = mark!(self.marks, Ops, "fuse_weight");
+            let _stage = stage_mark!(self.marks, Ops, "fuse_weight");
             self.block(&weights.weight, None, stream, Some(&mut *second), [&mut *normed, &mut *inner])?;
             self.product(stream, &weights.head.weight, by_head, false)?;
         }
         {
-            let _stage = mark!(self.marks, Ops, "fuse_value");
+            let _stage = stage_mark!(self.marks, Ops, "fuse_value");
             for block in &weights.value {
                 self.block(block, None, second, None, [&mut *normed, &mut *inner])?;
             }
             self.product(second, &weights.output.weight, value, false)?;
         }
-        let _stage = mark!(self.marks, Ops, "fuse_add");
+        let _stage = stage_mark!(self.marks, Ops, "fuse_add");
         let additions = Additions {
             values: value.all(),
             value_bias: weights.output.bias.of(&self.paths)?,

@@ -5,7 +5,7 @@
 
 use laptime_cuda::{
     Blas, Buffer, Cache, CudaError, Device, Sizes, SliceMut,
-    decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, Linear, Norm, Sounded},
+    decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm},
     nn::Gate,
 };
 
@@ -130,7 +130,7 @@ impl<T: Number> Diffusion<T> {
             self.step(device, weights, step as usize)?;
         }
         let [divisor, bias] = to.factors;
-        let to = Sounded { row: &mut self.row, sound: to.entrance, divisor, bias };
+        let to = LatentTarget { row: &mut self.row, sound: to.entrance, divisor, bias };
         self.kernels.end(device.stream(), &mut self.drawing, to)
     }
 
@@ -146,7 +146,7 @@ impl<T: Number> Diffusion<T> {
         let sizes = Sizes { m: STREAMS as u32, n: hidden, k: hidden, b_is_transposed: true };
         blas.multiply([left, &weights.condition], &mut self.conditions, sizes)?;
         let told = [&self.conditions, &self.times];
-        self.kernels.tell(device.stream(), told, &mut self.told, [steps, hidden])?;
+        self.kernels.condition(device.stream(), told, &mut self.told, [steps, hidden])?;
         let matrices = weights.layers.iter().map(|layer| (&layer.adapt, 3 * hidden));
         let matrices = matrices.chain([(&weights.last_adapt, 2 * hidden)]);
         for ((matrix, n), to) in matrices.zip(&mut self.adapts) {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     LayerVisit, ModelError, Offloading, Replay,
-    marks::mark,
+    marks::stage_mark,
     speech::{
         Guidance, Solver, SpeechConfig, SpeechWeights, SpokenToken, VoicePrompt, Voicing, VoicingOptions, no_token,
     },
@@ -124,12 +124,12 @@ impl<'a, T: Number> Engine<'a, T> {
         }
         self.language.place(self.device, Side::Positive, self.speech.positions + token - 1)?;
         if !batches(&self.options) {
-            let _stage = mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
             return self.launch_step(Side::Positive);
         }
         self.language.place(self.device, Side::Negative, self.speech.negative)?;
         self.speech.runs_beside = true;
-        let _stage = mark!(self.options.marks, Pipeline, "transformer", token = token);
+        let _stage = stage_mark!(self.options.marks, Pipeline, "transformer", token = token);
         self.launch_step(Side::Both)
     }
 
@@ -137,7 +137,7 @@ impl<'a, T: Number> Engine<'a, T> {
     fn go_on_without(&mut self, token: usize) -> Result<(), CudaError> {
         if !std::mem::take(&mut self.speech.runs_beside) {
             self.language.place(self.device, Side::Negative, self.speech.negative)?;
-            let _stage = mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
             self.launch_step(Side::Negative)?;
         }
         self.speech.negative += 1;
@@ -161,20 +161,20 @@ impl<'a, T: Number> Engine<'a, T> {
         self.go_on_without(token)?;
         {
             let steps = self.speech.steps;
-            let _stage = mark!(self.options.marks, Pipeline, "diffusion", token = token, steps = steps);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "diffusion", token = token, steps = steps);
             let audio = size(self.speech.audio_tokens)?;
             self.diffusion.drawing.token.set_all(self.device.stream(), audio)?;
             self.launch(Part::Diffusion)?;
         }
         {
-            let _stage = mark!(self.options.marks, Pipeline, "audio_decode", token = token);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "audio_decode", token = token);
             self.launch(Part::Decode)?;
         }
         {
-            let _stage = mark!(self.options.marks, Pipeline, "semantic_encode", token = token);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "semantic_encode", token = token);
             self.launch(Part::Encode)?;
         }
-        let _stage = mark!(self.options.marks, Layer, "connect");
+        let _stage = stage_mark!(self.options.marks, Layer, "connect");
         self.launch(Part::Connect)
     }
 

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Config, ModelError, Options,
-    marks::mark,
+    marks::stage_mark,
     speech::{SpeechConfig, VoicingOptions},
 };
 
@@ -234,7 +234,7 @@ impl<T: Number> Language<T> {
         let operations = context.operations;
         if side != Side::Negative {
             stepper.head(&context, &weights.norm, &weights.choices)?;
-            let _stage = mark!(self.options.marks, Layer, "choose");
+            let _stage = stage_mark!(self.options.marks, Layer, "choose");
             let shape = [1, size(self.config.vocab)?];
             operations.argmax(context.stream, &stepper.activations.logits, &mut self.choice, shape)?;
         }
@@ -303,7 +303,7 @@ impl<T: Number> Language<T> {
             None => None,
             Some(streamed) => Some(run_streamed(&pass, streamed, cache, buffers)?),
         };
-        let _resident = forward.map(|forward| mark!(pass.marks(), Pipeline, "resident", forward = forward));
+        let _resident = forward.map(|forward| stage_mark!(pass.marks(), Pipeline, "resident", forward = forward));
         for (index, layer) in (model.streamed()..).zip(&model.weights.layers) {
             let [keys, values] = &mut cache.layers[index];
             pass.layer(index, layer, [keys, values], buffers)?;

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     GraphMode, ModelError, Replay,
-    marks::mark,
+    marks::stage_mark,
     speech::{Voicing, VoicingOptions},
 };
 
@@ -81,7 +81,7 @@ impl<T: Number> Engine<'_, T> {
                 Some(streamed.pass())
             }
         };
-        let _resident = forward.map(|forward| mark!(self.options.marks, Pipeline, "resident", forward = forward));
+        let _resident = forward.map(|forward| stage_mark!(self.options.marks, Pipeline, "resident", forward = forward));
         self.launch(part)
     }
 

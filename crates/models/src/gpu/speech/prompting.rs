@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     ModelError,
-    marks::mark,
+    marks::stage_mark,
     speech::{Guidance, VoicePrompt},
 };
 
@@ -38,7 +38,7 @@ impl<T: Number> Engine<'_, T> {
 
     /// The rows of the latents of a voice, as the language model hears them.
     fn voice_rows(&self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<Buffer<T>, ModelError> {
-        let _stage = mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
+        let _stage = stage_mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
         let mut latents = self.out_of_silence(&self.weights.encoder, samples, self.config.token_samples())?;
         guidance.vary(voice, self.config.voice_deviation, &mut latents);
         let [scale, bias] = self.weights.factors;
@@ -56,7 +56,7 @@ impl<T: Number> Engine<'_, T> {
         let voices = prompt.voices.iter().enumerate().map(|(at, samples)| self.voice_rows(at, samples, guidance));
         let voices = voices.collect::<Result<Vec<_>, _>>()?;
         let positions = prompt.ids.len();
-        let _stage = mark!(self.options.marks, Pipeline, "prefill", positions = positions);
+        let _stage = stage_mark!(self.options.marks, Pipeline, "prefill", positions = positions);
         let Self { device, blas, weights, language, streamed, config, .. } = self;
         let shape = [size(config.decoder.vocab)?, size(config.decoder.hidden)?];
         let ids = device.upload(&prompt.ids)?;

@@ -14,7 +14,7 @@ use crate::{
         size,
         weights::{Number, Parameters},
     },
-    marks::mark,
+    marks::stage_mark,
 };
 
 impl<T: Number> GpuTrainer<'_, T> {
@@ -22,21 +22,21 @@ impl<T: Number> GpuTrainer<'_, T> {
     pub(super) fn run_backward(&mut self) -> Result<(), CudaError> {
         let marks = self.options.marks.clone();
         {
-            let _stage = mark!(marks, Layer, "head");
+            let _stage = stage_mark!(marks, Layer, "head");
             self.backward_head()?;
         }
         self.ledger.head_backward();
         for index in (0..self.config.layers).rev() {
-            let _layer = mark!(marks, Layer, "layer", layer = index);
+            let _layer = stage_mark!(marks, Layer, "layer", layer = index);
             {
-                let _part = mark!(marks, Layer, "ffn");
+                let _part = stage_mark!(marks, Layer, "ffn");
                 self.backward_ffn(index)?;
             }
-            let _part = mark!(marks, Layer, "attention");
+            let _part = stage_mark!(marks, Layer, "attention");
             self.backward_attention(index)?;
             self.ledger.layer_backward();
         }
-        let _stage = mark!(marks, Layer, "embed");
+        let _stage = stage_mark!(marks, Layer, "embed");
         self.backward_embed()
     }
 
@@ -49,20 +49,20 @@ impl<T: Number> GpuTrainer<'_, T> {
         let of_rows = rows_product(self.sizes.rows, vocab, hidden)?;
         let marks = &self.options.marks;
         {
-            let _op = mark!(marks, Ops, "head_weights");
+            let _op = stage_mark!(marks, Ops, "head_weights");
             // What forward normed for the logits is still there.
             let d_head = head_mut(&mut self.gradients);
             self.blas.multiply_batch([self.kept.logits.all(), normed.all()], d_head.all_mut(), &of_weights)?;
         }
         {
-            let _op = mark!(marks, Ops, "head_input");
+            let _op = stage_mark!(marks, Ops, "head_input");
             self.blas.multiply_batch(
                 [self.kept.logits.all(), parameters.head().all()],
                 d_normed.all_mut(),
                 &of_rows,
             )?;
         }
-        let _op = mark!(marks, Ops, "norm_back");
+        let _op = stage_mark!(marks, Ops, "norm_back");
         let (weight, d_weight) = (&parameters.norm, &mut self.gradients.norm);
         let norm = Normed { x: self.kept.x.all(), weight: weight.all(), dy: d_normed.all(), epsilon };
         self.operations.rms_norm_backward(stream, &norm, dx, d_weight, sums, shape, false)
@@ -77,12 +77,12 @@ impl<T: Number> GpuTrainer<'_, T> {
         let kept = &mut self.kept.layers[index];
         let Scratch { normed, dx, d_normed, activated, d_activated, sums, .. } = &mut self.scratch;
         {
-            let _op = mark!(marks, Ops, "down_input");
+            let _op = stage_mark!(marks, Ops, "down_input");
             let product = rows_product(rows, hidden, ffn)?;
             self.blas.multiply_batch([dx.all(), weights.down.all()], d_activated.all_mut(), &product)?;
         }
         {
-            let _op = mark!(marks, Ops, "swiglu");
+            let _op = stage_mark!(marks, Ops, "swiglu");
             let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
             let d_gate_up = &mut kept.gate_up;
             self.operations.swiglu_backward(
@@ -95,7 +95,7 @@ impl<T: Number> GpuTrainer<'_, T> {
             )?;
         }
         {
-            let _op = mark!(marks, Ops, "down_weights");
+            let _op = stage_mark!(marks, Ops, "down_weights");
             let product = weights_product(rows, hidden, ffn)?;
             self.blas.multiply_batch([dx.all(), activated.all()], gradients.down.all_mut(), &product)?;
             if let Some(bias) = &mut gradients.down_bias {
@@ -103,12 +103,12 @@ impl<T: Number> GpuTrainer<'_, T> {
             }
         }
         {
-            let _op = mark!(marks, Ops, "norm_again");
+            let _op = stage_mark!(marks, Ops, "norm_again");
             let operations = &self.weights.operations;
             operations.rms_norm(stream, &kept.middle, &weights.ffn_norm, &mut *normed, by_hidden, epsilon)?;
         }
         {
-            let _op = mark!(marks, Ops, "gate_up_weights");
+            let _op = stage_mark!(marks, Ops, "gate_up_weights");
             let product = weights_product(rows, 2 * ffn, hidden)?;
             self.blas.multiply_batch([kept.gate_up.all(), normed.all()], gradients.gate_up.all_mut(), &product)?;
             if let Some(bias) = &mut gradients.gate_up_bias {
@@ -116,11 +116,11 @@ impl<T: Number> GpuTrainer<'_, T> {
             }
         }
         {
-            let _op = mark!(marks, Ops, "gate_up_input");
+            let _op = stage_mark!(marks, Ops, "gate_up_input");
             let product = rows_product(rows, 2 * ffn, hidden)?;
             self.blas.multiply_batch([kept.gate_up.all(), weights.gate_up.all()], d_normed.all_mut(), &product)?;
         }
-        let _op = mark!(marks, Ops, "norm_back");
+        let _op = stage_mark!(marks, Ops, "norm_back");
         let norm = Normed { x: kept.middle.all(), weight: weights.ffn_norm.all(), dy: d_normed.all(), epsilon };
         let d_weight = &mut gradients.ffn_norm;
         self.operations.rms_norm_backward(stream, &norm, dx, d_weight, sums, by_hidden, true)
@@ -134,17 +134,17 @@ impl<T: Number> GpuTrainer<'_, T> {
             let gradients = &mut self.gradients.layers[index];
             let Scratch { dx, d_attended, .. } = &mut self.scratch;
             {
-                let _op = mark!(marks, Ops, "output_weights");
+                let _op = stage_mark!(marks, Ops, "output_weights");
                 let product = weights_product(rows, hidden, width)?;
                 let attended = &self.kept.layers[index].attended;
                 self.blas.multiply_batch([dx.all(), attended.all()], gradients.output.all_mut(), &product)?;
             }
-            let _op = mark!(marks, Ops, "output_input");
+            let _op = stage_mark!(marks, Ops, "output_input");
             let product = rows_product(rows, hidden, width)?;
             self.blas.multiply_batch([dx.all(), weights.output.all()], d_attended.all_mut(), &product)?;
         }
         {
-            let _op = mark!(marks, Ops, "rope_again");
+            let _op = stage_mark!(marks, Ops, "rope_again");
             let weights = &self.weights.parameters.layers[index];
             let qkv = &self.kept.layers[index].qkv;
             let packed = packed(&self.config, &self.turns, &self.start, weights, qkv);
@@ -163,7 +163,7 @@ impl<T: Number> GpuTrainer<'_, T> {
         let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
         let scale = 1.0 / (self.config.head_dim as f32).sqrt();
         {
-            let _op = mark!(marks, Ops, "weights_again");
+            let _op = stage_mark!(marks, Ops, "weights_again");
             self.naive_weights(&Marks::default())?;
         }
         let Scratch {
@@ -180,13 +180,13 @@ impl<T: Number> GpuTrainer<'_, T> {
             ..
         } = &mut self.scratch;
         {
-            let _op = mark!(marks, Ops, "weighted");
+            let _op = stage_mark!(marks, Ops, "weighted");
             self.operations.split_rows_to_heads(stream, &*d_attended, &mut *by_head, &self.heads)?;
             self.blas.multiply_batch([probabilities.all(), by_head.all()], d_values.all_mut(), &naive.gathered())?;
             self.blas.multiply_batch([by_head.all(), values.all()], d_scores.all_mut(), &naive.scores())?;
         }
         {
-            let _op = mark!(marks, Ops, "softmax");
+            let _op = stage_mark!(marks, Ops, "softmax");
             let keys = self.heads.tokens;
             let (operations, start) = (&self.operations, &self.start);
             operations.softmax_causal_backward(
@@ -199,13 +199,13 @@ impl<T: Number> GpuTrainer<'_, T> {
                 scale,
             )?;
         }
-        let _op = mark!(marks, Ops, "scores");
+        let _op = stage_mark!(marks, Ops, "scores");
         self.blas.multiply_batch([d_scores.all(), keys.all()], d_queries.all_mut(), &naive.weighted())?;
         self.blas.multiply_batch([d_scores.all(), queries.all()], d_keys.all_mut(), &naive.gathered())
     }
 
     fn backward_fused(&mut self, index: usize) -> Result<(), CudaError> {
-        let _op = mark!(self.options.marks, Ops, "fused");
+        let _op = stage_mark!(self.options.marks, Ops, "fused");
         let kept = &self.kept.layers[index];
         let Scratch { queries, keys, values, d_queries, d_keys, d_values, d_attended, dots, .. } = &mut self.scratch;
         let attended = Attended {
@@ -232,7 +232,7 @@ impl<T: Number> GpuTrainer<'_, T> {
         let kept = &self.kept.layers[index];
         let Scratch { normed, dx, d_normed, d_queries, d_keys, d_values, d_qkv, sums, .. } = &mut self.scratch;
         {
-            let _op = mark!(marks, Ops, "rope_back");
+            let _op = stage_mark!(marks, Ops, "rope_back");
             let packed = packed(&self.config, &self.turns, &self.start, weights, &kept.qkv);
             let heads = [d_queries.all(), d_keys.all(), d_values.all()];
             let norms = gradients.query_norm.as_mut().zip(gradients.key_norm.as_mut());
@@ -241,12 +241,12 @@ impl<T: Number> GpuTrainer<'_, T> {
             self.operations.split_heads_backward(stream, &packed, heads, &mut *d_qkv, norms, &self.heads)?;
         }
         {
-            let _op = mark!(marks, Ops, "norm_again");
+            let _op = stage_mark!(marks, Ops, "norm_again");
             let norm = &weights.attention_norm;
             self.weights.operations.rms_norm(stream, &kept.x, norm, &mut *normed, shape, epsilon)?;
         }
         {
-            let _op = mark!(marks, Ops, "qkv_weights");
+            let _op = stage_mark!(marks, Ops, "qkv_weights");
             let product = weights_product(rows, width, hidden)?;
             self.blas.multiply_batch([d_qkv.all(), normed.all()], gradients.qkv.all_mut(), &product)?;
             if let Some(bias) = &mut gradients.qkv_bias {
@@ -254,11 +254,11 @@ impl<T: Number> GpuTrainer<'_, T> {
             }
         }
         {
-            let _op = mark!(marks, Ops, "qkv_input");
+            let _op = stage_mark!(marks, Ops, "qkv_input");
             let product = rows_product(rows, width, hidden)?;
             self.blas.multiply_batch([d_qkv.all(), weights.qkv.all()], d_normed.all_mut(), &product)?;
         }
-        let _op = mark!(marks, Ops, "norm_back");
+        let _op = stage_mark!(marks, Ops, "norm_back");
         let norm = Normed { x: kept.x.all(), weight: weights.attention_norm.all(), dy: d_normed.all(), epsilon };
         let d_weight = &mut gradients.attention_norm;
         self.operations.rms_norm_backward(stream, &norm, dx, d_weight, sums, shape, true)

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Attention, Marks,
     gpu::{pass::packed, room::qkv_width, size, weights::Number},
-    marks::mark,
+    marks::stage_mark,
 };
 
 impl<T: Number> GpuTrainer<'_, T> {
@@ -17,32 +17,32 @@ impl<T: Number> GpuTrainer<'_, T> {
     pub(super) fn run_forward(&mut self) -> Result<(), CudaError> {
         let marks = self.options.marks.clone();
         {
-            let _stage = mark!(marks, Layer, "embed");
+            let _stage = stage_mark!(marks, Layer, "embed");
             let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
             let first = self.kept.layers.first_mut().map_or(&mut self.kept.x, |layer| &mut layer.x);
             let table = &self.weights.parameters.embedding;
             self.weights.operations.embed(self.device.stream(), &self.ids, table, first, shape)?;
         }
         for index in 0..self.config.layers {
-            let _layer = mark!(marks, Layer, "layer", layer = index);
+            let _layer = stage_mark!(marks, Layer, "layer", layer = index);
             self.forward_layer(index)?;
             self.ledger.layer_forward();
         }
         {
-            let _stage = mark!(marks, Layer, "head");
+            let _stage = stage_mark!(marks, Layer, "head");
             self.forward_head()?;
         }
-        let _stage = mark!(marks, Layer, "loss");
+        let _stage = stage_mark!(marks, Layer, "loss");
         self.forward_loss()
     }
 
     fn forward_layer(&mut self, index: usize) -> Result<(), CudaError> {
         let marks = self.options.marks.clone();
         {
-            let _part = mark!(marks, Layer, "attention");
+            let _part = stage_mark!(marks, Layer, "attention");
             self.forward_attention(index)?;
         }
-        let _part = mark!(marks, Layer, "ffn");
+        let _part = stage_mark!(marks, Layer, "ffn");
         self.forward_ffn(index)
     }
 
@@ -55,16 +55,16 @@ impl<T: Number> GpuTrainer<'_, T> {
         let weights = &self.weights.parameters.layers[index];
         let kept = &mut self.kept.layers[index];
         {
-            let _op = mark!(marks, Ops, "norm");
+            let _op = stage_mark!(marks, Ops, "norm");
             let norm = &weights.attention_norm;
             self.weights.operations.rms_norm(stream, &kept.x, norm, &mut self.scratch.normed, shape, epsilon)?;
         }
         {
-            let _op = mark!(marks, Ops, "qkv");
+            let _op = stage_mark!(marks, Ops, "qkv");
             self.blas.multiply_slices([self.scratch.normed.all(), weights.qkv.all()], kept.qkv.all_mut(), sizes)?;
         }
         {
-            let _op = mark!(marks, Ops, "rope");
+            let _op = stage_mark!(marks, Ops, "rope");
             let packed = packed(&self.config, &self.turns, &self.start, weights, &kept.qkv);
             let Scratch { queries, keys, values, .. } = &mut self.scratch;
             self.weights.operations.split_heads(stream, &packed, queries, keys, values, &self.heads)?;
@@ -73,7 +73,7 @@ impl<T: Number> GpuTrainer<'_, T> {
             Attention::Naive => self.forward_naive(index)?,
             Attention::Dense => self.forward_fused(index)?,
         }
-        let _op = mark!(marks, Ops, "output");
+        let _op = stage_mark!(marks, Ops, "output");
         let sizes = self.product(hidden, self.config.heads * self.config.head_dim)?;
         let weights = &self.weights.parameters.layers[index];
         let KeptLayer { x, attended, middle, .. } = &mut self.kept.layers[index];
@@ -84,7 +84,7 @@ impl<T: Number> GpuTrainer<'_, T> {
     fn forward_naive(&mut self, index: usize) -> Result<(), CudaError> {
         let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
         self.naive_weights(&marks)?;
-        let _op = mark!(marks, Ops, "weighted");
+        let _op = stage_mark!(marks, Ops, "weighted");
         let Scratch { values, probabilities, by_head, .. } = &mut self.scratch;
         self.blas.multiply_batch([probabilities.all(), values.all()], by_head.all_mut(), &naive.weighted())?;
         let attended = &mut self.kept.layers[index].attended;
@@ -96,17 +96,17 @@ impl<T: Number> GpuTrainer<'_, T> {
         let naive = self.naive();
         let Scratch { queries, keys, probabilities, .. } = &mut self.scratch;
         {
-            let _op = mark!(marks, Ops, "scores");
+            let _op = stage_mark!(marks, Ops, "scores");
             self.blas.multiply_batch([queries.all(), keys.all()], probabilities.all_mut(), &naive.scores())?;
         }
-        let _op = mark!(marks, Ops, "softmax");
+        let _op = stage_mark!(marks, Ops, "softmax");
         let (operations, tokens) = (&self.weights.operations, self.heads.tokens);
         let scale = 1.0 / (self.config.head_dim as f32).sqrt();
         operations.softmax_causal(self.device.stream(), probabilities, &self.start, &self.heads, tokens, scale)
     }
 
     fn forward_fused(&mut self, index: usize) -> Result<(), CudaError> {
-        let _op = mark!(self.options.marks, Ops, "fused");
+        let _op = stage_mark!(self.options.marks, Ops, "fused");
         let kept = &mut self.kept.layers[index];
         let Scratch { queries, keys, values, .. } = &self.scratch;
         let inputs = [queries.all(), keys.all(), values.all()];
@@ -128,19 +128,19 @@ impl<T: Number> GpuTrainer<'_, T> {
         let KeptLayer { middle, gate_up, .. } = &mut before[index];
         let Scratch { normed, activated, .. } = &mut self.scratch;
         {
-            let _op = mark!(marks, Ops, "norm");
+            let _op = stage_mark!(marks, Ops, "norm");
             operations.rms_norm(stream, &*middle, &weights.ffn_norm, &mut *normed, by_hidden, epsilon)?;
         }
         {
-            let _op = mark!(marks, Ops, "gate_up");
+            let _op = stage_mark!(marks, Ops, "gate_up");
             self.blas.multiply_slices([normed.all(), weights.gate_up.all()], gate_up.all_mut(), up)?;
         }
         {
-            let _op = mark!(marks, Ops, "swiglu");
+            let _op = stage_mark!(marks, Ops, "swiglu");
             let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
             operations.swiglu(stream, &*gate_up, bias, &mut *activated, by_ffn)?;
         }
-        let _op = mark!(marks, Ops, "down");
+        let _op = stage_mark!(marks, Ops, "down");
         next.all_mut().copy_from(stream, middle.all())?;
         self.blas.multiply_add([activated.all(), weights.down.all()], next.all_mut(), down)?;
         match &weights.down_bias {
@@ -156,7 +156,7 @@ impl<T: Number> GpuTrainer<'_, T> {
         let parameters = &self.weights.parameters;
         let normed = &mut self.scratch.normed;
         {
-            let _op = mark!(self.options.marks, Ops, "norm");
+            let _op = stage_mark!(self.options.marks, Ops, "norm");
             self.weights.operations.rms_norm(stream, &self.kept.x, &parameters.norm, &mut *normed, shape, epsilon)?;
         }
         self.blas.multiply_slices([normed.all(), parameters.head().all()], self.kept.logits.all_mut(), sizes)

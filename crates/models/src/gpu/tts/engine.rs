@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     GraphMode, ModelError, Replay,
-    marks::mark,
+    marks::stage_mark,
     tts::{
         Choice, Frame, Prompt, Sampling, SpeakOptions, Speaking, Suppressed, TtsConfig, check_codes, check_frames,
         chunks, no_frame,
@@ -160,12 +160,12 @@ impl<'a, T: Number> Engine<'a, T> {
     fn predict(&mut self) -> Result<(), CudaError> {
         let (device, frame) = (self.device, self.speech.made);
         let Some(graph) = &mut self.graphs.predictor else {
-            let _stage = mark!(self.options.marks, Pipeline, "code_predictor", frame = frame);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "code_predictor", frame = frame);
             return self.launch_predictor(&mut untold);
         };
         let _stage = match graph.next_number(device)? {
-            Some(replay) => mark!(self.options.marks, Pipeline, "code_predictor", frame = frame, replay = replay),
-            None => mark!(self.options.marks, Pipeline, "code_predictor", frame = frame),
+            Some(replay) => stage_mark!(self.options.marks, Pipeline, "code_predictor", frame = frame, replay = replay),
+            None => stage_mark!(self.options.marks, Pipeline, "code_predictor", frame = frame),
         };
         // SAFETY: the buffers live in this engine, which waits for the stream before it goes.
         unsafe { graph.launch(device.stream()) }
@@ -175,12 +175,12 @@ impl<'a, T: Number> Engine<'a, T> {
     fn step(&mut self) -> Result<(), CudaError> {
         let (device, frame) = (self.device, self.speech.made);
         let Some(graph) = &mut self.graphs.talker else {
-            let _stage = mark!(self.options.marks, Pipeline, "talker_step", frame = frame);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "talker_step", frame = frame);
             return self.launch_talker(&mut untold);
         };
         let _stage = match graph.next_number(device)? {
-            Some(replay) => mark!(self.options.marks, Pipeline, "talker_step", frame = frame, replay = replay),
-            None => mark!(self.options.marks, Pipeline, "talker_step", frame = frame),
+            Some(replay) => stage_mark!(self.options.marks, Pipeline, "talker_step", frame = frame, replay = replay),
+            None => stage_mark!(self.options.marks, Pipeline, "talker_step", frame = frame),
         };
         // SAFETY: as above.
         unsafe { graph.launch(device.stream()) }
@@ -189,14 +189,14 @@ impl<'a, T: Number> Engine<'a, T> {
     /// Chooses the semantic code of a frame from the talker's logits, and puts it on its way to the host.
     fn choose(&mut self, frame: usize) -> Result<(), CudaError> {
         let marks = &self.options.marks;
-        let _stage = mark!(marks, Pipeline, "sampling", frame = frame);
+        let _stage = stage_mark!(marks, Pipeline, "sampling", frame = frame);
         let (stream, is_first) = (self.device.stream(), frame == 0);
         let Self { talker, sampler, rules, frames, told, speech, .. } = self;
         let (logits, state) = (&talker.stepper.activations.logits, &mut talker.state);
         let mut part = |part: SamplingPart| {
             let moves_on = !is_first && part == SamplingPart::Draw;
             let position = moves_on.then_some(&mut state.position);
-            let place = Place { group: 0, begins: !is_first, position, is_told: true, next: None };
+            let place = Place { group: 0, begins: !is_first, position, is_reported: true, next: None };
             sampler.part(part, stream, logits, &mut rules[0], frames, place)
         };
         let (has_top_k, has_top_p) = match speech.sampling.talker {
@@ -205,11 +205,11 @@ impl<'a, T: Number> Engine<'a, T> {
         };
         {
             // What was chosen before is made less likely there in any case.
-            let _stage = has_top_k.then(|| mark!(marks, Pipeline, "top_k"));
+            let _stage = has_top_k.then(|| stage_mark!(marks, Pipeline, "top_k"));
             part(SamplingPart::TopK)?;
         }
         if has_top_p {
-            let _stage = mark!(marks, Pipeline, "top_p");
+            let _stage = stage_mark!(marks, Pipeline, "top_p");
             part(SamplingPart::TopP)?;
         }
         part(SamplingPart::Draw)?;
@@ -283,7 +283,7 @@ impl<T: Number> Speaking for Engine<'_, T> {
         self.speech = Speech { sampling: *sampling, most_frames, ..Speech::default() };
         {
             let positions = prompt.positions.len();
-            let _stage = mark!(self.options.marks, Pipeline, "prefill", positions = positions);
+            let _stage = stage_mark!(self.options.marks, Pipeline, "prefill", positions = positions);
             self.talker.prefill(self.device, &self.blas, &self.weights, prompt)?;
         }
         self.choose(0)?;
@@ -324,7 +324,7 @@ impl<T: Number> Speaking for Engine<'_, T> {
 
     fn decode(&mut self, frames: Range<usize>) -> Result<Vec<f32>, ModelError> {
         check_frames(&frames, self.speech.made)?;
-        let _stage = mark!(self.options.marks, Pipeline, "decode", frames = frames.len());
+        let _stage = stage_mark!(self.options.marks, Pipeline, "decode", frames = frames.len());
         let (groups, length) = (self.config.groups, self.config.codec.frame_samples());
         let mut samples = Vec::new();
         for chunk in chunks(frames) {

@@ -1,4 +1,4 @@
-//! Some events of a file, read but not yet put together: what one thread reads on its own.
+//! A batch of events that one thread has parsed and that are not yet merged.
 
 use hashbrown::DefaultHashBuilder;
 
@@ -15,14 +15,14 @@ use crate::{
     names::{NameId, Names},
 };
 
-/// How far the reading of events came.
+/// How far parsing got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// All bytes were read, or as many events as were asked for; what follows lies between two events.
+    /// All bytes, or the requested number of events, were parsed; the next byte is between two events.
     Between,
     /// The array ended.
     Closed,
-    /// The bytes end in an event or other value, which begins where the reading stopped.
+    /// The bytes end inside an event or other value, which begins where parsing stopped.
     Within,
 }
 
@@ -32,13 +32,13 @@ pub struct Batch {
     seen: NameCache,
     pub rows: Vec<Row>,
     fields: Vec<(NameId, StoredValue)>,
-    /// An array or object on its way to one line.
+    /// A buffer to put an array or object on one line.
     line: Vec<u8>,
-    /// Events that are no JSON, or whose parts have the wrong types.
+    /// Events that are not JSON, or whose parts have the wrong types.
     pub damaged: u64,
-    /// Values among the events that are none.
+    /// Array elements that are not events.
     pub no_events: u64,
-    /// Strings that are no UTF-8 and of which parts were replaced.
+    /// Strings that are not UTF-8 and of which parts were replaced.
     pub replaced: u64,
 }
 
@@ -75,7 +75,7 @@ impl Batch {
         self.fields(row).iter().rev().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
-    /// Reads events, from between two of them; says how many bytes were read.
+    /// Parses events, starting between two events; returns the number of bytes.
     pub fn read(&mut self, bytes: &[u8], most: usize) -> (usize, Stop) {
         let mut at = 0;
         while self.rows.len() < most {
@@ -110,7 +110,7 @@ impl Batch {
         (at, Stop::Between)
     }
 
-    /// Reads one event; says where it ends.
+    /// Parses one event; returns its end.
     fn event(&mut self, bytes: &[u8], start: usize) -> Result<usize, Fault> {
         let first_field = self.fields.len();
         let read = self.try_event(bytes, start, first_field as u32);
@@ -230,7 +230,7 @@ impl Batch {
         if lexer.word()? == b"null" { Ok(NameId::EMPTY) } else { Err(Fault::Damaged) }
     }
 
-    /// Reads a number or a name in its place.
+    /// Parses a number or a name in its place.
     #[inline(always)]
     fn number(&mut self, lexer: &mut Lexer<'_>) -> Result<Number, Fault> {
         match lexer.small_whole() {
@@ -246,7 +246,7 @@ impl Batch {
         Ok(text.parse().map_or_else(|_| Number::Named(self.names.id(&text)), Number::Plain))
     }
 
-    /// Reads the fields; false if there is no object of them.
+    /// Parses the fields; false if they are not an object.
     #[inline(always)]
     fn args(&mut self, lexer: &mut Lexer<'_>) -> Result<bool, Fault> {
         if lexer.peek()? != b'{' {
@@ -271,7 +271,7 @@ impl Batch {
         Ok(true)
     }
 
-    /// An array or object as text, or the float that our writer put into one.
+    /// An array or object as text, or the float that our writer encoded as one.
     fn nested(&mut self, raw: &[u8]) -> StoredValue {
         let mut line = std::mem::take(&mut self.line);
         let text = on_one_line(raw, &mut line);
@@ -333,7 +333,7 @@ fn flag(part: Part<'_>) -> Result<bool, Fault> {
     }
 }
 
-/// Reads a time; some writers put it in quotes.
+/// Parses a time; some writers put it in quotes.
 #[inline(always)]
 fn time(lexer: &mut Lexer<'_>) -> Result<Time, Fault> {
     match lexer.plain_micros() {
@@ -355,7 +355,7 @@ fn other_time(lexer: &mut Lexer<'_>) -> Result<Time, Fault> {
     Ok(nanos.and_then(|nanos| u64::try_from(nanos).ok()).map_or(Time::Impossible, Time::At))
 }
 
-/// Reads a float that our writer had to put into words.
+/// Parses a float that our writer encoded as a string.
 fn special_float(text: &[u8]) -> Option<f64> {
     let words = text.strip_prefix(b"{\"")?.strip_prefix(FLOAT.as_bytes())?.strip_prefix(b"\":\"")?;
     let words = std::str::from_utf8(words.strip_suffix(b"\"}")?).ok()?;

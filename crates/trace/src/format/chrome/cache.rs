@@ -1,8 +1,8 @@
-//! The names that a batch has seen last, found by their ends and length instead of a hash of the whole.
+//! A cache of recent names, looked up by their ends and length instead of a hash of the whole.
 
 use crate::names::{NameId, Names};
 
-/// Slots; the names that repeat in a chunk of a trace are about as many.
+/// Slots; about the number of names that repeat in a chunk.
 const SLOTS: usize = 512;
 
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +13,7 @@ struct Slot {
     name: NameId,
 }
 
-/// Holds nothing: no name is this long.
+/// An empty slot: no name has this length.
 const VACANT: Slot = Slot { first: 0, last: 0, length: u32::MAX, name: NameId::EMPTY };
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Default for NameCache {
     }
 }
 
-/// What is looked at of a name: its first and last eight bytes, and where that leads.
+/// The key of a name: its first and last eight bytes, and the slot.
 #[derive(Clone, Copy)]
 pub struct Key {
     first: u64,
@@ -35,7 +35,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// None of a name that is too long to count.
+    /// None for a name that is too long.
     #[inline]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let length = u32::try_from(bytes.len()).ok()?;
@@ -57,12 +57,12 @@ impl NameCache {
         *self.0 = [VACANT; SLOTS];
     }
 
-    /// The name of these bytes, if it was seen lately.
+    /// The name of these bytes, if it was used recently.
     #[inline]
     pub fn find(&self, key: Key, bytes: &[u8], names: &Names) -> Option<NameId> {
         let slot = &self.0[key.slot];
         let looks_same = slot.first == key.first && slot.last == key.last && slot.length == key.length;
-        // Sixteen bytes are all there is of most names.
+        // Most names have at most sixteen bytes.
         (looks_same && (key.length <= 16 || names.name(slot.name).as_bytes() == bytes)).then_some(slot.name)
     }
 

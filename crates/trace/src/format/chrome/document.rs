@@ -1,8 +1,7 @@
-//! Takes a JSON trace in pieces of any size and finds its events, without holding it.
+//! Parses a JSON trace in pieces of any size and finds its events, without storing the file.
 //!
-//! The file is an array of events, or an object with such an array under `traceEvents`; the object's other members are
-//! what the trace says of its run. The array may end without its bracket: Chrome allows that, and a killed writer
-//! leaves it.
+//! The file is an array of events, or an object with such an array under `traceEvents`; the other members are metadata
+//! of the run. The array may end without its bracket: Chrome allows that, and a killed writer leaves such a file.
 
 use hashbrown::DefaultHashBuilder;
 
@@ -11,13 +10,13 @@ use super::{
     walk::Walk,
 };
 
-/// An event longer than this is taken for damage.
+/// A longer event counts as damage.
 const LONGEST_EVENT: usize = 64 << 20;
 
-/// A member of the object longer than this is passed over.
+/// A longer member of the object is skipped.
 const LONGEST_MEMBER: usize = 512 << 10;
 
-/// Events that are read before they are handed on, so that memory stays bounded whatever the piece.
+/// Events parsed before they are passed on, so that memory stays bounded whatever the size of the piece.
 const MOST_ROWS: usize = 2048;
 
 /// How the file ended.
@@ -29,28 +28,28 @@ pub enum End {
     Unclosed,
     /// In the middle of an event.
     CutOff,
-    /// In something that is no JSON, after this many bytes.
+    /// In something that is not JSON, after this number of bytes.
     Damaged(u64),
 }
 
-/// Who is told what the file holds.
+/// Receives the contents of the file.
 pub trait Sink {
-    /// Takes events; their names are those of the batch.
+    /// Receives events; their names are those of the batch.
     fn events(&mut self, batch: &Batch);
 
-    /// Whether it takes no more.
+    /// Whether it accepts no more events.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// Takes a member of the object, with its value in JSON.
+    /// Receives a member of the object, with its value in JSON.
     fn member(&mut self, key: &[u8], json: &[u8]);
 
-    /// Hears of a member that is too long.
+    /// Receives the name of a member that is too long.
     fn long_member(&mut self, key: &[u8]);
 }
 
-/// Where in the file the next byte lies.
+/// The position of the next byte in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Start,
@@ -73,7 +72,7 @@ pub struct Document {
     /// Whether an array of events was found.
     pub found_events: bool,
     key: Vec<u8>,
-    /// What has been seen of a value that is not complete yet.
+    /// The state of an incomplete value.
     pending: Vec<u8>,
     is_too_long: bool,
     walk: Walk,
@@ -96,17 +95,17 @@ impl Document {
         }
     }
 
-    /// Whether the next byte lies between two events, so that others may read on from here.
+    /// Whether the next byte is between two events, so that another reader may continue from here.
     pub fn is_between_events(&self) -> bool {
         self.state == State::Events
     }
 
-    /// Whether nothing more can be made of the file.
+    /// Whether the rest of the file cannot be read.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, State::Ended(_))
     }
 
-    /// Takes what another has read from between two events: so many bytes of the file, and how it stopped.
+    /// Accepts what another reader has parsed from between two events: the number of bytes, and how it stopped.
     pub fn pass(&mut self, length: usize, stop: Stop) {
         self.offset += length as u64;
         if stop == Stop::Closed {
@@ -114,7 +113,7 @@ impl Document {
         }
     }
 
-    /// Takes the next piece of the file.
+    /// Parses the next piece of the file.
     pub fn feed(&mut self, mut bytes: &[u8], sink: &mut impl Sink) {
         while !bytes.is_empty() && !self.has_ended() {
             let used = match self.state {
@@ -127,7 +126,7 @@ impl Document {
         }
     }
 
-    /// Says how the file ended.
+    /// Returns how the file ended.
     pub fn finish(&self) -> End {
         match self.state {
             State::Ended(end) => end,
@@ -150,7 +149,7 @@ impl Document {
         }
     }
 
-    /// Passes over white space and takes one byte of the structure around the events.
+    /// Skips white space and parses one byte of the structure around the events.
     fn between(&mut self, bytes: &[u8]) -> usize {
         let is_skipped = |byte: &&u8| byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf | 0x0b);
         let skipped = bytes.iter().take_while(is_skipped).count();
@@ -177,7 +176,7 @@ impl Document {
         skipped
     }
 
-    /// Reads events where they stand.
+    /// Parses events in place.
     fn events(&mut self, bytes: &[u8], sink: &mut impl Sink) -> usize {
         self.batch.clear();
         let (used, stop) = self.batch.read(bytes, MOST_ROWS);
@@ -190,7 +189,7 @@ impl Document {
         used
     }
 
-    /// Goes on in a value that may not have begun in this piece, nor end in it.
+    /// Continues a value that may begin before this piece and end after it.
     fn value(&mut self, bytes: &[u8], sink: &mut impl Sink) -> usize {
         let (used, is_done) = self.walk.over(bytes);
         self.keep(&bytes[..used]);
@@ -243,7 +242,7 @@ impl Document {
 pub mod tests {
     use super::*;
 
-    /// Everything that a file holds, in order.
+    /// Everything in a file, in order.
     #[derive(Debug, Default, PartialEq)]
     pub struct Seen {
         pub names: Vec<String>,
@@ -288,7 +287,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_missing_bracket_loses_nothing_and_half_an_event_is_told() {
+    fn a_missing_bracket_loses_nothing_and_half_an_event_is_reported() {
         let (seen, end) = fed(r#"[{"name":"a"},{"name":"b"}"#, 8);
         assert_eq!((seen.names.join(" "), end), ("a b".to_owned(), End::Unclosed));
         let (seen, end) = fed(r#"[{"name":"a"},{"name":"#, 8);
@@ -296,7 +295,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told_with_its_place() {
+    fn what_is_no_json_is_reported_with_its_place() {
         assert_eq!(fed("{nonsense", 8).1, End::Damaged(1));
         assert_eq!(fed(r#"{"a" 1}"#, 8).1, End::Damaged(5));
     }
@@ -310,7 +309,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_long_member_is_told_and_not_kept() {
+    fn a_long_member_is_reported_and_not_kept() {
         let (seen, end) = fed(&format!(r#"{{"a":"{}","traceEvents":[]}}"#, "x".repeat(LONGEST_MEMBER)), 4096);
         assert_eq!((seen.members, end), (vec!["too long".to_owned()], End::Whole));
     }

@@ -1,4 +1,4 @@
-//! What a JSON trace says of itself, and what there is to say when all its events were seen.
+//! The metadata of a JSON trace, and its summary after all events were read.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{
     track::TrackKind,
 };
 
-/// What was not read, by kind.
+/// Counts of what was not read, by kind.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub understood: u64,
@@ -37,7 +37,7 @@ pub struct Counts {
 }
 
 impl Reader {
-    /// Takes a metadata event.
+    /// Handles a metadata event.
     pub fn metadata(&mut self, at: At<'_>) -> Option<()> {
         if !at.row.has_fields {
             return None;
@@ -66,7 +66,7 @@ impl Reader {
         Some(())
     }
 
-    /// Takes what our own files say of the trace as a whole.
+    /// Handles the metadata of the whole trace in our own files.
     fn own_trace(&mut self, at: At<'_>) {
         self.is_ours = true;
         let int = |key: &str| at.int(at.batch.names.known(key));
@@ -86,7 +86,7 @@ impl Reader {
         }
     }
 
-    /// Makes the trace, or says why there is none.
+    /// Builds the trace, or returns why it cannot.
     pub fn finish(mut self, document: &Document) -> Result<Trace, ReadError> {
         if let Some(refused) = self.refused {
             return Err(refused);
@@ -96,9 +96,9 @@ impl Reader {
         let found = match end {
             _ if counts.understood > 0 => "",
             _ if !document.found_events => "it is JSON without `traceEvents`",
-            _ if counts.damaged > 0 || counts.strange > 0 => "none of its events can be understood",
-            End::CutOff => "it is JSON cut off before its first event ends",
-            End::Damaged(_) => "it is JSON damaged before its first event ends",
+            _ if counts.damaged > 0 || counts.strange > 0 => "none of its events can be parsed",
+            End::CutOff => "it is JSON truncated inside its first event",
+            End::Damaged(_) => "it is JSON damaged inside its first event",
             _ => "",
         };
         if counts.understood == 0
@@ -142,7 +142,8 @@ impl Reader {
         self.counts.lost_flows = lost;
     }
 
-    /// Time zero of a trace of others. torch.profiler counts from a moment that it names, and before that from 1970.
+    /// The time origin of another tool's trace. torch.profiler counts from a moment that it names, and older versions
+    /// from 1970.
     fn origin(&self) -> Origin {
         const YEAR_2001: u64 = 1_000_000_000_000_000_000;
         let is_kineto = self.builder.metadata.text(SOURCE).is_some_and(|source| source == "torch.profiler");
@@ -162,24 +163,24 @@ impl Reader {
                 warnings.push(counted(count, what));
             }
         };
-        warn(counts.damaged, "damaged events were passed over");
-        warn(counts.strange, "events without a known kind were passed over");
-        warn(counts.impossible_times, "events without a possible time were passed over");
-        warn(counts.misplaced, "events do not fit their track and were passed over");
-        warn(counts.lost_flows, "flows have lost one of their spans");
-        warn(counts.replaced, "strings are no UTF-8; what cannot be read of them was replaced");
-        warn(counts.long_members, "entries about the whole run are too long and were passed over");
-        warn(counts.unexplained, "spans of a device have no call that launched them");
+        warn(counts.damaged, "damaged events were skipped");
+        warn(counts.strange, "events of an unknown kind were skipped");
+        warn(counts.impossible_times, "events without a valid time were skipped");
+        warn(counts.misplaced, "events do not fit their track and were skipped");
+        warn(counts.lost_flows, "flows lack one of their spans");
+        warn(counts.replaced, "strings are not valid UTF-8; replacement characters mark the invalid parts");
+        warn(counts.long_members, "metadata entries are too long and were skipped");
+        warn(counts.unexplained, "device spans have no launching call");
         for (&phase, &count) in &counts.phases {
-            warn(count, &format!("events of kind `{}` were passed over", phase.escape_ascii()));
+            warn(count, &format!("events of kind `{}` were skipped", phase.escape_ascii()));
         }
-        warn(counts.other_phases, "events of kind `other` were passed over");
+        warn(counts.other_phases, "events of kind `other` were skipped");
         match end {
             End::Whole => {}
             End::Unclosed => warnings.push("the closing bracket is missing; every event before it was read".to_owned()),
-            End::CutOff => warnings.push("the file is cut off; all whole events were read".to_owned()),
+            End::CutOff => warnings.push("the file is truncated; all complete events were read".to_owned()),
             End::Damaged(offset) => {
-                warnings.push(format!("the file is damaged after {offset} bytes; what comes before was read"));
+                warnings.push(format!("the file is damaged after {offset} bytes; everything before that was read"));
             }
         }
     }

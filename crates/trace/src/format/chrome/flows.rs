@@ -1,5 +1,5 @@
-//! Flows of a JSON trace: told by the spans themselves, or by events that name the spans (our own) or the moments (those
-//! of others).
+//! Flows of a JSON trace: given by the spans themselves, or by events that refer to spans (our own) or moments (other
+//! tools).
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::{
     track::TrackId,
 };
 
-/// What ties the ends of one flow together.
+/// The key that connects the ends of one flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     pub category: NameId,
@@ -19,7 +19,7 @@ pub struct FlowKey {
     pub id: AsyncId,
 }
 
-/// Which end of a flow an event is, in the order in which ends at one moment count.
+/// Which end of a flow an event is, in the order for ends at the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     Start,
@@ -35,7 +35,7 @@ pub struct Flows {
     bound: Vec<BoundEnd>,
 }
 
-/// An end of a flow that a span tells itself.
+/// An end of a flow that is given by a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BoundEnd {
     pub id: AsyncId,
@@ -44,7 +44,7 @@ pub struct BoundEnd {
     pub span: SpanEntry,
 }
 
-/// An end of a flow of others: where and when it lies.
+/// An end of another tool's flow: its track and time.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEnd {
     pub time: u64,
@@ -54,7 +54,7 @@ pub struct OtherEnd {
     pub is_next: bool,
 }
 
-/// Where a flow of ours begins or ends: the number of the span in the file, and where that lies.
+/// The start or end of one of our flows: the number of the span in the file, and its position.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEnd {
     pub span: u64,
@@ -63,25 +63,25 @@ pub struct OwnEnd {
 }
 
 impl Flows {
-    /// Takes one end of a flow of ours.
+    /// Adds one end of our own flow.
     pub fn own(&mut self, id: AsyncId, is_start: bool, end: OwnEnd) {
         let flow = self.own.entry(id).or_default();
         *(if is_start { &mut flow.0 } else { &mut flow.1 }) = Some(end);
     }
 
-    /// Takes one end of a flow of others.
+    /// Adds one end of another tool's flow.
     pub fn other(&mut self, key: FlowKey, end: OtherEnd) {
         let next = self.keys.len() as u32;
         let key = *self.keys.entry(key).or_insert(next);
         self.others.push((key, end));
     }
 
-    /// Takes one end of a flow that a span tells.
+    /// Adds one end of a flow that a span gives.
     pub fn bound(&mut self, end: BoundEnd) {
         self.bound.push(end);
     }
 
-    /// Ties the flows; says how many have lost an end.
+    /// Connects the flows; returns how many have a missing end.
     pub fn connect(self, tracks: &Tracks, builder: &mut TraceBuilder) -> u64 {
         let Self { own, mut others, mut bound, .. } = self;
         let mut lost = connect_own(own, builder);
@@ -92,7 +92,7 @@ impl Flows {
     }
 }
 
-/// A damaged file may have lost spans: an end that does not lie where its span begins belongs to another.
+/// A damaged file may have lost spans: an end that is not where its span begins belongs to another span.
 fn connect_own(own: HashMap<AsyncId, (Option<OwnEnd>, Option<OwnEnd>)>, builder: &mut TraceBuilder) -> u64 {
     let mut lost = 0;
     let span = |end: Option<OwnEnd>, builder: &TraceBuilder| {
@@ -109,7 +109,7 @@ fn connect_own(own: HashMap<AsyncId, (Option<OwnEnd>, Option<OwnEnd>)>, builder:
     lost
 }
 
-/// Ties the spans of one flow, as [`connect_other`] does.
+/// Connects the spans of one flow, as [`connect_other`] does.
 fn connect_bound(flow: &[BoundEnd], builder: &mut TraceBuilder) -> u64 {
     let first = flow.iter().position(|end| end.step == Step::Start);
     let Some(mut from) = first.map(|at| flow[at].span) else { return flow.len() as u64 };
@@ -126,9 +126,9 @@ fn connect_bound(flow: &[BoundEnd], builder: &mut TraceBuilder) -> u64 {
     u64::from(ties == 0)
 }
 
-/// Ties the ends of one flow, in order of time: a start leads to what follows, a middle goes on from there. One start
-/// may have many finishes, as the launch of a graph has. Clocks of devices are a little off, so a finish may come
-/// before its start.
+/// Connects the ends of one flow in order of time: a start leads to what follows, a step continues from there. One
+/// start may have many ends, such as the launch of a graph. Device clocks are slightly off, so an end may come before
+/// its start.
 fn connect_other(flow: &[(u32, OtherEnd)], tracks: &Tracks, builder: &mut TraceBuilder) -> u64 {
     let place = |end: &OtherEnd| {
         let track = tracks.seen(end.pid, end.tid)?;

@@ -1,5 +1,5 @@
-//! What torch.profiler says in its own way: streams as threads of a process that is a device, launches by correlation,
-//! memory as instants.
+//! Conventions of torch.profiler: streams as threads of a process that is a device, launches by correlation, memory as
+//! instants.
 
 use super::{batch::Batch, row::Row};
 use crate::{
@@ -10,14 +10,14 @@ use crate::{
     names::{NameId, Names},
 };
 
-/// What a category says of an event.
+/// What a category says about an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It lies on a stream of a device.
+    /// It is on a device stream.
     Device,
-    /// It lies on a stream of a device if it says which: other programs use the word too.
+    /// It is on a device stream if it says which: other programs use the word too.
     PerhapsDevice,
-    /// It is a call of the runtime or the driver.
+    /// It is a runtime or driver call.
     Call,
     /// It is a flow from a launch to its work.
     LaunchFlow,
@@ -36,7 +36,7 @@ impl Class {
         }
     }
 
-    /// Whether an event of this class lies on a stream.
+    /// Whether an event of this class is on a stream.
     pub fn is_device(self, batch: &Batch, row: &Row, known: &Known) -> bool {
         let has = |name: Option<NameId>| name.is_some_and(|name| batch.field(row, name).is_some());
         match self {
@@ -46,7 +46,7 @@ impl Class {
         }
     }
 
-    /// Remembers a call or work by its correlation; zero ties nothing.
+    /// Remembers a call or work by its correlation id; zero connects nothing.
     pub fn correlate(self, batch: &Batch, row: &Row, known: &Known, span: SpanEntry, launches: &mut Launches) {
         if !matches!(self, Self::Device | Self::PerhapsDevice | Self::Call) {
             return;
@@ -60,7 +60,7 @@ impl Class {
     }
 }
 
-/// The fields that are looked at, by their names in a batch; none of a name that no event of the batch has.
+/// The relevant fields, by their names in a batch; none for a name that no event of the batch has.
 #[derive(Debug, Default)]
 pub struct Known {
     pub correlation: Option<NameId>,
@@ -92,14 +92,14 @@ impl Known {
 
 /// A point of the curve of a device's memory.
 pub struct MemoryPoint {
-    /// What the curve is called.
+    /// The name of the curve.
     pub name: String,
-    /// None for the host's memory.
+    /// None for host memory.
     pub device: Option<i64>,
     pub bytes: i64,
 }
 
-/// The points that a memory event holds; none if it is no such event.
+/// The points of a memory event; none for other events.
 pub fn memory(batch: &Batch, row: &Row, known: &Known) -> Vec<MemoryPoint> {
     if known.memory != Some(row.name) {
         return Vec::new();

@@ -1,20 +1,20 @@
-//! Reads the parts of one JSON value out of bytes, strings left where they stand.
+//! Parses the parts of one JSON value in place.
 
 use super::scan;
 
-/// Why a part cannot be read.
+/// Why a part cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The bytes end in it.
+    /// The bytes end inside it.
     Incomplete,
-    /// It is no JSON, or not what was asked for.
+    /// It is not JSON, or not the requested type.
     Damaged,
 }
 
-/// Levels of arrays and objects in a field; deeper ones are taken for damage.
+/// The maximum nesting depth in a field; deeper ones count as damage.
 const DEEPEST: u32 = 128;
 
-/// A string as it stands in the file.
+/// A string as in the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Text<'a> {
     pub raw: &'a [u8],
@@ -22,7 +22,7 @@ pub struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// The bytes that it means, if they are not those that stand there. Half a surrogate pair means nothing.
+    /// The unescaped bytes, if they differ from those in the file. Half a surrogate pair is invalid.
     #[inline(always)]
     pub fn unescaped(self) -> Result<Option<Vec<u8>>, Fault> {
         if !self.has_escapes {
@@ -32,7 +32,7 @@ impl Text<'_> {
     }
 }
 
-/// Any JSON value, arrays and objects as their text.
+/// Any JSON value, arrays and objects as text.
 #[derive(Debug, Clone, Copy)]
 pub enum Part<'a> {
     Null,
@@ -44,8 +44,8 @@ pub enum Part<'a> {
     Nested(&'a [u8]),
 }
 
-/// Its small steps are inlined into the one loop that takes them: results that go through memory cost more than the
-/// steps themselves (half of the time of reading, when it was tried).
+/// Its small steps are inlined into the only loop that uses them: results that go through memory cost more than the
+/// steps themselves (half of the reading time, when measured).
 pub struct Lexer<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -60,7 +60,7 @@ impl<'a> Lexer<'a> {
         self.at
     }
 
-    /// The next byte behind white space, not taken yet. Other control characters pass for white space.
+    /// The next byte after white space, not consumed. Other control characters count as white space.
     #[inline(always)]
     pub fn peek(&mut self) -> Result<u8, Fault> {
         match self.bytes.get(self.at) {
@@ -70,7 +70,7 @@ impl<'a> Lexer<'a> {
         self.bytes.get(self.at).copied().ok_or(Fault::Incomplete)
     }
 
-    /// Takes this byte behind white space.
+    /// Consumes this byte after white space.
     #[inline(always)]
     pub fn expect(&mut self, expected: u8) -> Result<(), Fault> {
         if self.peek()? != expected {
@@ -80,7 +80,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Goes to the next key of an object, and behind its colon; none at the object's end.
+    /// Moves to the next key of an object, past its colon; none at the object's end.
     #[inline(always)]
     pub fn key(&mut self, is_first: bool) -> Result<Option<Text<'a>>, Fault> {
         match self.peek()? {
@@ -97,7 +97,7 @@ impl<'a> Lexer<'a> {
         Ok(Some(key))
     }
 
-    /// Takes a string.
+    /// Parses a string.
     #[inline(always)]
     pub fn text(&mut self) -> Result<Text<'a>, Fault> {
         self.expect(b'"')?;
@@ -115,7 +115,7 @@ impl<'a> Lexer<'a> {
         Err(Fault::Incomplete)
     }
 
-    /// Takes a whole number of at most eighteen digits; none, and nothing taken, if something else comes.
+    /// Parses a whole number of at most eighteen digits; otherwise none, and nothing is consumed.
     #[inline(always)]
     pub fn small_whole(&mut self) -> Option<i64> {
         self.peek().ok()?;
@@ -124,7 +124,7 @@ impl<'a> Lexer<'a> {
         Some(value)
     }
 
-    /// Takes a time that is plain digits; none, and nothing taken, if it is written otherwise.
+    /// Parses a time of plain digits; otherwise none, and nothing is consumed.
     #[inline(always)]
     pub fn plain_micros(&mut self) -> Option<u64> {
         self.peek().ok()?;
@@ -133,7 +133,7 @@ impl<'a> Lexer<'a> {
         Some(nanos)
     }
 
-    /// Takes any value.
+    /// Parses any value.
     #[inline(always)]
     pub fn part(&mut self) -> Result<Part<'a>, Fault> {
         match self.peek()? {
@@ -146,7 +146,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Takes any value, and says which bytes it is.
+    /// Parses any value, and returns its bytes.
     pub fn raw(&mut self) -> Result<&'a [u8], Fault> {
         let first = self.peek()?;
         let start = self.at;
@@ -158,7 +158,7 @@ impl<'a> Lexer<'a> {
         Ok(&self.bytes[start..self.at])
     }
 
-    /// Takes a number or a word: all bytes up to what may follow a value.
+    /// Consumes a number or a word: all bytes up to what may follow a value.
     pub fn word(&mut self) -> Result<&'a [u8], Fault> {
         self.peek()?;
         let start = self.at;
@@ -168,14 +168,14 @@ impl<'a> Lexer<'a> {
         if length == 0 { Err(Fault::Damaged) } else { Ok(&self.bytes[start..self.at]) }
     }
 
-    /// Takes an array or object whose brackets match.
+    /// Consumes an array or object with matching brackets.
     fn nested(&mut self) -> Result<&'a [u8], Fault> {
         let start = self.at;
         let (mut depth, mut kinds) = (0_u32, 0_u128);
         loop {
             let Some(&byte) = self.bytes.get(self.at) else { return Err(Fault::Incomplete) };
             match byte {
-                // Nothing below the brackets of ASCII opens or closes anything but strings.
+                // Apart from strings, no byte below the ASCII brackets opens or closes anything.
                 b'#'..b'[' => {}
                 ..=b' ' => {
                     self.at = scan::behind_blanks(self.bytes, self.at);
@@ -218,7 +218,7 @@ fn scalar<'a>(word: &[u8]) -> Result<Part<'a>, Fault> {
     }
 }
 
-/// Reads a number: a whole one exactly, any other to the nearest double. `NaN` and `Infinity` are no JSON, but Python
+/// Parses a number: a whole one exactly, any other to the nearest double. `NaN` and `Infinity` are not JSON, but Python
 /// and C++ write them.
 fn number<'a>(word: &[u8]) -> Result<Part<'a>, Fault> {
     let text = std::str::from_utf8(word).map_err(|_| Fault::Damaged)?;
@@ -267,7 +267,7 @@ fn unescaped(raw: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The letter behind `\u`, which may take a second escape, and the bytes it took.
+/// The character after `\u`, which may need a second escape, and the number of bytes consumed.
 fn escaped_char(raw: &[u8]) -> Option<(char, usize)> {
     let first = hex(raw.get(..4)?)?;
     if let Some(letter) = char::from_u32(first) {
@@ -283,8 +283,8 @@ fn hex(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0, |value, &digit| Some(value << 4 | char::from(digit).to_digit(16)?))
 }
 
-/// The text of an array or object as it stands; if it goes over several lines, without the white space between its
-/// parts, put into `line`.
+/// The text of an array or object; if it spans several lines, without the white space between its parts, written to
+/// `line`.
 pub fn on_one_line<'a>(raw: &'a [u8], line: &'a mut Vec<u8>) -> &'a [u8] {
     if memchr::memchr(b'\n', raw).is_none() {
         return raw;
@@ -305,7 +305,7 @@ pub fn on_one_line<'a>(raw: &'a [u8], line: &'a mut Vec<u8>) -> &'a [u8] {
     line
 }
 
-/// Where the string ends that has begun before; the end if it does not.
+/// The end of a string that began before; the end of the bytes if it does not end.
 fn behind_string(raw: &[u8], mut at: usize) -> usize {
     while let Some(found) = scan::quote_or_escape(raw, at) {
         if raw[found] == b'"' {

@@ -1,7 +1,7 @@
 //! Chrome's JSON format: opens in chrome://tracing, ui.perfetto.dev and speedscope.
 //!
-//! What the format has no place for stands where viewers pass over it: metadata events whose names begin with
-//! `laptime_`, and a key `laptime_open` on spans that were still open. With these, our own files come back whole.
+//! Data without a place in the format goes where viewers ignore it: metadata events whose names begin with `laptime_`,
+//! and a key `laptime_open` on spans that were still open. With these, our own files are lossless.
 
 mod batch;
 mod cache;
@@ -25,7 +25,7 @@ mod xprof;
 pub(crate) use self::read::{read_stream, read_text, read_within};
 pub use self::{read::read, write::write};
 
-/// Metadata events of our own.
+/// Our own metadata events.
 mod meta {
     pub const TRACE: &str = "laptime_trace";
     pub const TRACK: &str = "laptime_track";
@@ -35,5 +35,5 @@ mod meta {
 /// The schema of our own entries; readers accept this one and the one before.
 const SCHEMA: u64 = 1;
 
-/// The key of an object that stands for a float that JSON has no number for.
+/// The key of an object that encodes a float for which JSON has no number.
 const FLOAT: &str = "laptime_float";

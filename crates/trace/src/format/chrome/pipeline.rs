@@ -1,9 +1,9 @@
-//! Reads the events of a large file on several threads.
+//! Parses the events of a large file on several threads.
 //!
-//! The file is cut into chunks where it looks as if an event ended, and each chunk is read on its own as if it began
-//! between two events. Whether it does is known once everything before it has been read: then its batch is taken as
-//! it is, and where the guess was wrong the chunk is read again from where the chunk before it ended. So a wrong
-//! guess costs time and never an event. Memory is bounded by the few chunks and batches that are on their way.
+//! The file is split into chunks where an event seems to end, and each chunk is parsed separately as if it began
+//! between two events. Whether it does is known once everything before it has been parsed: then its batch is used as it
+//! is, or the chunk is parsed again from the end of the chunk before it. A wrong guess therefore costs time and never
+//! an event. Memory is bounded by the few chunks and batches in flight.
 
 use std::{
     io,
@@ -18,14 +18,14 @@ use super::{
     document::{Document, Sink},
 };
 
-/// Bytes that one thread reads at a time: enough that names repeat, little beside the trace that comes of them. Chunks of
-/// 64 KiB to 1 MiB read large files equally fast; small files take less time and memory with small ones.
+/// The chunk size: large enough that names repeat, small compared with the resulting trace. Chunks of 64 KiB to 1 MiB
+/// are equally fast for large files; small files need less time and memory with small chunks.
 pub const CHUNK: usize = 128 << 10;
 
-/// Threads beyond these would wait for the one that puts the batches together.
+/// More threads would wait for the one that merges the batches.
 const MOST_THREADS: usize = 8;
 
-/// A chunk that was read.
+/// A parsed chunk.
 struct Done<C> {
     chunk: C,
     batch: Batch,
@@ -33,14 +33,14 @@ struct Done<C> {
     stop: Stop,
 }
 
-/// How many threads read.
+/// The number of parser threads.
 pub fn thread_count() -> usize {
     thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS))
 }
 
-/// Reads chunks, which `next` gives on a thread of its own, on `threads` threads, and puts them together here.
+/// Parses chunks on `threads` threads, gets them from `next` on a separate thread, and merges them here.
 ///
-/// Chunk by chunk the threads take turns, so that batches arrive in the order of the file.
+/// The chunks go to the threads in turn, so that batches arrive in file order.
 pub fn read_chunks<C: AsRef<[u8]> + Send>(
     threads: usize,
     mut next: impl FnMut() -> io::Result<Option<C>> + Send,
@@ -63,7 +63,7 @@ pub fn read_chunks<C: AsRef<[u8]> + Send>(
         let source = scope.spawn(move || -> io::Result<()> {
             for input in inputs.iter().cycle() {
                 let Some(chunk) = next()? else { break };
-                // Nobody listens any more: the file has ended, or broke off.
+                // The receiver is gone: the file has ended, or broke off.
                 if input.send(chunk).is_err() {
                     break;
                 }
@@ -79,11 +79,11 @@ pub fn read_chunks<C: AsRef<[u8]> + Send>(
             }
         }
         drop(outputs);
-        source.join().unwrap_or_else(|_| Err(io::Error::other("the reading thread failed")))
+        source.join().unwrap_or_else(|_| Err(io::Error::other("the reader thread failed")))
     })
 }
 
-/// Reads chunks until there are no more, or nobody wants them.
+/// Parses chunks until there are no more, or the receiver is gone.
 fn work<C: AsRef<[u8]>>(
     chunks: &Receiver<C>,
     done: &SyncSender<Done<C>>,
@@ -100,7 +100,7 @@ fn work<C: AsRef<[u8]>>(
     }
 }
 
-/// Takes a chunk that was read: its batch if the guess was right, else its bytes.
+/// Accepts a parsed chunk: its batch if the guess was right, otherwise its bytes.
 fn take<C: AsRef<[u8]>>(done: Done<C>, document: &mut Document, sink: &mut impl Sink) -> Batch {
     let bytes = done.chunk.as_ref();
     let read_already = if document.is_between_events() {
@@ -114,7 +114,7 @@ fn take<C: AsRef<[u8]>>(done: Done<C>, document: &mut Document, sink: &mut impl 
     done.batch
 }
 
-/// The chunks of a text that is all there.
+/// The chunks of a text that is completely in memory.
 pub struct Cut<'a> {
     rest: &'a [u8],
     chunk: usize,
@@ -136,9 +136,9 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// Where an event seems to begin, at this place or before it; the place itself if nothing looks like that.
+/// The position where an event seems to begin, here or before; the position itself if nothing looks like that.
 ///
-/// An event begins with a brace that stands behind another's closing brace and a comma, with a string inside.
+/// An event begins with a brace that follows another's closing brace and a comma, with a string inside.
 pub fn border(text: &[u8], place: usize) -> usize {
     // Longer than nearly all events.
     const LOOKED_BACK: usize = 16 << 10;
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::format::chrome::document::{End, tests::Seen};
 
-    /// Events that mislead whoever guesses where one begins.
+    /// Events that look like the start of another one.
     const TEXT: &str = r#"{"about": [{"a": 1}, {"b": 2}], "traceEvents": [
         {"name": "plain", "ph": "X"}, {"name": "},{\"name\": \"trap\"", "args": {"list": [{"x": "}, {"}, {"y": 1}]}},
         {"args": {"deep": [[{"a": "b"}, {"c": "d"}], {"e": "f"}]}, "name": "nested"},7,"text, {\"a\"", {"name": "last"}
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_fails_is_told() {
+    fn a_source_that_fails_is_reported() {
         let hasher = DefaultHashBuilder::default();
         let (mut seen, mut document) = (Seen::default(), Document::new(hasher.clone()));
         let mut chunks = vec![Err(io::Error::other("gone")), Ok(Some(&b"[{},"[..]))];

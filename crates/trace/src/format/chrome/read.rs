@@ -1,4 +1,4 @@
-//! Puts the events of a JSON trace together.
+//! Merges the events of a JSON trace.
 
 use std::io::{self, BufRead, Read};
 
@@ -48,7 +48,7 @@ pub(crate) fn read_within(mut input: impl BufRead, budget: Budget) -> Result<Tra
     reader.finish(&document)
 }
 
-/// Reads a trace of which the whole text is there, on several threads if it is large.
+/// Reads a trace that is completely in memory, on several threads if it is large.
 pub(crate) fn read_text(text: &[u8]) -> Result<Trace, ReadError> {
     if text.len() <= 2 * CHUNK {
         return read(text);
@@ -73,7 +73,7 @@ where
     reader.finish(&document)
 }
 
-/// An event where it stands: its batch, and its process and thread.
+/// An event with its batch, process and thread.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     pub batch: &'a Batch,
@@ -105,23 +105,24 @@ pub struct Reader {
     /// Flows from launches to their work, for files without correlations.
     pub launch_flows: Flows,
     pub launches: Launches,
-    /// Ids that are names; they are no names of the trace.
+    /// Ids that are names; they are not names of the trace.
     ids: Names,
-    /// The builder's names of the names of the batch at hand, and what they say as categories; none if not asked yet.
+    /// The builder's ids for the names of the current batch, and their meaning as categories; none if not looked up
+    /// yet.
     names: Vec<Option<NameId>>,
     classes: Vec<Option<Class>>,
-    /// The names of fields that are looked at, in the batch at hand.
+    /// The names of relevant fields in the current batch.
     known: kineto::Known,
     scratch: Vec<(NameId, StoredValue)>,
     pub last_time: u64,
     pub is_ours: bool,
-    /// Time zero in nanoseconds since 1970, as torch.profiler says it.
+    /// The time origin in nanoseconds since 1970, as given by torch.profiler.
     pub base_nanos: Option<i64>,
     pub counts: Counts,
     /// The first members of the object around the events.
     pub members: Vec<String>,
     budget: Budget,
-    /// Why no more events can be taken.
+    /// Why no more events can be accepted.
     pub refused: Option<ReadError>,
 }
 
@@ -158,7 +159,7 @@ impl Sink for Reader {
         let (Ok(key), Ok(json)) = (serde_json::from_slice::<String>(key), std::str::from_utf8(json)) else { return };
         self.keep_member(&key);
         match key.as_str() {
-            // The times are microseconds all the same; the unit is a wish of how to show them.
+            // The times are always in microseconds; the unit only says how to display them.
             "traceEvents" | "displayTimeUnit" => {}
             "baseTimeNanoseconds" => self.base_nanos = json.trim_matches('"').parse().ok(),
             _ => self.builder.metadata.set(&key, json),
@@ -215,7 +216,7 @@ impl Reader {
         }
     }
 
-    /// The builder's name of a name of the batch.
+    /// The builder's id for a name of the batch.
     fn name(&mut self, batch: &Batch, name: NameId) -> NameId {
         if let Some(known) = self.names[name.index()] {
             return known;
@@ -229,7 +230,7 @@ impl Reader {
         *self.classes[category.index()].get_or_insert_with(|| Class::of(batch.names.name(category)))
     }
 
-    /// The event's time; none, and counted, if it has none that a trace can hold.
+    /// The event's time; none, and counted, if it cannot be represented.
     fn time(&mut self, row: &Row) -> Option<u64> {
         match row.time {
             Time::At(time) => {
@@ -243,7 +244,7 @@ impl Reader {
         }
     }
 
-    /// Finds the track of an event: by its category that of a stream, else that of a thread.
+    /// Finds the track of an event: by its category that of a stream, otherwise that of a thread.
     fn track(&mut self, at: At<'_>, class: Class) -> TrackId {
         let is_device = !self.is_ours && class.is_device(at.batch, at.row, &self.known);
         self.tracks.track(Place { pid: at.pid, tid: at.tid, is_device }, &mut self.builder)
@@ -321,7 +322,7 @@ impl Reader {
         self.builder.keep_fields(&self.scratch)
     }
 
-    /// The track of an asynchronous event, and what ties it to others.
+    /// The track of an asynchronous event, and the key that connects it with others.
     fn asynchronous(&mut self, at: At<'_>) -> Option<(TrackId, AsyncId)> {
         let id = self.id(at.batch, at.row.id)?;
         let category = self.name(at.batch, at.row.category);
@@ -399,7 +400,7 @@ impl Reader {
         })
     }
 
-    /// Takes what a span itself says of its flows.
+    /// Handles the flows that a span gives.
     fn tie(&mut self, at: At<'_>, span: SpanEntry, time: u64) {
         let Some(step) = at.row.flow_step() else { return };
         if let Some(id) = self.id(at.batch, at.row.bind) {
@@ -407,11 +408,11 @@ impl Reader {
         }
     }
 
-    /// Takes one end of a flow. Our own say which span they belong to.
+    /// Handles one end of a flow. Our own flows say which span they belong to.
     fn flow(&mut self, at: At<'_>, step: Step) -> Option<()> {
         let is_launch = self.class(at.batch, at.row.category) == Class::LaunchFlow;
         if is_launch && self.launches.are_known() {
-            // The same is said by the correlations, and there more exactly.
+            // The correlations contain the same information, more exactly.
             return Some(());
         }
         let id = self.id(at.batch, at.row.id)?;

@@ -1,9 +1,9 @@
-//! One event as it stands in a file.
+//! One event as in a file.
 
 use super::flows::Step;
 use crate::names::NameId;
 
-/// A number as the file has it; some writers put names where numbers belong.
+/// A number as in the file; some writers put names where numbers belong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
     Plain(i64),
@@ -24,7 +24,7 @@ pub struct Row {
     /// Chrome's letter for the kind of event; zero for none, [`OTHER_PHASE`] for a word.
     pub phase: u8,
     pub is_open: bool,
-    /// A flow ends in the span around it, and not in the next.
+    /// Whether a flow ends in the enclosing span, and not in the next.
     pub binds_around: bool,
     pub has_fields: bool,
     pub name: NameId,
@@ -34,24 +34,24 @@ pub struct Row {
     pub pid: Number,
     pub tid: Number,
     pub id: Option<Number>,
-    /// What ties the span to those that it leads to, or that led to it.
+    /// The key of the flow that the span starts or ends.
     pub bind: Option<Number>,
     pub flows_out: bool,
     pub flows_in: bool,
-    /// Where its fields lie in the batch.
+    /// The position of its fields in the batch.
     pub fields: (u32, u32),
 }
 
-/// The phase of events whose phase is no single letter.
+/// The phase of events whose phase is not a single letter.
 pub const OTHER_PHASE: u8 = 0xff;
 
 impl Row {
-    /// Whether the event says nothing at all: `{}`.
+    /// Whether the event is empty: `{}`.
     pub fn is_blank(&self) -> bool {
         self.phase == 0 && self.time == Time::Missing && self.name == NameId::EMPTY && !self.has_fields
     }
 
-    /// Which end of a flow the span itself is.
+    /// Which end of a flow the span is.
     pub fn flow_step(&self) -> Option<Step> {
         match (self.flows_out, self.flows_in) {
             (false, false) => None,

@@ -3,7 +3,7 @@
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
-/// Strings longer than this are searched with wider registers, which cost more to begin with.
+/// The length from which strings are searched with wider registers, which have a higher initial cost.
 const SHORT: usize = 32;
 
 #[inline(always)]
@@ -12,7 +12,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     word.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Where the first byte above the space stands, from here on; the end if there is none.
+/// The position of the first byte above the space; the end if there is none.
 pub fn behind_blanks(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = word(bytes, at) {
         // Adding carries into the highest bit of each byte that is above the space.
@@ -25,7 +25,7 @@ pub fn behind_blanks(bytes: &[u8], mut at: usize) -> usize {
     at + bytes[at.min(bytes.len())..].iter().take_while(|&&byte| byte <= b' ').count()
 }
 
-/// Where the first quote or backslash stands, from here on.
+/// The position of the first quote or backslash.
 #[inline(always)]
 pub fn quote_or_escape(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
@@ -42,17 +42,17 @@ pub fn quote_or_escape(bytes: &[u8], start: usize) -> Option<usize> {
     memchr::memchr2(b'"', b'\\', bytes.get(at..)?).map(|found| at + found)
 }
 
-/// Has the highest bit of the lowest byte that is zero; of the bytes above it no bit means anything.
+/// Sets the highest bit of the lowest byte that is zero; the bits of the bytes above it are meaningless.
 const fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word
 }
 
-/// Whether a byte may stand behind a number.
+/// Whether a byte may follow a number.
 fn ends_number(byte: u8) -> bool {
     matches!(byte, b',' | b'}' | b']') || byte <= b' '
 }
 
-/// A whole number of at most eighteen digits, and where it ends. Minus zero is none.
+/// A whole number of at most eighteen digits, and its end. Minus zero is not one.
 #[inline(always)]
 pub fn small_whole(bytes: &[u8], start: usize) -> Option<(i64, usize)> {
     let is_negative = bytes.get(start) == Some(&b'-');
@@ -65,10 +65,10 @@ pub fn small_whole(bytes: &[u8], start: usize) -> Option<(i64, usize)> {
     Some((if is_negative { -(value as i64) } else { value as i64 }, end))
 }
 
-/// The largest whole number of microseconds that has room for its nanoseconds.
+/// The largest whole number of microseconds whose nanoseconds fit.
 const MOST_MICROS: u64 = i64::MAX as u64 / 1_000 - 1;
 
-/// Microseconds as nanoseconds, and where they end: digits, and perhaps a fraction, of which three digits count.
+/// Microseconds as nanoseconds, and their end: digits, and perhaps a fraction, of which three digits count.
 #[inline(always)]
 pub fn plain_micros(bytes: &[u8], start: usize) -> Option<(u64, usize)> {
     let (micros, mut end) = digits(bytes, start);
@@ -89,7 +89,7 @@ pub fn plain_micros(bytes: &[u8], start: usize) -> Option<(u64, usize)> {
     ends_number(*bytes.get(end)?).then_some((nanos, end))
 }
 
-/// The value of the digits from here on, and where they end. Of more than nineteen the value means nothing.
+/// The value of the following digits, and their end. With more than nineteen digits the value is meaningless.
 #[inline(always)]
 fn digits(bytes: &[u8], start: usize) -> (u64, usize) {
     let (mut value, mut at) = (0_u64, start);

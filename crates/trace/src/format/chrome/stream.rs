@@ -1,17 +1,17 @@
-//! Cuts a stream into chunks, each ending where an event seems to end.
+//! Splits a stream into chunks, each ending where an event seems to end.
 
 use std::io::{self, Read};
 
 use super::pipeline::border;
 use crate::format::is_damage;
 
-/// Bytes that are asked for at a time: what is unpacked together with damage is lost with it.
+/// Bytes requested at a time: data unpacked together with damage is lost with it.
 const STEP: usize = 32 << 10;
 
 pub struct Chunks<R> {
     input: R,
     size: usize,
-    /// What was read behind the last chunk's end.
+    /// Bytes read after the end of the last chunk.
     rest: Vec<u8>,
     has_ended: bool,
 }
@@ -21,7 +21,7 @@ impl<R: Read> Chunks<R> {
         Self { input, size, rest: Vec::new(), has_ended: false }
     }
 
-    /// The next chunk. Compressed data that are cut off or damaged end there.
+    /// The next chunk. Compressed data that is cut off or damaged ends there.
     pub fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut chunk = Vec::with_capacity(self.size.max(self.rest.len()));
         chunk.append(&mut self.rest);

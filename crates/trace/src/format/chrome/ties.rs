@@ -1,25 +1,25 @@
-//! Which flows a written file tells on the spans themselves.
+//! Which flows of a written file are stored on the spans themselves.
 //!
-//! A span may carry one `bind_id`: the spans that it leads to carry the same. That takes a quarter of the bytes of two
-//! events of their own, which only flows have that find no place so.
+//! A span may have one `bind_id`, shared by the spans that it leads to. That needs a quarter of the bytes of two
+//! separate events, which are used only for flows that do not fit this scheme.
 
 use crate::trace::{Flow, Trace};
 
-/// What a span says of the flows that it has a part in.
+/// The flow information of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tie {
     None,
-    /// It leads to all spans that say `In` with this number.
+    /// It leads to all spans with `In` and this number.
     Out(usize),
     In(usize),
 }
 
-/// The flows of a trace, as they are written.
+/// The flows of a trace, as written.
 #[derive(Debug)]
 pub struct Ties {
     /// By span; empty where there are no flows.
     of_span: Vec<Tie>,
-    /// Flows that are events of their own.
+    /// Flows that are separate events.
     pub apart: Vec<Flow>,
 }
 
@@ -42,8 +42,8 @@ impl Ties {
         ties
     }
 
-    /// What a span says. Perfetto numbers flows that are events of their own from zero on among the others, so these
-    /// come behind.
+    /// The flow information of a span. Perfetto numbers flows that are separate events from zero, so these come after
+    /// them.
     pub fn of_span(&self, span: usize) -> Tie {
         let behind = self.apart.len();
         match self.of_span.get(span).copied().unwrap_or(Tie::None) {
@@ -54,7 +54,7 @@ impl Ties {
     }
 }
 
-/// Whether viewers, who go by time and then by place in the file, see the beginning before the end.
+/// Whether viewers, which sort by time and then by file position, see the start before the end.
 fn leads_forward(trace: &Trace, flow: Flow) -> bool {
     let place = |span| (trace.span(span).start, span);
     place(flow.from) < place(flow.to)

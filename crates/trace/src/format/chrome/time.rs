@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Nanoseconds, shown as microseconds with three decimals.
+/// Nanoseconds, written as microseconds with three decimals.
 pub struct Micros(pub u64);
 
 impl fmt::Display for Micros {
@@ -11,9 +11,9 @@ impl fmt::Display for Micros {
     }
 }
 
-/// Reads a JSON number of microseconds as whole nanoseconds; none if it is no number or out of range.
+/// Parses a JSON number of microseconds as whole nanoseconds; none if it is not a number or out of range.
 ///
-/// A double holds a microsecond count since 1970 only to a quarter of one, so the digits are read one by one.
+/// A double is only accurate to a quarter of a microsecond for times since 1970, so the digits are parsed individually.
 /// Digits below a nanosecond are cut off. Some writers put their numbers in quotes.
 pub fn nanos(text: &str) -> Option<i64> {
     let text = text.trim_matches('"');

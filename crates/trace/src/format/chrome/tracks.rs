@@ -10,7 +10,7 @@ use crate::{
     track::{Track, TrackId, TrackKind},
 };
 
-/// The numbers of a thread or stream; a device's streams are numbered apart from the host's threads.
+/// The ids of a thread or stream; device streams are numbered separately from host threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     pub pid: i64,
@@ -18,12 +18,12 @@ pub struct Place {
     pub is_device: bool,
 }
 
-/// Made-up numbers go down from here, away from those that writers make up themselves, such as -1 for all streams.
+/// Generated ids count down from here, away from those that writers generate themselves, such as -1 for all streams.
 const FIRST_MADE_UP: i64 = -1_000_001;
 
 #[derive(Debug, Default)]
 pub struct Tracks {
-    /// Numbers of processes and threads that have names instead.
+    /// Ids of processes and threads that have names instead.
     made_up: HashMap<String, i64>,
     made_up_names: Vec<String>,
     places: HashMap<Place, TrackId>,
@@ -31,17 +31,17 @@ pub struct Tracks {
     thread_names: HashMap<(i64, i64), NameId>,
     process_names: HashMap<i64, String>,
     process_labels: HashMap<i64, String>,
-    /// Thread numbers that stand for lanes of other tracks.
+    /// Thread ids of the lanes of other tracks.
     lanes: HashMap<(i64, i64), TrackId>,
     counters: HashMap<(i64, String), TrackId>,
     asyncs: HashMap<(i64, NameId), TrackId>,
-    /// Beginnings and ends that are events of their own, by track.
+    /// Begin and end events, by track.
     pub pairs: HashMap<TrackId, Pairs>,
-    /// Beginnings and ends of asynchronous spans, by track and id.
+    /// Begin and end events of asynchronous spans, by track and id.
     pub async_pairs: HashMap<(TrackId, AsyncId), Pairs>,
 }
 
-/// What ties the events of one asynchronous span together.
+/// The key that connects the events of one asynchronous span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AsyncId {
     Number(i64),
@@ -49,7 +49,7 @@ pub enum AsyncId {
 }
 
 impl Tracks {
-    /// The number behind a process or thread: itself, or one made up for a name.
+    /// The id of a process or thread: given, or generated for a name.
     pub fn number(&mut self, number: Number, batch: &Batch) -> i64 {
         let name = match number {
             Number::Plain(number) => return number,
@@ -64,14 +64,14 @@ impl Tracks {
         next
     }
 
-    /// The name that a made-up number stands for.
-    fn made_up_name(&self, number: i64) -> Option<&str> {
+    /// The name for which an id was generated.
+    fn placeholder_name(&self, number: i64) -> Option<&str> {
         let at = usize::try_from(FIRST_MADE_UP.checked_sub(number)?).ok()?;
         let name = self.made_up_names.get(at)?;
         (self.made_up.get(name) == Some(&number)).then_some(name.as_str())
     }
 
-    /// Finds or makes the track of a thread of the host or a stream of a device.
+    /// Finds or creates the track of a host thread or a device stream.
     pub fn track(&mut self, place: Place, builder: &mut TraceBuilder) -> TrackId {
         if let Some((last, track)) = self.last
             && last == place
@@ -87,7 +87,7 @@ impl Tracks {
         track
     }
 
-    /// The track of these numbers if there is one; a stream before a thread.
+    /// The track with these ids, if there is one; a stream before a thread.
     pub fn seen(&self, pid: i64, tid: i64) -> Option<TrackId> {
         let find = |is_device| self.places.get(&Place { pid, tid, is_device }).copied();
         find(true).or_else(|| self.lanes.get(&(pid, tid)).copied()).or_else(|| find(false))
@@ -98,7 +98,7 @@ impl Tracks {
         let known = self.thread_names.get(&(place.pid, place.tid)).copied();
         let name = known.unwrap_or_else(|| {
             let what = if place.is_device { "stream" } else { "thread" };
-            let made_up = self.made_up_name(place.tid).map(str::to_owned);
+            let made_up = self.placeholder_name(place.tid).map(str::to_owned);
             builder.name(&made_up.unwrap_or_else(|| format!("{what} {}", place.tid)))
         });
         let kind = if place.is_device { TrackKind::Stream } else { TrackKind::Thread };
@@ -110,12 +110,12 @@ impl Tracks {
         track
     }
 
-    /// Finds or makes the track of a thread.
+    /// Finds or creates the track of a thread.
     pub fn thread(&mut self, pid: i64, tid: i64, builder: &mut TraceBuilder) -> TrackId {
         self.track(Place { pid, tid, is_device: false }, builder)
     }
 
-    /// Takes the name of a thread or stream, whether it was seen or not; a lane's is made of its track's.
+    /// Sets the name of a thread or stream, whether it was seen or not; the name of a lane is derived from its track.
     pub fn name_thread(&mut self, pid: i64, tid: i64, name: &str, builder: &mut TraceBuilder) {
         if self.lanes.contains_key(&(pid, tid)) {
             return;
@@ -129,17 +129,17 @@ impl Tracks {
         }
     }
 
-    /// Takes the name of a process, whether it was seen or not.
+    /// Sets the name of a process, whether it was seen or not.
     pub fn name_process(&mut self, pid: i64, name: &str) {
         self.process_names.insert(pid, name.to_owned());
     }
 
-    /// Takes the label of a process: torch.profiler says there which of its processes are devices.
+    /// Sets the label of a process: torch.profiler uses it to mark devices.
     pub fn label_process(&mut self, pid: i64, label: &str) {
         self.process_labels.insert(pid, label.to_owned());
     }
 
-    /// The lines of the host's threads and of all that looks like one, with the names that the file gives them.
+    /// The rows of host threads and of everything that looks like one, with the names from the file.
     pub fn lines(&self, builder: &TraceBuilder) -> Vec<Line> {
         let threads = self.places.iter().filter(|(place, _)| !place.is_device);
         let line = |(place, &track): (&Place, &TrackId)| Line {
@@ -155,13 +155,13 @@ impl Tracks {
         for (number, process) in builder.processes() {
             let label = self.process_labels.get(&number).filter(|label| label.starts_with("GPU"));
             let name = label.or_else(|| self.process_names.get(&number)).map(String::as_str);
-            if let Some(name) = name.or_else(|| self.made_up_name(number)) {
+            if let Some(name) = name.or_else(|| self.placeholder_name(number)) {
                 builder.name_process(process, name);
             }
         }
     }
 
-    /// Takes one of our own descriptions of a track.
+    /// Handles one of our own track descriptions.
     pub fn describe(&mut self, pid: i64, tid: i64, track: OwnTrack<'_>, builder: &mut TraceBuilder) {
         let id = self.thread(pid, tid, builder);
         let (name, unit) = (builder.name(track.name), builder.name(track.unit));
@@ -170,7 +170,7 @@ impl Tracks {
         *builder.track_mut(id) = Track { process, kind, name, number, device, unit };
     }
 
-    /// Says that a thread number stands for a lane of another's track.
+    /// Marks a thread id as a lane of another track.
     pub fn lane(&mut self, pid: i64, tid: i64, track_tid: i64, builder: &mut TraceBuilder) {
         let track = self.thread(pid, track_tid, builder);
         if tid != track_tid {
@@ -179,7 +179,7 @@ impl Tracks {
         }
     }
 
-    /// Finds or makes the track of a curve: our own by its thread number, others by name.
+    /// Finds or creates the track of a curve: our own by thread id, others by name.
     pub fn counter(&mut self, pid: i64, tid: i64, name: &str, builder: &mut TraceBuilder) -> TrackId {
         if let Some(&track) = self.places.get(&Place { pid, tid, is_device: false })
             && builder.track_mut(track).kind == TrackKind::Counter
@@ -189,7 +189,7 @@ impl Tracks {
         *self.counters.entry((pid, name.to_owned())).or_insert_with(|| builder.counter(pid, name, ""))
     }
 
-    /// Finds or makes the curve of a device's memory.
+    /// Finds or creates the curve of a device's memory.
     pub fn memory(&mut self, pid: i64, name: &str, device: Option<i64>, builder: &mut TraceBuilder) -> TrackId {
         *self.counters.entry((pid, name.to_owned())).or_insert_with(|| {
             let track = builder.counter(pid, name, "bytes");
@@ -198,7 +198,7 @@ impl Tracks {
         })
     }
 
-    /// Finds or makes the track of the asynchronous spans of one category.
+    /// Finds or creates the track of the asynchronous spans of one category.
     pub fn asynchronous(&mut self, pid: i64, category: NameId, builder: &mut TraceBuilder) -> TrackId {
         *self.asyncs.entry((pid, category)).or_insert_with(|| {
             let process = builder.process(pid);
@@ -209,7 +209,7 @@ impl Tracks {
     }
 }
 
-/// A line of a file: its track, and the names of its process and thread.
+/// A row of a file: its track, and the names of its process and thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub track: TrackId,
@@ -217,7 +217,7 @@ pub struct Line {
     pub thread: String,
 }
 
-/// A track as our own metadata describes it.
+/// A track as described by our own metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnTrack<'a> {
     pub kind: TrackKind,

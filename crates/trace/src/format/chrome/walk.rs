@@ -1,6 +1,6 @@
-//! Finds where a JSON value ends, byte by byte, without looking at what it holds.
+//! Finds where a JSON value ends, byte by byte, without parsing it.
 
-/// Where in a value the walk is; nothing is kept but the depth, so depth costs no memory.
+/// The state of the walk; only the depth is stored, so nesting needs no memory.
 #[derive(Debug, Default)]
 pub struct Walk {
     depth: u64,
@@ -10,7 +10,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Walks over some bytes: how many belong to the value, and whether it ended with them.
+    /// Walks over some bytes: how many belong to the value, and whether it ended.
     pub fn over(&mut self, bytes: &[u8]) -> (usize, bool) {
         let mut at = 0;
         while at < bytes.len() {
@@ -35,7 +35,7 @@ impl Walk {
         (at, false)
     }
 
-    /// Takes one byte; true if it ends the value.
+    /// Consumes one byte; true if it ends the value.
     fn step(&mut self, byte: u8) -> bool {
         if self.in_string {
             if self.escaped {

@@ -1,4 +1,4 @@
-//! Writes a trace as Chrome's JSON, one event a line.
+//! Writes a trace as Chrome's JSON, one event per line.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -42,7 +42,7 @@ pub fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
     events.out.flush()
 }
 
-/// The process and thread numbers that an event carries.
+/// The process and thread ids of an event.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     pid: i64,
@@ -55,7 +55,7 @@ struct Events<W> {
 }
 
 impl<W: Write> Events<W> {
-    /// Begins an event with what all have; the caller adds further keys and closes the brace.
+    /// Starts an event with the common keys; the caller adds further keys and closes the brace.
     fn event(&mut self, phase: &str, place: Place, name: &str, category: &str) -> io::Result<()> {
         self.out.write_all(if self.is_first { b"" } else { b",\n" })?;
         self.is_first = false;
@@ -97,7 +97,7 @@ impl<W: Write> Events<W> {
             Value::Uint(value) => write!(self.out, "{value}"),
             Value::Bool(value) => write!(self.out, "{value}"),
             Value::Float(value) if value.is_finite() => write!(self.out, "{value:?}"),
-            // The bits, so that every NaN comes back as itself.
+            // The bits, so that every NaN is preserved.
             Value::Float(value) => write!(self.out, "{{\"{FLOAT}\":\"{value} {:016x}\"}}", value.to_bits()),
             Value::Str(value) => self.text(value),
         }
@@ -118,7 +118,7 @@ fn write_about<W: Write>(trace: &Trace, events: &mut Events<W>) -> io::Result<()
     events.metadata(Place { pid: 0, tid: 0 }, meta::TRACE, &about)
 }
 
-/// The thread numbers that stand for tracks and lanes: a thread's own where it is free, others made up.
+/// The thread ids of tracks and lanes: a thread's own id if it is free, otherwise a generated one.
 struct Threads {
     of_track: Vec<i64>,
     of_lane: HashMap<(TrackId, u32), i64>,
@@ -130,7 +130,7 @@ impl Threads {
         let largest = numbers.iter().copied().max().unwrap_or(0).max(0);
         let first = if largest < i64::MAX / 2 { largest + 1 } else { 1 };
         let mut free = (first..=i64::MAX).filter(|number| !numbers.contains(number));
-        // Fewer tracks and lanes than numbers, by far.
+        // There are far fewer tracks and lanes than ids.
         let mut next = || free.next().unwrap_or(0);
         let mut taken = HashSet::new();
         let of_track = trace
@@ -166,7 +166,7 @@ impl Threads {
         for (&(track, lane), &tid) in lanes {
             let Place { pid, tid: track_tid } = self.place(trace, track, 0);
             let name = format!("{} (lane {lane})", trace.name(trace.track(track).name));
-            // First what the number stands for: a thread's name alone would make a track of it.
+            // The meaning of the id comes first: a thread's name alone would create a track.
             events.metadata(Place { pid, tid }, meta::LANE, &json!({ "track_tid": track_tid }))?;
             events.metadata(Place { pid, tid }, "thread_name", &json!({ "name": name }))?;
             events.metadata(Place { pid, tid }, "thread_sort_index", &json!({ "sort_index": track.index() }))?;
@@ -185,7 +185,7 @@ impl Threads {
         let place = self.place(trace, id, 0);
         let name = trace.name(track.name);
         if track.kind != TrackKind::Counter {
-            // Perfetto takes an empty name for a fault.
+            // Perfetto rejects an empty name.
             if !name.is_empty() {
                 events.metadata(place, "thread_name", &json!({ "name": name }))?;
             }
@@ -229,7 +229,7 @@ fn write_value<W: Write>(trace: &Trace, value: ValuePoint, place: Place, events:
     events.out.write_all(b"}}")
 }
 
-/// Writes the flows that no span tells itself.
+/// Writes the flows that are not stored on spans.
 fn write_flows<W: Write>(trace: &Trace, flows: &[Flow], threads: &Threads, events: &mut Events<W>) -> io::Result<()> {
     for (at, flow) in flows.iter().enumerate() {
         for (phase, binding, end) in [("s", "", flow.from), ("f", ",\"bp\":\"e\"", flow.to)] {

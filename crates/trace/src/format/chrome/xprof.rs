@@ -1,4 +1,4 @@
-//! What XProf (JAX, TensorFlow) writes in its own way: events without categories, devices as processes with names such as
+//! Conventions of XProf (JAX, TensorFlow): events without categories, devices as processes with names such as
 //! `/device:GPU:0`, streams as threads such as `Stream #13(Compute)`, launches by `correlation_id`.
 
 use super::{read::Reader, tracks::Line};
@@ -11,18 +11,18 @@ use crate::{
     track::{TrackId, TrackKind},
 };
 
-/// What a line of a device shows.
+/// What a row of a device shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shows {
-    /// Kernels, copies and memsets of the stream of this number.
+    /// Kernels, copies and memsets of the stream with this number.
     Stream(i64),
     /// Operations of a device without streams, such as a TPU.
     Operations,
-    /// What XProf derived from the work: modules, steps, name scopes.
+    /// Rows that XProf derived from the work: modules, steps, name scopes.
     Derived,
 }
 
-/// The device behind a process such as `/device:GPU:0`; none if it is the host.
+/// The device of a process such as `/device:GPU:0`; none for the host.
 pub fn device_of(process: &str) -> Option<i64> {
     let (_, path) = process.split_once("/device:")?;
     let (kind, number) = path.split_once(':')?;
@@ -30,14 +30,14 @@ pub fn device_of(process: &str) -> Option<i64> {
     number[..digits].parse().ok().filter(|_| kind != "CPU")
 }
 
-/// The number of the stream behind a thread such as `Stream #13(Compute)`.
+/// The stream number of a thread such as `Stream #13(Compute)`.
 fn stream_of(thread: &str) -> Option<i64> {
     let number = thread.strip_prefix("Stream #")?;
     let digits = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
     number[..digits].parse().ok()
 }
 
-/// Gives the lines of devices their kinds, and the spans without a category theirs.
+/// Assigns kinds to the rows of devices, and categories to spans without one.
 pub fn settle(reader: &mut Reader) {
     let lines = reader.tracks.lines(&reader.builder);
     if !lines.iter().any(|line| device_of(&line.process).is_some()) {
@@ -91,7 +91,7 @@ fn label(builder: &mut TraceBuilder, launches: &mut Launches, shown: impl Fn(Tra
     }
 }
 
-/// A whole number above zero; XProf writes numbers as text.
+/// A whole number above zero; XProf writes numbers as strings.
 fn whole(value: StoredValue, builder: &TraceBuilder) -> Option<u64> {
     match value {
         StoredValue::Int(value) => u64::try_from(value).ok(),
@@ -146,8 +146,8 @@ fn copy_name(kind: &str, details: &str) -> String {
     format!("Memcpy {} ({} -> {})", from.direction_to(to), from.word(), to.word())
 }
 
-/// The category of a span of the host: a call of CUDA or HIP, a function of Python, an operation of XLA. None for
-/// anything else, which somebody marked.
+/// The category of a host span: a CUDA or HIP call, a Python function, an XLA operation. None for anything else, which
+/// is an annotation.
 fn host_category(name: &str) -> Option<&'static str> {
     let is_call = |prefix: &str| {
         let rest = name.strip_prefix(prefix);

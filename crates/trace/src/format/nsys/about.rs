@@ -1,4 +1,4 @@
-//! What an export says of its run: strings, processes, threads, devices, the clock.
+//! The metadata of an export: strings, processes, threads, devices, the clock.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::{
     time::Origin,
 };
 
-/// A string longer than this is the content of a file that was captured along, and no name.
+/// A longer string is the content of a captured file and not a name.
 const LONGEST_NAME: usize = 1 << 16;
 
-/// The strings of an export by their numbers.
+/// The strings of an export by id.
 #[derive(Debug, Default)]
 pub struct Strings {
     texts: HashMap<i64, Box<str>>,
@@ -23,7 +23,7 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// The name behind a number.
+    /// The name of an id.
     pub fn name(&mut self, id: Option<i64>, builder: &mut TraceBuilder) -> Option<NameId> {
         let id = id?;
         if let Some(&name) = self.names.get(&id) {
@@ -39,11 +39,11 @@ impl Strings {
     }
 }
 
-/// Times before the clock's zero are moved behind it, up to this far: an hour.
+/// Times before the clock's zero are shifted by at most this much: an hour.
 const FARTHEST_SHIFT: i64 = 3_600_000_000_000;
 
 impl Reader<'_> {
-    /// Reads what the tables with events refer to.
+    /// Reads the tables that events refer to.
     pub fn about(&mut self) {
         let Self { connection, tables, strings, .. } = self;
         tables.rows(connection, "StringIds", &["id", "value"], 2, |row| {

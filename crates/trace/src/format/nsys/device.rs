@@ -1,4 +1,4 @@
-//! Work of the devices: kernels, graphs, copies, memsets, synchronisations.
+//! Device work: kernels, graphs, copies, memsets, synchronisations.
 
 use super::{
     Reader,
@@ -7,10 +7,10 @@ use super::{
 };
 use crate::{activity::category, fields::StoredValue, names::NameId, value::Value};
 
-/// The columns that every row of a device's work has, in this order.
+/// The common columns of device work, in this order.
 const COMMON: [&str; 7] = ["start", "end", "deviceId", "streamId", "correlationId", "?contextId", "?globalPid"];
 
-/// Work of a device that has yet to be put on its track.
+/// Device work that is not on a track yet.
 struct Work<'w> {
     category: &'static str,
     name: NameId,
@@ -89,7 +89,7 @@ impl Reader<'_> {
         self.work(row, Work { category: category::DEVICE_SYNC, name, fields: &fields });
     }
 
-    /// Puts work on the track of its stream, and remembers its correlation.
+    /// Puts work on the track of its stream, and stores its correlation id.
     fn work(&mut self, row: &Row<'_>, work: Work<'_>) {
         let Some((start, length)) = self.interval(row.int(0), row.int(1)) else { return };
         let (device, stream) = (row.int(2).unwrap_or(0), row.int(3).unwrap_or(0));
@@ -115,7 +115,7 @@ impl Reader<'_> {
     }
 }
 
-/// What comes behind the common columns of a kernel.
+/// The columns of a kernel after the common ones.
 const KERNEL: [&str; 13] = [
     "demangledName",
     "?shortName",
@@ -132,12 +132,12 @@ const KERNEL: [&str; 13] = [
     "?graphNodeId",
 ];
 
-/// Correlations are unique in their process; CUPTI counts them in 32 bits.
+/// Correlation ids are unique per process; CUPTI counts them in 32 bits.
 pub fn correlation_of(pid: i64, correlation: i64) -> u64 {
     (pid as u64) << 32 | correlation as u64 & 0xffff_ffff
 }
 
-/// The short word for a kind of copy, and the kinds of memory that it implies.
+/// The abbreviation of a kind of copy, and the kinds of memory that it implies.
 fn copy_kind(kind: Option<i64>) -> (&'static str, &'static str, &'static str) {
     match kind {
         Some(1) => ("HtoD", "Host", "Device"),

@@ -1,4 +1,4 @@
-//! What the host did: calls of the runtime and the driver, overhead of the profiler, NVTX ranges and marks.
+//! Host activity: runtime and driver calls, profiler overhead, NVTX ranges and marks.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{activity::category, builder::SpanEntry, fields::StoredValue, names::NameId, time::Nanos};
 
-/// The kinds of NVTX events that are read, as `ENUM_NSYS_EVENT_TYPE` numbers them; the text variants come from files.
+/// The kinds of NVTX events that are read, as numbered by `ENUM_NSYS_EVENT_TYPE`; the text variants come from files.
 mod event {
     pub const MARKS: [i64; 2] = [34, 65];
     pub const PUSH_POP: [i64; 2] = [59, 70];
@@ -24,7 +24,7 @@ const NVTX: [&str; 9] =
     ["start", "eventType", "end", "?text", "?textId", "globalTid", "?domainId", "?endGlobalTid", "?int64Value"];
 
 impl Reader<'_> {
-    /// Reads the tables of what the host did.
+    /// Reads the tables of host activity.
     pub fn host_tables(&mut self) {
         let calls = ["start", "end", "nameId", "globalTid", "correlationId", "?eventClass", "?returnValue"];
         for table in ["CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"] {
@@ -76,7 +76,7 @@ impl Reader<'_> {
         self.builder.span_named(track, start, length, name, category)
     }
 
-    /// Reads ranges and marks. Domains are read first: their names come in rows of the same table.
+    /// Reads ranges and marks. Domains are read first: their names are in rows of the same table.
     fn nvtx(&mut self) {
         let mut domains: HashMap<(i64, i64), NameId> = HashMap::new();
         self.rows("NVTX_EVENTS", &NVTX, |reader, row| {
@@ -101,11 +101,11 @@ impl Reader<'_> {
             Some(kind) if kind == event::DOMAIN || event::NAMES.contains(&kind) => {}
             _ => others += 1,
         });
-        // The same table, read twice, has the same columns missing.
+        // The second pass over the same table has the same missing columns.
         self.tables.warnings.truncate(before);
         self.close(&open, last);
         if others > 0 {
-            self.builder.warnings.push(format!("{others} NVTX events of other kinds were passed over"));
+            self.builder.warnings.push(format!("{others} NVTX events of other kinds were skipped"));
         }
     }
 
@@ -122,8 +122,8 @@ impl Reader<'_> {
         self.builder.mark_named(track, time, name, category, &[]);
     }
 
-    /// Adds a range, and says when it ended; none if it was still open. One that began and ended on its thread's own
-    /// stack lies on the thread, others on a track of their process.
+    /// Adds a range and its end; none if it was still open. A range that began and ended on its thread's stack goes on
+    /// the thread, others on a track of their process.
     fn nvtx_range(
         &mut self,
         row: &Row<'_>,
@@ -155,7 +155,7 @@ impl Reader<'_> {
         Some((span, row.int(2).map(|_| start.saturating_add(length))))
     }
 
-    /// Closes ranges that were still open, where the last one ended.
+    /// Closes ranges that were still open at the end of the last one.
     fn close(&mut self, open: &[SpanEntry], last: Nanos) {
         for &span in open {
             let end = last.max(self.builder.start_of(span));
@@ -164,12 +164,12 @@ impl Reader<'_> {
         }
         if !open.is_empty() {
             let count = open.len();
-            self.builder.warnings.push(format!("{count} spans have no end and were closed where the trace ends"));
+            self.builder.warnings.push(format!("{count} spans have no end and were closed at the end of the trace"));
         }
     }
 }
 
-/// A call without the version of its interface: `cudaLaunchKernel_v7000`. A short one (`cuMemAlloc_v2`) is part of the
+/// A call without its interface version: `cudaLaunchKernel_v7000`. A short version (`cuMemAlloc_v2`) is part of the
 /// name.
 fn without_version(name: &str) -> &str {
     match name.rsplit_once("_v") {

@@ -1,10 +1,10 @@
 //! SQLite exports of Nsight Systems (`nsys export --type sqlite`).
 //!
-//! What a table holds becomes spans in the words of torch.profiler: kernels, copies and memsets on the streams of their
-//! devices, calls on the host's threads, tied by correlation; NVTX ranges as stages. Exports differ from version to
-//! version and by what was traced: a column that is not there is told, a table that is not there held nothing.
+//! Tables become spans in torch.profiler's terms: kernels, copies and memsets on the streams of their devices, calls on
+//! host threads, connected by correlation id; NVTX ranges as stages. Exports differ by version and by what was traced:
+//! a missing column gives a warning, a missing table counts as empty.
 //!
-//! The file is opened as one that nobody changes: nothing is locked, and nothing is written beside it.
+//! The file is opened as immutable: nothing is locked, and no file is created next to it.
 
 mod about;
 mod device;
@@ -24,7 +24,7 @@ use crate::{
     trace::Trace,
 };
 
-/// A string or blob longer than this is not read.
+/// A longer string or blob is not read.
 const LONGEST_VALUE: i32 = 64 << 20;
 
 /// Reads an export.
@@ -47,13 +47,13 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(address(path), flags)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_VALUE)?;
-    // What a damaged or hostile file defines is not run.
+    // Definitions inside a damaged or hostile file are not executed.
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "query_only", true)?;
     Ok(connection)
 }
 
-/// The path as an address that says that nobody changes the file.
+/// The path as a URI that marks the file as immutable.
 fn address(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut address = "file:".to_owned();
@@ -67,7 +67,7 @@ fn address(path: &Path) -> String {
     address + "?immutable=1"
 }
 
-/// An export on its way into a trace.
+/// An export while it is converted.
 struct Reader<'c> {
     connection: &'c Connection,
     tables: Tables,
@@ -75,7 +75,7 @@ struct Reader<'c> {
     places: Places,
     launches: Launches,
     strings: about::Strings,
-    /// What is added to every time, so that none is negative.
+    /// The offset of all times, so that none is negative.
     shift: i64,
     impossible_times: u64,
 }
@@ -94,7 +94,7 @@ impl<'c> Reader<'c> {
         }
     }
 
-    /// A moment of the export as a moment of the trace; none, and counted, if no trace can hold it.
+    /// A time of the export as a time of the trace; none, and counted, if it cannot be represented.
     fn moment(&mut self, time: Option<i64>) -> Option<Nanos> {
         let shifted = time.and_then(|time| time.checked_add(self.shift)).and_then(|time| u64::try_from(time).ok());
         if shifted.is_none() {
@@ -103,7 +103,7 @@ impl<'c> Reader<'c> {
         shifted.map(Nanos)
     }
 
-    /// Start and length of a row; none, and counted, if no trace can hold them.
+    /// Start and length of a row; none, and counted, if they cannot be represented.
     fn interval(&mut self, start: Option<i64>, end: Option<i64>) -> Option<(Nanos, Nanos)> {
         let start = self.moment(start)?;
         let end = self.moment(end)?;
@@ -122,9 +122,9 @@ impl<'c> Reader<'c> {
                 self.builder.warnings.push(format!("{count} {what}"));
             }
         };
-        warn(self.impossible_times, "rows without a possible time were passed over");
-        warn(misplaced, "rows do not fit their track and were passed over");
-        warn(unexplained, "spans of a device have no call that launched them");
+        warn(self.impossible_times, "rows without a valid time were skipped");
+        warn(misplaced, "rows do not fit their track and were skipped");
+        warn(unexplained, "device spans have no launching call");
         let passed_over = self.tables.passed_over(self.connection);
         self.builder.warnings.extend(self.tables.warnings);
         self.builder.warnings.extend(passed_over);

@@ -8,7 +8,7 @@ use crate::{
     track::{Track, TrackId, TrackKind},
 };
 
-/// A process and a thread in one number, as Nsight Systems packs them: 24 bits each, the thread's the lowest.
+/// A process and a thread in one number, as packed by Nsight Systems: 24 bits each, the thread in the lowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GlobalId(pub i64);
 
@@ -36,7 +36,7 @@ pub struct Places {
     process_names: HashMap<i64, String>,
 }
 
-/// The number that Nsight Systems gives the stream of a synchronisation that waits for all.
+/// The stream number that Nsight Systems uses for a synchronisation of all streams.
 const ALL_STREAMS: i64 = 0xffff_ffff;
 
 impl Places {
@@ -73,7 +73,7 @@ impl Places {
         })
     }
 
-    /// The track of ranges that belong to no thread.
+    /// The track of ranges without a thread.
     pub fn ranges(&mut self, pid: i64, builder: &mut TraceBuilder) -> TrackId {
         self.track(Place::Ranges(pid), pid, builder, |process, builder| Track {
             process,

@@ -1,4 +1,4 @@
-//! Tables as they are: columns that may be missing, values of any type, pages that may be damaged.
+//! Access to tables with missing columns, values of any type and damaged pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use rusqlite::{Connection, types::ValueRef};
 pub struct Tables {
     columns: BTreeMap<String, BTreeSet<String>>,
     read: BTreeSet<String>,
-    /// What could not be read.
+    /// Warnings about what could not be read.
     pub warnings: Vec<String>,
 }
 
-/// The values of one row, in the order in which the columns were asked for.
+/// The values of one row, in the order of the requested columns.
 pub struct Row<'r>(&'r [Option<Cell>]);
 
 /// A value of a table.
@@ -41,7 +41,7 @@ impl Row<'_> {
 }
 
 impl Tables {
-    /// Looks at what there is. Views are left out: a file can define them to run for ever.
+    /// Lists the tables. Views are left out: a file can define views that never end.
     pub fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let mut names = connection.prepare("SELECT name FROM sqlite_master WHERE type = 'table'")?;
         let names: Vec<String> = names.query_map([], |row| row.get(0))?.filter_map(Result::ok).collect();
@@ -54,7 +54,7 @@ impl Tables {
         Ok(Self { columns, read: BTreeSet::new(), warnings: Vec::new() })
     }
 
-    /// No tables: what stands in for them while they are being read.
+    /// No tables: a placeholder while they are being read.
     pub fn none() -> Self {
         Self { columns: BTreeMap::new(), read: BTreeSet::new(), warnings: Vec::new() }
     }
@@ -67,8 +67,8 @@ impl Tables {
         self.columns.get(table).is_some_and(|columns| columns.contains(column))
     }
 
-    /// Reads the rows of a table, if it is there. Of the columns the first `needed` must be there, or the table is
-    /// passed over; any other that is not there is told if its name has no `?` in front of it.
+    /// Reads the rows of a table, if it exists. If one of the first `needed` columns is missing, the table is skipped;
+    /// any other missing column gives a warning unless its name starts with `?`.
     pub fn rows(
         &mut self,
         connection: &Connection,
@@ -106,7 +106,7 @@ impl Tables {
         }
     }
 
-    /// What there is to say of tables with events that are not read.
+    /// Warnings about tables with events that are not read.
     pub fn passed_over(&self, connection: &Connection) -> Vec<String> {
         let holds_events = |columns: &BTreeSet<String>| {
             ["start", "timestamp", "rawTimestamp"].iter().any(|column| columns.contains(*column))
@@ -116,7 +116,7 @@ impl Tables {
             .filter_map(|(name, _)| {
                 let query = format!("SELECT count(*) FROM {}", quoted(name));
                 let count: i64 = connection.query_row(&query, [], |row| row.get(0)).ok()?;
-                (count > 0).then(|| format!("{count} rows of table `{name}` were passed over"))
+                (count > 0).then(|| format!("{count} rows of table `{name}` were skipped"))
             })
             .collect()
     }
@@ -145,7 +145,7 @@ fn each_row(
     Ok(())
 }
 
-/// A name as SQL has it.
+/// A quoted SQL name.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use super::proto::{DebugAnnotation, InternedName};
 use crate::{builder::TraceBuilder, fields::StoredValue, names::NameId};
 
-/// The numbered strings of one sequence that annotations refer to.
+/// The interned strings of one sequence that annotations refer to.
 #[derive(Debug, Default)]
 pub struct AnnotationNames {
     names: HashMap<u64, NameId>,
@@ -58,7 +58,7 @@ impl AnnotationNames {
         })
     }
 
-    /// A nested annotation; the decoder has seen to it that it is not too deep.
+    /// A nested annotation; the decoder has limited the depth.
     fn json(&self, annotation: &DebugAnnotation, builder: &mut TraceBuilder) -> Json {
         if !annotation.elements.is_empty() {
             return annotation.elements.iter().map(|element| self.json(element, builder)).collect();

@@ -1,13 +1,13 @@
-//! Clocks: from what a packet says to nanoseconds on the boot-time clock.
+//! Clocks: converts packet timestamps to nanoseconds on the boot-time clock.
 
 use std::collections::HashMap;
 
 use super::{BOOTTIME, proto::ClockSnapshot};
 
-/// The first number of the clocks that belong to one sequence.
+/// The first id of the clocks that belong to one sequence.
 const FIRST_OWN: u32 = 64;
 
-/// The clocks that a sequence has of its own.
+/// The clocks of a sequence.
 #[derive(Debug, Default)]
 pub struct Clocks {
     /// The clock of packets that name none.
@@ -19,19 +19,19 @@ pub struct Clocks {
 struct Clock {
     is_incremental: bool,
     unit: u64,
-    /// The clock's own time at its snapshot.
+    /// The clock's time at its snapshot.
     base: u64,
-    /// Boot time at its snapshot; of an incremental clock, at its last packet.
+    /// Boot time at its snapshot; for an incremental clock, at its last packet.
     boot: u64,
 }
 
 impl Clocks {
-    /// What stays when a sequence begins anew: its clocks, and no default.
+    /// What stays when a sequence is reset: its clocks, but no default.
     pub fn cleared(self) -> Self {
         Self { default: None, ..self }
     }
 
-    /// Takes the clocks of a snapshot that says what boot time it was.
+    /// Reads the clocks of a snapshot with a known boot time.
     pub fn take(&mut self, snapshot: &ClockSnapshot) {
         let Some(boot) = boot_time(snapshot) else { return };
         for clock in &snapshot.clocks {
@@ -43,12 +43,12 @@ impl Clocks {
         }
     }
 
-    /// The boot time of a stamp; none if it lies outside all time.
+    /// The boot time of a timestamp; none if it is out of range.
     pub fn time(&mut self, clock: Option<u32>, stamp: u64, shared: &SharedClocks) -> Option<u64> {
         let clock = clock.or(self.default).unwrap_or(BOOTTIME);
         let Some(clock) = self.own.get_mut(&clock) else { return shared.time(clock, stamp) };
         if clock.is_incremental {
-            // A difference may be negative: then it wraps around, as Perfetto's own arithmetic does.
+            // A difference may be negative: it then wraps around, as in Perfetto's own arithmetic.
             clock.boot = clock.boot.wrapping_add(stamp.wrapping_mul(clock.unit));
             return Some(clock.boot);
         }
@@ -57,7 +57,7 @@ impl Clocks {
     }
 }
 
-/// How far the clocks that all sequences share are ahead of boot time, as the first snapshot says.
+/// The offsets of the global clocks to boot time, from the first snapshot.
 #[derive(Debug, Default)]
 pub struct SharedClocks(HashMap<u32, i128>);
 
@@ -71,14 +71,14 @@ impl SharedClocks {
         }
     }
 
-    /// The boot time of a stamp; a clock that no snapshot names is taken for boot time.
+    /// The boot time of a timestamp; a clock that is in no snapshot counts as boot time.
     fn time(&self, clock: u32, stamp: u64) -> Option<u64> {
         let ahead = self.0.get(&clock).copied().unwrap_or(0);
         u64::try_from(i128::from(stamp) - ahead).ok()
     }
 }
 
-/// The boot time of a snapshot, or what stands for it where there is none: the first clock that all share.
+/// The boot time of a snapshot, or of the first global clock if there is none.
 fn boot_time(snapshot: &ClockSnapshot) -> Option<u64> {
     let is =
         |clock: &&super::proto::Clock, ids: std::ops::Range<u32>| clock.clock_id.is_some_and(|id| ids.contains(&id));

@@ -1,4 +1,4 @@
-//! What a Perfetto file has besides track events, which alone are read.
+//! What a Perfetto file contains besides track events, which are the only data read.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use prost::{
     encoding::{DecodeContext, decode_key, skip_field},
 };
 
-/// Packets by the field that holds their data.
+/// Packets by the field of their data.
 #[derive(Debug, Default)]
 pub struct Contents(BTreeMap<u32, u64>);
 
-/// What the fields of a packet are called. Field numbers are Perfetto's.
+/// The names of packet fields, by Perfetto's field numbers.
 const KINDS: [(u32, &str); 24] = [
     (1, "ftrace events"),
     (2, "process trees"),
@@ -39,11 +39,11 @@ const KINDS: [(u32, &str); 24] = [
     (133, "packets compressed with zstd"),
 ];
 
-/// Fields that come with every packet and say nothing about its kind.
+/// Fields of every packet that do not determine its kind.
 const FRAME: [u32; 9] = [3, 8, 10, 12, 13, 41, 42, 58, 59];
 
 impl Contents {
-    /// Counts a packet that has nothing that is read.
+    /// Counts a packet without readable data.
     pub fn count(&mut self, packet: &[u8]) {
         let mut rest = packet;
         while rest.has_remaining() {
@@ -58,7 +58,7 @@ impl Contents {
         }
     }
 
-    /// What was counted, in words, the most frequent kinds first; none if nothing was.
+    /// A summary of the counts, the most frequent kinds first; none if there are none.
     pub fn words(&self) -> Option<String> {
         const NAMED: usize = 5;
         let mut counted: Vec<(&str, u64)> = Vec::new();

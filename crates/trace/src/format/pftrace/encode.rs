@@ -1,4 +1,4 @@
-//! The bytes of packets: protobuf by hand, for the messages that make up nearly the whole file, and interned names.
+//! Encodes packets: hand-written protobuf for the messages that make up nearly the whole file, and interned names.
 
 use std::collections::HashMap;
 
@@ -37,11 +37,11 @@ pub fn put_length(tag: u32, length: usize, into: &mut Vec<u8>) {
     encode_varint(length as u64, into);
 }
 
-/// Names that were used last, by where their text lies: most events say again what a few before them said. A prime,
-/// so that texts that lie side by side fall into different places.
+/// Recently used names, by the address of their text: most events repeat a recent name. A prime, so that adjacent texts
+/// use different slots.
 const RECENT: usize = 31;
 
-/// The numbered names of one sequence.
+/// The interned names of one sequence.
 #[derive(Debug, Default)]
 pub struct Interned {
     numbers: HashMap<Box<str>, u64>,
@@ -50,9 +50,9 @@ pub struct Interned {
 }
 
 impl Interned {
-    /// The number of a name; a new one is added to `fresh` as an interned entry of field `tag`.
+    /// The id of a name; a new one is added to `fresh` as an interned entry of field `tag`.
     pub fn iid(&mut self, name: &str, tag: u32, fresh: &mut Vec<u8>) -> u64 {
-        // Where a text lies is a hint and no proof, so the text is compared: that is cheaper than hashing it.
+        // The address of a text is only a hint, so the text is compared: that is cheaper than hashing it.
         let slot = name.as_ptr() as usize % RECENT;
         let hint = self.recent[slot] as usize;
         if hint > 0 && &*self.by_number[hint - 1] == name {
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(numbers(&mut interned, &mut fresh), (1..=100).collect::<Vec<_>>());
         fresh.clear();
         assert_eq!(numbers(&mut interned, &mut fresh), (1..=100).collect::<Vec<_>>());
-        assert!(fresh.is_empty(), "known names are not told again");
+        assert!(fresh.is_empty(), "known names are not written again");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Hands a whole trace to the writer, each lane in order of time.
+//! Passes a whole trace to the writer, each lane in order of time.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -50,7 +50,7 @@ fn track_text<'a>(trace: &'a Trace, track: &Track) -> TrackText<'a> {
     }
 }
 
-/// The sequences of a track's lanes, begun when they are first needed.
+/// The sequences of a track's lanes, created when first needed.
 struct Lanes<'a> {
     trace: &'a Trace,
     track: &'a Track,
@@ -73,7 +73,7 @@ impl Lanes<'_> {
     }
 }
 
-/// The numbers of the flows that leave and reach each span.
+/// The ids of the flows that leave and reach each span.
 struct FlowNumbers {
     out: HashMap<SpanId, Vec<u64>>,
     into: HashMap<SpanId, Vec<u64>>,
@@ -97,7 +97,7 @@ fn write_spans<W: Write>(
     lanes: &mut Lanes<'_>,
     writer: &mut Writer<W>,
 ) -> io::Result<()> {
-    // Ordered, so that equal traces make equal files.
+    // Sorted, so that equal traces give equal files.
     let mut open: BTreeMap<u32, Vec<Span<'_>>> = BTreeMap::new();
     for span in trace.spans_on(track) {
         let sequence = lanes.sequence(span.lane, writer)?;

@@ -1,10 +1,11 @@
-//! Perfetto's protobuf format, as far as track events go.
+//! Perfetto's protobuf format, limited to track events.
 //!
-//! A file is a row of packets. Each lane of each track is a packet sequence of its own, with names interned, its
-//! track as the default and an incremental clock, so that the packet of an event holds a time difference and little
-//! else. Packets are gathered into blocks and each block is compressed: a file cut off anywhere is whole up to its
-//! last block. Times are nanoseconds since the trace's origin, on Perfetto's boot-time clock; what Perfetto has no
-//! place for (origin, uncertainty, loss) stands in metadata entries that begin with `laptime_`.
+//! A file is a sequence of packets. Each lane of each track is a separate packet sequence with interned names, its
+//! track as the default and an incremental clock, so that the packet of an event contains little more than a time
+//! difference. Packets are collected in blocks and each block is compressed: a file that is cut off anywhere is valid
+//! up to its last block. Times are nanoseconds since the trace's origin, on Perfetto's boot-time clock. Data without a
+//! place in Perfetto's format (origin, uncertainty, dropped events) goes into metadata entries that begin with
+//! `laptime_`.
 
 mod annotations;
 mod clock;
@@ -22,7 +23,7 @@ pub use self::{
     write::{Begin, Sequence, TrackPlace, TrackText, Writer, write, write_uncompressed},
 };
 
-/// The byte that every packet begins with: field 1, with a length.
+/// The first byte of every packet: field 1, with a length.
 pub(crate) const PACKET_TAG: u8 = 0x0a;
 
 /// Entries of the metadata table.
@@ -32,7 +33,7 @@ mod meta {
     pub const ORIGIN_UNIX_NS: &str = "laptime_origin_unix_ns";
     pub const UNCERTAINTY_NS: &str = "laptime_clock_uncertainty_ns";
     pub const LOST: &str = "laptime_lost";
-    /// The beginning of a key that says something of the run as a whole.
+    /// The prefix of a metadata key of the run.
     pub const ABOUT: &str = "laptime_about:";
 }
 
@@ -42,13 +43,13 @@ const SCHEMA: i64 = 1;
 /// An annotation on an end: the span was still open and was closed there.
 const OPEN: &str = "laptime:open";
 
-/// An annotation on an end: the span goes on elsewhere, whole; this piece of it does not count.
+/// An annotation on an end: the whole span is on another lane; this part does not count.
 const VOID: &str = "laptime:void";
 
-/// The description of a lane beyond a track's first.
+/// The description of a lane after a track's first.
 const LANE: &str = "lane of the track above";
 
-/// Between a track and its device, in its description.
+/// The separator between a track and its device in its description.
 const ON_DEVICE: &str = " on device ";
 
 /// Perfetto's boot-time clock, on which we count from the origin.

@@ -1,6 +1,6 @@
-//! The part of Perfetto's messages that we read, and the rarer ones that we write. Field numbers are Perfetto's.
+//! The Perfetto messages that we read, and the rarer ones that we write, with Perfetto's field numbers.
 //!
-//! Text is read as bytes: a name in a foreign trace may be no valid UTF-8, and that must not cost its packet.
+//! Text is read as bytes: a name in another tool's trace may be invalid UTF-8, which must not cost its packet.
 
 use prost::Message;
 
@@ -31,7 +31,7 @@ pub struct TracePacket {
 }
 
 impl TracePacket {
-    /// Whether nothing in the packet makes a trace.
+    /// Whether nothing in the packet is part of a trace.
     pub fn is_of_no_use(&self) -> bool {
         let has_events = self.track_event.is_some() || self.chrome_events.is_some();
         !has_events && self.track_descriptor.is_none() && self.compressed_packets.is_none()

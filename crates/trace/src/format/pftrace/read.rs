@@ -1,4 +1,4 @@
-//! Reads packets: a stream in, a trace out, in memory bounded by the trace and one packet.
+//! Reads packets from a stream, in memory bounded by the trace and one packet.
 
 use std::{
     collections::HashMap,
@@ -27,15 +27,15 @@ use crate::{
     value::Number,
 };
 
-/// A packet longer than this is taken for damage.
+/// A longer packet counts as damage.
 const LONGEST_PACKET: u64 = 64 << 20;
 
-/// A block that inflates to more than this is cut there. Writers compress blocks of a megabyte at most.
+/// A block that inflates to more than this is cut there. Writers compress blocks of at most a megabyte.
 const LONGEST_BLOCK: u64 = 2 * LONGEST_PACKET;
 
 /// Reads a trace.
 ///
-/// Its blocks are compressed, so that its memory is bounded by its size.
+/// Its blocks are compressed, so its memory is bounded by its size.
 pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
     read_within(input, Budget::default())
 }
@@ -50,17 +50,17 @@ pub(crate) fn read_within(input: impl BufRead, outer: Budget) -> Result<Trace, R
     reader.finish(end)
 }
 
-/// How a row of packets ended.
+/// How a sequence of packets ended.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Whole,
-    /// The last packet is not all there.
+    /// The last packet is incomplete.
     CutOff,
-    /// Something that is no packet, after this many bytes.
+    /// Invalid data after this number of bytes.
     Damaged(u64),
 }
 
-/// The numbered strings of one sequence, and its clock.
+/// The interned strings of one sequence, and its clock.
 #[derive(Debug, Default)]
 struct SequenceState {
     event_names: HashMap<u64, NameId>,
@@ -86,24 +86,24 @@ struct Reader {
     impossible_times: u64,
     misplaced: u64,
     other_kinds: u64,
-    /// What its blocks and the file around them allow.
+    /// The memory budget of its blocks and of the file around them.
     budget: Budget,
     outer: Budget,
-    /// What the packets hold that have nothing to read.
+    /// Counts of the packets without readable data.
     contents: Contents,
-    /// A block could not be read: what follows it depends on it.
+    /// A block could not be read: what follows depends on it.
     is_broken: bool,
 }
 
 impl Reader {
-    /// Why nothing was read that makes a trace; none if something was.
+    /// Why there is no trace in the file; none if there is one.
     fn why_no_trace(&self) -> Option<String> {
         if self.understood == 0 && self.contents.words().is_none() {
-            return Some("it begins like a Perfetto trace, but no packet is whole".to_owned());
+            return Some("it begins like a Perfetto trace, but has no complete packet".to_owned());
         }
         let has_tracks = self.builder.has_events() || !self.tracks.is_empty() || self.schema.is_some();
         let contents = self.contents.words().filter(|_| !has_tracks)?;
-        Some(format!("it is a Perfetto trace without track events; it has {contents}"))
+        Some(format!("it is a Perfetto trace without track events; it contains {contents}"))
     }
 
     fn packets(&mut self, mut input: impl BufRead, depth: u32) -> Result<End, ReadError> {
@@ -119,7 +119,7 @@ impl Reader {
                 return Ok(End::Damaged(offset));
             }
             packet.clear();
-            // Grows with what is there: an absurd length in a short file asks for no memory.
+            // Grows with the actual data: an absurd length in a short file allocates no memory.
             (&mut input).take(length).read_to_end(&mut packet).or_else(pass_damage)?;
             if (packet.len() as u64) < length {
                 return Ok(End::CutOff);
@@ -131,7 +131,7 @@ impl Reader {
                     }
                     self.packet(decoded, depth)?;
                 }
-                // In our own files times are differences: without this packet those that follow would be wrong.
+                // In our own files times are differences: without this packet the following times would be wrong.
                 Err(_) if self.schema.is_some() => self.is_broken = true,
                 Err(_) => self.damaged_packets += 1,
             }
@@ -169,19 +169,19 @@ impl Reader {
         if self.understood == before && packet.clock_snapshot.is_some() {
             self.understood += 1;
         }
-        // Our own files hold nothing that we do not understand.
+        // Our own files contain nothing unknown.
         self.is_broken |= self.understood == before && self.schema.is_some();
         Ok(())
     }
 
-    /// Reads a block of packets, unless it is damaged: only its checksum, at the end, tells whether what comes out is
-    /// right, so the block is inflated once to see, and once to read.
+    /// Reads a block of packets, unless it is damaged. Only the checksum at the end shows whether the content is
+    /// correct, so the block is inflated once to check and once to read.
     ///
-    /// After a damaged block the names and times of what follows would be guesses, so reading stops there.
+    /// After a damaged block the following names and times would be wrong, so reading stops there.
     fn compressed(&mut self, bytes: &[u8], depth: u32) -> Result<(), ReadError> {
         let inflated = || ZlibDecoder::new(bytes).take(LONGEST_BLOCK + 1);
         let is_whole = io::copy(&mut inflated(), &mut io::sink()).is_ok_and(|length| length <= LONGEST_BLOCK);
-        // Perfetto compresses once; packets in packets in packets are an attack.
+        // Perfetto compresses once; deeper nesting is an attack.
         if depth > 0 || !is_whole {
             self.is_broken = true;
             return Ok(());
@@ -240,7 +240,7 @@ impl Reader {
             self.impossible_times += 1;
             return;
         };
-        // The packet that said what this name is was lost.
+        // The packet that defined this name was lost.
         if event.name_iid.is_some_and(|iid| event.name.is_none() && !state.event_names.contains_key(&iid)) {
             self.damaged_packets += 1;
             return;
@@ -304,7 +304,7 @@ impl Reader {
         Ok(self.builder.build()?)
     }
 
-    /// Ties each flow's end to its last source, and sources among each other in order of time.
+    /// Connects the end of each flow with its last source, and sources with each other in order of time.
     fn connect_flows(&mut self) {
         for sources in self.flow_sources.values_mut() {
             sources.retain(|(_, span)| !self.builder.is_discarded(*span));
@@ -326,17 +326,19 @@ impl Reader {
                 self.builder.warnings.push(counted(count, what));
             }
         };
-        warn(self.damaged_packets, "damaged packets were passed over");
-        warn(self.impossible_times, "events without a possible time were passed over");
-        warn(self.other_kinds, "events of other kinds were passed over");
-        warn(self.misplaced, "events do not fit their track and were passed over");
+        warn(self.damaged_packets, "damaged packets were skipped");
+        warn(self.impossible_times, "events without a valid time were skipped");
+        warn(self.other_kinds, "events of other kinds were skipped");
+        warn(self.misplaced, "events do not fit their track and were skipped");
         match end {
             End::Whole => {}
-            End::CutOff => self.builder.warnings.push("the file is cut off; all whole packets were read".to_owned()),
+            End::CutOff => {
+                self.builder.warnings.push("the file is truncated; all complete packets were read".to_owned())
+            }
             End::Damaged(offset) => self
                 .builder
                 .warnings
-                .push(format!("the file is damaged after {offset} bytes; what comes before was read")),
+                .push(format!("the file is damaged after {offset} bytes; everything before that was read")),
         }
         if self.schema.is_some_and(|schema| schema > super::SCHEMA) {
             self.builder
@@ -365,7 +367,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A compressed stream that is damaged ends there.
+/// A damaged compressed stream ends there.
 fn pass_damage(error: io::Error) -> io::Result<usize> {
     if is_damage(&error) { Ok(0) } else { Err(error) }
 }
@@ -378,7 +380,7 @@ fn byte(input: &mut impl BufRead) -> io::Result<Option<u8>> {
     Ok(first)
 }
 
-/// A number and how many bytes it took; none if the input ends or the number does not.
+/// A number and its length in bytes; none if the input ends or the number does not.
 fn varint(input: &mut impl BufRead) -> io::Result<Option<(u64, u64)>> {
     let mut value = 0;
     for at in 0..10 {

@@ -1,6 +1,6 @@
-//! The tracks of a file while it is read: who they are, and which end belongs to which beginning.
+//! The tracks of a file while it is read, and the pairing of begin and end events.
 //!
-//! Descriptions may come after events, so events refer to placeholders, and tracks are settled at the end.
+//! Descriptions may follow events, so events refer to placeholders, and tracks are resolved at the end.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::{
     track::{Track, TrackId, TrackKind},
 };
 
-/// The place of what no event lies on.
+/// The placeholder of a track without events.
 const NOWHERE: TrackId = TrackId(u32::MAX);
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Tracks {
         })
     }
 
-    /// Takes a description. A process is known from here on, so that processes keep their order.
+    /// Reads a description. A process is registered immediately, so that processes keep their order.
     pub fn describe(&mut self, descriptor: TrackDescriptor, builder: &mut TraceBuilder) {
         if let Some(process) = &descriptor.process {
             let id = builder.process(process.pid.unwrap_or(0));
@@ -65,7 +65,7 @@ impl Tracks {
         TrackId(2 * track as u32)
     }
 
-    /// Values have placeholders of their own: another writer may put spans and values on one track.
+    /// Values have separate placeholders: another writer may put spans and values on one track.
     pub fn counter_placeholder(&mut self, track: usize) -> TrackId {
         self.seen[track].has_values = true;
         TrackId(2 * track as u32 + 1)
@@ -81,7 +81,7 @@ impl Tracks {
         self.seen[track].pairs.end(time, fields, ending);
     }
 
-    /// Pairs beginnings with ends and puts the tracks in place of their placeholders.
+    /// Pairs begin and end events and replaces the placeholders by tracks.
     pub fn finish(&mut self, builder: &mut TraceBuilder) -> Unpaired {
         let mut unpaired = Unpaired::default();
         for track in &mut self.seen {
@@ -92,7 +92,7 @@ impl Tracks {
         unpaired
     }
 
-    /// Makes the tracks, in the order in which they were first seen; lanes stand for their track.
+    /// Creates the tracks in order of first occurrence; lanes are mapped to their track.
     fn settle(&self, builder: &mut TraceBuilder) -> Vec<TrackId> {
         let mut settled = vec![NOWHERE; 2 * self.seen.len()];
         for (at, seen) in self.seen.iter().enumerate() {
@@ -112,7 +112,7 @@ impl Tracks {
             let Some(track) = self.track_of_lane(seen) else { continue };
             for (counter, is_used) in [(0, seen.has_events), (1, seen.has_values)] {
                 settled[2 * at + counter] = match settled[2 * track + counter] {
-                    // What a damaged file calls a lane of something that holds no events is a track itself.
+                    // In a damaged file, a lane of something without events is a track itself.
                     NOWHERE if is_used => self.make_track(seen, builder, counter == 1),
                     known => known,
                 };
@@ -125,7 +125,7 @@ impl Tracks {
         self.track_of_lane(seen).is_some()
     }
 
-    /// The track that a lane belongs to; a lane of a lane, or of nothing known, is a track itself.
+    /// The track of a lane; a lane of a lane, or of an unknown track, is a track itself.
     fn track_of_lane(&self, seen: &Seen) -> Option<usize> {
         let parent = *self.by_uuid.get(&seen.lane_parent()?)?;
         let is_plain = self.seen[parent].lane_parent().is_none() && self.seen[parent].descriptor.is_some();
@@ -168,7 +168,7 @@ impl Tracks {
             return pid;
         }
         let mut current = Some(descriptor);
-        // As deep as track trees are; a ring of parents ends here too.
+        // The maximum depth of track trees; a cycle of parents ends here too.
         for _ in 0..16 {
             let Some(descriptor) = current else { return 0 };
             if let Some(pid) = descriptor.process.as_ref().and_then(|process| process.pid) {
@@ -191,7 +191,7 @@ impl Seen {
     }
 }
 
-/// The unit of a curve: its name, or Perfetto's number for it.
+/// The unit of a curve: its name, or Perfetto's number.
 fn unit_of(counter: CounterDescriptor) -> Vec<u8> {
     counter.unit_name.unwrap_or_else(|| match counter.unit {
         Some(1) => b"ns".to_vec(),
@@ -200,14 +200,14 @@ fn unit_of(counter: CounterDescriptor) -> Vec<u8> {
     })
 }
 
-/// What our writer says of a track in its description.
+/// What our writer stores in the description of a track.
 struct Described {
     kind: TrackKind,
     number: Option<i64>,
     device: Option<i64>,
 }
 
-/// Reads the description that our writer gives a track: `device stream 7 on device 0`.
+/// Parses our writer's description of a track: `device stream 7 on device 0`.
 fn described(description: Option<&[u8]>) -> Option<Described> {
     let text = std::str::from_utf8(description?).ok()?;
     let (text, device) = match text.split_once(ON_DEVICE) {

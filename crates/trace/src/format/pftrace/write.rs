@@ -1,4 +1,4 @@
-//! Writes packets: the [`Writer`] event by event, as a recording does, and [`write`] a whole trace.
+//! Writes packets: [`Writer`] one event at a time, as a recording does, and [`write`] a whole trace.
 
 use std::io::{self, Write};
 
@@ -21,12 +21,12 @@ use crate::{
     value::{Number, Value},
 };
 
-/// Packets are compressed in blocks of about this size. Blocks of 64 KiB compress within 2 % of blocks of 1 MiB.
+/// The block size for compression. Blocks of 64 KiB compress within 2 % of blocks of 1 MiB.
 ///
-/// Larger ones also keep a recording from its buffers for longer: 64 KiB take a third of a millisecond.
+/// Larger blocks would also delay draining the buffers of a recording: 64 KiB take a third of a millisecond.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// A million spans without fields, two million packets, at levels 1 to 6: 9.9, 6.8, 6.2, 5.9, 5.7 and 5.6 bytes a
+/// A million spans without fields, two million packets, at levels 1 to 6: 9.9, 6.8, 6.2, 5.9, 5.7 and 5.6 bytes per
 /// span, written in 0.24, 0.29, 0.31, 0.36, 0.40 and 1.11 s.
 const LEVEL: u32 = 3;
 
@@ -34,22 +34,22 @@ const LEVEL: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sequence(usize);
 
-/// A process or track that was written, for others to refer to.
+/// A written process or track that others can refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TrackPlace(u64);
 
-/// What a track is, in words and numbers.
+/// The description of a track.
 #[derive(Debug, Clone, Copy)]
 pub struct TrackText<'a> {
     /// What it shows.
     pub kind: TrackKind,
-    /// The number of its process.
+    /// The process id.
     pub pid: i64,
     /// Its name.
     pub name: &'a str,
-    /// The number of the thread or stream.
+    /// The id of the thread or stream.
     pub number: Option<i64>,
-    /// The number of the device it belongs to.
+    /// The id of the device.
     pub device: Option<i64>,
     /// The unit of a curve.
     pub unit: &'a str,
@@ -62,9 +62,9 @@ pub struct Begin<'a> {
     pub name: &'a str,
     /// Its category; empty for a plain stage.
     pub category: &'a str,
-    /// The flows that leave from it.
+    /// The flows that start here.
     pub flow_out: &'a [u64],
-    /// The flows that end in it.
+    /// The flows that end here.
     pub flow_in: &'a [u64],
 }
 
@@ -77,13 +77,13 @@ struct SequenceState {
     annotation_names: Interned,
 }
 
-/// Writes a trace event by event. Nothing that has been flushed is ever touched again.
+/// Writes a trace one event at a time. Flushed data is never modified.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: W,
     compression: Option<Compression>,
     block: Vec<u8>,
-    /// The event, its fresh names and its packet, each put together in a buffer that is used again.
+    /// Reusable buffers for the event, its new names and its packet.
     event: Vec<u8>,
     fresh: Vec<u8>,
     packet: Vec<u8>,
@@ -94,12 +94,12 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file with compressed blocks.
+    /// Starts a file with compressed blocks.
     pub fn new(out: W) -> Self {
         Self::with_compression(out, Some(Compression::new(LEVEL)))
     }
 
-    /// Begins a file whose packets are not compressed.
+    /// Starts a file with uncompressed packets.
     pub fn uncompressed(out: W) -> Self {
         Self::with_compression(out, None)
     }
@@ -119,29 +119,29 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Says what times are counted from, and in which schema our own entries are.
+    /// Writes the origin of all times, and the schema of our own entries.
     pub fn origin(&mut self, origin: &Origin) -> io::Result<()> {
         let mut metadata =
             vec![ChromeMetadata::number(meta::SCHEMA, SCHEMA), ChromeMetadata::text(meta::ORIGIN, &origin.name)];
         metadata.extend(origin.unix_nanos.map(|nanos| ChromeMetadata::number(meta::ORIGIN_UNIX_NS, nanos)));
         self.metadata(metadata)?;
-        // Perfetto counts wall-clock time in unsigned numbers.
+        // Perfetto uses unsigned wall-clock times.
         let Some(unix_nanos) = origin.unix_nanos.and_then(|nanos| u64::try_from(nanos).ok()) else { return Ok(()) };
         let clocks = vec![Clock::at(BOOTTIME, 0), Clock::at(REALTIME, unix_nanos)];
         self.message(&TracePacket { clock_snapshot: Some(ClockSnapshot { clocks }), ..TracePacket::default() })
     }
 
-    /// Says how far device times may be off against host times. The last word counts.
+    /// Writes the maximum error of device times relative to host times. The last entry wins.
     pub fn uncertainty(&mut self, uncertainty: Nanos) -> io::Result<()> {
         self.metadata(vec![ChromeMetadata::number(meta::UNCERTAINTY_NS, uncertainty.0 as i64)])
     }
 
-    /// Says how many events were lost so far. The last word counts.
+    /// Writes the number of dropped events so far. The last entry wins.
     pub fn lost(&mut self, lost: u64) -> io::Result<()> {
         self.metadata(vec![ChromeMetadata::number(meta::LOST, lost.min(i64::MAX as u64) as i64)])
     }
 
-    /// Says something of the run as a whole; the value is JSON.
+    /// Writes metadata of the run; the value is JSON.
     pub fn about(&mut self, key: &str, json: &str) -> io::Result<()> {
         self.metadata(vec![ChromeMetadata::text(&format!("{}{key}", meta::ABOUT), json)])
     }
@@ -161,7 +161,7 @@ impl<W: Write> Writer<W> {
     pub fn track(&mut self, process: TrackPlace, track: TrackText<'_>) -> io::Result<TrackPlace> {
         let mut descriptor = TrackDescriptor { parent_uuid: Some(process.0), ..TrackDescriptor::default() };
         match (track.kind, track.number) {
-            // A thread descriptor needs a number; a thread without one is described in words like the rest.
+            // A thread descriptor needs an id; a thread without one is described in text like the rest.
             (TrackKind::Thread, Some(tid)) => {
                 let thread_name = Some(track.name.into());
                 descriptor.thread = Some(ThreadDescriptor { pid: Some(track.pid), tid: Some(tid), thread_name });
@@ -192,7 +192,7 @@ impl<W: Write> Writer<W> {
         Ok(TrackPlace(self.places))
     }
 
-    /// Begins the sequence of a track or lane.
+    /// Starts the sequence of a track or lane.
     pub fn sequence(&mut self, place: TrackPlace) -> io::Result<Sequence> {
         const CLEARED: u32 = 1;
         self.sequences.push(SequenceState::default());
@@ -231,7 +231,7 @@ impl<W: Write> Writer<W> {
         self.finish_event(sequence, time)
     }
 
-    /// Ends the innermost span of a sequence; `fields` are added to those it began with.
+    /// Ends the innermost span of a sequence and adds `fields` to those of its start.
     pub fn end<'v>(
         &mut self,
         sequence: Sequence,
@@ -248,8 +248,7 @@ impl<W: Write> Writer<W> {
         self.end(sequence, time, std::iter::once((OPEN, Value::Bool(true))))
     }
 
-    /// Ends the innermost span of a sequence and says that this piece of it does not count: it goes on whole on
-    /// another lane.
+    /// Ends the innermost span of a sequence and marks this part as invalid: the whole span is written on another lane.
     pub fn end_void(&mut self, sequence: Sequence, time: Nanos) -> io::Result<()> {
         self.end(sequence, time, std::iter::once((VOID, Value::Bool(true))))
     }
@@ -323,7 +322,7 @@ impl<W: Write> Writer<W> {
             put_varint(field::TIMESTAMP, difference, &mut self.packet);
             state.last = time.0;
         } else {
-            // An event told late: its own time, which leaves the incremental clock where it is.
+            // A late event: it has an absolute time and leaves the incremental clock unchanged.
             put_varint(field::TIMESTAMP, time.0, &mut self.packet);
             put_varint(field::TIMESTAMP_CLOCK_ID, u64::from(BOOTTIME), &mut self.packet);
         }
@@ -373,7 +372,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&bytes)
     }
 
-    /// Writes out what is gathered, so that a reader sees every event so far.
+    /// Writes out the collected packets, so that a reader sees every event so far.
     pub fn flush(&mut self) -> io::Result<()> {
         self.finish_block()?;
         self.out.flush()
@@ -394,7 +393,7 @@ pub fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
     events::write_all(trace, Writer::new(out))
 }
 
-/// Writes a whole trace without compressing its packets.
+/// Writes a whole trace with uncompressed packets.
 pub fn write_uncompressed(trace: &Trace, out: impl Write) -> io::Result<()> {
     events::write_all(trace, Writer::uncompressed(out))
 }

@@ -102,18 +102,18 @@ fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     for (case, start) in CASES {
         let sizes = sizes(case);
         let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
-        let made = Inputs::new(lab, &sizes, start)?;
+        let inputs = Inputs::new(lab, &sizes, start)?;
         let count = sizes.query_numbers() as usize;
         let (scale, what) = (1.5 / (sizes.head_dim as f32).sqrt(), format!("attention {sizes:?} from {start}"));
-        let [q, k, v] = &made.host;
+        let [q, k, v] = &inputs.host;
         let expected = reference::attention([q, k, v], &sizes, start as usize, scale);
         let mut out = lab.spoiled(count)?;
-        attention.attend(device.stream(), made.there(), &made.start, &mut out, &sizes, scale)?;
+        attention.attend(device.stream(), inputs.there(), &inputs.start, &mut out, &sizes, scale)?;
         lab.judge(&what, &out, &expected)?;
         // At an address that is no multiple of 16.
         let mut shifted = lab.spoiled(count + 1)?;
         let part = shifted.slice_mut(1..count + 1)?;
-        attention.attend(device.stream(), made.there(), &made.start, part, &sizes, scale)?;
+        attention.attend(device.stream(), inputs.there(), &inputs.start, part, &sizes, scale)?;
         let found: Vec<f32> = shifted.slice(1..count + 1)?.read()?.into_iter().map(T::widened).collect();
         lab.judge_values(&format!("shifted {what}"), &found, &expected)?;
     }
@@ -167,12 +167,12 @@ fn naive_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         if keys > sizes.capacity {
             continue;
         }
-        let made = Inputs::new(lab, &sizes, start)?;
+        let inputs = Inputs::new(lab, &sizes, start)?;
         let scale = 1.5 / (sizes.head_dim as f32).sqrt();
-        let [q, k, v] = &made.host;
+        let [q, k, v] = &inputs.host;
         let expected = reference::attention([q, k, v], &sizes, start as usize, scale);
         let mut naive = Naive::new(lab, &sizes, keys)?;
-        naive.attend(lab, &blas, &made, &sizes, keys, scale)?;
+        naive.attend(lab, &blas, &inputs, &sizes, keys, scale)?;
         lab.judge(&format!("naive attention {sizes:?} from {start}"), &naive.out, &expected)?;
     }
     added_product(lab, &blas)
@@ -196,16 +196,16 @@ impl<T: Number> Naive<T> {
         &mut self,
         lab: &Lab<'_, T>,
         blas: &Blas,
-        made: &Inputs<T>,
+        inputs: &Inputs<T>,
         sizes: &HeadSizes,
         keys: u32,
         scale: f32,
     ) -> Result<(), CudaError> {
-        let [q, k, v] = made.there();
+        let [q, k, v] = inputs.there();
         let stream = lab.bench.device.stream();
         let [scores, values] = naive_products(sizes, keys);
         blas.multiply_batch([q, k], self.scores.all_mut(), &scores)?;
-        lab.operations.softmax_causal(stream, &mut self.scores, &made.start, sizes, keys, scale)?;
+        lab.operations.softmax_causal(stream, &mut self.scores, &inputs.start, sizes, keys, scale)?;
         blas.multiply_batch([self.scores.all(), v], self.apart.all_mut(), &values)?;
         lab.operations.merge_heads(stream, &self.apart, &mut self.out, sizes)
     }

@@ -121,9 +121,9 @@ pub(super) fn naive_backward_products(sizes: &HeadSizes, keys: u32) -> [Batch; 4
 
 fn one_naive<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas, sizes: &HeadSizes, start: u32) -> Result<(), Failed> {
     let (gradients, stream, keys) = (loaded(lab)?, lab.bench.device.stream(), start + sizes.tokens);
-    let made = Inputs::new(lab, sizes, start)?;
+    let inputs = Inputs::new(lab, sizes, start)?;
     let scale = 1.5 / (sizes.head_dim as f32).sqrt();
-    let [q, k, v] = &made.host;
+    let [q, k, v] = &inputs.host;
     let slopes = lab.noise(q.len(), 24);
     let expected = backward::attention([q, k, v], &slopes, sizes, start as usize, scale);
     let scores = (sizes.rows() * u64::from(sizes.heads) * u64::from(keys)) as usize;
@@ -131,14 +131,14 @@ fn one_naive<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas, sizes: &HeadSizes, st
     let (slopes, mut d_out) = (lab.upload(&slopes)?, lab.spoiled(q.len())?);
     let (mut dq, zeros) = (lab.spoiled(q.len())?, vec![0.0; k.len()]);
     let (mut dk, mut dv) = (lab.upload(&zeros)?, lab.upload(&zeros)?);
-    let [q, k, v] = made.there();
+    let [q, k, v] = inputs.there();
     let [of_values, of_shares, of_queries, of_keys] = naive_backward_products(sizes, keys);
     blas.multiply_batch([q, k], shares.all_mut(), &naive_products(sizes, keys)[0])?;
-    lab.operations.softmax_causal(stream, &mut shares, &made.start, sizes, keys, scale)?;
+    lab.operations.softmax_causal(stream, &mut shares, &inputs.start, sizes, keys, scale)?;
     gradients.split_rows_to_heads(stream, &slopes, &mut d_out, sizes)?;
     blas.multiply_batch([shares.all(), d_out.all()], dv.all_mut(), &of_values)?;
     blas.multiply_batch([d_out.all(), v], d_shares.all_mut(), &of_shares)?;
-    gradients.softmax_causal_backward(stream, &shares, &mut d_shares, &made.start, sizes, keys, scale)?;
+    gradients.softmax_causal_backward(stream, &shares, &mut d_shares, &inputs.start, sizes, keys, scale)?;
     blas.multiply_batch([d_shares.all(), k], dq.all_mut(), &of_queries)?;
     blas.multiply_batch([d_shares.all(), q], dk.all_mut(), &of_keys)?;
     let found: [(&str, &Buffer<T>); 3] = [("dq", &dq), ("dk", &dk), ("dv", &dv)];
@@ -179,9 +179,9 @@ fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_
     let device = &lab.bench.device;
     let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
     let gradients = AttentionGradients::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
-    let made = Inputs::new(lab, sizes, start)?;
+    let inputs = Inputs::new(lab, sizes, start)?;
     let scale = 1.5 / (sizes.head_dim as f32).sqrt();
-    let [q, k, v] = &made.host;
+    let [q, k, v] = &inputs.host;
     let slopes = lab.noise(q.len(), 27);
     let expected = backward::attention([q, k, v], &slopes, sizes, start as usize, scale);
     let rows = (sizes.rows() * u64::from(sizes.heads)) as usize;
@@ -192,10 +192,18 @@ fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_
     let offset = usize::from(is_shifted);
     let slopes = lab.upload(&[&vec![f32::NAN; offset][..], &slopes].concat())?;
     let [mut dq, mut dk, mut dv] = [lab.spoiled(q.len())?, lab.spoiled(k.len())?, lab.spoiled(v.len())?];
-    let [q, k, v] = made.there();
-    attention.attend_for_gradients(device.stream(), [q, k, v], &made.start, &mut out, &mut logarithms, sizes, scale)?;
+    let [q, k, v] = inputs.there();
+    attention.attend_for_gradients(
+        device.stream(),
+        [q, k, v],
+        &inputs.start,
+        &mut out,
+        &mut logarithms,
+        sizes,
+        scale,
+    )?;
     let d_out = slopes.slice(offset..slopes.length())?;
-    let (out, logarithms, start_there) = (out.all(), logarithms.all(), made.start.all());
+    let (out, logarithms, start_there) = (out.all(), logarithms.all(), inputs.start.all());
     let attended = Attended { q, k, v, out, d_out, logarithms, start: start_there };
     let there = [dq.all_mut(), dk.all_mut(), dv.all_mut()];
     gradients.attend_backward(device.stream(), &attended, there, &mut dots, sizes, scale)?;
@@ -205,7 +213,7 @@ fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_
         if expected.iter().all(|value| *value == 0.0) {
             let found = found.read()?.into_iter().map(|value| f64::from(value.widened().abs()));
             // What is no number is not within the tolerance either.
-            let beyond: Vec<f64> = found.filter(|value| !(*value <= T::TOLERANCE)).collect();
+            let beyond: Vec<f64> = found.filter(|value| value.is_nan() || *value > T::TOLERANCE).collect();
             expect(beyond.is_empty(), || format!("{} fused {what} of nothing: {beyond:?}", T::NAME))?;
             continue;
         }

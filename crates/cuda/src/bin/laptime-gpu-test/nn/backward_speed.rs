@@ -1,4 +1,4 @@
-//! How fast gradients and AdamW are: times inside a graph, data in the second-level cache where it fits.
+//! The speed of gradients and AdamW: times inside a graph, with data in the L2 cache if it fits.
 
 use half::bf16;
 use laptime_cuda::{
@@ -13,7 +13,7 @@ use super::{
     Answer, Bench, Failed, Lab, Number,
     backward::loaded,
     backward_heads::naive_backward_products,
-    speed::{Table, Work, attention_operations, made, peak},
+    speed::{Table, Work, attention_operations, peak, random_buffer},
 };
 
 /// A model's sizes: name, hidden, heads, kv heads, head_dim, ffn, vocabulary. Four sequences of 512 tokens.
@@ -52,8 +52,12 @@ fn model_of<T: Number>(
     let widest = (2 * ffn).max(hidden);
     let mut scratch: Buffer<f32> = bench.device.allocate(gradients.scratch_length(widest))?;
     {
-        let (x, weight, dy) = (made(&lab, count(hidden))?, made(&lab, hidden.into())?, made(&lab, count(hidden))?);
-        let (mut dx, mut d_weight) = (made(&lab, count(hidden))?, made(&lab, hidden.into())?);
+        let (x, weight, dy) = (
+            random_buffer(&lab, count(hidden))?,
+            random_buffer(&lab, hidden.into())?,
+            random_buffer(&lab, count(hidden))?,
+        );
+        let (mut dx, mut d_weight) = (random_buffer(&lab, count(hidden))?, random_buffer(&lab, hidden.into())?);
         let norm = Normed { x: x.all(), weight: weight.all(), dy: dy.all(), epsilon: 1e-6 };
         table.row(&of("rms_norm_backward, added"), bytes(4.0 * count(hidden) as f64), || {
             gradients.rms_norm_backward(stream, &norm, &mut dx, &mut d_weight, &mut scratch, [rows, hidden], true)
@@ -62,17 +66,17 @@ fn model_of<T: Number>(
     }
     {
         let (mut gate_up, slopes, mut activated) =
-            (made(&lab, count(2 * ffn))?, made(&lab, count(ffn))?, made(&lab, count(ffn))?);
+            (random_buffer(&lab, count(2 * ffn))?, random_buffer(&lab, count(ffn))?, random_buffer(&lab, count(ffn))?);
         table.row(&of("swiglu_backward"), bytes(6.0 * count(ffn) as f64), || {
             gradients.swiglu_backward(stream, &mut gate_up, None, &slopes, Some(activated.all_mut()), [rows, ffn])
         })?;
-        let mut sums = made(&lab, (2 * ffn).into())?;
+        let mut sums = random_buffer(&lab, (2 * ffn).into())?;
         table.row(&of("column_sums, 2 ffn"), bytes(2.0 * count(ffn) as f64), || {
             gradients.column_sums(stream, &gate_up, &mut sums, &mut scratch, [rows, 2 * ffn])
         })?;
     }
     {
-        let mut logits = made(&lab, count(vocabulary))?;
+        let mut logits = random_buffer(&lab, count(vocabulary))?;
         let tokens: Vec<u32> = (0..rows).map(|at| at * 7919 % vocabulary).collect();
         let tokens = bench.device.upload(&tokens)?;
         let mut losses = bench.device.upload(&vec![0_f32; rows as usize])?;
@@ -83,7 +87,7 @@ fn model_of<T: Number>(
         table
             .row(&of("mean loss"), Work::Bytes(4.0 * f64::from(rows)), || gradients.mean(stream, &losses, &mut mean))?;
         let (d_rows, mut d_table) =
-            (made(&lab, count(hidden))?, made(&lab, u64::from(vocabulary) * u64::from(hidden))?);
+            (random_buffer(&lab, count(hidden))?, random_buffer(&lab, u64::from(vocabulary) * u64::from(hidden))?);
         let mut notes: Buffer<u32> = bench.device.allocate(gradients.embed_scratch_length(vocabulary))?;
         table.row(&of("embed_backward, added"), bytes(3.0 * count(hidden) as f64), || {
             gradients.embed_backward(stream, &tokens, &d_rows, &mut d_table, &mut notes, [vocabulary, hidden], true)
@@ -106,11 +110,15 @@ fn heads_rows<T: Number>(
     let bytes = |numbers: f64| Work::Bytes(numbers * size_of::<T>() as f64);
     let start = device.upload(&[0_u32])?;
     let packed_count = sizes.rows() * sizes.packed_width();
-    let [dq, dk, dv] =
-        [made(lab, sizes.query_numbers())?, made(lab, sizes.cache_numbers())?, made(lab, sizes.cache_numbers())?];
-    let (packed, mut d_packed) = (made(lab, packed_count)?, made(lab, packed_count)?);
-    let weights = made(lab, sizes.head_dim.into())?;
-    let [mut d_q_norm, mut d_k_norm] = [made(lab, sizes.head_dim.into())?, made(lab, sizes.head_dim.into())?];
+    let [dq, dk, dv] = [
+        random_buffer(lab, sizes.query_numbers())?,
+        random_buffer(lab, sizes.cache_numbers())?,
+        random_buffer(lab, sizes.cache_numbers())?,
+    ];
+    let (packed, mut d_packed) = (random_buffer(lab, packed_count)?, random_buffer(lab, packed_count)?);
+    let weights = random_buffer(lab, sizes.head_dim.into())?;
+    let [mut d_q_norm, mut d_k_norm] =
+        [random_buffer(lab, sizes.head_dim.into())?, random_buffer(lab, sizes.head_dim.into())?];
     let mut scratch: Buffer<f32> = device.allocate(gradients.scratch_length(2 * sizes.head_dim))?;
     let turns = device.upload(&vec![0.5_f32; (TOKENS * sizes.head_dim / 2) as usize])?;
     let input = Packed {
@@ -130,12 +138,12 @@ fn heads_rows<T: Number>(
         let heads = [dq.all(), dk.all(), dv.all()];
         gradients.split_heads_backward(stream, &input, heads, &mut d_packed, norms, sizes)
     })?;
-    let mut apart = made(lab, sizes.query_numbers())?;
+    let mut apart = random_buffer(lab, sizes.query_numbers())?;
     table.row(&of("split_rows_to_heads"), bytes(2.0 * sizes.query_numbers() as f64), || {
         gradients.split_rows_to_heads(stream, &dq, &mut apart, sizes)
     })?;
     let count = sizes.rows() * u64::from(sizes.heads) * u64::from(TOKENS);
-    let (shares, mut slopes) = (made(lab, count)?, made(lab, count)?);
+    let (shares, mut slopes) = (random_buffer(lab, count)?, random_buffer(lab, count)?);
     // Half of both are not read.
     table.row(&of("softmax_causal_backward"), bytes(2.0 * count as f64), || {
         gradients.softmax_causal_backward(stream, &shares, &mut slopes, &start, sizes, TOKENS, 0.125)
@@ -166,9 +174,9 @@ fn attention_rows<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &He
     let HeadSizes { batch, heads, kv_heads, tokens, head_dim, .. } = *sizes;
     let of = |what: &str| format!("{} {what} {batch} x {heads}/{kv_heads} x {tokens} x {head_dim}", T::NAME);
     let work = Work::Operations(2.5 * attention_operations(sizes), peak::<T>());
-    let [q, out, d_out] = [0; 3].map(|_| made(lab, sizes.query_numbers()));
-    let (q, mut out, d_out, mut dq) = (q?, out?, d_out?, made(lab, sizes.query_numbers())?);
-    let [k, v, dk, dv] = [0; 4].map(|_| made(lab, sizes.cache_numbers()));
+    let [q, out, d_out] = [0; 3].map(|_| random_buffer(lab, sizes.query_numbers()));
+    let (q, mut out, d_out, mut dq) = (q?, out?, d_out?, random_buffer(lab, sizes.query_numbers())?);
+    let [k, v, dk, dv] = [0; 4].map(|_| random_buffer(lab, sizes.cache_numbers()));
     let (k, v, mut dk, mut dv, start) = (k?, v?, dk?, dv?, device.upload(&[0_u32])?);
     let (mut logarithms, mut dots): (Buffer<f32>, Buffer<f32>) = (device.allocate(rows)?, device.allocate(rows)?);
     let attention = Attention::<T>::load(device, &Cache::of_user(), head_dim)?;
@@ -190,7 +198,8 @@ fn attention_rows<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &He
     })?;
     let count = sizes.rows() * u64::from(heads) * u64::from(tokens);
     let (blas, gradients) = (Blas::new(device)?, loaded(lab)?);
-    let (shares, mut d_shares, mut apart) = (made(lab, count)?, made(lab, count)?, made(lab, sizes.query_numbers())?);
+    let (shares, mut d_shares, mut apart) =
+        (random_buffer(lab, count)?, random_buffer(lab, count)?, random_buffer(lab, sizes.query_numbers())?);
     let [of_values, of_shares, of_queries, of_keys] = naive_backward_products(sizes, tokens);
     table.row(&of("naive backward"), work, || {
         gradients.split_rows_to_heads(stream, &d_out, &mut apart, sizes)?;
@@ -203,7 +212,7 @@ fn attention_rows<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &He
     Ok(())
 }
 
-/// Numbers of a model of 2.7 billion parameters, as the course counts them.
+/// A model with 2.7 billion parameters, as counted in CS336 assignment 2.
 const PARAMETERS: u64 = 3_400_000_000;
 
 pub fn adamw(bench: &Bench) -> Answer {
@@ -226,10 +235,10 @@ fn adamw_row<T: Number>(bench: &Bench, table: &mut Table<'_>, numbers: u64) -> R
     }
     let mut there: Vec<[Buffer<T>; 4]> = Vec::new();
     for length in lengths {
-        let mut zeros = [made(&lab, length)?, made(&lab, length)?];
+        let mut zeros = [random_buffer(&lab, length)?, random_buffer(&lab, length)?];
         zeros.iter_mut().try_for_each(Buffer::zero)?;
         let [first, second] = zeros;
-        there.push([made(&lab, length)?, made(&lab, length)?, first, second]);
+        there.push([random_buffer(&lab, length)?, random_buffer(&lab, length)?, first, second]);
     }
     let each = there.iter_mut().map(|[value, gradient, first, second]| Parameter {
         value: value.all_mut(),

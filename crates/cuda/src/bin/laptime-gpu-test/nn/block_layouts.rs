@@ -1,9 +1,9 @@
-//! Layouts for block attention: a window with global and random columns, and anything at all.
+//! Layouts for block attention: a window with global and random columns, and arbitrary layouts.
 
 use laptime_cuda::nn::{LayoutParts, Rule, TILING, reference::blocks};
 
 /// A layout on the host.
-pub(super) struct Made {
+pub(super) struct HostLayout {
     pub(super) rule: Rule,
     pub(super) length: u32,
     tile_starts: Vec<u32>,
@@ -13,7 +13,7 @@ pub(super) struct Made {
     column_rows: Vec<u64>,
 }
 
-/// Numbers that look random: xorshift.
+/// Pseudorandom numbers: xorshift.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -34,7 +34,7 @@ impl Dice {
     }
 }
 
-impl Made {
+impl HostLayout {
     fn empty(rule: Rule, length: u32) -> Self {
         let [tile_starts, column_starts] = [vec![0], vec![0]];
         Self { rule, length, tile_starts, tiles: vec![], column_starts, columns: vec![], column_rows: vec![] }
@@ -65,7 +65,7 @@ impl Made {
     /// Causal: as many keys to the left, global columns, and random columns shared by 64 rows.
     pub(super) fn windowed(length: u32, half_window: u32, global: u32, random: u32) -> Self {
         let rule = Rule { is_causal: true, half_window: Some(half_window), global };
-        let mut made = Self::empty(rule, length);
+        let mut layout = Self::empty(rule, length);
         let mut dice = Dice::new(u64::from(length));
         for first in (0..length).step_by(TILING.rows as usize) {
             let last = (first + TILING.rows).min(length) - 1;
@@ -75,12 +75,12 @@ impl Made {
             for tile in global_tiles.chain(near) {
                 let keys = tile * TILING.keys..(tile + 1) * TILING.keys;
                 let all = |row: u32| keys.clone().all(|key| key < length && rule.allows(row, key));
-                made.tiles.push(tile << 1 | u32::from(!(first..=last).all(all)));
+                layout.tiles.push(tile << 1 | u32::from(!(first..=last).all(all)));
             }
-            made.add_random(&mut dice, first, last, random);
-            made.end_of_block();
+            layout.add_random(&mut dice, first, last, random);
+            layout.end_of_block();
         }
-        made
+        layout
     }
 
     fn add_random(&mut self, dice: &mut Dice, first: u32, last: u32, random: u32) {
@@ -104,7 +104,7 @@ impl Made {
 
     /// Anything: tiles that are not there, partial or whole, columns that some rows keep, and blocks with nothing at all.
     pub(super) fn any(length: u32, rule: Rule, columns: u32, seed: u64) -> Self {
-        let mut made = Self::empty(rule, length);
+        let mut layout = Self::empty(rule, length);
         let mut dice = Dice::new(seed);
         for first in (0..length).step_by(TILING.rows as usize) {
             // One in five blocks has no tiles, one no columns, and one nothing.
@@ -114,17 +114,17 @@ impl Made {
                 match dice.below(3) {
                     _ if kind == 0 || kind == 2 => {}
                     0 => {}
-                    1 if is_whole => made.tiles.push(tile << 1),
-                    _ => made.tiles.push(tile << 1 | 1),
+                    1 if is_whole => layout.tiles.push(tile << 1),
+                    _ => layout.tiles.push(tile << 1 | 1),
                 }
             }
-            made.tile_starts.push(made.tiles.len() as u32);
+            layout.tile_starts.push(layout.tiles.len() as u32);
             if kind != 1 && kind != 2 {
-                made.add_any_columns(&mut dice, first, columns);
+                layout.add_any_columns(&mut dice, first, columns);
             }
-            made.column_starts.push(made.columns.len() as u32);
+            layout.column_starts.push(layout.columns.len() as u32);
         }
-        made
+        layout
     }
 
     fn add_any_columns(&mut self, dice: &mut Dice, first: u32, columns: u32) {

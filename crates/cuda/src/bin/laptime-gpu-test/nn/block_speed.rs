@@ -1,4 +1,4 @@
-//! How fast attention over blocks is: by events, with a cold second-level cache.
+//! The speed of block attention: timed by events, with a cold L2 cache.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -10,8 +10,8 @@ use laptime_cuda::{
 
 use super::{
     Answer, Bench, Failed, Lab, Number,
-    block_layouts::Made,
-    speed::{made, peak},
+    block_layouts::HostLayout,
+    speed::{peak, random_buffer},
 };
 use crate::clock::{FLUSHED_BYTES, cold_nanos};
 
@@ -36,16 +36,16 @@ impl<'a, T: Number> Stand<'a, T> {
     fn new(bench: &'a Bench, sizes: HeadSizes) -> Result<Self, CudaError> {
         let lab = Lab::<T>::new(bench)?;
         let inputs = [
-            made(&lab, sizes.query_numbers())?,
-            made(&lab, sizes.cache_numbers())?,
-            made(&lab, sizes.cache_numbers())?,
+            random_buffer(&lab, sizes.query_numbers())?,
+            random_buffer(&lab, sizes.cache_numbers())?,
+            random_buffer(&lab, sizes.cache_numbers())?,
         ];
         Ok(Self {
             bench,
             clock: EventClock::new(Arc::clone(bench.device.stream()))?,
             flush: bench.device.allocate(FLUSHED_BYTES / 4)?,
             inputs,
-            out: made(&lab, sizes.query_numbers())?,
+            out: random_buffer(&lab, sizes.query_numbers())?,
             sizes,
             words: String::new(),
         })
@@ -74,7 +74,7 @@ impl<'a, T: Number> Stand<'a, T> {
         Ok(nanos)
     }
 
-    /// The kernel that the decoder uses, beside which dense blocks are to be seen.
+    /// The kernel that the decoder uses, for comparison with dense blocks.
     fn present(&mut self) -> Result<f64, Failed> {
         let bench = self.bench;
         let attention = Attention::<T>::load(&bench.device, &Cache::of_user(), self.sizes.head_dim)?;
@@ -99,10 +99,10 @@ impl<'a, T: Number> Stand<'a, T> {
     }
 
     fn windowed(&mut self, what: &str, half_window: u32, random: u32, engines: &[Engine]) -> Result<(), Failed> {
-        let made = Made::windowed(self.sizes.tokens, half_window, 64, random);
-        let layout = BlockLayout::new(&self.bench.device, made.length, made.rule, TILING, &made.parts())?;
+        let host = HostLayout::windowed(self.sizes.tokens, half_window, 64, random);
+        let layout = BlockLayout::new(&self.bench.device, host.length, host.rule, TILING, &host.parts())?;
         for engine in engines {
-            self.blocks(what, &layout, made.executed(), *engine)?;
+            self.blocks(what, &layout, host.executed(), *engine)?;
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ pub fn speed(bench: &Bench) -> Answer {
     Ok(words + &stand.words)
 }
 
-/// Where a decoder's prefill would be: beside the kernel that it uses.
+/// The setting of a decoder's prefill, next to the kernel that it uses.
 pub fn prefill(bench: &Bench) -> Answer {
     let mut words = heading();
     for [batch, heads, kv_heads, tokens, head_dim] in [

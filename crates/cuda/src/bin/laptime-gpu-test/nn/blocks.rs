@@ -1,11 +1,11 @@
-//! Attention over blocks against the CPU, by every engine that serves.
+//! Block attention compared with the CPU, with every supported engine.
 
 use laptime_cuda::{
     Buffer, Cache, CudaError, Slice,
     nn::{BlockAttention, BlockLayout, Engine, HeadSizes, LayoutParts, Rule, TILING, Tiling, reference::blocks},
 };
 
-use super::{Answer, Bench, Failed, Lab, Number, attention::sizes, block_layouts::Made, expect, in_each_type};
+use super::{Answer, Bench, Failed, Lab, Number, attention::sizes, block_layouts::HostLayout, expect, in_each_type};
 
 /// batch, tokens, heads, kv_heads, head_dim, capacity: a block that is not full, one and several, and few heads of many
 /// tokens.
@@ -66,17 +66,22 @@ fn layouts_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     for (at, (case, columns)) in SPARSE.into_iter().enumerate() {
         let sizes = sizes(case);
         for (turn, rule) in rules.into_iter().enumerate() {
-            let made = Made::any(sizes.tokens, rule, columns, (at * 10 + turn) as u64 + 1);
-            one_made(lab, &sizes, &made, &format!("{rule:?}, {columns} columns"))?;
+            let host = HostLayout::any(sizes.tokens, rule, columns, (at * 10 + turn) as u64 + 1);
+            one_host_layout(lab, &sizes, &host, &format!("{rule:?}, {columns} columns"))?;
         }
-        one_made(lab, &sizes, &Made::windowed(sizes.tokens, 64, 20, 16), "a window")?;
+        one_host_layout(lab, &sizes, &HostLayout::windowed(sizes.tokens, 64, 20, 16), "a window")?;
     }
     Ok(())
 }
 
-fn one_made<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, made: &Made, what: &str) -> Result<(), Failed> {
-    let layout = BlockLayout::new(&lab.bench.device, sizes.tokens, made.rule, TILING, &made.parts())?;
-    one_layout(lab, sizes, &layout, &made.kept(), what)
+fn one_host_layout<T: Number>(
+    lab: &mut Lab<'_, T>,
+    sizes: &HeadSizes,
+    host: &HostLayout,
+    what: &str,
+) -> Result<(), Failed> {
+    let layout = BlockLayout::new(&lab.bench.device, sizes.tokens, host.rule, TILING, &host.parts())?;
+    one_layout(lab, sizes, &layout, &host.kept(), what)
 }
 
 fn one_layout<T: Number>(

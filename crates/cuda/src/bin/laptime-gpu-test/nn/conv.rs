@@ -11,7 +11,7 @@ use laptime_cuda::{
 
 use super::{
     Answer, Bench, Failed, Lab, Number, expect, in_each_type,
-    speed::{Table, Work, made, peak},
+    speed::{Table, Work, peak, random_buffer},
 };
 
 /// Convolutions with the length of their signal: of the codec's kinds, strided ones, odd ones, and short signals.
@@ -249,10 +249,11 @@ fn speed_of<T: Number>(bench: &Bench, table: &mut Table<'_>, room: usize) -> Res
     }
     let (mut sum, megabytes) = (0.0, room.bytes() >> 20);
     for (of, length, times) in all {
-        let (x, packed) = (made(&lab, u64::from(of.inputs * length))?, made(&lab, of.packed_numbers())?);
+        let (x, packed) =
+            (random_buffer(&lab, u64::from(of.inputs * length))?, random_buffer(&lab, of.packed_numbers())?);
         let zeros = lab.upload(&vec![0.0; of.inputs as usize])?;
         let snake = kernels.snake(&bench.device, stream, [zeros.all(), zeros.all()])?;
-        let mut out = made(&lab, u64::from(of.outputs) * u64::from(of.length(length)))?;
+        let mut out = random_buffer(&lab, u64::from(of.outputs) * u64::from(of.length(length)))?;
         let signal = Signal { x: x.all(), length, snake: Some(&snake) };
         let kind = if of.is_transposed { "transposed" } else { "conv" };
         let what = format!("{} {kind} {}-{} k{} d{}", T::NAME, of.inputs, of.outputs, of.kernel, of.dilation);
@@ -263,7 +264,7 @@ fn speed_of<T: Number>(bench: &Bench, table: &mut Table<'_>, room: usize) -> Res
             })?;
     }
     let of = Convolution::plain([96, 1], 7, 1);
-    let (x, weight) = (made(&lab, u64::from(96 * length))?, made(&lab, of.stored_numbers())?);
+    let (x, weight) = (random_buffer(&lab, u64::from(96 * length))?, random_buffer(&lab, of.stored_numbers())?);
     let mut out = bench.device.upload(&vec![0.0_f32; length as usize])?;
     let signal = Signal { x: x.all(), length, snake: None };
     let work = Work::Bytes((x.bytes() + out.bytes()) as f64);

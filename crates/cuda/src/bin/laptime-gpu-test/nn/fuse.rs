@@ -1,4 +1,4 @@
-//! What joins two models through their KV caches: each operation against the CPU, and how long it takes.
+//! The operations of cache-to-cache (C2C) fusion: each compared with the CPU, and its time.
 #![allow(unsafe_code)]
 
 use half::bf16;
@@ -12,7 +12,7 @@ use laptime_cuda::{
 
 use super::{
     Answer, Bench, Failed, Lab, Number, expect, in_each_type,
-    speed::{Table, Work, made, peak},
+    speed::{Table, Work, peak, random_buffer},
 };
 
 /// Heads and their widths of the sharer and of the receiver, and how much is fused.
@@ -25,7 +25,7 @@ const CASES: [([u32; 2], [u32; 2], FuseSizes); 6] = [
     ([4, 1], [1, 1], FuseSizes { paths: 7, batch: 3, length: 3 }),
 ];
 
-/// Caches of a section, one a path, on both sides.
+/// Caches of a section, one per path, on both sides.
 struct Caches<T> {
     section: CacheSection,
     here: Vec<Vec<f32>>,
@@ -44,10 +44,10 @@ impl<T: Number> Caches<T> {
     }
 
     /// Caches of which the host knows nothing.
-    fn made(lab: &Lab<'_, T>, sizes: &FuseSizes) -> Result<Self, Failed> {
+    fn on_device(lab: &Lab<'_, T>, sizes: &FuseSizes) -> Result<Self, Failed> {
         let section = CacheSection { heads: HEADS, head_dim: WIDTH / HEADS, capacity: sizes.length, start: 0 };
         let numbers = u64::from(sizes.rows()) * u64::from(WIDTH);
-        let there = (0..sizes.paths).map(|_| made(lab, numbers)).collect::<Result<_, CudaError>>()?;
+        let there = (0..sizes.paths).map(|_| random_buffer(lab, numbers)).collect::<Result<_, CudaError>>()?;
         Self::of(lab, section, Vec::new(), there)
     }
 
@@ -119,10 +119,10 @@ fn norms_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What is made of the rows of each path and of what it has of its own.
-fn of_paths([x, of]: [&[f32]; 2], paths: u32, made: impl Fn(&[f32], &[f32]) -> Vec<f32>) -> Vec<f32> {
+/// The result for the rows of each path with its parameters.
+fn of_paths([x, of]: [&[f32]; 2], paths: u32, one: impl Fn(&[f32], &[f32]) -> Vec<f32>) -> Vec<f32> {
     let paths = paths as usize;
-    x.chunks(x.len() / paths).zip(of.chunks(of.len() / paths)).flat_map(|(x, of)| made(x, of)).collect()
+    x.chunks(x.len() / paths).zip(of.chunks(of.len() / paths)).flat_map(|(x, of)| one(x, of)).collect()
 }
 
 pub fn gelu(bench: &Bench) -> Answer {
@@ -204,15 +204,16 @@ fn speed_of(bench: &Bench, table: &mut Table<'_>, length: u32) -> Result<(), Fai
     let lab = Lab::<bf16>::new(bench)?;
     let fuse = Fuse::<bf16>::load(&bench.device, &Cache::of_user())?;
     let (stream, sizes) = (bench.device.stream(), FuseSizes { paths: PATHS, batch: 1, length });
-    let (heard, own) = (Caches::made(&lab, &sizes)?, Caches::made(&lab, &sizes)?);
+    let (heard, own) = (Caches::on_device(&lab, &sizes)?, Caches::on_device(&lab, &sizes)?);
     let of_heard = (heard.table.paths(0, PATHS as usize)?, &heard.section);
     let of_own = (own.table.paths(0, PATHS as usize)?, &own.section);
     let count = u64::from(PATHS * length) * u64::from(WIDTH);
     let bytes = 2.0 * count as f64;
-    let (mut joined, mut x) = (made(&lab, 2 * count)?, made(&lab, count)?);
-    let (mut out, mut copy) = (made(&lab, count)?, made(&lab, count)?);
-    let of_paths = made(&lab, u64::from(PATHS * WIDTH))?;
-    let (weights, weight_bias) = (made(&lab, u64::from(PATHS * length * HEADS))?, made(&lab, (PATHS * HEADS).into())?);
+    let (mut joined, mut x) = (random_buffer(&lab, 2 * count)?, random_buffer(&lab, count)?);
+    let (mut out, mut copy) = (random_buffer(&lab, count)?, random_buffer(&lab, count)?);
+    let of_paths = random_buffer(&lab, u64::from(PATHS * WIDTH))?;
+    let (weights, weight_bias) =
+        (random_buffer(&lab, u64::from(PATHS * length * HEADS))?, random_buffer(&lab, (PATHS * HEADS).into())?);
     let named = |what: &str| format!("bf16 {what} {PATHS} x {length}");
     let mut sum = 0.0;
     sum += table.row(&named("join"), Work::Bytes(4.0 * bytes), || {
@@ -251,8 +252,9 @@ fn products(lab: &Lab<'_, bf16>, table: &mut Table<'_>, length: u32) -> Result<f
     let (blas, rows, mut sum) = (Blas::new(&lab.bench.device)?, u64::from(PATHS * length), 0.0);
     // Inputs, outputs, and how often there is such a product.
     for (k, n, times) in [(2 * WIDTH, WIDTH, 1.0), (WIDTH, WIDTH, 7.0), (WIDTH, HEADS, 1.0)] {
-        let factors = [made(lab, rows * u64::from(k))?, made(lab, u64::from(PATHS * n) * u64::from(k))?];
-        let mut product = made(lab, rows * u64::from(n))?;
+        let factors =
+            [random_buffer(lab, rows * u64::from(k))?, random_buffer(lab, u64::from(PATHS * n) * u64::from(k))?];
+        let mut product = random_buffer(lab, rows * u64::from(n))?;
         let (a, b, c) = (Matrices::plain(length, k), Matrices::transposed(k, n), Matrices::plain(length, n));
         let batch = Batch { count: PATHS, m: length, n, k, a, b, c, scale: 1.0, is_added: false };
         let work = Work::Operations(batch.operations() as f64, peak::<bf16>());

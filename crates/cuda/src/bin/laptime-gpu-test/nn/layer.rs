@@ -80,7 +80,7 @@ impl Host {
 }
 
 /// The same on the device.
-struct There<T> {
+struct DeviceLayer<T> {
     blas: Blas,
     attention: Attention<T>,
     weights: Vec<Buffer<T>>,
@@ -101,7 +101,7 @@ struct There<T> {
     chosen: Buffer<u32>,
 }
 
-impl<T: Number> There<T> {
+impl<T: Number> DeviceLayer<T> {
     fn new(lab: &Lab<'_, T>, host: &Host) -> Result<Self, CudaError> {
         let device = &lab.bench.device;
         let room = |columns: u32| lab.spoiled((rows() * columns) as usize);
@@ -162,7 +162,7 @@ fn captured_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     // Every result on the way is rounded, and f32 is added up in another order.
     lab.roundings = 4.0;
     let host = Host::new(lab);
-    let mut there = There::new(lab, &host)?;
+    let mut there = DeviceLayer::new(lab, &host)?;
     there.step(lab)?;
     let graph = Graph::capture(lab.bench.device.stream(), || there.step(lab))?;
     expect(graph.nodes() >= 13, || format!("{} nodes", graph.nodes()))?;

@@ -1,4 +1,4 @@
-//! How fast the operations are: times inside a graph, data in the second-level cache where it fits.
+//! The speed of the operations: times inside a graph, with data in the L2 cache if it fits.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -11,7 +11,7 @@ use laptime_cuda::{
 use super::{Answer, Bench, Failed, Lab, Number, attention::naive_products, expect};
 use crate::clock::stream_nanos;
 
-/// Bytes a second that a copy on the device moves, read and written.
+/// Bytes per second of a copy on the device, reads plus writes.
 const BANDWIDTH: f64 = 4.2e12;
 const TIMES: usize = 20;
 
@@ -30,12 +30,12 @@ fn micros(bench: &Bench, mut step: impl FnMut() -> Result<(), CudaError>) -> Res
     Ok(stream_nanos(bench, &clock, || Ok(replay(&graph, bench)?))? / 1e3 / TIMES as f64)
 }
 
-/// What a step is limited by.
+/// The limits of a step.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
     /// Bytes read and written.
     Bytes(f64),
-    /// Floating-point operations, and how many a second there can be.
+    /// Floating-point operations, and the peak per second.
     Operations(f64, f64),
 }
 
@@ -76,7 +76,7 @@ pub(super) fn peak<T>() -> f64 {
 }
 
 /// A buffer of small random numbers.
-pub(super) fn made<T: Number>(lab: &Lab<'_, T>, count: u64) -> Result<Buffer<T>, CudaError> {
+pub(super) fn random_buffer<T: Number>(lab: &Lab<'_, T>, count: u64) -> Result<Buffer<T>, CudaError> {
     let mut buffer = lab.bench.device.allocate(count as usize)?;
     lab.operations.fill_random(lab.bench.device.stream(), &mut buffer, count, 1.0)?;
     Ok(buffer)
@@ -94,7 +94,8 @@ fn rows_of<T: Number>(bench: &Bench, table: &mut Table<'_>) -> Result<(), Failed
     let (stream, size) = (bench.device.stream(), size_of::<T>() as f64);
     for [rows, width] in [[1_u32, 1024], [512, 1024], [2048, 2560], [65_536, 2560]] {
         let count = u64::from(rows) * u64::from(width);
-        let (x, weight, mut out) = (made(&lab, 2 * count)?, made(&lab, width.into())?, made(&lab, count)?);
+        let (x, weight, mut out) =
+            (random_buffer(&lab, 2 * count)?, random_buffer(&lab, width.into())?, random_buffer(&lab, count)?);
         let bytes = count as f64 * size;
         table.row(&format!("{} rms_norm {rows} x {width}", T::NAME), Work::Bytes(2.0 * bytes), || {
             lab.operations.rms_norm(stream, x.slice(0..count as usize)?, &weight, &mut out, [rows, width], 1e-6)
@@ -111,12 +112,12 @@ fn rows_of<T: Number>(bench: &Bench, table: &mut Table<'_>) -> Result<(), Failed
     let sizes = HeadSizes { batch: 48, tokens: 512, heads: 1, kv_heads: 1, head_dim: 64, capacity: 512 };
     let start = bench.device.upload(&[0_u32])?;
     let count = 48 * 512 * 512_u64;
-    let mut scores = made(&lab, count)?;
+    let mut scores = random_buffer(&lab, count)?;
     // Half of the scores are not read.
     table.row(&format!("{} softmax_causal 48 x 512 x 512", T::NAME), Work::Bytes(1.5 * count as f64 * size), || {
         lab.operations.softmax_causal(stream, &mut scores, &start, &sizes, 512, 0.125)
     })?;
-    let logits = made(&lab, 151_936)?;
+    let logits = random_buffer(&lab, 151_936)?;
     let mut index = bench.device.upload(&[0_u32])?;
     table.row(&format!("{} argmax 151936", T::NAME), Work::Bytes(151_936.0 * size), || {
         lab.operations.argmax(stream, &logits, &mut index, [1, 151_936])
@@ -141,11 +142,14 @@ fn split_row<T: Number>(
 ) -> Result<f64, Failed> {
     let (device, stream) = (&lab.bench.device, lab.bench.device.stream());
     let count = sizes.rows() * sizes.packed_width();
-    let (packed, weight) = (made(lab, count)?, made(lab, sizes.head_dim.into())?);
+    let (packed, weight) = (random_buffer(lab, count)?, random_buffer(lab, sizes.head_dim.into())?);
     let angles = vec![0.5_f32; (sizes.capacity * sizes.head_dim / 2) as usize];
     let (angles, start) = (device.upload(&angles)?, device.upload(&[0_u32])?);
-    let [mut q, mut k, mut v] =
-        [made(lab, sizes.query_numbers())?, made(lab, sizes.cache_numbers())?, made(lab, sizes.cache_numbers())?];
+    let [mut q, mut k, mut v] = [
+        random_buffer(lab, sizes.query_numbers())?,
+        random_buffer(lab, sizes.cache_numbers())?,
+        random_buffer(lab, sizes.cache_numbers())?,
+    ];
     let input = Packed {
         packed: packed.all(),
         bias: None,
@@ -187,9 +191,12 @@ pub(super) fn attention_operations(sizes: &HeadSizes) -> f64 {
 
 fn fused_row<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &HeadSizes) -> Result<f64, Failed> {
     let attention = Attention::<T>::load(&lab.bench.device, &Cache::of_user(), sizes.head_dim)?;
-    let [q, k, v] =
-        [made(lab, sizes.query_numbers())?, made(lab, sizes.cache_numbers())?, made(lab, sizes.cache_numbers())?];
-    let (mut out, start) = (made(lab, sizes.query_numbers())?, lab.bench.device.upload(&[0_u32])?);
+    let [q, k, v] = [
+        random_buffer(lab, sizes.query_numbers())?,
+        random_buffer(lab, sizes.cache_numbers())?,
+        random_buffer(lab, sizes.cache_numbers())?,
+    ];
+    let (mut out, start) = (random_buffer(lab, sizes.query_numbers())?, lab.bench.device.upload(&[0_u32])?);
     let HeadSizes { batch, heads, kv_heads, tokens, head_dim, .. } = *sizes;
     let what = format!("{} fused {batch} x {heads}/{kv_heads} x {tokens} x {head_dim}", T::NAME);
     let scale = 1.0 / (head_dim as f32).sqrt();
@@ -238,7 +245,11 @@ fn layer_of<T: Number>(
         ("down", hidden, ffn, true),
     ] {
         let area = |rows: u32, columns: u32| u64::from(rows) * u64::from(columns);
-        let (a, b, mut c) = (made(&lab, area(rows, k))?, made(&lab, area(n, k))?, made(&lab, area(rows, n))?);
+        let (a, b, mut c) = (
+            random_buffer(&lab, area(rows, k))?,
+            random_buffer(&lab, area(n, k))?,
+            random_buffer(&lab, area(rows, n))?,
+        );
         let product = Sizes { m: rows, n, k, b_is_transposed: true };
         let work = Work::Operations(product.operations() as f64, peak::<T>());
         sum += table.row(&format!("{} {name} {what} {n} x {k}", T::NAME), work, || match is_added {
@@ -247,14 +258,15 @@ fn layer_of<T: Number>(
         })?;
     }
     let count = u64::from(rows) * u64::from(hidden);
-    let (x, weight, mut out) = (made(&lab, count)?, made(&lab, hidden.into())?, made(&lab, count)?);
+    let (x, weight, mut out) =
+        (random_buffer(&lab, count)?, random_buffer(&lab, hidden.into())?, random_buffer(&lab, count)?);
     let bytes = Work::Bytes(2.0 * count as f64 * size);
     sum += 2.0
         * table.row(&format!("{} {name} rms_norm", T::NAME), bytes, || {
             lab.operations.rms_norm(stream, &x, &weight, &mut out, [rows, hidden], 1e-6)
         })?;
     let gates = u64::from(rows) * u64::from(ffn);
-    let (gate_up, mut out) = (made(&lab, 2 * gates)?, made(&lab, gates)?);
+    let (gate_up, mut out) = (random_buffer(&lab, 2 * gates)?, random_buffer(&lab, gates)?);
     sum += table.row(&format!("{} {name} swiglu", T::NAME), Work::Bytes(3.0 * gates as f64 * size), || {
         lab.operations.swiglu(stream, &gate_up, None, &mut out, [rows, ffn])
     })?;
@@ -273,11 +285,14 @@ fn naive_rows<T: Number>(
     blas: &Blas,
 ) -> Result<f64, Failed> {
     let (stream, size) = (lab.bench.device.stream(), size_of::<T>() as f64);
-    let [q, k, v] =
-        [made(lab, sizes.query_numbers())?, made(lab, sizes.cache_numbers())?, made(lab, sizes.cache_numbers())?];
+    let [q, k, v] = [
+        random_buffer(lab, sizes.query_numbers())?,
+        random_buffer(lab, sizes.cache_numbers())?,
+        random_buffer(lab, sizes.cache_numbers())?,
+    ];
     let count = sizes.rows() * u64::from(sizes.heads) * u64::from(sizes.tokens);
-    let (mut scores, mut apart) = (made(lab, count)?, made(lab, sizes.query_numbers())?);
-    let (mut out, start) = (made(lab, sizes.query_numbers())?, lab.bench.device.upload(&[0_u32])?);
+    let (mut scores, mut apart) = (random_buffer(lab, count)?, random_buffer(lab, sizes.query_numbers())?);
+    let (mut out, start) = (random_buffer(lab, sizes.query_numbers())?, lab.bench.device.upload(&[0_u32])?);
     let [of_keys, of_values] = naive_products(sizes, sizes.tokens);
     let work = |batch: &laptime_cuda::Batch| Work::Operations(batch.operations() as f64, peak::<T>());
     let mut sum = table.row(&format!("{} {name} naive q k", T::NAME), work(&of_keys), || {
