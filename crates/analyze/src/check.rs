@@ -1,6 +1,6 @@
-//! Whether a trace keeps to what every answer iterations for granted.
+//! Checks of the assumptions that every answer makes about a trace.
 //!
-//! A trace that breaks a rule is answered all the same, and the answer says so.
+//! A trace that fails a check is still analysed, and the answer has a note about it.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,20 @@ use crate::{
     finding::Finding,
 };
 
-/// The share of a stream's time that its kernels may overlap: dependent launches let one begin before the last is done.
+/// The share of a stream's time in which its kernels may overlap: with dependent launches, a kernel can start before
+/// the previous one has finished.
 const MOST_OVERLAP: f64 = 0.01;
 
-/// How much earlier than its call work may begin where the trace does not say how far its clocks agree, in
-/// nanoseconds: old files have whole microseconds.
+/// How much earlier than its launch work may start if the trace has no clock uncertainty, in nanoseconds: older files
+/// round to microseconds.
 const LEAST_SLACK: u64 = 1_000;
 
-/// Checks a trace of which nothing is known yet.
+/// Checks a trace.
 pub fn findings(trace: &Trace) -> Vec<Finding> {
     check(trace, &devices(trace))
 }
 
-/// Checks a trace; nothing is returned where all is well.
+/// Checks a trace whose devices are known; a valid trace has no findings.
 pub fn check(trace: &Trace, devices: &Devices) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(children_outside(trace));
@@ -36,7 +37,7 @@ pub fn check(trace: &Trace, devices: &Devices) -> Vec<Finding> {
     findings
 }
 
-/// Busy and idle time must be the whole window, however it is counted.
+/// Busy and idle time must add up to the whole window.
 fn busy_and_idle(device: &DeviceWork) -> Option<Finding> {
     let (first, last) = device.window()?;
     let window = last.saturating_sub(first);
@@ -45,19 +46,19 @@ fn busy_and_idle(device: &DeviceWork) -> Option<Finding> {
     let swept = swept_busy(&device.work);
     let is_whole = busy.length() == swept && busy.length().checked_add(idle) == Some(window);
     (!is_whole).then(|| Finding {
-        rule: "busy_idle",
+        rule: "busy-idle",
         evidence: format!(
-            "{}: busy {} ns (counted another way {swept} ns) and idle {idle} ns do not make {window} ns",
+            "{}: busy time ({} ns; {swept} ns by another method) and idle time ({idle} ns) do not add up to {window} ns",
             device.name,
             busy.length(),
         ),
         limit: "0 ns".to_owned(),
         meaning: "busy shares and gaps of this trace are wrong".to_owned(),
-        next: "report it with the trace; it is a fault of laptime".to_owned(),
+        next: "report this bug in Laptime, with the trace".to_owned(),
     })
 }
 
-/// The time in which work is open, from all beginnings and ends in order.
+/// The busy time, computed from all starts and ends in order.
 fn swept_busy(work: &[Work]) -> u64 {
     let mut ends: Vec<u64> = work.iter().map(|work| work.end).collect();
     ends.sort_unstable();
@@ -76,7 +77,7 @@ fn swept_busy(work: &[Work]) -> u64 {
     busy
 }
 
-/// A child lies within its parent on its track, and children together are no longer than their parent.
+/// A child must lie within its parent on the same track, and children together must not be longer than their parent.
 fn children_outside(trace: &Trace) -> Option<Finding> {
     let (mut outside, mut example) = (0_u64, None);
     let mut left: Vec<u64> = Vec::with_capacity(trace.span_count());
@@ -96,18 +97,18 @@ fn children_outside(trace: &Trace) -> Option<Finding> {
     }
     let example = trace.span(example?).name;
     Some(Finding {
-        rule: "children_outside",
+        rule: "children-outside",
         evidence: match outside {
-            1 => format!("1 span does not fit into the span around it, `{example}`"),
-            _ => format!("{outside} spans do not fit into the spans around them, `{example}` among them"),
+            1 => format!("1 span (`{example}`) is not inside its parent span"),
+            _ => format!("{outside} spans (such as `{example}`) are not inside their parent spans"),
         },
         limit: "0".to_owned(),
-        meaning: "own times of this trace are wrong".to_owned(),
-        next: "report it with the trace; it is a fault of laptime".to_owned(),
+        meaning: "self times of this trace are wrong".to_owned(),
+        next: "report this bug in Laptime, with the trace".to_owned(),
     })
 }
 
-/// The same work must not be there twice: same stream, name, times and launch.
+/// The same work must not appear twice: same stream, name, times and launch.
 fn work_twice(trace: &Trace, device: &DeviceWork) -> Option<Finding> {
     let is_same = |one: &Work, other: &Work| {
         (one.start, one.end, one.stream) == (other.start, other.end, other.stream)
@@ -122,14 +123,14 @@ fn work_twice(trace: &Trace, device: &DeviceWork) -> Option<Finding> {
     let twice: Vec<SpanId> = twice.map(|(_, work)| work.id).collect();
     let first = trace.span(*twice.first()?).name;
     Some(Finding {
-        rule: "work_twice",
+        rule: "duplicate-work",
         evidence: match twice.len() {
-            1 => format!("{}: 1 piece of work is in the file twice, `{first}`", device.name),
-            count => format!("{}: {count} pieces of work are in the file twice, `{first}` among them", device.name),
+            1 => format!("{}: 1 kernel or copy (`{first}`) is in the file twice", device.name),
+            count => format!("{}: {count} kernels or copies (such as `{first}`) are in the file twice", device.name),
         },
         limit: "0".to_owned(),
-        meaning: "counts and sums of their names are too large; busy and idle time are right".to_owned(),
-        next: "look whether the file was merged from overlapping ones".to_owned(),
+        meaning: "counts and sums per name are too high; busy and idle time are correct".to_owned(),
+        next: "check whether the file was merged from overlapping files".to_owned(),
     })
 }
 
@@ -148,8 +149,7 @@ fn is_one_launch(trace: &Trace, one: &Work, other: &Work) -> bool {
     }
 }
 
-/// A stream does one thing at a time. The kernels of one graph may run beside each other, whatever stream they are
-/// shown on.
+/// Work on one stream runs in order. Kernels of one graph launch may run in parallel, whatever stream they are shown on.
 fn overlap(trace: &Trace, device: &DeviceWork) -> Option<Finding> {
     if device.is_stages {
         return None;
@@ -170,19 +170,19 @@ fn overlap(trace: &Trace, device: &DeviceWork) -> Option<Finding> {
     let over = streams.iter().filter(|(_, stream)| stream.0 > slack && share(stream) > MOST_OVERLAP);
     let (track, worst) = over.max_by(|a, b| share(a.1).total_cmp(&share(b.1)).then(b.0.cmp(a.0)))?;
     Some(Finding {
-        rule: "stream_overlap",
+        rule: "stream-overlap",
         evidence: format!(
-            "{}: work of {} overlaps for {:.1} % of its time",
+            "{}: kernels on {} overlap for {:.1} % of their time",
             device.name,
             named_stream(trace, *track),
             100.0 * share(worst)
         ),
         limit: format!("{:.0} %", 100.0 * MOST_OVERLAP),
         meaning:
-            "kernels begin before the last is done (programmatic dependent launch), or several streams are shown as \
-                  one; sums of kernel times are larger than the time the device was busy"
+            "kernels start before the previous one has finished, or several streams are shown as one; sums of kernel \
+                  times exceed the busy time"
                 .to_owned(),
-        next: "trust busy and idle time, which count overlaps once".to_owned(),
+        next: "use busy and idle time, which count overlaps once".to_owned(),
     })
 }
 
@@ -193,7 +193,7 @@ fn named_stream(trace: &Trace, track: TrackId) -> String {
     }
 }
 
-/// Work cannot begin before the call that launches it.
+/// Work cannot start before the call that launches it.
 fn before_launch(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Option<Finding> {
     let slack = uncertainty(trace).max(LEAST_SLACK);
     let (mut launched, mut early, mut worst) = (0_u64, 0_u64, 0_u64);
@@ -208,17 +208,17 @@ fn before_launch(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Optio
     }
     let micros = |nanos: u64| nanos as f64 / 1e3;
     (early > 0).then(|| Finding {
-        rule: "before_launch",
+        rule: "before-launch",
         evidence: format!(
-            "{}: {early} of {launched} pieces of work begin before the call that launched them, by up to {:.1} µs",
+            "{}: {early} of {launched} kernels and copies start before their launch, by up to {:.1} µs",
             device.name,
             micros(worst)
         ),
         limit: format!("{:.1} µs", micros(slack)),
-        meaning: "the clocks of host and device do not agree, or calls and work are tied wrongly; causes of gaps and \
-                  launch delays cannot be trusted"
+        meaning: "host and device clocks disagree, or launches are matched wrongly; causes of gaps and launch latencies \
+                  are unreliable"
             .to_owned(),
-        next: "record again, with a newer driver or profiler if it stays so".to_owned(),
+        next: "record again, if necessary with a newer driver or profiler".to_owned(),
     })
 }
 
@@ -255,14 +255,14 @@ mod tests {
     #[test]
     fn work_that_begins_before_its_call_is_found_beyond_the_uncertainty() {
         let works = [(Some(5_000), 3_999, 6_000), (Some(7_000), 8_000, 9_000)];
-        assert_eq!(rules(&works, |_| ()), ["before_launch"]);
+        assert_eq!(rules(&works, |_| ()), ["before-launch"]);
         assert!(rules(&works, |builder| builder.clock_uncertainty = Some(Nanos(1_001))).is_empty());
         assert!(rules(&[(Some(5_000), 4_000, 6_000)], |_| ()).is_empty());
     }
 
     #[test]
     fn work_of_a_stream_that_overlaps_by_more_than_one_per_cent_is_found() {
-        assert_eq!(rules(&[(Some(0), 20, 120), (Some(1), 117, 217)], |_| ()), ["stream_overlap"]);
+        assert_eq!(rules(&[(Some(0), 20, 120), (Some(1), 117, 217)], |_| ()), ["stream-overlap"]);
         assert!(rules(&[(Some(0), 20, 120), (Some(1), 118, 218)], |_| ()).is_empty());
         assert!(
             rules(&[(Some(0), 20, 120), (Some(1), 117, 217)], |it| it.clock_uncertainty = Some(Nanos(3))).is_empty()
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn kernels_of_one_graph_may_overlap_but_none_may_be_there_twice() {
         assert!(graph(&[20, 30, 60]).is_empty());
-        assert_eq!(graph(&[20, 20, 100]), ["work_twice"]);
+        assert_eq!(graph(&[20, 20, 100]), ["duplicate-work"]);
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(busy_and_idle(&found.devices[0]), None);
         // Out of order, which it never is.
         found.devices[0].work.swap(0, 1);
-        assert_eq!(busy_and_idle(&found.devices[0]).unwrap().rule, "busy_idle");
+        assert_eq!(busy_and_idle(&found.devices[0]).unwrap().rule, "busy-idle");
     }
 
     proptest! {

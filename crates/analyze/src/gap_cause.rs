@@ -58,8 +58,8 @@ pub enum Cause {
     Stream,
     /// The device's own time between two pieces of queued work.
     Turnaround,
-    /// The next work was told to wait for something that the trace does not show.
-    ToldToWait,
+    /// The stream waited for an event that the trace does not explain.
+    StreamWait,
     /// The next work was queued and did not begin, and the trace does not say why.
     HeldBack,
     /// The trace does not say when the next work was launched.
@@ -74,7 +74,7 @@ impl Cause {
         Self::Copy,
         Self::Stream,
         Self::Turnaround,
-        Self::ToldToWait,
+        Self::StreamWait,
         Self::HeldBack,
         Self::NoLaunch,
     ];
@@ -87,7 +87,7 @@ impl Cause {
             Self::Copy => "copy",
             Self::Stream => "stream",
             Self::Turnaround => "turnaround",
-            Self::ToldToWait => "unexplained_wait",
+            Self::StreamWait => "unexplained_wait",
             Self::HeldBack => "unexplained_queued",
             Self::NoLaunch => "unexplained_launch",
         }
@@ -96,12 +96,12 @@ impl Cause {
     /// The cause in words.
     pub const fn words(self) -> &'static str {
         match self {
-            Self::Host => "the host was late",
-            Self::Sync => "caused by a host sync",
-            Self::Copy => "held by a copy",
-            Self::Stream => "waited for a stream",
+            Self::Host => "waiting for the host",
+            Self::Sync => "after a host sync",
+            Self::Copy => "waiting for a copy",
+            Self::Stream => "waiting for a stream",
             Self::Turnaround => "turnaround",
-            Self::ToldToWait => "unexplained: told to wait",
+            Self::StreamWait => "unexplained: stream wait",
             Self::HeldBack => "unexplained: queued",
             Self::NoLaunch => "unexplained: no launch",
         }
@@ -354,12 +354,12 @@ impl<'a> Judge<'a> {
 
     /// Why work that was queued did not begin for long.
     fn cause_of_long_hold(&self, gap: &OpenGap, launch: SpanId) -> Cause {
-        if gap.is_inside_launch || !self.is_told_to_wait(launch) {
+        if gap.is_inside_launch || !self.is_after_stream_wait(launch) {
             Cause::HeldBack
         } else if self.is_end_elsewhere(gap.to) {
             Cause::Stream
         } else {
-            Cause::ToldToWait
+            Cause::StreamWait
         }
     }
 
@@ -371,7 +371,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether the host made a stream wait for another one since it launched anything else.
-    fn is_told_to_wait(&self, launch: SpanId) -> bool {
+    fn is_after_stream_wait(&self, launch: SpanId) -> bool {
         let start = self.trace.span_start(launch);
         let is_done_launch =
             |id: &SpanId| self.activities[id.index()] == Activity::Launch && self.trace.span_end(*id) <= start;

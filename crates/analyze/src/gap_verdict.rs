@@ -1,4 +1,4 @@
-//! What the gaps of a device say, in one word and its figures.
+//! The verdict on the gaps of a device, with its figures.
 
 use crate::{
     gap_cause::Cause,
@@ -6,59 +6,59 @@ use crate::{
     host_tree::HostPlace,
 };
 
-/// From this share of the window on, kernels count as continuous.
+/// From this share of the window on, the device counts as saturated.
 pub const BUSY: f64 = 0.9;
 
-/// Less work than this is not judged.
+/// Fewer kernels and copies than this get no verdict.
 pub const LEAST_WORK: u64 = 2;
 
-/// A window that is a smaller share of the wall time is not judged.
+/// A window that is a smaller share of the wall time gets no verdict.
 pub const LEAST_EXTENT: f64 = 0.01;
 
-/// A larger share is most of something.
+/// A larger share is the majority.
 const MOST: f64 = 0.5;
 
-/// Syncs are part of the advice if they cost this share of what the host costs.
+/// The advice mentions syncs if they cause this share of the idle time that the host causes.
 const NOTABLE: f64 = 0.1;
 
-/// What holds a device up, with the figures behind it.
+/// The main cause of a device's idle time, with its figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// What it is.
+    /// The cause.
     pub kind: VerdictKind,
     /// The share of the window in which kernels computed; saturated from [`BUSY`] on.
     pub busy: f64,
-    /// What there was to judge.
+    /// The work that the verdict is based on.
     pub basis: Basis,
-    /// The share of the rest that speaks for it; none if there is no rest.
+    /// The share of the time without kernels that it explains; none if kernels ran all the time.
     pub share: Option<f64>,
-    /// What the host cost, by what it did.
+    /// Idle time caused by the host, by what it did.
     pub host: HostSplit,
     /// The time without kernels, in nanoseconds.
     pub rest: u64,
 }
 
-/// Idle time that is due to the host, by what it did; times in nanoseconds.
+/// Idle time caused by the host, by what it did; times in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostSplit {
-    /// What would vanish had the host not waited.
+    /// Idle time that would disappear without syncs.
     pub sync: u64,
-    /// It loaded data.
+    /// Data loading.
     pub loading: u64,
-    /// It did what is done once: cold laps, module loading, graph capture.
+    /// One-off initialisation: cold laps, module loading, graph capture.
     pub starting: u64,
-    /// It did anything else.
+    /// Anything else.
     pub other: u64,
     /// Where it loaded data.
     pub loading_place: Option<HostPlace>,
-    /// What it did once, where that has a name.
+    /// The initialisation with the most time, if it has a name.
     pub starting_place: Option<HostPlace>,
-    /// Where it did most of anything else.
+    /// The place with the most other time.
     pub place: Option<HostPlace>,
 }
 
 impl HostSplit {
-    /// The time of a verdict that is the host's; zero of any other.
+    /// The idle time behind a verdict about the host; zero for all others.
     pub const fn time(&self, kind: VerdictKind) -> u64 {
         match kind {
             VerdictKind::Host => self.other,
@@ -69,7 +69,7 @@ impl HostSplit {
         }
     }
 
-    /// All of it.
+    /// The sum.
     pub const fn all(&self) -> u64 {
         self.sync + self.loading + self.starting + self.other
     }
@@ -85,18 +85,18 @@ impl HostSplit {
     }
 }
 
-/// What there is to judge.
+/// The work that a verdict is based on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Basis {
-    /// Pieces of work.
+    /// Kernels and copies.
     pub work: u64,
-    /// The share of the wall time that the window is.
+    /// The window as a share of the wall time.
     pub extent: f64,
-    /// The time of copies alone and of gaps by copies that is due to pageable memory, in nanoseconds.
+    /// The time of exposed copies and of gaps caused by copies that use pageable memory, in nanoseconds.
     pub pageable: u64,
-    /// All of that time.
+    /// The same for all copies.
     pub copies: u64,
-    /// The time of copies alone that stay on the device, memsets included, in nanoseconds.
+    /// The time of exposed copies within the device, memsets included, in nanoseconds.
     pub within: u64,
 }
 
@@ -106,18 +106,18 @@ impl Basis {
     }
 }
 
-/// What holds a device up.
+/// The main cause of a device's idle time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerdictKind {
-    /// Kernels are continuous: the device itself.
+    /// The device is busy almost all the time.
     Saturated,
-    /// The host is late with its launches.
+    /// The host launches work too late.
     Host,
-    /// The host waits for the device, and launches too late for it.
+    /// The host waits for the device and launches the next work only then.
     Sync,
     /// The host loads data.
     DataLoading,
-    /// The host does what is done once: the recording holds the warm-up.
+    /// One-off initialisation: the recording includes the warm-up.
     ColdStart,
     /// Copies.
     Copies,
@@ -127,17 +127,32 @@ pub enum VerdictKind {
     Streams,
     /// The device's own time between kernels.
     Turnaround,
-    /// The trace does not say.
+    /// The trace does not explain it.
     Unexplained,
-    /// There is too little work to judge.
+    /// There is too little work for a verdict.
     TooLittle,
 }
 
 impl VerdictKind {
-    /// The verdicts that are the host's. Of equals the last is taken.
+    /// All verdicts.
+    pub const ALL: [Self; 11] = [
+        Self::Saturated,
+        Self::Host,
+        Self::Sync,
+        Self::DataLoading,
+        Self::ColdStart,
+        Self::Copies,
+        Self::Communication,
+        Self::Streams,
+        Self::Turnaround,
+        Self::Unexplained,
+        Self::TooLittle,
+    ];
+
+    /// The verdicts about the host. Among equals the last one is used.
     pub const OF_HOST: [Self; 4] = [Self::ColdStart, Self::Sync, Self::DataLoading, Self::Host];
 
-    /// The verdict in a word, for machines.
+    /// The verdict for machines.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Saturated => "saturated",
@@ -150,7 +165,24 @@ impl VerdictKind {
             Self::Streams => "streams",
             Self::Turnaround => "turnaround",
             Self::Unexplained => "unexplained",
-            Self::TooLittle => "too_little",
+            Self::TooLittle => "too-little",
+        }
+    }
+
+    /// The id that `laptime explain` takes.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Saturated => "saturated",
+            Self::Host => "host-bound",
+            Self::Sync => "sync-bound",
+            Self::DataLoading => "data-loading",
+            Self::ColdStart => "cold-start",
+            Self::Copies => "copy-bound",
+            Self::Communication => "communication-bound",
+            Self::Streams => "stream-bound",
+            Self::Turnaround => "turnaround-bound",
+            Self::Unexplained => "unexplained-gaps",
+            Self::TooLittle => "too-little",
         }
     }
 
@@ -162,50 +194,50 @@ impl VerdictKind {
             PartKind::Gap(Cause::Host | Cause::Sync) => Some(Self::Host),
             PartKind::Gap(Cause::Stream) => Some(Self::Streams),
             PartKind::Gap(Cause::Turnaround) => Some(Self::Turnaround),
-            PartKind::Gap(Cause::ToldToWait | Cause::HeldBack | Cause::NoLaunch) => Some(Self::Unexplained),
+            PartKind::Gap(Cause::StreamWait | Cause::HeldBack | Cause::NoLaunch) => Some(Self::Unexplained),
         }
     }
 }
 
 impl Verdict {
-    /// What it means: a sentence without a full stop.
+    /// The verdict in words: a sentence without a full stop.
     pub fn meaning(&self) -> &'static str {
         let is_most = self.share.is_some_and(|share| share > MOST);
         match self.kind {
             VerdictKind::Saturated => "The GPU is busy almost all the time",
             VerdictKind::Host => "The GPU waits for the host",
-            VerdictKind::Sync => "The GPU waits because the host waited for it and launched the next work too late",
+            VerdictKind::Sync => "Host syncs make the GPU idle",
             VerdictKind::DataLoading => "The GPU waits for data",
-            VerdictKind::ColdStart => "The recording holds one-off initialisation, during which the GPU was idle",
-            VerdictKind::Copies if is_most => "The GPU waits for copies most of its time without kernels",
-            VerdictKind::Copies => "Copies are the largest part of the GPU's time without kernels",
+            VerdictKind::ColdStart => "The recording includes one-off initialisation",
+            VerdictKind::Copies if is_most => "The GPU waits for copies",
+            VerdictKind::Copies => "Copies are the largest part of the time without kernels",
             VerdictKind::Communication => "Compute waits for communication",
-            VerdictKind::Streams => "Streams of the GPU wait for each other",
-            VerdictKind::Turnaround => "Kernels are short, and the GPU's own time between them is the bottleneck",
+            VerdictKind::Streams => "GPU streams wait for each other",
+            VerdictKind::Turnaround => "Kernels are so short that the pauses between them are the bottleneck",
             VerdictKind::Unexplained if is_most => "The trace does not explain most of the GPU's idle time",
             VerdictKind::Unexplained => "The trace does not explain the largest part of the GPU's idle time",
-            VerdictKind::TooLittle => "There is too little work to judge",
+            VerdictKind::TooLittle => "There is too little GPU work for a verdict",
         }
     }
 
-    /// What to do next: a sentence without a full stop.
+    /// What to try: a clause in the imperative, without a full stop.
     pub fn next(&self) -> String {
         self.next_of(self.kind)
     }
 
-    /// What to do next about one of the things that hold the device up.
+    /// What to try about one of the causes.
     pub fn next_of(&self, kind: VerdictKind) -> String {
         let place = |kind| self.host.place(kind).map(|place| format!("`{}`", place.innermost()));
         let next = match kind {
             VerdictKind::Saturated => "`laptime top` shows which kernels to make faster",
             VerdictKind::Host => return self.next_of_host(),
             VerdictKind::Sync => {
-                "launch the next work before waiting, or wait less often; `laptime syncs` shows where the host waits"
+                "launch the next work before the sync, or sync less often; `laptime syncs` shows where the host waits"
             }
             VerdictKind::DataLoading => {
                 let place = place(kind).unwrap_or_else(|| "the data loader".to_owned());
                 return format!(
-                    "load batches ahead in other processes (`DataLoader(num_workers=…, prefetch_factor=…)`), and make \
+                    "load batches ahead in other processes (`DataLoader(num_workers=…, prefetch_factor=…)`), or make \
                      {place} faster"
                 );
             }
@@ -213,23 +245,23 @@ impl Verdict {
                 "record after warm-up (`torch.profiler.schedule(wait=…, warmup=…)`, or start the recording later)"
             }
             VerdictKind::Copies if self.basis.within > self.basis.copies / 2 => {
-                "these copies stay on the GPU: avoid them (`contiguous()`, `clone()`, `cat`, zeroing of gradients) or \
-                 fuse them into kernels; `laptime top` shows them"
+                "avoid copies within the GPU (`contiguous()`, `clone()`, `cat`, zeroing of gradients) or fuse them into \
+                 kernels; `laptime top` shows them"
             }
             VerdictKind::Copies if self.basis.pageable > self.basis.copies / 2 => {
-                "pin host memory, copy ahead on a separate stream; `laptime overlap` shows what is hidden"
+                "pin the host memory and copy ahead on a separate stream; `laptime overlap` shows the exposed copies"
             }
-            VerdictKind::Copies => "copy ahead on a separate stream, copy less; `laptime overlap` shows what is hidden",
+            VerdictKind::Copies => "copy ahead on a separate stream, or copy less; `laptime overlap` shows the exposed copies",
             VerdictKind::Communication => {
-                "look for a straggler rank (`laptime gaps` of the traces of all ranks), communicate while computing \
-                 (`laptime overlap`), send less"
+                "look for a straggler (`laptime gaps` with the traces of all ranks), overlap communication with compute \
+                 (`laptime overlap`), or send less"
             }
             VerdictKind::Streams => "look at the events between streams in a timeline",
             VerdictKind::Turnaround => "run fewer, longer kernels: fuse them, or use larger batches",
             VerdictKind::Unexplained => {
                 "start the recording before the work, record runtime calls, and look for other users of the GPU"
             }
-            VerdictKind::TooLittle => "record longer, or start the recording later, so that the work fills more of it",
+            VerdictKind::TooLittle => "record longer, or start the recording closer to the work",
         };
         next.to_owned()
     }
@@ -239,7 +271,7 @@ impl Verdict {
         next.extend(self.host.place.as_ref().map(|place| format!("shorten `{}`", place.innermost())));
         next.push("launch less (larger batches, fused operations, CUDA graphs, `torch.compile`)".to_owned());
         if self.host.sync as f64 >= NOTABLE * self.host.all() as f64 && self.host.sync > 0 {
-            next.push("wait less (`laptime syncs`)".to_owned());
+            next.push("sync less (`laptime syncs`)".to_owned());
         }
         if self.host.place.is_none() {
             next.push("record what the host does between launches".to_owned());
@@ -248,12 +280,12 @@ impl Verdict {
     }
 }
 
-/// Judges the parts of a window: saturated, or what iterations most of the time without kernels.
+/// Finds the verdict of a window: saturated, or the largest part of the time without kernels.
 pub fn verdict(parts: &[Part], mut host: HostSplit, basis: Basis) -> Verdict {
     let kernels = parts.iter().find(|part| part.kind == PartKind::Kernels);
     let busy = kernels.map_or(0.0, |part| part.share);
-    let time = |wanted: Option<VerdictKind>| {
-        parts.iter().filter(|part| VerdictKind::of(part.kind) == wanted).map(|part| part.time.0).sum::<u64>()
+    let time = |of: Option<VerdictKind>| {
+        parts.iter().filter(|part| VerdictKind::of(part.kind) == of).map(|part| part.time.0).sum::<u64>()
     };
     let is_sync = |part: &&Part| part.kind == PartKind::Gap(Cause::Sync);
     host.sync = parts.iter().filter(is_sync).map(|part| part.time.0).sum();
@@ -266,7 +298,7 @@ pub fn verdict(parts: &[Part], mut host: HostSplit, basis: Basis) -> Verdict {
         return judged(VerdictKind::Saturated, None);
     }
     use VerdictKind::{Communication, Copies, Host, Streams, Turnaround, Unexplained};
-    // Of equals the last is taken: what the user can change comes last.
+    // Among equals the last is used: what the user can change comes last.
     let kinds = [Unexplained, Turnaround, Streams, Communication, Copies, Host];
     let kind = kinds.into_iter().max_by_key(|kind| time(Some(*kind))).unwrap_or(Unexplained);
     let share = |time: u64| Some(time as f64 / rest as f64);

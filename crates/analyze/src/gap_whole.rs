@@ -1,4 +1,4 @@
-//! Gaps as wholes: the longest, those of a lap, those that a wait began.
+//! Whole gaps: the longest ones, those of a lap, and those that follow a sync.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,19 +14,19 @@ use crate::{
     units::{per_cent, time},
 };
 
-/// A lap with more idle time than the median lap is told if the difference is this share of the window.
+/// A lap with more idle time than the median lap is reported if the difference is this share of the window.
 const OUTSTANDING: f64 = 0.01;
 
-/// From this many laps on one can stand out.
+/// The fewest laps among which one can be an outlier.
 const LEAST_LAPS: usize = 3;
 
-/// What waits cost is a finding if it is this share of the idle time.
+/// Idle time caused by syncs is a finding from this share of the idle time on …
 const DRAINED: f64 = 0.1;
 
-/// And this share of the window.
+/// … and this share of the window.
 const LEAST_DRAINED: f64 = 0.01;
 
-/// The lap with most idle time by time, if there are enough laps that one can stand out.
+/// The lap with the most idle time, if there are enough laps.
 pub(crate) fn idlest(gaps: &[Gap], unit: &LapUnit, window: u64) -> Option<LapIdle> {
     let mut idle = vec![0_u64; unit.laps.len()];
     for (lap, time) in gaps.iter().flat_map(|gap| over_laps(unit, gap.from, gap.to)) {
@@ -44,14 +44,14 @@ pub(crate) fn idlest(gaps: &[Gap], unit: &LapUnit, window: u64) -> Option<LapIdl
     })
 }
 
-/// The laps that a stretch lies in, by their places, each with its part of the time.
+/// The indices of the laps that an interval overlaps, each with the length of the overlap.
 fn over_laps(unit: &LapUnit, from: u64, to: u64) -> impl Iterator<Item = (usize, u64)> {
     let first = unit.laps.partition_point(|lap| lap.end <= from);
     let laps = unit.laps.iter().enumerate().skip(first).take_while(move |(_, lap)| lap.start < to);
     laps.map(move |(at, lap)| (at, lap.end.min(to).saturating_sub(lap.start.max(from))))
 }
 
-/// The longest gaps, as many as are asked for.
+/// The longest gaps, at most `most` of them.
 pub(crate) fn longest(
     trace: &Trace,
     judge: &Judge<'_>,
@@ -61,10 +61,10 @@ pub(crate) fn longest(
 ) -> Vec<LongGap> {
     let mut order: Vec<&[Gap]> = whole_gaps(gaps).collect();
     order.sort_by_key(|parts| (std::cmp::Reverse(length(parts)), parts[0].from));
-    order.into_iter().take(most).map(|parts| told(trace, judge, parts, unit)).collect()
+    order.into_iter().take(most).map(|parts| long_gap(trace, judge, parts, unit)).collect()
 }
 
-fn told(trace: &Trace, judge: &Judge<'_>, parts: &[Gap], unit: Option<&LapUnit>) -> LongGap {
+fn long_gap(trace: &Trace, judge: &Judge<'_>, parts: &[Gap], unit: Option<&LapUnit>) -> LongGap {
     let (gap, length) = (&parts[0], length(parts));
     let first = trace.bounds().map_or(0, |(first, _)| first.0);
     let name = |id| trace.span(id).name.to_owned();
@@ -87,13 +87,13 @@ fn length(parts: &[Gap]) -> u64 {
     parts.iter().map(Gap::length).sum()
 }
 
-/// The cause with most time; of equals the one that comes first among all.
+/// The cause with the most time; among equals the first of all causes.
 fn main_cause(parts: &[Gap]) -> Cause {
     let time = |cause: Cause| parts.iter().filter(|part| part.cause == cause).map(Gap::length).sum::<u64>();
     Cause::ALL.into_iter().rev().max_by_key(|cause| time(*cause)).unwrap_or(Cause::NoLaunch)
 }
 
-/// Waits that let the queue drain, if they cost much of the idle time and of the window.
+/// Syncs during which the device ran out of work, if they cost much of the idle time and of the window.
 pub(crate) fn drained(timeline: &Timeline<'_>, idle: &Judged<'_>, window: u64) -> Option<Finding> {
     let mut costs: HashMap<&str, u64> = HashMap::new();
     let mut waits: HashSet<usize> = HashSet::new();
@@ -106,15 +106,15 @@ pub(crate) fn drained(timeline: &Timeline<'_>, idle: &Judged<'_>, window: u64) -
     let [share, of_window] = [length(&idle.gaps), window].map(|whole| cost as f64 / whole.max(1) as f64);
     let syncs = if waits.len() == 1 { "1 sync".to_owned() } else { format!("{} syncs", waits.len()) };
     (share >= DRAINED && of_window >= LEAST_DRAINED).then(|| Finding {
-        rule: "drained_by_waits",
+        rule: "sync-drain",
         evidence: format!(
-            "{} of idle time ({} of it) would vanish if the host had not waited in {syncs}, mostly in `{name}`",
+            "{} of the idle time ({}) follows {syncs}, mostly `{name}`",
             time(cost as f64),
             per_cent(share)
         ),
         limit: String::new(),
-        meaning: "the host waited until the device had nothing left to do, and launched the next work only then"
+        meaning: "the host waited until the GPU had finished, and launched the next work only then"
             .to_owned(),
-        next: "launch the next work before waiting, or wait less often (`laptime syncs`)".to_owned(),
+        next: "launch the next work before the sync, or sync less often (`laptime syncs`)".to_owned(),
     })
 }

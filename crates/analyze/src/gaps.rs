@@ -87,8 +87,8 @@ impl PartKind {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Kernels => "kernels",
-            Self::Communication => "communication alone",
-            Self::Copies => "copies alone",
+            Self::Communication => "exposed communication",
+            Self::Copies => "exposed copies",
             Self::Gap(cause) => cause.words(),
         }
     }
@@ -406,7 +406,7 @@ impl DeviceGaps {
             share(&[gap(Cause::Host)]),
             share(&[gap(Cause::Sync)]),
             share(&[PartKind::Copies, gap(Cause::Copy)]),
-            share(&[gap(Cause::ToldToWait), gap(Cause::HeldBack), gap(Cause::NoLaunch)]),
+            share(&[gap(Cause::StreamWait), gap(Cause::HeldBack), gap(Cause::NoLaunch)]),
             share(&[gap(Cause::Stream)]),
             share(&[gap(Cause::Turnaround)]),
             Some(self.launches.launches as f64),

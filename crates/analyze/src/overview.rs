@@ -1,4 +1,4 @@
-//! What is true of a trace as a whole; every answer about a trace carries it.
+//! Totals of a trace, which every answer about a trace includes.
 
 use laptime_trace::{Nanos, Trace, TrackKind};
 
@@ -9,56 +9,56 @@ use crate::{
     waits::{Found, waiting, waits},
 };
 
-/// A trace in a few numbers.
+/// The totals of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overview {
     /// From the first event to the last.
     pub wall: Nanos,
     /// Spans.
     pub spans: u64,
-    /// Threads of the host that have spans.
+    /// Host threads that have spans.
     pub threads: u64,
-    /// Streams and copy engines of devices that have spans.
+    /// Device streams and copy engines that have spans.
     pub streams: u64,
     /// Spans that were still open when the recording ended.
     pub open: u64,
-    /// Events that could not be kept while recording.
-    pub lost: u64,
-    /// How far device times may be off against host times.
+    /// Events that were dropped while recording.
+    pub dropped: u64,
+    /// The uncertainty of device times relative to host times.
     pub clock_uncertainty: Option<Nanos>,
-    /// The waits of the host for a device; none if there were none.
+    /// Syncs of the host; none if there were none.
     pub waits: Option<Waits>,
-    /// What the reader could not make sense of.
+    /// What the reader of the file could not interpret.
     pub warnings: Vec<String>,
-    /// What the trace does not keep to.
+    /// Checks that the trace fails.
     pub findings: Vec<Finding>,
 }
 
-/// The host waiting for a device.
+/// Syncs: the host waits for a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits {
-    /// How often.
+    /// How many.
     pub count: u64,
-    /// When any thread waited.
+    /// The time in which at least one thread waited.
     pub time: Nanos,
 }
 
-/// Sums a trace up, and checks it.
+/// Computes the totals of a trace, and checks it.
 pub fn overview(trace: &Trace) -> Overview {
     overview_with(trace, &devices(trace))
 }
 
-/// Sums a trace up of which the devices are known.
+/// The same if the devices are known.
 pub fn overview_with(trace: &Trace, devices: &Devices) -> Overview {
     overview_of(trace, devices, &waits(trace, devices))
 }
 
-/// Sums a trace up of which the devices and the waits are known.
+/// The same if the devices and syncs are known.
 pub fn overview_of(trace: &Trace, devices: &Devices, waits: &[Found]) -> Overview {
     let wall = trace.bounds().map_or(Nanos(0), |(first, last)| last.saturating_sub(first));
-    let tracks = |wanted: fn(TrackKind) -> bool| {
+    let tracks = |is_kind: fn(TrackKind) -> bool| {
         let has_spans = |id| trace.spans_on(id).len() > 0;
-        trace.tracks().filter(|(id, track)| wanted(track.kind) && has_spans(*id)).count() as u64
+        trace.tracks().filter(|(id, track)| is_kind(track.kind) && has_spans(*id)).count() as u64
     };
     Overview {
         wall,
@@ -66,7 +66,7 @@ pub fn overview_of(trace: &Trace, devices: &Devices, waits: &[Found]) -> Overvie
         threads: tracks(|kind| kind == TrackKind::Thread),
         streams: tracks(TrackKind::is_device),
         open: trace.spans().filter(|span| span.is_open).count() as u64,
-        lost: trace.lost,
+        dropped: trace.lost,
         clock_uncertainty: trace.clock_uncertainty,
         waits: waited(waits),
         warnings: trace.warnings.clone(),

@@ -140,7 +140,7 @@ fn slope(xs: &[f64], ys: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     Some(both / spread).filter(|slope| slope.is_finite())
 }
 
-/// The part of the operations at the longest length that grow as N², if they are a part as N and one as N².
+/// The share of the FLOPs at the longest length that grows as N², if all FLOPs grow either as N or as N².
 fn quadratic_work(points: &[Point]) -> Option<f64> {
     let known: Vec<(u64, f64)> = points.iter().filter_map(|point| Some((point.length, point.flops? as f64))).collect();
     let lengths: Vec<u64> = known.iter().map(|(length, _)| *length).collect();
@@ -151,7 +151,7 @@ fn quadratic_work(points: &[Point]) -> Option<f64> {
 }
 
 impl Scaling {
-    /// What a reader should know: growth that will not stop. One finding a rule, of the series that grows most.
+    /// Findings about growth: one per rule, for the series that grows the most.
     pub fn findings(&self) -> Vec<Finding> {
         let is_certain = |last: Exponent| last.interval.is_some_and(|ends| ends.low > QUADRATIC);
         let of_time = |series: &&ScalingSeries| series.is_model() && series.time.last.is_some_and(is_certain);
@@ -171,7 +171,7 @@ impl Scaling {
         found.into_iter().flatten().collect()
     }
 
-    /// The series that grows most, and how much it grew.
+    /// The series that grows the most, with the evidence.
     fn worst<'a>(
         &self,
         some: &[&'a ScalingSeries],
@@ -183,14 +183,14 @@ impl Scaling {
         let last = of(worst)?;
         let others = match some.len() {
             1 => String::new(),
-            count => format!(", and that of {} more above the limit", count - 1),
+            count => format!(" ({} more series too)", count - 1),
         };
         let name = self.name(worst);
         let Exponent { from, to, value, .. } = last;
-        Some((format!("From {from} to {to} tokens the {what} of {name} grew as N^{value:.2}{others}"), worst))
+        Some((format!("From {from} to {to} tokens, the {what} of {name} grew as N^{value:.2}{others}"), worst))
     }
 
-    /// A series by what tells it from the others.
+    /// A series by the axes in which it differs from the others.
     fn name(&self, series: &ScalingSeries) -> String {
         let varies = |axis: &str| self.series.iter().any(|other| other.id.case.get(axis) != series.id.case.get(axis));
         let axes = series.id.case.values().filter(|(axis, _)| *axis == "model" || varies(axis));
@@ -216,17 +216,17 @@ impl ScalingSeries {
 
 fn quadratic_time(evidence: String, series: &ScalingSeries) -> Finding {
     let blamed =
-        |share: f64| format!("quadratic: attention is the bottleneck, with {:.0} % of the operations", 100.0 * share);
+        |share: f64| format!("attention is the bottleneck, with {:.0} % of the FLOPs", 100.0 * share);
     let next = match series.attention().as_deref() {
-        Some("sparse") => "keep fewer entries: a smaller `--window`, or fewer `--global` and `--random` positions",
+        Some("sparse") => "use a sparser pattern: a smaller `--window`, or fewer `--global` and `--random` positions",
         _ => "measure a sparse pattern: `laptime bench model … --attention dense,sparse`",
     };
     Finding {
-        rule: "quadratic_time",
+        rule: "quadratic-time",
         evidence,
         limit: format!("N^{QUADRATIC}"),
         meaning: series.quadratic_work.map_or_else(
-            || "quadratic, as attention is; the results do not say how much of the work is attention".to_owned(),
+            || "attention is quadratic; the results do not include its share of the FLOPs".to_owned(),
             blamed,
         ),
         next: next.to_owned(),
@@ -236,28 +236,28 @@ fn quadratic_time(evidence: String, series: &ScalingSeries) -> Finding {
 fn other_time(evidence: String, series: &ScalingSeries) -> Finding {
     let share = 100.0 * series.quadratic_work.unwrap_or(0.0);
     Finding {
-        rule: "superlinear_time",
+        rule: "superlinear-time",
         evidence,
         limit: format!("N^{QUADRATIC}"),
         meaning: format!(
-            "only {share:.0} % of its operations are attention's, so that something else grows: caches that no longer \
-             hold the activations, or memory that runs short"
+            "attention is only {share:.0} % of the FLOPs, so something else grows: activations that no longer fit into a \
+             cache, or memory that runs out"
         ),
-        next: "look at `laptime profile model … --depth layer` at both lengths".to_owned(),
+        next: "compare `laptime profile model … --depth layer` at both lengths".to_owned(),
     }
 }
 
 fn quadratic_memory(evidence: String, series: &ScalingSeries) -> Finding {
     let next = match series.attention().as_deref() {
-        Some("sparse") => "keep fewer entries, or use shorter sequences or smaller batches",
+        Some("sparse") => "use a sparser pattern, shorter sequences or smaller batches",
         Some("dense") => "measure a sparse pattern (`--attention sparse`), or use shorter sequences or smaller batches",
-        _ => "compute attention without stored scores: `--attention dense` or `sparse`",
+        _ => "use an attention that does not store scores: `--attention dense` or `sparse`",
     };
     Finding {
-        rule: "quadratic_memory",
+        rule: "quadratic-memory",
         evidence,
         limit: format!("N^{QUADRATIC}"),
-        meaning: "quadratic: something is kept for every pair of positions, as scores that are materialised".to_owned(),
+        meaning: "something is stored for every pair of positions, such as attention scores".to_owned(),
         next: next.to_owned(),
     }
 }

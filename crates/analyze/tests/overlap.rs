@@ -145,7 +145,7 @@ fn pageable_copies_are_found_and_set_against_pinned_ones() {
     let answer = made.answer();
     assert_eq!(answer.findings.len(), 1);
     let finding = &answer.findings[0];
-    assert_eq!(finding.rule, "pageable_copies");
+    assert_eq!(finding.rule, "pageable-copies");
     let evidence = "1 copy HtoD went through pageable memory of 1.0 MiB at 4.0 GB/s where pinned ones reach 24.0 GB/s";
     assert_eq!(finding.evidence, evidence);
     assert!(finding.next.contains("pin_memory"), "{finding}");
@@ -172,19 +172,19 @@ fn pageable_copies_are_found_where_their_bytes_and_their_time_matter() {
         let mut made = Made::new();
         made.kernel(0, 1_000_000).copy(0, length, PAGEABLE, bytes).rules()
     };
-    assert_eq!(rules(1_000, Some(1 << 20)), ["pageable_copies"]);
+    assert_eq!(rules(1_000, Some(1 << 20)), ["pageable-copies"]);
     assert_eq!(rules(999, Some(1 << 20)), [""; 0], "less than a thousandth of the device's time");
     assert_eq!(rules(1_000, Some((1 << 20) - 1)), [""; 0], "few bytes");
-    assert_eq!(rules(1_000, None), ["pageable_copies"], "nobody knows how many bytes");
+    assert_eq!(rules(1_000, None), ["pageable-copies"], "nobody knows how many bytes");
 }
 
 #[test]
 fn copies_beside_compute_that_never_overlap_it_are_found() {
-    assert_eq!(Made::new().kernel(0, 99).copy(99, 1, PINNED, None).rules(), ["copies_never_overlap"]);
+    assert_eq!(Made::new().kernel(0, 99).copy(99, 1, PINNED, None).rules(), ["copies-never-overlap"]);
     assert_eq!(Made::new().kernel(0, 100).copy(100, 1, PINNED, None).rules(), [""; 0], "less than 1 % of the time");
     let hidden = |start| Made::new().kernel(0, 1000).copy(start, 100, PINNED, None).rules();
     assert_eq!(hidden(999), [""; 0], "1 % is hidden");
-    assert_eq!(hidden(1000), ["copies_never_overlap"]);
+    assert_eq!(hidden(1000), ["copies-never-overlap"]);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn copies_on_the_stream_of_compute_are_found() {
     made.kernel(0, 90).copy_on(compute, 90, 10, PINNED, None).copy_on(compute, 110, 10, PINNED, None);
     let answer = made.answer();
     assert_eq!(answer.findings.len(), 1);
-    assert_eq!(answer.findings[0].rule, "copies_on_compute_stream");
+    assert_eq!(answer.findings[0].rule, "copies-on-compute-stream");
     let evidence = "2 copies to or from the host or a peer were on streams that also compute, and they iteration 16.7 % of \
                     the device's time and 0.0 % of that is hidden";
     assert_eq!(answer.findings[0].evidence, evidence);
@@ -209,8 +209,8 @@ fn a_stream_for_copies_with_less_than_a_hundredth_of_the_compute_is_one_for_copi
         made.builder.span(other, Nanos(1000), Nanos(stray), "scale", category::KERNEL);
         made.copy(2000, 100, PINNED, None).rules()
     };
-    assert_eq!(rules(9), ["copies_never_overlap"]);
-    assert_eq!(rules(10), ["copies_on_compute_stream"]);
+    assert_eq!(rules(9), ["copies-never-overlap"]);
+    assert_eq!(rules(10), ["copies-on-compute-stream"]);
 }
 
 #[test]

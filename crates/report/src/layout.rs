@@ -96,7 +96,7 @@ impl OneUnit {
 fn shown<'a>(column: &Column, scale: &Scale, cells: impl Iterator<Item = &'a Cell> + Clone) -> Shown {
     let mut texts: Vec<String> = cells.clone().map(|cell| scale.write(cell)).collect();
     let is_numeric = cells.clone().all(is_number);
-    if is_numeric {
+    if is_numeric && !cells.clone().any(|cell| matches!(cell, Cell::Range(_))) {
         figures::align_points(&mut texts);
     }
     Shown {
@@ -157,6 +157,10 @@ struct Scale {
 
 impl Scale {
     fn of<'a>(cells: impl Iterator<Item = &'a Cell> + Clone) -> Self {
+        let cells = cells.flat_map(|cell| match cell {
+            Cell::Range(ends) => ends.iter(),
+            cell => std::slice::from_ref(cell).iter(),
+        });
         let times = cells.clone().filter_map(|cell| match cell {
             Cell::Nanos(nanos) => Some(*nanos),
             Cell::Shift(nanos) => Some(nanos.unsigned_abs()),
@@ -178,6 +182,7 @@ impl Scale {
             Cell::Nanos(_) | Cell::Shift(_) => Some(self.time.name),
             Cell::Bytes(_) => Some(self.size.name),
             Cell::Share(_) | Cell::Change(_) => Some("%"),
+            Cell::Range(ends) => self.unit_name(&ends[0]),
             _ => None,
         }
     }
@@ -196,6 +201,7 @@ impl Scale {
             Cell::Share(share) => figures::per_cent(*share),
             Cell::Change(change) => figures::signed_per_cent(*change),
             Cell::Bytes(bytes) => figures::amount(*bytes, self.size),
+            Cell::Range(ends) => format!("{} - {}", self.write(&ends[0]), self.write(&ends[1])),
             Cell::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
         }
     }

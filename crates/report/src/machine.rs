@@ -24,7 +24,8 @@ impl<'a> From<&'a Cell> for Machine<'a> {
     fn from(cell: &'a Cell) -> Self {
         match cell {
             cell if cell.is_empty() => Self::Missing,
-            Cell::Empty => Self::Missing,
+            // People alone see intervals.
+            Cell::Empty | Cell::Range(_) => Self::Missing,
             Cell::Text(text) | Cell::Name(text) => Self::Text(text),
             Cell::Tree { path, .. } => Self::Text(path),
             Cell::Bool(yes) => Self::Bool(*yes),

@@ -275,7 +275,7 @@ fn work_that_was_told_to_wait_waited_for_a_stream_only_if_something_ended_there(
     assert_eq!(cause((20, 25), 480), (100, 500, Cause::Stream));
     assert_eq!(cause((20, 25), 500), (100, 500, Cause::Stream));
     for elsewhere in [90, 479, 501] {
-        assert_eq!(cause((20, 25), elsewhere), (100, 500, Cause::ToldToWait), "{elsewhere}");
+        assert_eq!(cause((20, 25), elsewhere), (100, 500, Cause::StreamWait), "{elsewhere}");
     }
     assert_eq!(cause((40, 45), 490), (100, 500, Cause::HeldBack));
     // The wait was for the work before.

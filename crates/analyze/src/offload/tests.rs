@@ -95,7 +95,7 @@ fn at_best_a_token_still_computes() {
     for (tokens, release) in [(1, 10), (2, 0), (5, 10)] {
         let made = Made { tokens, release, ..of_a_slow_link() };
         let answer = asked(made, OffloadFacts { link_gbps: Some(3.4), ..facts() });
-        let found = answer.findings.iter().find(|found| found.finding.rule == "link_limit").unwrap();
+        let found = answer.findings.iter().find(|found| found.finding.rule == "link-limit").unwrap();
         let best = answer.length.median - found.gain_ns.unwrap();
         assert!(best >= answer.minimum.compute as f64 - 1.0, "{tokens} tokens: {best}, {:?}", answer.minimum);
     }
@@ -121,7 +121,7 @@ fn without_a_device_the_issue_tells_what_was_asked_for_ahead() {
 fn copies_at_their_turn_mean_that_async_does_not_run() {
     let made = Made { streaming: Streaming::AtItsTurn, ..Made::default() };
     let answer = asked(made, OffloadFacts { mode: Some("pinned".into()), ..facts() });
-    assert_eq!(rules(&answer), ["async_not_running"]);
+    assert_eq!(rules(&answer), ["async-not-running"]);
     let found = &answer.findings[0];
     assert_eq!((found.severity, answer.layers[0].tag()), (Severity::Bad, Some("SYNC")));
     assert!(found.finding.next.contains("`--mode wrap`"), "{}", found.finding);
@@ -134,7 +134,7 @@ fn copies_at_their_turn_mean_that_async_does_not_run() {
 fn only_the_first_layer_is_normal_without_wrap_and_cured_by_it() {
     let made = Made { streaming: Streaming::Prefetch, ..Made::default() };
     let answer = asked(made, OffloadFacts { mode: Some("prefetch".into()), ..facts() });
-    assert_eq!(rules(&answer), ["first_layer_not_prefetched"]);
+    assert_eq!(rules(&answer), ["first-layer-not-prefetched"]);
     let found = &answer.findings[0];
     assert_eq!((found.severity, found.gain_ns), (Severity::Normal, Some(8e6)));
     assert!(found.finding.next.contains("`--mode wrap`"), "{}", found.finding);
@@ -146,10 +146,10 @@ fn only_the_first_layer_is_normal_without_wrap_and_cured_by_it() {
 fn few_copies_asked_for_ahead_are_bad_below_a_half_and_notable_above() {
     // Two layers without wrap: one of two copies is asked for ahead.
     let made = Made { streaming: Streaming::Prefetch, layers: 2, ..Made::default() };
-    assert_eq!(rules(&asked(made, facts())), ["first_layer_not_prefetched"]);
+    assert_eq!(rules(&asked(made, facts())), ["first-layer-not-prefetched"]);
     let limits = Thresholds { async_bad: 0.51, ..Thresholds::default() };
     let answer = offload(&made.trace(), facts(), limits).unwrap();
-    assert_eq!((rules(&answer), answer.findings[0].severity), (vec!["async_partly"], Severity::Bad));
+    assert_eq!((rules(&answer), answer.findings[0].severity), (vec!["async-partly"], Severity::Bad));
     let loose = Thresholds { async_good: 0.5, ..Thresholds::default() };
     assert_eq!(rules(&offload(&made.trace(), facts(), loose).unwrap()), Vec::<&str>::new());
 }
@@ -157,7 +157,7 @@ fn few_copies_asked_for_ahead_are_bad_below_a_half_and_notable_above() {
 #[test]
 fn copies_that_compute_cannot_hide_make_the_link_the_limit() {
     let answer = asked(of_a_slow_link(), OffloadFacts { link_gbps: Some(3.4), ..facts() });
-    assert_eq!(rules(&answer), ["link_limit"]);
+    assert_eq!(rules(&answer), ["link-limit"]);
     let finding = &answer.findings[0].finding;
     assert!(finding.evidence.contains("0.80 GB at 3.33 GB/s"), "{finding}");
     assert!(
@@ -174,7 +174,7 @@ fn copies_that_compute_cannot_hide_make_the_link_the_limit() {
 fn copies_far_below_the_peak_of_the_link_are_told_with_the_reason() {
     let told = |made: Made| {
         let answer = asked(made, OffloadFacts { link_gbps: Some(25.0), ..facts() });
-        assert_eq!(answer.findings[0].finding.rule, "link_below_peak");
+        assert_eq!(answer.findings[0].finding.rule, "link-below-peak");
         answer.findings[0].finding.to_string()
     };
     assert!(told(Made { pinned: false, ..of_a_slow_link() }).contains("pageable"));
@@ -182,22 +182,22 @@ fn copies_far_below_the_peak_of_the_link_are_told_with_the_reason() {
     assert!(told(of_a_slow_link()).contains("something else uses the link"));
     // 3.33 GB/s are 60 % of 5.56.
     let at = |peak| rules(&asked(of_a_slow_link(), OffloadFacts { link_gbps: Some(peak), ..facts() }))[0];
-    assert_eq!((at(5.5), at(5.6)), ("link_limit", "link_below_peak"));
+    assert_eq!((at(5.5), at(5.6)), ("link-limit", "link-below-peak"));
 }
 
 #[test]
 fn a_slow_token_is_told_by_its_largest_part() {
     let of = |made: Made| rules(&asked(made, facts()));
-    assert_eq!(of(Made { compute: 40_000, ..Made::default() }), ["compute_limit"]);
-    assert_eq!(of(Made { diffusion: 1_000_000, ..Made::default() }), ["diffusion_limit"]);
-    assert_eq!(of(Made { decode: 300_000, encode: 100_000, ..Made::default() }), ["codec_limit"]);
-    assert_eq!(of(Made { other: 300_000, ..Made::default() }), ["other_limit"]);
+    assert_eq!(of(Made { compute: 40_000, ..Made::default() }), ["compute-limit"]);
+    assert_eq!(of(Made { diffusion: 1_000_000, ..Made::default() }), ["diffusion-limit"]);
+    assert_eq!(of(Made { decode: 300_000, encode: 100_000, ..Made::default() }), ["codec-limit"]);
+    assert_eq!(of(Made { other: 300_000, ..Made::default() }), ["other-limit"]);
 }
 
 #[test]
 fn a_token_is_slow_when_it_takes_longer_than_its_audio() {
     let of = |audio_ns| asked(Made::default(), OffloadFacts { audio_ns: Some(audio_ns), ..facts() });
-    assert_eq!((rules(&of(73.4e6)), rules(&of(73.2e6))), (vec![], vec!["compute_limit"]));
+    assert_eq!((rules(&of(73.4e6)), rules(&of(73.2e6))), (vec![], vec!["compute-limit"]));
     assert_eq!(of(146.608e6).rtf(), Some(0.5));
 }
 
@@ -205,15 +205,15 @@ fn a_token_is_slow_when_it_takes_longer_than_its_audio() {
 fn clearing_caches_is_told_from_a_twentieth_of_a_token_on() {
     // A token is 73.3 ms without it.
     let of = |clear| rules(&asked(Made { clear, ..Made::default() }, facts()));
-    assert_eq!((of(3_800), of(3_900)), (vec![], vec!["memory_stalls"]));
+    assert_eq!((of(3_800), of(3_900)), (vec![], vec!["memory-stalls"]));
 }
 
 #[test]
 fn a_host_that_is_late_is_told() {
     // Eight layers a token wait for their launch.
     assert_eq!(rules(&asked(Made { launch: 400, ..Made::default() }, facts())), Vec::<&str>::new());
-    assert_eq!(rules(&asked(Made { launch: 700, ..Made::default() }, facts())), ["host_late"]);
-    assert_eq!(rules(&asked(Made { issue: 700, ..Made::default() }, facts())), ["host_late"]);
+    assert_eq!(rules(&asked(Made { launch: 700, ..Made::default() }, facts())), ["host-late"]);
+    assert_eq!(rules(&asked(Made { issue: 700, ..Made::default() }, facts())), ["host-late"]);
     assert_eq!(rules(&asked(Made { issue: 700, pinned: false, ..Made::default() }, facts())), Vec::<&str>::new());
 }
 
@@ -224,8 +224,8 @@ fn a_release_is_notable_from_a_millisecond_and_bad_over_two_hundred() {
         answer.findings.first().map(|found| (found.finding.rule, found.severity))
     };
     assert_eq!(of(999), None);
-    assert_eq!(of(1_000), Some(("release_blocks", Severity::Notable)));
-    assert_eq!(of(201_000), Some(("release_blocks", Severity::Bad)));
+    assert_eq!(of(1_000), Some(("release-blocks", Severity::Notable)));
+    assert_eq!(of(201_000), Some(("release-blocks", Severity::Bad)));
 }
 
 #[test]
@@ -237,8 +237,8 @@ fn a_long_wait_is_told_where_nothing_else_says_why() {
         let answer = offload(&made.trace(), OffloadFacts::default(), limits).unwrap();
         answer.findings.first().map(|found| (found.finding.rule, found.severity))
     };
-    assert_eq!(told(limits), Some(("long_wait", Severity::Notable)));
-    assert_eq!(told(Thresholds { pre_bad_ns: 120e6, ..limits }), Some(("long_wait", Severity::Bad)));
+    assert_eq!(told(limits), Some(("long-wait", Severity::Notable)));
+    assert_eq!(told(Thresholds { pre_bad_ns: 120e6, ..limits }), Some(("long-wait", Severity::Bad)));
     assert_eq!(told(Thresholds { pre_good_ns: 150e6, ..limits }), None);
 }
 
@@ -246,7 +246,7 @@ fn a_long_wait_is_told_where_nothing_else_says_why() {
 fn of_several_the_one_that_brings_most_comes_first() {
     let made = Made { copy: 30_000, diffusion: 400_000, clear: 100_000, ..Made::default() };
     let answer = asked(made, OffloadFacts { link_gbps: Some(3.4), ..facts() });
-    assert_eq!(rules(&answer), ["diffusion_limit", "link_limit", "memory_stalls"]);
+    assert_eq!(rules(&answer), ["diffusion-limit", "link-limit", "memory-stalls"]);
     let gains: Vec<f64> = answer.findings.iter().filter_map(|found| found.gain_ns).collect();
     assert!(gains.is_sorted_by(|a, b| a >= b), "{gains:?}");
 }

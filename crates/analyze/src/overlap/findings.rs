@@ -1,4 +1,4 @@
-//! What stands out in copies.
+//! Findings about copies.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,31 +7,31 @@ use laptime_trace::{Nanos, TrackId};
 use super::{DeviceOverlap, Moves, Path, Traffic};
 use crate::{devices::WorkKind, finding::Finding};
 
-/// Copies that take less of a device's time than this are not worth hiding.
+/// Copies that take a smaller share of the window are not worth hiding.
 const LEAST_SHARE: f64 = 0.01;
 
-/// Copies of which less than this is hidden never overlap.
+/// Copies do not overlap with compute if less than this share of their time does.
 const LEAST_HIDDEN: f64 = 0.01;
 
-/// The share of a device's compute from which on a stream is one that computes.
+/// A stream is a compute stream if it runs at least this share of the device's compute.
 const LEAST_COMPUTE: f64 = 0.01;
 
-/// Copies that are smaller on average have no rate to speak of: they take as long as it takes to begin.
+/// The rate of smaller copies is not reported: their time is mostly latency.
 const LEAST_BYTES: u64 = 64 << 10;
 
-/// Fewer bytes through pageable memory are not worth a finding …
+/// Fewer bytes through pageable memory are no finding …
 const LEAST_PAGEABLE_BYTES: u64 = 1 << 20;
 
-/// … nor is a smaller share of the device's time.
+/// … nor is a smaller share of the window.
 const LEAST_PAGEABLE_SHARE: f64 = 0.001;
 
-/// Copies within a device are a finding from this share of its time on.
+/// Copies within a device are a finding from this share of the window on.
 const LEAST_WITHIN: f64 = 0.05;
 
 /// Pageable copies are slower than pinned ones below this share of their rate.
 const SLOWER: f64 = 0.95;
 
-/// What stands out in the copies of one device; it is named if there are several.
+/// Findings about the copies of one device, which is named if there are several.
 pub(super) fn findings(moves: &Moves<'_>, overlap: &DeviceOverlap, is_named: bool) -> Vec<Finding> {
     let on = if is_named { format!(" on {}", overlap.name) } else { String::new() };
     let mut found: Vec<Finding> = overlap
@@ -45,26 +45,26 @@ pub(super) fn findings(moves: &Moves<'_>, overlap: &DeviceOverlap, is_named: boo
     found
 }
 
-/// Whether it is worth changing where pageable memory is used: enough bytes, and enough of the device's time.
+/// Whether pageable copies matter: enough bytes, and enough of the window.
 fn matters(overlap: &DeviceOverlap, traffic: &Traffic) -> bool {
     let share = traffic.time.0 as f64 / overlap.window.0.max(1) as f64;
     traffic.bytes.is_none_or(|bytes| bytes >= LEAST_PAGEABLE_BYTES) && share >= LEAST_PAGEABLE_SHARE
 }
 
-/// Copies that stay on the device and iteration long while nothing is computed.
+/// Copies within the device that take long while nothing is computed.
 fn within(overlap: &DeviceOverlap, on: &str) -> Option<Finding> {
     let (_, traffic) = overlap.copies.iter().find(|(path, _)| *path == Path::Within)?;
     let share = traffic.exposed().0 as f64 / overlap.window.0.max(1) as f64;
     (share >= LEAST_WITHIN).then(|| Finding {
         rule: "device-copies",
         evidence: format!(
-            "{}{on} within the device{} took {:.1} % of its time while nothing was computed",
+            "{}{on} within the GPU{} took {:.1} % of the time while nothing was computed",
             counted(traffic.count, "copy", "copies"),
             traffic.bytes.map_or_else(String::new, |bytes| format!(" of {}", size(bytes))),
             100.0 * share
         ),
         limit: String::new(),
-        meaning: "tensors are copied from one place of the device's memory to another".to_owned(),
+        meaning: "tensors are copied from one place in GPU memory to another".to_owned(),
         next: "avoid the copies (`contiguous()`, `clone()`, `cat`), write results where they are needed, or fuse the \
                copies into kernels"
             .to_owned(),
@@ -79,34 +79,33 @@ fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) ->
     let rate = rate(traffic);
     let is_slower = rate.zip(pinned).is_some_and(|(rate, pinned)| rate < SLOWER * pinned);
     let against = match pinned {
-        Some(pinned) if is_slower => format!(" where pinned ones reach {pinned:.1} GB/s"),
-        Some(pinned) => format!(", pinned ones at {pinned:.1} GB/s"),
+        Some(pinned) if is_slower => format!(" (pinned copies reach {pinned:.1} GB/s)"),
+        Some(pinned) => format!(" (pinned copies: {pinned:.1} GB/s)"),
         None => String::new(),
     };
     let rate = rate.map_or_else(String::new, |rate| format!(" at {rate:.1} GB/s{against}"));
     let bytes = traffic.bytes.map_or_else(String::new, |bytes| format!(" of {}", size(bytes)));
     let (copies, way) = (counted(traffic.count, "copy", "copies"), if path.is_upload() { "HtoD" } else { "DtoH" });
     let next = if path.is_upload() {
-        "pin the memory of the host (`pin_memory=True` of a `DataLoader`, `tensor.pin_memory()`) and copy with \
-         `non_blocking=True`"
+        "pin the host memory (`DataLoader(pin_memory=True)`, `tensor.pin_memory()`) and copy with `non_blocking=True`"
     } else {
-        "copy into a pinned tensor of the host with `non_blocking=True`, and wait for an event before reading it"
+        "copy into a pinned host tensor with `non_blocking=True`, and wait for an event before reading it"
     };
     Finding {
-        rule: "pageable_copies",
-        evidence: format!("{copies} {way}{on} went through pageable memory{bytes}{rate}"),
+        rule: "pageable-copies",
+        evidence: format!("{copies} {way}{on} used pageable memory{bytes}{rate}"),
         limit: String::new(),
         meaning: if is_slower {
-            "such a copy goes through a buffer of the driver, is slower than a pinned one and may hold up the host"
+            "the driver copies through a buffer of its own, which is slower and may block the host"
         } else {
-            "such a copy goes through a buffer of the driver and may hold up the host"
+            "the driver copies through a buffer of its own, which may block the host"
         }
         .to_owned(),
         next: next.to_owned(),
     }
 }
 
-/// Copies to or from the device that could be hidden and are not.
+/// Copies to or from the device that could overlap with compute but do not.
 fn exposed(moves: &Moves<'_>, overlap: &DeviceOverlap, on: &str) -> Option<Finding> {
     let crossing: Vec<_> = moves.copies.iter().filter(|(path, _)| path.crosses()).map(|(_, one)| *one).collect();
     let traffic = moves.copy_traffic(&crossing);
@@ -116,37 +115,37 @@ fn exposed(moves: &Moves<'_>, overlap: &DeviceOverlap, on: &str) -> Option<Findi
         return None;
     }
     let computing = computing(moves);
-    let is_beside = crossing.iter().any(|one| !computing.contains(&one.work.stream));
+    let has_own_stream = crossing.iter().any(|one| !computing.contains(&one.work.stream));
     let copies = counted(traffic.count, "copy", "copies");
-    let (was, took) = if traffic.count == 1 { ("was", "it takes") } else { ("were", "they take") };
+    let (run, took) = if traffic.count == 1 { ("runs", "it takes") } else { ("run", "they take") };
     let limit = format!("{:.0} % of the device's time and {:.0} % hidden", 100.0 * LEAST_SHARE, 100.0 * LEAST_HIDDEN);
-    let share = format!("{took} {:.1} % of the device's time and {:.1} % of that is hidden", 100.0 * share, {
+    let share = format!("{took} {:.1} % of the time, {:.1} % of it hidden", 100.0 * share, {
         100.0 * traffic.hidden_share().unwrap_or(0.0)
     });
-    Some(if is_beside {
+    Some(if has_own_stream {
         Finding {
-            rule: "copies_never_overlap",
-            evidence: format!("{copies} to or from the host or a peer{on} had a stream beside compute, yet {share}"),
+            rule: "copies-never-overlap",
+            evidence: format!("{copies} to or from the GPU{on} {run} on a separate stream but hardly overlap with compute: {share}"),
             limit,
-            meaning: "something makes copies and compute wait for each other".to_owned(),
-            next: "look for pageable memory, for waits (`laptime syncs`) and for events between the streams; copy the \
-                   next batch while this one is computed"
+            meaning: "something serialises copies and compute".to_owned(),
+            next: "look for pageable memory, syncs (`laptime syncs`) and events between the streams; copy the next batch \
+                   while this one is computed"
                 .to_owned(),
         }
     } else {
         Finding {
-            rule: "copies_on_compute_stream",
+            rule: "copies-on-compute-stream",
             evidence: format!(
-                "{copies} to or from the host or a peer{on} {was} on streams that also compute, and {share}"
+                "{copies} to or from the GPU{on} {run} on compute streams: {share}"
             ),
             limit,
-            meaning: "on one stream copies and compute take turns and cannot overlap".to_owned(),
-            next: "put copies on a stream of their own and let an event tell compute when they are done".to_owned(),
+            meaning: "work on one stream runs in order, so these copies cannot overlap with compute".to_owned(),
+            next: "issue copies on a separate stream, and make compute wait for them with an event".to_owned(),
         }
     })
 }
 
-/// The streams that compute.
+/// The compute streams.
 fn computing(moves: &Moves<'_>) -> HashSet<TrackId> {
     let mut streams: HashMap<TrackId, u64> = HashMap::new();
     for work in moves.device.work.iter().filter(|work| work.kind == WorkKind::Compute) {

@@ -1,4 +1,4 @@
-//! The key findings of a report: each follows from figures, and a recommendation follows from one of them.
+//! The key findings of a report, each with an optional recommendation.
 
 use super::{ColdRun, Part, Profiling, RUN_AXIS};
 use crate::{
@@ -14,13 +14,13 @@ use crate::{
     warmup::WarmUp,
 };
 
-/// How many times its limit a case may take before somebody should look where the time goes.
+/// From this many times its hardware limit on, a case should be profiled.
 pub const FAR_FROM_LIMIT: f64 = 3.0;
 
-/// Something that a report says, and what to do about it.
+/// A key finding of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFinding {
-    /// The rule that saw it, in a word or two with underscores.
+    /// The id that `laptime explain` takes, in kebab case.
     pub rule: &'static str,
     /// What was seen: whole sentences.
     pub said: String,
@@ -34,14 +34,13 @@ impl KeyFinding {
     }
 
     fn of(finding: &Finding) -> Self {
-        let limit = if finding.limit.is_empty() { String::new() } else { format!(" (limit: {})", finding.limit) };
-        let said = format!("{}{limit}; {}.", finding.evidence, finding.meaning);
+        let said = format!("{}; {}.", finding.evidence, finding.meaning);
         Self::new(finding.rule, said, Some(format!("{}.", capital(&finding.next))))
     }
 }
 
 impl Profiling {
-    /// What the runs say, most telling first. Of what was not measured nothing is said.
+    /// The findings of all runs, the most important first.
     pub fn findings(&self) -> Vec<KeyFinding> {
         let mut found = Vec::new();
         for part in [&self.attention, &self.models] {
@@ -62,12 +61,12 @@ impl Profiling {
         found
     }
 
-    /// What speaks against the figures, one finding a doubt of a run.
+    /// Doubts about the figures, one finding per doubt and run.
     fn doubts(&self) -> impl Iterator<Item = KeyFinding> + '_ {
         let of_run = |run: &super::NamedRun| {
             let workload = run.read.workload().unwrap_or_default();
             let name = run.name.as_ref().map_or_else(|| workload.to_owned(), |name| format!("{workload}, {name}"));
-            run.doubts.iter().map(|told| doubt(&name, told)).collect::<Vec<_>>()
+            run.doubts.iter().map(|shared| doubt(&name, shared)).collect::<Vec<_>>()
         };
         self.runs.iter().flat_map(of_run)
     }
@@ -76,7 +75,7 @@ impl Profiling {
 fn doubt(name: &str, shared: &SharedDoubt) -> KeyFinding {
     let id = shared.doubt.id();
     let remedy = explain(id).map(|topic| topic.remedy.to_owned());
-    KeyFinding::new(id, format!("In the run of `{name}`: {shared}."), remedy)
+    KeyFinding::new(id, format!("Run of `{name}`: {shared}."), remedy)
 }
 
 fn capital(sentence: &str) -> String {
@@ -84,7 +83,7 @@ fn capital(sentence: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// What tells a pair from the others of its part.
+/// The axes in which a pair differs from the others of its part.
 fn pair_name(pair: &Crossover, part: &Part) -> String {
     let name = Varying::of(part.crossovers.pairs.iter().map(|pair| &pair.id)).name(&pair.id);
     name.map_or_else(String::new, |name| format!("`{name}`: "))
@@ -94,26 +93,26 @@ fn crossover(pair: &Crossover, part: &Part) -> Vec<KeyFinding> {
     let name = pair_name(pair, part);
     let said = |sentence: String| format!("{name}{}.", capital(&sentence));
     let time = pair.time_sentence().map(|sentence| KeyFinding::new("crossover", said(sentence), faster(pair)));
-    let memory = pair.memory_sentence().map(|sentence| KeyFinding::new("crossover_memory", said(sentence), None));
+    let memory = pair.memory_sentence().map(|sentence| KeyFinding::new("crossover-memory", said(sentence), None));
     let alone = pair.alone_sentence().map(|sentence| {
         let next = format!("Use `{}` where `{}` does not fit.", pair.kind, pair.base);
-        KeyFinding::new("only_one_fits", said(sentence), Some(next))
+        KeyFinding::new("only-one-fits", said(sentence), Some(next))
     });
     [time, memory, alone].into_iter().flatten().collect()
 }
 
-/// Which kind to take where.
+/// Which kind to use at which length.
 fn faster(pair: &Crossover) -> Option<String> {
     let (kind, base) = (&pair.kind, &pair.base);
     let longest = pair.faster.last()?.length;
     match pair.time.as_ref()? {
         Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
         Answer::AtSome { less, more } => Some(match (less.as_slice(), more.as_slice()) {
-            ([], more) => format!("For time, use `{base}` at {} tokens; elsewhere either will do.", list(more)),
-            (less, []) => format!("For time, use `{kind}` at {} tokens; elsewhere either will do.", list(less)),
+            ([], more) => format!("For time, use `{base}` at {} tokens; at other lengths there is no difference.", list(more)),
+            (less, []) => format!("For time, use `{kind}` at {} tokens; at other lengths there is no difference.", list(less)),
             (less, more) => format!("For time, use `{kind}` at {} tokens and `{base}` at {}.", list(less), list(more)),
         }),
-        Answer::Never { .. } => Some(format!("For time, stay with `{base}`, not `{kind}`, up to {longest} tokens.")),
+        Answer::Never { .. } => Some(format!("For time, use `{base}`, not `{kind}`, up to {longest} tokens.")),
         Answer::From(crossing) => {
             Some(format!("For time, use `{base}` below about {:.0} tokens and `{kind}` above.", crossing.length))
         }
@@ -126,7 +125,7 @@ fn faster(pair: &Crossover) -> Option<String> {
     }
 }
 
-/// How time and memory grow, one sentence for all series of a part.
+/// How time and memory grow: one sentence for all series of a part.
 fn growth(part: &Part) -> Option<KeyFinding> {
     let varying = Varying::of(part.scaling.series.iter().map(|series| &series.id));
     let told: Vec<String> = part.scaling.series.iter().filter_map(|series| grown(series, &varying)).collect();
@@ -144,14 +143,14 @@ fn grown(series: &ScalingSeries, varying: &Varying) -> Option<String> {
     let name = varying.name(&series.id).map_or_else(String::new, |name| format!("`{name}` "));
     let time = match series.time_exponent() {
         Some(time) if time.interval.is_some_and(|ends| !ends.contains(0.0)) => format!("{} in time", told(time)),
-        _ => "not distinguishable in time".to_owned(),
+        _ => "unclear in time".to_owned(),
     };
     let memory = memory.map_or_else(String::new, |memory| format!(" and {} in memory", told(memory)));
     let (from, to) = (series.lengths.first()?, series.lengths.last()?);
     Some(format!("{name}{time}{memory} ({from} to {to} tokens)"))
 }
 
-/// What a sparse pattern gives up, of synthetic inputs.
+/// What sparse patterns leave out on random inputs.
 fn quality(part: &Part) -> Option<KeyFinding> {
     let range = |name: &str| {
         let sparse =
@@ -162,7 +161,7 @@ fn quality(part: &Part) -> Option<KeyFinding> {
     };
     let mut parts = Vec::new();
     if let Some((least, most)) = range("sparsity") {
-        parts.push(format!("leave out {} of the allowed entries", from_to(per_cent(least), per_cent(most))));
+        parts.push(format!("skip {} of the causal entries", from_to(per_cent(least), per_cent(most))));
     }
     if let Some((least, most)) = range("mass_kept") {
         parts.push(format!("keep {} of the softmax mass", from_to(per_cent(least), per_cent(most))));
@@ -171,7 +170,7 @@ fn quality(part: &Part) -> Option<KeyFinding> {
         parts.push(format!("change the output by {}", from_to(per_cent(least), per_cent(most))));
     }
     let said = format!("Sparse patterns {}, on random inputs.", parts.join(", "));
-    let next = "Judge what a pattern gives up on a trained model: random inputs spread their mass over all positions.";
+    let next = "Evaluate a pattern on a trained model: random inputs spread attention over all positions.";
     (!parts.is_empty()).then(|| KeyFinding::new("quality", said, Some(next.to_owned())))
 }
 
@@ -186,26 +185,26 @@ fn training(part: &Part) -> Option<KeyFinding> {
     let most = costs.iter().max_by(|one, other| one.ratio.total_cmp(&other.ratio))?;
     let range = from_to(three_figures(least.ratio), three_figures(most.ratio));
     let said = format!(
-        "Training takes {range} times as long as inference of the same case; its operations are three times as many."
+        "A training step takes {range} times as long as inference of the same case, with 3 times the FLOPs."
     );
-    Some(KeyFinding::new("training_cost", said, None))
+    Some(KeyFinding::new("training-cost", said, None))
 }
 
 fn losses(part: &Part) -> Vec<KeyFinding> {
     let told = |curve: super::LossCurve| {
         let [first, .., last] = curve.losses.as_slice() else { return None };
         let model = curve.case.get("model").map(ToString::to_string).unwrap_or_default();
-        let verb = if last < first { "fell" } else { "did not fall: it went" };
+        let verb = if last < first { "fell" } else { "did not fall: it changed" };
         let steps = curve.losses.len();
         let said =
             format!("The loss of `{model}` {verb} from {first:.3} to {last:.3} over {steps} steps on one batch.");
-        let next = "Check the learning rate and the gradients: a batch that is seen again should be learnt.";
+        let next = "Check the learning rate and the gradients: training on one batch should reduce its loss.";
         Some(KeyFinding::new("loss", said, (last >= first).then(|| next.to_owned())))
     };
     part.loss_curves().into_iter().filter_map(told).collect()
 }
 
-/// The cases nearest to their limit and furthest from it.
+/// The cases nearest to the hardware limit and furthest from it.
 fn limits(part: &Part) -> Option<KeyFinding> {
     let mut known: Vec<(f64, &CaseFigures)> =
         part.measured().filter_map(|(case, measured)| Some((measured.limits?.x_limit?, case))).collect();
@@ -214,13 +213,13 @@ fn limits(part: &Part) -> Option<KeyFinding> {
     let names = Names::of(part);
     let said = if known.len() == 1 {
         format!(
-            "{} takes {} times the least that the measured peaks allow.",
+            "{} takes {} times the hardware limit.",
             names.of_case(nearest),
             three_figures(least)
         )
     } else {
         format!(
-            "Against the least that the measured peaks allow, {} is nearest with {} times it and {} furthest with {}.",
+            "{} is nearest to the hardware limit ({} times) and {} furthest from it ({} times).",
             names.of_case(nearest),
             three_figures(least),
             names.of_case(furthest),
@@ -230,24 +229,24 @@ fn limits(part: &Part) -> Option<KeyFinding> {
     let next = (most > FAR_FROM_LIMIT).then(|| {
         let case = names.of_case(furthest);
         let workload = &furthest.id.workload;
-        format!("See where the time of {case} goes (limit: {FAR_FROM_LIMIT} times): `laptime profile {workload} …`.")
+        format!("See where the time of {case} goes: `laptime profile {workload} …`.")
     });
-    Some(KeyFinding::new("x_limit", capital(&said), next))
+    Some(KeyFinding::new("hardware-limit", capital(&said), next))
 }
 
 fn memory(part: &Part) -> Option<KeyFinding> {
     let peak = |(case, measured): (_, &MeasuredFigures)| Some((measured.peak_bytes?, case));
     let (bytes, case): (u64, &CaseFigures) = part.measured().filter_map(peak).max_by_key(|(bytes, _)| *bytes)?;
     let (name, workload) = (Names::of(part).of_case(case), &case.id.workload);
-    let said = format!("The largest peak memory of `{workload}` is {}, of {name}.", mib(bytes));
-    Some(KeyFinding::new("peak_memory", said, None))
+    let said = format!("The largest peak memory of `{workload}` is {} ({name}).", mib(bytes));
+    Some(KeyFinding::new("peak-memory", said, None))
 }
 
 fn mib(bytes: u64) -> String {
     format!("{} MiB", three_figures(bytes as f64 / f64::from(1 << 20)))
 }
 
-/// What did not fit, what failed and what made no sense.
+/// Cases that ran out of memory, failed, were skipped or interrupted.
 fn troubles(part: &Part) -> Vec<KeyFinding> {
     let names = Names::of(part);
     let of_word = |word: &'static str| {
@@ -259,9 +258,9 @@ fn troubles(part: &Part) -> Vec<KeyFinding> {
     };
     let next = |word: &str, is_model: bool| match word {
         "out_of_memory" if is_model => {
-            Some("Find the largest that fits: `laptime bench model … --fit batch`.".to_owned())
+            Some("Find the largest batch that fits: `laptime bench model … --fit batch`.".to_owned())
         }
-        "out_of_memory" => Some("Take shorter sequences, smaller batches, or a kind that stores no scores.".to_owned()),
+        "out_of_memory" => Some("Use shorter sequences, smaller batches, or an attention that does not store scores.".to_owned()),
         "failed" => Some("Look at `errors` of the failed cases in `results.jsonl`.".to_owned()),
         _ => None,
     };
@@ -269,31 +268,36 @@ fn troubles(part: &Part) -> Vec<KeyFinding> {
         let found = of_word(word);
         let (case, first) = *found.first()?;
         let said = trouble_sentence(&names, case, first, found.len());
-        Some(KeyFinding::new(word, said, next(word, case.id.case.get("model").is_some())))
+        Some(KeyFinding::new(id(word), said, next(word, case.id.case.get("model").is_some())))
     };
     ["out_of_memory", "failed", "skipped", "interrupted"].into_iter().filter_map(told).collect()
+}
+
+/// The id of an outcome.
+fn id(word: &'static str) -> &'static str {
+    if word == "out_of_memory" { "out-of-memory" } else { word }
 }
 
 fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count: usize) -> String {
     let why = match &trouble.kind {
         TroubleKind::OutOfMemory { needed_bytes: Some(needed), available_bytes: Some(available) } => {
-            format!("did not fit into memory: it needs {}, there are {}", mib(*needed), mib(*available))
+            format!("ran out of memory: it needs {}, and {} are free", mib(*needed), mib(*available))
         }
-        TroubleKind::OutOfMemory { .. } => "did not fit into memory".to_owned(),
-        TroubleKind::Failed { errors, .. } if errors.is_empty() => "failed and does not say why".to_owned(),
+        TroubleKind::OutOfMemory { .. } => "ran out of memory".to_owned(),
+        TroubleKind::Failed { errors, .. } if errors.is_empty() => "failed without a message".to_owned(),
         TroubleKind::Failed { errors, .. } => format!("failed: {}", errors.join(": ").trim_end_matches('.')),
         TroubleKind::Skipped { reason } => format!("was skipped: {}", reason.trim_end_matches('.')),
         TroubleKind::NoIterations => "was interrupted before its first iteration".to_owned(),
     };
     let others = match count {
         1 => String::new(),
-        2 => ", and likewise 1 more case".to_owned(),
-        _ => format!(", and likewise {} more cases", count - 1),
+        2 => "; 1 more case too".to_owned(),
+        _ => format!("; {} more cases too", count - 1),
     };
     format!("{} {why}{others}.", capital(&names.of_case(case)))
 }
 
-/// Of several runs of the same cases, the one that left out most iterations: it has seen them longest.
+/// Among several runs of the same cases, the one with the most warm-up iterations.
 fn longest(runs: &[ColdRun]) -> Vec<&ColdRun> {
     let cases = |run: &ColdRun| -> Vec<String> {
         let ids = run.warmups.cases.iter().map(|case| without(&case.id, |axis| axis == RUN_AXIS));
@@ -315,13 +319,13 @@ fn warm_up(cold: &ColdRun) -> Option<KeyFinding> {
     let name = cold.name.as_ref().map_or_else(String::new, |name| format!("Run `{name}`: "));
     let varying = Varying::of(cold.warmups.cases.iter().map(|case| &case.id));
     let told: Vec<String> = cold.warmups.cases.iter().filter_map(|case| first_iterations(case, &varying)).collect();
-    (!told.is_empty()).then(|| KeyFinding::new("warm_up", format!("{name}{}", told.join(" ")), None))
+    (!told.is_empty()).then(|| KeyFinding::new("warm-up", format!("{name}{}", told.join(" ")), None))
 }
 
-/// How the first iterations of a case run, and how many to leave out.
+/// How slow the first iterations of a case are, and how many to leave out.
 fn first_iterations(case: &WarmUp, varying: &Varying) -> Option<String> {
     let advice = case.advice()?.to_string();
-    let advice = advice.split(" Next: ").next().unwrap_or_default();
+    let advice = advice.split(" Try: ").next().unwrap_or_default();
     let (of, said) = match varying.name(&case.id) {
         Some(name) => (format!(" of `{name}`"), format!("`{name}`: {advice}")),
         None => (String::new(), capital(advice)),
@@ -330,10 +334,10 @@ fn first_iterations(case: &WarmUp, varying: &Varying) -> Option<String> {
     let steady = case.processes.iter().find_map(|process| process.steady_ns);
     let Some((first, steady)) = first.zip(steady) else { return Some(said) };
     let (first, steady) = (time(*first as f64), time(steady));
-    Some(format!("The first iteration{of} in a fresh process took {first}, a steady one {steady}. {said}"))
+    Some(format!("The first iteration{of} in a fresh process took {first}, the steady state is {steady}. {said}"))
 }
 
-/// Cases of a part by what tells them apart.
+/// Names of the cases of a part, by the axes in which they differ.
 struct Names(Varying);
 
 impl Names {

@@ -129,7 +129,7 @@ fn kinds_over_lengths_say_where_they_cross_and_how_they_grow() {
     }
     let told = profiling(vec![read("a", None, results)]);
     let found = told.findings();
-    assert_eq!(rules(&told), ["crossover", "crossover_memory", "growth", "peak_memory"]);
+    assert_eq!(rules(&told), ["crossover", "crossover-memory", "growth", "peak-memory"]);
     assert!(found[0].said.starts_with("`sparse` is faster than `dense` from 1,450 ["), "{found:?}");
     assert_eq!(found[0].next.as_deref(), Some("For time, use `dense` below about 1448 tokens and `sparse` above."));
     assert!(found[2].said.contains("`attention=sparse` N^1.00 [1.00, 1.00] in time"), "{found:?}");
@@ -199,7 +199,7 @@ fn what_was_not_measured_is_told_with_its_reason() {
     };
     let told = profiling(vec![read("a", None, vec![of(1, no_room.clone()), of(2, no_room), of(3, failed)])]);
     let found = told.findings();
-    assert_eq!(rules(&told), ["out_of_memory", "failed"]);
+    assert_eq!(rules(&told), ["out-of-memory", "failed"]);
     assert_eq!(
         found[0].said,
         "`seq_len=1` did not fit into memory: it needs 4096 MiB, there are 1024 MiB, and likewise 1 more case."
@@ -226,7 +226,7 @@ fn a_cold_run_tells_of_warm_up_and_of_nothing_else() {
         measured.wall_ns[0] = 9000;
     }
     let told = profiling(vec![read("w", Some(of_run), vec![cold])]);
-    assert_eq!(rules(&told), ["warm_up"]);
+    assert_eq!(rules(&told), ["warm-up"]);
     assert!(told.models.cases.is_empty());
     assert!(told.findings()[0].said.contains("Leave out the first iteration: `--warmup 1`"), "{:?}", told.findings());
 }

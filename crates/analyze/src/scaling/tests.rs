@@ -94,7 +94,7 @@ fn quadratic_time_of_a_model_is_told_above_the_limit_and_not_below() {
         let answer = scaling(&results(&[512, 1024, 2048], |n| 1e3 * n.powf(exponent), |n| n));
         answer.findings().iter().map(|finding| finding.rule).collect::<Vec<_>>()
     };
-    assert_eq!(rules(1.75), ["quadratic_time"]);
+    assert_eq!(rules(1.75), ["quadratic-time"]);
     let mut few = results(&[512, 1024, 2048], |n| 1e3 * n * n, |n| n);
     for result in &mut few {
         if let Outcome::Measured(measured) = &mut result.outcome {
@@ -113,7 +113,7 @@ fn quadratic_time_of_a_model_is_told_above_the_limit_and_not_below() {
 fn quadratic_memory_is_told_whatever_the_workload() {
     let answer = scaling(&results(&[512, 1024], |n| 1e3 * n, |n| n * n));
     let rules: Vec<&str> = answer.findings().iter().map(|finding| finding.rule).collect();
-    assert_eq!(rules, ["quadratic_memory"]);
+    assert_eq!(rules, ["quadratic-memory"]);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn operations_that_are_hardly_attention_do_not_blame_it() {
     assert!((blamed.series[0].quadratic_work.unwrap() - 0.4).abs() < 1e-6);
     assert!(blamed.findings()[0].meaning.contains("with 40 % of the operations"), "{:?}", blamed.findings());
     let other = scaling(&with_work(slow(), 0.05));
-    assert_eq!(other.findings()[0].rule, "superlinear_time");
+    assert_eq!(other.findings()[0].rule, "superlinear-time");
 }
 
 #[test]
