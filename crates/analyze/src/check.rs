@@ -215,9 +215,10 @@ fn before_launch(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Optio
             micros(worst)
         ),
         limit: format!("{:.1} µs", micros(slack)),
-        meaning: "host and device clocks disagree, or launches are matched wrongly; causes of gaps and launch latencies \
+        meaning:
+            "host and device clocks disagree, or launches are matched wrongly; causes of gaps and launch latencies \
                   are unreliable"
-            .to_owned(),
+                .to_owned(),
         next: "record again, if necessary with a newer driver or profiler".to_owned(),
     })
 }

@@ -62,10 +62,8 @@ impl Diagnosis {
             if trace.span_count() == 0 {
                 return;
             }
-            self.remarks.push(
-                "The trace contains no GPU work. `laptime stages` shows where the host's time goes."
-                    .into(),
-            );
+            self.remarks
+                .push("The trace contains no GPU work. `laptime stages` shows where the host's time goes.".into());
             return;
         }
         let found = gaps_of(&timeline, 0);
@@ -205,9 +203,7 @@ fn plural(count: u64, one: &str, many: &str) -> String {
 const fn meaning(kind: VerdictKind) -> &'static str {
     match kind {
         VerdictKind::Host => "the GPU waits for the host to launch work",
-        VerdictKind::Sync => {
-            "the host waits until the GPU has finished, and launches the next work only then"
-        }
+        VerdictKind::Sync => "the host waits until the GPU has finished, and launches the next work only then",
         VerdictKind::DataLoading => "the GPU waits for input data",
         VerdictKind::ColdStart => "the recording includes the warm-up, so later laps are faster",
         VerdictKind::Copies => "the GPU waits for copies",
@@ -231,9 +227,7 @@ const fn cause(kind: VerdictKind) -> &'static str {
         VerdictKind::Communication => "is spent on communication",
         VerdictKind::Streams => "is spent waiting for other streams",
         VerdictKind::Turnaround => "is pauses between kernels",
-        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => {
-            "is not explained by the trace"
-        }
+        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => "is not explained by the trace",
     }
 }
 

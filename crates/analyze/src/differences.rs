@@ -1,12 +1,12 @@
-//! What differs between the machines, devices, builds and settings of two runs.
+//! Differences between the machines, devices, builds and settings of two runs.
 //!
-//! The commit and the program's file are no differences: to compare them is the point.
+//! Another commit or binary is no difference: comparing them is the purpose.
 
 use laptime_trace::run::{Machine, Run, Stop, WarmUp};
 
 use crate::units::{per_cent, time};
 
-/// Memory that differs by less than this share is the same: the kernel keeps some for itself.
+/// Memory sizes that differ by less than this share count as equal: the kernel reserves some.
 const MEMORY_SLACK: f64 = 0.05;
 
 /// Something that differs between two runs.
@@ -14,17 +14,17 @@ const MEMORY_SLACK: f64 = 0.05;
 pub struct Difference {
     /// What differs, such as `cpu`.
     pub what: &'static str,
-    /// What it is in the first run.
+    /// Its value in the first run.
     pub a: String,
-    /// What it is in the second.
+    /// Its value in the second run.
     pub b: String,
-    /// Whether it decides the times, so that a verdict would be of it and not of the program: another processor,
-    /// another number of them, another device, GPU, timing or cache, a build without optimisation or with assertions. What is left
-    /// (memory, clocks, kernel, driver, warm-up, stop rule) is to be told and no more.
+    /// Whether it affects the timings so much that a verdict would not be about the program: another CPU, another number
+    /// of CPUs, another device, GPU, timing or cache setting, a build without optimisation or with assertions. Other
+    /// differences (memory, clocks, kernel, driver, warm-up, stop rule) are only listed.
     pub is_decisive: bool,
 }
 
-/// Says what differs between two runs. What a machine does not say is not held against it.
+/// Lists the differences between two runs. Unknown values do not count as differences.
 pub fn differences(a: &Run, b: &Run) -> Vec<Difference> {
     let mut found = Found(Vec::new());
     found.device(a, b);
@@ -42,7 +42,7 @@ impl Found {
         let names = |run: &Run| run.environment.machine.gpus.iter().map(|gpu| gpu.name.clone()).collect::<Vec<_>>();
         self.decisive("gpus", Some(&or_none(&names(a))), Some(&or_none(&names(b))));
         let driver = |run: &Run| run.environment.machine.gpus.iter().find_map(|gpu| gpu.driver.clone());
-        self.told("driver", driver(a), driver(b));
+        self.minor("driver", driver(a), driver(b));
     }
 
     fn machine(&mut self, a: &Machine, b: &Machine) {
@@ -54,15 +54,15 @@ impl Found {
         if let (Some(one), Some(other)) = (a.memory_bytes, b.memory_bytes)
             && one.abs_diff(other) as f64 > MEMORY_SLACK * one.max(other) as f64
         {
-            self.told("memory", Some(gib(one)), Some(gib(other)));
+            self.minor("memory", Some(gib(one)), Some(gib(other)));
         }
-        self.told("governor", a.governor.as_ref(), b.governor.as_ref());
-        self.told("boost", a.boost.map(on_or_off), b.boost.map(on_or_off));
+        self.minor("governor", a.governor.as_ref(), b.governor.as_ref());
+        self.minor("boost", a.boost.map(on_or_off), b.boost.map(on_or_off));
         let kind = |machine: &Machine| machine.virtual_machine.clone().unwrap_or_else(|| "none".to_owned());
-        self.told("virtual machine", Some(kind(a)), Some(kind(b)));
-        self.told("system", Some(&a.os), Some(&b.os));
-        self.told("kernel", a.kernel.as_ref(), b.kernel.as_ref());
-        self.told("clock source", a.clock_source.as_ref(), b.clock_source.as_ref());
+        self.minor("virtual machine", Some(kind(a)), Some(kind(b)));
+        self.minor("system", Some(&a.os), Some(&b.os));
+        self.minor("kernel", a.kernel.as_ref(), b.kernel.as_ref());
+        self.minor("clock source", a.clock_source.as_ref(), b.clock_source.as_ref());
     }
 
     fn build(&mut self, a: &Run, b: &Run) {
@@ -70,25 +70,25 @@ impl Found {
         let checked = |is_checked: bool| if is_checked { "checked" } else { "not checked" };
         self.decisive("optimisation", Some(&a.opt_level), Some(&b.opt_level));
         self.decisive("assertions", Some(&checked(a.debug_assertions)), Some(&checked(b.debug_assertions)));
-        self.told("build profile", Some(&a.profile), Some(&b.profile));
-        self.told("target", Some(&a.target), Some(&b.target));
+        self.minor("build profile", Some(&a.profile), Some(&b.profile));
+        self.minor("target", Some(&a.target), Some(&b.target));
     }
 
     fn settings(&mut self, a: &Run, b: &Run) {
         let (a, b) = (&a.settings, &b.settings);
-        let isolated = |isolate: bool| if isolate { "each case" } else { "all cases" };
+        let isolated = |isolate: bool| if isolate { "case" } else { "run" };
         self.decisive("timing", Some(&a.timing), Some(&b.timing));
         self.decisive("L2", a.l2.as_ref(), b.l2.as_ref());
-        self.told("warm-up", Some(warm_up(a.warmup)), Some(warm_up(b.warmup)));
-        self.told("stop rule", Some(stop(a.stop)), Some(stop(b.stop)));
-        self.told("a process for", Some(isolated(a.isolate)), Some(isolated(b.isolate)));
+        self.minor("warm-up", Some(warm_up(a.warmup)), Some(warm_up(b.warmup)));
+        self.minor("stop rule", Some(stop(a.stop)), Some(stop(b.stop)));
+        self.minor("one process per", Some(isolated(a.isolate)), Some(isolated(b.isolate)));
     }
 
     fn decisive<T: ToString + PartialEq>(&mut self, what: &'static str, a: Option<&T>, b: Option<&T>) {
         self.add(what, a, b, true);
     }
 
-    fn told<T: ToString + PartialEq>(&mut self, what: &'static str, a: Option<T>, b: Option<T>) {
+    fn minor<T: ToString + PartialEq>(&mut self, what: &'static str, a: Option<T>, b: Option<T>) {
         self.add(what, a.as_ref(), b.as_ref(), false);
     }
 
@@ -117,7 +117,7 @@ fn warm_up(warmup: WarmUp) -> String {
     match warmup {
         WarmUp::Iterations(1) => "1 iteration".to_owned(),
         WarmUp::Iterations(iterations) => format!("{iterations} iterations"),
-        WarmUp::Found => "found".to_owned(),
+        WarmUp::Found => "automatic".to_owned(),
     }
 }
 
@@ -126,7 +126,7 @@ fn stop(stop: Stop) -> String {
         Stop::Iterations(iterations) => format!("{iterations} iterations"),
         Stop::Interval { within, at_least, least_ns, at_most_ns } => {
             let (least, most) = (time(least_ns as f64), time(at_most_ns as f64));
-            format!("within {}, at least {at_least} takes and {least}, at most {most}", per_cent(within))
+            format!("within {}, at least {at_least} iterations and {least}, at most {most}", per_cent(within))
         }
     }
 }

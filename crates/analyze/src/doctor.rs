@@ -1,7 +1,7 @@
-//! Is this machine fit for measuring?
+//! Whether a machine is fit for benchmarks.
 //!
-//! [`doctor`] looks at what was gathered of a machine and heard on it, and gives a list of [`Check`]s, each with its
-//! evidence, and the smallest difference between two runs that can be told from noise.
+//! [`doctor`] evaluates facts and noise measurements of a machine. It returns a list of [`Check`]s, each with its
+//! evidence, and the smallest difference between two runs that can be measured.
 
 mod check;
 mod words;
@@ -10,18 +10,18 @@ use laptime_trace::run::{DeviceState, Environment, Machine, Noise, Watch};
 
 pub use self::check::{Check, Level, PeaksState};
 
-/// The smallest difference that any comparison claims: its noise floor is never lower.
+/// The smallest difference that a comparison can report.
 const FINEST: f64 = 0.01;
 
-/// Beyond this a machine is not fit for comparing runs.
+/// Above this noise, a machine is not fit for comparing runs.
 const COARSEST: f64 = 0.1;
 
-/// What is asked about: a machine, what was heard on it, and what the program can do.
+/// The input: a machine, its noise, and the features of the program.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Patient<'a> {
     /// The machine and the build.
     pub environment: &'a Environment,
-    /// What was heard.
+    /// The noise measurement.
     pub noise: &'a Noise,
     /// The version of NVIDIA's driver, if one is loaded.
     pub driver: Option<&'a str>,
@@ -31,40 +31,39 @@ pub struct Patient<'a> {
     pub gpus: &'a [GpuHealth],
     /// Why none can be used, if the program was built for it.
     pub no_gpu: Option<&'a str>,
-    /// What is known of the peaks of each device.
+    /// The state of the peaks of each device.
     pub peaks: &'a [(String, PeaksState)],
 }
 
-/// A GPU that can be used, as far as it says how it is doing.
+/// The state of a usable GPU, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuHealth {
-    /// The name by which it is asked for.
+    /// Its name for `--device`.
     pub device: String,
     /// Its model.
     pub name: String,
-    /// The CUDA that its driver knows.
+    /// The CUDA version of its driver.
     pub cuda: Option<String>,
     /// The highest clock of its processors, in MHz.
     pub clock_limit_mhz: Option<f64>,
-    /// The power that it may draw, in watts.
+    /// Its power limit, in watts.
     pub power_limit_watts: Option<f64>,
-    /// How it is doing.
+    /// Its clock, power and temperature.
     pub state: DeviceState,
-    /// Why its kernels cannot be told, if they cannot.
+    /// Why kernels cannot be recorded, if so.
     pub no_kernels: Option<String>,
 }
 
-/// What is good and what is doubtful about a machine.
+/// The result of all checks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Doctor {
-    /// The checks, in the order in which they are told.
+    /// The checks, in the order of the table.
     pub checks: Vec<Check>,
-    /// The smallest difference between two runs that can be told from noise here, as a share; none if nothing can,
-    /// for the build is not optimised.
+    /// The smallest difference between two runs that can be measured, as a share; none if the build is not optimised.
     ///
-    /// It is the largest of 1 % (no comparison claims less), the share of time that threads lost, and the spread of
-    /// their pace, alone and together. A program that loses a share of its time is slower by that share; how much of
-    /// it falls on one run and how much on the other is chance.
+    /// It is the maximum of 1 % (the smallest difference that a comparison reports), the share of time in which threads
+    /// were interrupted, and the spread of their speed, for one thread and for all threads. A program that is interrupted
+    /// for a share of its time is slower by that share, which differs between runs.
     pub finest: Option<f64>,
 }
 
@@ -82,21 +81,21 @@ impl Doctor {
     /// The answer in a sentence.
     pub fn verdict(&self) -> String {
         match self.finest {
-            None => "This build is not optimised: its times mean nothing.".to_owned(),
+            None => "This build is not optimised, so its timings are meaningless.".to_owned(),
             Some(share) if share > COARSEST => {
                 let limit = words::rounded_up(COARSEST);
                 let share = words::rounded_up(share);
-                format!("This machine is too noisy to compare runs: noise of about {share} %, limit {limit} %.")
+                format!("This machine is too noisy to compare runs: about {share} % noise (limit {limit} %).")
             }
             Some(share) => {
                 let share = words::rounded_up(share);
-                format!("This machine is fit for comparing runs down to about {share} %.")
+                format!("Differences of about {share} % and more can be measured on this machine.")
             }
         }
     }
 }
 
-/// Looks a machine over.
+/// Runs all checks.
 pub fn doctor(patient: &Patient<'_>) -> Doctor {
     let Environment { machine, build, load, available_bytes } = patient.environment;
     let noise = patient.noise;
@@ -223,7 +222,7 @@ mod tests {
         environment.build = Build { profile: "debug".into(), opt_level: "0".into(), ..Build::default() };
         let doctor = examined(&environment, &noise);
         assert_eq!((told(&doctor), doctor.finest), (vec![("build", Level::Bad)], None));
-        assert_eq!(doctor.verdict(), "This build is not optimised: its times mean nothing.");
+        assert_eq!(doctor.verdict(), "This build is not optimised, so its timings are meaningless.");
         assert!(!doctor.is_fit());
     }
 
@@ -232,7 +231,7 @@ mod tests {
         let (environment, mut noise) = quiet();
         noise.alone.pace_spread = Some(0.0231);
         assert_eq!(examined(&environment, &noise).finest, Some(0.0231));
-        noise.together = Some(Watch { threads: 2, watched_ns: 1_000, lost_ns: 45, gaps: 1, ..Watch::default() });
+        noise.together = Some(Watch { threads: 2, watched_ns: 1_000, extra_ns: 45, gaps: 1, ..Watch::default() });
         let doctor = examined(&environment, &noise);
         assert_eq!(doctor.verdict(), "This machine is fit for comparing runs down to about 4.5 %.");
         assert_eq!(told(&doctor), [("pace, 1 thread", Level::Doubt), ("lost time, all threads", Level::Doubt)]);
@@ -241,7 +240,7 @@ mod tests {
     #[test]
     fn beyond_the_limit_a_machine_is_not_fit() {
         let (environment, mut noise) = quiet();
-        noise.alone.lost_ns = 310;
+        noise.alone.extra_ns = 310;
         let doctor = examined(&environment, &noise);
         assert!(!doctor.is_fit() && examined(&environment, &quiet().1).is_fit());
         let verdict = doctor.verdict();
@@ -328,14 +327,14 @@ mod tests {
     proptest! {
         #[test]
         fn more_noise_never_promises_more(
-            lost_ns in 0_u64..1_000,
+            extra_ns in 0_u64..1_000,
             more in 0_u64..1_000,
             spread in prop::option::of(0.0..3.0_f64),
         ) {
             let (environment, mut noise) = quiet();
-            noise.alone = Watch { lost_ns, pace_spread: spread, ..noise.alone };
+            noise.alone = Watch { extra_ns, pace_spread: spread, ..noise.alone };
             let less = examined(&environment, &noise).finest.unwrap();
-            noise.alone.lost_ns += more;
+            noise.alone.extra_ns += more;
             let doctor = examined(&environment, &noise);
             prop_assert!(doctor.finest.unwrap() >= less && less >= FINEST);
             // Whatever is not good says what it means, and whatever is good says no more.

@@ -1,74 +1,74 @@
-//! Many traces side by side: which one differs from the others.
+//! Several traces compared: which one is an outlier.
 
 use laptime_stats::Sorted;
 
 use crate::finding::Finding;
 
-/// What a number counts.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds.
     Time,
-    /// A part of a whole.
+    /// A share from 0 to 1.
     Share,
-    /// How many.
+    /// A count.
     Count,
     /// A plain number.
     Number,
 }
 
-/// A figure that an analysis gives for a trace as a whole, to set traces side by side.
+/// A figure of a whole trace, for comparing traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figure {
-    /// Its name for machines; that of a time ends in `_ms`.
+    /// Its name for machines; the name of a time ends in `_ms`.
     pub key: &'static str,
     /// Its name for people.
     pub label: &'static str,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
 }
 
 /// The figures of one trace, or of one device of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetRow {
-    /// What the trace is called.
+    /// The name of the trace.
     pub label: String,
     /// The rank that wrote it.
     pub rank: Option<u64>,
-    /// The device, where the trace has several.
+    /// The device, if the trace has several.
     pub device: Option<String>,
     /// The figures; times in nanoseconds.
     pub values: Vec<Option<f64>>,
-    /// Events that could not be kept while recording.
-    pub lost: u64,
-    /// What the trace does not keep to.
+    /// Events that were dropped while recording.
+    pub dropped: u64,
+    /// Checks that the trace fails.
     pub findings: Vec<Finding>,
 }
 
-/// Many traces side by side.
+/// Several traces compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
-    /// What the columns are.
+    /// The columns.
     pub figures: Vec<Figure>,
-    /// One row a trace, or a device of it.
+    /// One row per trace, or per device of it.
     pub rows: Vec<FleetRow>,
-    /// What stands apart, the furthest first.
-    pub odd: Vec<Odd>,
+    /// The outliers, the furthest first.
+    pub outliers: Vec<Outlier>,
 }
 
 impl Fleet {
-    /// Sets traces side by side.
+    /// Compares traces.
     pub fn of(figures: &[Figure], rows: Vec<FleetRow>) -> Self {
         let values: Vec<Vec<Option<f64>>> = rows.iter().map(|row| row.values.clone()).collect();
-        Self { figures: figures.to_vec(), odd: odd_ones(figures, &values), rows }
+        Self { figures: figures.to_vec(), outliers: outliers(figures, &values), rows }
     }
 
-    /// The first finding of each rule, with the traces that have one of that rule; most traces first.
+    /// The first finding of each rule, with all traces that have it; most traces first.
     pub fn findings(&self) -> Vec<(&Finding, Vec<&str>)> {
         let mut found: Vec<(&Finding, Vec<&str>)> = Vec::new();
         for (row, finding) in self.rows.iter().flat_map(|row| row.findings.iter().map(move |finding| (row, finding))) {
             match found.iter_mut().find(|(known, _)| known.rule == finding.rule) {
-                // The rows of one trace stand together.
+                // The rows of one trace are adjacent.
                 Some((_, traces)) if traces.last() == Some(&row.label.as_str()) => {}
                 Some((_, traces)) => traces.push(&row.label),
                 None => found.push((finding, vec![&row.label])),
@@ -79,44 +79,44 @@ impl Fleet {
     }
 }
 
-/// From this many traces on one can be the odd one out.
+/// The fewest traces among which one can be an outlier.
 pub const LEAST_TRACES: usize = 3;
 
-/// How many times the usual distance from the median an odd one must be away.
-pub const ODD_DISTANCE: f64 = 5.0;
+/// An outlier is further from the median than this many robust standard deviations …
+pub const OUTLIER_DISTANCE: f64 = 5.0;
 
-/// How far from the median it must be, as a share of it; a figure that is a share itself, in parts of the whole.
-pub const ODD_SHARE: f64 = 0.05;
+/// … and than this share of the median; for figures that are shares, than this many percentage points / 100.
+pub const OUTLIER_SHARE: f64 = 0.05;
 
-/// A figure of one trace that stands apart from those of the others.
+/// An outlier: a figure of one trace that differs from all others.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Odd {
-    /// The trace, by its place.
+pub struct Outlier {
+    /// The index of the trace.
     pub at: usize,
-    /// The figure, by its place.
+    /// The index of the figure.
     pub figure: usize,
     /// Its value.
     pub value: f64,
-    /// The median of all.
+    /// The median of all traces.
     pub median: f64,
-    /// How many times the usual distance it is away.
+    /// Its distance from the median in robust standard deviations.
     pub distance: f64,
 }
 
-/// Finds what stands apart in rows of figures, one row a trace, the furthest first; each trace is named once.
+/// Finds outliers in rows of figures, one row per trace, the furthest first; each trace appears once.
 ///
-/// The usual distance is the median absolute deviation of the figure, scaled to a standard deviation, and at least 1 %
-/// of the median (of a share, of the whole): where all others agree to the last digit, a hair's breadth is not odd.
-fn odd_ones(figures: &[Figure], rows: &[Vec<Option<f64>>]) -> Vec<Odd> {
-    let of_figure = |(at, figure): (usize, &Figure)| odd_of_figure(rows, at, figure.unit);
-    let mut odd: Vec<Odd> = figures.iter().enumerate().flat_map(of_figure).collect();
-    odd.sort_by(|a, b| b.distance.total_cmp(&a.distance).then(a.at.cmp(&b.at)));
+/// The robust standard deviation is the scaled median absolute deviation, and at least 1 % of the median (for a share,
+/// 0.01): otherwise tiny differences would be outliers if all other traces are equal.
+fn outliers(figures: &[Figure], rows: &[Vec<Option<f64>>]) -> Vec<Outlier> {
+    let of_figure = |(at, figure): (usize, &Figure)| outliers_of_figure(rows, at, figure.unit);
+    let mut found: Vec<Outlier> = figures.iter().enumerate().flat_map(of_figure).collect();
+    found.sort_by(|a, b| b.distance.total_cmp(&a.distance).then(a.at.cmp(&b.at)));
     let mut named = std::collections::HashSet::new();
-    odd.retain(|odd| named.insert(odd.at));
-    odd
+    found.retain(|outlier| named.insert(outlier.at));
+    found
 }
 
-fn odd_of_figure(rows: &[Vec<Option<f64>>], figure: usize, unit: Unit) -> Vec<Odd> {
+fn outliers_of_figure(rows: &[Vec<Option<f64>>], figure: usize, unit: Unit) -> Vec<Outlier> {
     let values: Vec<(usize, f64)> =
         rows.iter().enumerate().filter_map(|(at, row)| Some((at, row.get(figure).copied()??))).collect();
     if values.len() < LEAST_TRACES {
@@ -126,12 +126,12 @@ fn odd_of_figure(rows: &[Vec<Option<f64>>], figure: usize, unit: Unit) -> Vec<Od
     let deviation = median_deviation(&values, median);
     let whole = if unit == Unit::Share { 1.0 } else { median.abs() };
     let usual = (1.4826 * deviation).max(0.01 * whole);
-    let is_odd = |value: f64| {
+    let is_outlier = |value: f64| {
         let away = (value - median).abs();
-        away > ODD_DISTANCE * usual && away > ODD_SHARE * whole
+        away > OUTLIER_DISTANCE * usual && away > OUTLIER_SHARE * whole
     };
-    let odd = values.into_iter().filter(|(_, value)| is_odd(*value));
-    odd.map(|(at, value)| Odd {
+    let odd = values.into_iter().filter(|(_, value)| is_outlier(*value));
+    odd.map(|(at, value)| Outlier {
         at,
         figure,
         value,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_odd_by_parts_of_the_whole() {
+    fn a_share_is_outlier_by_parts_of_the_whole() {
         let odd = |last: f64| !odd_ones(&[SHARE], &rows(&[0.0, 0.0, 0.001, last])).is_empty();
         assert!(!odd(0.04) && odd(0.06));
     }
@@ -206,7 +206,7 @@ mod tests {
             rank: None,
             device: None,
             values: Vec::new(),
-            lost: 0,
+            dropped: 0,
             findings: rules.iter().copied().map(finding).collect(),
         };
         let rows = vec![row("a", &["twice"]), row("b", &[]), row("c", &["early", "early"]), row("c", &["early"])];

@@ -251,7 +251,9 @@ impl Verdict {
             VerdictKind::Copies if self.basis.pageable > self.basis.copies / 2 => {
                 "pin the host memory and copy ahead on a separate stream; `laptime overlap` shows the exposed copies"
             }
-            VerdictKind::Copies => "copy ahead on a separate stream, or copy less; `laptime overlap` shows the exposed copies",
+            VerdictKind::Copies => {
+                "copy ahead on a separate stream, or copy less; `laptime overlap` shows the exposed copies"
+            }
             VerdictKind::Communication => {
                 "look for a straggler (`laptime gaps` with the traces of all ranks), overlap communication with compute \
                  (`laptime overlap`), or send less"

@@ -113,8 +113,7 @@ pub(crate) fn drained(timeline: &Timeline<'_>, idle: &Judged<'_>, window: u64) -
             per_cent(share)
         ),
         limit: String::new(),
-        meaning: "the host waited until the GPU had finished, and launched the next work only then"
-            .to_owned(),
+        meaning: "the host waited until the GPU had finished, and launched the next work only then".to_owned(),
         next: "launch the next work before the sync, or sync less often (`laptime syncs`)".to_owned(),
     })
 }

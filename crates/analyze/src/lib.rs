@@ -1,7 +1,7 @@
-//! Questions asked of a trace or of the results of a run: one pure function each, one answer type each.
+//! Analyses of traces and of the results of runs: one pure function and one answer type each.
 //!
-//! Nothing here reads a file, a clock or an environment, and nothing here formats: an answer is plain data. Only a
-//! doubt says itself, in a sentence.
+//! Nothing here reads files, clocks or the environment, and nothing here formats tables: an answer is plain data. The
+//! texts of notes, findings and verdicts are here, next to their rules.
 
 mod ab;
 mod account;
@@ -84,7 +84,7 @@ pub use self::{
     explain::{TOPICS, Topic, explain},
     figures::Figures,
     finding::Finding,
-    fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
+    fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, OUTLIER_DISTANCE, OUTLIER_SHARE, Outlier, Unit},
     gap_cause::{Cause, Gap, LAUNCH, TURNAROUND},
     gap_verdict::{BUSY, Basis, HostSplit, LEAST_EXTENT, LEAST_WORK, Verdict, VerdictKind},
     gaps::{DeviceGaps, Gaps, HostTime, LapIdle, LongGap, NoGaps, Part, PartKind, gaps},

@@ -215,8 +215,7 @@ impl ScalingSeries {
 }
 
 fn quadratic_time(evidence: String, series: &ScalingSeries) -> Finding {
-    let blamed =
-        |share: f64| format!("attention is the bottleneck, with {:.0} % of the FLOPs", 100.0 * share);
+    let blamed = |share: f64| format!("attention is the bottleneck, with {:.0} % of the FLOPs", 100.0 * share);
     let next = match series.attention().as_deref() {
         Some("sparse") => "use a sparser pattern: a smaller `--window`, or fewer `--global` and `--random` positions",
         _ => "measure a sparse pattern: `laptime bench model … --attention dense,sparse`",

@@ -1,4 +1,4 @@
-//! How many takes a case needs until it is steady, seen from fresh processes.
+//! How many iterations a case needs to reach a steady state in a fresh process.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::{
     figures::{SEED, numbers},
 };
 
-/// Iterations that are to be asked for where there were too few: the steady part must be a third of them.
+/// The number of iterations to recommend if there were too few: the steady part must be a third of them.
 const ENOUGH_ITERATIONS: usize = 3 * LEAST_SAMPLES;
 
 /// The warm-ups of a run's cases.
@@ -29,7 +29,7 @@ pub struct WarmUp {
     pub processes: Vec<WarmUpProcess>,
     /// Processes that gave no iterations, and why.
     pub troubles: Vec<Trouble>,
-    /// What averaging all iterations would have said; none if no process became steady.
+    /// The average of all iterations; none if no process reached a steady state.
     pub averaged: Option<Averaged>,
 }
 
@@ -42,21 +42,21 @@ pub struct WarmUpProcess {
     pub prepare_ns: u64,
     /// The check of the result, which runs the work once.
     pub check_ns: u64,
-    /// All iterations in order, whether they were meant to count or not.
+    /// All iterations in order, warm-up included.
     pub iterations_ns: Vec<u64>,
-    /// How they run.
+    /// How they behave.
     pub answer: Answer,
-    /// Iterations before they are steady.
+    /// Iterations before the steady state.
     pub until_steady: Option<usize>,
     /// The median from there on, in nanoseconds.
     pub steady_ns: Option<f64>,
-    /// What the iterations before took longer than that, in all.
-    pub lost_ns: Option<f64>,
+    /// The total extra time of the iterations before it.
+    pub extra_ns: Option<f64>,
     /// The mean of all iterations.
     pub mean_ns: f64,
 }
 
-/// How the iterations of a process run.
+/// How the iterations of a process behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Steady from the first iteration on.
@@ -67,12 +67,12 @@ pub enum Answer {
     SlowDown,
     /// Not steady at the end.
     NoSteadyState,
-    /// Too few iterations to tell.
+    /// Too few iterations for an answer.
     TooShort,
 }
 
 impl Answer {
-    /// The words by which tables tell it.
+    /// The words in tables.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Flat => "flat",
@@ -89,19 +89,19 @@ impl Answer {
 pub enum Advice {
     /// All processes were steady from the first iteration on.
     NoneNeeded,
-    /// So many iterations are to be left out.
+    /// The first iterations should be left out.
     LeaveOut {
         /// How many.
         iterations: usize,
     },
-    /// Some processes never became steady.
+    /// Some processes did not reach a steady state.
     NeverSteady {
         /// How many.
         processes: usize,
         /// Of how many.
         of: usize,
     },
-    /// Some processes had too few iterations to tell, and all others became steady.
+    /// Some processes had too few iterations, and all others reached a steady state.
     TooShort {
         /// How many.
         processes: usize,
@@ -113,46 +113,46 @@ pub enum Advice {
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoneNeeded => write!(f, "steady from the first iteration on; `--warmup 0` will do."),
+            Self::NoneNeeded => write!(f, "steady from the first iteration on: `--warmup 0` is enough."),
             Self::LeaveOut { iterations: 1 } => write!(f, "leave out the first iteration: `--warmup 1`."),
             Self::LeaveOut { iterations } => {
                 write!(f, "leave out the first {iterations} iterations: `--warmup {iterations}`.")
             }
             Self::NeverSteady { processes, of } => write!(
                 f,
-                "never steady in {processes} of {of} processes, so no number of warm-up iterations will do. Next: take more, \
-                 and look at clocks, temperature and what else runs."
+                "no steady state in {processes} of {of} processes. Try: measure more iterations, and check clocks, \
+                 temperature and other processes (`laptime doctor`)."
             ),
             Self::TooShort { processes, of } => write!(
                 f,
-                "{processes} of {of} processes had fewer than {LEAST_SAMPLES} takes, which say nothing. Next: take \
+                "{processes} of {of} processes had fewer than {LEAST_SAMPLES} iterations, which is too few. Try: measure \
                  {ENOUGH_ITERATIONS} or more."
             ),
         }
     }
 }
 
-/// What the mean of all iterations would have said, cold ones included.
+/// The mean of all iterations, cold ones included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Averaged {
-    /// The mean of all iterations of the processes that became steady, in nanoseconds.
+    /// The mean of all iterations of the processes that reached a steady state, in nanoseconds.
     pub mean_ns: f64,
     /// Their sample standard deviation.
     pub std_ns: Option<f64>,
     /// The median of the steady levels of these processes.
     pub steady_ns: f64,
-    /// The mean against it: 0.6 says that the case looks 60 % slower than it is.
+    /// The relative error of the mean: 0.6 means that the case appears 60 % slower than it is.
     pub error: f64,
 }
 
 impl WarmUp {
-    /// How many iterations to leave out: the most that a process needed. None if a process never became steady, or was too
-    /// short to tell.
+    /// How many iterations to leave out: the maximum over processes. None if a process did not reach a steady state or
+    /// was too short.
     pub fn leave_out(&self) -> Option<usize> {
         self.processes.iter().map(|process| process.until_steady).reduce(|one, other| Some(one?.max(other?)))?
     }
 
-    /// Says what to do about it; none if there is no process to tell of.
+    /// What to do about it; none if there is no process.
     pub fn advice(&self) -> Option<Advice> {
         let (of, never, short) =
             (self.processes.len(), self.count(Answer::NoSteadyState), self.count(Answer::TooShort));
@@ -171,10 +171,9 @@ impl WarmUp {
     }
 }
 
-/// Finds out how the first iterations of each case run.
+/// Finds out how the first iterations of each case behave.
 ///
-/// Iterations that were left out as warm-up are looked at too, so that results of any run will do; those of fresh processes
-/// say most.
+/// Warm-up iterations are included, so the results of any run can be used; fresh processes show the most.
 pub fn warmup(results: &[CaseResult]) -> WarmUps {
     WarmUps { cases: by_case(results).iter().map(warm_up).collect() }
 }
@@ -196,7 +195,7 @@ fn process(run: u32, measured: &Measured) -> WarmUpProcess {
         answer,
         until_steady: found.start(),
         steady_ns: steady,
-        lost_ns: found.start().zip(steady).map(|(start, steady)| lost(&iterations[..start], steady)),
+        extra_ns: found.start().zip(steady).map(|(start, steady)| extra(&iterations[..start], steady)),
         mean_ns: iterations.iter().sum::<f64>() / iterations.len() as f64,
         iterations_ns,
     }
@@ -212,8 +211,8 @@ fn described(found: Steadiness) -> (Answer, Option<f64>) {
     }
 }
 
-/// The time over the steady level; takes that were faster lost nothing.
-fn lost(early: &[f64], steady: f64) -> f64 {
+/// The time above the steady level; faster iterations count as zero.
+fn extra(early: &[f64], steady: f64) -> f64 {
     early.iter().map(|iteration| (iteration - steady).max(0.0)).sum()
 }
 

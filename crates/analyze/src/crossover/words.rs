@@ -1,11 +1,11 @@
-//! What a crossover says, in a sentence.
+//! A crossover in a sentence.
 
 use std::fmt;
 
 use super::{Answer, Crossing, Crossover, Ends, Ratio};
 
 impl Crossover {
-    /// Where the kind is faster; none if no length was measured of both.
+    /// At which lengths the kind is faster; none if no length was measured for both.
     pub fn time_sentence(&self) -> Option<String> {
         let mut said = self.sentence(self.time.as_ref()?, &self.faster, "faster", "slower");
         let longest = self.faster.last();
@@ -15,13 +15,13 @@ impl Crossover {
         Some(said)
     }
 
-    /// Where the kind is smaller in memory; none if that is not known.
+    /// At which lengths the kind needs less memory; none if that is unknown.
     pub fn memory_sentence(&self) -> Option<String> {
         let said = self.sentence(self.memory.as_ref()?, &self.smaller, "smaller in memory", "larger");
         Some(said)
     }
 
-    /// Where the other kind does not fit, and this one does.
+    /// At which lengths only this kind fits into memory.
     pub fn alone_sentence(&self) -> Option<String> {
         let lengths: Vec<String> = self.alone.iter().map(ToString::to_string).collect();
         let (kind, base) = (&self.kind, &self.base);
@@ -33,34 +33,31 @@ impl Crossover {
         let is = format!("`{kind}` is {less} than `{base}`");
         let measured = measured(points);
         match answer {
-            Answer::Always => format!("{is} at every length measured ({measured})"),
+            Answer::Always => format!("{is} at every measured length ({measured})"),
             Answer::AtSome { less: at, more: against } => {
                 let at = match (at.as_slice(), against.as_slice()) {
                     ([], against) => format!("`{kind}` is {more} than `{base}` at {}", list(against)),
                     (at, []) => format!("{is} at {}", list(at)),
                     (at, against) => format!("{is} at {}, and {more} at {}", list(at), list(against)),
                 };
-                format!("{at} tokens; at the other lengths measured the difference is not distinguishable")
+                format!("{at} tokens; at the other measured lengths the difference is unclear")
             }
-            Answer::Never { extrapolated: None } => format!("{is} at no length measured ({measured})"),
+            Answer::Never { extrapolated: None } => format!("{is} at no measured length ({measured})"),
             Answer::Never { extrapolated: Some(length) } => format!(
-                "{is} at no length measured ({measured}); the last two point at about {}, which is an extrapolation",
+                "{is} at no measured length ({measured}); extrapolation suggests about {} tokens",
                 rounded(*length)
             ),
-            Answer::From(crossing) => format!("{is} from {} tokens on", Told { crossing, points }),
-            Answer::Until(crossing) => format!("{is} up to {} tokens and {more} beyond", Told { crossing, points }),
+            Answer::From(crossing) => format!("{is} from {} tokens on", Length { crossing, points }),
+            Answer::Until(crossing) => format!("{is} up to {} tokens and {more} beyond", Length { crossing, points }),
             Answer::Several(lengths) => {
                 let lengths: Vec<String> = lengths.iter().map(|&length| rounded(length)).collect();
-                let which = if less == "faster" { "which is faster" } else { "which is smaller in memory" };
-                format!(
-                    "`{kind}` and `{base}` change places in {which} more than once, at about {} tokens",
-                    lengths.join(", ")
-                )
+                let which = if less == "faster" { "as the faster one" } else { "as the smaller one in memory" };
+                format!("`{kind}` and `{base}` swap {which} more than once, at about {} tokens", lengths.join(", "))
             }
             Answer::Unclear => {
                 let what = if less == "faster" { "time" } else { "memory" };
                 format!(
-                    "the difference in {what} between `{kind}` and `{base}` is not distinguishable at any length measured ({measured})"
+                    "the difference in {what} between `{kind}` and `{base}` is unclear at every measured length ({measured})"
                 )
             }
         }
@@ -81,18 +78,18 @@ fn share(point: &Ratio) -> Option<String> {
     Some(format!("{:.2} [{:.2}, {:.2}] times as long", 1.0 / point.ratio, 1.0 / ends.high, 1.0 / ends.low))
 }
 
-/// Lengths in a row: `512, 1024`.
+/// A list of lengths: `512, 1024`.
 pub(crate) fn list(lengths: &[u64]) -> String {
     lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// A crossing with its ends.
-struct Told<'a> {
+/// A crossing with its interval.
+struct Length<'a> {
     crossing: &'a Crossing,
     points: &'a [Ratio],
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for Length<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&rounded(self.crossing.length))?;
         let Some(Ends { low, high }) = self.crossing.ends else { return Ok(()) };
@@ -103,7 +100,7 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// A length that nobody measured, in three figures: `1,300`.
+/// An interpolated length, in three figures: `1,300`.
 fn rounded(length: f64) -> String {
     let digits = length.max(1.0).log10().floor() as i32;
     let step = 10_f64.powi((digits - 2).max(0));
@@ -124,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_between_two_is_told_in_three_figures() {
+    fn an_interpolated_length_has_three_figures() {
         assert_eq!([7.4, 999.6, 1_304.0, 123_456.0, 0.2].map(rounded), ["7", "1,000", "1,300", "123,000", "0"]);
     }
 }

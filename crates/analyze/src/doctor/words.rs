@@ -1,13 +1,13 @@
-//! What a check says: the one place with its words.
+//! The texts of the checks.
 
 use std::fmt;
 
 use super::{Check, GpuHealth, Level, PeaksState};
 
-const NOT_KNOWN: &str = "not known";
+const NOT_KNOWN: &str = "unknown";
 
 impl Check {
-    /// What was looked at.
+    /// The name of the check.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Build { .. } => "build",
@@ -16,15 +16,15 @@ impl Check {
             Self::VirtualMachine { .. } => "virtual machine",
             Self::Quota { .. } => "CPU quota",
             Self::Load { .. } => "load",
-            Self::LostTime { threads: 1, .. } => "lost time, 1 thread",
-            Self::LostTime { .. } => "lost time, all threads",
-            Self::LongestGap { threads: 1, .. } => "longest gap, 1 thread",
-            Self::LongestGap { .. } => "longest gap, all threads",
-            Self::Pace { threads: 1, .. } => "pace, 1 thread",
-            Self::Pace { .. } => "pace, all threads",
-            Self::Steal { .. } => "steal",
+            Self::LostTime { threads: 1, .. } => "interruptions, 1 thread",
+            Self::LostTime { .. } => "interruptions, all threads",
+            Self::LongestGap { threads: 1, .. } => "longest pause, 1 thread",
+            Self::LongestGap { .. } => "longest pause, all threads",
+            Self::Pace { threads: 1, .. } => "speed, 1 thread",
+            Self::Pace { .. } => "speed, all threads",
+            Self::Steal { .. } => "steal time",
             Self::ClockSource { .. } => "clock",
-            Self::Clock { .. } => "clock reading",
+            Self::Clock { .. } => "clock resolution",
             Self::Memory { .. } => "memory",
             Self::Gpu { .. } => "GPU",
             Self::GpuState { .. } => "GPU state",
@@ -46,7 +46,7 @@ impl Check {
             Self::Quota { granted: Some(granted), cpus } => format!("{granted} of {cpus} CPUs"),
             Self::Quota { granted: None, .. } => "none".into(),
             Self::Load { load, cpus } => known(*load, |load| format!("{load:.2} on {}", counted(*cpus, "CPU"))),
-            Self::LostTime { share, gaps, .. } => format!("{} % in {}", per_cent(*share), counted(*gaps, "gap")),
+            Self::LostTime { share, gaps, .. } => format!("{} % in {}", per_cent(*share), counted(*gaps, "pause")),
             Self::LongestGap { nanos, .. } => time(*nanos as f64),
             Self::Pace { spread, .. } => format!("± {} %", per_cent(*spread)),
             Self::Steal { steal } => known(*steal, |steal| format!("{} of {} ticks", steal.ticks, steal.of_ticks)),
@@ -65,20 +65,20 @@ impl Check {
             Self::Gpu { gpus, driver, .. } => gpu(gpus, driver.as_deref()),
             Self::GpuState { health } => gpu_state(health),
             Self::KernelRecords { device, reason } => {
-                format!("{device}: {}", if reason.is_none() { "CUPTI is found" } else { "none" })
+                format!("{device}: {}", if reason.is_none() { "CUPTI found" } else { "no CUPTI" })
             }
             Self::Peaks { device, state } => {
                 let of = if device == "cpu" { String::new() } else { format!("{device}: ") };
                 match state {
                     PeaksState::NotMeasured => format!("{of}not measured"),
                     PeaksState::Measured => format!("{of}measured"),
-                    PeaksState::TooLow { times } => format!("{of}too low: a brief test reached {times:.2} x"),
+                    PeaksState::TooLow { times } => format!("{of}too low: a short test reached {times:.2}x"),
                 }
             }
         }
     }
 
-    /// The limit between good and doubtful, where it is a number.
+    /// The limit between good and doubtful, if it is a number.
     pub fn limit(&self) -> Option<String> {
         match self {
             Self::Load { cpus, .. } => Some(format!("{:.2}", Self::LOAD * f64::from(*cpus))),
@@ -94,64 +94,68 @@ impl Check {
         }
     }
 
-    /// What it likely means, where it is not good.
+    /// The likely consequence, if the result is not good.
     pub fn meaning(&self) -> Option<String> {
         (self.level() != Level::Good).then(|| self.doubt())
     }
 
     fn doubt(&self) -> String {
         match self {
-            Self::Build { .. } if self.level() == Level::Bad => "nothing was optimised: its times mean nothing",
-            Self::Build { .. } => "assertions take time that a release build does not take",
-            Self::Governor { governor: None, is_virtual: true } => {
-                "a virtual machine does not say: the host chooses the clocks"
+            Self::Build { .. } if self.level() == Level::Bad => {
+                "the build is not optimised, so its timings are meaningless"
             }
-            Self::Governor { governor: None, .. } => "the machine does not say how its clocks are chosen",
-            Self::Governor { .. } => "clocks follow the load: the first iterations run slower than the last",
-            Self::Boost { is_on: None, .. } => "clocks may rise above the rated one, and fall again when it gets warm",
-            Self::Boost { .. } => "clocks rise above the rated one until it gets warm: short runs look faster",
-            Self::VirtualMachine { .. } => "others may share the hardware, and what they do is seen in times alone",
-            Self::Quota { .. } => "threads are stopped when the quota of a period is spent",
-            Self::Load { load: None, .. } | Self::Steal { steal: None } => "the kernel does not say",
-            Self::Load { .. } => "other programs ran in the last minute",
-            Self::LostTime { .. } => "threads were stopped: takes are longer by that share, some more than others",
+            Self::Build { .. } => "debug assertions cost time that a release build does not need",
+            Self::Governor { governor: None, is_virtual: true } => {
+                "unknown in a virtual machine; the hypervisor controls the clocks"
+            }
+            Self::Governor { governor: None, .. } => "the CPU frequency policy is unknown",
+            Self::Governor { .. } => "the CPU clock follows the load, so the first iterations are slower",
+            Self::Boost { is_on: None, .. } => "the CPU may boost its clock and lower it again when it gets warm",
+            Self::Boost { .. } => "the CPU boosts its clock until it gets warm, so short runs look faster",
+            Self::VirtualMachine { .. } => "other virtual machines may share the hardware and affect timings",
+            Self::Quota { .. } => "threads are paused when the quota of a period is used up",
+            Self::Load { load: None, .. } | Self::Steal { steal: None } => "the kernel does not report it",
+            Self::Load { .. } => "other programs were running in the last minute",
+            Self::LostTime { .. } => "threads were interrupted, so iterations take longer by up to this share",
             Self::LongestGap { nanos, .. } => {
                 return format!(
-                    "an iteration shorter than {} may be off by more than 1 %",
+                    "a single iteration shorter than {} may be off by more than 1 %",
                     time(*nanos as f64 * 100.0)
                 );
             }
-            Self::Pace { .. } => "the same work took unequal time: clocks change, or a core is shared",
-            Self::Steal { .. } => "the hypervisor gave this machine's time to others",
-            Self::ClockSource { is_invariant: Some(false), .. } => "the counter's rate changes, so it is not used",
-            Self::ClockSource { .. } => "the kernel does not trust the counter: a call reads the time instead",
-            Self::Clock { .. } => "a span of less than a microsecond is timed with more than 10 % error",
-            Self::Memory { available: Some(_), total: Some(_) } => "what does not fit is swapped or killed",
-            Self::Memory { .. } => "the machine does not say how much is free",
+            Self::Pace { .. } => "equal work took different times: clocks change, or a core is shared",
+            Self::Steal { .. } => "the hypervisor gave CPU time to other virtual machines",
+            Self::ClockSource { is_invariant: Some(false), .. } => "the TSC rate changes, so it is not used",
+            Self::ClockSource { .. } => "the kernel considers the TSC unstable, so a slower clock is used",
+            Self::Clock { .. } => "spans shorter than 1 µs have an error of more than 10 %",
+            Self::Memory { available: Some(_), total: Some(_) } => "large cases may be swapped out or killed",
+            Self::Memory { .. } => "the free memory is unknown",
             Self::Gpu { unusable: Some(reason), gpus, driver, .. } if !gpus.is_empty() || driver.is_some() => {
-                return format!("it cannot be used: {reason}");
+                return format!("no usable GPU: {reason}");
             }
             Self::GpuState { health } => {
-                return format!("it holds its clock down: {}", health.state.throttled.join(", "));
+                return format!("the GPU is throttled: {}", health.state.throttled.join(", "));
             }
             Self::KernelRecords { reason, .. } => {
-                return format!("`--timing kernels` needs CUPTI: {}", reason.as_deref().unwrap_or("it is found"));
+                return format!("`--timing kernels` needs CUPTI: {}", reason.as_deref().unwrap_or("found"));
             }
             Self::Gpu { gpus, driver, has_cuda, .. } => match (gpus.is_empty(), driver, has_cuda) {
-                (false, ..) => "this build has no CUDA, and uses the CPU alone",
-                (true, Some(_), _) => "the driver is loaded and tells of no GPU",
-                (true, None, true) => "no driver is loaded: only the CPU can be measured",
-                (true, None, false) => "no driver is loaded, and this build has no CUDA: only the CPU can be measured",
+                (false, ..) => "this build has no CUDA support, so only the CPU can be used",
+                (true, Some(_), _) => "the driver is loaded but reports no GPU",
+                (true, None, true) => "no NVIDIA driver is loaded, so only the CPU can be measured",
+                (true, None, false) => {
+                    "no NVIDIA driver is loaded and this build has no CUDA support, so only the CPU can be measured"
+                }
             },
             Self::Peaks { state: PeaksState::TooLow { .. }, .. } => {
-                "they were measured while something else ran, so `mfu`, `mbu` and limits are wrong"
+                "they were measured on a busy machine, so `mfu`, `mbu` and `x limit` are wrong"
             }
-            Self::Peaks { .. } => "how far a result is from the machine's limit cannot be told",
+            Self::Peaks { .. } => "results cannot be compared with the hardware limit",
         }
         .into()
     }
 
-    /// What to do about it, where there is something to do.
+    /// What to try, if there is something.
     pub fn next(&self) -> Option<String> {
         let step = match self {
             _ if self.level() == Level::Good => return None,
@@ -160,32 +164,34 @@ impl Check {
                 "`echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`"
             }
             Self::Boost { is_on: Some(true), is_intel: true } => {
-                "`echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo` forbids it"
+                "`echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo` turns it off"
             }
             Self::Boost { is_on: Some(true), .. } => {
-                "`echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost` forbids it"
+                "`echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost` turns it off"
             }
-            Self::VirtualMachine { .. } => "measure both sides of a comparison in turns, and again at another hour",
+            Self::VirtualMachine { .. } => "compare with `laptime ab`, which interleaves both sides",
             Self::Quota { granted, .. } => {
                 let threads = granted.map_or(1.0, |granted| granted.floor().max(1.0));
-                return Some(format!("run at most {}, or lift the quota", counted(threads as u64, "thread")));
+                return Some(format!("use at most {}, or raise the quota", counted(threads as u64, "thread")));
             }
-            Self::Load { load: Some(_), .. } | Self::LostTime { .. } => "`top` shows who runs; wait, or stop it",
-            Self::LongestGap { .. } => "measure longer takes, or more of them, and read the median",
-            Self::Steal { steal: Some(_) } => "measure at another hour, or on a machine of your own",
+            Self::Load { load: Some(_), .. } | Self::LostTime { .. } => {
+                "stop other programs (`top` shows them) or wait"
+            }
+            Self::LongestGap { .. } => "measure longer or more iterations, and use the median",
+            Self::Steal { steal: Some(_) } => "measure at another time, or on a dedicated machine",
             Self::ClockSource { is_invariant: Some(true), .. } => "`sudo dmesg | grep -i tsc` shows why",
-            Self::Memory { available: Some(_), .. } => "`ps aux --sort=-rss | head` shows who holds it",
-            Self::GpuState { .. } => "let it rest, or `sudo nvidia-smi -lgc MHZ` a clock that it can hold",
+            Self::Memory { available: Some(_), .. } => "`ps aux --sort=-rss | head` shows what uses it",
+            Self::GpuState { .. } => "let it cool, or lock a lower clock with `sudo nvidia-smi -lgc MHZ`",
             Self::KernelRecords { .. } => {
-                "install the toolkit's CUPTI (`extras/CUPTI/lib64`) and put it on `LD_LIBRARY_PATH`"
+                "install CUPTI from the CUDA toolkit (`extras/CUPTI/lib64`) and add it to `LD_LIBRARY_PATH`"
             }
             Self::Gpu { unusable: Some(_), gpus, driver, .. } if !gpus.is_empty() || driver.is_some() => {
-                "`laptime bench matmul --device cuda` says what to do"
+                "`laptime bench matmul --device cuda` prints a hint"
             }
             Self::Gpu { gpus, .. } if !gpus.is_empty() => "`cargo build --release --features cuda`",
             Self::Gpu { driver: Some(_), .. } => "`nvidia-smi` shows what the driver sees",
             Self::Gpu { has_cuda: true, .. } => {
-                "install NVIDIA's driver, or give the container its GPUs (`docker run --gpus all`)"
+                "install the NVIDIA driver, or start the container with `docker run --gpus all`"
             }
             Self::Peaks { device, .. } if device != "cpu" => return Some(format!("`laptime peaks --device {device}`")),
             Self::Peaks { .. } => "`laptime peaks --device cpu`",
@@ -195,7 +201,7 @@ impl Check {
     }
 }
 
-/// What was seen with its limit, what it means and the next step, each on a line.
+/// The result with its limit, the consequence and what to try, each on a line.
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.word(), self.seen())?;
@@ -205,7 +211,7 @@ impl fmt::Display for Check {
         if let Some(meaning) = self.meaning() {
             write!(f, "\n  {meaning}")?;
         }
-        self.next().map_or(Ok(()), |next| write!(f, "\n  next: {next}"))
+        self.next().map_or(Ok(()), |next| write!(f, "\n  try: {next}"))
     }
 }
 
@@ -234,16 +240,16 @@ fn gpu_state(health: &GpuHealth) -> String {
     format!("{}: {}", health.device, if parts.is_empty() { NOT_KNOWN.to_owned() } else { parts.join(", ") })
 }
 
-/// Per cent, rounded up to two figures: what is promised must hold.
+/// Per cent, rounded up to two figures.
 pub(super) fn rounded_up(share: f64) -> String {
     let percent = 100.0 * share;
     let step = if percent < 10.0 { 10.0 } else { 1.0 };
-    // What is a step but for the last bits stays that step.
+    // Ignore rounding errors in the last bits.
     format!("{}", (percent * step - 1e-9).ceil() / step)
 }
 
-fn known<T>(value: Option<T>, told: impl Fn(T) -> String) -> String {
-    value.map_or_else(|| NOT_KNOWN.to_owned(), told)
+fn known<T>(value: Option<T>, write: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| NOT_KNOWN.to_owned(), write)
 }
 
 fn counted(count: impl Into<u64>, what: &str) -> String {

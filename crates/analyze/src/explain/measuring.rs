@@ -27,6 +27,14 @@ pub(super) const TOPICS: &[Topic] = &[
         remedy: "Build with `cargo build --release` and measure again.",
     },
     Topic {
+        id: "different-setup",
+        title: "the two runs differ in more than the program",
+        rule: "The runs used a different CPU, number of CPUs, device, GPU, timing, cache setting, optimisation level or \
+               assertions.",
+        meaning: "The verdict may be about that difference and not about the program.",
+        remedy: "Measure both runs on the same machine with the same settings, or use `laptime ab`.",
+    },
+    Topic {
         id: "few-iterations",
         title: "too few iterations for an interval",
         rule: "A case ran in one process with fewer than 6 iterations.",
@@ -65,6 +73,13 @@ pub(super) const TOPICS: &[Topic] = &[
         remedy: "Compare with several processes per side (`--runs 10`); `laptime compare` then uses them as samples.",
     },
     Topic {
+        id: "recording-overhead",
+        title: "recording slows the program down",
+        rule: "Recorded iterations are more than 1 % slower than unrecorded ones.",
+        meaning: "Times in the recording are too long; shares are usually still right.",
+        remedy: "Mark fewer stages in the innermost loop, or use a cheaper `--timing`.",
+    },
+    Topic {
         id: "slow-start",
         title: "the first iterations are slower",
         rule: "The first counted iterations are more than 5 % slower than the rest.",
@@ -84,6 +99,13 @@ pub(super) const TOPICS: &[Topic] = &[
         rule: "The driver reported a throttling reason at the end of at least one iteration.",
         meaning: "The timings describe a slower device than the one you have at full clock.",
         remedy: "`laptime doctor` shows clocks, power and temperature. Let the device cool, raise its power limit, or lock a clock.",
+    },
+    Topic {
+        id: "unclear-growth",
+        title: "growth with length is unclear",
+        rule: "A length has fewer than 6 iterations, or fewer than 6 processes if there are several.",
+        meaning: "Without a 95 % interval the exponent of the growth in time is left out.",
+        remedy: "Use `--iterations 6` or more, or `--runs 6` or more if you use several processes.",
     },
     Topic {
         id: "unsteady",

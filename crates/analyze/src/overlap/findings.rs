@@ -125,19 +125,20 @@ fn exposed(moves: &Moves<'_>, overlap: &DeviceOverlap, on: &str) -> Option<Findi
     Some(if has_own_stream {
         Finding {
             rule: "copies-never-overlap",
-            evidence: format!("{copies} to or from the GPU{on} {run} on a separate stream but hardly overlap with compute: {share}"),
+            evidence: format!(
+                "{copies} to or from the GPU{on} {run} on a separate stream but hardly overlap with compute: {share}"
+            ),
             limit,
             meaning: "something serialises copies and compute".to_owned(),
-            next: "look for pageable memory, syncs (`laptime syncs`) and events between the streams; copy the next batch \
+            next:
+                "look for pageable memory, syncs (`laptime syncs`) and events between the streams; copy the next batch \
                    while this one is computed"
-                .to_owned(),
+                    .to_owned(),
         }
     } else {
         Finding {
             rule: "copies-on-compute-stream",
-            evidence: format!(
-                "{copies} to or from the GPU{on} {run} on compute streams: {share}"
-            ),
+            evidence: format!("{copies} to or from the GPU{on} {run} on compute streams: {share}"),
             limit,
             meaning: "work on one stream runs in order, so these copies cannot overlap with compute".to_owned(),
             next: "issue copies on a separate stream, and make compute wait for them with an event".to_owned(),

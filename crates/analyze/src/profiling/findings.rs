@@ -108,8 +108,12 @@ fn faster(pair: &Crossover) -> Option<String> {
     match pair.time.as_ref()? {
         Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
         Answer::AtSome { less, more } => Some(match (less.as_slice(), more.as_slice()) {
-            ([], more) => format!("For time, use `{base}` at {} tokens; at other lengths there is no difference.", list(more)),
-            (less, []) => format!("For time, use `{kind}` at {} tokens; at other lengths there is no difference.", list(less)),
+            ([], more) => {
+                format!("For time, use `{base}` at {} tokens; at other lengths there is no difference.", list(more))
+            }
+            (less, []) => {
+                format!("For time, use `{kind}` at {} tokens; at other lengths there is no difference.", list(less))
+            }
             (less, more) => format!("For time, use `{kind}` at {} tokens and `{base}` at {}.", list(less), list(more)),
         }),
         Answer::Never { .. } => Some(format!("For time, use `{base}`, not `{kind}`, up to {longest} tokens.")),
@@ -184,9 +188,8 @@ fn training(part: &Part) -> Option<KeyFinding> {
     let least = costs.iter().min_by(|one, other| one.ratio.total_cmp(&other.ratio))?;
     let most = costs.iter().max_by(|one, other| one.ratio.total_cmp(&other.ratio))?;
     let range = from_to(three_figures(least.ratio), three_figures(most.ratio));
-    let said = format!(
-        "A training step takes {range} times as long as inference of the same case, with 3 times the FLOPs."
-    );
+    let said =
+        format!("A training step takes {range} times as long as inference of the same case, with 3 times the FLOPs.");
     Some(KeyFinding::new("training-cost", said, None))
 }
 
@@ -212,11 +215,7 @@ fn limits(part: &Part) -> Option<KeyFinding> {
     let ((least, nearest), (most, furthest)) = (*known.first()?, *known.last()?);
     let names = Names::of(part);
     let said = if known.len() == 1 {
-        format!(
-            "{} takes {} times the hardware limit.",
-            names.of_case(nearest),
-            three_figures(least)
-        )
+        format!("{} takes {} times the hardware limit.", names.of_case(nearest), three_figures(least))
     } else {
         format!(
             "{} is nearest to the hardware limit ({} times) and {} furthest from it ({} times).",
@@ -260,7 +259,9 @@ fn troubles(part: &Part) -> Vec<KeyFinding> {
         "out_of_memory" if is_model => {
             Some("Find the largest batch that fits: `laptime bench model … --fit batch`.".to_owned())
         }
-        "out_of_memory" => Some("Use shorter sequences, smaller batches, or an attention that does not store scores.".to_owned()),
+        "out_of_memory" => {
+            Some("Use shorter sequences, smaller batches, or an attention that does not store scores.".to_owned())
+        }
         "failed" => Some("Look at `errors` of the failed cases in `results.jsonl`.".to_owned()),
         _ => None,
     };

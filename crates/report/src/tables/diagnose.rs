@@ -309,11 +309,7 @@ pub fn experiment(rows: &[TrialRow], answer: &Experiment, emulated_gbps: Option<
         table.fact("emulated_gbps", "emulated link (GB/s)", Cell::Number(rate));
     }
     for row in rows.iter().filter(|row| row.trial.is_none()) {
-        table.note(format!(
-            "`{}` could not run: {}.",
-            row.name,
-            row.reason.as_deref().unwrap_or("unknown reason")
-        ));
+        table.note(format!("`{}` could not run: {}.", row.name, row.reason.as_deref().unwrap_or("unknown reason")));
     }
     table.note(reasons(answer));
     table.legend(limits(answer));

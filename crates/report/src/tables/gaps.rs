@@ -207,10 +207,7 @@ fn add_findings(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
         if device.verdict.kind != VerdictKind::Sync {
             table.warn(Note::new(finding.rule, format!("{name}{}", finding.evidence)));
         }
-        table.machine_fact(
-            key_of(device, &overview::key(finding), is_one_of_many),
-            Cell::text(finding.to_string()),
-        );
+        table.machine_fact(key_of(device, &overview::key(finding), is_one_of_many), Cell::text(finding.to_string()));
     }
 }
 
@@ -331,7 +328,8 @@ fn figures(device: &DeviceGaps) -> String {
     let mut text = format!("it ran kernels {busy} of the time");
     // The time from the first work to the last may be a small part of the trace.
     if verdict.basis.extent < WHOLE {
-        text += &format!(" between first and last work ({} of the wall time)", single(&Cell::Share(verdict.basis.extent)));
+        text +=
+            &format!(" between first and last work ({} of the wall time)", single(&Cell::Share(verdict.basis.extent)));
     }
     if let Some(share) = verdict.share.map(|share| single(&Cell::Share(share))) {
         text += &match verdict.kind {
@@ -363,10 +361,7 @@ fn add_places(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
             format!(" ({} of it in `{}`)", single(&Cell::Nanos(time.0)), short(name, NAME_WIDTH))
         });
         let on = if is_one_of_many { format!(" of {}", device.name) } else { String::new() };
-        table.note(format!(
-            "{time} of {all} idle time{on} is spent in `{}`{inside}.",
-            short(&place.name, NAME_WIDTH)
-        ));
+        table.note(format!("{time} of {all} idle time{on} is spent in `{}`{inside}.", short(&place.name, NAME_WIDTH)));
         let key = |suffix: &str| key_of(device, &format!("{key}_{suffix}"), is_one_of_many);
         table.machine_fact(key("name"), Cell::text(place.name.clone()));
         table.machine_fact(format!("{}_ms", key("time")), Cell::Nanos(place.time.0));

@@ -139,7 +139,8 @@ fn in_order(answer: &Laps) -> String {
     let lengths: Vec<u64> = answer.laps.iter().map(Lap::length).collect();
     let block = lengths.len().div_ceil(BLOCKS).max(1);
     let longest: Vec<u64> = lengths.chunks(block).filter_map(|laps| laps.iter().max().copied()).collect();
-    let each = if block == 1 { "one block per lap".to_owned() } else { format!("each block is the longest of {block} laps") };
+    let each =
+        if block == 1 { "one block per lap".to_owned() } else { format!("each block is the longest of {block} laps") };
     format!("Laps in order ({each}): {}", curve(&longest))
 }
 

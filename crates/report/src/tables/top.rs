@@ -168,7 +168,9 @@ fn add_overlap<'a>(table: &mut Table, answer: &Top, mut shown: impl Iterator<Ite
     }
     let on_device = answer.operations.iter().filter(|operation| operation.kind.is_on_device());
     let all: f64 = on_device.map(|operation| operation.own_share).sum();
-    table.legend("Shares of host functions are of all host self time, shares of kernels of the busy time of the device.");
+    table.legend(
+        "Shares of host functions are of all host self time, shares of kernels of the busy time of the device.",
+    );
     if all > 1.0005 {
         let all = 100.0 * all;
         table.legend(format!("Device work overlaps, so its shares add up to {all:.1} %."));

@@ -127,8 +127,6 @@ fn remedies(seen: &Offload, left: f64) -> String {
 fn smaller_weights(seen: &Offload, half: &str) -> String {
     match seen.facts.dtype.as_deref() {
         Some("f32") => format!("use `--dtype bf16` (about {half} less)"),
-        _ => format!(
-            "use weights of half the size (about {half} less; `float8_e4m3fn` is not supported)"
-        ),
+        _ => format!("use weights of half the size (about {half} less; `float8_e4m3fn` is not supported)"),
     }
 }

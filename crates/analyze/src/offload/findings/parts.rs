@@ -92,7 +92,8 @@ impl Part {
                 rule: "other-limit",
                 what: "Code outside all stages",
                 meaning: "no stage covers where the time goes",
-                next: "see what the host does there (`laptime gaps`, `laptime syncs`), and mark it with `stage!`".into(),
+                next: "see what the host does there (`laptime gaps`, `laptime syncs`), and mark it with `stage!`"
+                    .into(),
             },
         })
     }
@@ -114,7 +115,8 @@ fn stalls(seen: &Offload) -> Option<Bottleneck> {
         ),
         limit: share_limit(seen),
         meaning: "memory is freed and allocated again while tokens wait".into(),
-        next: "clear caches less often (`--cache-clear-interval 0` never does), and allocate before the first token".into(),
+        next: "clear caches less often (`--cache-clear-interval 0` never does), and allocate before the first token"
+            .into(),
     };
     (share > seen.thresholds.lost_share).then(|| bad(finding(), stalled))
 }

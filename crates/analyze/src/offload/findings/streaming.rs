@@ -39,10 +39,10 @@ fn not_running(seen: &Offload) -> Bottleneck {
     let (_, all) = seen.ahead();
     let longest = seen.passes.iter().filter_map(|layer| layer.exposed_ns).fold(0.0, f64::max);
     let next = match seen.facts.mode.as_deref() {
-        Some(mode @ ("sync" | "pinned")) => format!("use `--mode wrap`; mode `{mode}` copies a layer when it is needed"),
-        _ => {
-            "check that copies use a separate stream and are issued before the previous layer computes".into()
+        Some(mode @ ("sync" | "pinned")) => {
+            format!("use `--mode wrap`; mode `{mode}` copies a layer when it is needed")
         }
+        _ => "check that copies use a separate stream and are issued before the previous layer computes".into(),
     };
     Bottleneck {
         severity: Severity::Bad,
@@ -154,7 +154,8 @@ pub(super) fn release(seen: &Offload) -> Option<Bottleneck> {
             evidence: format!("The release of layer {} took {}", worst.layer, time(took(worst))),
             limit: format!("under {} good, over {} bad", time(limits.post_good_ns), time(limits.post_bad_ns)),
             meaning: "compute waits while the buffer is freed".into(),
-            next: "drop the buffer without copying it back, as every mode but `sync` does: weights do not change".into(),
+            next: "drop the buffer without copying it back, as every mode but `sync` does: weights do not change"
+                .into(),
         },
         gain_ns: Some(seen.usual.released),
     })
