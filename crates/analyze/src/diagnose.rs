@@ -288,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn continuous_kernels_are_as_they_should_be() {
+    fn a_busy_device_has_no_bottleneck() {
         let found = diagnose(Some(&launched(500, 0, false)), &[], None);
         assert_eq!(rules(&found), Vec::<&str>::new());
-        assert!(found.remarks[0].contains("device 0 ran kernels 99."), "{:?}", found.remarks);
+        assert!(found.remarks[0].contains("Device 0 is busy: it ran kernels 99."), "{:?}", found.remarks);
     }
 
     #[test]
-    fn a_trace_without_a_device_is_told_as_such() {
+    fn a_trace_without_a_device_gets_a_remark() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         builder.span(main, Nanos(0), Nanos(10), "load", "");

@@ -213,7 +213,7 @@ mod tests {
         let doctor = examined(&environment, &noise);
         assert_eq!((told(&doctor), doctor.level()), (vec![], Level::Good));
         assert!(doctor.checks.iter().all(|check| check.next().is_none() && check.meaning().is_none()));
-        assert_eq!(doctor.verdict(), "This machine is fit for comparing runs down to about 1 %.");
+        assert_eq!(doctor.verdict(), "Differences of about 1 % and more can be measured on this machine.");
     }
 
     #[test]
@@ -231,20 +231,20 @@ mod tests {
         let (environment, mut noise) = quiet();
         noise.alone.pace_spread = Some(0.0231);
         assert_eq!(examined(&environment, &noise).finest, Some(0.0231));
-        noise.together = Some(Watch { threads: 2, watched_ns: 1_000, extra_ns: 45, gaps: 1, ..Watch::default() });
+        noise.together = Some(Watch { threads: 2, watched_ns: 1_000, lost_ns: 45, gaps: 1, ..Watch::default() });
         let doctor = examined(&environment, &noise);
-        assert_eq!(doctor.verdict(), "This machine is fit for comparing runs down to about 4.5 %.");
-        assert_eq!(told(&doctor), [("pace, 1 thread", Level::Doubt), ("lost time, all threads", Level::Doubt)]);
+        assert_eq!(doctor.verdict(), "Differences of about 4.5 % and more can be measured on this machine.");
+        assert_eq!(told(&doctor), [("speed, 1 thread", Level::Doubt), ("interruptions, all threads", Level::Doubt)]);
     }
 
     #[test]
     fn beyond_the_limit_a_machine_is_not_fit() {
         let (environment, mut noise) = quiet();
-        noise.alone.extra_ns = 310;
+        noise.alone.lost_ns = 310;
         let doctor = examined(&environment, &noise);
         assert!(!doctor.is_fit() && examined(&environment, &quiet().1).is_fit());
         let verdict = doctor.verdict();
-        assert_eq!(verdict, "This machine is too noisy to compare runs: noise of about 31 %, limit 10 %.");
+        assert_eq!(verdict, "This machine is too noisy to compare runs: about 31 % noise (limit 10 %).");
     }
 
     #[test]
@@ -261,7 +261,8 @@ mod tests {
             peaks: &[("cpu".to_owned(), PeaksState::NotMeasured)],
         };
         let doctor = doctor(&patient);
-        let notes = ["governor", "boost", "load", "steal", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
+        let notes =
+            ["governor", "boost", "load", "steal time", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
         let told = told(&doctor);
         for note in notes {
             assert!(told.contains(&note), "{note:?} is missing in {told:?}");
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(told(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
         let seen: Vec<String> =
             doctor.checks.iter().filter(|check| check.level() != Level::Good).map(Check::seen).collect();
-        assert_eq!(seen, ["cuda:0: 1410 of 1980 MHz, 699 of 700 W, 71 °C, CUDA 13.0", "cuda:0: none"]);
+        assert_eq!(seen, ["cuda:0: 1410 of 1980 MHz, 699 of 700 W, 71 °C, CUDA 13.0", "cuda:0: no CUPTI"]);
     }
 
     #[test]
@@ -320,21 +321,21 @@ mod tests {
         let meaning = doctor.checks.iter().find_map(Check::meaning);
         assert_eq!(
             meaning.as_deref(),
-            Some("it cannot be used: the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed")
+            Some("no usable GPU: the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed")
         );
     }
 
     proptest! {
         #[test]
         fn more_noise_never_promises_more(
-            extra_ns in 0_u64..1_000,
+            lost_ns in 0_u64..1_000,
             more in 0_u64..1_000,
             spread in prop::option::of(0.0..3.0_f64),
         ) {
             let (environment, mut noise) = quiet();
-            noise.alone = Watch { extra_ns, pace_spread: spread, ..noise.alone };
+            noise.alone = Watch { lost_ns, pace_spread: spread, ..noise.alone };
             let less = examined(&environment, &noise).finest.unwrap();
-            noise.alone.extra_ns += more;
+            noise.alone.lost_ns += more;
             let doctor = examined(&environment, &noise);
             prop_assert!(doctor.finest.unwrap() >= less && less >= FINEST);
             // Whatever is not good says what it means, and whatever is good says no more.

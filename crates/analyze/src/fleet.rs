@@ -161,12 +161,12 @@ mod tests {
     }
 
     fn odd_times(values: &[f64]) -> Vec<usize> {
-        odd_ones(&[TIME], &rows(values)).iter().map(|odd| odd.at).collect()
+        outliers(&[TIME], &rows(values)).iter().map(|odd| odd.at).collect()
     }
 
     #[test]
     fn the_one_far_from_the_others_is_named() {
-        let odd = odd_ones(&[TIME], &rows(&[10.0, 10.1, 9.9, 14.0, 10.0]));
+        let odd = outliers(&[TIME], &rows(&[10.0, 10.1, 9.9, 14.0, 10.0]));
         assert_eq!(odd.iter().map(|odd| (odd.at, odd.median)).collect::<Vec<_>>(), [(3, 10.0)]);
     }
 
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_share_is_outlier_by_parts_of_the_whole() {
-        let odd = |last: f64| !odd_ones(&[SHARE], &rows(&[0.0, 0.0, 0.001, last])).is_empty();
+        let odd = |last: f64| !outliers(&[SHARE], &rows(&[0.0, 0.0, 0.001, last])).is_empty();
         assert!(!odd(0.04) && odd(0.06));
     }
 
@@ -188,7 +188,7 @@ mod tests {
     fn a_trace_is_named_once_by_the_figure_furthest_away() {
         let figures = |a: f64, b: f64| vec![Some(a), Some(b)];
         let rows = [figures(1.0, 5.0), figures(1.0, 5.0), figures(1.0, 5.0), figures(2.0, 50.0)];
-        let odd = odd_ones(&[TIME, TIME], &rows);
+        let odd = outliers(&[TIME, TIME], &rows);
         assert_eq!(odd.iter().map(|odd| (odd.at, odd.figure)).collect::<Vec<_>>(), [(3, 1)]);
     }
 
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn figures_that_are_missing_are_left_out() {
         let missing = vec![None];
-        assert_eq!(odd_ones(&[TIME], &[missing.clone(), missing.clone(), missing]), []);
+        assert_eq!(outliers(&[TIME], &[missing.clone(), missing.clone(), missing]), []);
         assert!(odd_times(&[0.0, 0.0, 0.0]).is_empty());
     }
 }

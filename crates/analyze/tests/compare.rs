@@ -168,7 +168,7 @@ fn what_decides_times_is_told_from_what_does_not() {
         ("virtual machine", |run| run.environment.machine.virtual_machine = Some("KVM".into())),
         ("build profile", |run| run.environment.build.profile = "ci".into()),
         ("warm-up", |run| run.settings.warmup = WarmUp::Found),
-        ("a process for", |run| run.settings.isolate = true),
+        ("one process per", |run| run.settings.isolate = true),
     ];
     for (is_decisive, changes) in [(true, &decisive[..]), (false, &told[..])] {
         for (what, changed) in changes {

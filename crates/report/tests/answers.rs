@@ -94,7 +94,7 @@ fn many_cases_that_are_all_slower_are_told_as_such() {
     let (before, after) = (sizes(1e6), sizes(1.2e6));
     let sides = [&before, &after].map(|results| RunResults { run: None, results });
     let table = tables::compare(&compare(&sides[0], &sides[1], &Comparing::default()));
-    assert_eq!(table.notes[0], "20 cases compared, b against a: 0 faster, 20 slower, 0 same, 0 unclear.");
+    assert_eq!(table.notes[0], "b compared with a, 20 cases: 0 faster, 20 slower, 0 same, 0 unclear.");
     assert_eq!(table.notes.len(), 1, "{:?}", table.notes);
 }
 
@@ -104,7 +104,7 @@ fn many_reasons_are_told_up_to_a_number() {
     let results: Vec<_> = (0..11).map(|size| made::result(made::case("dense", size), 0, skipped(size))).collect();
     let notes = tables::cases(&cases(&results, None), &[]).notes;
     assert_eq!((notes.len(), notes[0].as_str()), (9, "`seq_len=0`: skipped: size 0 is odd."));
-    assert_eq!(notes[8], "3 more reasons are in the column `reason` of csv, tsv, json and jsonl.");
+    assert_eq!(notes[8], "3 more reasons are in the column `reason` of `--format csv` and `json`.");
 }
 
 #[test]

@@ -53,34 +53,29 @@ fn lines_that_meet_between_two_lengths_cross_where_they_meet() {
 }
 
 #[test]
-fn the_answers_are_told_in_sentences() {
+fn the_answers_are_sentences() {
     let said = |dense: &[f64], sparse: &[f64]| only(&both(dense, sparse)).time_sentence().unwrap();
     assert_eq!(
         said(&[1.0, 4.0], &[0.5, 1.0]),
-        "`sparse` is faster than `dense` at every length measured (512 to 1024); at 1024 tokens it takes 0.25 [0.25, 0.25] times as long"
+        "`sparse` is faster than `dense` at every measured length (512 to 1024); at 1024 tokens it takes 0.25 [0.25, 0.25] times as long"
     );
     assert!(
         said(&[1.0, 2.0], &[2.0, 4.0])
-            .starts_with("`sparse` is faster than `dense` at no length measured (512 to 1024); at")
+            .starts_with("`sparse` is faster than `dense` at no measured length (512 to 1024); at")
     );
     let soon = said(&[1.0, 4.0], &[4.0, 8.0]);
-    assert!(
-        soon.contains(
-            "at no length measured (512 to 1024); the last two point at about 2,050, which is an extrapolation"
-        ),
-        "{soon}"
-    );
+    assert!(soon.contains("at no measured length (512 to 1024); extrapolation suggests about 2,050 tokens"), "{soon}");
     assert!(said(&[1.0, 2.0], &[0.5, 4.0]).starts_with("`sparse` is faster than `dense` up to 724 ["));
     let twice = said(&[1.0, 1.0, 1.0], &[2.0, 0.5, 2.0]);
     assert!(
-        twice.starts_with(
-            "`sparse` and `dense` change places in which is faster more than once, at about 724, 1,450 tokens"
-        ),
+        twice.starts_with("`sparse` and `dense` swap as the faster one more than once, at about 724, 1,450 tokens"),
         "{twice}"
     );
     let same = said(&[1.0, 2.0], &[1.0, 2.0]);
     assert!(
-        same.starts_with("the difference in time between `sparse` and `dense` is not distinguishable at any length measured (512 to 1024)"),
+        same.starts_with(
+            "the difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024)"
+        ),
         "{same}"
     );
 }
@@ -113,7 +108,10 @@ fn a_length_at_which_nothing_is_distinguishable_is_not_part_of_a_claim_about_all
     let crossover = only(&results);
     assert_eq!(crossover.time, Some(Answer::AtSome { less: vec![1024], more: Vec::new() }));
     let said = crossover.time_sentence().unwrap();
-    assert!(said.starts_with("`sparse` is faster than `dense` at 1024 tokens; at the other lengths"), "{said}");
+    assert!(
+        said.starts_with("`sparse` is faster than `dense` at 1024 tokens; at the other measured lengths"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -137,7 +135,7 @@ fn without_an_interval_nothing_is_said_of_times() {
     let crossover = only(&results);
     assert_eq!(crossover.time, Some(Answer::Unclear));
     let said = crossover.time_sentence().unwrap();
-    assert!(said.ends_with("is not distinguishable at any length measured (512 to 1024)"), "{said}");
+    assert!(said.ends_with("is unclear at every measured length (512 to 1024)"), "{said}");
 }
 
 #[test]
@@ -192,7 +190,7 @@ fn memory_within_the_floor_is_the_same() {
     }
     let crossover = only(&results);
     assert_eq!(crossover.memory, Some(Answer::AtSome { less: vec![512], more: Vec::new() }));
-    let expected = "`sparse` is smaller in memory than `dense` at 512 tokens; at the other lengths measured the difference is not distinguishable";
+    let expected = "`sparse` is smaller in memory than `dense` at 512 tokens; at the other measured lengths the difference is unclear";
     assert_eq!(crossover.memory_sentence().unwrap(), expected);
 }
 

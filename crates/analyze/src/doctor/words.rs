@@ -292,7 +292,7 @@ mod tests {
     use super::*;
     use laptime_trace::run::Steal;
 
-    fn told(check: Check) -> String {
+    fn text(check: Check) -> String {
         check.to_string()
     }
 
@@ -300,11 +300,11 @@ mod tests {
     fn a_doubt_says_what_was_seen_its_limit_its_meaning_and_the_next_step() {
         let busy = Check::Load { load: Some(3.5), cpus: 2 };
         assert_eq!(
-            told(busy),
-            "load: 3.50 on 2 CPUs (limit 0.20)\n  other programs ran in the last minute\n  \
-             next: `top` shows who runs; wait, or stop it"
+            text(busy),
+            "load: 3.50 on 2 CPUs (limit 0.20)\n  other programs were running in the last minute\n  \
+             try: stop other programs (`top` shows them) or wait"
         );
-        assert_eq!(told(Check::Load { load: Some(0.2), cpus: 2 }), "load: 0.20 on 2 CPUs (limit 0.20)");
+        assert_eq!(text(Check::Load { load: Some(0.2), cpus: 2 }), "load: 0.20 on 2 CPUs (limit 0.20)");
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
             (check.level(), check.to_string()),
             (
                 Level::Note,
-                "governor: not known\n  a virtual machine does not say: the host chooses the clocks".to_owned()
+                "governor: unknown\n  unknown in a virtual machine; the hypervisor controls the clocks".to_owned()
             )
         );
         let check = Check::Governor { governor: Some("powersave".into()), is_virtual: true };
@@ -342,7 +342,7 @@ mod tests {
         let poisoned = check("cuda:0", PeaksState::TooLow { times: 3.094 });
         assert_eq!(
             (poisoned.level(), poisoned.seen().as_str(), poisoned.next().as_deref()),
-            (Level::Doubt, "cuda:0: too low: a brief test reached 3.09 x", Some("`laptime peaks --device cuda:0`"))
+            (Level::Doubt, "cuda:0: too low: a short test reached 3.09x", Some("`laptime peaks --device cuda:0`"))
         );
         assert_eq!(check("cpu", PeaksState::Measured).level(), Level::Good);
         assert_eq!(check("cpu", PeaksState::NotMeasured).seen(), "not measured");
@@ -351,15 +351,15 @@ mod tests {
     #[test]
     fn a_quota_names_the_threads_it_allows() {
         let quota = |granted| Check::Quota { granted: Some(granted), cpus: 4 };
-        assert_eq!(quota(0.5).next().unwrap(), "run at most 1 thread, or lift the quota");
-        assert_eq!(quota(2.5).next().unwrap(), "run at most 2 threads, or lift the quota");
+        assert_eq!(quota(0.5).next().unwrap(), "use at most 1 thread, or raise the quota");
+        assert_eq!(quota(2.5).next().unwrap(), "use at most 2 threads, or raise the quota");
         assert_eq!((quota(4.0).level(), quota(4.0).next()), (Level::Good, None));
     }
 
     #[test]
     fn a_long_gap_says_how_long_takes_must_be() {
         let gap = Check::LongestGap { threads: 1, nanos: 4_100_000 };
-        assert_eq!(gap.meaning().unwrap(), "an iteration shorter than 410 ms may be off by more than 1 %");
+        assert_eq!(gap.meaning().unwrap(), "a single iteration shorter than 410 ms may be off by more than 1 %");
         assert_eq!(Check::LongestGap { threads: 1, nanos: 1_000_000 }.level(), Level::Good);
     }
 

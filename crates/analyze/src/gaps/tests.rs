@@ -191,11 +191,11 @@ fn pinning_is_advised_only_where_pageable_copies_are_most_of_it() {
         made.builder.flow(launch, work);
         made.answer(0).verdict.next()
     };
-    assert!(next("Memcpy HtoD (Pageable -> Device)").contains("pin host memory"));
+    assert!(next("Memcpy HtoD (Pageable -> Device)").contains("pin the host memory"));
     let pinned = next("Memcpy HtoD (Pinned -> Device)");
     assert!(!pinned.contains("pin") && pinned.contains("copy ahead"), "{pinned}");
     let within = next("Memcpy DtoD (Device -> Device)");
-    assert!(within.contains("stay on the GPU") && !within.contains("separate stream"), "{within}");
+    assert!(within.contains("within the GPU") && !within.contains("separate stream"), "{within}");
 }
 
 #[test]
@@ -225,8 +225,7 @@ fn what_a_wait_costs_is_a_finding_and_the_rest_is_a_late_host() {
     assert_eq!((answer.count, answer.verdict.kind), (2, VerdictKind::Sync));
     let gap = &answer.longest[0];
     assert_eq!((gap.length, gap.cause), (Nanos(10_010_000), Cause::Sync));
-    let told = "20.0 ms of idle time (99.7 % of it) would vanish if the host had not waited in 2 syncs, mostly in \
-                `cudaDeviceSynchronize`";
+    let told = "20.0 ms of the idle time (99.7 %) follows 2 syncs, mostly `cudaDeviceSynchronize`";
     assert_eq!(answer.findings.iter().map(|finding| finding.evidence.as_str()).collect::<Vec<_>>(), [told]);
 }
 

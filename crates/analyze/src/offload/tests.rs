@@ -160,10 +160,7 @@ fn copies_that_compute_cannot_hide_make_the_link_the_limit() {
     assert_eq!(rules(&answer), ["link-limit"]);
     let finding = &answer.findings[0].finding;
     assert!(finding.evidence.contains("0.80 GB at 3.33 GB/s"), "{finding}");
-    assert!(
-        finding.next.contains("more layers on the device") && finding.next.contains("`--mode batched`"),
-        "{finding}"
-    );
+    assert!(finding.next.contains("more layers on the GPU") && finding.next.contains("`--mode batched`"), "{finding}");
     assert_eq!(answer.minimum.copies, 240_000_000);
     assert!(
         answer.minimum.with_wrap >= 240_000_000 - 30_000_000 && answer.minimum.with_wrap <= answer.minimum.measured

@@ -109,10 +109,10 @@ fn faster(pair: &Crossover) -> Option<String> {
         Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
         Answer::AtSome { less, more } => Some(match (less.as_slice(), more.as_slice()) {
             ([], more) => {
-                format!("For time, use `{base}` at {} tokens; at other lengths there is no difference.", list(more))
+                format!("For time, use `{base}` at {} tokens; at other lengths the difference is unclear.", list(more))
             }
             (less, []) => {
-                format!("For time, use `{kind}` at {} tokens; at other lengths there is no difference.", list(less))
+                format!("For time, use `{kind}` at {} tokens; at other lengths the difference is unclear.", list(less))
             }
             (less, more) => format!("For time, use `{kind}` at {} tokens and `{base}` at {}.", list(less), list(more)),
         }),

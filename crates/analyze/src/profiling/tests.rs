@@ -143,7 +143,10 @@ fn what_is_known_at_some_lengths_is_recommended_at_those_alone() {
     }
     let found = profiling(vec![read("a", None, results)]).findings();
     assert_eq!(found[0].rule, "crossover");
-    assert_eq!(found[0].next.as_deref(), Some("For time, use `sparse` at 1024 tokens; elsewhere either will do."));
+    assert_eq!(
+        found[0].next.as_deref(),
+        Some("For time, use `sparse` at 1024 tokens; at other lengths the difference is unclear.")
+    );
 }
 
 #[test]
@@ -158,7 +161,7 @@ fn growth_without_support_is_not_distinguishable() {
     for results in [flat, few] {
         let found = profiling(vec![read("a", None, results.to_vec())]).findings();
         let growth = found.iter().find(|finding| finding.rule == "growth").unwrap();
-        assert!(growth.said.contains("N: not distinguishable in time"), "{growth:?}");
+        assert!(growth.said.contains("N: unclear in time"), "{growth:?}");
     }
 }
 
@@ -202,7 +205,7 @@ fn what_was_not_measured_is_told_with_its_reason() {
     assert_eq!(rules(&told), ["out-of-memory", "failed"]);
     assert_eq!(
         found[0].said,
-        "`seq_len=1` did not fit into memory: it needs 4096 MiB, there are 1024 MiB, and likewise 1 more case."
+        "`seq_len=1` ran out of memory: it needs 4096 MiB, and 1024 MiB are free; 1 more case too."
     );
     assert_eq!(found[1].said, "`seq_len=3` failed: logit 3 is wrong.");
 }
@@ -213,7 +216,7 @@ fn a_doubt_is_a_finding_and_its_next_step_a_recommendation() {
     of_run.settings.runs = 1;
     let told = profiling(vec![read("a", Some(of_run), vec![attention("dense", 512, 1000)])]);
     let doubt = told.findings().into_iter().find(|finding| finding.rule == "one-process").unwrap();
-    assert!(doubt.said.starts_with("In the run of `attention`: each case ran in one process"), "{doubt:?}");
+    assert!(doubt.said.starts_with("Run of `attention`: each case ran in one process"), "{doubt:?}");
     assert_eq!(doubt.next.as_deref(), crate::explain::explain("one-process").map(|topic| topic.remedy));
 }
 

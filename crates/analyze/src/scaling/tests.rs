@@ -105,7 +105,7 @@ fn quadratic_time_of_a_model_is_told_above_the_limit_and_not_below() {
     assert_eq!(rules(1.65), [""; 0]);
     let answer = scaling(&results(&[512, 1024, 2048], |n| 1e3 * n * n, |n| n));
     let told = answer.findings()[0].to_string();
-    let expected = "From 1024 to 2048 tokens the time of `model=tiny` grew as N^2.00 (limit: N^1.7); quadratic, as attention is; the results do not say how much of the work is attention. Next: measure a sparse pattern: `laptime bench model … --attention dense,sparse`.";
+    let expected = "From 1024 to 2048 tokens, the time of `model=tiny` grew as N^2.00; attention is quadratic; the results do not include its share of the FLOPs. Try: measure a sparse pattern: `laptime bench model … --attention dense,sparse`.";
     assert_eq!(told, expected);
 }
 
@@ -146,7 +146,7 @@ fn operations_that_are_hardly_attention_do_not_blame_it() {
     let slow = || results(&[512, 1024, 2048], |n| 1e3 * n * n, |n| n);
     let blamed = scaling(&with_work(slow(), 0.4));
     assert!((blamed.series[0].quadratic_work.unwrap() - 0.4).abs() < 1e-6);
-    assert!(blamed.findings()[0].meaning.contains("with 40 % of the operations"), "{:?}", blamed.findings());
+    assert!(blamed.findings()[0].meaning.contains("with 40 % of the FLOPs"), "{:?}", blamed.findings());
     let other = scaling(&with_work(slow(), 0.05));
     assert_eq!(other.findings()[0].rule, "superlinear-time");
 }
@@ -159,6 +159,7 @@ fn several_steep_series_are_one_finding_of_the_steepest() {
     all.extend(steeper);
     let told = scaling(&all).findings();
     let [only] = told.as_slice() else { panic!("{told:?}") };
-    let expected = "From 512 to 1024 tokens the time of `model=tiny attention=dense` grew as N^3.00, and that of 1 more above the limit";
+    let expected =
+        "From 512 to 1024 tokens, the time of `model=tiny attention=dense` grew as N^3.00 (1 more series too)";
     assert_eq!(only.evidence, expected);
 }

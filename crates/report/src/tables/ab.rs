@@ -147,10 +147,7 @@ mod tests {
     fn the_verdict_is_one_sentence_with_its_interval() {
         let ends = Some([0.065, 0.149]);
         assert_eq!(said(Verdict::Slower, ends, None), "B is slower: +10.7 % (+6.5 to +14.9 %).");
-        assert_eq!(
-            said(Verdict::Same, Some([-0.004, 0.006]), None),
-            "The same: no difference larger than 1 % (-0.4 to +0.6 %)."
-        );
+        assert_eq!(said(Verdict::Same, Some([-0.004, 0.006]), None), "No difference larger than 1 % (-0.4 to +0.6 %).");
     }
 
     #[test]

@@ -35,9 +35,10 @@ fn sentence(overhead: &Overhead, cost: Cost) -> String {
         return format!("Recording overhead: unknown ({pairs} of iterations; at least 6 are needed)");
     };
     let [share, low, high] = [cost.share, interval.low, interval.high].map(|share| 100.0 * share);
-    let range = format!("({low:.1} to {high:.1} %)");
+    let digits = if high.abs() < 1.0 { 2 } else { 1 };
+    let range = format!("({low:.digits$} to {high:.digits$} %)");
     if overhead.is_distinguishable() {
-        format!("Recording overhead: {share:.1} % {range}")
+        format!("Recording overhead: {share:.digits$} % {range}")
     } else {
         format!("Recording overhead: none measurable {range}")
     }
@@ -48,19 +49,16 @@ mod tests {
     use super::*;
     use laptime_stats::cost_of_first;
 
-    fn told(pairs: &[(f64, f64)]) -> String {
+    fn text(pairs: &[(f64, f64)]) -> String {
         let cost = cost_of_first(pairs, 1).unwrap();
         sentence(&Overhead { cost: Some(cost), spans_per_iteration: None }, cost)
     }
 
     #[test]
     fn a_cost_is_stated_only_where_its_interval_excludes_zero() {
-        assert!(told(&[(1.02, 1.0); 30]).starts_with("Recording cost +2.00 % per iteration (+2.00 to +2.00 %, 30"));
+        assert!(text(&[(1.02, 1.0); 30]).starts_with("Recording overhead: 2.0 % (2.0 to 2.0 %)"));
         let noise: Vec<(f64, f64)> = (0..30).map(|at| (1.0 + 0.01 * f64::from(at % 7 - 3), 1.0)).collect();
-        assert!(told(&noise).starts_with("Recording cost: not distinguishable from zero (-"), "{}", told(&noise));
-        assert_eq!(
-            told(&[(1.111, 1.0)]),
-            "Recording cost: not distinguishable from zero (1 pair of iterations; at least 6 are needed)"
-        );
+        assert!(text(&noise).starts_with("Recording overhead: none measurable (-"), "{}", text(&noise));
+        assert_eq!(text(&[(1.111, 1.0)]), "Recording overhead: unknown (1 pair of iterations; at least 6 are needed)");
     }
 }

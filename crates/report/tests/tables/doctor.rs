@@ -38,18 +38,12 @@ fn environment() -> Environment {
 
 fn noise() -> Noise {
     let watched_ns = 100_000_000;
-    let alone = Watch {
-        threads: 1,
-        watched_ns,
-        gaps: 41,
-        extra_ns: 250_000,
-        longest_gap_ns: 61_500,
-        pace_spread: Some(0.0021),
-    };
+    let alone =
+        Watch { threads: 1, watched_ns, gaps: 41, lost_ns: 250_000, longest_gap_ns: 61_500, pace_spread: Some(0.0021) };
     let together = Watch {
         threads: 2,
         gaps: 97,
-        extra_ns: 6_310_000,
+        lost_ns: 6_310_000,
         longest_gap_ns: 4_100_000,
         pace_spread: Some(0.0312),
         ..alone
