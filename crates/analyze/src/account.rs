@@ -1,4 +1,4 @@
-//! Where every moment of a trace went: to one thing each, so that the entries add up to the whole.
+//! Assigns every moment of a trace to one entry, so that the entries add up to the whole.
 
 use std::{
     borrow::Cow,
@@ -19,7 +19,7 @@ use crate::{
     lap_unit::{LapUnit, NoLaps, family, lap_unit},
 };
 
-/// By what the work of a device is told apart.
+/// How device work is grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum By {
     /// The kernel's name.
@@ -33,93 +33,93 @@ pub enum By {
     Stage,
 }
 
-/// How a trace is divided.
+/// How to split the time of a trace.
 #[derive(Debug, Clone, Default)]
 pub struct Dividing {
-    /// By what work is told apart.
+    /// How work is grouped.
     pub by: By,
-    /// The name of the repeating unit; found if none.
+    /// The name of the repeating unit; detected if none.
     pub lap: Option<String>,
     /// The number of the device; all devices if none.
     pub device: Option<i64>,
 }
 
-/// A trace divided, once for each way to look at it.
+/// The time of a trace by entry, for laps and for the whole trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accounts {
     /// From the first lap to the last, if there are laps.
     pub of_laps: Option<Account>,
-    /// All of it.
+    /// The whole trace.
     pub whole: Account,
-    /// Devices that were not divided.
+    /// Devices that are not included.
     pub other_devices: usize,
-    /// What cannot be in the trace.
+    /// Checks that the trace fails.
     pub findings: Vec<Finding>,
 }
 
-/// A stretch of time, divided.
+/// The time of an interval by entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Account {
     /// Whose time it is.
     pub of: Owner,
-    /// The laps it holds; none if it is all of a trace.
+    /// The laps in it; none for a whole trace.
     pub laps: Option<LapsHeld>,
-    /// How long it is, in nanoseconds; of several devices the sum.
+    /// Its length in nanoseconds; the sum if there are several devices.
     pub total: u64,
-    /// Its entries; together as long as the whole.
+    /// Its entries, which add up to the length.
     pub entries: Vec<Entry>,
-    /// How many devices are added up; 1 of a thread.
+    /// How many devices are added; 1 for a thread.
     pub devices: u64,
 }
 
-/// Laps of a stretch.
+/// The laps of an interval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LapsHeld {
     /// What repeats.
     pub unit: String,
-    /// How often.
+    /// How many.
     pub count: u64,
-    /// How many turns the stretch is long: it ends where the last lap begins, so that each lap counts with what comes
-    /// after it. Of several devices the sum, so that a share of it is that of one device.
+    /// How many laps the interval covers: it ends where the last lap starts, so each lap includes what follows it. For
+    /// several devices, the sum, so that a share of it belongs to one device.
     pub turns: u64,
     /// The median lap, in nanoseconds.
     pub median: f64,
-    /// The kernels of a lap, where it was found as a sequence of them.
+    /// The kernels of a lap, if it was detected as a sequence of kernels.
     pub kernels: Option<u64>,
 }
 
-/// Whose time is divided.
+/// Whose time is split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// A device's, by its name.
+    /// A device, by name.
     Device(String),
-    /// That of so many devices, on average.
+    /// Several devices, on average.
     Devices(u64),
-    /// A thread's, by its name: the trace shows no device.
+    /// A thread, by name: the trace has no device.
     Thread(String),
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EntryKind {
     /// Kernels.
     Kernel,
     /// Kernels that exchange data with other devices, while nothing is computed.
     Communication,
-    /// Copies, while no kernel runs.
+    /// Copies while no kernel runs.
     Copy,
-    /// The device did nothing, for one cause.
+    /// The device was idle, for one cause.
     Gap,
     /// A thread in a stage or an operation.
     Stage,
-    /// A thread waiting for a device.
+    /// A thread in a sync.
     Wait,
     /// Nothing was recorded.
     Nothing,
 }
 
 impl EntryKind {
-    /// The kind in a word.
+    /// The kind for machines.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -133,7 +133,7 @@ impl EntryKind {
     }
 }
 
-/// One entry of an account.
+/// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// What it is.
@@ -146,20 +146,20 @@ pub struct Entry {
     pub count: u64,
 }
 
-/// Why a trace could not be divided.
+/// Why the time of a trace cannot be split.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NoAccount {
     /// It has no spans.
     Empty,
-    /// It has no such device; these it has.
+    /// It does not have this device; it has these.
     NoSuchDevice(Vec<i64>),
-    /// It has no laps of the name asked for.
+    /// It has no laps with this name.
     NoLaps(NoLaps),
 }
 
-/// Divides the time of all devices or of one, or that of a thread where the trace shows no device.
+/// Splits the time of all devices or of one device, or of a thread if the trace has no device.
 ///
-/// Where several kernels run at once the moment goes to the one that began first; to a copy only where no kernel runs.
+/// If several kernels run at once, a moment counts for the one that started first; for a copy only if no kernel runs.
 pub fn accounts(trace: &Trace, how: &Dividing) -> Result<Accounts, NoAccount> {
     let devices = devices(trace);
     let unit = match lap_unit(trace, &devices, how.lap.as_deref()) {
@@ -202,7 +202,7 @@ fn together(mut accounts: Vec<Account>) -> Option<Account> {
     Some(Account { of: Owner::Devices(devices), laps, total, entries: entries.into_entries(), devices })
 }
 
-/// Entries while they are gathered.
+/// Entries while they are collected.
 #[derive(Default)]
 struct Entries(HashMap<(EntryKind, String), (u64, u64)>);
 
@@ -247,8 +247,8 @@ fn held(unit: &LapUnit, turns: u64) -> LapsHeld {
     LapsHeld { unit: unit.name.clone(), count: unit.laps.len() as u64, turns, median, kernels: unit.kernels }
 }
 
-/// From the first work of the first lap to the first work of the last, and the laps between: a device runs behind the
-/// host. A single lap ends with its last work.
+/// From the first work of the first lap to the first work of the last lap, and the laps between: a device runs behind
+/// the host. A single lap ends with its last work.
 fn stretch_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option<((u64, u64), u64)> {
     let mut begins: BTreeMap<usize, u64> = BTreeMap::new();
     let mut reached = 0;
@@ -263,13 +263,13 @@ fn stretch_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option
     (from < to).then_some(((from, to), turns))
 }
 
-/// A stretch of time that goes to one thing.
+/// A time interval of one entry.
 struct Piece<'a> {
     from: u64,
     to: u64,
     kind: EntryKind,
     name: Cow<'a, str>,
-    /// The thing begins with this piece.
+    /// The entry starts with this interval.
     is_first: bool,
 }
 
@@ -285,7 +285,7 @@ fn account(pieces: &[Piece<'_>], (from, to): (u64, u64), of: Owner, laps: Option
     Account { of, laps, total: to - from, entries: entries.into_entries(), devices: 1 }
 }
 
-/// Divides the window of a device.
+/// Splits the window of a device.
 fn pieces<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, by: By) -> Vec<Piece<'a>> {
     let mut pieces = Vec::with_capacity(device.work.len() + device.work.len() / 2);
     busy_pieces(&device.work, |work, from, to, is_first| {
@@ -300,7 +300,7 @@ fn pieces<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, by: B
     pieces
 }
 
-/// Tells each moment in which a device works to one work: kernels before copies, then the one that began first.
+/// Assigns each busy moment to one piece of work: kernels before copies, then the one that started first.
 fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
     let mut ends: Vec<(u64, usize)> = work.iter().enumerate().map(|(at, work)| (work.end, at)).collect();
     ends.sort_unstable();
@@ -315,7 +315,7 @@ fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
             told[at] = true;
         }
         now = next;
-        // What begins now is opened before what ends now is closed: work of no length is both.
+        // Starts are handled before ends, because work can have zero length.
         if start == next {
             open.insert((work[starting].kind, starting));
             starting += 1;
@@ -323,7 +323,7 @@ fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
             let at = ends[ending].1;
             open.remove(&(work[at].kind, at));
             if !told[at] {
-                // Hidden behind other work, or of no length: it counts, without time of its own.
+                // Hidden behind other work, or of zero length: it counts, but without time.
                 tell(&work[at], work[at].start, work[at].start, true);
             }
             ending += 1;
@@ -367,7 +367,7 @@ fn around<'a>(
     }
 }
 
-/// Divides the time of the thread that laps lie on, or that is busiest.
+/// Splits the time of the thread with the laps, or of the busiest thread.
 fn on_thread(trace: &Trace, devices: &Devices, unit: Option<&LapUnit>) -> Option<Accounts> {
     let activities = &devices.activities;
     let of_laps = unit.and_then(|unit| Some(trace.span(unit.laps.first()?.span?).track));

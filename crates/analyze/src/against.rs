@@ -1,4 +1,4 @@
-//! Two models joined through their caches, held against a text between them and against one of them alone.
+//! Cache-to-cache (C2C) fusion compared with passing text between two models, and with the base model alone.
 
 use std::collections::HashMap;
 
@@ -12,45 +12,45 @@ use crate::{
     series::{draws, without},
 };
 
-/// The axis of how long the text is.
+/// The axis of the text length.
 const TEXT: &str = "text_tokens";
 
-/// The comparisons that results hold, one for each prompt.
+/// The comparisons in the results, one per prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgainstText {
-    /// The prompts, in the order in which they come first.
+    /// The prompts, in order of first appearance.
     pub prompts: Vec<PromptAgainst>,
 }
 
-/// One prompt, over the lengths of the text.
+/// One prompt, over all text lengths.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptAgainst {
     /// What its cases have in common.
     pub id: CaseId,
-    /// One entry a length of the text, shortest first.
+    /// One entry per text length, shortest first.
     pub texts: Vec<TextAgainst>,
-    /// Of which texts on caches are faster.
+    /// At which text lengths C2C is faster.
     pub answer: Option<Answer>,
 }
 
-/// What is known at one length of the text. Times are typical ones until the first token, in milliseconds.
+/// The figures at one text length. Times are typical times to the first token, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TextAgainst {
     /// Tokens of the text.
     pub tokens: u64,
-    /// Over caches.
+    /// With C2C.
     pub caches_ms: f64,
-    /// Behind the text.
+    /// With text.
     pub text_ms: f64,
     /// The base model alone.
     pub alone_ms: f64,
-    /// Time behind the text by time over caches, take by iteration: 2 says that caches iteration half.
+    /// Time with text / time with C2C, from pairs of iterations: 2 means that C2C takes half the time.
     pub text: Ratio,
-    /// Time alone by time over caches, likewise.
+    /// Time of the base model alone / time with C2C.
     pub alone: Ratio,
 }
 
-/// Finds out from which length of a text on caches are faster.
+/// Finds the text length from which on C2C is faster.
 pub fn against_text(results: &[CaseResult]) -> AgainstText {
     let mut places = HashMap::new();
     let mut found: Vec<(CaseId, Vec<Point>)> = Vec::new();
@@ -76,7 +76,7 @@ impl PromptAgainst {
         Self { id, texts, answer: answer(&logs, false) }
     }
 
-    /// Of which texts on caches are faster, in a sentence.
+    /// At which text lengths C2C is faster, in a sentence.
     pub fn sentence(&self) -> Option<String> {
         let tried = match self.texts.as_slice() {
             [] => return None,
@@ -85,8 +85,8 @@ impl PromptAgainst {
         };
         let list = |lengths: &[f64]| lengths.iter().map(|length| told(*length)).collect::<Vec<_>>().join(", ");
         Some(match self.answer.as_ref()? {
-            Answer::Always => format!("caches are faster than a text at every length tried ({tried})"),
-            Answer::Never { .. } => format!("caches are faster than a text at no length tried ({tried})"),
+            Answer::Always => format!("C2C is faster than text at every measured length ({tried})"),
+            Answer::Never { .. } => format!("C2C is not faster than text at any measured length ({tried})"),
             Answer::AtSome { less, more } => {
                 let said = match (less.as_slice(), more.as_slice()) {
                     ([], more) => format!("slower than a text of {}", words::list(more)),
@@ -99,15 +99,15 @@ impl PromptAgainst {
                         )
                     }
                 };
-                format!("caches are {said} tokens; at the other lengths the difference is not distinguishable")
+                format!("C2C is {said} tokens; at the other measured lengths the difference is unclear")
             }
-            Answer::From(crossing) => format!("caches are faster than a text from {} tokens on", self.place(crossing)),
-            Answer::Until(crossing) => format!("caches are faster than a text up to {} tokens", self.place(crossing)),
+            Answer::From(crossing) => format!("C2C is faster than text from {} tokens on", self.place(crossing)),
+            Answer::Until(crossing) => format!("C2C is faster than text up to {} tokens", self.place(crossing)),
             Answer::Several(lengths) => {
-                format!("caches and a text change places more than once, at about {} tokens", list(lengths))
+                format!("C2C and text swap as the faster one more than once, at about {} tokens", list(lengths))
             }
             Answer::Unclear => {
-                format!("the difference between caches and a text is not distinguishable at any length tried ({tried})")
+                format!("the difference between C2C and text is unclear at every measured length ({tried})")
             }
         })
     }
@@ -121,7 +121,7 @@ impl PromptAgainst {
     }
 }
 
-/// A length between two that were tried: `2.4`, `31`.
+/// An interpolated length: `2.4`, `31`.
 fn told(length: f64) -> String {
     if length < 10.0 { format!("{length:.1}") } else { format!("{length:.0}") }
 }
@@ -130,7 +130,7 @@ fn told(length: f64) -> String {
 struct Point {
     text: Logs,
     alone: Logs,
-    /// Over caches, behind the text, alone.
+    /// With C2C, with text, alone.
     typical_ms: [f64; 3],
 }
 
@@ -158,7 +158,7 @@ impl Point {
     }
 }
 
-/// Ratios of iterations that were taken in turns, as they are told and as they would be if taken again.
+/// Ratios of interleaved iterations: the observed value, and resampled values.
 fn logs(tokens: u64, ratios: &Group, salt: u64) -> Logs {
     let drawn = draws(&[ratios], (salt << 24) ^ tokens).and_then(|mut drawn| drawn.pop());
     Logs::new(tokens, ratios.typical().ln(), drawn.unwrap_or_default())
@@ -204,17 +204,17 @@ mod tests {
         assert!((prompt.texts[0].text_ms - 8.0).abs() < 1e-9 && (prompt.texts[0].caches_ms - 10.0).abs() < 1e-9);
         let Some(Answer::From(crossing)) = &prompt.answer else { panic!("{:?}", prompt.answer) };
         assert!((crossing.length - 2.0).abs() < 1e-6, "{crossing:?}");
-        assert_eq!(sentence(&results), "caches are faster than a text from 2.0 [2.0, 2.0] tokens on");
+        assert_eq!(sentence(&results), "C2C is faster than text from 2.0 [2.0, 2.0] tokens on");
     }
 
     #[test]
     fn at_every_length_at_none_and_what_cannot_be_told_are_said() {
         let of = |ratios: [f64; 2]| sentence(&[result(8, 1, ratios[0]), result(8, 32, ratios[1])]);
-        assert_eq!(of([1.5, 9.0]), "caches are faster than a text at every length tried (1 to 32 tokens)");
-        assert_eq!(of([0.5, 0.9]), "caches are faster than a text at no length tried (1 to 32 tokens)");
+        assert_eq!(of([1.5, 9.0]), "C2C is faster than text at every measured length (1 to 32 tokens)");
+        assert_eq!(of([0.5, 0.9]), "C2C is not faster than text at any measured length (1 to 32 tokens)");
         assert_eq!(
             of([1.0, 1.0]),
-            "the difference between caches and a text is not distinguishable at any length tried (1 to 32 tokens)"
+            "the difference between C2C and text is unclear at every measured length (1 to 32 tokens)"
         );
     }
 

@@ -1,10 +1,10 @@
-//! Results by case: what belongs together, over all its processes.
+//! Results grouped by case, over all processes.
 
 use std::collections::HashMap;
 
 use laptime_trace::run::{Case, CaseResult, Measured, Outcome};
 
-/// What tells a case from others: the workload, the device and the values on the axes.
+/// The identity of a case: workload, device and axis values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaseId {
     /// The workload.
@@ -23,19 +23,19 @@ pub(crate) struct Processes<'a> {
 }
 
 impl<'a> Processes<'a> {
-    /// Those that were measured and have iterations, with their numbers.
+    /// Measured processes with iterations, with their numbers.
     pub(crate) fn measured(&self) -> impl Iterator<Item = (u32, &'a Measured)> + Clone {
         let measured = self.results.iter().filter_map(|result| Some((result.run, result.measured()?)));
         measured.filter(|(_, measured)| !measured.wall_ns.is_empty())
     }
 
-    /// Those that were not.
+    /// Processes without figures.
     pub(crate) fn troubles(&self) -> Vec<Trouble> {
         self.results.iter().filter_map(|result| Trouble::of(result)).collect()
     }
 }
 
-/// Gathers the processes of each case, in the order in which cases come first and by number within a case.
+/// Groups processes by case, in order of first appearance and by number within a case.
 pub(crate) fn by_case(results: &[CaseResult]) -> Vec<Processes<'_>> {
     let mut places = HashMap::new();
     let mut cases: Vec<Processes<'_>> = Vec::new();
@@ -62,14 +62,14 @@ impl CaseId {
 pub struct Trouble {
     /// Which process, counted from 0.
     pub run: u32,
-    /// What became of it.
+    /// The reason.
     pub kind: TroubleKind,
 }
 
-/// What became of a process that gave no figures.
+/// Why a process has no figures.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TroubleKind {
-    /// The case makes no sense here.
+    /// The case cannot run here.
     Skipped {
         /// Why not.
         reason: String,
@@ -88,12 +88,12 @@ pub enum TroubleKind {
         /// Iterations that were finished before.
         iterations: usize,
     },
-    /// It ended before the first iteration that counts.
+    /// It ended before the first measured iteration.
     NoIterations,
 }
 
 impl TroubleKind {
-    /// The word by which tables tell it.
+    /// The word in tables.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Skipped { .. } => "skipped",

@@ -1,4 +1,4 @@
-//! What a benchmark found: each case in figures, over all its processes.
+//! The results of a benchmark: figures per case, over all processes.
 
 use laptime_stats::{Mark, SlowStart, Sorted, Steadiness, marks, slow_start, spread::median, steadiness};
 use laptime_trace::run::{AxisValue, Better, CaseResult, DeviceState, Fact, Measured, Peaks, Steady, StopReason};
@@ -14,12 +14,12 @@ use crate::{
 pub struct Cases {
     /// The cases.
     pub cases: Vec<CaseFigures>,
-    /// The peaks that `mfu`, `mbu` and limits are held against.
+    /// The peaks behind `mfu`, `mbu` and limits.
     pub peaks: Option<Peaks>,
 }
 
 impl Cases {
-    /// Whether a process of some case failed: the bad news of a benchmark.
+    /// Whether a process of any case failed.
     pub fn has_failed(&self) -> bool {
         let failed = |trouble: &Trouble| trouble.kind.word() == "failed";
         self.cases.iter().any(|case| case.troubles.iter().any(failed))
@@ -33,12 +33,12 @@ pub struct CaseFigures {
     pub id: CaseId,
     /// Processes that gave no figures, and why.
     pub troubles: Vec<Trouble>,
-    /// What the others measured; none if all of them are trouble.
+    /// The figures of the other processes; none if there are none.
     pub measured: Option<MeasuredFigures>,
 }
 
 impl CaseFigures {
-    /// The word by which tables tell what became of it: measured, if one process was.
+    /// The outcome for tables: measured if at least one process was.
     pub fn outcome(&self) -> &'static str {
         match (&self.measured, self.troubles.first()) {
             (None, Some(trouble)) => trouble.kind.word(),
@@ -50,42 +50,42 @@ impl CaseFigures {
 /// What the processes of a case measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredFigures {
-    /// The time of a iteration, in nanoseconds.
+    /// The time of an iteration, in nanoseconds.
     pub wall: Figures,
-    /// The time of a iteration on the device's own clock, in nanoseconds: the median of all iterations that know it.
+    /// The time of an iteration on the device clock, in nanoseconds: the median of all iterations that have it.
     pub device_ns: Option<f64>,
-    /// The time of a iteration in which the device worked, likewise.
+    /// The time of an iteration in which the device worked, in nanoseconds: the median.
     pub busy_ns: Option<f64>,
-    /// How the device was doing.
+    /// The state of the device.
     pub state: StateFigures,
-    /// What the iterations said of themselves.
+    /// The metrics of the workload.
     pub metrics: Vec<MetricFigures>,
-    /// The work of a iteration against the machine's peaks; none if the workload does not tell its work.
+    /// The work of an iteration relative to the peaks; none if the workload does not report its work.
     pub limits: Option<Limits>,
-    /// What is known of the case beside its axes, of the first process that knows it.
+    /// Further facts about the case, from the first process that has them.
     pub facts: Vec<Fact>,
-    /// The highest use of the device's memory in any process.
+    /// The peak memory of the device in any process.
     pub peak_bytes: Option<u64>,
-    /// The highest resident memory of any process.
+    /// The peak resident memory of any process.
     pub peak_rss_bytes: Option<u64>,
-    /// The preparation, in nanoseconds; of several processes the median.
+    /// The preparation time in nanoseconds: the median over processes.
     pub prepare_ns: f64,
-    /// The check of the result, likewise.
+    /// The time of the result check in nanoseconds: the median over processes.
     pub check_ns: f64,
-    /// The first iteration, whether it counts or not, likewise.
+    /// The first iteration in nanoseconds, counted or not: the median over processes.
     pub first_iteration_ns: f64,
-    /// Takes left out as warm-up, the most of any process.
+    /// The most warm-up iterations of any process.
     pub warmup_iterations: usize,
-    /// Why there are no more iterations, in the process that is least certain.
+    /// Why sampling stopped, in the least certain process.
     pub stopped: StopReason,
-    /// How the warm-up ended, in the process that is least certain.
+    /// How the warm-up ended, in the least certain process.
     pub steady: Steady,
-    /// What the iterations look like one after the other.
+    /// How the iterations develop over time.
     pub course: Course,
 }
 
 impl MeasuredFigures {
-    /// What is known under this name.
+    /// The fact with this name.
     pub fn fact(&self, name: &str) -> Option<&AxisValue> {
         self.facts.iter().find(|fact| fact.name == name).map(|fact| &fact.value)
     }
@@ -96,20 +96,20 @@ impl MeasuredFigures {
     }
 }
 
-/// How the device was doing at the end of the iterations: medians of those that know it.
+/// The state of the device at the end of the iterations: medians.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StateFigures {
     /// The clock of its processors, in MHz.
     pub clock_mhz: Option<f64>,
-    /// The power that it drew, in watts.
+    /// Its power draw, in watts.
     pub power_watts: Option<f64>,
     /// Its temperature, in degrees Celsius.
     pub temperature_c: Option<f64>,
-    /// Takes at whose end its clock was held down.
+    /// Iterations at whose end the device was throttled.
     pub throttled: usize,
-    /// Takes at whose end it said how it was doing.
+    /// Iterations at whose end the state is known.
     pub of: usize,
-    /// Why its clock was held down, each reason once.
+    /// Why it was throttled, each reason once.
     pub reasons: Vec<String>,
 }
 
@@ -118,30 +118,30 @@ pub struct StateFigures {
 pub struct MetricFigures {
     /// Its name.
     pub name: String,
-    /// Which way is good.
+    /// Which direction is better.
     pub better: Better,
     /// Its figures.
     pub figures: Figures,
 }
 
-/// What the iterations that count look like one after the other, over all processes.
+/// How the counted iterations develop over time, over all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Course {
-    /// Slow iterations at the beginning, of the process that has most of them.
+    /// Slow iterations at the start, in the process with the most of them.
     pub slow_start: Option<SlowStart>,
-    /// Processes whose takes were not steady.
+    /// Processes that did not reach a steady state.
     pub unsteady: usize,
     /// The largest lasting slowdown within a process, as a share.
     pub slow_down: Option<f64>,
-    /// Iterations that stand apart.
+    /// Outlying iterations.
     pub outliers: usize,
-    /// The one furthest from the median, over the median of its process.
+    /// The furthest outlier / the median of its process.
     pub furthest: Option<f64>,
 }
 
-/// Sums up the results of a run.
+/// Computes the figures of a run.
 ///
-/// Peaks count for the cases of the device that they were measured on.
+/// Peaks apply to cases on the device that they were measured on.
 pub fn cases(results: &[CaseResult], peaks: Option<&Peaks>) -> Cases {
     let figures = |processes: Processes<'_>| {
         let peaks = peaks.filter(|peaks| peaks.device == processes.id.device);
@@ -204,7 +204,7 @@ fn state(all: &[&Measured]) -> StateFigures {
     }
 }
 
-/// The metrics of all processes by name, in the order in which they come.
+/// The metrics of all processes by name, in order of appearance.
 fn metrics(all: &[&Measured]) -> Vec<MetricFigures> {
     let mut found: Vec<MetricFigures> = Vec::new();
     for metric in all.iter().flat_map(|measured| &measured.metrics) {
@@ -218,7 +218,7 @@ fn metrics(all: &[&Measured]) -> Vec<MetricFigures> {
     found
 }
 
-/// The values of a metric in one process; what an iteration did not tell or could not know is left out.
+/// The values of a metric in one process, without missing values.
 pub(crate) fn known_values(measured: &Measured, name: &str) -> Vec<f64> {
     let values = measured.metric(name).map_or(&[][..], |metric| &metric.values);
     values.iter().flatten().copied().filter(|value| value.is_finite()).collect()
@@ -274,7 +274,7 @@ impl Course {
         }
     }
 
-    /// Counts takes that stand apart; those of a slow start are told as such.
+    /// Counts outliers; iterations of a slow start are not outliers.
     fn add_outliers(&mut self, iterations: &[f64], slow: usize) {
         let centre = median(iterations).filter(|&centre| centre > 0.0);
         let (Ok(marks), Some(centre)) = (marks(iterations), centre) else { return };

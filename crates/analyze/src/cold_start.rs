@@ -1,4 +1,4 @@
-//! What a fresh process pays for before its iterations are steady, as far as its trace shows it.
+//! The cost of a cold start: what a fresh process does before its iterations are steady, as far as its trace shows.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,42 @@ use laptime_trace::{NameId, Span, Trace, TrackId, Value};
 
 use crate::measured::is_iteration;
 
-/// Takes without which the later half of them is no steady state.
+/// With fewer iterations, the second half is no steady state.
 const LEAST_ITERATIONS: usize = 6;
 
-/// What a fresh process pays for.
+/// A part of a cold start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ColdWork {
     /// The driver and a context.
     Context,
-    /// Libraries that are read and started.
+    /// Reading and starting libraries.
     Libraries,
-    /// Kernels that are compiled.
+    /// Compiling kernels.
     Compile,
-    /// Compiled kernels that are put on the device.
+    /// Loading compiled kernels on the device.
     Load,
-    /// The first product of each size, for which cuBLAS chooses and loads a kernel.
+    /// The first matrix product of each size, for which cuBLAS selects and loads a kernel.
     FirstProducts,
-    /// A step that is captured as a graph.
+    /// Capturing a step as a graph.
     Capture,
-    /// Weights and inputs that are made or read.
+    /// Generating or reading weights and inputs.
     Weights,
-    /// Memory that is allocated.
+    /// Allocating memory.
     Allocate,
-    /// Threads that are started.
+    /// Starting threads.
     Threads,
-    /// What a cache holds before the first iteration.
+    /// Filling the KV cache before the first iteration.
     Prompt,
-    /// Variants that are tried to find the fastest.
+    /// Autotuning: trying variants to find the fastest.
     Autotune,
-    /// Memory that is touched for the first time.
+    /// Page faults: memory that is touched for the first time.
     FirstTouch,
-    /// What nothing marks.
+    /// Code without a mark.
     Rest,
 }
 
 impl ColdWork {
-    /// All of them, in the order in which they are told.
+    /// All parts, in the order of tables.
     pub const ALL: [Self; 13] = [
         Self::Context,
         Self::Libraries,
@@ -59,7 +59,7 @@ impl ColdWork {
         Self::Rest,
     ];
 
-    /// The name by which machines know it.
+    /// The name for machines.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Context => "context",
@@ -78,7 +78,7 @@ impl ColdWork {
         }
     }
 
-    /// What a stage of this name is, and whether it counts as one of its kind.
+    /// The part that a stage of this name belongs to, and whether it is counted.
     fn of_stage(name: &str) -> Option<(Self, bool)> {
         Some(match name {
             "context" => (Self::Context, true),
@@ -108,42 +108,42 @@ impl ColdWork {
 /// A part of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColdPart {
-    /// What it was.
+    /// The part.
     pub work: ColdWork,
-    /// How long, in nanoseconds; beyond the steady takes it may be less than nothing.
+    /// Its time in nanoseconds; the difference to a steady iteration can be negative.
     pub nanos: i64,
-    /// How often it was done; pages for memory that was touched.
+    /// How often; for page faults, the number of pages.
     pub count: u64,
 }
 
-/// What an iteration did longer in a stage, beside what is known of it.
+/// The extra unmarked time of an iteration in a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageShift {
-    /// The stage, right inside the iteration; none for what lies outside of them.
+    /// The stage, directly inside the iteration; none for time outside all stages.
     pub stage: Option<String>,
     /// How much longer, in nanoseconds.
     pub nanos: i64,
 }
 
-/// What a fresh process paid for.
+/// The cost of a cold start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColdStart {
     /// From the first stage of the process to its first iteration, in nanoseconds.
     pub before_ns: u64,
-    /// What that time went to: parts that add up to it.
+    /// The parts of that time; they add up to it.
     pub before: Vec<ColdPart>,
     /// The first iteration, in nanoseconds.
     pub first_ns: u64,
-    /// An iteration as it is later: the median of the later half of them; none if there are fewer than six.
+    /// A steady iteration: the median of the second half; none if there are fewer than six.
     pub steady_ns: Option<u64>,
-    /// What the first iteration did beyond that: parts that add up to the difference. Empty without an steady iteration.
+    /// The parts of the extra time of the first iteration; they add up to it. Empty without a steady iteration.
     pub beyond: Vec<ColdPart>,
-    /// Where in the first take the part that nothing marks lies: stages that took longer, by how much longer.
+    /// Where the unmarked part of the first iteration is: stages that took longer, and by how much.
     pub rest_in: Vec<StageShift>,
 }
 
 impl ColdStart {
-    /// What the first iteration took beyond a steady one, in nanoseconds.
+    /// The extra time of the first iteration over a steady one, in nanoseconds.
     pub fn beyond_ns(&self) -> Option<i64> {
         self.steady_ns.map(|steady| difference(self.first_ns, steady))
     }
@@ -153,16 +153,16 @@ impl ColdStart {
         self.before.iter().find(|part| part.work == work)
     }
 
-    /// The part of what the first iteration did beyond a steady one.
+    /// The part of the extra time of the first iteration.
     pub fn beyond_part(&self, work: ColdWork) -> Option<&ColdPart> {
         self.beyond.iter().find(|part| part.work == work)
     }
 }
 
-/// Says what a process paid for, from the trace of its start and its iterations; none if it has no iteration.
+/// Computes the cost of a cold start from the trace of a process; none if it has no iteration.
 ///
-/// Every moment belongs to the innermost stage that says what it is. What an iteration allocates or loads again and again is no
-/// part of the cold start, so the median of the later half of iterations is taken away, part by part.
+/// Every moment belongs to the innermost stage with a known part. Work that every iteration repeats is not part of the
+/// cold start, so the median of the second half of the iterations is subtracted, part by part.
 pub fn cold_start(trace: &Trace) -> Option<ColdStart> {
     let seen = Seen::of(trace)?;
     let (iterations, later) = (&seen.iterations, seen.iterations.len() / 2);
@@ -184,22 +184,22 @@ pub fn cold_start(trace: &Trace) -> Option<ColdStart> {
     Some(start)
 }
 
-/// The process in the middle by its first iteration: one that was, so that its parts add up.
+/// The process with the median first iteration.
 pub fn middle_start(mut starts: Vec<&ColdStart>) -> Option<&ColdStart> {
     starts.sort_by_key(|start| start.first_ns);
     starts.get(starts.len().checked_sub(1)? / 2).copied()
 }
 
-/// Time and count of each kind of work.
+/// Time and count of each part.
 type Parts = [(u64, u64); ColdWork::ALL.len()];
 
-/// An iteration, divided.
+/// The parts of an iteration.
 #[derive(Debug, Default)]
 struct Taken {
     start: u64,
     nanos: u64,
     parts: Parts,
-    /// Pages touched for the first time.
+    /// Page faults.
     pages: Option<u64>,
 }
 
@@ -209,14 +209,14 @@ struct Seen {
     before_ns: u64,
     before: Parts,
     iterations: Vec<Taken>,
-    /// The time of each stage right inside iterations that nothing explains, by iteration; `None` is outside of them.
+    /// The unexplained time of each stage directly inside iterations, per iteration; `None` is outside all stages.
     unmarked: BTreeMap<Option<NameId>, BTreeMap<usize, u64>>,
     names: BTreeMap<NameId, String>,
-    /// What the first touch of a page costs, in nanoseconds of the process.
+    /// The cost of a page fault, in nanoseconds.
     page: Option<f64>,
 }
 
-/// Where a span lies, and what it is.
+/// The position of a span, and its part.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     iteration: Option<usize>,
@@ -261,7 +261,7 @@ impl Seen {
         Place { iteration: around.iteration, stage, work }
     }
 
-    /// Gives a span's own time to what it is.
+    /// Adds the self time of a span to its part.
     fn add(&mut self, span: &Span<'_>, place: Place, own: u64, first_iteration: u64) {
         let parts = match place.iteration {
             Some(iteration) => &mut self.iterations[iteration].parts,
@@ -285,7 +285,7 @@ impl Seen {
     }
 }
 
-/// The points of the curve of page faults in order of time: those of the process whose takes these are.
+/// The counter values of page faults in order, for the process of these iterations.
 fn faults(trace: &Trace, track: TrackId) -> Vec<(u64, f64)> {
     let process = trace.track(track).process;
     let is_counter = |id: TrackId| {
@@ -298,14 +298,14 @@ fn faults(trace: &Trace, track: TrackId) -> Vec<(u64, f64)> {
     points
 }
 
-/// Page faults between two moments, by the points around them.
+/// Page faults between two moments, interpolated.
 fn between(faults: &[(u64, f64)], start: u64, end: u64) -> Option<u64> {
     let before = faults.partition_point(|point| point.0 <= start).checked_sub(1)?;
     let after = faults.partition_point(|point| point.0 < end);
     Some((faults.get(after)?.1 - faults[before].1).max(0.0) as u64)
 }
 
-/// What a page costs the process: by the stage that did nothing but touch some, shared by the threads that there are.
+/// The cost of a page fault, from a stage that only touches memory, divided by the number of threads.
 fn page_cost(spans: &[Span<'_>], faults: &[(u64, f64)]) -> Option<f64> {
     let touching = spans.iter().rfind(|span| span.name == "touch_memory")?;
     let pages = between(faults, touching.start.0, touching.end().0).filter(|pages| *pages > 0)?;
@@ -332,7 +332,7 @@ fn before(seen: &Seen) -> Vec<ColdPart> {
     parts
 }
 
-/// What the first iteration did beyond the steady ones. Touched memory is an estimate, and never more than what is left.
+/// The extra time of the first iteration. The cost of page faults is an estimate, limited to the remaining time.
 fn parts_beyond(first: &Taken, steady: &[Taken], beyond: i64, page: Option<f64>) -> Vec<ColdPart> {
     let mut parts = Vec::new();
     for work in ColdWork::ALL {
@@ -349,7 +349,7 @@ fn parts_beyond(first: &Taken, steady: &[Taken], beyond: i64, page: Option<f64>)
     parts
 }
 
-/// Memory that the first iteration touched and steady ones do not; what was allocated in it was touched there.
+/// Memory that only the first iteration touches, without memory that was allocated in it.
 fn touched(first: &Taken, steady: &[Taken], page: Option<f64>, parts: &[ColdPart], left: i64) -> Option<ColdPart> {
     let usual = middle(steady.iter().filter_map(|iteration| iteration.pages)).unwrap_or(0);
     let pages = first.pages?.saturating_sub(usual);
@@ -359,7 +359,7 @@ fn touched(first: &Taken, steady: &[Taken], page: Option<f64>, parts: &[ColdPart
     (nanos > 0).then_some(ColdPart { work: ColdWork::FirstTouch, nanos, count: pages })
 }
 
-/// Stages that took longer in the first iteration than later, by how much longer.
+/// Stages that took longer in the first iteration, and by how much.
 fn rest_in(seen: &Seen, later: usize) -> Vec<StageShift> {
     let shift = |(stage, by_iteration): (&Option<NameId>, &BTreeMap<usize, u64>)| {
         let at = |iteration: usize| by_iteration.get(&iteration).copied().unwrap_or(0);

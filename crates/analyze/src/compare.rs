@@ -1,4 +1,4 @@
-//! How two runs compare, case by case.
+//! Comparison of two runs, case by case.
 
 use laptime_stats::{Group, Interval, Judged, Reason, Verdict, judge_all};
 use laptime_trace::run::{Better, CaseResult, Measured, Run};
@@ -22,54 +22,54 @@ pub struct RunResults<'a> {
 /// How two runs are compared.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Comparing {
-    /// The metric of the workload to compare; the time of a iteration if none.
+    /// The metric to compare; the time of an iteration if none.
     pub metric: Option<String>,
-    /// A relative difference that the user does not care about.
+    /// The margin: a relative difference that does not matter.
     pub threshold: Option<f64>,
 }
 
 /// How two runs compare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
-    /// The metric that was compared; the time of a iteration if none.
+    /// The metric that was compared; the time of an iteration if none.
     pub metric: Option<String>,
-    /// Which way of it is good.
+    /// Which direction is better.
     pub better: Better,
     /// The cases of the first run in their order, then those that only the second has.
     pub cases: Vec<ComparedCase>,
-    /// What differs between the runs, if both are known.
+    /// Differences between the runs, if both are known.
     pub differences: Vec<Difference>,
     /// The commits of both, if both are known.
     pub commits: Option<[String; 2]>,
 }
 
-/// How one case compares.
+/// The comparison of one case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedCase {
     /// Which case.
     pub id: CaseId,
     /// Processes of each side that gave no figures.
     pub troubles: [Vec<Trouble>; 2],
-    /// What is known of the two sides, or why there is nothing to compare.
+    /// The two sides, or why there is no comparison.
     pub pair: Result<Pair, NotCompared>,
 }
 
-/// Two sides of a case.
+/// The two sides of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pair {
-    /// The first side, which the second is measured against: a time in nanoseconds, a metric in its own unit.
+    /// The first side, which is the reference: a time in nanoseconds, or a metric in its own unit.
     pub a: Figures,
     /// The second side.
     pub b: Figures,
-    /// The typical value of B over that of A, less one: of a rate, 0.05 is 5 % more.
+    /// The typical value of B / that of A, minus one: for a rate, 0.05 is 5 % more.
     pub difference: f64,
-    /// Its 95 % interval; none of too few processes.
+    /// Its 95 % interval; none for too few processes.
     pub interval: Option<Interval>,
-    /// The relative difference that does not matter.
+    /// The margin.
     pub margin: f64,
-    /// The decision. Faster is better, whatever is compared.
+    /// The verdict. Faster means better, whatever is compared.
     pub verdict: Verdict,
-    /// If it is unclear: about how many processes per side would settle it, as [`Judged::needed`] says.
+    /// If unclear, the number of processes per side that would settle it, see [`Judged::needed`].
     pub needed: Option<usize>,
 }
 
@@ -99,15 +99,15 @@ pub enum NotCompared {
     OnlyIn(Which),
     /// It was not measured in one run; the troubles say why.
     NotMeasured(Which),
-    /// It was measured in neither.
+    /// It was not measured in either run.
     NotMeasuredInBoth,
-    /// One run does not have the metric.
+    /// One run lacks the metric.
     NoMetric(Which),
-    /// A value of the metric is 0 or negative, so that it has no ratio to others.
+    /// A value of the metric is 0 or negative, so there is no ratio.
     NoRatio(Which),
 }
 
-/// How many cases ended how.
+/// The number of cases per verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Cases that are faster.
@@ -116,31 +116,31 @@ pub struct Tally {
     pub slower: usize,
     /// Cases that are the same.
     pub same: usize,
-    /// Cases of which nothing can be said.
+    /// Cases without a clear verdict.
     pub unclear: usize,
     /// Cases that were not compared.
     pub not_compared: usize,
 }
 
 impl Tally {
-    /// The comparisons that were made.
+    /// The number of compared cases.
     pub fn compared(&self) -> usize {
         self.faster + self.slower + self.same + self.unclear
     }
 }
 
 impl Compared {
-    /// Whether some case is slower, beyond the margin and beyond what is expected by chance among so many cases.
+    /// Whether a case is slower, beyond the margin and beyond chance for this number of cases.
     pub fn is_regression(&self) -> bool {
         self.tally().slower > 0
     }
 
-    /// Whether the runs are alike in what decides times; if not, verdicts are of the machine or the build.
+    /// Whether the runs have the same machine and build; otherwise verdicts may be about those.
     pub fn is_fair(&self) -> bool {
         !self.differences.iter().any(|difference| difference.is_decisive)
     }
 
-    /// Whether some case was measured in the first run and not in the second, though it was tried there.
+    /// Whether a case was measured in the first run and tried but not measured in the second.
     pub fn has_lost_cases(&self) -> bool {
         self.cases.iter().any(|case| case.pair == Err(NotCompared::NotMeasured(Which::B)))
     }
@@ -162,7 +162,7 @@ impl Compared {
     }
 }
 
-/// The metrics that results tell beside the time, by name.
+/// The metrics of some results, by name.
 pub fn metrics(results: &[CaseResult]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for metric in results.iter().filter_map(CaseResult::measured).flat_map(|measured| &measured.metrics) {
@@ -175,10 +175,10 @@ pub fn metrics(results: &[CaseResult]) -> Vec<String> {
 
 /// Compares two runs, case by case.
 ///
-/// Cases are the same if workload, device and all values on the axes are. Each side of a case is the group of its
-/// processes; a process that gave no figures is left out and told. Of a metric of which more is better the reciprocals
-/// are compared, so that more of what is compared is always worse; what is given is the metric itself. Verdicts are
-/// corrected for the number of cases, as [`judge_all`] does.
+/// Cases are equal if workload, device and all axis values are. Each side of a case is the group of its processes; failed
+/// processes are left out and listed. For metrics where more is better, reciprocals are compared, so that more is always
+/// worse; the reported values are those of the metric. Verdicts are corrected for the number of cases, see
+/// [`judge_all`].
 pub fn compare(a: &RunResults<'_>, b: &RunResults<'_>, how: &Comparing) -> Compared {
     let (ours, theirs) = (by_case(a.results), by_case(b.results));
     let better = better(how, a.results).or_else(|| better(how, b.results)).unwrap_or(Better::Lower);
@@ -267,7 +267,7 @@ impl Comparer<'_> {
         iterations
     }
 
-    /// Turns what was compared back into what was measured.
+    /// Converts compared values back to measured values.
     fn shown(&self, found: Judged, a: Figures, b: Figures) -> Pair {
         let Judged { difference, interval, margin, verdict, needed } = found;
         let pair = Pair { a, b, difference, interval, margin, verdict, needed };
@@ -282,14 +282,14 @@ struct UnjudgedCase {
     sides: Result<[Side; 2], NotCompared>,
 }
 
-/// One side of a case: as it is shown, and as it is compared.
+/// One side of a case: the reported values, and the compared values.
 struct Side {
     figures: Figures,
     group: Group,
 }
 
 impl Pair {
-    /// The pair with the differences of reciprocals turned into those of the values.
+    /// The pair with differences of reciprocals converted to differences of values.
     fn turned(self) -> Self {
         let turn = |change: f64| (1.0 + change).recip() - 1.0;
         let verdict = match self.verdict {

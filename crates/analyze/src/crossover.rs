@@ -1,4 +1,4 @@
-//! From which length on one kind of attention is faster than another, and from which it is smaller.
+//! From which length on one kind of attention is faster or smaller than another.
 
 pub(crate) mod words;
 
@@ -12,68 +12,68 @@ use crate::{
     series::{Clock, Point, Series, clock, draws, middle, series, without},
 };
 
-/// The axis of kinds.
+/// The axis of attention kinds.
 pub(crate) const KIND: &str = "attention";
 
-/// Kinds that others are held against, the first that there is.
+/// Reference kinds; the first that was measured is used.
 const BASES: [&str; 2] = ["dense", "naive"];
 
-/// Axes that say which entries a kind keeps: what keeps all of them is the same whatever they say.
+/// Axes of the sparse pattern, which do not matter for kinds that keep all entries.
 const PATTERN: [&str; 6] = ["pattern", "window", "global", "random", "random_per", "block_mask"];
 
-/// A relative difference that is nobody's.
+/// A relative difference below which two kinds count as equal.
 pub const FLOOR: f64 = 0.01;
 
-/// How many times the longest length an extrapolation may reach.
+/// The longest extrapolation, as a multiple of the longest measured length.
 pub const REACH: f64 = 4.0;
 
-/// Which kind is faster where.
+/// Which kind is faster at which length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Crossovers {
-    /// One entry for each kind beside the one that it is held against, batch sizes and the like apart.
+    /// One entry per kind other than the reference, separately for batch sizes and other axes.
     pub pairs: Vec<Crossover>,
 }
 
-/// Two kinds of attention over the lengths that both were measured at.
+/// Two kinds of attention over the lengths at which both were measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crossover {
     /// What their cases have in common.
     pub id: CaseId,
-    /// The kind that is held against the other.
+    /// The kind that is compared with the reference.
     pub kind: String,
-    /// The other.
+    /// The reference.
     pub base: String,
-    /// Whose clock told the times.
+    /// The clock behind the times.
     pub clock: Clock,
-    /// How many times faster the kind is, by length.
+    /// The speed-up per length.
     pub faster: Vec<Ratio>,
-    /// How many times smaller its peak memory is, by length.
+    /// The ratio of peak memory per length.
     pub smaller: Vec<Ratio>,
     /// Where it is faster.
     pub time: Option<Answer>,
     /// Where it is smaller.
     pub memory: Option<Answer>,
-    /// Lengths at which the kind was measured and the other did not fit into memory.
+    /// Lengths at which the kind was measured and the reference ran out of memory.
     pub alone: Vec<u64>,
 }
 
-/// The other kind over this one: 2 says that this one iterations half.
+/// Reference / kind: 2 means that the kind takes half.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     /// The length.
     pub length: u64,
     /// The ratio.
     pub ratio: f64,
-    /// Its interval; none for memory, of which there is one figure a length.
+    /// Its interval; none for memory, which has one figure per length.
     pub interval: Option<Interval>,
 }
 
-/// Where a kind takes less than the other, among the lengths measured.
+/// At which of the measured lengths a kind takes less than the other.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// At every length.
     Always,
-    /// At some lengths; at lengths in neither list the difference is not distinguishable.
+    /// At some lengths; at lengths in neither list the difference is unclear.
     AtSome {
         /// The lengths at which it takes less.
         less: Vec<u64>,
@@ -82,29 +82,29 @@ pub enum Answer {
     },
     /// At none.
     Never {
-        /// Where the last two lengths point at, if that is not far beyond the longest: an extrapolation.
+        /// The extrapolated crossing, if it is not far beyond the longest length.
         extrapolated: Option<f64>,
     },
     /// From this length on.
     From(Crossing),
     /// Up to this length.
     Until(Crossing),
-    /// The two change places more than once, at these lengths.
+    /// The two swap more than once, at these lengths.
     Several(Vec<f64>),
-    /// The difference is not distinguishable at any length.
+    /// The difference is unclear at every length.
     Unclear,
 }
 
 /// A length at which two kinds take the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Crossing {
-    /// The length, between two that were measured.
+    /// The interpolated length.
     pub length: f64,
-    /// Where it may lie; none where there is one figure a length.
+    /// Its interval; none if there is one figure per length.
     pub ends: Option<Ends>,
 }
 
-/// Where a crossing may lie; an end that is none lies beyond what was measured.
+/// The interval of a crossing; an end that is none lies outside the measured lengths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ends {
     /// The lower end.
@@ -113,7 +113,7 @@ pub struct Ends {
     pub high: Option<f64>,
 }
 
-/// Finds out where kinds of attention change places.
+/// Finds the lengths at which kinds of attention swap.
 pub fn crossovers(results: &[CaseResult]) -> Crossovers {
     let all: Vec<Series> = series(results).into_iter().filter(|series| kind(series).is_some()).collect();
     let mut alike: HashMap<String, Vec<&Series>> = HashMap::new();
@@ -137,7 +137,7 @@ fn group(series: &Series) -> String {
     format!("{} {} {}", id.workload, id.device, id.case)
 }
 
-/// The series that this one is held against; of several the one of the same pattern.
+/// The reference of a series; if there are several, the one with the same pattern.
 fn base<'a>(alike: &[&'a Series], series: &Series) -> Option<&'a Series> {
     let has_kind = |wanted: &str| alike.iter().any(|other| kind(other).as_deref() == Some(wanted));
     let name = BASES.into_iter().find(|name| has_kind(name))?;
@@ -184,7 +184,7 @@ fn alone(base: &Series, series: &Series) -> Vec<u64> {
     common(base, series).into_iter().filter(is_alone).map(|(_, other)| other.length).collect()
 }
 
-/// The logarithm of a ratio, with what it would be if takes were taken again.
+/// The logarithm of a ratio, with resampled values.
 pub(crate) struct Logs {
     pub(crate) length: u64,
     log: f64,
@@ -210,7 +210,7 @@ impl Logs {
         Ratio { length: self.length, ratio: self.log.exp(), interval }
     }
 
-    /// Whether less is taken, if that is beyond the floor and beyond chance; none without an interval.
+    /// Whether the kind takes less, beyond the floor and beyond chance; none without an interval.
     fn sign(&self) -> Option<bool> {
         let floor = (1.0 + FLOOR).ln();
         let counted = self.is_exact.then_some((self.log, self.log));
@@ -247,8 +247,8 @@ fn memory_ratios(common: &[(&Point, &Point)]) -> Vec<Logs> {
     common.iter().filter_map(ratio).collect()
 }
 
-/// Where less is taken. What is said of all lengths is known at every one of them; lengths at which the difference is
-/// not distinguishable may lie only where places change.
+/// Where the kind takes less. A statement about all lengths needs every length; lengths at which the difference is
+/// unclear may only lie next to a crossing.
 pub(crate) fn answer(points: &[Logs], may_extrapolate: bool) -> Option<Answer> {
     points.first()?;
     let known: Vec<(usize, bool)> =
@@ -272,7 +272,7 @@ pub(crate) fn answer(points: &[Logs], may_extrapolate: bool) -> Option<Answer> {
     })
 }
 
-/// The one change of places within some lengths, towards less if `is_less` holds behind it.
+/// The only crossing between some lengths, towards less if `is_less`.
 fn change(points: &[Logs], is_less: bool) -> Answer {
     let direction = if is_less { 1.0 } else { -1.0 };
     let logs: Vec<f64> = points.iter().map(|point| (point.length as f64).ln()).collect();
@@ -289,8 +289,8 @@ fn change(points: &[Logs], is_less: bool) -> Answer {
     }
 }
 
-/// The logarithm of the length behind which all values are above 0: without end if the last is not, and without
-/// beginning if all are.
+/// The logarithm of the length after which all values are above 0: infinite if the last is not, and negative infinity
+/// if all are.
 fn last_crossing(logs: &[f64], value: &dyn Fn(usize) -> f64) -> f64 {
     match (0..logs.len()).rev().find(|&at| value(at) <= 0.0) {
         None => f64::NEG_INFINITY,
@@ -310,7 +310,7 @@ fn between(points: &[Logs], before: usize, after: usize) -> f64 {
     zero([one, other].map(|point| (point.length as f64).ln()), [one.log, other.log]).exp()
 }
 
-/// Where the line through the last two lengths reaches 0, if it gets there soon, and rises by more than chance.
+/// Where the line through the last two lengths reaches 0, if that is near and the rise is beyond chance.
 fn extrapolated(points: &[Logs]) -> Option<f64> {
     let [.., one, other] = points else { return None };
     let rise = middle(one.drawn.iter().zip(&other.drawn).map(|(one, other)| other - one).collect())?;

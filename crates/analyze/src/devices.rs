@@ -1,4 +1,4 @@
-//! What devices did, prepared once for every question about them.
+//! The work of devices, prepared once for all analyses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,9 +24,9 @@ pub struct DeviceWork {
     pub number: Option<i64>,
     /// Its work, in order of start.
     pub work: Vec<Work>,
-    /// The work is stages between two marks of a stream, idle time inside them included: nothing finer was recorded.
+    /// The work is stages between two marks on a stream, idle time included: nothing finer was recorded.
     pub is_stages: bool,
-    /// Graphs that were shown whole beside their kernels; only the kernels count.
+    /// Graphs that the trace also shows as kernels; only the kernels count.
     pub graphs_beside_kernels: u64,
 }
 
@@ -43,11 +43,11 @@ pub struct Work {
     pub stream: TrackId,
     /// What it is.
     pub kind: WorkKind,
-    /// The call of the host that put it there, if the trace says.
+    /// The host call that launched it, if the trace has it.
     pub launch: Option<SpanId>,
 }
 
-/// What a device is busy with.
+/// The kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkKind {
     /// A kernel, or a graph as a whole.
@@ -72,7 +72,7 @@ impl DeviceWork {
         Some((self.work.first()?.start, last))
     }
 
-    /// When it did anything.
+    /// When it was busy.
     pub fn busy(&self) -> Stretches {
         self.stretches(|_| true)
     }
@@ -82,16 +82,16 @@ impl DeviceWork {
         self.stretches(|work| work.kind == kind)
     }
 
-    /// When it did work that is wanted.
+    /// When it did work that matches a filter.
     pub fn stretches(&self, is_wanted: impl Fn(&Work) -> bool) -> Stretches {
         Stretches::union(self.work.iter().filter(|work| is_wanted(work)).map(|work| (work.start, work.end)).collect())
     }
 }
 
-/// Gathers what each device did.
+/// Collects the work of each device.
 ///
-/// Work is kernels, graphs, copies and memsets. A graph that is shown whole beside its own kernels is left out. Where
-/// a device has none of these but stages of its streams, those stand for its work.
+/// Work is kernels, graphs, copies and memsets. A graph whose kernels are shown too is left out. If a device has none of
+/// these but stages on its streams, the stages are its work.
 pub fn devices(trace: &Trace) -> Devices {
     let activities = trace.activities();
     let launches = launches(trace, &activities);
@@ -137,7 +137,7 @@ fn kind_of(activity: Activity, name: &str) -> WorkKind {
 
 type DeviceKey = (Option<i64>, String);
 
-/// The tracks of each device. Streams of one number belong together, whatever process used them.
+/// The tracks of each device. Streams with the same device number belong together, whatever process used them.
 fn tracks_of_devices(trace: &Trace) -> Vec<(DeviceKey, Vec<TrackId>)> {
     let mut found: Vec<(DeviceKey, Vec<TrackId>)> = Vec::new();
     let mut places: HashMap<DeviceKey, usize> = HashMap::new();
@@ -164,14 +164,14 @@ fn named_process(trace: &Trace, process: laptime_trace::ProcessId) -> String {
     }
 }
 
-/// The call of the host behind each span of a device.
+/// The host call behind each device span.
 fn launches(trace: &Trace, activities: &[Activity]) -> HashMap<SpanId, SpanId> {
     let is_on_host = |id: SpanId| !trace.track(trace.span_track(id)).kind.is_device();
     let flows = trace.flows().iter().filter(|flow| is_on_host(flow.from) && !is_on_host(flow.to));
     let mut found: HashMap<SpanId, SpanId> = HashMap::new();
     for flow in flows {
         let known = found.entry(flow.to).or_insert(flow.from);
-        // A call of the driver inside one of the runtime: the flow of the call counts, not that of an operation.
+        // A driver call inside a runtime call: the flow of the call counts, not that of an operation.
         if !activities[known.index()].is_call() && activities[flow.from.index()].is_call() {
             *known = flow.from;
         }
@@ -214,7 +214,7 @@ fn stages_of(
         .collect()
 }
 
-/// How far host and device times may be apart, for whoever orders one against the other; zero if the trace is silent.
+/// The uncertainty between host and device times; zero if the trace has none.
 pub fn uncertainty(trace: &Trace) -> u64 {
     trace.clock_uncertainty.unwrap_or(Nanos(0)).0
 }

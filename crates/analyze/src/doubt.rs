@@ -13,16 +13,16 @@ use crate::{
 /// With fewer iterations in its only process, or fewer processes if there are several, a case has no 95 % interval.
 const FEW_ITERATIONS: usize = 6;
 
-/// How many times the spread within a process the spread between processes must be.
+/// By which factor the spread between processes must exceed the spread within one.
 pub(crate) const BETWEEN_OVER_WITHIN: f64 = 2.0;
 
-/// The load for each processor from which on others were at work.
+/// The load per CPU above which other processes were running.
 pub(crate) const LOAD_EACH: f64 = 0.5;
 
-/// The processes a side that comparing asks for.
+/// The recommended number of processes per side for a comparison.
 const RUNS: u32 = 10;
 
-/// Something that speaks against a figure.
+/// A reason to distrust a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Doubt {
     /// The program was built without optimisation.
@@ -30,19 +30,19 @@ pub enum Doubt {
         /// The level of optimisation.
         opt_level: String,
     },
-    /// Others were at work when the run began.
+    /// Other processes were running when the run started.
     Loaded {
-        /// Processes that wanted to run.
+        /// The load average.
         load: f64,
-        /// Processors.
+        /// CPUs.
         cpus: u32,
     },
-    /// Somebody stopped the run.
+    /// The run was interrupted.
     Interrupted {
         /// Iterations until then.
         iterations: usize,
     },
-    /// The device's clock was held down.
+    /// The device was throttled.
     Throttled {
         /// At the end of how many iterations.
         iterations: usize,
@@ -65,34 +65,34 @@ pub enum Doubt {
         /// The iterations that were left out.
         warmup: WarmUp,
     },
-    /// The iterations never became steady.
+    /// The timings did not reach a steady state.
     NeverSteady {
-        /// Processes in which they did not.
+        /// Processes without a steady state.
         processes: usize,
         /// Processes that were measured.
         of: usize,
     },
-    /// The iterations became slower and stayed so.
+    /// The iterations became slower and did not recover.
     BecameSlower {
         /// By how much, as a share.
         by: f64,
     },
-    /// Some iterations stand apart.
+    /// Some iterations are outliers.
     Outliers {
         /// How many.
         iterations: usize,
         /// Of how many.
         of: usize,
-        /// The furthest, over the median of its process.
+        /// The furthest outlier / the median of its process.
         furthest: f64,
     },
-    /// Time was up before the interval was narrow.
+    /// The time limit was reached before the interval was narrow.
     TimeUp {
-        /// How far the interval reaches, as a share of the median.
+        /// The half-width of the interval, as a share of the median.
         reach: Option<f64>,
-        /// How far it was to reach.
+        /// The requested half-width.
         within: f64,
-        /// The time that was allowed, in nanoseconds.
+        /// The time limit, in nanoseconds.
         at_most_ns: u64,
     },
     /// There are too few iterations, or processes if there are several, for a 95 % interval.
@@ -102,7 +102,7 @@ pub enum Doubt {
         /// How many processes.
         processes: usize,
     },
-    /// Processes differ by more than their iterations.
+    /// Processes differ more than their iterations.
     ProcessesDiffer {
         /// The spread between processes.
         between: f64,
@@ -110,10 +110,10 @@ pub enum Doubt {
         within: f64,
         /// Processes.
         processes: usize,
-        /// Processes that were asked for.
+        /// The requested number of processes.
         runs: u32,
     },
-    /// There is only one process a case, which is no ground for comparing.
+    /// Each case ran in one process, which is not enough for a comparison.
     OneProcess,
 }
 
@@ -223,7 +223,7 @@ impl Doubt {
         }
     }
 
-    /// Whether the note only informs: it is printed with `--verbose` alone.
+    /// Whether the note is only informative: `--verbose` prints it.
     pub fn is_minor(&self) -> bool {
         matches!(self, Self::OneProcess)
     }
@@ -233,13 +233,13 @@ impl Doubt {
         matches!(self, Self::Unoptimised { .. } | Self::Loaded { .. } | Self::OneProcess)
     }
 
-    /// Whether it holds where early iterations are meant to be slow, and there are as many iterations as were asked for.
+    /// Whether it applies to warm-up studies, where early iterations are slow and the number of iterations is fixed.
     pub(crate) fn holds_of_warm_ups(&self) -> bool {
         use Doubt::{Loaded, Outliers, ProcessesDiffer, Throttled, Unoptimised};
         matches!(self, Unoptimised { .. } | Loaded { .. } | Throttled { .. } | Outliers { .. } | ProcessesDiffer { .. })
     }
 
-    /// How bad it is among doubts of its kind.
+    /// How severe it is among doubts of its kind.
     pub(crate) fn weight(&self) -> f64 {
         match self {
             Self::Loaded { load, .. } => *load,
@@ -259,7 +259,7 @@ impl Doubt {
         }
     }
 
-    /// Where it is told among others: what spoils all figures first.
+    /// The order of doubts: those that affect all figures come first.
     pub(crate) fn order(&self) -> u8 {
         match self {
             Self::Unoptimised { .. } => 0,

@@ -1,4 +1,4 @@
-//! What speaks against the figures of a benchmark: one entry a kind of doubt.
+//! Reasons to distrust the figures of a benchmark: one entry per kind of doubt.
 
 use std::{collections::BTreeSet, fmt, mem::discriminant};
 
@@ -13,24 +13,24 @@ use crate::{
     note::Note,
 };
 
-/// The share of iterations that stand apart from which on it is worth a word.
+/// The share of outliers from which on they are reported.
 const OUTLIER_SHARE: f64 = 0.05;
 
-/// How much of the median the furthest of so many must be off.
+/// How far from the median the furthest of many outliers must be.
 const OUTLIER_REACH: f64 = 0.1;
 
-/// How much of the median a single one must be off.
+/// How far from the median a single outlier must be.
 const FAR_OUTLIER_REACH: f64 = 0.5;
 
-/// The spread between processes below which nobody minds.
+/// A smaller spread between processes is never reported.
 const LEAST_BETWEEN: f64 = 0.01;
 
 /// A doubt with the cases that it applies to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SharedDoubt {
-    /// The doubt, of the case in which it is worst.
+    /// The doubt, from the case in which it is worst.
     pub doubt: Doubt,
-    /// That case by what tells it from the others, unless it is the only one, or the doubt is of the whole run.
+    /// The name of that case; none if it is the only case or the doubt is about the whole run.
     pub worst: Option<String>,
     /// How many cases share it.
     pub shared_by: usize,
@@ -56,7 +56,7 @@ impl fmt::Display for SharedDoubt {
     }
 }
 
-/// Says what speaks against the figures of a run, one entry a kind of doubt.
+/// Lists reasons to distrust the figures of a run, one entry per kind of doubt.
 pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> Vec<SharedDoubt> {
     let measured: Vec<(&CaseFigures, &MeasuredFigures)> =
         cases.cases.iter().filter_map(|case| Some((case, case.measured.as_ref()?))).collect();
@@ -73,7 +73,7 @@ pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> 
     told
 }
 
-/// What tells cases apart: looked for once, however many there are.
+/// The axes in which cases differ.
 pub(crate) struct Varying {
     workload: bool,
     device: bool,
@@ -96,7 +96,7 @@ impl Varying {
         varying
     }
 
-    /// A case by what tells it from the others; none if it is the only one.
+    /// The name of a case by these axes; none if nothing differs.
     pub(crate) fn name(&self, id: &CaseId) -> Option<String> {
         let workload = self.workload.then(|| id.workload.clone());
         let axes = id.case.values().filter(|(axis, _)| self.axes.contains(*axis) && !id.case.is_told(axis));

@@ -1,4 +1,4 @@
-//! Names that differ only in the number they count with, taken as one.
+//! Names that differ only in a counter, treated as one.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use laptime_trace::{Activity, NameId, Trace};
 
 use crate::lap_unit::family;
 
-/// The names of a trace by family; each name is looked at once.
+/// The families of the names of a trace; each name is analysed once.
 #[derive(Debug, Default)]
 pub struct Families {
     known: HashMap<NameId, NameId>,
@@ -14,13 +14,13 @@ pub struct Families {
 }
 
 impl Families {
-    /// Whether names of such spans may count: those of stages, annotations, ranges and operations. A number in the
-    /// name of a kernel, a call or a function is a part of it.
+    /// Whether names of such spans may contain a counter: stages, annotations, ranges and operations. A number in the name
+    /// of a kernel, call or function is part of the name.
     pub const fn may_count(activity: Activity) -> bool {
         matches!(activity, Activity::Stage | Activity::DeviceStage | Activity::Operation)
     }
 
-    /// The name that stands for all of its family: the first of them that was asked for.
+    /// The representative of a family: the first name that was looked up.
     pub fn of(&mut self, trace: &Trace, name: NameId) -> NameId {
         let first = &mut self.first;
         *self.known.entry(name).or_insert_with(|| match family(trace.name(name)) {
@@ -29,7 +29,7 @@ impl Families {
         })
     }
 
-    /// The same, if names of such spans may count.
+    /// The same, if such spans may contain a counter.
     pub fn of_span(&mut self, trace: &Trace, name: NameId, activity: Activity) -> NameId {
         if Self::may_count(activity) { self.of(trace, name) } else { name }
     }

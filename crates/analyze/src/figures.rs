@@ -2,19 +2,19 @@
 
 use laptime_stats::{Group, Interval, Sorted, Summary, summary::LEVEL};
 
-/// The seed of every interval: the same iterations give the same answer.
+/// The seed of every interval: equal iterations give equal results.
 pub(crate) const SEED: u64 = 0x1a97_1ae5;
 
-/// What is known of a quantity: the time of a iteration, or a metric of the workload.
+/// The figures of a quantity: the time of an iteration, or a metric of the workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
-    /// Takes, of all processes together.
+    /// Iterations of all processes.
     pub n: usize,
-    /// Processes they come from.
+    /// Processes.
     pub processes: usize,
-    /// The typical value: of one process the median, of several the centre of their medians.
+    /// The typical value: the median for one process, the centre of the medians for several.
     pub median: f64,
-    /// Its 95 % interval: over the iterations of one process, or over processes if there are several. None of fewer than six.
+    /// Its 95 % interval: over iterations for one process, over processes for several. None for fewer than six.
     pub interval: Option<Interval>,
     /// The mean of all iterations.
     pub mean: f64,
@@ -24,11 +24,11 @@ pub struct Figures {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// The quantile 0.05, of 20 iterations or more.
+    /// The 0.05 quantile, from 20 iterations on.
     pub p5: Option<f64>,
-    /// The quantile 0.95, of 20 iterations or more.
+    /// The 0.95 quantile, from 20 iterations on.
     pub p95: Option<f64>,
-    /// The quantile 0.99, of 100 iterations or more.
+    /// The 0.99 quantile, from 100 iterations on.
     pub p99: Option<f64>,
     /// The relative spread between the medians of processes.
     pub between: Option<f64>,
@@ -37,16 +37,15 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Sums up takes by process; a process without iterations does not count. None if there are no iterations.
+    /// Computes the figures from the iterations of each process; none if there are no iterations.
     ///
-    /// Values that have no ratio to each other (a metric that is 0 or negative) are summed up as if one process had
-    /// given all of them.
+    /// Values without a ratio (a metric that is 0 or negative) are treated as if they came from one process.
     pub(crate) fn of(by_process: Vec<Vec<f64>>) -> Option<Self> {
         let by_process: Vec<Vec<f64>> = by_process.into_iter().filter(|iterations| !iterations.is_empty()).collect();
         let all = Sorted::<f64>::from_unsorted(by_process.concat()).ok()?;
         let pooled = Self::pooled(Summary::of(&all, SEED)?, by_process.len());
         let Ok(group) = Group::new(&by_process) else {
-            // The iterations of a process depend on each other, so those of several are no sample that carries an interval.
+            // The iterations of a process depend on each other, so iterations of several processes are no sample for an interval.
             let interval = pooled.interval.filter(|_| by_process.len() == 1);
             return Some(Self { interval, ..pooled });
         };

@@ -1,4 +1,4 @@
-//! When a device did nothing, and why.
+//! When a device was idle, and why.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,30 +11,30 @@ use crate::{
     waits::{Found, Place, waits},
 };
 
-/// A device needs up to this long from one piece of queued work to the next.
+/// The longest pause of a device between two queued pieces of work.
 pub const TURNAROUND: u64 = 20_000;
 
-/// A device begins what it has nothing else to do than within this long of the end of the call that launched it.
+/// An idle device starts work within this time after the end of the launch call.
 pub const LAUNCH: u64 = 20_000;
 
-/// Calls before a launch that are looked at for one that makes a stream wait.
+/// How many calls before a launch are searched for a stream wait.
 const MOST_EARLIER: usize = 64;
 
-/// Spans around one that are looked at for a wait: a file may nest without end.
+/// How many enclosing spans are searched for a sync: files can nest without limit.
 const MOST_OUTWARDS: usize = 256;
 
-/// A stretch in which a device did nothing at all, for one cause: a whole gap, or a part of one that has several.
+/// An interval in which a device was idle for one cause: a whole gap, or a part of a gap with several causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// When the last work ended, or the part before this one.
+    /// The end of the previous work, or of the previous part.
     pub from: u64,
-    /// When the next work began, or the next part.
+    /// The start of the next work, or of the next part.
     pub to: u64,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// The work that ended last; none if nothing was before.
+    /// The work before the gap; none if there was none.
     pub before: Option<Work>,
-    /// The work that ended the gap.
+    /// The work after the gap.
     pub next: Work,
 }
 
@@ -45,29 +45,29 @@ impl Gap {
     }
 }
 
-/// Why a device did nothing.
+/// Why a device was idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     /// The host launched the next work too late.
     Host,
-    /// The host had waited for the device: without that wait the next work would have been launched in time.
+    /// The host waited for the device; without that sync the next work would have been launched in time.
     Sync,
-    /// The host was held by a copy, or the next work waited for one.
+    /// The host was blocked by a copy, or the next work waited for one.
     Copy,
     /// The next work waited for another stream.
     Stream,
-    /// The device's own time between two pieces of queued work.
+    /// The pause of the device between two queued pieces of work.
     Turnaround,
     /// The stream waited for an event that the trace does not explain.
     StreamWait,
-    /// The next work was queued and did not begin, and the trace does not say why.
+    /// The next work was queued but did not start, for an unknown reason.
     HeldBack,
-    /// The trace does not say when the next work was launched.
+    /// The launch of the next work is not in the trace.
     NoLaunch,
 }
 
 impl Cause {
-    /// All causes, in the order they are shown.
+    /// All causes, in the order of tables.
     pub const ALL: [Self; 8] = [
         Self::Host,
         Self::Sync,
@@ -79,7 +79,7 @@ impl Cause {
         Self::NoLaunch,
     ];
 
-    /// The cause in a word, for machines.
+    /// The cause for machines.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -108,12 +108,12 @@ impl Cause {
     }
 }
 
-/// The gaps of a device in order, each in parts of one cause: exactly what its work leaves free of its window.
+/// The gaps of a device in order, each in parts with one cause: the idle time of its window.
 pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Vec<Gap> {
     judged_gaps(trace, devices, device, &waits(trace, devices)).gaps
 }
 
-/// The gaps of a device with what waits are charged with, and the judge, who can say what the host did meanwhile.
+/// The gaps of a device with the cost of syncs, and the judge, which knows what the host did.
 pub(crate) struct Judged<'a> {
     pub(crate) gaps: Vec<Gap>,
     pub(crate) charges: Vec<Charge>,
@@ -139,18 +139,18 @@ pub(crate) fn judged_gaps<'a>(
     Judged { gaps, charges, judge }
 }
 
-/// The parts of each gap together: those that the same work ended.
+/// The parts of each gap, grouped by the work after it.
 pub(crate) fn whole_gaps(gaps: &[Gap]) -> impl Iterator<Item = &[Gap]> {
     gaps.chunk_by(|one, next| one.next.id == next.next.id)
 }
 
-/// A gap whose cause is not known yet.
+/// A gap with an unknown cause.
 struct OpenGap {
     from: u64,
     to: u64,
     before: Option<Work>,
     next: Work,
-    /// Other work of the same launch came before: it is the inside of a graph.
+    /// It is inside a graph: the previous work belongs to the same launch.
     is_inside_launch: bool,
 }
 
@@ -167,7 +167,7 @@ fn open_gaps(device: &DeviceWork) -> Vec<OpenGap> {
     let (mut reached, mut before) = (first, None);
     for work in &device.work {
         let is_inside_launch = work.launch.is_some_and(|launch| !begun.insert(launch));
-        // Work without length is an end of the window at most, never of a gap.
+        // Work of zero length never ends a gap.
         let is_end = work.start < work.end || work.start == last;
         if is_end && work.start > reached {
             gaps.push(OpenGap { from: reached, to: work.start, before, next: *work, is_inside_launch });
@@ -182,25 +182,25 @@ fn open_gaps(device: &DeviceWork) -> Vec<OpenGap> {
 /// What the launching thread did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doing {
-    /// It was in this span and in none inside it.
+    /// It was in this span and in no child of it.
     Span(SpanId),
     /// No span was open.
     NothingRecorded,
-    /// It had launched the work, which had not begun.
+    /// The work was launched but had not started.
     Launched,
 }
 
-/// A part of a gap: from, to, why.
+/// A part of a gap: start, end, cause.
 type Caused = (u64, u64, Cause);
 
-/// Decides causes: the host's spans, prepared to be asked by time.
+/// Finds causes, using the host spans indexed by time.
 pub(crate) struct Judge<'a> {
     trace: &'a Trace,
     activities: &'a [Activity],
     host: Host<'a>,
-    /// Calls that launched a copy and returned no sooner than the copy allowed, and whether its memory is pageable.
+    /// Calls that launched a copy and blocked until it was done, and whether the memory is pageable.
     holding: HashMap<SpanId, bool>,
-    /// Spans in which the host waited, with the places of the waits.
+    /// Spans in which the host waited, with the indices of the syncs.
     waits: HashMap<SpanId, usize>,
     /// When work of other devices ended, in order.
     ends_elsewhere: Vec<u64>,
@@ -224,10 +224,10 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Divides a gap into parts of one cause each.
+    /// Splits a gap into parts with one cause each.
     ///
-    /// What lies before the launch is the host's, by what the launching thread was in; what follows is the launch on its
-    /// way, or whatever held the work back.
+    /// Time before the launch is caused by the host, depending on the span of the launching thread; time after it is launch
+    /// latency, or a reason that delayed the work.
     fn causes(&self, gap: &OpenGap) -> Vec<Caused> {
         let whole = |cause| vec![(gap.from, gap.to, cause)];
         let Some(launch) = gap.next.launch else { return whole(Cause::NoLaunch) };
@@ -250,13 +250,13 @@ impl<'a> Judge<'a> {
         causes
     }
 
-    /// Whether work was not yet on its way at a moment.
+    /// Whether work had not been launched yet at a moment.
     fn is_late(&self, launch: SpanId, moment: u64) -> bool {
         self.queued(launch) > moment.saturating_add(self.slack)
     }
 
-    /// What the launching thread did in a gap, each part with when it began and ended. What follows the launch is the
-    /// work on its way.
+    /// What the launching thread did in a gap, with start and end of each part. After the launch, the work is on its
+    /// way.
     pub(crate) fn doing(&self, gap: &Gap) -> Vec<(Doing, u64, u64)> {
         let Some(launch) = gap.next.launch else { return Vec::new() };
         let launched = self.queued(launch).clamp(gap.from, gap.to);
@@ -270,13 +270,13 @@ impl<'a> Judge<'a> {
         doing
     }
 
-    /// When work was on its way: at the end of the call that launched it, or at the beginning of a stage that did.
+    /// When work was launched: at the end of the launch call, or at the start of the stage that launched it.
     fn queued(&self, launch: SpanId) -> u64 {
         let is_call = self.activities[launch.index()].is_call();
         if is_call { self.trace.span_end(launch).0 } else { self.trace.span_start(launch).0 }
     }
 
-    /// Why the host launched too late: each part by the wait or the copy that the launching thread was in.
+    /// Why the host launched too late: for each part, the sync or copy that the launching thread was in.
     fn causes_of_lateness(&self, launch: SpanId, from: u64, queued: u64) -> Vec<Caused> {
         let mut causes = Vec::new();
         for (span, from, to) in self.host.doing_within(self.trace.span_track(launch), from, queued) {
@@ -286,10 +286,10 @@ impl<'a> Judge<'a> {
         causes
     }
 
-    /// Charges waits with what of a gap would vanish without them.
+    /// Charges syncs with the part of a gap that would disappear without them.
     ///
-    /// Moments in which the host waited come first. What is left of the lead goes to the earliest moments in which the
-    /// host was late: so much later did it begin with what it did then.
+    /// Moments in which the host waited come first. The rest of the lead goes to the earliest moments in which the host was
+    /// late: without the sync it would have started earlier.
     fn charged(
         &self,
         gap: &OpenGap,
@@ -322,13 +322,13 @@ impl<'a> Judge<'a> {
         charged
     }
 
-    /// The wait that the launching thread was in at a moment.
+    /// The sync that the launching thread was in at a moment.
     fn wait_at(&self, launch: SpanId, moment: u64) -> Option<usize> {
         let inner = self.host.doing(self.trace.span_track(launch), moment)?;
         self.host.outwards(inner).take(MOST_OUTWARDS).filter_map(|id| self.waits.get(&id).copied()).last()
     }
 
-    /// Whether a part of a gap that a copy is the cause of is that of pageable memory.
+    /// Whether a part of a gap caused by a copy is due to pageable memory.
     pub(crate) fn is_pageable(&self, gap: &Gap) -> bool {
         let doing = gap.next.launch.and_then(|launch| self.host.doing(self.trace.span_track(launch), gap.from));
         let is_late = gap.next.launch.is_some_and(|launch| self.is_late(launch, gap.from));
@@ -338,7 +338,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The outermost wait or copy that a span lies in, and what it is the cause of.
+    /// The outermost sync or copy around a span, with the cause.
     fn held_in(&self, inner: SpanId) -> Option<(SpanId, Cause)> {
         let holds = self.host.outwards(inner).take(MOST_OUTWARDS).filter_map(|id| {
             let is_copy = || self.trace.span(id).name.contains("Memcpy");
@@ -352,7 +352,7 @@ impl<'a> Judge<'a> {
         holds.last()
     }
 
-    /// Why work that was queued did not begin for long.
+    /// Why queued work did not start for long.
     fn cause_of_long_hold(&self, gap: &OpenGap, launch: SpanId) -> Cause {
         if gap.is_inside_launch || !self.is_after_stream_wait(launch) {
             Cause::HeldBack
@@ -363,14 +363,14 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether work of another device ended just before a moment. Other streams of the same device do nothing in a gap.
+    /// Whether work of another device ended just before a moment. Other streams of this device are idle in a gap.
     fn is_end_elsewhere(&self, moment: u64) -> bool {
         let first = moment.saturating_sub(TURNAROUND.saturating_add(self.slack));
         let at = self.ends_elsewhere.partition_point(|end| *end < first);
         self.ends_elsewhere.get(at).is_some_and(|end| *end <= moment.saturating_add(self.slack))
     }
 
-    /// Whether the host made a stream wait for another one since it launched anything else.
+    /// Whether the host made a stream wait for another one since the previous launch.
     fn is_after_stream_wait(&self, launch: SpanId) -> bool {
         let start = self.trace.span_start(launch);
         let is_done_launch =
@@ -388,7 +388,7 @@ fn add_cause(causes: &mut Vec<Caused>, (from, to, cause): Caused) {
     }
 }
 
-/// Why work that was queued began only a little later.
+/// Why queued work started slightly later.
 fn cause_of_short_hold(gap: &OpenGap) -> Cause {
     match gap.before.filter(|before| before.stream != gap.next.stream && !gap.is_inside_launch) {
         Some(before) if before.kind == WorkKind::Copy => Cause::Copy,
@@ -405,12 +405,12 @@ fn ends_elsewhere(devices: &Devices, device: &DeviceWork) -> Vec<u64> {
     ends
 }
 
-/// Whether a piece of work is a copy from or to pageable memory of the host.
+/// Whether work is a copy from or to pageable host memory.
 pub(crate) fn is_pageable(trace: &Trace, work: &Work) -> bool {
     work.kind == WorkKind::Copy && trace.span(work.id).copy_path().is_some_and(|path| path.is_pageable())
 }
 
-/// Calls that launched a copy and were held by it: of pageable memory, or they lasted until the copy was done.
+/// Calls that launched a copy and blocked: pageable memory, or the call lasted until the copy was done.
 fn holding(trace: &Trace, devices: &Devices) -> HashMap<SpanId, bool> {
     let copies = devices.devices.iter().flat_map(|device| &device.work).filter(|work| work.kind == WorkKind::Copy);
     let launched = copies.filter_map(|work| Some((work, work.launch?, is_pageable(trace, work))));

@@ -1,8 +1,8 @@
-//! What a wait of the host costs: the idle time that would vanish had the host not waited.
+//! The cost of a sync: the idle time that would disappear without it.
 //!
-//! The launches are replayed. Without a wait, everything that the host did after it happens earlier by the length of the
-//! wait: that is the host's lead. The next launch that came too late comes earlier by the lead, and so much of the gap
-//! vanishes. The rest of the gap belongs to what the host did after the wait.
+//! The launches are replayed. Without a sync, everything that the host did after it happens earlier by the length of the
+//! sync: this is the lead of the host. The next late launch comes earlier by the lead, which removes as much of the gap.
+//! The rest of the gap is caused by what the host did after the sync.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,10 +14,10 @@ use crate::{
     waits::{Found, Place},
 };
 
-/// Idle time that a wait is charged with.
+/// Idle time charged to a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Charge {
-    /// The wait, by its place among all waits.
+    /// The index of the sync.
     pub(crate) wait: usize,
     /// When the idle time began.
     pub(crate) from: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Charge {
     pub(crate) to: u64,
 }
 
-/// How much earlier a thread would be without a wait, and which wait that is.
+/// How much earlier a thread would be without a sync, and which sync.
 #[derive(Debug, Clone, Copy)]
 struct Lead {
     time: u64,
@@ -34,11 +34,11 @@ struct Lead {
     since: u64,
 }
 
-/// The lead of each launching thread over one device, to be asked in order of time.
+/// The lead of each launching thread of one device, queried in order of time.
 pub(crate) struct Leads<'a> {
     trace: &'a Trace,
     waits: &'a [Found],
-    /// Places of waits that hold the host up, in order of their ends.
+    /// The indices of blocking syncs, by end.
     order: Vec<usize>,
     next: usize,
     /// When anything was launched, in order.
@@ -49,7 +49,7 @@ pub(crate) struct Leads<'a> {
 
 impl<'a> Leads<'a> {
     pub(crate) fn of(trace: &'a Trace, devices: &Devices, device: &DeviceWork, waits: &'a [Found]) -> Self {
-        // A launch that waits for room in the queue is no sync: the host is ahead of the device by as much as it can be.
+        // A launch that waits because the queue is full is no sync: the host is as far ahead of the device as possible.
         let is_full = |wait: &Found| match wait.place {
             Place::Span(id) => trace.span(id).category == category::OVERHEAD,
             Place::Mark(..) => false,
@@ -73,7 +73,7 @@ impl<'a> Leads<'a> {
         &self.threads
     }
 
-    /// How much earlier a launch could have come, and the wait that held it up.
+    /// How much earlier a launch could have come, and the sync that delayed it.
     pub(crate) fn before(&mut self, launch: SpanId, host: &Host<'_>) -> Option<(usize, u64)> {
         let moment = self.trace.span_start(launch).0;
         while let Some(&at) = self.order.get(self.next) {
@@ -85,15 +85,15 @@ impl<'a> Leads<'a> {
         (lead.time > 0).then_some((lead.wait, lead.time))
     }
 
-    /// Takes back what a gap used up of a lead.
+    /// Removes what a gap used up of a lead.
     pub(crate) fn spend(&mut self, launch: SpanId, time: u64) {
         if let Some(lead) = self.leads.get_mut(&self.trace.span_track(launch)) {
             lead.time = lead.time.saturating_sub(time);
         }
     }
 
-    /// A wait gives a lead to its own thread, and to launching threads of its process that stood still meanwhile: they
-    /// waited for the thread that waited, as the thread of `backward` does.
+    /// A sync gives a lead to its own thread, and to launching threads of its process that were blocked meanwhile: they
+    /// waited for that thread, like the thread of `backward`.
     fn add(&mut self, at: usize, end: u64, host: &Host<'_>) {
         let wait = &self.waits[at];
         let length = end - wait.start;
@@ -108,13 +108,13 @@ impl<'a> Leads<'a> {
             let between = self.launches.partition_point(|launch| *launch < lead.since)
                 ..self.launches.partition_point(|launch| *launch < wait.start);
             if between.is_empty() {
-                // One wait after another, for the same work: only without both the host would be early.
+                // Two syncs for the same work: the host would be early only without both.
                 if length > lead.time {
                     lead.wait = at;
                 }
                 lead.time = lead.time.saturating_add(length);
             } else if length > lead.time {
-                // The later wait would have held the host up anyway, so that leads do not add up.
+                // The later sync would have blocked the host anyway, so leads do not add up.
                 (lead.time, lead.wait) = (length, at);
             }
             lead.since = lead.since.max(end);

@@ -229,7 +229,7 @@ impl Verdict {
     pub fn next_of(&self, kind: VerdictKind) -> String {
         let place = |kind| self.host.place(kind).map(|place| format!("`{}`", place.innermost()));
         let next = match kind {
-            VerdictKind::Saturated => "`laptime top` shows which kernels to make faster",
+            VerdictKind::Saturated => "optimise the kernels at the top of `laptime top`",
             VerdictKind::Host => return self.next_of_host(),
             VerdictKind::Sync => {
                 "launch the next work before the sync, or sync less often; `laptime syncs` shows where the host waits"

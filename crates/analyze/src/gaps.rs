@@ -1,4 +1,4 @@
-//! When devices did nothing, and why.
+//! When devices were idle, and why.
 
 use std::collections::HashMap;
 
@@ -21,50 +21,50 @@ use crate::{
     timeline::Timeline,
 };
 
-/// When devices did nothing, and why.
+/// When devices were idle, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gaps {
     /// The devices, in order of their numbers.
     pub devices: Vec<DeviceGaps>,
-    /// The unit that laps are counted by, and where it comes from; none if nothing repeats.
+    /// The unit of laps and its source; none if nothing repeats.
     pub laps: Option<(String, LapSource)>,
     /// The trace as a whole.
     pub overview: Overview,
 }
 
-/// How the time of one device divides.
+/// The time of one device by cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceGaps {
     /// Its name.
     pub name: String,
-    /// Only stages of its streams were recorded: gaps are those between stages.
+    /// Only stages on its streams were recorded: gaps are between stages.
     pub is_stages: bool,
     /// From the start of its first work to the end of its last.
     pub window: Nanos,
-    /// What it did and why it did nothing; the times add up to the window.
+    /// Work and idle time by cause; the times add up to the window.
     pub parts: Vec<Part>,
-    /// What the host did while it was late, most time first; the times add up to those of that cause.
+    /// What the host did while the device waited for it, most time first; the times add up to that cause.
     pub host: Vec<HostTime>,
-    /// How work got there.
+    /// Launches.
     pub launches: LaunchFigures,
-    /// The lap with most idle time; none without laps, or if it stands out by less than 1 % of the window.
+    /// The lap with the most idle time; none without laps, or if it exceeds the median by less than 1 % of the window.
     pub idlest: Option<LapIdle>,
-    /// The longest gaps, the longest first, as many as were asked for.
+    /// The longest gaps, longest first, as many as requested.
     pub longest: Vec<LongGap>,
-    /// All gaps, counted; one that has parts of several causes is one.
+    /// The number of gaps; a gap with several causes counts once.
     pub count: u64,
-    /// What stands out.
+    /// Findings.
     pub findings: Vec<Finding>,
-    /// What it comes to.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What a part of a window is.
+/// The kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PartKind {
     /// Kernels computed.
     Kernels,
-    /// Kernels that exchange data with other devices ran, and none that computes.
+    /// Communication kernels ran, and no compute kernel.
     Communication,
     /// Copies or memsets ran, and no kernel.
     Copies,
@@ -73,7 +73,7 @@ pub enum PartKind {
 }
 
 impl PartKind {
-    /// The part in a word, for machines.
+    /// The part for machines.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Kernels => "kernels",
@@ -94,7 +94,7 @@ impl PartKind {
     }
 }
 
-/// A part of a window, all its stretches together.
+/// A part of a window: all its intervals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
     /// What it is.
@@ -103,33 +103,33 @@ pub struct Part {
     pub time: Nanos,
     /// Its share of the window.
     pub share: f64,
-    /// How many stretches.
+    /// How many intervals.
     pub count: u64,
-    /// The median stretch, in nanoseconds.
+    /// The median interval, in nanoseconds.
     pub median: f64,
-    /// The longest stretch.
+    /// The longest interval.
     pub longest: Nanos,
 }
 
-/// What the host did while it was late.
+/// What the host did while the device waited for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostTime {
-    /// The name of the innermost span; none where no span was open.
+    /// The name of the innermost span; none if no span was open.
     pub name: Option<String>,
     /// The work was launched and on its way.
     pub is_launched: bool,
-    /// How long in all gaps.
+    /// The total time.
     pub time: Nanos,
-    /// The share of the time that the host was late.
+    /// The share of the time in which the device waited for the host.
     pub share: f64,
     /// In how many gaps.
     pub count: u64,
 }
 
-/// The lap with most idle time.
+/// The lap with the most idle time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LapIdle {
-    /// What it is called.
+    /// Its name.
     pub label: String,
     /// Its idle time.
     pub idle: Nanos,
@@ -137,36 +137,36 @@ pub struct LapIdle {
     pub median: f64,
 }
 
-/// One gap, told.
+/// One gap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LongGap {
     /// When it began, from the start of the trace.
     pub start: Nanos,
     /// How long it was.
     pub length: Nanos,
-    /// Why; of several causes the one with most of its time.
+    /// The cause with the most time.
     pub cause: Cause,
-    /// What ended before it.
+    /// The work before it.
     pub before: Option<String>,
-    /// What began after it.
+    /// The work after it.
     pub after: String,
-    /// What the launching thread did for most of that; none if the launch is not known or no span was open.
+    /// What the launching thread did for most of the time; none if the launch is unknown or no span was open.
     pub host: Option<String>,
-    /// The lap that most of it lies in, by time.
+    /// The lap that contains most of it.
     pub lap: Option<String>,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NoGaps {
-    /// The trace has no work of a device.
+    /// The trace has no device work.
     NoDevices,
     /// There is no such lap.
     NoLaps(NoLaps),
 }
 
-/// Divides the time of each device into work and gaps with their causes; `lap` names the unit that laps are counted
-/// by, and `most` says how many gaps are told one by one.
+/// Splits the time of each device into work and idle time by cause. `lap` is the unit of laps, and `most` the number of
+/// gaps to list.
 pub fn gaps(trace: &Trace, lap: Option<&str>, most: usize) -> Result<Gaps, NoGaps> {
     let found = devices(trace);
     if found.devices.is_empty() {
@@ -175,7 +175,7 @@ pub fn gaps(trace: &Trace, lap: Option<&str>, most: usize) -> Result<Gaps, NoGap
     Ok(gaps_of(&Timeline::of(trace, &found, lap).map_err(NoGaps::NoLaps)?, most))
 }
 
-/// The same of a trace that is prepared.
+/// The same for a prepared trace.
 pub(crate) fn gaps_of(timeline: &Timeline<'_>, most: usize) -> Gaps {
     let devices = std::iter::zip(&timeline.devices.devices, &timeline.idle);
     Gaps {
@@ -206,7 +206,7 @@ fn device_answer(timeline: &Timeline<'_>, device: &DeviceWork, idle: &Judged<'_>
     }
 }
 
-/// What the host did while it was late, by kind of work and by place.
+/// What the host did while the device waited for it, by kind of work and by place.
 fn host_split(timeline: &Timeline<'_>, idle: &Judged<'_>) -> HostSplit {
     let trace = timeline.trace;
     let mut split = HostSplit::default();
@@ -252,13 +252,13 @@ fn parts(device: &DeviceWork, gaps: &[Gap], window: u64) -> Vec<Part> {
     parts
 }
 
-/// Copies that are wanted, while no kernel ran.
+/// Copies that match a filter, while no kernel ran.
 fn alone(device: &DeviceWork, is_wanted: impl Fn(&Work) -> bool) -> Stretches {
     let copies = device.stretches(|work| work.kind == WorkKind::Copy && is_wanted(work));
     copies.minus(&device.stretches(|work| work.kind != WorkKind::Copy))
 }
 
-/// What there is to judge.
+/// The work that the verdict is based on.
 fn basis(trace: &Trace, device: &DeviceWork, judge: &Judge<'_>, gaps: &[Gap], parts: &[Part]) -> Basis {
     let wall = trace.bounds().map_or(0, |(first, last)| last.saturating_sub(first).0);
     let window = device.window().map_or(0, |(first, last)| last - first);
@@ -273,7 +273,7 @@ fn basis(trace: &Trace, device: &DeviceWork, judge: &Judge<'_>, gaps: &[Gap], pa
     }
 }
 
-/// Whether a copy stays on the device, or is a memset: nothing crosses a link.
+/// Whether a copy stays on the device, or is a memset.
 fn is_within_device(trace: &Trace, work: &Work) -> bool {
     let span = trace.span(work.id);
     let stays = |path: laptime_trace::CopyPath| {
@@ -298,7 +298,7 @@ impl Part {
     }
 }
 
-/// What the host did in the gaps that it is the cause of, by name.
+/// What the host did in the gaps that it causes, by name.
 fn host_times(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap]) -> Vec<HostTime> {
     let mut times: HashMap<HostName, (u64, u64)> = HashMap::new();
     let mut families = Families::default();
@@ -343,7 +343,7 @@ impl HostName {
         }
     }
 
-    /// The same, whatever number a name counts with.
+    /// The same with counters in names ignored.
     fn family(self, trace: &Trace, families: &mut Families) -> Self {
         match self {
             Self::Named(name) => Self::Named(families.of(trace, name)),
@@ -359,7 +359,7 @@ impl HostName {
     }
 }
 
-/// What the launching thread did in the parts of a gap that have this cause.
+/// What the launching thread did in the parts of a gap with this cause.
 pub(crate) fn doing_by_name(trace: &Trace, judge: &Judge<'_>, parts: &[Gap], cause: Cause) -> HashMap<HostName, u64> {
     let mut times = HashMap::new();
     for (doing, from, to) in parts.iter().filter(|part| part.cause == cause).flat_map(|part| judge.doing(part)) {
@@ -369,7 +369,7 @@ pub(crate) fn doing_by_name(trace: &Trace, judge: &Judge<'_>, parts: &[Gap], cau
 }
 
 impl Gaps {
-    /// What [`DeviceGaps::values`] are.
+    /// The names of [`DeviceGaps::values`].
     pub const FIGURES: [Figure; 11] = [
         Figure { key: "kernels_share", label: "kernels", unit: Unit::Share },
         Figure { key: "communication_share", label: "communication", unit: Unit::Share },
@@ -386,16 +386,16 @@ impl Gaps {
 }
 
 impl DeviceGaps {
-    /// The time in which nothing ran.
+    /// The idle time.
     pub fn idle(&self) -> Nanos {
         let gaps = self.parts.iter().filter(|part| matches!(part.kind, PartKind::Gap(_)));
         Nanos(gaps.map(|part| part.time.0).sum())
     }
 
-    /// The figures of the device, to set it beside others.
+    /// The figures of the device, for comparing devices.
     pub fn values(&self) -> Vec<Option<f64>> {
         let share = |kinds: &[PartKind]| {
-            // A sum of none would be a negative zero.
+            // An empty sum would be a negative zero.
             let parts = self.parts.iter().filter(|part| kinds.contains(&part.kind));
             Some(parts.fold(0.0, |sum, part| sum + part.share))
         };

@@ -1,4 +1,4 @@
-//! What kind of work a kernel or an operation does, judged by its name.
+//! The kind of work of a kernel or operation, by its name.
 
 mod levels;
 mod rules;
@@ -13,26 +13,26 @@ use self::{
 /// A kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Group {
-    /// Products of matrices, convolutions among them.
+    /// Matrix products, including convolutions.
     Matmul,
-    /// Attention, whole or in parts: scores, softmax, the cache of keys and values, rotary positions.
+    /// Attention, whole or in parts: scores, softmax, KV cache, RoPE.
     Attention,
     /// Layer, RMS, batch and group norms.
     Norm,
     /// Activations, with or without their gates.
     Activation,
-    /// Embedding tables: look-ups, their gradients and their caches.
+    /// Embedding tables: lookups, gradients and caches.
     Embedding,
-    /// Copies and memsets, casts and changes of layout.
+    /// Copies and memsets, casts and layout changes.
     Copy,
-    /// Exchange with other devices.
+    /// Communication with other devices.
     Communication,
-    /// All else.
+    /// Everything else.
     Other,
 }
 
 impl Group {
-    /// All groups, in the order in which tables list them.
+    /// All groups, in the order of tables.
     pub const ALL: [Self; 8] = [
         Self::Matmul,
         Self::Attention,
@@ -44,7 +44,7 @@ impl Group {
         Self::Other,
     ];
 
-    /// The group in a word.
+    /// The group for machines.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Matmul => "matmul",
@@ -58,11 +58,11 @@ impl Group {
         }
     }
 
-    /// The group of a span, from what it is and its name.
+    /// The group of a span, by its kind and name.
     ///
     /// The name of a kernel is a C++ declaration. Its function decides; then the namespaces around the function; then
-    /// the template arguments, outer ones first. Types and parameters never count: a kernel over
-    /// `cutlass::bfloat16_t` is not a matrix product for that.
+    /// the template arguments, outer ones first. Types and parameters never count: `cutlass::bfloat16_t` as a parameter does
+    /// not make a kernel a matrix product.
     pub fn of(activity: Activity, name: &str) -> Self {
         if matches!(activity, Activity::Copy | Activity::Memset) {
             return Self::Copy;
@@ -82,7 +82,7 @@ impl Group {
         texts.into_iter().find_map(|text| Self::of_text(&plain(&text))).unwrap_or(Self::Other)
     }
 
-    /// The group of the first rule that fits a text.
+    /// The group of the first rule that matches.
     fn of_text(text: &str) -> Option<Self> {
         RULES.iter().find(|rule| rule.fits(text)).map(|rule| rule.group)
     }
@@ -124,7 +124,7 @@ const FUSED_COPIES: &[&str] = &[
     "full",
 ];
 
-/// What the name of a fused kernel may say besides and still move data only: the kind of kernel, and views.
+/// Other words in the name of a fused kernel that only moves data: the kind of kernel, and views.
 const SAID_OF_COPIES: &[&str] = &[
     "triton",
     "cpp",
@@ -163,7 +163,7 @@ const SAID_OF_COPIES: &[&str] = &[
 ];
 
 fn is_said_of_a_copy(word: &str) -> bool {
-    // Numbers distinguish kernels, and types of arguments: `0d1d2de`.
+    // Numbers that distinguish kernels, and argument types: `0d1d2de`.
     word.is_empty()
         || word.starts_with(|letter: char| letter.is_ascii_digit())
         || FUSED_COPIES.contains(&word)

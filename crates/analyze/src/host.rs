@@ -1,13 +1,13 @@
-//! What a thread of the host was doing at a moment.
+//! What a host thread was doing at a moment.
 
 use std::collections::{BinaryHeap, HashMap};
 
 use laptime_trace::{SpanId, Trace, TrackId};
 
-/// Spans around a stretch that are looked at before a lane counts as having none: a file may nest without end.
+/// How many enclosing spans are searched before a lane counts as idle: files can nest without limit.
 const MOST_OUTWARDS: usize = 256;
 
-/// The spans of each thread by lane, to be asked by time.
+/// The spans of each thread by lane, indexed by time.
 #[derive(Debug)]
 pub struct Host<'a> {
     trace: &'a Trace,
@@ -16,7 +16,7 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Prepares the threads that are asked for.
+    /// Indexes the given threads.
     pub fn of(trace: &'a Trace, tracks: impl IntoIterator<Item = TrackId>) -> Self {
         let mut host = Self { trace, lanes: HashMap::new() };
         for track in tracks {
@@ -35,13 +35,13 @@ impl<'a> Host<'a> {
         host
     }
 
-    /// The innermost span of a thread at a moment; where lanes overlap, the one that began last.
+    /// The innermost span of a thread at a moment; if lanes overlap, the one that started last.
     pub fn doing(&self, track: TrackId, moment: u64) -> Option<SpanId> {
         let lanes = self.lanes.get(&track)?;
         lanes.iter().filter_map(|lane| self.open_at(lane, moment)).max_by_key(|id| self.trace.span_start(*id))
     }
 
-    /// The innermost spans that are open over a whole stretch, one for each lane but the one left out.
+    /// The innermost spans that are open during a whole interval, one per lane except one.
     pub fn around(&self, track: TrackId, from: u64, to: u64, but: Option<u32>) -> Vec<SpanId> {
         let lanes = self.lanes.get(&track).into_iter().flatten().enumerate();
         let lanes = lanes.filter(|(lane, _)| Some(*lane) != but.map(|lane| lane as usize));
@@ -63,7 +63,7 @@ impl<'a> Host<'a> {
         around.next()
     }
 
-    /// The spans of a span's own lane that began before it, the last first.
+    /// Earlier spans on the lane of a span, latest first.
     pub fn earlier(&self, id: SpanId) -> impl Iterator<Item = SpanId> {
         let span = self.trace.span(id);
         let lane = self.lanes.get(&span.track).and_then(|lanes| lanes.get(span.lane as usize));
@@ -71,14 +71,14 @@ impl<'a> Host<'a> {
         before.iter().rev().copied()
     }
 
-    /// A span and those around it, the innermost first.
+    /// A span and its ancestors, innermost first.
     pub fn outwards(&self, id: SpanId) -> impl Iterator<Item = SpanId> {
         std::iter::successors(Some(id), |id| self.trace.span_parent(*id))
     }
 
-    /// Splits a stretch of a thread by its innermost span: each part with its span, or none where nothing was open.
+    /// Splits an interval of a thread by its innermost span: each part with its span, or none if nothing was open.
     ///
-    /// The parts are in order and together as long as the stretch.
+    /// The parts are in order and add up to the interval.
     pub fn doing_within(&self, track: TrackId, from: u64, to: u64) -> Vec<(Option<SpanId>, u64, u64)> {
         let mut parts: Vec<(Option<SpanId>, u64, u64)> = Vec::new();
         let mut open = BinaryHeap::new();
@@ -104,7 +104,7 @@ impl<'a> Host<'a> {
         parts
     }
 
-    /// The spans that begin within a stretch, in order; those open at its beginning go to `open`.
+    /// The spans that start within an interval, in order; those open at its start go to `open`.
     fn starting(&self, track: TrackId, from: u64, to: u64, open: &mut BinaryHeap<(u64, SpanId)>) -> Vec<(u64, SpanId)> {
         let mut starting = Vec::new();
         for lane in self.lanes.get(&track).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! What the host did while a device waited for it, inclusive: a place counts with everything that was done inside it.
+//! What the host did while a device waited for it, by place; the time of a place includes its children.
 
 use std::collections::HashMap;
 
@@ -10,28 +10,28 @@ use crate::{
     one_off::OneOffs,
 };
 
-/// A place inside which most of some time was spent is the innermost one that holds this share of it.
+/// The place of most of some time is the innermost one with this share of it.
 const MOST: f64 = 0.5;
 
-/// A part of a place is named if it is this share of its time.
+/// A child is named from this share of the time on.
 const NOTABLE: f64 = 0.1;
 
-/// Spans around one that are looked at: a file may nest without end.
+/// How many enclosing spans are searched: files can nest without limit.
 const MOST_OUTWARDS: usize = 256;
 
-/// A place of the host where idle time of a device was spent.
+/// A place in host code in which idle time of a device was spent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPlace {
     /// Its name.
     pub name: String,
-    /// The idle time spent in it, everything inside it included.
+    /// The idle time in it, children included.
     pub time: Nanos,
-    /// The place inside it that took most of that, with its time.
+    /// The child with the most of that time.
     pub inside: Option<(String, Nanos)>,
 }
 
 impl HostPlace {
-    /// What to look at: what took most of the time in it, or the place itself if nothing did.
+    /// What to look at: the child with most of the time, or the place itself.
     pub fn innermost(&self) -> &str {
         match &self.inside {
             Some((name, time)) if time.0 as f64 >= MOST * self.time.0 as f64 => name,
@@ -40,12 +40,12 @@ impl HostPlace {
     }
 }
 
-/// What the host does somewhere.
+/// The kind of host work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HostWork {
-    /// It loads the data of the next batch.
+    /// Loading the data of the next batch.
     Loading,
-    /// It does what is done once: it loads modules, captures graphs, compiles.
+    /// One-off initialisation: loading modules, capturing graphs, compiling.
     Starting,
     /// Anything else.
     Other,
@@ -56,11 +56,11 @@ struct Node {
     name: Option<NameId>,
     work: HostWork,
     is_call: bool,
-    /// The time in it and in nothing inside it.
+    /// The self time.
     own: u64,
 }
 
-/// Time of the host by place: a tree of names, whatever numbers they count with.
+/// Host time by place: a tree of names, with counters ignored.
 pub(crate) struct HostTree<'a> {
     trace: &'a Trace,
     activities: &'a [Activity],
@@ -78,7 +78,7 @@ impl<'a> HostTree<'a> {
         Self { trace, activities, one_offs, nodes: vec![root], children, of_span, families: Families::default() }
     }
 
-    /// Adds time that the host spent in a span and in nothing inside it, or in none.
+    /// Adds self time of a span, or time outside all spans.
     pub(crate) fn add(&mut self, span: Option<SpanId>, time: u64) -> HostWork {
         let node = span.map_or(0, |span| self.node(span));
         self.nodes[node].own += time;
@@ -126,7 +126,7 @@ impl<'a> HostTree<'a> {
         }
     }
 
-    /// Time with everything inside, by node.
+    /// The time of each node, children included.
     fn inclusive(&self) -> Vec<u64> {
         let mut times: Vec<u64> = self.nodes.iter().map(|node| node.own).collect();
         for at in (1..times.len()).rev() {
@@ -135,7 +135,7 @@ impl<'a> HostTree<'a> {
         times
     }
 
-    /// The time of one kind of work, and the place where most of it was spent.
+    /// The time of one kind of work, and the place with most of it.
     pub(crate) fn place_of(&self, wanted: HostWork) -> Option<HostPlace> {
         let times = self.inclusive();
         let is_top = |at: &usize| self.nodes[*at].work == wanted && self.nodes[self.nodes[*at].parent].work != wanted;
@@ -151,7 +151,7 @@ impl<'a> HostTree<'a> {
         (time > 0).then(|| HostPlace { name: self.text(name), time: Nanos(time), inside: self.inside(top, &times) })
     }
 
-    /// The innermost place that holds most of the time of other work. Calls of the runtime are named inside it.
+    /// The innermost place with most of the time of other work. Runtime calls are named inside it.
     pub(crate) fn place(&self, but: Option<&str>) -> Option<HostPlace> {
         let times = self.inclusive_of_other();
         let all = times[0];
@@ -168,7 +168,7 @@ impl<'a> HostTree<'a> {
         let at = best?;
         let name = self.text(self.nodes[at].name?);
         let inside = self.inside(at, &times);
-        // That the time was spent in the loop says nothing.
+        // The loop itself is not a useful place.
         let is_loop = but == Some(name.as_str()) || name == STEPS;
         match inside {
             Some((name, time)) if is_loop => Some(HostPlace { name, time, inside: None }),
@@ -191,7 +191,7 @@ impl<'a> HostTree<'a> {
         children.max_by_key(|at| (times[*at], std::cmp::Reverse(*at)))
     }
 
-    /// The innermost place inside another that holds most of its time, or the largest part of it.
+    /// The innermost place inside another with most of its time, or its largest child.
     fn inside(&self, place: usize, times: &[u64]) -> Option<(String, Nanos)> {
         let holds = |at: &usize, share: f64| times[*at] as f64 >= share * times[place] as f64;
         let mut found = self.largest_child(place, times).filter(|at| holds(at, NOTABLE))?;
@@ -206,7 +206,7 @@ impl<'a> HostTree<'a> {
     }
 }
 
-/// Words that functions which load data are called by.
+/// Words in the names of functions that load data.
 const LOADS: [&str; 9] = [
     "get_batch",
     "load_batch",

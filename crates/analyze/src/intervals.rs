@@ -1,8 +1,8 @@
-//! Stretches of time, counted once where they overlap.
+//! Time intervals; overlaps count once.
 
 use laptime_trace::Nanos;
 
-/// The length of the union of stretches given as start and end, in any order.
+/// The length of the union of intervals given as start and end, in any order.
 pub fn union_length(stretches: &mut [(u64, u64)]) -> Nanos {
     stretches.sort_unstable();
     let mut length = 0;
@@ -15,12 +15,12 @@ pub fn union_length(stretches: &mut [(u64, u64)]) -> Nanos {
     Nanos(length)
 }
 
-/// Lengths added up. Absurd ones, as damaged files have, end at the largest number instead of beginning anew.
+/// The sum of lengths. It saturates instead of overflowing, for damaged files.
 pub fn total(lengths: impl IntoIterator<Item = u64>) -> u64 {
     lengths.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Stretches of time in order, apart from each other, none empty.
+/// Time intervals in order, disjoint, none empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stretches {
     parts: Vec<(u64, u64)>,
@@ -29,7 +29,7 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// The union of stretches given as start and end, in any order.
+    /// The union of intervals given as start and end, in any order.
     pub fn union(mut stretches: Vec<(u64, u64)>) -> Self {
         stretches.sort_unstable();
         let mut parts: Vec<(u64, u64)> = Vec::new();
@@ -61,7 +61,7 @@ impl Stretches {
         &self.parts
     }
 
-    /// How long they are together.
+    /// The total length.
     pub fn length(&self) -> u64 {
         match (self.before.last(), self.parts.last()) {
             (Some(before), Some((start, end))) => before + (end - start),
@@ -69,7 +69,7 @@ impl Stretches {
         }
     }
 
-    /// How much of a stretch they cover.
+    /// The length of the overlap with an interval.
     pub fn length_within(&self, from: u64, to: u64) -> u64 {
         self.length_before(to).saturating_sub(self.length_before(from))
     }
@@ -87,7 +87,7 @@ impl Stretches {
         after > 0 && moment < self.parts[after - 1].1
     }
 
-    /// What both cover.
+    /// The intersection.
     pub fn and(&self, other: &Self) -> Self {
         let (mut a, mut b) = (self.parts.iter().peekable(), other.parts.iter().peekable());
         let mut parts = Vec::new();
@@ -105,7 +105,7 @@ impl Stretches {
         Self::of_parts(parts)
     }
 
-    /// What these cover and the others do not.
+    /// The difference.
     pub fn minus(&self, other: &Self) -> Self {
         let mut parts = Vec::new();
         let mut next = 0;
@@ -126,7 +126,7 @@ impl Stretches {
         Self::of_parts(parts)
     }
 
-    /// What of a stretch they leave free.
+    /// The parts of an interval that are not covered.
     pub fn gaps_in(&self, from: u64, to: u64) -> Self {
         Self::union(vec![(from, to)]).minus(self)
     }

@@ -1,4 +1,4 @@
-//! Which unit of a trace repeats: named by the user, marked by the program, or found.
+//! The repeating unit of a trace: given by the user, marked by the program, or detected.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -6,51 +6,51 @@ use laptime_trace::{Activity, LAP, Nanos, Span, SpanId, Trace, TrackId, Value};
 
 use crate::{devices::Devices, repeats::repeats};
 
-/// The repeating unit of a trace and its turns.
+/// The repeating unit of a trace and its laps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LapUnit {
-    /// Its name; digits that count are written `*`.
+    /// Its name; counters are written as `*`.
     pub name: String,
-    /// Where it comes from.
+    /// Its source.
     pub source: LapSource,
-    /// The kernels of a turn, where it was found as a sequence of them.
+    /// The kernels of a lap, if it was detected as a sequence of kernels.
     pub kernels: Option<u64>,
-    /// Its turns in order of time; they do not overlap.
+    /// Its laps in order; they do not overlap.
     pub laps: Vec<LapTime>,
-    /// Other units that could be asked for, with how often they turn.
+    /// Other possible units, with their number of laps.
     pub others: Vec<(String, u64)>,
 }
 
-/// One turn.
+/// One lap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LapTime {
-    /// What it is called: its name, with its number where it has one.
+    /// Its name, with its number if it has one.
     pub label: String,
     /// When it began.
     pub start: u64,
     /// When it ended.
     pub end: u64,
-    /// Its span on the host; none where laps were found on a device.
+    /// Its span on the host; none if laps were detected on a device.
     pub span: Option<SpanId>,
 }
 
-/// Where laps come from, best first.
+/// The source of laps, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LapSource {
-    /// The user named them.
+    /// Named by the user.
     Named,
-    /// The program marked them with `lap!`.
+    /// Marked by the program with `lap!`.
     Lap,
-    /// The profiler's steps.
+    /// Steps of the profiler.
     Step,
-    /// Ranges that repeat: NVTX, annotations, stages.
+    /// Repeated ranges: NVTX, annotations, stages.
     Range,
-    /// A sequence of kernels that repeats.
+    /// A repeated sequence of kernels.
     Kernels,
 }
 
 impl LapSource {
-    /// The source in a word, for machines.
+    /// The source for machines.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Named => "named",
@@ -76,41 +76,41 @@ impl LapSource {
 /// Why there are no laps.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NoLaps {
-    /// Nothing has the name that was asked for; these repeat.
+    /// Nothing has the given name; these units repeat.
     NoSuchName {
         /// The name.
         name: String,
-        /// What could be asked for, with how often it occurs.
+        /// Possible units, with their number of laps.
         known: Vec<(String, u64)>,
     },
     /// Nothing repeats.
     NothingRepeats,
 }
 
-/// Ranges repeat from this many on.
+/// The fewest repetitions of a range.
 const LEAST_RANGES: usize = 3;
 
-/// Steps of the profiler count from this many on.
+/// The fewest steps of the profiler.
 const LEAST_STEPS: usize = 2;
 
-/// The share of the trace, from the first turn to the last, that a unit of ranges must span.
+/// The share of the trace, from the first lap to the last, that a unit of ranges must span.
 const LEAST_EXTENT: f64 = 0.5;
 
-/// The share of that stretch that the turns themselves must cover.
+/// The share of that interval that the laps themselves must cover.
 const LEAST_COVER: f64 = 0.5;
 
-/// Units that are offered beside the chosen one.
+/// How many other units are listed.
 const OFFERED: usize = 5;
 
 impl LapUnit {
-    /// The turn that a moment lies in, by its place.
+    /// The index of the lap that contains a moment.
     pub fn at(&self, moment: u64) -> Option<usize> {
         let after = self.laps.partition_point(|lap| lap.start <= moment);
         let last = after.checked_sub(1)?;
         (moment < self.laps[last].end).then_some(last)
     }
 
-    /// The turn that a span of a device belongs to: that of the call behind it where turns are the host's.
+    /// The lap of a device span: that of its launch if laps are on the host.
     pub fn of_work(&self, trace: &Trace, start: u64, launch: Option<SpanId>) -> Option<usize> {
         match launch.filter(|_| self.source != LapSource::Kernels) {
             Some(launch) => self.at(trace.span_start(launch).0),
@@ -119,8 +119,8 @@ impl LapUnit {
     }
 }
 
-/// Finds the repeating unit: the one that is named, else laps of the program, steps of the profiler, ranges that
-/// repeat and cover most of the trace, a sequence of kernels that repeats.
+/// Finds the repeating unit: the given name, else laps of the program, steps of the profiler, repeated ranges that cover
+/// most of the trace, or a repeated sequence of kernels.
 pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Result<LapUnit, NoLaps> {
     let families = families(trace, &devices.activities);
     if let Some(wanted) = wanted {
@@ -132,7 +132,7 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
     let found = families.iter().filter(|family| !family.is_operator()).find(is_unit).map(by_name);
     let of_operators = || {
         let operators = families.iter().filter(|family| family.is_operator()).find(is_unit)?;
-        // Where every operator is a range, ranges that cover less are coarser all the same.
+        // If every operator is a range, ranges that cover less are still coarser.
         let is_coarser = |family: &&Family| !family.is_operator() && family.is_long(trace, wall);
         Some(by_name(families.iter().find(is_coarser).unwrap_or(operators)))
     };
@@ -149,13 +149,13 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
     Ok(without_prologue(unit))
 }
 
-/// A first lap that is shorter than this share of the median lap is what came before the first whole one.
+/// A first lap that is shorter than this share of the median lap is incomplete.
 const PROLOGUE: f64 = 0.5;
 
-/// From this many laps on the first may be left out.
+/// The fewest laps from which the first may be left out.
 const LEAST_WITH_PROLOGUE: usize = 4;
 
-/// Leaves out a short prologue: the end of a lap that had begun before the recording, or what leads to the first lap.
+/// Leaves out an incomplete first lap: one that started before the recording, or setup before the first lap.
 fn without_prologue(mut unit: LapUnit) -> LapUnit {
     if unit.laps.len() >= LEAST_WITH_PROLOGUE {
         let length = |lap: &LapTime| (lap.end - lap.start) as f64;
@@ -168,7 +168,7 @@ fn without_prologue(mut unit: LapUnit) -> LapUnit {
     unit
 }
 
-/// The units that could be asked for by name, with how often they turn.
+/// The possible units by name, with their number of laps.
 pub fn lap_names(trace: &Trace, devices: &Devices) -> Vec<(String, u64)> {
     offered(&families(trace, &devices.activities), None)
 }
@@ -180,7 +180,7 @@ fn named(trace: &Trace, families: &[Family], wanted: &str) -> Result<LapUnit, No
     if let Some(family) = family {
         return Ok(family.unit(trace, families, LapSource::Named));
     }
-    // Anything else on the host may be asked for: an operation, a function of Python.
+    // Other host spans can be chosen too: an operation, a Python function.
     match gathered(trace, |span| span.name == wanted).first() {
         Some(family) => Ok(family.unit(trace, families, LapSource::Named)),
         None => Err(NoLaps::NoSuchName { name: wanted.to_owned(), known: offered(families, None) }),
@@ -192,7 +192,7 @@ fn offered(families: &[Family], chosen: Option<&str>) -> Vec<(String, u64)> {
     others.map(|family| (family.name.clone(), family.spans.len() as u64)).take(OFFERED).collect()
 }
 
-/// Spans of one name on one thread, whatever number the name counts with.
+/// Spans of one name on one thread, with counters ignored.
 #[derive(Debug)]
 struct Family {
     name: String,
@@ -203,7 +203,7 @@ struct Family {
 }
 
 impl Family {
-    /// Whether it may be the unit of a trace without being named.
+    /// Whether it can be the unit without being named by the user.
     fn is_unit(&self, trace: &Trace, wall: u64) -> bool {
         match self.source {
             LapSource::Lap | LapSource::Step => self.spans.len() >= LEAST_STEPS,
@@ -211,18 +211,18 @@ impl Family {
         }
     }
 
-    /// Whether it turns often enough, over most of the trace.
+    /// Whether it repeats often enough, over most of the trace.
     fn is_long(&self, trace: &Trace, wall: u64) -> bool {
         self.spans.len() >= LEAST_RANGES && self.extent(trace) >= LEAST_EXTENT * wall as f64
     }
 
-    /// From the beginning of the first turn to the end of the last.
+    /// From the start of the first lap to the end of the last.
     fn extent(&self, trace: &Trace) -> f64 {
         let (Some(first), Some(last)) = (self.spans.first(), self.spans.last()) else { return 0.0 };
         trace.span(*last).end().0.saturating_sub(trace.span(*first).start.0) as f64
     }
 
-    /// Whether it is a range that was written for every operator: `emit_nvtx` does so.
+    /// Whether every operator has such a range, as `emit_nvtx` writes them.
     fn is_operator(&self) -> bool {
         const OPERATORS: [&str; 6] = ["aten::", "prims::", "prim::", "autograd::", "torch::autograd::", "c10d::"];
         self.source == LapSource::Range
@@ -240,7 +240,7 @@ impl Family {
     }
 }
 
-/// The name of one turn: a field that counts, a number in its name, or its place.
+/// The label of a lap: a counter field, a number in its name, or its index.
 fn label(span: &Span<'_>, at: usize) -> String {
     if span.name.bytes().any(|byte| byte.is_ascii_digit()) {
         return span.name.to_owned();
@@ -250,7 +250,7 @@ fn label(span: &Span<'_>, at: usize) -> String {
         Value::Uint(number) => Some(number.to_string()),
         _ => None,
     };
-    // Spans of others have fields that count other things, such as operations.
+    // Other spans have fields that count other things, such as operations.
     let is_ours = span.category == LAP || span.category.is_empty();
     match span.fields.iter().find_map(number).filter(|_| is_ours) {
         Some(number) => format!("{} {number}", span.name),
@@ -258,7 +258,7 @@ fn label(span: &Span<'_>, at: usize) -> String {
     }
 }
 
-/// Runs of digits in a name are what it counts with, but for those within a word: `conv2d`, `fpr4pk2x`.
+/// Runs of digits in a name are counters, except within a word: `conv2d`, `fpr4pk2x`.
 pub fn counted(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     let mut rest = name;
@@ -278,15 +278,15 @@ pub fn counted(name: &str) -> String {
     text
 }
 
-/// A name without the number that it counts with: one behind `#` or `= `, as in `ProfilerStep#7` and `mm, op_id = 7`.
+/// A name without its counter: a number after `#` or `= `, as in `ProfilerStep#7` and `mm, op_id = 7`.
 ///
-/// Other numbers tell things apart: `layer 3` is another thing than `layer 4`.
+/// Other numbers distinguish things: `layer 3` is not `layer 4`.
 pub fn family(name: &str) -> Cow<'_, str> {
     let (mut text, mut told, mut from) = (String::new(), 0, 0);
     while let Some(at) = name[from..].find(|letter: char| letter.is_ascii_digit()).map(|at| from + at) {
         let rest = name[at..].trim_start_matches(|letter: char| letter.is_ascii_digit());
         from = name.len() - rest.len();
-        // `= 0x7f` and `= 1.5` are values, and so is a word that begins with a number.
+        // `= 0x7f` and `= 1.5` are values, and so is a word that starts with a digit.
         let is_whole = !rest.starts_with(|letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.'));
         if is_whole && (name[..at].ends_with('#') || name[..at].ends_with("= ")) {
             text.push_str(&name[told..at]);
@@ -297,25 +297,25 @@ pub fn family(name: &str) -> Cow<'_, str> {
     if told == 0 { Cow::Borrowed(name) } else { Cow::Owned(text + &name[told..]) }
 }
 
-/// Whether a span is one turn of a loop: the program said so, or it is a step of the profiler.
+/// Whether a span is one iteration of a loop: marked by the program, or a step of the profiler.
 pub fn is_lap(span: &Span<'_>) -> bool {
     span.category == LAP || (is_step(span.name) && !span.activity().is_on_device())
 }
 
-/// Whether a name is that of a step of torch.profiler. Older versions write steps as operators.
+/// Whether a name is a step of torch.profiler. Older versions write steps as operators.
 fn is_step(name: &str) -> bool {
     name.starts_with("ProfilerStep#") && family(name) == STEPS
 }
 
-/// What the steps of torch.profiler are called.
+/// The names of torch.profiler steps.
 pub const STEPS: &str = "ProfilerStep#*";
 
-/// The units that a trace might have, best source first, then those that cover most time.
+/// The candidate units of a trace, best source first, then by covered time.
 fn families(trace: &Trace, activities: &[Activity]) -> Vec<Family> {
     gathered(trace, |span| activities[span.id.index()] == Activity::Stage || is_step(span.name))
 }
 
-/// Spans of the host that are wanted, by name, whatever number it counts with.
+/// Host spans that match a filter, by name with counters ignored.
 fn gathered(trace: &Trace, is_wanted: impl Fn(&Span<'_>) -> bool) -> Vec<Family> {
     let mut names = CountedNames::default();
     let mut places: HashMap<(TrackId, LapSource, usize), usize> = HashMap::new();
@@ -333,14 +333,14 @@ fn gathered(trace: &Trace, is_wanted: impl Fn(&Span<'_>) -> bool) -> Vec<Family>
         }
         found[place].add(trace, &span);
     }
-    // The thread where a unit covers most time stands for it.
+    // The thread on which a unit covers the most time is used.
     found.sort_by(|a, b| (a.source, b.covered, &a.name).cmp(&(b.source, a.covered, &b.name)));
     let mut seen = std::collections::HashSet::new();
     found.retain(|family| seen.insert((family.source, family.name.clone())));
     found
 }
 
-/// Names without what they count with, each once.
+/// Names without counters, each once.
 #[derive(Default)]
 struct CountedNames {
     texts: Vec<String>,
@@ -361,7 +361,7 @@ impl CountedNames {
 }
 
 impl Family {
-    /// Adds a span, unless it lies within the last one: a unit inside itself turns once.
+    /// Adds a span, unless it lies within the last one: a nested unit counts once.
     fn add(&mut self, trace: &Trace, span: &Span<'_>) {
         let reached = self.spans.last().map_or(Nanos(0), |last| trace.span(*last).end());
         if self.spans.is_empty() || span.start >= reached {

@@ -1,4 +1,4 @@
-//! The turns of the repeating unit: how long they are, which are slow, and how those differ from the others.
+//! The laps of a trace: their lengths, which are slow, and how slow laps differ from the others.
 
 mod each;
 mod parts;
@@ -18,52 +18,52 @@ use crate::{
     overview::{Overview, overview_with},
 };
 
-/// Of fewer laps none can be called slow.
+/// With fewer laps, none counts as slow.
 pub const LEAST_LAPS: usize = 3;
 
-/// A lap is slow if it is longer than the median by this many usual distances from it …
+/// A lap is slow if it is longer than the median by this many robust standard deviations …
 pub const SLOW_DISTANCE: f64 = 3.0;
 
 /// … and by this share of the median.
 pub const SLOW_SHARE: f64 = 0.1;
 
-/// Makes a standard deviation of the median absolute deviation of a normal distribution.
+/// Scales a median absolute deviation to the standard deviation of a normal distribution.
 const MAD_TO_STD: f64 = 1.4826;
 
-/// The share of all laps that may be cold, but always one; a longer slow beginning is a way of running of its own.
+/// The largest share of laps that may be cold, at least one; a longer slow start is no warm-up.
 pub const MOST_COLD: f64 = 0.25;
 
-/// A trend is told from this many laps on …
+/// A trend is reported from this many laps on …
 pub const TREND_LAPS: usize = 10;
 
-/// … that are this many standard deviations from having none (Mann and Kendall's statistic) …
+/// … if it is this many standard deviations from zero (Mann-Kendall) …
 pub const TREND_CERTAINTY: f64 = 3.0;
 
 /// … and rise or fall by this share of the median from the first lap to the last.
 pub const TREND_SHARE: f64 = 0.05;
 
-/// Slow laps that are explained; more are counted.
+/// Slow laps that are explained; the rest is counted.
 pub const EXPLAINED: usize = 5;
 
-/// Points that a trend is laid through: medians of neighbours, since the cost is quadratic.
+/// Points for fitting a trend: medians of neighbours, because the cost is quadratic.
 const TREND_POINTS: usize = 200;
 
-/// The turns of the repeating unit of a trace.
+/// The laps of a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Laps {
     /// The unit.
     pub name: String,
-    /// Where it comes from.
+    /// Its source.
     pub source: LapSource,
-    /// Other units that could be asked for, with how often they turn.
+    /// Other possible units, with their number of laps.
     pub others: Vec<(String, u64)>,
-    /// Every turn in order of time, the cold ones among them.
+    /// Every lap in order, cold ones included.
     pub laps: Vec<Lap>,
-    /// How many of them, from the first on, are cold: slow, before the others.
+    /// How many of the first laps are cold.
     pub cold: usize,
     /// The figures of the laps that are not cold.
     pub figures: LapFigures,
-    /// A longer lap is slow, in nanoseconds; none of fewer than [`LEAST_LAPS`].
+    /// Longer laps are slow, in nanoseconds; none for fewer than [`LEAST_LAPS`].
     pub limit: Option<f64>,
     /// The slow laps that are explained, the slowest first.
     pub slow: Vec<SlowLap>,
@@ -73,7 +73,7 @@ pub struct Laps {
     pub begin: u64,
     /// How many devices the trace has.
     pub devices: usize,
-    /// The work of devices is stages between two marks of a stream, idle time inside them included.
+    /// The device work is stages between two marks on a stream, idle time included.
     pub is_stages: bool,
     /// The trace as a whole.
     pub overview: Overview,
@@ -86,15 +86,15 @@ pub struct LapFigures {
     pub length: Summary,
     /// From the start of a lap to the start of the next.
     pub period: Option<Summary>,
-    /// Time of a lap in which a device worked; none if the trace has no device.
+    /// Time of a lap in which a device was busy; none without devices.
     pub busy: Option<Summary>,
-    /// Time of a lap in which no device worked.
+    /// Time of a lap in which all devices were idle.
     pub idle: Option<Summary>,
     /// Time of a lap in which the host waited for a device; none if it never did.
     pub waiting: Option<Summary>,
-    /// Calls of a lap that put work on a device; none if there are none at all.
+    /// Launches per lap; none if there are none at all.
     pub launches: Option<Summary>,
-    /// Waits of a lap; none if there are none at all.
+    /// Syncs per lap; none if there are none at all.
     pub waits: Option<Summary>,
     /// The median over laps of the busy share of each.
     pub busy_share: Option<f64>,
@@ -103,22 +103,22 @@ pub struct LapFigures {
 /// A slow lap and how it differs from the median lap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlowLap {
-    /// Its place among all laps.
+    /// Its index.
     pub at: usize,
-    /// What it spent more time on than the median lap, most first.
+    /// What took longer than in the median lap, largest first.
     pub more: Vec<PartDifference>,
 }
 
-/// Laps that get longer or shorter.
+/// A trend of lap lengths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trend {
-    /// By how much a lap is longer than the one before, in nanoseconds.
+    /// The change per lap, in nanoseconds.
     pub slope: f64,
-    /// From the first lap to the last, as a share of the median.
+    /// The total change from the first lap to the last, as a share of the median.
     pub share: f64,
 }
 
-/// Finds the repeating unit and describes its turns.
+/// Finds the repeating unit and describes its laps.
 pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
     let devices = devices(trace);
     let unit = lap_unit(trace, &devices, wanted)?;
@@ -141,14 +141,14 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
     Ok(Laps { name, source, others, laps, cold, figures, limit, slow, trend, begin, devices, is_stages, overview })
 }
 
-/// What is longer is slow.
+/// The length above which a lap is slow.
 fn limit(lengths: &[f64]) -> Option<f64> {
     let median = spread::median(lengths).filter(|_| lengths.len() >= LEAST_LAPS)?;
     let usual = MAD_TO_STD * spread::mad(lengths)?;
     Some(median + (SLOW_DISTANCE * usual).max(SLOW_SHARE * median))
 }
 
-/// How many laps at the beginning are slow.
+/// How many laps at the start are slow.
 pub(crate) fn cold_laps(lengths: &[f64]) -> usize {
     let Some(limit) = limit(lengths) else { return 0 };
     let slow = lengths.iter().take_while(|length| **length > limit).count();
@@ -173,7 +173,7 @@ fn figures(laps: &[Lap]) -> Option<LapFigures> {
     })
 }
 
-/// Any number would do: the interval of the median that it draws is not told.
+/// Any seed would do: the interval of the median is not used.
 const SEED: u64 = 1;
 
 fn summary(values: impl Iterator<Item = Option<u64>>) -> Option<Summary> {
@@ -185,7 +185,7 @@ fn slow(laps: &[Lap], parts: &Parts<'_>, cold: usize) -> Vec<SlowLap> {
     let mut slow: Vec<usize> = (0..laps.len()).filter(|at| laps[*at].is_slow).collect();
     slow.sort_by_key(|&at| (std::cmp::Reverse(laps[at].length()), at));
     slow.truncate(EXPLAINED);
-    // The first cold lap is explained too: what it did besides is what a warm-up is for.
+    // The first cold lap is explained too: it shows the cost of the warm-up.
     let explained = (cold > 0).then_some(0).into_iter().chain(slow);
     explained.map(|at| SlowLap { at, more: parts.more_than_median(at, cold) }).collect()
 }
@@ -203,12 +203,12 @@ fn trend(lengths: &[f64], median: f64) -> Option<Trend> {
 }
 
 impl Laps {
-    /// How many laps are slow, the cold ones not among them.
+    /// How many laps are slow, cold ones not included.
     pub fn slow_count(&self) -> usize {
         self.laps.iter().filter(|lap| lap.is_slow).count()
     }
 
-    /// The figures that traces are set side by side by.
+    /// The figures for comparing traces.
     pub const FIGURES: [Figure; 5] = [
         Figure { key: "laps", label: "laps", unit: Unit::Count },
         Figure { key: "median_ms", label: "median", unit: Unit::Time },

@@ -1,4 +1,4 @@
-//! How work gets to a device: how often, how far ahead, with what delay.
+//! Launches: how many, how far ahead, and with what latency.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,35 +10,35 @@ use crate::{
     lap_unit::LapUnit,
 };
 
-/// What launches of a device look like.
+/// The launches of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LaunchFigures {
-    /// Calls that put work on the device.
+    /// Launch calls.
     pub launches: u64,
-    /// Pieces of work of which the trace shows the launch.
+    /// Kernels and copies with a known launch.
     pub launched: u64,
-    /// Pieces of work of which it does not.
+    /// Kernels and copies without one.
     pub unknown: u64,
-    /// Launches of a whole lap, each once: least, median, most; none without laps.
+    /// Launches per complete lap: minimum, median, maximum; none without laps.
     pub per_lap: Option<(u64, f64, u64)>,
-    /// From the beginning of a call to that of its work where the stream had nothing to do: the launch itself.
+    /// From the start of a launch to the start of its work on an idle stream: the launch latency.
     pub latency: Option<Delay>,
-    /// The same where the stream was still busy: the time in the queue too.
+    /// The same on a busy stream: queueing included.
     pub queued: Option<Delay>,
-    /// Pieces of work that were launched and had not begun, over time; none if no launch is known.
+    /// The mean queue depth: work that was launched but had not started; none if no launch is known.
     pub depth: Option<f64>,
-    /// The share of the window in which there were none.
+    /// The share of the window with an empty queue.
     pub empty_share: Option<f64>,
 }
 
-/// How long something took from a call to its work, in nanoseconds.
+/// The time from a launch to its work, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Delay {
     /// How many launches.
     pub count: u64,
     /// The median.
     pub median: f64,
-    /// 95 of 100 took no longer.
+    /// The 95th percentile.
     pub p95: f64,
 }
 
@@ -67,14 +67,14 @@ pub fn launch_figures(trace: &Trace, device: &DeviceWork, unit: Option<&LapUnit>
     }
 }
 
-/// The first work of each launch, by its place.
+/// The first work of each launch.
 fn first_of_launches(device: &DeviceWork) -> Vec<usize> {
     let mut seen: HashSet<SpanId> = HashSet::new();
     let is_first = |work: &Work, seen: &mut HashSet<SpanId>| work.launch.is_some_and(|launch| seen.insert(launch));
     (0..device.work.len()).filter(|at| is_first(&device.work[*at], &mut seen)).collect()
 }
 
-/// From call to work: where the stream had nothing to do since before the call, and where it had.
+/// Latencies on idle streams, and on busy streams.
 fn delays(trace: &Trace, device: &DeviceWork, firsts: &[usize]) -> (Vec<u64>, Vec<u64>) {
     let (mut idle, mut queued) = (Vec::new(), Vec::new());
     let mut reached: HashMap<TrackId, u64> = HashMap::new();
@@ -84,7 +84,7 @@ fn delays(trace: &Trace, device: &DeviceWork, firsts: &[usize]) -> (Vec<u64>, Ve
         if let (Some(_), Some(launch)) = (firsts.next_if_eq(&at), work.launch) {
             let call = trace.span_start(launch).0;
             let delays = if *busy_until <= call { &mut idle } else { &mut queued };
-            // Work that began before its call says nothing about launches; the self-check tells of it.
+            // Work that starts before its launch is no latency; the trace check reports it.
             delays.extend(work.start.checked_sub(call));
         }
         *busy_until = (*busy_until).max(work.end);
@@ -92,7 +92,7 @@ fn delays(trace: &Trace, device: &DeviceWork, firsts: &[usize]) -> (Vec<u64>, Ve
     (idle, queued)
 }
 
-/// Work that was launched and had not begun: its mean over the window, and the share of the window without any.
+/// The mean queue depth over the window, and the share of the window with an empty queue.
 fn queue(trace: &Trace, device: &DeviceWork) -> Option<(f64, f64)> {
     let (first, last) = device.window()?;
     let mut steps: Vec<(u64, i64)> = Vec::new();

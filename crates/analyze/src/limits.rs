@@ -1,31 +1,31 @@
-//! What an iteration could take at best: work over peaks.
+//! The lower bound of an iteration: work divided by peaks.
 
 use laptime_trace::run::{Peaks, Work};
 
-/// How much of the machine a case uses. What cannot be known is none.
+/// How much of the hardware a case uses. Unknown values are none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
-    /// Billions of floating-point operations of a iteration: what `mfu` divides.
+    /// GFLOP per iteration: the numerator of `mfu`.
     pub gflop: Option<f64>,
-    /// Billions of bytes of a iteration: what `mbu` divides.
+    /// GB per iteration: the numerator of `mbu`.
     pub gb: Option<f64>,
-    /// Billions of floating-point operations a second at the median.
+    /// GFLOP/s at the median.
     pub gflop_s: Option<f64>,
-    /// Billions of bytes a second at the median.
+    /// GB/s at the median.
     pub gb_s: Option<f64>,
-    /// The least time an iteration needs, in nanoseconds: the larger of operations over their peak and bytes over theirs.
+    /// The lower bound of an iteration in nanoseconds: the larger of FLOPs / peak and bytes / peak.
     pub limit_ns: Option<f64>,
     /// Which of the two it is.
     pub bound: Option<Bound>,
-    /// The median over the limit.
+    /// The median / the lower bound.
     pub x_limit: Option<f64>,
-    /// Operations a second over their peak.
+    /// FLOP/s / peak.
     pub mfu: Option<f64>,
-    /// Bytes a second over their peak.
+    /// Bytes per second / peak.
     pub mbu: Option<f64>,
 }
 
-/// What a limit comes from.
+/// The origin of a lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// Arithmetic.
@@ -35,7 +35,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// The word by which tables tell it.
+    /// The word in tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Arithmetic => "arithmetic",
@@ -44,14 +44,14 @@ impl Bound {
     }
 }
 
-/// Holds the work of a iteration against the time it took, and against peaks.
+/// Relates the work of an iteration to its time and to the peaks.
 ///
-/// A kind of work of which there is nothing has no rate. If there is some and its peak is not known, neither is the
-/// limit: the other part alone might be far below it.
+/// Work of size zero has no rate. If there is work and its peak is unknown, so is the bound: the other part alone might be
+/// far below it.
 pub fn limits(work: &Work, median_ns: f64, peaks: Option<&Peaks>) -> Limits {
     let operations = Part::of(work.flops, peaks.and_then(|peaks| peaks.flops_s(&work.dtype)));
     let bytes = Part::of(work.bytes, peaks.and_then(|peaks| peaks.bytes_s(work.traffic)));
-    // Below a nanosecond no clock could tell.
+    // Shorter times cannot be measured.
     let limit = limit(&operations, &bytes).filter(|(nanos, _)| *nanos >= 1.0);
     Limits {
         gflop: operations.billions(),
@@ -75,7 +75,7 @@ fn limit(operations: &Part, bytes: &Part) -> Option<(f64, Bound)> {
 /// One kind of work.
 struct Part {
     amount: f64,
-    /// The most of it in a nanosecond.
+    /// The peak per nanosecond.
     peak: Option<f64>,
 }
 
@@ -88,7 +88,7 @@ impl Part {
         (self.amount > 0.0).then(|| self.amount / 1e9)
     }
 
-    /// Billions a second are as many a nanosecond.
+    /// Billions per second equal units per nanosecond.
     fn rate(&self, nanos: f64) -> Option<f64> {
         (self.amount > 0.0 && nanos > 0.0).then(|| self.amount / nanos)
     }

@@ -24,7 +24,7 @@ pub struct Measured {
     pub setup: Vec<(String, Nanos)>,
 }
 
-/// Takes the measured iterations out of a trace; none if it is not the trace of a profile.
+/// Extracts the measured iterations from a trace; none if it is not the trace of a profile.
 pub fn measured(trace: &Trace) -> Option<Result<Measured, InvalidTrace>> {
     let roots = || trace.spans().filter(|span| span.parent.is_none());
     let mut windows: Vec<(Nanos, Nanos)> = roots().filter(is_iteration).map(|span| (span.start, span.end())).collect();

@@ -1,4 +1,4 @@
-//! Layers that are streamed in while others compute: what was hidden, what was waited for, and what holds a token up.
+//! Offloaded layers, copied to the device while others compute: hidden copies, waits, and the bottleneck of a token.
 
 mod expected;
 mod experiment;

@@ -1,4 +1,4 @@
-//! What a program does once, when it starts: it loads modules, captures graphs, compiles, allocates for the first time.
+//! One-off initialisation: loading modules, capturing graphs, compiling, allocating for the first time.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,34 +10,34 @@ use crate::{
     laps::cold_laps,
 };
 
-/// A call of the runtime that takes longer does more than its name says.
+/// A longer runtime call does more than its name suggests.
 const LONG: u64 = 1_000_000;
 
-/// A call that iterations so long more often than this is no part of the start.
+/// A call that takes this long more often is not initialisation.
 const MOST_LONG: u64 = 2;
 
-/// A call that takes longer than this sets something up: a context, a library, a heap.
+/// A call that takes longer sets something up: a context, a library, a heap.
 const VERY_LONG: u64 = 100_000_000;
 
-/// A call that iterations very long more often than this does so all the time.
+/// A call that takes very long more often than this always does.
 const MOST_VERY_LONG: u64 = 10;
 
-/// Of launches one in this many may iteration so long: those that load their kernel.
+/// One in this many launches may take this long: those that load their kernel.
 const LOADING_LAUNCHES: u64 = 10;
 
-/// Cold laps are a start if so much of them is beyond the usual lap.
+/// Cold laps are initialisation if this share of them exceeds the median lap.
 const BEYOND: f64 = 0.5;
 
-/// From this many laps on it is known what is usual.
+/// The fewest laps for a median.
 const LEAST_LAPS: usize = 3;
 
-/// The spans and the time of a start.
+/// The spans and the time of initialisation.
 #[derive(Debug, Default)]
 pub(crate) struct OneOffs {
     spans: HashSet<SpanId>,
     names: HashSet<NameId>,
     capturing: HashMap<TrackId, Stretches>,
-    /// What the host did before this moment was its start.
+    /// Everything on the host before this moment is initialisation.
     pub(crate) until: u64,
 }
 
@@ -82,12 +82,12 @@ impl OneOffs {
         found
     }
 
-    /// Whether a span is part of a start.
+    /// Whether a span is initialisation.
     pub(crate) fn has(&self, trace: &Trace, span: SpanId) -> bool {
         self.spans.contains(&span) || self.names.contains(&trace.span_name(span))
     }
 
-    /// Whether a thread was starting at a moment, or captured a graph.
+    /// Whether a thread was initialising or capturing a graph at a moment.
     pub(crate) fn is_at(&self, track: TrackId, moment: u64) -> bool {
         moment < self.until || self.capturing.get(&track).is_some_and(|stretches| stretches.contains(moment))
     }
@@ -110,7 +110,7 @@ fn between(moments: Vec<(u64, bool)>) -> Stretches {
     Stretches::union(stretches)
 }
 
-/// When the first lap began, or the last cold one ended.
+/// The start of the first lap, or the end of the last cold lap.
 fn started(unit: &LapUnit) -> u64 {
     if unit.laps.len() < LEAST_LAPS {
         return 0;
@@ -122,14 +122,14 @@ fn started(unit: &LapUnit) -> u64 {
     if cold > 0 && all - cold as f64 * usual >= BEYOND * all {
         unit.laps[cold - 1].end
     } else if unit.source == LapSource::Kernels {
-        // Before the first sequence that was found there may be others that count as much.
+        // Before the first detected sequence there may be others.
         0
     } else {
         unit.laps[0].start
     }
 }
 
-/// Whether a name says that something is loaded, captured or compiled.
+/// Whether a name stands for loading, capturing or compiling.
 fn is_start(name: &str) -> bool {
     const PARTS: [&str; 9] = [
         "ModuleLoad",

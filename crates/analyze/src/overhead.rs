@@ -1,38 +1,38 @@
-//! What recording cost: the iterations that were recorded against those that were not.
+//! The recording overhead: recorded iterations compared with unrecorded ones.
 
 use laptime_stats::{Cost, cost_of_first};
 use laptime_trace::Trace;
 
 use crate::measured::is_iteration;
 
-/// The share of a iteration that recording may cost at pipeline depth: the upper end of the interval stays below it.
+/// The acceptable overhead at pipeline depth, as a share of an iteration.
 pub const MOST_OVERHEAD: f64 = 0.01;
 
-/// What recording cost.
+/// The recording overhead.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overhead {
-    /// What an recorded iteration cost over one that was not; none without pairs.
+    /// The overhead of a recorded iteration; none without pairs.
     pub cost: Option<Cost>,
-    /// Spans in an recorded iteration, on the median of iterations; none if no iteration was recorded.
+    /// Spans per recorded iteration, the median; none if no iteration was recorded.
     pub spans_per_iteration: Option<f64>,
 }
 
 impl Overhead {
-    /// Whether the interval excludes zero: else the cost cannot be distinguished from none.
+    /// Whether the interval excludes zero.
     pub fn is_distinguishable(&self) -> bool {
         self.cost.and_then(|cost| cost.interval).is_some_and(|interval| !interval.contains(0.0))
     }
 
-    /// Whether even the lower end of the interval lies beyond what recording may cost.
+    /// Whether the lower end of the interval exceeds the acceptable overhead.
     pub fn is_too_large(&self) -> bool {
         self.cost.and_then(|cost| cost.interval).is_some_and(|interval| interval.low > MOST_OVERHEAD)
     }
 }
 
-/// What the resampling starts from.
+/// The seed of the resampling.
 const SEED: u64 = 17;
 
-/// Says what recording cost, from pairs of a recorded and an unrecorded iteration in nanoseconds, and from the trace.
+/// Computes the overhead from pairs of a recorded and an unrecorded iteration in nanoseconds, and from the trace.
 pub fn overhead(pairs: &[(f64, f64)], trace: &Trace) -> Overhead {
     let iterations = trace.spans().filter(is_iteration).count();
     let first = trace.spans().find(is_iteration);

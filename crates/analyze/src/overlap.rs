@@ -16,12 +16,12 @@ use crate::{
     overview::{Overview, overview_with},
 };
 
-/// What copies and communication took, and what of it was hidden.
+/// The times of copies and communication, and how much of them is hidden.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overlap {
     /// The devices, in order of their numbers.
     pub devices: Vec<DeviceOverlap>,
-    /// What stands out.
+    /// Findings.
     pub findings: Vec<Finding>,
     /// The trace as a whole.
     pub overview: Overview,
@@ -36,7 +36,7 @@ pub struct DeviceOverlap {
     pub window: Nanos,
     /// When it computed.
     pub compute: Nanos,
-    /// Its work is stages of its streams, idle time inside them included.
+    /// Its work is stages on its streams, idle time included.
     pub is_stages: bool,
     /// Copies by path.
     pub copies: Vec<(Path, Traffic)>,
@@ -48,21 +48,21 @@ pub struct DeviceOverlap {
     pub all_communication: Option<Traffic>,
 }
 
-/// Copies of a path, or communication of a family.
+/// The copies of a path, or the communication of a family.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Traffic {
     /// How many.
     pub count: u64,
-    /// How many bytes; none if the trace says it of none.
+    /// How many bytes; none if unknown.
     pub bytes: Option<u64>,
-    /// When any of them was under way.
+    /// The time in which any of them was under way.
     pub time: Nanos,
     /// The part of that time in which the device computed.
     pub hidden: Nanos,
-    /// The part in which it did nothing else at all: no compute, no communication beside copies, no copy beside
+    /// The part in which the device did nothing else: no compute, and no communication next to copies or copies next to
     /// communication.
     pub alone: Nanos,
-    /// When any was under way of which the bytes are known.
+    /// The time of those with known bytes.
     pub time_of_bytes: Nanos,
 }
 
@@ -77,21 +77,21 @@ impl Traffic {
         (self.time > Nanos(0)).then(|| self.hidden.0 as f64 / self.time.0 as f64)
     }
 
-    /// Gigabytes a second while any was under way.
+    /// GB/s while any was under way.
     pub fn gb_s(&self) -> Option<f64> {
         let bytes = self.bytes.filter(|_| self.time_of_bytes > Nanos(0))?;
         Some(bytes as f64 / self.time_of_bytes.0 as f64)
     }
 }
 
-/// Sets copies and communication of each device against its compute.
+/// Compares copies and communication of each device with its compute.
 pub fn overlap(trace: &Trace) -> Overlap {
     let found = devices(trace);
     let overview = overview_with(trace, &found);
     overlap_of(trace, &found, overview)
 }
 
-/// The same of a trace that is prepared.
+/// The same for a prepared trace.
 pub(crate) fn overlap_of(trace: &Trace, found: &Devices, overview: Overview) -> Overlap {
     let mut told = Vec::new();
     let mut findings = Vec::new();
@@ -104,7 +104,7 @@ pub(crate) fn overlap_of(trace: &Trace, found: &Devices, overview: Overview) -> 
     Overlap { devices: told, findings, overview }
 }
 
-/// What a device moved, and when it computed.
+/// The traffic of a device, and its compute.
 struct Moves<'a> {
     device: &'a DeviceWork,
     compute: Stretches,
@@ -217,7 +217,7 @@ impl DeviceOverlap {
         ]
     }
 
-    /// Gigabytes a second over paths: bytes by the time they took, one path after another.
+    /// GB/s over several paths: bytes / summed time.
     fn gb_s(&self, wanted: fn(Path) -> bool) -> Option<f64> {
         let paths = || self.copies.iter().filter(|(path, _)| wanted(*path)).map(|(_, traffic)| traffic);
         let bytes: f64 = paths().filter_map(|traffic| traffic.bytes).map(|bytes| bytes as f64).sum();
@@ -227,7 +227,7 @@ impl DeviceOverlap {
 }
 
 impl Overlap {
-    /// The figures by which traces are set side by side.
+    /// The figures for comparing traces.
     pub fn figures() -> [Figure; 6] {
         let figure = |key, label, unit| Figure { key, label, unit };
         [

@@ -1,4 +1,4 @@
-//! What several runs say together: the ground of a report.
+//! Several runs together: the data of a report.
 
 mod findings;
 mod passes;
@@ -20,45 +20,45 @@ use crate::{
     warmup::{WarmUps, warmup},
 };
 
-/// The axis that tells runs apart, where there are several.
+/// The axis for the run, if there are several.
 pub const RUN_AXIS: &str = "run";
 
 /// A run as it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfiledRun {
-    /// What its folder is called.
+    /// The name of its folder.
     pub folder: String,
-    /// What the results belong to, if that was kept.
+    /// The run, if it was kept.
     pub run: Option<Run>,
     /// The results.
     pub results: Vec<CaseResult>,
 }
 
 impl ProfiledRun {
-    /// Whether its iterations begin cold: it asks how long a warm-up is, and not how fast something is.
+    /// Whether its iterations start cold: it measures the warm-up, not the speed.
     pub fn is_warm_up(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.settings.cold)
     }
 
-    /// The workload; none of a run without results.
+    /// The workload; none for a run without results.
     pub fn workload(&self) -> Option<&str> {
         let of_run = self.run.as_ref().map(|run| run.workload.as_str());
         of_run.or_else(|| self.results.first().map(|result| result.workload.as_str()))
     }
 }
 
-/// A run with what tells it from the others, and what speaks against it.
+/// A run with its name, and doubts about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedRun {
-    /// What tells it from other runs of its workload; none if nothing need be told.
+    /// Its name among runs of its workload; none if it needs none.
     pub name: Option<String>,
     /// The run.
     pub read: ProfiledRun,
-    /// What speaks against its figures; nothing is known of a run without settings.
+    /// Doubts about its figures; empty for a run without settings.
     pub doubts: Vec<SharedDoubt>,
 }
 
-/// What several runs say together.
+/// Several runs together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profiling {
     /// The runs, in the order given.
@@ -67,35 +67,35 @@ pub struct Profiling {
     pub attention: Part,
     /// Whole models.
     pub models: Part,
-    /// All else.
+    /// All other workloads.
     pub others: Part,
-    /// Cases that began cold, with the number of iterations that did not count.
+    /// Cases that started cold, with the number of uncounted iterations.
     pub warmups: Vec<ColdRun>,
 }
 
-/// Cases that are told together.
+/// Cases of one part of the report.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Part {
-    /// The results; where runs must be told apart, each has its run on an axis.
+    /// The results; if there are several runs, each has its run on an axis.
     pub results: Vec<CaseResult>,
     /// The same in figures.
     pub cases: Vec<CaseFigures>,
-    /// The same along their length.
+    /// The same along the sequence length.
     pub series: Vec<LengthSeries>,
-    /// How they grow with length.
+    /// Growth with length.
     pub scaling: Scaling,
-    /// Where kinds of attention change places.
+    /// Crossover lengths of attention kinds.
     pub crossovers: Crossovers,
 }
 
-/// A run whose takes begin cold.
+/// A run whose iterations start cold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColdRun {
-    /// What tells it from the others.
+    /// Its name.
     pub name: Option<String>,
-    /// How its first iterations run.
+    /// How its first iterations behave.
     pub warmups: WarmUps,
-    /// Iterations that did not count.
+    /// Uncounted iterations.
     pub not_counted: usize,
 }
 
@@ -112,7 +112,7 @@ impl Part {
 }
 
 impl MeasuredFigures {
-    /// What is known under a name: the median of a metric, or a fact that is a number.
+    /// A number by name: the median of a metric, or a numeric fact.
     pub fn number(&self, name: &str) -> Option<f64> {
         let fact = || match self.fact(name)? {
             AxisValue::Int(whole) => Some(*whole as f64),
@@ -123,7 +123,7 @@ impl MeasuredFigures {
     }
 }
 
-/// Puts runs together.
+/// Combines runs.
 pub fn profiling(runs: Vec<ProfiledRun>) -> Profiling {
     let names = run_names::names(&runs);
     let mut gathered: [(Vec<CaseResult>, Vec<CaseFigures>); 3] = Default::default();
@@ -150,7 +150,7 @@ pub fn profiling(runs: Vec<ProfiledRun>) -> Profiling {
     Profiling { attention, models, others, ..told }
 }
 
-/// Which part a case belongs to: attention, models, all else.
+/// The part of a case: attention, models, others.
 fn part(case: &Case) -> usize {
     match (case.get("model"), case.get(KIND)) {
         (Some(_), _) => 1,

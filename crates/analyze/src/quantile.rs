@@ -1,6 +1,6 @@
-//! Medians of amounts of which many are zero.
+//! Medians of amounts, many of which are zero.
 
-/// The median of `all` amounts, of which those not given are zero; none if there are none at all.
+/// The median of `all` amounts; those not given are zero. None if there are none at all.
 pub fn median_with_zeros(mut amounts: Vec<u64>, all: usize) -> Option<f64> {
     let all = all.max(amounts.len());
     let zeros = all - amounts.len();

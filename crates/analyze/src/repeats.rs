@@ -1,4 +1,4 @@
-//! The sequence of kernels that repeats, found without any mark.
+//! Detects a repeated sequence of kernels without marks.
 
 use std::collections::HashMap;
 
@@ -9,37 +9,37 @@ use crate::{
     lap_unit::LapTime,
 };
 
-/// A sequence repeats from this many turns on.
+/// The fewest repetitions of a sequence.
 const LEAST_TURNS: usize = 3;
 
-/// The share of kernels that must be those of the typical turn, and the share of pauses between a kernel and its next
-/// that must be about as long as a turn.
+/// The share of kernels that must match the typical repetition, and the share of distances between equal kernels that
+/// must be about one repetition.
 const LEAST_SAME: f64 = 0.8;
 
-/// The share of all kernels, from the first turn to the last, that a sequence must span.
+/// The share of all kernels that a sequence must span, from the first repetition to the last.
 const LEAST_COVER: f64 = 0.5;
 
-/// About as long: within this share of a turn.
+/// The tolerance for "about one repetition".
 const TOLERANCE: f64 = 0.1;
 
-/// A shorter turn is preferred if this share of kernels more differs, at most. The kernels between layers are less than
-/// one in two hundred of the deepest models, and more than this.
+/// A shorter sequence is preferred if at most this share more of the kernels differs. Kernels between layers are less
+/// than one in two hundred in the deepest models, and more than this.
 const SLACK: f64 = 0.002;
 
-/// A turn may have this many times the kernels of the typical one; what is longer is something else.
+/// A repetition may have at most this many times the kernels of the typical one.
 const LONGEST_TURN: usize = 2;
 
-/// Lengths of a turn that are tried.
+/// How many lengths are tried.
 const MOST_TRIED: usize = 64;
 
-/// Kernels that a length is tried on.
+/// How many kernels a length is tried on.
 const MOST_COMPARED: usize = 200_000;
 
-/// The turns of the sequence of kernels that repeats on the stream with most kernels, and the kernels of a turn.
+/// The repetitions of a sequence of kernels on the stream with the most kernels, and the kernels per repetition.
 ///
-/// A length of a turn (in kernels) is good if turns of it are made of the same kernels as the typical one. The shortest
-/// length that is nearly as good as the best is taken: twice a turn repeats too. Turns begin at the kernel that occurs
-/// once a turn and has the longest pause before it.
+/// A length (in kernels) is good if its repetitions have the same kernels as the typical one. The shortest length that is
+/// nearly as good as the best is used, because multiples repeat too. Repetitions start at the kernel that occurs once per
+/// repetition and has the longest pause before it.
 pub fn repeats(trace: &Trace, devices: &Devices) -> Option<(usize, Vec<LapTime>)> {
     let (device, stream) = busiest_stream(devices)?;
     let is_kernel = |work: &&Work| work.stream == stream && work.kind != WorkKind::Copy;
@@ -49,7 +49,7 @@ pub fn repeats(trace: &Trace, devices: &Devices) -> Option<(usize, Vec<LapTime>)
     let begin = sequence.beginning(&kernels, period)?;
     let places = &sequence.places[begin];
     let laps = laps(&kernels, places, period);
-    // The last turn is no lap, but one more time that the sequence occurs.
+    // The last repetition is no lap, but it counts as an occurrence.
     let is_last_whole = places.last().is_some_and(|last| last + period <= kernels.len());
     (laps.len() + usize::from(is_last_whole) >= LEAST_TURNS).then_some((period, laps))
 }
@@ -88,9 +88,9 @@ impl Sequence {
         sequence
     }
 
-    /// How many kernels a turn has.
+    /// How many kernels a repetition has.
     fn period(&self) -> Option<usize> {
-        // Of names with one distance, the one that keeps it best stands for it.
+        // Among names with the same distance, the most regular one.
         let mut tried: HashMap<usize, (usize, usize)> = HashMap::new();
         for (name, places) in self.places.iter().enumerate().filter(|(_, places)| places.len() >= LEAST_TURNS) {
             let distance = most_common_distance(places);
@@ -109,14 +109,14 @@ impl Sequence {
         good.map(|(distance, _)| *distance).min()
     }
 
-    /// Whether turns that begin at these places are the most of all kernels.
+    /// Whether repetitions from these positions cover most kernels.
     fn is_covered(&self, places: &[usize], distance: usize) -> bool {
         let extent = places.last().zip(places.first()).map_or(0, |(last, first)| last - first);
         distance * LEAST_TURNS <= self.names.len()
             && (extent + distance) as f64 >= LEAST_COVER * self.names.len() as f64
     }
 
-    /// The share of kernels, between the first and the last of a name, that are those of the typical turn.
+    /// The share of kernels, between the first and the last of a name, that match the typical repetition.
     fn same(&self, name: usize, distance: usize) -> Option<f64> {
         let places = self.middle(&self.places[name]);
         let mut exact = places.windows(2).filter(|pair| pair[1] - pair[0] == distance);
@@ -144,8 +144,8 @@ impl Sequence {
         Some(same as f64 / all.max(1) as f64)
     }
 
-    /// The places that a length is tried on: of very many those in the middle, for what comes first and last is often no
-    /// part of it.
+    /// The positions that a length is tried on: the middle ones if there are many, because the start and end often
+    /// differ.
     fn middle<'a>(&self, places: &'a [usize]) -> &'a [usize] {
         let spare = self.names.len().saturating_sub(MOST_COMPARED) / 2;
         let from = places.partition_point(|&at| at < spare);
@@ -153,7 +153,7 @@ impl Sequence {
         if to - from >= LEAST_TURNS { &places[from..to] } else { places }
     }
 
-    /// The name that a turn begins with: it occurs once a turn, after the longest pause.
+    /// The first kernel of a repetition: it occurs once per repetition, after the longest pause.
     fn beginning(&self, kernels: &[&Work], period: usize) -> Option<usize> {
         let pause = |places: &Vec<usize>| {
             let before = |at: usize| kernels[at].start.saturating_sub(kernels[at - 1].end);
@@ -169,27 +169,27 @@ fn most_common_distance(places: &[usize]) -> usize {
     let mut distances: Vec<usize> = places.windows(2).map(|pair| pair[1] - pair[0]).collect();
     distances.sort_unstable();
     let runs = distances.chunk_by(|one, other| one == other);
-    // Of distances that are as common, the longer one: the shorter is inside a turn.
+    // Among equally common distances, the longer one: the shorter is inside a repetition.
     runs.max_by_key(|run| run.len()).map_or(usize::MAX / 4, |run| run[0])
 }
 
-/// How many of these places have the next one about a turn later.
+/// How many of these positions have the next one about a repetition later.
 fn regular(places: &[usize], period: usize) -> usize {
     let tolerance = (TOLERANCE * period as f64) as usize;
     places.windows(2).filter(|pair| (pair[1] - pair[0]).abs_diff(period) <= tolerance).count()
 }
 
-/// Whether a kernel occurs once a turn.
+/// Whether a kernel occurs once per repetition.
 fn is_once(places: &[usize], period: usize) -> bool {
     let regular = regular(places, period);
     regular + 1 >= LEAST_TURNS && regular as f64 >= LEAST_SAME * (places.len() - 1) as f64
 }
 
-/// The turns that begin at these places, each up to the next beginning. The last has none after it and is left out: what
-/// follows it, if anything, need not follow at once.
+/// The repetitions from these positions, each up to the next. The last one has no end and is left
+/// out.
 fn laps(kernels: &[&Work], places: &[usize], period: usize) -> Vec<LapTime> {
     let is_turn = |pair: &&[usize]| (period.div_ceil(2)..=LONGEST_TURN * period).contains(&(pair[1] - pair[0]));
-    // What comes before the first whole turn, and lacks some of its kernels, is no turn.
+    // Kernels before the first complete repetition are no repetition.
     let least = ((1.0 - TOLERANCE) * period as f64) as usize;
     let prologue = places.windows(2).take(1).filter(|pair| pair[1] - pair[0] < least).count();
     let turns = places.windows(2).skip(prologue).filter(is_turn);

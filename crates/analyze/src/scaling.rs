@@ -9,31 +9,31 @@ use crate::{
     series::{Clock, Point, Series, clock, draws, middle, series},
 };
 
-/// Lengths without which no exponent is fitted: through two points every line goes.
+/// The fewest lengths for a fit: two points always fit a line.
 pub const LEAST_LENGTHS: usize = 3;
 
-/// The exponent of the last doubling from which on growth is called quadratic.
+/// The exponent of the last doubling above which growth counts as quadratic.
 ///
-/// If time is a part that grows as N and one that grows as N², the exponent is 1 and the share of the second: at 1.7 it
+/// If one part of the time grows as N and another as N², the exponent is 1 plus the share of the second: at 1.7 it
 /// takes 70 % of the time.
 pub const QUADRATIC: f64 = 1.7;
 
-/// The share of counted operations that grow as N² below which attention is not blamed.
+/// Below this share of FLOPs that grow as N², attention is not the cause.
 pub const LEAST_SHARE: f64 = 0.1;
 
-/// How the cases of a run grow.
+/// The growth of the cases of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scaling {
-    /// One entry for cases that differ in their length alone, if it was doubled at least once.
+    /// One entry for cases that differ only in length, if the length was doubled at least once.
     pub series: Vec<ScalingSeries>,
 }
 
-/// How time and memory grow along one series.
+/// The growth along one series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScalingSeries {
     /// What its cases have in common.
     pub id: CaseId,
-    /// Whose clock told the times.
+    /// The clock behind the times.
     pub clock: Clock,
     /// The lengths that were measured, shortest first.
     pub lengths: Vec<u64>,
@@ -41,41 +41,41 @@ pub struct ScalingSeries {
     pub time: Growth,
     /// The exponent of peak memory.
     pub memory: Growth,
-    /// The share of operations that grow as N² at the longest length, counted and not timed.
+    /// The share of FLOPs that grow as N² at the longest length, counted and not timed.
     pub quadratic_work: Option<f64>,
 }
 
 /// Two exponents of one quantity.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Growth {
-    /// Fitted over all lengths; none of fewer than three.
+    /// Fitted to all lengths; none for fewer than three.
     pub overall: Option<Exponent>,
-    /// Over the last doubling: where long sequences are going.
+    /// Over the last doubling: the trend for long sequences.
     pub last: Option<Exponent>,
 }
 
-/// An exponent: doubling the length multiplies by two to the power of it.
+/// An exponent x: doubling the length multiplies by 2^x.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exponent {
     /// Its value.
     pub value: f64,
-    /// Its 95 % interval; none for memory, of which there is one figure per length, and none for times that have too few
-    /// takes or processes: such an exponent supports no claim.
+    /// Its 95 % interval; none for memory, which has one figure per length, and for times with too few iterations or
+    /// processes.
     pub interval: Option<Interval>,
-    /// The shortest length that it is of.
+    /// The shortest length.
     pub from: u64,
     /// The longest.
     pub to: u64,
 }
 
 impl ScalingSeries {
-    /// The exponent of time over all lengths, or else over the last doubling, if its interval supports one.
+    /// The exponent of time over all lengths, or over the last doubling, if it has an interval.
     pub fn time_exponent(&self) -> Option<Exponent> {
         self.time.overall.or(self.time.last).filter(|exponent| exponent.interval.is_some())
     }
 }
 
-/// Says how time and memory grow with the length, series by series.
+/// Computes the growth of time and memory with length, per series.
 pub fn scaling(results: &[CaseResult]) -> Scaling {
     let grown = series(results).into_iter().enumerate().filter_map(|(at, series)| of_series(series, at as u64));
     Scaling { series: grown.collect() }
@@ -106,7 +106,7 @@ fn memory_growth(points: &[Point]) -> Growth {
     growth(&lengths, &values, None)
 }
 
-/// Exponents of logarithms by length, with intervals if each was drawn again.
+/// Exponents of logarithms by length, with intervals from resampled values.
 fn growth(lengths: &[u64], values: &[f64], drawn: Option<&[Vec<f64>]>) -> Growth {
     let exponent = |places: &[usize]| {
         let logs: Vec<f64> = places.iter().map(|&at| (lengths[at] as f64).ln()).collect();
@@ -130,7 +130,7 @@ fn last_doubling(lengths: &[u64]) -> Option<[usize; 2]> {
     Some([half, last])
 }
 
-/// The slope of the straight line with the least squares.
+/// The slope of the least-squares line.
 fn slope(xs: &[f64], ys: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     let n = xs.len() as f64;
     let mean_x = xs.iter().sum::<f64>() / n;

@@ -1,4 +1,4 @@
-//! Cases along the length of a sequence: those that differ in nothing else.
+//! Cases along the sequence length: cases that differ in nothing else.
 
 use std::collections::HashMap;
 
@@ -13,26 +13,26 @@ use crate::{
 /// The axis of lengths.
 pub(crate) const LENGTH: &str = "seq_len";
 
-/// Axes that tell the length once more: the short name of a test has it.
+/// Axes that include the length in another form: the short name of a test.
 const ALSO_LENGTH: [&str; 1] = ["test"];
 
-/// How often a point is drawn again for an interval.
+/// How often a point is resampled for an interval.
 pub(crate) const RESAMPLES: usize = 2000;
 
-/// Takes at a length, or processes if there are several, without which there is no 95 % interval.
+/// The fewest iterations per length, or processes if there are several, for a 95 % interval.
 pub const INTERVAL_ITERATIONS: usize = 6;
 
-/// Whose clock told the times of a series.
+/// The clock of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// The host's: the time of a iteration.
+    /// The host clock: the time of an iteration.
     Wall,
-    /// The device's own, which every iteration of the series knows.
+    /// The device clock, if every iteration of the series has it.
     Device,
 }
 
 impl Clock {
-    /// The words by which tables tell it.
+    /// The words in tables.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Wall => "time of a iteration",
@@ -41,14 +41,14 @@ impl Clock {
     }
 }
 
-/// Cases that differ in their length alone, shortest first.
+/// Cases that differ only in length, shortest first.
 pub(crate) struct Series {
     /// What they have in common, without the length.
     pub(crate) id: CaseId,
     pub(crate) points: Vec<Point>,
 }
 
-/// What is known at one length.
+/// One length.
 pub(crate) struct Point {
     pub(crate) length: u64,
     wall: Option<Timed>,
@@ -99,31 +99,31 @@ impl Timed {
     }
 }
 
-/// Cases that differ in their length alone, as they are drawn: shortest first.
+/// Cases that differ only in length, for charts: shortest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LengthSeries {
     /// What they have in common, without the length.
     pub id: CaseId,
-    /// Whose clock told the times.
+    /// The clock behind the times.
     pub clock: Clock,
-    /// One entry a length.
+    /// One entry per length.
     pub points: Vec<LengthPoint>,
 }
 
-/// What is known at one length.
+/// One length.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LengthPoint {
     /// The length.
     pub length: u64,
     /// The time in nanoseconds; none if it was not measured.
     pub time: Option<Figures>,
-    /// The highest use of memory.
+    /// The peak memory.
     pub peak_bytes: Option<u64>,
     /// Why there is no time.
     pub trouble: Option<TroubleKind>,
 }
 
-/// Cases along their length, as they are drawn.
+/// Cases along the length, for charts.
 pub fn length_series(results: &[CaseResult]) -> Vec<LengthSeries> {
     let drawn = |series: Series| {
         let clock = clock(&series.points);
@@ -138,7 +138,7 @@ pub fn length_series(results: &[CaseResult]) -> Vec<LengthSeries> {
     series(results).into_iter().map(drawn).collect()
 }
 
-/// The times of a process on the device's own clock, if every iteration knows it.
+/// The times of a process on the device clock, if every iteration has it.
 fn on_device(measured: &Measured) -> Option<Vec<f64>> {
     let known = measured.device_ns.len() == measured.wall_ns.len();
     let times = measured.device_ns.iter().map(|nanos| nanos.map(|nanos| nanos as f64));
@@ -152,7 +152,7 @@ pub(crate) fn clock<'a>(points: impl IntoIterator<Item = &'a Point>) -> Clock {
     if is_known { Clock::Device } else { Clock::Wall }
 }
 
-/// Gathers cases that differ in their length alone, in the order in which they come first.
+/// Groups cases that differ only in length, in order of first appearance.
 pub(crate) fn series(results: &[CaseResult]) -> Vec<Series> {
     let mut places = HashMap::new();
     let mut found: Vec<Series> = Vec::new();
@@ -184,7 +184,7 @@ pub(crate) fn without(id: &CaseId, is_left_out: impl Fn(&str) -> bool) -> CaseId
     CaseId { workload: id.workload.clone(), device: id.device.clone(), case: Case::new(values) }
 }
 
-/// Logarithms of the typical time of each group, drawn again and again; none if a group carries no 95 % interval.
+/// Logarithms of the typical time of each group, resampled; none if a group has no 95 % interval.
 pub(crate) fn draws(groups: &[&Group], salt: u64) -> Option<Vec<Vec<f64>>> {
     let is_enough = groups.iter().all(|group| group.carries(LEVEL));
     let draw =
@@ -192,7 +192,7 @@ pub(crate) fn draws(groups: &[&Group], salt: u64) -> Option<Vec<Vec<f64>>> {
     is_enough.then(|| groups.iter().enumerate().map(draw).collect())
 }
 
-/// The middle of drawn values, by the nearest of them: what was drawn may be without end.
+/// The median of resampled values, which may be infinite.
 pub(crate) fn middle(mut drawn: Vec<f64>) -> Option<Interval> {
     drawn.sort_unstable_by(f64::total_cmp);
     let last = drawn.len().checked_sub(1)?;

@@ -1,4 +1,4 @@
-//! A trace in the figures that many traces are set side by side by.
+//! The figures of a trace, for comparing traces.
 
 use laptime_trace::Trace;
 
@@ -18,8 +18,8 @@ pub const STAGE_FIGURES: [Figure; 5] = [
     Figure { key: "waits_ms", label: "waiting", unit: Unit::Time },
 ];
 
-/// The values of those figures: the wall time, the time in which any thread was in a span, that in which any device
-/// worked, and the waits of the host for a device with the time in which any thread was in one.
+/// The values of those figures: wall time, time in which any thread was in a span, time in which any device was busy,
+/// number of syncs, and time in which any thread was in one.
 pub fn stage_figures(trace: &Trace) -> Vec<Option<f64>> {
     let devices = devices(trace);
     let wall = trace.bounds().map(|(first, last)| last.saturating_sub(first).0);

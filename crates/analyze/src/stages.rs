@@ -1,4 +1,4 @@
-//! Where the time went, stage by stage, as a tree.
+//! The stage tree: where the time went.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::{
     overview::{Overview, overview},
 };
 
-/// The stages of a trace, each before its children, siblings in the order in which they first began.
+/// The stages of a trace, parents before children, siblings in order of first start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stages {
     /// The stages.
@@ -25,7 +25,7 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// The names around a stage and its own, from outside to inside.
+    /// The path of a stage, from the root.
     pub fn path(&self, at: usize) -> Vec<&str> {
         let around = std::iter::successors(Some(at), |&at| self.stages[at].parent);
         let mut path: Vec<&str> = around.map(|at| self.stages[at].name.as_str()).collect();
@@ -34,63 +34,63 @@ impl Stages {
     }
 }
 
-/// All spans with the same names around them, taken together; numbers that names count with do not matter.
+/// All spans with the same path; counters in names are ignored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stage {
-    /// Its name; a number that it counts with is written `*`.
+    /// Its name; counters are written as `*`.
     pub name: String,
-    /// The stage around it, by its place in the list.
+    /// The index of its parent.
     pub parent: Option<usize>,
-    /// How many stages are around it.
+    /// Its depth.
     pub depth: usize,
-    /// It is a lap: one turn of a loop.
+    /// Whether it is a lap: one iteration of a loop.
     pub is_lap: bool,
-    /// It is a wait of the host for a device.
+    /// Whether it is a host sync.
     pub is_wait: bool,
     /// How often it ran.
     pub count: u64,
-    /// Host time of all its spans; threads are added. None for what only a device did.
+    /// Host time of all its spans; threads are added. None for device-only stages.
     pub host: Option<Nanos>,
-    /// Host time less that of the stages inside it.
+    /// Host self time.
     pub host_self: Option<Nanos>,
     /// Host time as a share of the trace's wall time.
     pub share: Option<f64>,
-    /// Device time of what it led to; overlapping work counts once for each of its spans.
+    /// Device time of the work it launched; overlapping work counts once per span.
     pub device: Option<Nanos>,
-    /// What the median and the 95th percentile are taken over.
+    /// What the median and the 95th percentile are computed over.
     pub per: Per,
     /// The median, in nanoseconds.
     pub median: f64,
     /// The 95th percentile, in nanoseconds.
     pub p95: f64,
-    /// The median of its time in one turn of the outermost loop around it, in nanoseconds; none outside of loops.
+    /// The median of its time per lap of the outermost loop around it, in nanoseconds; none outside loops.
     pub outer: Option<OuterLap>,
     /// Spans that were still open when the recording ended.
     pub open: u64,
 }
 
-/// The median time of a stage in one turn of the outermost loop around it, in nanoseconds.
+/// The median time of a stage per lap of the outermost loop around it, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OuterLap {
-    /// On the host; none for what only a device did.
+    /// On the host; none for device-only stages.
     pub host: Option<f64>,
     /// On devices.
     pub device: Option<f64>,
 }
 
-/// What a stage's time is summed over before it is ranked.
+/// What the time of a stage is summed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Per {
-    /// Each of its spans by itself.
+    /// Each span separately.
     Call,
-    /// Each turn of the innermost loop around it (or of itself, if it is a lap) in which it ran.
+    /// Each lap of the innermost loop around it (or the stage itself, if it is a lap) in which it ran.
     Lap(String),
 }
 
-/// Builds the tree of stages.
+/// Builds the stage tree.
 ///
-/// Spans of the host come first, threads taken together. Stages that a device stamped inside a graph lie in the stage
-/// that led to it, and device spans that no flow ties to the host follow as roots of their own, with device time only.
+/// Host spans come first, threads merged. Stages that a device recorded inside a graph belong to the stage that launched
+/// it, and device spans without a flow to the host become roots, with device time only.
 pub fn stages(trace: &Trace) -> Stages {
     let overview = overview(trace);
     let mut tree = Tree {
@@ -121,7 +121,7 @@ struct Tree<'a> {
     nodes: Vec<Node>,
     /// Nodes by parent, name and side (host or device).
     children: Children,
-    /// The node of each span, by the span's place in the trace.
+    /// The node of each span, by index.
     node_of: Vec<usize>,
     too_deep: u64,
 }
@@ -131,7 +131,7 @@ struct Node {
     depth: usize,
     /// The name, or the first of its family.
     name: NameId,
-    /// The name may have a number that it counts with.
+    /// Whether the name has a counter.
     may_count: bool,
     is_lap: bool,
     is_wait: bool,
@@ -143,10 +143,10 @@ struct Node {
     device: Option<u64>,
     open: u64,
     lap_name: Option<NameId>,
-    /// Time by lap, or one entry a span where there is no lap.
+    /// Time per lap, or one entry per span outside laps.
     by_lap: HashMap<SpanId, u64>,
     by_call: Vec<u64>,
-    /// Time of its spans and of the device work behind them, by turn of the outermost loop.
+    /// Time of its spans and of the device work behind them, per lap of the outermost loop.
     by_outer: HashMap<SpanId, (u64, Option<u64>)>,
 }
 
@@ -157,7 +157,7 @@ impl Tree<'_> {
         let mut lap_of: Vec<Option<SpanId>> = vec![None; trace.span_count()];
         let mut outer_of: Vec<Option<SpanId>> = vec![None; trace.span_count()];
         let led_by: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
-        // What a flow leads to is told with the stage it came from, and so is everything inside it.
+        // Work that a flow leads to counts for the stage of the launch, with everything inside it.
         let mut is_told = vec![false; trace.span_count()];
         let of_side = |wanted: bool| trace.spans().filter(move |span| is_on_device(trace, span) == wanted);
         for span in of_side(false).chain(of_side(true)) {
@@ -170,7 +170,7 @@ impl Tree<'_> {
             is_told[span.id.index()] = on_device && teller.is_some();
             if let Some(teller) = teller.filter(|_| on_device) {
                 self.node_of[span.id.index()] = self.node_of[teller.index()];
-                // What the device stamped inside a graph is known from nowhere else.
+                // Device timestamps inside a graph are the only source for these stages.
                 if span.category != STAMPED {
                     continue;
                 }
@@ -192,7 +192,7 @@ impl Tree<'_> {
         }
     }
 
-    /// The node of a span; none if it lies too deep, and then it belongs to the node of its parent.
+    /// The node of a span; none if it is too deep: it then belongs to the node of its parent.
     fn node(&mut self, span: &Span<'_>, on_device: bool) -> Option<usize> {
         let parent = span.parent.map(|parent| self.node_of[parent.index()]);
         let depth = parent.map_or(0, |parent| self.nodes[parent].depth + 1);
@@ -229,14 +229,14 @@ impl Tree<'_> {
         Some(at)
     }
 
-    /// The nodes, parents before children; roots and siblings by their first beginning, the host's before a device's.
+    /// The nodes, parents before children; roots and siblings by first start, host before device.
     fn depth_first(&self) -> Vec<usize> {
         let mut below: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
         for (at, node) in self.nodes.iter().enumerate() {
             below.entry(node.parent).or_default().push(at);
         }
         for siblings in below.values_mut() {
-            // Last first: they are taken from the end of a stack.
+            // In reverse, because the stack is popped from the end.
             siblings.sort_by_key(|&at| std::cmp::Reverse((self.nodes[at].on_device, self.nodes[at].first, at)));
         }
         let mut order = Vec::with_capacity(self.nodes.len());
@@ -314,7 +314,7 @@ impl Node {
         })
     }
 
-    /// What is ranked: laps if it ran in any, else calls.
+    /// The samples: laps if it ran in any, else calls.
     fn times(&self) -> Vec<u64> {
         if self.lap_name.is_some() { self.by_lap.values().copied().collect() } else { self.by_call.clone() }
     }

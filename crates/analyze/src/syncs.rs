@@ -1,4 +1,4 @@
-//! Every wait of the host for a device: where it stands, how long it took, and what the devices did meanwhile.
+//! Host syncs: where they are, how long they took, and what the devices did meanwhile.
 
 mod budget;
 mod groups;
@@ -31,103 +31,103 @@ use crate::{
     waits::{Found, waiting},
 };
 
-/// The waits of a trace.
+/// The syncs of a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Syncs {
-    /// Waits of one call at one site, those with most time first.
+    /// Syncs by call and site, most time first.
     pub groups: Vec<WaitGroup>,
-    /// Every wait, in order of start.
+    /// Every sync, in order of start.
     pub waits: Vec<Wait>,
-    /// The stages that waits stand in.
+    /// The stages that contain syncs.
     pub stages: Vec<String>,
-    /// The waits of each lap; none if nothing repeats.
+    /// The syncs per lap; none if nothing repeats.
     pub laps: Option<LapWaits>,
-    /// What could be named as a lap, with how often it occurs.
+    /// Possible lap units, with their number of laps.
     pub lap_names: Vec<(String, u64)>,
-    /// Of the threads that launch work the one that waits most; of all threads where no launches are known.
+    /// The launching thread that waits the most; the thread that waits the most if no launches are known.
     pub thread: Option<WaitingThread>,
-    /// Devices that did any work.
+    /// Devices with any work.
     pub devices: u64,
-    /// The idle time of devices that would vanish had the host not waited; none if no wait has a known length or the
-    /// trace has no device.
+    /// Idle time of devices that would disappear without syncs; none if no sync has a known length or there is no
+    /// device.
     pub cost: Option<Nanos>,
     /// The trace as a whole.
     pub overview: Overview,
 }
 
-/// One wait.
+/// One sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// Its call and site, by their place among the groups.
+    /// The index of its group.
     pub group: usize,
-    /// The innermost stage around it, by its place.
+    /// The index of the innermost stage around it.
     pub stage: Option<usize>,
-    /// The lap it began in, by its place.
+    /// The index of the lap in which it started.
     pub lap: Option<usize>,
-    /// The lap it ended in, by its place, where it began in one.
+    /// The index of the lap in which it ended, if it started in one.
     pub last_lap: Option<usize>,
     /// When it began, since the first event of the trace.
     pub start: Nanos,
-    /// How long it took; none if the trace only says that there was one.
+    /// Its length; none if the trace only shows that it happened.
     pub length: Option<Nanos>,
     /// How long the busiest device was busy meanwhile.
     pub busy: Option<Nanos>,
-    /// The idle time of devices that would vanish had the host not waited; none if its length is not known or the trace
-    /// has no device.
+    /// Idle time of devices that would disappear without it; none if its length is unknown or there is no
+    /// device.
     pub cost: Option<Nanos>,
 }
 
 impl Wait {
-    /// How long even the busiest device was idle meanwhile.
+    /// How long the busiest device was idle meanwhile.
     pub fn idle(&self) -> Option<Nanos> {
         Some(self.length?.saturating_sub(self.busy?))
     }
 }
 
-/// How waits spread over laps.
+/// Syncs per lap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LapWaits {
-    /// What a lap is.
+    /// The unit of laps.
     pub name: String,
-    /// Where laps come from.
+    /// The source of laps.
     pub source: LapSource,
     /// The laps in order of time.
     pub laps: Vec<LapWait>,
-    /// Waits that began in none.
+    /// Syncs outside all laps.
     pub outside: u64,
 }
 
-/// The waits of one lap.
+/// The syncs of one lap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LapWait {
-    /// What the lap is called.
+    /// The label of the lap.
     pub label: String,
     /// When it began, since the first event of the trace.
     pub start: Nanos,
     /// When it ended.
     pub end: Nanos,
-    /// The waits that began in it, and its time in which any thread waited, whenever that wait began.
+    /// The syncs that started in it, and its time in which any thread waited.
     pub spent: Spent,
 }
 
-/// The smallest, the median and the largest.
+/// Minimum, median and maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
-    /// The smallest.
+    /// The minimum.
     pub min: u64,
     /// The median.
     pub median: f64,
-    /// The largest.
+    /// The maximum.
     pub max: u64,
 }
 
 impl LapWaits {
-    /// Waits a lap.
+    /// Syncs per lap.
     pub fn counts(&self) -> Option<Range> {
         self.range(|spent| spent.waits)
     }
 
-    /// Time waited a lap.
+    /// Time in syncs per lap.
     pub fn times(&self) -> Option<Range> {
         self.range(|spent| spent.time.0)
     }
@@ -139,7 +139,7 @@ impl LapWaits {
     }
 }
 
-/// A thread and how much of its time it waited.
+/// A thread and how long it waited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingThread {
     /// Its name.
@@ -159,17 +159,17 @@ impl WaitingThread {
     }
 }
 
-/// Finds every wait of the host for a device.
+/// Finds every host sync.
 ///
 /// # Errors
 ///
-/// If a lap is named that the trace does not have.
+/// If the named lap is not in the trace.
 pub fn syncs(trace: &Trace, lap: Option<&str>) -> Result<Syncs, NoLaps> {
     let devices = devices(trace);
     Ok(syncs_of(&Timeline::of(trace, &devices, lap)?))
 }
 
-/// The same of a trace that is prepared.
+/// The same for a prepared trace.
 pub(crate) fn syncs_of(timeline: &Timeline<'_>) -> Syncs {
     let (trace, devices, found) = (timeline.trace, timeline.devices, &timeline.waits);
     let meanwhile = Meanwhile::of(devices);
@@ -182,7 +182,7 @@ pub(crate) fn syncs_of(timeline: &Timeline<'_>) -> Syncs {
         thread: waiting_thread(trace, devices, found),
         devices: devices.devices.len() as u64,
         cost: total_cost(&costs),
-        // What the overview says of waits is a part of this answer.
+        // This answer replaces the syncs of the overview.
         overview: Overview { waits: None, ..timeline.overview.clone() },
         groups,
         waits,
@@ -190,16 +190,16 @@ pub(crate) fn syncs_of(timeline: &Timeline<'_>) -> Syncs {
     }
 }
 
-/// When any of these waits was under way.
+/// When any of these syncs was under way.
 fn stretches<'w>(waits: impl IntoIterator<Item = &'w Wait>) -> Stretches {
     let stretch = |wait: &Wait| Some((wait.start.0, wait.start.saturating_add(wait.length?).0));
     Stretches::union(waits.into_iter().filter_map(stretch).collect())
 }
 
-/// When devices were idle because of a wait; none if that cannot be known.
+/// When devices were idle because of a sync; none if unknown.
 type Cost = Option<Vec<(u64, u64)>>;
 
-/// What each wait costs.
+/// The cost of each sync.
 fn costs(timeline: &Timeline<'_>) -> Vec<Cost> {
     let has_devices = !timeline.devices.devices.is_empty();
     let known = |wait: &Found| wait.end.filter(|_| has_devices).map(|_| Vec::new());
@@ -212,7 +212,7 @@ fn costs(timeline: &Timeline<'_>) -> Vec<Cost> {
     costs
 }
 
-/// The time of these stretches together, counted once where devices or waits share it.
+/// The length of the union of these intervals.
 fn total_cost<'c>(costs: impl IntoIterator<Item = &'c Cost>) -> Option<Nanos> {
     let known: Vec<&Vec<(u64, u64)>> = costs.into_iter().flatten().collect();
     let stretches = || known.iter().flat_map(|cost| cost.iter().copied()).collect();
@@ -275,7 +275,7 @@ fn thread_name(trace: &Trace, track: TrackId) -> String {
 }
 
 impl Syncs {
-    /// How long any thread waited: of threads that wait at one time the time counts once.
+    /// How long any thread waited; parallel waits count once.
     pub fn time(&self) -> Nanos {
         Nanos(stretches(&self.waits).length())
     }
@@ -286,7 +286,7 @@ impl Syncs {
         (wall > Nanos(0)).then(|| self.time().0 as f64 / wall.0 as f64)
     }
 
-    /// The figures by which traces are set side by side.
+    /// The figures for comparing traces.
     pub fn figures() -> [Figure; 5] {
         let figure = |key, label, unit| Figure { key, label, unit };
         [

@@ -1,4 +1,4 @@
-//! What several questions about a trace share, computed once: its devices, laps and waits, and why devices were idle.
+//! What several analyses of a trace share: devices, laps, syncs, and causes of idle time.
 
 use laptime_trace::Trace;
 
@@ -11,24 +11,24 @@ use crate::{
     waits::{Found, waits},
 };
 
-/// One account of a trace: `gaps`, `syncs` and `diagnose` read the same.
+/// The shared state of `gaps`, `syncs` and `diagnose`.
 pub(crate) struct Timeline<'a> {
     pub(crate) trace: &'a Trace,
     pub(crate) devices: &'a Devices,
     pub(crate) unit: Option<LapUnit>,
     pub(crate) waits: Vec<Found>,
-    /// The gaps of each device, with what waits are charged with.
+    /// The gaps of each device, with the cost of syncs.
     pub(crate) idle: Vec<Judged<'a>>,
     pub(crate) one_offs: OneOffs,
     pub(crate) overview: Overview,
 }
 
 impl<'a> Timeline<'a> {
-    /// Prepares a trace; `lap` names the unit that laps are counted by.
+    /// Prepares a trace; `lap` names the unit of laps.
     ///
     /// # Errors
     ///
-    /// If a lap is named that the trace does not have.
+    /// If the named lap is not in the trace.
     pub(crate) fn of(trace: &'a Trace, devices: &'a Devices, lap: Option<&str>) -> Result<Self, NoLaps> {
         let unit = match lap_unit(trace, devices, lap) {
             Ok(unit) => Some(unit),

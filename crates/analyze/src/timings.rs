@@ -1,4 +1,4 @@
-//! One pipeline timed in several ways: what each saw of its stages, and what each cost.
+//! One pipeline with several kinds of timing: the stage times of each, and its overhead.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use laptime_trace::{LAP, NameId, SYNC, Span, SpanId, Trace, Value, run::Timing};
 
 use crate::{device_time::device_time, measured::is_iteration};
 
-/// What the timings of a profile saw and cost.
+/// The times and overheads of all timings of a profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timings {
-    /// The median of the iterations that were not recorded, in nanoseconds.
+    /// The median of the unrecorded iterations, in nanoseconds.
     pub unrecorded_ns: Option<f64>,
-    /// The timings, in the order asked for.
+    /// The timings, in the requested order.
     pub timings: Vec<TimingFigures>,
 }
 
-/// What one timing saw and cost.
+/// The times and overhead of one timing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimingFigures {
     /// The timing.
@@ -25,29 +25,29 @@ pub struct TimingFigures {
     pub iterations: usize,
     /// An iteration as a whole.
     pub iteration: TimedStage,
-    /// What an recorded iteration cost over one of the same round that was not.
+    /// The overhead of a recorded iteration over an unrecorded one of the same round.
     pub cost: Option<Cost>,
-    /// The stages right inside a iteration, in the order in which they began first.
+    /// The stages directly inside an iteration, in order of first start.
     pub stages: Vec<TimedStage>,
 }
 
-/// A stage as one timing saw it: medians over iterations of its time in a iteration.
+/// A stage in one timing: medians over iterations of its time per iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimedStage {
     /// Its name.
     pub name: String,
     /// Host time, in nanoseconds.
     pub host_ns: Option<f64>,
-    /// Time between its marks on the device's stream, by `events`.
+    /// Time between its start and end on the stream, for `events`.
     pub device_ns: Option<f64>,
-    /// Time in which the device worked on what it launched, by `kernels`.
+    /// Time in which the device ran work that it launched, for `kernels`.
     pub busy_ns: Option<f64>,
 }
 
-/// What the resampling starts from.
+/// The seed of the resampling.
 const SEED: u64 = 17;
 
-/// Says what each timing saw and cost, from the trace and from pairs of a recorded and an unrecorded iteration.
+/// Computes the times and overheads from the trace and from pairs of a recorded and an unrecorded iteration.
 pub fn timings(trace: &Trace, pairs: &[(Timing, &[(f64, f64)])]) -> Timings {
     let mut seen = Seen::of(trace);
     let timings = pairs.iter().map(|&(timing, pairs)| figures(timing, pairs, seen.remove(timing))).collect();
@@ -75,7 +75,7 @@ struct StageTimes {
     iterations: Vec<InIteration>,
 }
 
-/// The time of a stage in one iteration: its spans added up.
+/// The time of a stage in one iteration: the sum of its spans.
 struct InIteration {
     iteration: SpanId,
     host: u64,
@@ -107,7 +107,7 @@ impl StageTimes {
     }
 }
 
-/// The stages of each timing: the iteration itself, and what lies right inside it.
+/// The stages of each timing: the iteration itself, and the stages directly inside it.
 #[derive(Default)]
 struct Seen {
     stages: HashMap<Timing, Vec<StageTimes>>,
@@ -149,7 +149,7 @@ impl Seen {
     }
 }
 
-/// The timing of a iteration of a profile; none if the span is none.
+/// The timing of an iteration of a profile; none for other spans.
 fn timing_of(span: &Span<'_>) -> Option<Timing> {
     match span.fields.get("timing") {
         Some(Value::Str(word)) if is_iteration(span) => word.parse().ok(),

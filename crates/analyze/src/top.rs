@@ -1,4 +1,4 @@
-//! Which names took most time, wherever they stand.
+//! Which names took the most time.
 
 mod launched;
 mod open_names;
@@ -19,37 +19,37 @@ use crate::{
     overview::{Overview, overview},
 };
 
-/// The names of a trace, those with most time of their own first.
+/// The names of a trace, most self time first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Top {
     /// The operations.
     pub operations: Vec<Operation>,
     /// The same time by group, in the order of [`Group::ALL`]; groups that do not occur are left out.
     pub groups: Vec<GroupTime>,
-    /// Time in which devices worked, each device by itself and then added; none if the trace has no device.
+    /// Busy time of devices, summed over devices; none if the trace has no device.
     pub device: Option<Nanos>,
-    /// Spans of the profiler itself, which are no work and have no row: their name and how many.
+    /// Spans of the profiler itself, which have no row: their name and number.
     pub of_profiler: Option<(String, u64)>,
     /// The trace as a whole.
     pub overview: Overview,
 }
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OperationKind {
-    /// A stage of the host.
+    /// A host stage.
     Stage,
-    /// One turn of a loop.
+    /// One lap.
     Lap,
-    /// The host waiting for a device.
+    /// A host sync.
     Wait,
-    /// An operation of a framework.
+    /// A framework operation.
     Operation,
-    /// A function of Python.
+    /// A Python function.
     Python,
-    /// A call that puts work on a device.
+    /// A launch call.
     Launch,
-    /// Another call of the runtime or the driver.
+    /// Another runtime or driver call.
     Call,
     /// Something else on the host.
     Other,
@@ -57,14 +57,14 @@ pub enum OperationKind {
     Kernel,
     /// A copy on a device.
     Copy,
-    /// Memory being set on a device.
+    /// A memset on a device.
     Memset,
-    /// A stage of a device, where nothing finer was recorded.
+    /// A device stage, if nothing finer was recorded.
     Device,
 }
 
 impl OperationKind {
-    /// The kind in a word.
+    /// The kind for machines.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Stage => "stage",
@@ -82,12 +82,12 @@ impl OperationKind {
         }
     }
 
-    /// Whether a device does it.
+    /// Whether it runs on a device.
     pub const fn is_on_device(self) -> bool {
         matches!(self, Self::Kernel | Self::Copy | Self::Memset | Self::Device)
     }
 
-    /// Whether it is a call of the runtime or the driver: what it launches is the work of what is around it.
+    /// Whether it is a runtime or driver call: its launches count for what is around it.
     pub const fn is_call(self) -> bool {
         matches!(self, Self::Launch | Self::Call | Self::Wait)
     }
@@ -110,27 +110,27 @@ impl OperationKind {
     }
 }
 
-/// All spans of one name and kind, whatever number the name counts with.
+/// All spans of one name and kind, with counters ignored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// Its name; a number that it counts with is written `*`.
+    /// Its name; counters are written as `*`.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: OperationKind,
-    /// What kind of work it does.
+    /// Its group.
     pub group: Group,
     /// How often it ran.
     pub count: u64,
-    /// On the host its time less that of what is inside it; on a device its time, where several at once count once.
+    /// On the host, its self time; on a device, its time, where parallel work counts once.
     pub own: Nanos,
-    /// Own time as a share: on the host of all own time, on a device of the time in which devices worked.
+    /// Self time as a share: on the host of all self time, on a device of the busy time.
     pub own_share: f64,
-    /// Its whole time; where it contains itself, the outer one counts.
+    /// Its total time; if it contains itself, the outer span counts.
     pub total: Nanos,
-    /// Of something on the host: device time of the work that it launched itself, calls of the runtime inside it
-    /// included. None for what launched nothing, and for the calls.
+    /// For host operations: device time of the work it launched itself, including runtime calls inside it. None for
+    /// operations without launches, and for runtime calls.
     pub launched_own: Option<Nanos>,
-    /// Of something on the host: device time of the work that it or anything inside it launched.
+    /// For host operations: device time of the work that it or its children launched.
     pub launched: Option<Nanos>,
     /// The median span, in nanoseconds.
     pub median: f64,
@@ -143,23 +143,23 @@ pub struct Operation {
 pub struct GroupTime {
     /// The kind of work.
     pub group: Group,
-    /// Time in which devices did it; none if they did not.
+    /// Busy time of devices with this work; none if they did none.
     pub device: Option<Nanos>,
-    /// That as a share of the time in which devices worked.
+    /// That as a share of the busy time.
     pub device_share: Option<f64>,
     /// How many kernels and copies.
     pub device_count: u64,
-    /// Own time of the host; none if there is none.
+    /// Host self time; none if there is none.
     pub host: Option<Nanos>,
-    /// That as a share of all own time of the host.
+    /// That as a share of all host self time.
     pub host_share: Option<f64>,
-    /// How many spans of the host.
+    /// How many host spans.
     pub host_count: u64,
 }
 
-/// Ranks names by their own time.
+/// Ranks names by self time.
 ///
-/// Where devices have kernels or copies, these are the rows of devices; stages projected to a stream are no work.
+/// If devices have kernels or copies, these are the device rows; stages on a stream are no work.
 pub fn top(trace: &Trace) -> Top {
     let devices = devices(trace);
     let mut rows = Rows::gather(trace, &devices);
@@ -182,27 +182,27 @@ pub fn top(trace: &Trace) -> Top {
     Top { operations, groups, device, of_profiler, overview: overview(trace) }
 }
 
-/// Whether a span is that of the profiler itself, which torch.profiler writes from its start to its stop.
+/// Whether a span belongs to the profiler itself, which torch.profiler writes from its start to its stop.
 fn is_of_profiler(span: &Span<'_>) -> bool {
     span.category == "Trace" && span.name.contains("PyTorch Profiler")
 }
 
-/// No row: the span is no operation.
+/// No row: the span is not an operation.
 const NO_ROW: u32 = u32::MAX;
 
-/// The rows of the answer, while they are gathered.
+/// The rows of the answer, while they are collected.
 struct Rows {
     rows: Vec<Row>,
-    /// The row of each span, by its place in the trace.
+    /// The row of each span, by index.
     of_span: Vec<u32>,
-    /// The first span of the profiler itself, by its name, and how many there are.
+    /// The name of the first span of the profiler itself, and their number.
     of_profiler: Option<(NameId, u64)>,
 }
 
 struct Row {
     /// The name, or the first of its family.
     name: NameId,
-    /// The name may have a number that it counts with.
+    /// Whether the name has a counter.
     may_count: bool,
     kind: OperationKind,
     group: Group,
@@ -237,7 +237,7 @@ impl Rows {
                 rows.rows.push(Row::new(name, kind, activity, span.name));
             }
             rows.of_span[at] = place as u32;
-            // On a device nothing is inside anything: kernels of one name that overlap are added.
+            // Device work does not nest: overlapping kernels of one name are added.
             let total = if is_inside_itself && !is_on_device { 0 } else { span.duration.0 };
             rows.rows[place].add(span.duration.0, own[at].0, total);
         }
@@ -250,7 +250,7 @@ impl Rows {
         (row != NO_ROW).then_some(row as usize)
     }
 
-    /// Own time of kernels is what devices say: on two streams at once it counts once.
+    /// Self time of kernels comes from the devices: on two streams at once it counts once.
     fn take_device_times(&mut self, launched: &Launched) {
         for (row, time) in self.rows.iter_mut().zip(&launched.device) {
             if row.kind.is_on_device() {
@@ -260,7 +260,7 @@ impl Rows {
     }
 }
 
-/// Which spans are work of a device; none if the trace shows no finer work than stages.
+/// Which spans are device work; none if the trace only has stages.
 fn work_of_devices(trace: &Trace, devices: &Devices) -> Option<Vec<bool>> {
     if devices.devices.iter().all(|device| device.is_stages) {
         return None;
@@ -339,8 +339,8 @@ fn groups(rows: &Rows, launched: &Launched, host: u64, device: u64) -> Vec<Group
 }
 
 impl Top {
-    /// The figures that traces are set side by side by: the time of devices, in all and by group; the same of the host
-    /// where a trace has no device.
+    /// The figures for comparing traces: device time, in total and by group; host time if a trace has no
+    /// device.
     pub const FIGURES: [Figure; 18] = {
         const fn time(key: &'static str, label: &'static str) -> Figure {
             Figure { key, label, unit: Unit::Time }

@@ -1,4 +1,4 @@
-//! The waits of a trace, each once: what every answer that speaks of waits counts.
+//! The syncs of a trace, each once: the common source of all answers about syncs.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use crate::{
     intervals::Stretches,
 };
 
-/// How a wait shows in a trace.
+/// The kind of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WaitKind {
-    /// A call whose purpose it is to wait: `cudaStreamSynchronize`, a copy that is not asynchronous.
+    /// A call that waits by design: `cudaStreamSynchronize`, a synchronous copy.
     Call,
     /// The program marked it with `sync_point!`.
     Marked,
-    /// A call that should not wait, but did: the trace shows that it lasted until work of a device was done.
+    /// A call that should not wait but did: the trace shows that it lasted until work of a device was done.
     Implicit,
 }
 
 impl WaitKind {
-    /// The kind in a word.
+    /// The kind for machines.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -33,23 +33,23 @@ impl WaitKind {
     }
 }
 
-/// A wait as it stands in the trace.
+/// A sync in the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// How it shows.
+    /// Its kind.
     pub kind: WaitKind,
     /// The thread that waited.
     pub track: TrackId,
     /// When it began.
     pub start: u64,
-    /// When it ended; none of a mark, which only says that there was a wait.
+    /// When it ended; none for a mark, which has no length.
     pub end: Option<u64>,
-    /// What tells of it.
+    /// Its source.
     pub place: Place,
 }
 
 impl Found {
-    /// The call, or the name that the program gave the wait.
+    /// The call, or the name that the program gave the sync.
     pub fn name<'t>(&self, trace: &'t Trace) -> &'t str {
         match self.place {
             Place::Span(id) => trace.name(trace.span_name(id)),
@@ -58,7 +58,7 @@ impl Found {
     }
 }
 
-/// What tells of a wait.
+/// The source of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A span.
@@ -67,7 +67,7 @@ pub enum Place {
     Mark(MarkId, NameId),
 }
 
-/// Finds the waits of every thread, in order of start. One inside another is part of it.
+/// Finds the syncs of every thread, in order of start. Nested syncs count once.
 pub fn waits(trace: &Trace, devices: &Devices) -> Vec<Found> {
     let evidence = Evidence::of(trace, devices);
     let mut found: HashMap<TrackId, Vec<Found>> = HashMap::new();
@@ -93,14 +93,14 @@ pub fn waits(trace: &Trace, devices: &Devices) -> Vec<Found> {
     waits
 }
 
-/// When any thread waited: of threads that wait at one time the time counts once.
+/// When any thread waited; parallel waits count once.
 pub fn waiting(waits: &[Found]) -> Stretches {
     Stretches::union(waits.iter().filter_map(|wait| Some((wait.start, wait.end?))).collect())
 }
 
-/// Leaves out what lies within another wait of the same thread.
+/// Leaves out syncs within another sync of the same thread.
 fn outermost(mut waits: Vec<Found>) -> Vec<Found> {
-    // Stable: of two that take the same time the outer one came first.
+    // Stable: among equal times the outer one comes first.
     waits.sort_by_key(|wait| (wait.start, std::cmp::Reverse(wait.end)));
     let mut reached: Option<u64> = None;
     waits.retain(|wait| {
@@ -114,25 +114,25 @@ fn outermost(mut waits: Vec<Found>) -> Vec<Found> {
     waits
 }
 
-/// Clocks of host and device may be apart by this, though the trace does not say so.
+/// The assumed clock difference between host and device if the trace has none.
 const SKEW: u64 = 5_000;
 
-/// A call that is shorter may have returned early by as much as that.
+/// A shorter call may have returned early by this much.
 const LEAST_SKEWED: u64 = 4 * SKEW;
 
-/// A device by its place, and the process that gave it work; none where that is not known.
+/// A device index, and the process that gave it work; none if unknown.
 type Given = (usize, Option<ProcessId>);
 
-/// What the work of devices says about calls: whether they lasted until it was done.
+/// Whether calls lasted until device work was done.
 struct Evidence<'a> {
     trace: &'a Trace,
     /// When the copies and memsets behind a call were done.
     done: HashMap<SpanId, Done>,
     /// How many devices there are.
     devices: usize,
-    /// What devices still had to do.
+    /// Pending work of devices.
     pending: HashMap<Given, Pending>,
-    /// How far the clocks may be apart.
+    /// The clock uncertainty.
     apart: u64,
 }
 
@@ -140,7 +140,7 @@ struct Evidence<'a> {
 struct Done {
     /// All of them.
     all: u64,
-    /// Those that may hold the host up; none if none does.
+    /// Those that may block the host; none if none does.
     holding: Option<u64>,
     /// Those into pageable memory of the host.
     read: Option<u64>,
@@ -174,7 +174,7 @@ impl<'a> Evidence<'a> {
         Self { trace, done, devices: devices.devices.len(), pending, apart: uncertainty(trace) }
     }
 
-    /// What kind of wait a span of the host is; none if it is no wait.
+    /// The kind of sync of a host span; none if it is no sync.
     fn kind(&self, span: &Span<'_>, activity: Activity) -> Option<WaitKind> {
         let is_implicit = match activity {
             Activity::Wait if span.category == SYNC => return Some(WaitKind::Marked),
@@ -187,39 +187,39 @@ impl<'a> Evidence<'a> {
         is_implicit.then_some(WaitKind::Implicit)
     }
 
-    /// Whether a call to copy was certainly back before its copies were done.
+    /// Whether a copy call certainly returned before its copies were done.
     fn is_back_early(&self, call: &Span<'_>) -> bool {
         let apart = self.apart.max(skew(call));
         self.done.get(&call.id).is_some_and(|done| call.end().0.saturating_add(apart) < done.all)
     }
 
-    /// Whether a call certainly lasted until something was done that was not when it began.
+    /// Whether a call certainly lasted until something was done that was pending when it started.
     fn lasted_until(&self, call: &Span<'_>, done: u64) -> bool {
         done > call.start.0 && call.end().0 >= done.saturating_add(self.apart)
     }
 
-    /// Whether a call to copy lasted until its own copies were done.
+    /// Whether a copy call lasted until its own copies were done.
     ///
-    /// Between a device and pinned memory, or within a device, a copy never holds the host up: there a call that lasted
-    /// so long was slow for another reason.
+    /// Between a device and pinned memory, or within a device, a copy never blocks the host: a call that lasted so long was
+    /// slow for another reason.
     fn is_held_by_copy(&self, call: &Span<'_>) -> bool {
         let Some(done) = self.done.get(&call.id).filter(|_| call.name.contains("Memcpy")) else { return false };
-        // What is read into pageable memory is there when the call returns: a copy that seems to end later is a matter of
-        // clocks, unless the trace says how far these are apart.
+        // Data read into pageable memory is there when the call returns: a copy that seems to end later is a clock
+        // difference, unless the trace has a clock uncertainty.
         let is_silent = self.trace.clock_uncertainty.is_none();
         let is_read = |done: u64| is_silent && done > call.start.0 && call.end().0.saturating_add(skew(call)) >= done;
         done.holding.is_some_and(|done| self.lasted_until(call, done)) || done.read.is_some_and(is_read)
     }
 
-    /// Whether a memset, or a copy within a device, that is not asynchronous by name lasted until it and all work before
-    /// it was done. On an idle device it is done before its call is back without having held it up.
+    /// Whether a memset, or a copy within a device, without an asynchronous name lasted until it and all earlier work was
+    /// done. On an idle device it finishes before its call returns without blocking it.
     fn is_held_by_all(&self, call: &Span<'_>) -> bool {
         let Some(done) = self.done.get(&call.id) else { return false };
         let is_named = call.name.contains("Memset") || call.name.contains("Memcpy");
         is_named && !call.name.contains("Async") && self.lasted_until(call, done.all) && self.is_held_by_earlier(call)
     }
 
-    /// Whether a call lasted until a device had done all that was given to it before and was not done by then.
+    /// Whether a call lasted until a device had finished all earlier work that was pending.
     fn is_held_by_earlier(&self, call: &Span<'_>) -> bool {
         let process = self.trace.track(call.track).process;
         let done = |device: usize, process: Option<ProcessId>| {
@@ -231,7 +231,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// The process that gave work to a device and when; where that is not known, when the work began.
+/// The process that launched work and when; if unknown, when the work started.
 fn giver(trace: &Trace, work: &Work) -> (Option<ProcessId>, u64) {
     match work.launch {
         Some(launch) => (Some(trace.track(trace.span_track(launch)).process), trace.span_start(launch).0),
@@ -239,7 +239,7 @@ fn giver(trace: &Trace, work: &Work) -> (Option<ProcessId>, u64) {
     }
 }
 
-/// Work in the order in which it was given: when, and when all up to it was done.
+/// Work in launch order: when it was launched, and when all work up to it was done.
 struct Pending {
     given: Vec<(u64, u64)>,
 }
@@ -255,14 +255,14 @@ impl Pending {
         Self { given }
     }
 
-    /// When all work was done that was given before a moment; none if there was none.
+    /// When all work launched before a moment was done; none if there was none.
     fn done(&self, moment: u64) -> Option<u64> {
         let before = self.given.partition_point(|(given, _)| *given < moment);
         Some(self.given[before.checked_sub(1)?].1)
     }
 }
 
-/// How far apart clocks may be where a call of this length is set against its copy.
+/// The clock uncertainty for a call of this length and its copy.
 fn skew(call: &Span<'_>) -> u64 {
     if call.duration.0 >= LEAST_SKEWED { SKEW } else { 0 }
 }
@@ -272,8 +272,8 @@ fn may_hold_up(path: &CopyPath) -> bool {
     !(is_free(path.from) && is_free(path.to))
 }
 
-/// Calls that may have to wait until a device is done, though their names do not say so: they give something back that
-/// its work may still use, or lock memory.
+/// Calls that may wait for a device although their names do not suggest it: they free something that work may still
+/// use, or pin memory.
 const MAY_STOP: [&str; 8] = [
     "Free",
     "HostRegister",

@@ -1,4 +1,4 @@
-//! What some numbers of warm-up iterations would have said of a case, each tried in fresh processes.
+//! A warm-up study: the result of a case for several numbers of warm-up iterations, each in fresh processes.
 
 use laptime_stats::spread::median;
 use laptime_trace::run::{Case, CaseResult, Environment, Settings};
@@ -12,49 +12,49 @@ use crate::{
     warmup::warmup,
 };
 
-/// The number of warm-up iterations that others are held against, as a course does.
+/// The reference number of warm-up iterations, as in CS336 assignment 2.
 pub const REFERENCE_ITERATIONS: usize = 5;
 
-/// The cases of a study of warm-ups.
+/// The cases of a warm-up study.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WarmUpStudy {
     /// The cases, in the order in which they were measured.
     pub cases: Vec<WarmUpRows>,
 }
 
-/// One case with some numbers of warm-up iterations.
+/// One case with several numbers of warm-up iterations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WarmUpRows {
     /// Which case.
     pub id: CaseId,
-    /// The steady level in nanoseconds, found over all iterations of the processes with most of them.
+    /// The steady level in nanoseconds, from the processes with the most iterations.
     pub steady_ns: Option<f64>,
-    /// One row a number, in the order given.
+    /// One row per number, in the given order.
     pub rows: Vec<WarmUpRow>,
     /// Processes that gave no iterations, and why.
     pub troubles: Vec<Trouble>,
-    /// What a fresh process paid for, of the one in the middle by its first iteration; none if no process was recorded.
+    /// The cost of a cold start, from the process with the median first iteration; none if no process was recorded.
     pub cold: Option<ColdStart>,
 }
 
-/// What a number of warm-up iterations would have said.
+/// The result for one number of warm-up iterations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WarmUpRow {
-    /// Iterations that do not count.
+    /// Iterations that are not counted.
     pub warmup_iterations: usize,
-    /// The first iteration of a process, whether it counts or not, in nanoseconds: the median of all processes.
+    /// The first iteration of a process, counted or not, in nanoseconds: the median of all processes.
     pub first_ns: Option<f64>,
-    /// The iterations that count; none if no process gave any.
+    /// The counted iterations; none if there are none.
     pub iterations: Option<Figures>,
-    /// Their mean against that of the reference.
+    /// Their mean relative to the reference.
     pub from_reference: Option<Distance>,
-    /// Their mean against the steady level.
+    /// Their mean relative to the steady level.
     pub from_steady: Option<Distance>,
     /// Every iteration of every process, for a chart.
     pub series: Vec<IterationSeries>,
 }
 
-/// The iterations of a process in order, those that do not count first.
+/// The iterations of a process in order, uncounted ones first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IterationSeries {
     /// Which process, counted from 0.
@@ -63,21 +63,21 @@ pub struct IterationSeries {
     pub iterations_ns: Vec<u64>,
 }
 
-/// What a fresh process of a case paid for.
+/// The cost of a cold start of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColdProcess {
     /// The case.
     pub case: Case,
-    /// What it paid for.
+    /// The cost.
     pub start: ColdStart,
 }
 
-/// How far a mean is from something else.
+/// The distance of a mean from a reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distance {
     /// In nanoseconds.
     pub nanos: f64,
-    /// As a share of what it is held against.
+    /// As a share of the reference.
     pub share: f64,
 }
 
@@ -88,8 +88,8 @@ impl Distance {
     }
 }
 
-/// Holds numbers of warm-up iterations against each other: each with the results of its processes, and with what those paid
-/// for that were recorded.
+/// Compares numbers of warm-up iterations: each with the results of its processes, and with the cold starts that were
+/// recorded.
 pub fn warmup_study(by_number: &[(usize, Vec<CaseResult>)], cold: &[ColdProcess]) -> WarmUpStudy {
     let all: Vec<CaseResult> = by_number.iter().flat_map(|(_, results)| results).cloned().collect();
     let rows = |id: &CaseId| {
@@ -99,7 +99,7 @@ pub fn warmup_study(by_number: &[(usize, Vec<CaseResult>)], cold: &[ColdProcess]
     WarmUpStudy { cases: by_case(&all).iter().map(|case| rows(&case.id)).collect() }
 }
 
-/// Says what speaks against a study: about the whole of it, and about the iterations of its largest warm-up.
+/// Doubts about a study: about the whole, and about the iterations of its largest warm-up.
 pub fn warmup_doubts(
     by_number: &[(usize, Vec<CaseResult>)],
     settings: &Settings,
@@ -159,7 +159,7 @@ fn series(result: &CaseResult) -> Option<IterationSeries> {
     })
 }
 
-/// The median of the steady levels of the processes that became steady.
+/// The median of the steady levels of all processes that have one.
 fn steady(results: &[CaseResult]) -> Option<f64> {
     let found = warmup(results);
     let levels: Vec<f64> =

@@ -1,4 +1,4 @@
-//! What makes one trace longer than another: the difference, step by step, and the steps add up to it.
+//! The difference between two traces, step by step; the steps add up to it.
 
 use std::collections::HashMap;
 
@@ -12,33 +12,33 @@ use crate::{
 pub struct Waterfall {
     /// Whose time is compared, in trace a and in trace b.
     pub of: [Owner; 2],
-    /// What the times are of.
+    /// What the times cover.
     pub per: Per,
     /// The time of each, in nanoseconds.
     pub totals: [f64; 2],
-    /// What changed, the largest change first. Together they are the difference of the totals.
+    /// What changed, the largest change first. The changes add up to the difference of the totals.
     pub steps: Vec<Step>,
     /// The same by kind, the largest change first.
     pub kinds: Vec<(EntryKind, f64)>,
     /// Devices of each trace that were not compared.
     pub other_devices: [usize; 2],
-    /// What cannot be in each trace.
+    /// Checks that each trace fails.
     pub findings: [Vec<Finding>; 2],
 }
 
-/// What the times of a comparison are of.
+/// What the times of a comparison cover.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Per {
-    /// One lap with what comes after it, on average from the beginning of the first to that of the last.
+    /// One lap with what follows it, on average from the start of the first to the start of the last.
     Lap([LapsHeld; 2]),
-    /// All of each trace; the laps that each one has, if any, do not match.
+    /// Each whole trace, because the laps differ or are missing.
     Trace([Option<LapsHeld>; 2]),
 }
 
-/// One thing that both traces have, or one of them.
+/// One entry of both traces, or of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What it is; none of several put together.
+    /// Its kind; none for several entries combined.
     pub kind: Option<EntryKind>,
     /// Its name.
     pub name: String,
@@ -49,14 +49,14 @@ pub struct Step {
 }
 
 impl Step {
-    /// By how much it is longer in b.
+    /// How much longer it is in b.
     pub fn change(&self) -> f64 {
         self.times[1].unwrap_or(0.0) - self.times[0].unwrap_or(0.0)
     }
 }
 
 impl Waterfall {
-    /// By how much b is longer.
+    /// How much longer b is.
     pub fn change(&self) -> f64 {
         self.totals[1] - self.totals[0]
     }
@@ -66,7 +66,7 @@ impl Waterfall {
         (self.totals[0] > 0.0).then(|| self.change() / self.totals[0])
     }
 
-    /// The median lap of each, where laps are compared.
+    /// The median lap of each trace, if laps are compared.
     pub fn median_laps(&self) -> Option<[f64; 2]> {
         match &self.per {
             Per::Lap(held) => Some(held.each_ref().map(|held| held.median)),
@@ -74,7 +74,7 @@ impl Waterfall {
         }
     }
 
-    /// Keeps the largest steps and puts all others into one, so that they still add up.
+    /// Keeps the largest steps and combines all others, so that they still add up.
     pub fn shortened(mut self, most: usize) -> Self {
         if self.steps.len() <= most.saturating_add(1) {
             return self;
@@ -92,7 +92,7 @@ impl Waterfall {
     }
 }
 
-/// Sets two traces against each other, a first; by lap where both have laps of one unit.
+/// Compares two traces; per lap if both have laps of one unit.
 pub fn waterfall(a: &Accounts, b: &Accounts) -> Waterfall {
     let laps = |accounts: &Accounts| accounts.of_laps.as_ref().and_then(|account| account.laps.clone());
     let (sides, per) = match (&a.of_laps, &b.of_laps, laps(a), laps(b)) {
@@ -117,11 +117,11 @@ pub fn waterfall(a: &Accounts, b: &Accounts) -> Waterfall {
     }
 }
 
-/// Sequences of kernels of which one is longer by more than this are not the same unit.
+/// Sequences of kernels that differ in length by more than this are different units.
 const MOST_LONGER: f64 = 1.5;
 
-/// Laps that have a name must have the same; sequences of kernels that were found may differ somewhat in length, since
-/// kernels that were fused are fewer.
+/// Named laps must have the same name; detected sequences of kernels may differ slightly in length, because fused
+/// kernels are fewer.
 fn are_alike(a: &LapsHeld, b: &LapsHeld) -> bool {
     match (a.kernels, b.kernels) {
         (Some(a), Some(b)) => a.max(b) as f64 <= MOST_LONGER * a.min(b) as f64,

@@ -201,7 +201,11 @@ impl Scale {
             Cell::Share(share) => figures::per_cent(*share),
             Cell::Change(change) => figures::signed_per_cent(*change),
             Cell::Bytes(bytes) => figures::amount(*bytes, self.size),
-            Cell::Range(ends) => format!("{} - {}", self.write(&ends[0]), self.write(&ends[1])),
+            Cell::Range(ends) => {
+                let [low, high] = ends.each_ref().map(|end| self.write(end));
+                let is_signed = [&low, &high].iter().any(|end| end.starts_with(['+', '-', '>']));
+                format!("{low} {} {high}", if is_signed { "to" } else { "-" })
+            }
             Cell::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
         }
     }

@@ -72,14 +72,14 @@ fn the_parts_of_a_token_look_right() {
 }
 
 #[test]
-fn a_healthy_run_is_told_as_such() {
+fn a_healthy_run_has_no_bottleneck() {
     let healthy = offload(&Made::default().trace(), OffloadFacts::default(), Thresholds::default()).unwrap();
     let table = tables::offload_findings(&healthy);
     assert_eq!((table.rows.len(), table.notes.len()), (0, 1));
-    assert!(table.notes[0].starts_with("Nothing holds it up"), "{:?}", table.notes);
+    assert!(table.notes[0].starts_with("No bottleneck found: "), "{:?}", table.notes);
     let made = Made { streaming: Streaming::Prefetch, ..Made::default() };
     let normal = offload(&made.trace(), OffloadFacts::default(), Thresholds::default()).unwrap();
-    assert_eq!(tables::offload_findings(&normal).notes[0], "Nothing is bad.");
+    assert_eq!(tables::offload_findings(&normal).notes[0], "No bottleneck found.");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn an_experiment_is_told_with_its_ratios() {
     let answer = experiment(&some, None, Some(&more), ExperimentLimits::default());
     let rows = [row("as asked", Some(some), 20), row("no offload", None, 28), row("more layers", Some(more), 24)];
     let table = tables::experiment(&rows, &answer, Some(0.5));
-    assert!(table.notes[0].starts_with("`no offload` could not be run: it does not fit"), "{:?}", table.notes);
+    assert!(table.notes[0].starts_with("`no offload` could not run: it does not fit"), "{:?}", table.notes);
     compare_text("experiment_without_baseline", &table, 80);
 }
 

@@ -31,6 +31,7 @@ impl Crossover {
     fn sentence(&self, answer: &Answer, points: &[Ratio], less: &str, more: &str) -> String {
         let (kind, base) = (&self.kind, &self.base);
         let is = format!("`{kind}` is {less} than `{base}`");
+        let is_not = format!("`{kind}` is not {less} than `{base}`");
         let measured = measured(points);
         match answer {
             Answer::Always => format!("{is} at every measured length ({measured})"),
@@ -42,9 +43,9 @@ impl Crossover {
                 };
                 format!("{at} tokens; at the other measured lengths the difference is unclear")
             }
-            Answer::Never { extrapolated: None } => format!("{is} at no measured length ({measured})"),
+            Answer::Never { extrapolated: None } => format!("{is_not} at any measured length ({measured})"),
             Answer::Never { extrapolated: Some(length) } => format!(
-                "{is} at no measured length ({measured}); extrapolation suggests about {} tokens",
+                "{is_not} at any measured length ({measured}); extrapolation suggests about {} tokens",
                 rounded(*length)
             ),
             Answer::From(crossing) => format!("{is} from {} tokens on", Length { crossing, points }),

@@ -1,24 +1,24 @@
-//! One look at a machine: what was seen, and whether it is good.
+//! One check of a machine: the result, and whether it is good.
 
 use laptime_trace::run::Steal;
 
 use super::GpuHealth;
 
-/// How good what was seen is, best first.
+/// The level of a result, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// As it should be.
+    /// Good.
     Good,
-    /// Neither good nor bad, or not known; worth knowing.
+    /// Neither good nor bad, or unknown; worth knowing.
     Note,
-    /// Times may be off or uneven because of it.
+    /// Timings may be off or noisy because of it.
     Doubt,
-    /// Times mean nothing.
+    /// Timings are meaningless.
     Bad,
 }
 
 impl Level {
-    /// The level in a word.
+    /// The level for machines.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -29,7 +29,7 @@ impl Level {
     }
 }
 
-/// One look at a machine, with its evidence.
+/// One check, with its evidence.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Check {
@@ -42,149 +42,149 @@ pub enum Check {
         /// Whether debug assertions are checked.
         has_assertions: bool,
     },
-    /// The rule by which clocks are chosen.
+    /// The CPU frequency governor.
     Governor {
-        /// The rule, if the machine says.
+        /// The governor, if known.
         governor: Option<String>,
-        /// Whether it is a virtual machine, which seldom says.
+        /// Whether it is a virtual machine, which rarely reports it.
         is_virtual: bool,
     },
-    /// Whether clocks may rise above the rated one.
+    /// Whether the CPU may boost its clock.
     Boost {
-        /// Whether they may, if the machine says.
+        /// Whether it may, if known.
         is_on: Option<bool>,
-        /// Whether the processor is Intel's, which has a switch of its own.
+        /// Whether the CPU is from Intel, which has its own switch.
         is_intel: bool,
     },
-    /// Whether others share the hardware.
+    /// Whether other machines share the hardware.
     VirtualMachine {
         /// Its kind, if it is one.
         name: Option<String>,
     },
-    /// Whether processor time is limited.
+    /// Whether CPU time is limited.
     Quota {
-        /// Processors' worth of time that is granted, if it is limited.
+        /// The CPU quota, if there is one.
         granted: Option<f64>,
-        /// Processors that the process may run on.
+        /// CPUs that the process may use.
         cpus: u32,
     },
-    /// Whether others want to run.
+    /// The load of the machine.
     Load {
-        /// Processes that wanted to run over the last minute, if the machine says.
+        /// The load average of the last minute, if known.
         load: Option<f64>,
-        /// Processors that the process may run on.
+        /// CPUs that the process may use.
         cpus: u32,
     },
-    /// Time in which threads that watched the clock did not run.
+    /// Time in which spinning threads were interrupted.
     LostTime {
-        /// The threads that watched.
+        /// The spinning threads.
         threads: u32,
         /// The share of their time.
         share: f64,
-        /// In how many gaps.
+        /// The number of pauses.
         gaps: u64,
     },
-    /// The longest time in which such a thread did not run.
+    /// The longest interruption of such a thread.
     LongestGap {
-        /// The threads that watched.
+        /// The spinning threads.
         threads: u32,
         /// How long.
         nanos: u64,
     },
-    /// How evenly such threads got on.
+    /// How even the speed of such threads was.
     Pace {
-        /// The threads that watched.
+        /// The spinning threads.
         threads: u32,
-        /// The spread of the pace, as a share of the median.
+        /// The spread of the speed, as a share of the median.
         spread: f64,
     },
-    /// Time that a hypervisor gave to others.
+    /// Time that a hypervisor gave to other machines.
     Steal {
-        /// The ticks, if the kernel says.
+        /// The ticks, if known.
         steal: Option<Steal>,
     },
-    /// The clock that times come from.
+    /// The clock of all timings.
     ClockSource {
         /// The clock of the probe: `tsc` or `monotonic`.
         clock: String,
-        /// The clock source of the kernel, if it says.
+        /// The clock source of the kernel, if known.
         kernel: Option<String>,
-        /// Whether the processor's counter runs at one rate; none if it has no such counter.
+        /// Whether the TSC has a constant rate; none if there is none.
         is_invariant: Option<bool>,
     },
-    /// How fine that clock is, and what it costs.
+    /// The resolution and cost of that clock.
     Clock {
-        /// The smallest step, if it ever stepped.
+        /// The smallest step, if there was one.
         step_ns: Option<f64>,
         /// The cost of a reading.
         reading_ns: f64,
     },
-    /// Whether there is room.
+    /// Free memory.
     Memory {
-        /// Bytes that are free to use, if the machine says.
+        /// Free bytes, if known.
         available: Option<u64>,
-        /// Bytes in all, if the machine says.
+        /// Total bytes, if known.
         total: Option<u64>,
     },
-    /// Whether a GPU can be used.
+    /// Whether a GPU is usable.
     Gpu {
-        /// The GPUs that the driver tells of.
+        /// The GPUs that the driver lists.
         gpus: Vec<String>,
         /// The driver's version, if it is loaded.
         driver: Option<String>,
         /// Whether the program was built with CUDA.
         has_cuda: bool,
-        /// Why none can be used, if none can.
+        /// Why none is usable, if so.
         unusable: Option<String>,
     },
-    /// How a GPU is doing.
+    /// The state of a GPU.
     GpuState {
-        /// What it says.
+        /// The state.
         health: GpuHealth,
     },
-    /// Whether every kernel of a GPU can be told.
+    /// Whether kernels of a GPU can be recorded.
     KernelRecords {
         /// The GPU.
         device: String,
         /// Why not, if not.
         reason: Option<String>,
     },
-    /// Whether it is known what a device can do at most.
+    /// Whether the peaks of a device are known.
     Peaks {
         /// The device.
         device: String,
-        /// What is known.
+        /// Their state.
         state: PeaksState,
     },
 }
 
-/// What is known of the peaks of a device.
+/// The state of the peaks of a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PeaksState {
     /// They were not measured.
     NotMeasured,
-    /// They were measured, and a brief test did not exceed them.
+    /// They were measured, and a short test did not exceed them.
     Measured,
-    /// A brief test exceeded them, so they were measured while something else ran.
+    /// A short test exceeded them, so they were measured on a busy machine.
     TooLow {
-        /// How many times the kept peak it reached.
+        /// The test result / the stored peak.
         times: f64,
     },
 }
 
 impl Check {
-    /// Load on each processor above which others are in the way.
+    /// The load per CPU above which other processes interfere.
     pub const LOAD: f64 = 0.1;
-    /// Share of lost time, of stolen time and of spread above which a comparison's floor of 1 % does not hold.
+    /// The share of interruptions, steal time and spread above which differences of 1 % cannot be measured.
     pub const SHARE: f64 = 0.01;
-    /// The gap that is 1 % of a iteration of 100 ms.
+    /// A pause of 1 % of an iteration of 100 ms.
     pub const GAP_NS: u64 = 1_000_000;
-    /// Step and cost of a clock that still times a microsecond within 10 %.
+    /// The step and cost of a clock that times a microsecond within 10 %.
     pub const CLOCK_NS: f64 = 100.0;
-    /// Share of memory below which the kernel begins to take from others.
+    /// The share of free memory below which the kernel starts to reclaim memory.
     pub const MEMORY: f64 = 0.1;
 
-    /// How good what was seen is.
+    /// The level of the result.
     pub fn level(&self) -> Level {
         match self {
             Self::Build { opt_level, .. } if opt_level == "0" => Level::Bad,

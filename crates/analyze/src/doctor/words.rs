@@ -164,10 +164,10 @@ impl Check {
                 "`echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`"
             }
             Self::Boost { is_on: Some(true), is_intel: true } => {
-                "`echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo` turns it off"
+                "turn it off with `echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo`"
             }
             Self::Boost { is_on: Some(true), .. } => {
-                "`echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost` turns it off"
+                "turn it off with `echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost`"
             }
             Self::VirtualMachine { .. } => "compare with `laptime ab`, which interleaves both sides",
             Self::Quota { granted, .. } => {
@@ -179,17 +179,17 @@ impl Check {
             }
             Self::LongestGap { .. } => "measure longer or more iterations, and use the median",
             Self::Steal { steal: Some(_) } => "measure at another time, or on a dedicated machine",
-            Self::ClockSource { is_invariant: Some(true), .. } => "`sudo dmesg | grep -i tsc` shows why",
-            Self::Memory { available: Some(_), .. } => "`ps aux --sort=-rss | head` shows what uses it",
+            Self::ClockSource { is_invariant: Some(true), .. } => "see why with `sudo dmesg | grep -i tsc`",
+            Self::Memory { available: Some(_), .. } => "see what uses it with `ps aux --sort=-rss | head`",
             Self::GpuState { .. } => "let it cool, or lock a lower clock with `sudo nvidia-smi -lgc MHZ`",
             Self::KernelRecords { .. } => {
                 "install CUPTI from the CUDA toolkit (`extras/CUPTI/lib64`) and add it to `LD_LIBRARY_PATH`"
             }
             Self::Gpu { unusable: Some(_), gpus, driver, .. } if !gpus.is_empty() || driver.is_some() => {
-                "`laptime bench matmul --device cuda` prints a hint"
+                "run `laptime bench matmul --device cuda`, which prints a hint"
             }
             Self::Gpu { gpus, .. } if !gpus.is_empty() => "`cargo build --release --features cuda`",
-            Self::Gpu { driver: Some(_), .. } => "`nvidia-smi` shows what the driver sees",
+            Self::Gpu { driver: Some(_), .. } => "check with `nvidia-smi` what the driver sees",
             Self::Gpu { has_cuda: true, .. } => {
                 "install the NVIDIA driver, or start the container with `docker run --gpus all`"
             }
@@ -370,7 +370,7 @@ mod tests {
             kernel: Some("hpet".into()),
             is_invariant,
         };
-        assert_eq!(clock("monotonic", Some(true)).next().unwrap(), "`sudo dmesg | grep -i tsc` shows why");
+        assert_eq!(clock("monotonic", Some(true)).next().unwrap(), "see why with `sudo dmesg | grep -i tsc`");
         assert_eq!(clock("monotonic", Some(false)).level(), Level::Doubt);
         assert_eq!(clock("monotonic", None).level(), Level::Good);
         assert_eq!(clock("tsc", Some(true)).seen(), "tsc, invariant; kernel: hpet");

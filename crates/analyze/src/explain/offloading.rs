@@ -68,7 +68,7 @@ pub(super) const TOPICS: &[Topic] = &[
     },
     Topic {
         id: "link-limit",
-        title: "the link is the bottleneck",
+        title: "copies take longer than compute",
         rule: "Even with perfect overlap, compute would wait for copies for more than 5 % of a token.",
         meaning: "Copying takes longer than computing, so prefetching cannot hide it.",
         remedy: "Keep more layers on the GPU, batch the forward passes (`--mode batched`), or use smaller weights.",

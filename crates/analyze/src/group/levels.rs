@@ -1,6 +1,6 @@
-//! Takes the name of a kernel apart: its function, the namespaces around it, its template arguments level by level.
+//! Splits the name of a kernel: its function, its namespaces, and its template arguments by level.
 
-/// The parts of a kernel's name, by how much they say about its work.
+/// The parts of a kernel name, by how much they describe its work.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Levels {
     /// The function's own name.
@@ -14,11 +14,11 @@ pub struct Levels {
 /// Arguments nested deeper than this are treated as one level.
 const DEEPEST: usize = 12;
 
-/// Takes a name apart, be it a C++ declaration, a mangled name or a plain word.
+/// Splits a name: a C++ declaration, a mangled name or a plain word.
 pub fn levels(name: &str) -> Levels {
     let mut texts = mangled(name).unwrap_or_else(|| declared(name));
     let path = if texts.is_empty() { String::new() } else { texts.remove(0) };
-    // What precedes a space is the return type.
+    // The part before a space is the return type.
     let path = path.trim().rsplit(' ').next().unwrap_or_default().to_owned();
     let function = path.rsplit("::").next().unwrap_or_default().to_owned();
     Levels { function, path, arguments: texts.iter().map(|text| without_types(text)).collect() }
@@ -48,7 +48,7 @@ fn declared(name: &str) -> Vec<String> {
     texts
 }
 
-/// What compilers and profilers write for a namespace without a name.
+/// How compilers and profilers write an anonymous namespace.
 const ANONYMOUS: [&str; 2] = ["(anonymous namespace)::", "<unnamed>::"];
 
 /// The names in a mangled name: those of the function, then those of its arguments, all as one level.
@@ -90,7 +90,7 @@ fn literal(text: &str) -> Option<&str> {
     value.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == 'n').strip_prefix('E')
 }
 
-/// A level of arguments without the names of types: of what the function computes on, not of what it does.
+/// A level of arguments without type names: they describe the data, not the work.
 fn without_types(text: &str) -> String {
     let is_in_name = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';
     let names = text.split(|letter: char| !is_in_name(letter));

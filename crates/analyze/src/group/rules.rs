@@ -1,4 +1,4 @@
-//! Which words in a name belong to which group.
+//! The words in names that belong to each group.
 
 use super::Group;
 
@@ -7,7 +7,7 @@ pub struct Rule {
     pub group: Group,
     /// Parts of names.
     parts: &'static [&'static str],
-    /// Whole words, for what is too short to be searched for anywhere in a name.
+    /// Whole words, for short words that occur inside others.
     words: &'static [&'static str],
 }
 
@@ -16,13 +16,13 @@ impl Rule {
         Self { group, parts, words }
     }
 
-    /// Whether a text, as [`plain`] gives it, fits the rule.
+    /// Whether a text, as [`plain`] returns it, matches the rule.
     pub fn fits(&self, text: &str) -> bool {
         self.parts.iter().any(|part| text.contains(part)) || self.words.iter().any(|word| has_word(text, word))
     }
 }
 
-/// Whether a text has a word in it with no letter or digit on either side.
+/// Whether a text contains a word with no letter or digit next to it.
 fn has_word(text: &str, word: &str) -> bool {
     let is_outside = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric());
     let mut found = text.match_indices(word);
@@ -31,20 +31,20 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 /// A name as the rules expect it: lower case, with underscores for hyphens (XLA writes `all-reduce`), and without
-/// the words that only look like those of a rule.
+/// words that only resemble those of a rule.
 pub fn plain(name: &str) -> String {
     let name = name.to_ascii_lowercase().replace('-', "_");
     MISLEADING.iter().fold(name, |name, word| if name.contains(word) { name.replace(word, "") } else { name })
 }
 
-/// `convert` is not a convolution, a property has no RoPE, and the library FBGEMM has more than products.
+/// `convert` is no convolution, a property has no RoPE, and the library FBGEMM has more than matrix products.
 const MISLEADING: [&str; 3] = ["conver", "propert", "fbgemm"];
 
-/// The softmax of a loss and that of expert routing are not attention, wherever in a name they are.
+/// The softmax of a loss and that of expert routing are not attention, wherever they are in a name.
 pub const NOT_ATTENTION: [&str; 6] =
     ["log_softmax", "logsoftmax", "nll_loss", "cross_entropy", "topk_softmax", "topkgating"];
 
-/// The first rule that fits decides: an attention kernel has a product in it, a fused norm a quantisation.
+/// The first matching rule decides: an attention kernel contains a product, a fused norm a quantisation.
 pub const RULES: [Rule; 7] = [
     Rule::new(
         Group::Communication,

@@ -11,10 +11,10 @@ use crate::{
     waits::{waiting, waits},
 };
 
-/// One turn of the repeating unit.
+/// One lap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lap {
-    /// What it is called.
+    /// Its label.
     pub label: String,
     /// When it began.
     pub start: u64,
@@ -22,15 +22,15 @@ pub struct Lap {
     pub end: u64,
     /// Its time in which a device worked; none if the trace has no device.
     pub busy: Option<u64>,
-    /// How often the host began to wait for a device.
+    /// How many syncs started in it.
     pub waits: u64,
-    /// Its time in which a thread of the host waited for a device.
+    /// Its time in which a host thread waited for a device.
     pub waiting: u64,
-    /// Calls that put work on a device; none where the trace does not tell them.
+    /// Launches; none if the trace does not have them.
     pub launches: Option<u64>,
     /// It is longer than the limit.
     pub is_slow: bool,
-    /// It is slow, and so are all before it.
+    /// Whether it is slow, and all laps before it too.
     pub is_cold: bool,
 }
 
@@ -46,7 +46,7 @@ impl Lap {
     }
 }
 
-/// Gathers what happened in each turn of a unit.
+/// Collects what happened in each lap.
 pub fn each(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Vec<Lap> {
     let work = || devices.devices.iter().flat_map(|device| &device.work);
     let busy = Stretches::union(work().map(|work| (work.start, work.end)).collect());
@@ -69,7 +69,7 @@ pub fn each(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Vec<Lap> {
     .collect()
 }
 
-/// How many of these moments lie in each turn.
+/// How many of these moments are in each lap.
 fn count(unit: &LapUnit, moments: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut counts = vec![0; unit.laps.len()];
     for at in moments.filter_map(|moment| unit.at(moment)) {
@@ -78,8 +78,8 @@ fn count(unit: &LapUnit, moments: impl Iterator<Item = u64>) -> Vec<u64> {
     counts
 }
 
-/// The calls that put work on a device, by turn: those that begin in it; where turns were found on a device, those
-/// behind the work that begins in it.
+/// Launches per lap: those that start in it; for laps detected on a device, those of the work that starts in
+/// it.
 fn launches(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Option<Vec<u64>> {
     if unit.source == LapSource::Kernels {
         return launches_behind(devices, unit);

@@ -1,7 +1,7 @@
-//! What laps are made of, so that one can be set against all others.
+//! The parts of laps, for comparing one lap with the others.
 //!
-//! The time of a lap is divided twice: by what its thread of the host was doing, and by what devices were doing. Each
-//! division adds up to the length of the lap.
+//! The time of a lap is split twice: by what its host thread did, and by what devices did. Each split adds up to the
+//! length of the lap.
 
 use std::collections::HashMap;
 
@@ -13,32 +13,32 @@ use crate::{
     lap_unit::{LapSource, LapUnit},
 };
 
-/// Differences that are told of a lap.
+/// How many differences are listed per lap.
 const TOLD: usize = 3;
 
-/// The share of a lap's excess that a difference must explain to be told.
+/// The share of a lap's excess that a listed difference must explain.
 const LEAST_SHARE: f64 = 0.05;
 
-/// The share of a lap's excess in which the device was idle, from which on what the host did is told of a lap of the
-/// device.
+/// For laps on the device, host activity is listed if the device was idle for this share of the lap's
+/// excess.
 const IDLE_SHARE: f64 = 0.5;
 
 /// A part of a lap's time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LapPart {
-    /// The lap's own time on the host: inside nothing that it contains.
+    /// The self time of the lap on the host.
     Own,
-    /// Something on the lap's thread, in nothing inside it.
+    /// The self time of something on the lap's thread.
     Host(String),
     /// Nothing was recorded on the lap's thread.
     Unrecorded,
-    /// A kernel or a copy; where several run at once, the one that began first.
+    /// A kernel or copy; if several run at once, the one that started first.
     Device(String),
-    /// No device did anything.
+    /// All devices were idle.
     Idle,
 }
 
-/// What a lap spent more time on than the median lap.
+/// What took longer than in the median lap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartDifference {
     /// The part.
@@ -51,7 +51,7 @@ pub struct PartDifference {
     pub usual_count: f64,
 }
 
-/// A part by numbers, as laps are gathered; of parts that differ as much, those that say most come first.
+/// A part by numbers, while laps are collected; among equal differences, the most useful comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
     Host(NameId),
@@ -73,17 +73,17 @@ struct Spent {
     count: u64,
 }
 
-/// What each lap is made of.
+/// The parts of each lap.
 #[derive(Debug)]
 pub struct Parts<'a> {
     trace: &'a Trace,
-    /// Laps are of the device: the host is at other laps by then, and matters where the device waits for it.
+    /// Laps are on the device: the host is ahead, and matters only while the device waits for it.
     is_of_device: bool,
     laps: Vec<HashMap<Key, Spent>>,
 }
 
 impl<'a> Parts<'a> {
-    /// Divides the time of each lap.
+    /// Splits the time of each lap.
     pub fn of(trace: &'a Trace, devices: &Devices, unit: &LapUnit) -> Self {
         let is_of_device = unit.source == LapSource::Kernels;
         let mut parts = Self { trace, is_of_device, laps: vec![HashMap::new(); unit.laps.len()] };
@@ -130,7 +130,7 @@ impl<'a> Parts<'a> {
             if let Some(at) = unit.at(work.start) {
                 self.add(at, key, 0, true);
             }
-            // What another began before is its time.
+            // Time of an earlier start belongs to that work.
             let from = work.start.max(reached);
             reached = reached.max(work.end);
             let first = unit.laps.partition_point(|lap| lap.end <= from);
@@ -146,7 +146,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// What a lap spent more time on than the median lap that is not cold, most first.
+    /// What took longer than in the median lap that is not cold, largest first.
     pub fn more_than_median(&self, at: usize, cold: usize) -> Vec<PartDifference> {
         let warm = &self.laps[cold..];
         let mut more: Vec<(Key, f64, Spent, f64)> = self.laps[at]
@@ -192,7 +192,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The length of a lap: what either division adds up to.
+/// The length of a lap: the sum of either split.
 fn length(parts: &HashMap<Key, Spent>) -> u64 {
     let sum = |on_device: bool| {
         let wanted = parts.iter().filter(|(key, _)| key.is_on_device() == on_device);
@@ -205,7 +205,7 @@ fn median(laps: &[HashMap<Key, Spent>], value: impl Fn(&HashMap<Key, Spent>) -> 
     laptime_stats::Sorted::<u64>::from_unsorted(laps.iter().map(value).collect()).median().unwrap_or(0.0)
 }
 
-/// The thread that most work of devices was launched from.
+/// The thread that launched the most work.
 fn launching_thread(trace: &Trace, devices: &Devices) -> Option<TrackId> {
     let mut counts: HashMap<TrackId, u64> = HashMap::new();
     for launch in devices.devices.iter().flat_map(|device| &device.work).filter_map(|work| work.launch) {

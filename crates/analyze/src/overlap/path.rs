@@ -1,29 +1,29 @@
-//! Which way a copy goes, and which collective a kernel is.
+//! The direction of a copy, and the collective of a kernel.
 
 use laptime_trace::{Activity, MemoryKind, Span, Value};
 
-/// Which way a copy goes.
+/// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Path {
-    /// From pinned memory of the host to a device.
+    /// From pinned host memory to a device.
     UploadPinned,
-    /// From pageable memory of the host to a device.
+    /// From pageable host memory to a device.
     UploadPageable,
-    /// From memory of the host, of which the trace does not say more, to a device.
+    /// From host memory of unknown kind to a device.
     Upload,
-    /// From a device to pinned memory of the host.
+    /// From a device to pinned host memory.
     DownloadPinned,
-    /// From a device to pageable memory of the host.
+    /// From a device to pageable host memory.
     DownloadPageable,
-    /// From a device to memory of the host, of which the trace does not say more.
+    /// From a device to host memory of unknown kind.
     Download,
     /// Within a device.
     Within,
     /// From one device to another.
     Peer,
-    /// Memory being set.
+    /// A memset.
     Memset,
-    /// The trace does not say.
+    /// Unknown.
     Unknown,
 }
 
@@ -54,12 +54,12 @@ impl Path {
         matches!(self, Self::DownloadPinned | Self::DownloadPageable | Self::Download)
     }
 
-    /// Whether its end on the host is pageable.
+    /// Whether its host memory is pageable.
     pub fn is_pageable(self) -> bool {
         matches!(self, Self::UploadPageable | Self::DownloadPageable)
     }
 
-    /// The same way with the host's memory pinned; none if there is no memory of the host.
+    /// The same direction with pinned host memory; none without host memory.
     pub fn pinned(self) -> Option<Self> {
         match self {
             _ if self.is_upload() => Some(Self::UploadPinned),
@@ -68,7 +68,7 @@ impl Path {
         }
     }
 
-    /// Whether a stream of its own could hide it: it leaves or reaches the device.
+    /// Whether a separate stream could hide it: it leaves or reaches the device.
     pub fn crosses(self) -> bool {
         self.is_upload() || self.is_download() || self == Self::Peer
     }
@@ -112,7 +112,7 @@ enum Way {
     Unknown,
 }
 
-/// Which way a copy goes by its name: CUPTI's `HtoD`, ROCm's `CopyHostToDevice`.
+/// The direction by name: CUPTI's `HtoD`, ROCm's `CopyHostToDevice`.
 fn way(name: &str) -> Way {
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     match () {
@@ -124,25 +124,25 @@ fn way(name: &str) -> Way {
     }
 }
 
-/// Which collective a kernel belongs to.
+/// The collective of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// Every device gets the sum of all.
+    /// All-reduce.
     AllReduce,
-    /// Every device gets the parts of all.
+    /// All-gather.
     AllGather,
-    /// Every device gets its part of the sum.
+    /// Reduce-scatter.
     ReduceScatter,
-    /// One device to another.
+    /// Send and receive.
     SendRecv,
-    /// Every device to every other.
+    /// All-to-all.
     AllToAll,
-    /// Any other: a broadcast, a barrier.
+    /// Any other: broadcast, barrier.
     Other,
 }
 
 impl Family {
-    /// The family in a word.
+    /// The family for machines.
     pub const fn word(self) -> &'static str {
         match self {
             Self::AllReduce => "AllReduce",
@@ -154,7 +154,7 @@ impl Family {
         }
     }
 
-    /// The family of a kernel by its name; the first that fits.
+    /// The family of a kernel by its name; the first match.
     pub(super) fn of(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| name.contains(word));

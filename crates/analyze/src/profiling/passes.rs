@@ -1,4 +1,4 @@
-//! Models: which passes are inference and which are training, what training costs, and how the loss runs.
+//! Models: inference and training passes, the cost of training, and the loss.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::{
     series::{LENGTH, without},
 };
 
-/// What a pass of a model is for.
+/// The purpose of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
     /// A pass over all tokens at once, without gradients.
@@ -20,7 +20,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode of a case of a model; none of decoding, which makes one token after the other.
+    /// The mode of a model case; none for decoding, which generates one token at a time.
     pub fn of(case: &Case) -> Option<Self> {
         match case.get("pass_type")?.to_string().as_str() {
             "forward" | "prefill" | "inference" => Some(Self::Inference),
@@ -29,7 +29,7 @@ impl Mode {
         }
     }
 
-    /// The word by which tables tell it.
+    /// The word in tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Inference => "inference",
@@ -38,7 +38,7 @@ impl Mode {
     }
 }
 
-/// How many times a forward pass a training pass takes.
+/// Time of a training pass / time of a forward pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingCost {
     /// The case of training.
@@ -54,34 +54,34 @@ pub struct TrainingCost {
 pub struct LossCurve {
     /// The case.
     pub case: Case,
-    /// The losses of the first process from its first update on: that of the check, those of the warm-up, then the rest.
+    /// The losses of the first process from its first update on: check, warm-up, then the rest.
     pub losses: Vec<f64>,
 }
 
-/// The cases of a part by what they have in common and by their pass.
+/// The cases of a part by their other axes and their pass.
 pub struct Passes<'a> {
     cases: HashMap<(String, String), &'a CaseFigures>,
 }
 
 impl<'a> Passes<'a> {
-    /// The case that differs in its pass alone.
+    /// The case that differs only in its pass.
     pub fn twin(&self, case: &CaseFigures, pass: &str) -> Option<&'a CaseFigures> {
         self.cases.get(&(rest(case), pass.to_owned())).copied()
     }
 
-    /// Whether a case is a part of a step that was measured too.
+    /// Whether a case is part of a step that was measured too.
     pub fn has_step(&self, case: &CaseFigures) -> bool {
         pass(case) != "step" && self.twin(case, "step").is_some_and(|step| step.measured.is_some())
     }
 }
 
 impl Part {
-    /// The cases by what they have in common and by their pass.
+    /// The cases by their other axes and their pass.
     pub fn passes(&self) -> Passes<'_> {
         Passes { cases: self.cases.iter().map(|case| ((rest(case), pass(case)), case)).collect() }
     }
 
-    /// What training costs against inference of the same case: the whole step if it was measured, else forward and
+    /// The cost of training relative to inference of the same case: the whole step if it was measured, else forward and
     /// backward.
     pub fn training_costs(&self) -> Vec<TrainingCost> {
         let passes = self.passes();

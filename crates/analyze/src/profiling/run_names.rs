@@ -1,4 +1,4 @@
-//! What tells several runs of one workload apart.
+//! Names for several runs of one workload.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use laptime_trace::run::{Run, WarmUp};
 
 use super::ProfiledRun;
 
-/// What of a run may differ from another, and decides times: told wherever it does.
+/// Properties of a run that affect timings, and are named if they differ.
 const LASTING: [fn(&Run) -> Option<String>; 7] = [
     |run| Some(run.device.clone()),
     |run| run.environment.machine.cpu.clone().map(|cpu| format!("{} x {cpu}", run.environment.machine.cpus)),
@@ -14,20 +14,20 @@ const LASTING: [fn(&Run) -> Option<String>; 7] = [
     |run| Some(format!("commit {}", short(&run.environment.build.commit))),
     |run| Some(format!("timing {}", run.settings.timing)),
     |run| run.settings.l2.map(|l2| format!("L2 {l2}")),
-    // Of runs that begin cold the warm-up is what is studied.
+    // For runs that start cold, the warm-up is the subject.
     |run| match run.settings.warmup {
         WarmUp::Iterations(iterations) if run.settings.cold => Some(format!("{iterations} warm-up iterations")),
         _ => None,
     },
 ];
 
-/// The first digits of a commit, with the mark of changes behind it.
+/// The abbreviated commit, with its mark for changes.
 fn short(commit: &str) -> String {
     let (digits, changes) = commit.split_once('+').map_or((commit, ""), |(digits, _)| (digits, "+changes"));
     format!("{}{changes}", digits.chars().take(7).collect::<String>())
 }
 
-/// Names each run by what tells it from other runs of its workload; none where nothing does, and nothing must.
+/// Names each run by how it differs from other runs of its workload; none if it needs no name.
 pub(super) fn names(runs: &[ProfiledRun]) -> Vec<Option<String>> {
     let mut names: Vec<String> = (0..runs.len()).map(|at| lasting(runs, at)).collect();
     add_where_equal(runs, &mut names, |read| {
@@ -49,12 +49,12 @@ fn lasting(runs: &[ProfiledRun], at: usize) -> String {
     parts.join(", ")
 }
 
-/// Whether two runs are of the same workload, and both cold or both not.
+/// Whether two runs have the same workload, and both or neither start cold.
 fn is_alike(one: &ProfiledRun, other: &ProfiledRun) -> bool {
     one.workload() == other.workload() && one.is_warm_up() == other.is_warm_up()
 }
 
-/// Adds a word to runs of the same name that have a case in common.
+/// Adds a suffix to runs of the same name that share a case.
 fn add_where_equal(runs: &[ProfiledRun], names: &mut [String], word: fn(&ProfiledRun) -> String) {
     let cases: Vec<HashSet<String>> = runs.iter().map(cases).collect();
     let collide = |one: usize, other: usize| {

@@ -1,4 +1,4 @@
-//! How much waiting is allowed, and whether a trace keeps to it.
+//! A budget for syncs, and whether a trace is within it.
 
 use std::{fmt, str::FromStr};
 
@@ -7,21 +7,21 @@ use laptime_trace::Nanos;
 use super::{Syncs, Wait, WaitGroup, stretches};
 use crate::intervals::Stretches;
 
-/// How much the host may wait.
+/// A budget for syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// The most that is allowed.
+    /// The limit.
     pub limit: Limit,
-    /// It is for each lap, not for the whole trace.
+    /// Whether it is per lap, not for the whole trace.
     pub is_per_lap: bool,
 }
 
 /// What a budget limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// The number of waits.
+    /// The number of syncs.
     Count(u64),
-    /// The time spent waiting.
+    /// The time in syncs.
     Time(Nanos),
 }
 
@@ -60,7 +60,7 @@ impl FromStr for Budget {
     }
 }
 
-/// A time is a slip from this many nanoseconds on: a day.
+/// Longer times are a mistake: a day in nanoseconds.
 const MOST_TIME: f64 = 8.64e13;
 
 fn limit(text: &str) -> Result<Limit, &'static str> {
@@ -104,39 +104,39 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Whether a trace keeps to a budget.
+/// The result of a budget check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// The budget.
     pub budget: Budget,
-    /// Waits that `--allow` left out.
+    /// Syncs that `--allow` excludes.
     pub allowed: u64,
-    /// Patterns of `--allow` that match no wait.
+    /// Patterns of `--allow` that match no sync.
     pub unused: Vec<String>,
-    /// What breaks it; none if it is kept. Of a budget for the whole trace there is at most one.
+    /// What is over budget; empty if nothing is. For a budget of the whole trace, at most one entry.
     pub over: Vec<Over>,
-    /// The most that was spent: in one lap, or in the whole trace.
+    /// The most that was used: in one lap, or in the whole trace.
     pub most: Spent,
-    /// What was spent in what breaks it, by group of waits: first those with most waits beyond what a usual lap has, then
-    /// those that spent most.
+    /// What each group of syncs used in what is over budget: first groups with more syncs than in a median lap, then by
+    /// amount.
     pub causes: Vec<(usize, Spent)>,
 }
 
-/// A lap that is over its budget, or the whole trace.
+/// A lap that is over budget, or the whole trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Over {
     /// The lap; none for the whole trace.
     pub lap: Option<String>,
-    /// What was spent in it.
+    /// What it used.
     pub spent: Spent,
 }
 
-/// Waits and the time in which any of them was under way. Waits of unknown length add no time.
+/// Syncs and the time in which any of them was under way. Syncs of unknown length add no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
     /// How many.
     pub waits: u64,
-    /// How long together.
+    /// The total time.
     pub time: Nanos,
 }
 
@@ -148,7 +148,7 @@ impl Spent {
         }
     }
 
-    /// What counts against a limit.
+    /// The amount in the unit of the limit.
     fn amount(&self, limit: Limit) -> u64 {
         match limit {
             Limit::Count(_) => self.waits,
@@ -158,17 +158,17 @@ impl Spent {
 }
 
 impl Judged {
-    /// Whether the budget is kept.
+    /// Whether everything is within budget.
     pub fn is_kept(&self) -> bool {
         self.over.is_empty()
     }
 }
 
 impl Syncs {
-    /// Holds the waits against a budget; none if it is for laps and there are none.
+    /// Checks a budget; none if it is per lap and there are no laps.
     ///
-    /// Waits whose call or site matches a pattern of `allow` are left out, and of a budget for laps what is outside laps.
-    /// A wait counts for the lap that it begins in; its time goes to every lap that it reaches into.
+    /// Syncs whose call or site matches a pattern of `allow` are excluded, and for a budget per lap also syncs outside laps.
+    /// A sync counts for the lap in which it starts; its time counts for every lap that it overlaps.
     pub fn judge(&self, budget: Budget, allow: &[String]) -> Option<Judged> {
         let laps = self.places(budget)?;
         let is_allowed: Vec<bool> = self.groups.iter().map(|group| group.is_allowed(allow)).collect();
@@ -186,7 +186,7 @@ impl Syncs {
         })
     }
 
-    /// From when to when what the budget is for lasts: each lap, or the whole trace.
+    /// The intervals that the budget applies to: each lap, or the whole trace.
     fn places(&self, budget: Budget) -> Option<Vec<(u64, u64)>> {
         if !budget.is_per_lap {
             return Some(vec![(0, u64::MAX)]);
@@ -194,7 +194,7 @@ impl Syncs {
         Some(self.laps.as_ref()?.laps.iter().map(|lap| (lap.start.0, lap.end.0)).collect())
     }
 
-    /// What each group of waits spent in what is over the budget.
+    /// What each group of syncs used in what is over budget.
     fn causes(&self, counted: &[&Wait], over: &[usize], laps: &[(u64, u64)], budget: Budget) -> Vec<Spent> {
         let within = Stretches::union(over.iter().map(|&at| laps[at]).collect());
         let mut of_group: Vec<Vec<&Wait>> = vec![Vec::new(); self.groups.len()];
@@ -220,7 +220,7 @@ impl Syncs {
         self.groups.iter().any(|group| matches(pattern, &group.call) || matches(pattern, &group.site))
     }
 
-    /// Puts what stands out first: in laps over a number of waits that is what other laps do not have.
+    /// Sorts by what differs from other laps.
     fn in_order(&self, causes: Vec<Spent>, budget: Budget, laps_over: usize) -> Vec<(usize, Spent)> {
         let beyond = |at: usize, spent: &Spent| match (budget.limit, self.groups[at].a_lap) {
             (Limit::Count(_), Some(usual)) if budget.is_per_lap => spent.waits as f64 - usual * laps_over as f64,
@@ -241,12 +241,12 @@ impl Syncs {
     }
 }
 
-/// The lap that a wait counts for, by its place; the whole trace is the only place of its budget.
+/// The index of the lap of a sync; 0 for a budget of the whole trace.
 fn place(wait: &Wait, budget: Budget) -> Option<usize> {
     if budget.is_per_lap { wait.lap } else { Some(0) }
 }
 
-/// What these waits spent in each lap.
+/// What these syncs used in each lap.
 fn spent(laps: &[(u64, u64)], waits: &[&Wait], budget: Budget) -> Vec<Spent> {
     let waiting = stretches(waits.iter().copied());
     let time = |&(from, to): &(u64, u64)| Nanos(waiting.length_within(from, to));
@@ -263,7 +263,7 @@ impl WaitGroup {
     }
 }
 
-/// Whether a text is what a pattern says; `*` stands for anything.
+/// Whether a text matches a pattern; `*` matches anything.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };

@@ -1,4 +1,4 @@
-//! Waits of one call at one site, put together.
+//! Syncs grouped by call and site.
 
 use std::collections::HashMap;
 
@@ -18,23 +18,23 @@ use crate::{
     waits::{Found, Place},
 };
 
-/// Waits of one call at one site.
+/// Syncs of one call at one site.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitGroup {
-    /// The call, or the name that the program gave the wait.
+    /// The call, or the name that the program gave the sync.
     pub call: String,
-    /// How it shows in the trace.
+    /// Its kind.
     pub kind: WaitKind,
-    /// Where it stands: a function of Python with its file and line, or a path of stages and operations; empty if
-    /// nothing is around it.
+    /// The site: a Python function with file and line, or a path of stages and operations; empty if nothing is around
+    /// it.
     pub site: String,
-    /// The stage around it; none if there is none, or not the same one for all.
+    /// The stage around it; none if there is none or it differs.
     pub stage: Option<String>,
     /// How often.
     pub count: u64,
-    /// The median number of waits in a lap, those without any included.
+    /// The median number of syncs per lap, including laps without any.
     pub a_lap: Option<f64>,
-    /// How long together; none if no length is known.
+    /// The total time; none if no length is known.
     pub total: Option<Nanos>,
     /// The median length in nanoseconds.
     pub median: Option<f64>,
@@ -42,11 +42,11 @@ pub struct WaitGroup {
     pub longest: Option<Nanos>,
     /// The share of this time in which the busiest device was busy.
     pub busy_share: Option<f64>,
-    /// The idle time of devices that would vanish had the host not waited.
+    /// Idle time of devices that would disappear without these syncs.
     pub cost: Option<Nanos>,
 }
 
-/// Waits with their groups and stages.
+/// Syncs with their groups and stages.
 pub(super) struct Grouped {
     pub(super) groups: Vec<WaitGroup>,
     pub(super) stages: Vec<String>,
@@ -92,14 +92,14 @@ pub(super) fn grouped(
     in_order(Grouped { groups, stages: places.stages, waits })
 }
 
-/// The lap that a wait ended in, or the last one before its end; none if it began in none.
+/// The lap in which a sync ended, or the last one before its end; none if it started in none.
 fn last_lap(unit: &LapUnit, wait: &Found) -> Option<usize> {
     let first = unit.at(wait.start)?;
     let begun = unit.laps.partition_point(|lap| lap.start < wait.end.unwrap_or(wait.start));
     Some(begun.saturating_sub(1).max(first))
 }
 
-/// Puts groups with most time first.
+/// Sorts groups by time.
 fn in_order(grouped: Grouped) -> Grouped {
     let Grouped { groups, stages, mut waits } = grouped;
     let mut order: Vec<usize> = (0..groups.len()).collect();
@@ -122,7 +122,7 @@ fn in_order(grouped: Grouped) -> Grouped {
 
 type GroupKey = (WaitKind, String, String);
 
-/// Finds the group and the stage of each wait; the words for a site are put together once.
+/// Finds the group and stage of each sync; each site is formatted once.
 struct Places<'a> {
     trace: &'a Trace,
     sites: Sites<'a>,
@@ -167,7 +167,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The place of a thing in a list, at the end of it if it is new.
+/// The index of an item in a list; it is appended if it is new.
 fn place<T: Clone + Eq + std::hash::Hash>(places: &mut HashMap<T, usize>, list: &mut Vec<T>, thing: T) -> usize {
     *places.entry(thing).or_insert_with_key(|thing| {
         list.push(thing.clone());
@@ -206,9 +206,9 @@ fn group(
     }
 }
 
-/// How many waits each lap has that has any.
+/// How many syncs each lap has, for laps with any.
 fn counts_by_lap(waits: &[&Wait]) -> Vec<u64> {
-    // In order of time, so that waits of one lap follow each other.
+    // In order of time, so that syncs of one lap are adjacent.
     let laps: Vec<usize> = waits.iter().filter_map(|wait| wait.lap).collect();
     laps.chunk_by(|one, other| one == other).map(|lap| lap.len() as u64).collect()
 }

@@ -1,8 +1,8 @@
-//! What devices did during a wait.
+//! What devices did during a sync.
 
 use crate::{devices::Devices, intervals::Stretches};
 
-/// When each device was busy, to be asked by time.
+/// When each device was busy, indexed by time.
 pub(super) struct Meanwhile(Vec<Stretches>);
 
 impl Meanwhile {
@@ -10,7 +10,7 @@ impl Meanwhile {
         Self(devices.devices.iter().map(crate::devices::DeviceWork::busy).collect())
     }
 
-    /// How long the busiest device was busy in a stretch; none if there is no device.
+    /// How long the busiest device was busy in an interval; none if there is no device.
     pub(super) fn busy(&self, from: u64, to: u64) -> Option<u64> {
         self.0.iter().map(|busy| busy.length_within(from, to)).max()
     }

@@ -1,4 +1,4 @@
-//! Waits by the place in source that the trace names: a line of Rust, or a function of Python.
+//! Syncs by source location: a line of Rust, or a Python function.
 
 use std::collections::HashMap;
 
@@ -11,41 +11,41 @@ use crate::{
     waits::{Found, Place, waits},
 };
 
-/// The waits of a trace by their place in source.
+/// The syncs of a trace by source location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitPlaces {
-    /// The places, those with most time first.
+    /// The locations, most time first.
     pub places: Vec<WaitPlace>,
-    /// What a lap is and how many there are; none if nothing repeats.
+    /// The unit and number of laps; none if nothing repeats.
     pub laps: Option<(String, u64)>,
 }
 
-/// Waits of one call at one place.
+/// Syncs of one call at one location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitPlace {
-    /// The file; empty if the trace does not name it.
+    /// The file; empty if unknown.
     pub file: String,
-    /// The line; of a function of Python the one where it begins. 0 without a file.
+    /// The line; for a Python function, its first line. 0 without a file.
     pub line: u64,
-    /// The function of Python; without a file the path of stages and operations.
+    /// The Python function; without a file, the path of stages and operations.
     pub function: Option<String>,
     /// What that function called: `item`, `synchronize`.
     pub method: Option<String>,
-    /// The call that waited, or the name that the program gave the wait.
+    /// The sync call, or the name that the program gave the sync.
     pub call: String,
     /// How often.
     pub count: u64,
-    /// How long together; none if no length is known.
+    /// The total time; none if no length is known.
     pub total: Option<Nanos>,
-    /// Waits that began in a lap over the number of laps.
+    /// Syncs in laps / number of laps.
     pub a_lap: Option<f64>,
 }
 
-/// Finds every wait of the host for a device and the place in source where it stands.
+/// Finds every host sync and its source location.
 ///
 /// # Errors
 ///
-/// If a lap is named that the trace does not have.
+/// If the named lap is not in the trace.
 pub fn wait_places(trace: &Trace, lap: Option<&str>) -> Result<WaitPlaces, NoLaps> {
     let devices = devices(trace);
     let unit = match lap_unit(trace, &devices, lap) {
@@ -65,7 +65,7 @@ pub fn wait_places(trace: &Trace, lap: Option<&str>) -> Result<WaitPlaces, NoLap
     Ok(WaitPlaces { places: in_order(told.collect()), laps })
 }
 
-/// Puts places with most time first.
+/// Sorts locations by time.
 fn in_order(mut places: Vec<WaitPlace>) -> Vec<WaitPlace> {
     let words = |place: &WaitPlace| {
         let WaitPlace { file, line, function, method, call, .. } = place.clone();
@@ -112,16 +112,16 @@ impl Group {
     }
 }
 
-/// A place and the call that waited there.
+/// A location and the sync call.
 type Key<'a> = (Where<'a>, &'a str);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Where<'a> {
     /// The line of a mark.
     Line(&'a str, u64),
-    /// A function of Python.
+    /// A Python function.
     Function { file: &'a str, line: u64, function: &'a str, method: Option<&'a str> },
-    /// Neither is known.
+    /// Unknown.
     Path(Site),
 }
 
@@ -139,7 +139,7 @@ fn key<'a>(trace: &'a Trace, sites: &Sites<'a>, wait: &Found) -> Key<'a> {
     (line_of(&fields).or_else(python).unwrap_or(Where::Path(site)), trace.name(call))
 }
 
-/// The line that a mark of ours carries.
+/// The line in the fields of a mark.
 fn line_of<'a>(fields: &Fields<'a>) -> Option<Where<'a>> {
     match (fields.get("file")?, fields.get("line")?) {
         (Value::Str(file), Value::Int(line)) => Some(Where::Line(file, u64::try_from(line).ok()?)),

@@ -1,4 +1,4 @@
-//! Where in the program a wait stands.
+//! The site of a sync in the program.
 
 use std::collections::HashMap;
 
@@ -10,47 +10,47 @@ use crate::{
     waits::{Found, Place},
 };
 
-/// Names of a path that are told, counted from the innermost.
+/// How many innermost names of a path are shown.
 const MOST_NAMES: usize = 8;
 
-/// Python's files that are passed over for the caller: torch's own.
+/// Python files of the framework, which are skipped for their caller.
 const FRAMEWORK: &str = "torch/";
 
-/// Where waits stand: what is around every span of the threads that wait.
+/// The sites of all spans of the threads that wait.
 pub(super) struct Sites<'a> {
     trace: &'a Trace,
     host: Host<'a>,
     around: Vec<Around>,
-    /// The paths of stages and operations: the path around, and the name.
+    /// The paths of stages and operations: the parent path, and the name.
     paths: Vec<(u32, NameId)>,
 }
 
-/// What is around a span, itself included.
+/// The position of a span, itself included.
 #[derive(Debug, Clone, Copy, Default)]
 struct Around {
-    /// Stages and operations, by their path; 0 is none.
+    /// Stages and operations, by path; 0 is none.
     path: u32,
     stage: Option<SpanId>,
     python: Option<SpanId>,
-    /// The innermost function of Python that is none of the framework.
+    /// The innermost Python function outside the framework.
     own_python: Option<SpanId>,
-    /// What that function called, if it is known: a function of the framework or a built-in one.
+    /// What that function called, if known: a framework function or a built-in.
     called: Option<SpanId>,
 }
 
-/// Where one wait stands.
+/// The site of one sync.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Site {
     path: u32,
     python: Option<NameId>,
     called: Option<NameId>,
-    /// The wait's own name ends the path: it is no call but named for its place.
+    /// The name of the sync ends the path: it is named after its place.
     pub(super) own_name: Option<NameId>,
     pub(super) stage: Option<NameId>,
 }
 
 impl<'a> Sites<'a> {
-    /// Prepares the threads that wait. Turns of the lap unit are one place, whatever number they have.
+    /// Prepares the threads that wait. All laps of the unit are one place.
     pub(super) fn of(trace: &'a Trace, activities: &[Activity], waits: &[Found]) -> Self {
         let mut tracks: Vec<TrackId> = waits.iter().map(|wait| wait.track).collect();
         tracks.sort_unstable();
@@ -94,7 +94,7 @@ impl<'a> Sites<'a> {
         })
     }
 
-    /// Where a wait stands.
+    /// The site of a sync.
     pub(super) fn site(&self, wait: &Found) -> Site {
         let end = wait.end.unwrap_or(wait.start);
         let (own, lane, own_name) = match wait.place {
@@ -121,13 +121,13 @@ impl<'a> Sites<'a> {
         }
     }
 
-    /// The function of Python that a site stands in, and what it called, by their names.
+    /// The Python function of a site, and what it called, by name.
     pub(super) fn python(&self, site: &Site) -> Option<(&'a str, Option<&'a str>)> {
         let trace = self.trace;
         Some((trace.name(site.python?), site.called.map(|called| trace.name(called))))
     }
 
-    /// The site in words: a function of Python with its file and line, else the path of stages and operations.
+    /// The site in words: a Python function with file and line, else the path of stages and operations.
     pub(super) fn text(&self, site: &Site, lap: Option<&str>) -> String {
         if let Some(python) = site.python {
             return self.trace.name(python).to_owned();
@@ -147,9 +147,9 @@ impl<'a> Sites<'a> {
     }
 }
 
-/// The name of a stage or operation less what counts its turns, so that all turns are one place.
+/// The name of a stage or operation without its counter, so that all laps are one place.
 ///
-/// A lap is told without its number, and an operation in a range of NVTX (`aten::item, op_id = 4711`) without its own.
+/// Laps have no number, and operations in NVTX ranges (`aten::item, op_id = 4711`) no id.
 pub(super) fn without_number(name: &str, lap: Option<&str>) -> String {
     let name = [", op_id = ", ", seq = "].iter().fold(name, |name, counts| name.split(counts).next().unwrap_or(name));
     let counted = counted(name);
@@ -157,7 +157,7 @@ pub(super) fn without_number(name: &str, lap: Option<&str>) -> String {
     if is_lap { counted } else { name.to_owned() }
 }
 
-/// Whether a function of Python says its file and line: `sampler.py(41): sample`.
+/// Whether the name of a Python function has file and line: `sampler.py(41): sample`.
 fn is_in_file(name: &str) -> bool {
     name.contains(".py(")
 }

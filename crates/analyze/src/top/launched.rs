@@ -8,9 +8,9 @@ use crate::{
     group::Group,
 };
 
-/// Device time by row. Work of one device counts once where it overlaps; devices are added.
+/// Device time per row. Overlapping work of one device counts once; devices are added.
 pub struct Launched {
-    /// Some device has kernels or copies, and not stages alone.
+    /// Whether a device has kernels or copies, not only stages.
     pub has_work: bool,
     /// Time in which devices worked.
     pub busy: u64,
@@ -46,7 +46,7 @@ impl Launched {
     }
 }
 
-/// The length of a union, of stretches that come in order of start.
+/// The length of a union of intervals in order of start.
 #[derive(Debug, Clone, Copy, Default)]
 struct Union {
     reached: u64,
@@ -67,7 +67,7 @@ struct Unions {
     device: Vec<Union>,
     own: Vec<Union>,
     total: Vec<Union>,
-    /// The work of this device that each row was last given, so that one inside itself is given it once.
+    /// The last work of this device that was added to each row, so that nested rows get it once.
     given: Vec<u32>,
 }
 
@@ -84,7 +84,7 @@ impl Unions {
         }
     }
 
-    /// Times of another device do not overlap with these.
+    /// Times of different devices do not overlap.
     fn begin_device(&mut self) {
         let rows = [&mut self.groups, &mut self.device, &mut self.own, &mut self.total].into_iter().flatten();
         for union in rows.chain([&mut self.busy]) {
@@ -104,7 +104,7 @@ impl Unions {
     fn add_launch(&mut self, trace: &Trace, rows: &Rows, work: &Work, launch: SpanId, number: u32) {
         let mut is_own_told = false;
         let around = std::iter::once(launch).chain(trace.ancestors(trace.span(launch)));
-        // A deeper nest comes from a fault, and would cost its depth for each kernel.
+        // A deeper nesting is an error, and would cost its depth per kernel.
         for row in around.take(DEEPEST).filter_map(|id| rows.of(id)) {
             if !is_own_told && !rows.rows[row].kind.is_call() {
                 self.own[row].add(work);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use laptime_trace::{NameId, Span, SpanId, TrackId};
 
-/// The names that are open on each lane, counted, so that a look at them does not depend on the depth.
+/// The open names of each lane, counted, so that a lookup does not depend on the depth.
 #[derive(Default)]
 pub struct OpenNames(HashMap<(TrackId, u32), Lane>);
 
@@ -16,7 +16,7 @@ struct Lane {
 }
 
 impl OpenNames {
-    /// Goes on to a span, under a name that may stand for several; true if it lies inside one of that name.
+    /// Advances to a span, under a name that may stand for several; true if it lies inside one of that name.
     pub fn enter(&mut self, span: &Span<'_>, name: NameId) -> bool {
         let Lane { around, names } = self.0.entry((span.track, span.lane)).or_default();
         while let Some((_, ended)) = around.pop_if(|(top, _)| Some(*top) != span.parent) {

@@ -1,6 +1,6 @@
 //! The state of a machine as a table.
 
-use laptime_analyze::{Check, Doctor};
+use laptime_analyze::{Check, Doctor, Level};
 
 use crate::{Cell, Column, Table};
 
@@ -23,8 +23,12 @@ pub fn doctor(answer: &Doctor) -> Table {
     table.machine_fact("result", Cell::text(answer.level().word()));
     table.machine_fact("finest_share", Cell::from(answer.finest.map(Cell::Share)));
     table.note(answer.verdict());
-    for note in notes(&answer.checks) {
+    let is_minor = |check: &&Check| check.level() == Level::Note;
+    for note in notes(answer.checks.iter().filter(|check| !is_minor(check))) {
         table.note(note);
+    }
+    for note in notes(answer.checks.iter().filter(is_minor)) {
+        table.legend(note);
     }
     table
 }
@@ -42,7 +46,7 @@ fn row(check: &Check) -> Vec<Cell> {
 }
 
 /// What failed checks mean and what to do; checks with the same text share a line.
-fn notes(checks: &[Check]) -> Vec<String> {
+fn notes<'a>(checks: impl Iterator<Item = &'a Check>) -> Vec<String> {
     let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
     for check in checks {
         let Some(meaning) = check.meaning() else { continue };
