@@ -63,7 +63,7 @@ pub struct Account {
     /// Whose time it is.
     pub of: Owner,
     /// The laps in it; none for a whole trace.
-    pub laps: Option<LapsHeld>,
+    pub laps: Option<LapsCovered>,
     /// Its length in nanoseconds; the sum if there are several devices.
     pub total: u64,
     /// Its entries, which add up to the length.
@@ -74,7 +74,7 @@ pub struct Account {
 
 /// The laps of an interval.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LapsHeld {
+pub struct LapsCovered {
     /// What repeats.
     pub unit: String,
     /// How many.
@@ -197,7 +197,7 @@ fn together(mut accounts: Vec<Account>) -> Option<Account> {
         entries.add(entry.kind, &entry.name, entry.time, entry.count);
     }
     let turns = accounts.iter().filter_map(|account| Some(account.laps.as_ref()?.turns)).sum();
-    let laps = accounts.iter().find_map(|account| account.laps.clone()).map(|laps| LapsHeld { turns, ..laps });
+    let laps = accounts.iter().find_map(|account| account.laps.clone()).map(|laps| LapsCovered { turns, ..laps });
     let total = accounts.iter().map(|account| account.total).sum();
     Some(Account { of: Owner::Devices(devices), laps, total, entries: entries.into_entries(), devices })
 }
@@ -241,10 +241,10 @@ fn on_device(
     Some((of_laps, account(&pieces, window, of, None)))
 }
 
-fn held(unit: &LapUnit, turns: u64) -> LapsHeld {
+fn held(unit: &LapUnit, turns: u64) -> LapsCovered {
     let lengths = unit.laps.iter().map(|lap| lap.end - lap.start).collect();
     let median = Sorted::<u64>::from_unsorted(lengths).median().unwrap_or(0.0);
-    LapsHeld { unit: unit.name.clone(), count: unit.laps.len() as u64, turns, median, kernels: unit.kernels }
+    LapsCovered { unit: unit.name.clone(), count: unit.laps.len() as u64, turns, median, kernels: unit.kernels }
 }
 
 /// From the first work of the first lap to the first work of the last lap, and the laps between: a device runs behind
@@ -273,7 +273,7 @@ struct Piece<'a> {
     is_first: bool,
 }
 
-fn account(pieces: &[Piece<'_>], (from, to): (u64, u64), of: Owner, laps: Option<LapsHeld>) -> Account {
+fn account(pieces: &[Piece<'_>], (from, to): (u64, u64), of: Owner, laps: Option<LapsCovered>) -> Account {
     let mut entries = Entries::default();
     for piece in pieces {
         let time = piece.to.min(to).saturating_sub(piece.from.max(from));
@@ -305,14 +305,14 @@ fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
     let mut ends: Vec<(u64, usize)> = work.iter().enumerate().map(|(at, work)| (work.end, at)).collect();
     ends.sort_unstable();
     let mut open: BTreeSet<(WorkKind, usize)> = BTreeSet::new();
-    let mut told = vec![false; work.len()];
+    let mut text = vec![false; work.len()];
     let (mut starting, mut ending, mut now) = (0, 0, 0);
     while ending < ends.len() {
         let start = work.get(starting).map_or(u64::MAX, |work| work.start);
         let next = start.min(ends[ending].0);
         if let Some(&(_, at)) = open.first().filter(|_| now < next) {
-            tell(&work[at], now, next, !told[at]);
-            told[at] = true;
+            tell(&work[at], now, next, !text[at]);
+            text[at] = true;
         }
         now = next;
         // Starts are handled before ends, because work can have zero length.
@@ -322,7 +322,7 @@ fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
         } else {
             let at = ends[ending].1;
             open.remove(&(work[at].kind, at));
-            if !told[at] {
+            if !text[at] {
                 // Hidden behind other work, or of zero length: it counts, but without time.
                 tell(&work[at], work[at].start, work[at].start, true);
             }
@@ -376,7 +376,7 @@ fn on_thread(trace: &Trace, devices: &Devices, unit: Option<&LapUnit>) -> Option
     let last = trace.spans_on(track).map(|span| span.end().0).max()?;
     let host = Host::of(trace, [track]);
     let of = Owner::Thread(trace.name(trace.track(track).name).to_owned());
-    let divide = |from: u64, to: u64, laps: Option<LapsHeld>| {
+    let divide = |from: u64, to: u64, laps: Option<LapsCovered>| {
         let parts = host.doing_within(track, from, to);
         let pieces: Vec<Piece<'_>> = parts.into_iter().map(|entry| thread_piece(trace, activities, entry)).collect();
         account(&pieces, (from, to), of.clone(), laps)
@@ -491,7 +491,7 @@ mod tests {
         let of_laps = accounts.of_laps.unwrap();
         assert_eq!(
             of_laps.laps,
-            Some(LapsHeld { unit: "token".to_owned(), count: 4, turns: 3, median: 9.0, kernels: None })
+            Some(LapsCovered { unit: "token".to_owned(), count: 4, turns: 3, median: 9.0, kernels: None })
         );
         assert_eq!(of_laps.total, 150);
         assert_eq!(

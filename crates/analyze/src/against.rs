@@ -71,7 +71,7 @@ impl PromptAgainst {
     fn of(id: CaseId, mut points: Vec<Point>) -> Self {
         points.sort_by_key(|point| point.text.length);
         points.dedup_by_key(|point| point.text.length);
-        let texts = points.iter().map(Point::told).collect();
+        let texts = points.iter().map(Point::figures).collect();
         let logs: Vec<Logs> = points.into_iter().map(|point| point.text).collect();
         Self { id, texts, answer: answer(&logs, false) }
     }
@@ -83,7 +83,7 @@ impl PromptAgainst {
             [only] => format!("{} tokens", only.tokens),
             [first, .., last] => format!("{} to {} tokens", first.tokens, last.tokens),
         };
-        let list = |lengths: &[f64]| lengths.iter().map(|length| told(*length)).collect::<Vec<_>>().join(", ");
+        let list = |lengths: &[f64]| lengths.iter().map(|length| text_of(*length)).collect::<Vec<_>>().join(", ");
         Some(match self.answer.as_ref()? {
             Answer::Always => format!("C2C is faster than text at every measured length ({tried})"),
             Answer::Never { .. } => format!("C2C is not faster than text at any measured length ({tried})"),
@@ -113,16 +113,16 @@ impl PromptAgainst {
     }
 
     fn place(&self, crossing: &Crossing) -> String {
-        let Some(ends) = crossing.ends else { return told(crossing.length) };
+        let Some(ends) = crossing.ends else { return text_of(crossing.length) };
         let of = |text: Option<&TextAgainst>| text.map_or(0, |text| text.tokens);
-        let low = ends.low.map_or_else(|| format!("below {}", of(self.texts.first())), told);
-        let high = ends.high.map_or_else(|| format!("beyond {}", of(self.texts.last())), told);
-        format!("{} [{low}, {high}]", told(crossing.length))
+        let low = ends.low.map_or_else(|| format!("below {}", of(self.texts.first())), text_of);
+        let high = ends.high.map_or_else(|| format!("beyond {}", of(self.texts.last())), text_of);
+        format!("{} [{low}, {high}]", text_of(crossing.length))
     }
 }
 
 /// An interpolated length: `2.4`, `31`.
-fn told(length: f64) -> String {
+fn text_of(length: f64) -> String {
     if length < 10.0 { format!("{length:.1}") } else { format!("{length:.0}") }
 }
 
@@ -151,7 +151,7 @@ impl Point {
         })
     }
 
-    fn told(&self) -> TextAgainst {
+    fn figures(&self) -> TextAgainst {
         let [caches_ms, text_ms, alone_ms] = self.typical_ms;
         let (text, alone) = (self.text.ratio(), self.alone.ratio());
         TextAgainst { tokens: text.length, caches_ms, text_ms, alone_ms, text, alone }

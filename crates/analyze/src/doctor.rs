@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// The checks that are not good.
-    fn told(doctor: &Doctor) -> Vec<(&'static str, Level)> {
+    fn text_of(doctor: &Doctor) -> Vec<(&'static str, Level)> {
         let checks = doctor.checks.iter().filter(|check| check.level() != Level::Good);
         checks.map(|check| (check.word(), check.level())).collect()
     }
@@ -211,7 +211,7 @@ mod tests {
     fn a_quiet_machine_is_good_in_all_and_gets_no_advice() {
         let (environment, noise) = quiet();
         let doctor = examined(&environment, &noise);
-        assert_eq!((told(&doctor), doctor.level()), (vec![], Level::Good));
+        assert_eq!((text_of(&doctor), doctor.level()), (vec![], Level::Good));
         assert!(doctor.checks.iter().all(|check| check.next().is_none() && check.meaning().is_none()));
         assert_eq!(doctor.verdict(), "Differences of about 1 % and more can be measured on this machine.");
     }
@@ -221,7 +221,7 @@ mod tests {
         let (mut environment, noise) = quiet();
         environment.build = Build { profile: "debug".into(), opt_level: "0".into(), ..Build::default() };
         let doctor = examined(&environment, &noise);
-        assert_eq!((told(&doctor), doctor.finest), (vec![("build", Level::Bad)], None));
+        assert_eq!((text_of(&doctor), doctor.finest), (vec![("build", Level::Bad)], None));
         assert_eq!(doctor.verdict(), "This build is not optimised, so its timings are meaningless.");
         assert!(!doctor.is_fit());
     }
@@ -234,7 +234,7 @@ mod tests {
         noise.together = Some(Watch { threads: 2, watched_ns: 1_000, lost_ns: 45, gaps: 1, ..Watch::default() });
         let doctor = examined(&environment, &noise);
         assert_eq!(doctor.verdict(), "Differences of about 4.5 % and more can be measured on this machine.");
-        assert_eq!(told(&doctor), [("speed, 1 thread", Level::Doubt), ("interruptions, all threads", Level::Doubt)]);
+        assert_eq!(text_of(&doctor), [("speed, 1 thread", Level::Doubt), ("interruptions, all threads", Level::Doubt)]);
     }
 
     #[test]
@@ -263,9 +263,9 @@ mod tests {
         let doctor = doctor(&patient);
         let notes =
             ["governor", "boost", "load", "steal time", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
-        let told = told(&doctor);
+        let text = text_of(&doctor);
         for note in notes {
-            assert!(told.contains(&note), "{note:?} is missing in {told:?}");
+            assert!(text.contains(&note), "{note:?} is missing in {text:?}");
         }
         assert!(doctor.checks.iter().all(|check| !check.seen().is_empty()));
     }
@@ -298,7 +298,7 @@ mod tests {
             peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
         let doctor = doctor(&patient);
-        assert_eq!(told(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
+        assert_eq!(text_of(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
         let seen: Vec<String> =
             doctor.checks.iter().filter(|check| check.level() != Level::Good).map(Check::seen).collect();
         assert_eq!(seen, ["cuda:0: 1410 of 1980 MHz, 699 of 700 W, 71 °C, CUDA 13.0", "cuda:0: no CUPTI"]);
@@ -317,7 +317,7 @@ mod tests {
             peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
         let doctor = doctor(&patient);
-        assert_eq!(told(&doctor), [("GPU", Level::Doubt)]);
+        assert_eq!(text_of(&doctor), [("GPU", Level::Doubt)]);
         let meaning = doctor.checks.iter().find_map(Check::meaning);
         assert_eq!(
             meaning.as_deref(),

@@ -211,8 +211,8 @@ mod tests {
         };
         let rows = vec![row("a", &["twice"]), row("b", &[]), row("c", &["early", "early"]), row("c", &["early"])];
         let fleet = Fleet::of(&[], [rows, vec![row("d", &["early"])]].concat());
-        let told: Vec<_> = fleet.findings().into_iter().map(|(finding, traces)| (finding.rule, traces)).collect();
-        assert_eq!(told, [("early", vec!["c", "d"]), ("twice", vec!["a"])]);
+        let text: Vec<_> = fleet.findings().into_iter().map(|(finding, traces)| (finding.rule, traces)).collect();
+        assert_eq!(text, [("early", vec!["c", "d"]), ("twice", vec!["a"])]);
     }
 
     #[test]

@@ -64,7 +64,7 @@ mod waterfall;
 
 pub use self::{
     ab::{Ab, ab},
-    account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsHeld, NoAccount, Owner, accounts},
+    account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsCovered, NoAccount, Owner, accounts},
     against::{AgainstText, PromptAgainst, TextAgainst, against_text},
     by_case::{CaseId, Trouble, TroubleKind},
     c2c::{JoinedStages, joined_stages},

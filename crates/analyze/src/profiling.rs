@@ -127,13 +127,13 @@ impl MeasuredFigures {
 pub fn profiling(runs: Vec<ProfiledRun>) -> Profiling {
     let names = run_names::names(&runs);
     let mut gathered: [(Vec<CaseResult>, Vec<CaseFigures>); 3] = Default::default();
-    let mut told = Profiling::default();
+    let mut text = Profiling::default();
     for (read, name) in runs.into_iter().zip(names) {
         let results = with_name(&read.results, name.as_deref());
         if read.is_warm_up() {
             let not_counted = results.iter().filter_map(CaseResult::measured).map(|one| one.warmup_ns.len()).max();
             let (name, not_counted) = (name.clone(), not_counted.unwrap_or(0));
-            told.warmups.push(ColdRun { name, warmups: warmup(&results), not_counted });
+            text.warmups.push(ColdRun { name, warmups: warmup(&results), not_counted });
         } else {
             let peaks = read.run.as_ref().and_then(|run| run.peaks.as_ref());
             for case in cases(&results, peaks).cases {
@@ -144,10 +144,10 @@ pub fn profiling(runs: Vec<ProfiledRun>) -> Profiling {
             }
         }
         let doubts = doubts_of(&read);
-        told.runs.push(NamedRun { name, read, doubts });
+        text.runs.push(NamedRun { name, read, doubts });
     }
     let [attention, models, others] = gathered.map(|(results, cases)| Part::of(results, cases));
-    Profiling { attention, models, others, ..told }
+    Profiling { attention, models, others, ..text }
 }
 
 /// The part of a case: attention, models, others.

@@ -106,9 +106,9 @@ pub fn warmup_doubts(
     environment: &Environment,
 ) -> Vec<SharedDoubt> {
     let largest = by_number.iter().max_by_key(|(iterations, _)| *iterations).map_or(&[][..], |(_, results)| results);
-    let mut told = doubts(&cases(largest, None), settings, environment);
-    told.retain(|told| told.doubt.holds_of_warm_ups());
-    told
+    let mut text = doubts(&cases(largest, None), settings, environment);
+    text.retain(|text| text.doubt.holds_of_warm_ups());
+    text
 }
 
 fn case_rows(id: &CaseId, by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpRows {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    account::{Account, Accounts, EntryKind, LapsHeld, Owner},
+    account::{Account, Accounts, EntryKind, LapsCovered, Owner},
     finding::Finding,
 };
 
@@ -30,9 +30,9 @@ pub struct Waterfall {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Per {
     /// One lap with what follows it, on average from the start of the first to the start of the last.
-    Lap([LapsHeld; 2]),
+    Lap([LapsCovered; 2]),
     /// Each whole trace, because the laps differ or are missing.
-    Trace([Option<LapsHeld>; 2]),
+    Trace([Option<LapsCovered>; 2]),
 }
 
 /// One entry of both traces, or of one.
@@ -122,7 +122,7 @@ const MOST_LONGER: f64 = 1.5;
 
 /// Named laps must have the same name; detected sequences of kernels may differ slightly in length, because fused
 /// kernels are fewer.
-fn are_alike(a: &LapsHeld, b: &LapsHeld) -> bool {
+fn are_alike(a: &LapsCovered, b: &LapsCovered) -> bool {
     match (a.kernels, b.kernels) {
         (Some(a), Some(b)) => a.max(b) as f64 <= MOST_LONGER * a.min(b) as f64,
         (None, None) => a.unit == b.unit,
@@ -179,7 +179,7 @@ mod tests {
             count,
         };
         let entries: Vec<Entry> = entries.iter().map(entry).collect();
-        let laps = laps.map(|(unit, count)| LapsHeld {
+        let laps = laps.map(|(unit, count)| LapsCovered {
             unit: unit.to_owned(),
             count,
             turns: count,
@@ -232,10 +232,11 @@ mod tests {
 
     #[test]
     fn sequences_of_kernels_may_differ_by_half_in_length() {
-        let held = |kernels| LapsHeld { unit: String::new(), count: 3, turns: 2, median: 5.0, kernels: Some(kernels) };
+        let held =
+            |kernels| LapsCovered { unit: String::new(), count: 3, turns: 2, median: 5.0, kernels: Some(kernels) };
         assert!(are_alike(&held(30), &held(45)) && are_alike(&held(45), &held(30)));
         assert!(!are_alike(&held(30), &held(46)));
-        assert!(!are_alike(&held(30), &LapsHeld { kernels: None, ..held(30) }));
+        assert!(!are_alike(&held(30), &LapsCovered { kernels: None, ..held(30) }));
     }
 
     proptest! {

@@ -1,10 +1,10 @@
 //! Warm-ups with known answers.
 
-mod made;
+mod fixture;
 
+use fixture::{measured, result, steady, took};
 use laptime_analyze::{Advice, Answer, WarmUp, WarmUpProcess, warmup};
 use laptime_trace::run::{CaseResult, Measured, Outcome};
-use made::{measured, result, steady, took};
 
 fn only(results: &[CaseResult]) -> WarmUp {
     let mut found = warmup(results).cases;

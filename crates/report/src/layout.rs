@@ -1,7 +1,7 @@
-//! A table as people see it: columns of text with a unit in the header.
+//! A table for people: columns of text with a unit in the header.
 //!
-//! Both the text and the Markdown format start from here. Cells keep what
-//! the formats treat differently (the guides of a tree) apart from their text.
+//! The text and Markdown formats start from here. Cells keep the guides of a
+//! tree separate from their text, because the formats draw them differently.
 
 use crate::figures::{self, Unit};
 use crate::kernel_name::{LONGEST, short};
@@ -20,19 +20,19 @@ pub(crate) struct Shown {
     pub(crate) cells: Vec<ShownCell>,
 }
 
-/// A cell for people: text without control characters, a number already
-/// padded so that points stand below each other.
+/// A cell for people: text without control characters, numbers already
+/// padded so that decimal points are aligned.
 #[derive(Debug, Default)]
 pub(crate) struct ShownCell {
     pub(crate) guides: Guides,
     pub(crate) depth: usize,
-    /// Whether it is a name, which is cut where it says least.
+    /// Whether it is a name, which is shortened in the middle.
     pub(crate) is_name: bool,
     pub(crate) text: String,
 }
 
 impl Shown {
-    /// Returns how many columns of a terminal the column would like to have.
+    /// Returns the natural width of the column in terminal columns.
     pub(crate) fn natural_width(&self) -> usize {
         let cells = self.cells.iter().map(|cell| cell.guides.width() + width(&cell.text));
         cells.chain([width(&self.header)]).max().unwrap_or(0)
@@ -41,8 +41,8 @@ impl Shown {
 
 /// Returns the columns that have something to show to people.
 ///
-/// A table without rows shows all of them, for its headers say what was
-/// looked for.
+/// A table without rows shows all of them, because the headers describe what
+/// was searched for.
 pub(crate) fn columns(table: &Table) -> Vec<Shown> {
     let columns = table.columns.iter().enumerate();
     columns
@@ -69,24 +69,24 @@ pub(crate) fn single(cell: &Cell) -> String {
     }
 }
 
-/// Writes values that are to be compared by eye, each with the unit they share: `18.40 GiB`, `5.900 GiB`.
+/// Writes values in a common unit, so that they can be compared: `18.40 GiB`, `5.900 GiB`.
 pub(crate) fn in_one_unit<const N: usize>(cells: [Cell; N]) -> [String; N] {
     let unit = OneUnit::of(cells.iter());
     cells.each_ref().map(|cell| unit.write(cell))
 }
 
-/// The unit that the values of a sentence share.
+/// The common unit of the values in a sentence.
 pub(crate) struct OneUnit {
     scale: Scale,
 }
 
 impl OneUnit {
-    /// Chooses it.
+    /// Chooses the unit.
     pub(crate) fn of<'a>(cells: impl Iterator<Item = &'a Cell> + Clone) -> Self {
         Self { scale: Scale::of(cells) }
     }
 
-    /// Writes a value in it.
+    /// Writes a value in this unit.
     pub(crate) fn write(&self, cell: &Cell) -> String {
         let unit = self.scale.unit_name(cell).map_or_else(String::new, |unit| format!(" {unit}"));
         self.scale.write(cell) + &unit

@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use super::*;
 
 /// A thread whose spans are put one by one, and the curve of page faults beside it.
-struct Made {
+struct Fixture {
     builder: TraceBuilder,
     main: TrackId,
     faults: TrackId,
 }
 
-impl Made {
+impl Fixture {
     fn new() -> Self {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
@@ -36,8 +36,8 @@ impl Made {
 }
 
 /// A start of 1,000 and iterations of 100 behind a first one of 400.
-fn started() -> Made {
-    let mut made = Made::new();
+fn started() -> Fixture {
+    let mut made = Fixture::new();
     made.stage("open_device", 0, 300);
     made.stage("context", 50, 200);
     made.stage("prepare", 310, 640);
@@ -54,7 +54,7 @@ fn started() -> Made {
     made
 }
 
-fn told(parts: &[ColdPart]) -> Vec<(&'static str, i64, u64)> {
+fn text_of(parts: &[ColdPart]) -> Vec<(&'static str, i64, u64)> {
     parts.iter().map(|part| (part.work.word(), part.nanos, part.count)).collect()
 }
 
@@ -63,7 +63,7 @@ fn the_time_before_the_first_take_belongs_to_the_innermost_stage_that_says_what_
     let start = started().answer();
     assert_eq!(start.before_ns, 1_000);
     assert_eq!(
-        told(&start.before),
+        text_of(&start.before),
         [
             ("context", 300, 1),
             ("compile", 200, 2),
@@ -88,7 +88,7 @@ fn the_first_take_is_held_against_the_later_half() {
     }
     let start = made.answer();
     assert_eq!((start.first_ns, start.steady_ns, start.beyond_ns()), (400, Some(100), Some(300)));
-    assert_eq!(told(&start.beyond), [("first_products", 90, 2), ("rest", 210, 0)]);
+    assert_eq!(text_of(&start.beyond), [("first_products", 90, 2), ("rest", 210, 0)]);
     let stages: Vec<_> = start.rest_in.iter().map(|shift| (shift.stage.as_deref(), shift.nanos)).collect();
     assert_eq!(stages, [(Some("forward"), 130), (Some("backward"), 80)], "outside of them it was no slower");
 }
@@ -100,7 +100,7 @@ fn what_every_take_does_is_no_part_of_the_cold_start() {
     for iteration in 1..10 {
         made.stage("allocate", 1_000 + 1_000 * iteration, 40);
     }
-    assert_eq!(told(&made.answer().beyond), [("allocate", 5, 1), ("rest", 295, 0)]);
+    assert_eq!(text_of(&made.answer().beyond), [("allocate", 5, 1), ("rest", 295, 0)]);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn memory_that_is_touched_first_is_told_by_what_a_page_costs() {
     made.stage("touch_memory", 20_000, 4_000);
     made.faults(19_990, 600);
     made.faults(24_010, 2_600);
-    assert_eq!(told(&made.answer().beyond), [("first_touch", 200, 100), ("rest", 100, 0)]);
+    assert_eq!(text_of(&made.answer().beyond), [("first_touch", 200, 100), ("rest", 100, 0)]);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn touched_memory_is_never_more_than_what_is_left_and_threads_share_it() {
             made.faults(time, count);
         }
         made.stage("touch_memory", 20_000, 100 * page);
-        told(&made.answer().beyond)[0]
+        text_of(&made.answer().beyond)[0]
     };
     assert_eq!(made(2, 1), ("first_touch", 200, 100));
     assert_eq!(made(2, 2), ("first_touch", 100, 100));
@@ -137,18 +137,18 @@ fn touched_memory_is_never_more_than_what_is_left_and_threads_share_it() {
 
 #[test]
 fn few_takes_have_no_steady_one_to_be_held_against() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for iteration in 0..5 {
         made.take(1_000 * iteration, 100);
     }
     let start = made.answer();
     assert_eq!((start.steady_ns, start.beyond_ns(), start.beyond.len()), (None, None, 0));
-    assert_eq!((start.before_ns, told(&start.before)), (0, vec![("rest", 0, 0)]));
+    assert_eq!((start.before_ns, text_of(&start.before)), (0, vec![("rest", 0, 0)]));
 }
 
 #[test]
 fn a_trace_without_a_take_has_no_cold_start() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.stage("prepare", 0, 10);
     assert_eq!(cold_start(&made.builder.build().unwrap()), None);
     assert_eq!(middle_start(Vec::new()), None);

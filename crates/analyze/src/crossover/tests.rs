@@ -176,8 +176,8 @@ fn memory_is_compared_without_an_interval() {
         }
     }
     let crossover = only(&results);
-    let told = crossover.memory_sentence().unwrap();
-    assert_eq!(told, "`sparse` is smaller in memory than `dense` from 724 tokens on");
+    let text = crossover.memory_sentence().unwrap();
+    assert_eq!(text, "`sparse` is smaller in memory than `dense` from 724 tokens on");
 }
 
 #[test]

@@ -10,14 +10,14 @@ const fn us(micros: u64) -> Nanos {
     Nanos(1_000 * micros)
 }
 
-struct Made {
+struct Fixture {
     builder: TraceBuilder,
     main: TrackId,
     stream: TrackId,
     other: TrackId,
 }
 
-impl Made {
+impl Fixture {
     fn new() -> Self {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
@@ -59,21 +59,21 @@ impl Made {
 
 #[test]
 fn a_launch_after_the_device_ran_dry_is_a_late_host() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.kernel((190, 195), (200, 300));
     assert_eq!(made.causes(), [(100, 200, Cause::Host)]);
 }
 
 #[test]
 fn a_launch_that_was_still_under_way_is_a_late_host() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.kernel((99, 104), (106, 200));
     assert_eq!(made.causes(), [(100, 106, Cause::Host)]);
 }
 
 #[test]
 fn work_that_was_queued_in_time_begins_after_the_turnaround() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.kernel((20, 25), (120, 200));
     made.kernel((30, 35), (221, 300));
     assert_eq!(made.causes(), [(100, 120, Cause::Turnaround), (200, 221, Cause::HeldBack)]);
@@ -81,7 +81,7 @@ fn work_that_was_queued_in_time_begins_after_the_turnaround() {
 
 #[test]
 fn a_wait_is_no_cause_while_work_is_queued() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.kernel((20, 25), (102, 200));
     made.host(30, 201, "cudaDeviceSynchronize", category::RUNTIME);
     assert_eq!(made.causes(), [(100, 102, Cause::Turnaround)]);
@@ -90,7 +90,7 @@ fn a_wait_is_no_cause_while_work_is_queued() {
 #[test]
 fn a_wait_is_the_cause_of_as_much_as_it_lasted_and_then_the_host_is_late() {
     for (name, category) in [("cudaStreamSynchronize", category::RUNTIME), ("read_token", SYNC)] {
-        let mut made = Made::first();
+        let mut made = Fixture::first();
         made.host(20, 105, name, category);
         made.kernel((190, 195), (200, 300));
         assert_eq!(made.causes(), [(100, 185, Cause::Sync), (185, 200, Cause::Host)], "{name}");
@@ -99,7 +99,7 @@ fn a_wait_is_the_cause_of_as_much_as_it_lasted_and_then_the_host_is_late() {
 
 #[test]
 fn a_wait_within_a_gap_is_the_cause_of_its_own_time_alone() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.host(140, 190, "cudaEventSynchronize", category::RUNTIME);
     made.kernel((191, 195), (200, 300));
     assert_eq!(made.causes(), [(100, 140, Cause::Host), (140, 190, Cause::Sync), (190, 200, Cause::Host)]);
@@ -107,7 +107,7 @@ fn a_wait_within_a_gap_is_the_cause_of_its_own_time_alone() {
 
 #[test]
 fn the_uncertainty_of_the_clocks_is_given_to_a_launch() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.kernel((190, 195), (200, 300));
     made.kernel((280, 302), (304, 310));
     made.builder.clock_uncertainty = Some(us(3));
@@ -115,7 +115,7 @@ fn the_uncertainty_of_the_clocks_is_given_to_a_launch() {
 }
 
 /// Causes of gaps, and what each wait is charged with in all.
-fn charged(made: Made) -> (Vec<Caused>, Vec<(usize, u64)>) {
+fn charged(made: Fixture) -> (Vec<Caused>, Vec<(usize, u64)>) {
     let trace = made.builder.build().unwrap();
     let found = devices(&trace);
     let judged = judged_gaps(&trace, &found, &found.devices[0], &waits(&trace, &found));
@@ -129,7 +129,7 @@ fn charged(made: Made) -> (Vec<Caused>, Vec<(usize, u64)>) {
 
 #[test]
 fn a_wait_is_charged_with_its_own_length_at_most_and_the_rest_goes_to_what_the_host_did_next() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.host(20, 102, "cudaStreamSynchronize", category::RUNTIME);
     made.host(103, 990, "tokenize", category::PYTHON);
     made.kernel((990, 995), (1_000, 1_100));
@@ -139,7 +139,7 @@ fn a_wait_is_charged_with_its_own_length_at_most_and_the_rest_goes_to_what_the_h
 
 #[test]
 fn a_wait_that_nothing_follows_costs_nothing() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.kernel((20, 25), (102, 200));
     made.host(30, 202, "cudaDeviceSynchronize", category::RUNTIME);
     assert_eq!(charged(made), (vec![(100, 102, Cause::Turnaround)], vec![]));
@@ -147,7 +147,7 @@ fn a_wait_that_nothing_follows_costs_nothing() {
 
 #[test]
 fn a_lead_is_used_up_once() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.host(20, 102, "cudaStreamSynchronize", category::RUNTIME);
     made.kernel((150, 155), (160, 170));
     made.kernel((250, 255), (260, 300));
@@ -158,7 +158,7 @@ fn a_lead_is_used_up_once() {
 
 #[test]
 fn harmless_waits_do_not_add_up_to_an_excuse_for_what_the_host_does_later() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for step in 0..10 {
         let start = 100 * step;
         made.kernel((start, start + 5), (start + 10, start + 100));
@@ -173,7 +173,7 @@ fn harmless_waits_do_not_add_up_to_an_excuse_for_what_the_host_does_later() {
 
 #[test]
 fn waits_for_the_same_work_count_together() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.host(20, 60, "cudaEventSynchronize", category::RUNTIME);
     made.host(61, 101, "cudaStreamSynchronize", category::RUNTIME);
     made.kernel((290, 295), (300, 400));
@@ -183,7 +183,7 @@ fn waits_for_the_same_work_count_together() {
 #[test]
 fn a_thread_that_stood_still_while_another_waited_would_have_launched_earlier_too() {
     let trace = |is_busy: bool| {
-        let mut made = Made::first();
+        let mut made = Fixture::first();
         made.host(20, 102, "cudaStreamSynchronize", category::RUNTIME);
         let backward = made.builder.thread(1, 2, "backward");
         if is_busy {
@@ -200,7 +200,7 @@ fn a_thread_that_stood_still_while_another_waited_would_have_launched_earlier_to
 
 #[test]
 fn a_launch_that_waits_for_room_in_the_queue_is_no_sync() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.host(20, 90, "Command Buffer Full", category::OVERHEAD);
     made.kernel((190, 195), (200, 300));
     assert_eq!(charged(made), (vec![(100, 200, Cause::Host)], vec![]));
@@ -215,7 +215,7 @@ fn a_copy_that_holds_the_host_is_the_cause_until_its_call_returns() {
         ("cudaMemcpyAsync", (20, 125), (60, 120), "Memcpy DtoH (Device -> Unknown)"),
     ];
     for (call, times, work, name) in copies {
-        let mut made = Made::first();
+        let mut made = Fixture::first();
         made.launched(times, call, made.other, work, name);
         made.kernel((190, 195), (200, 300));
         let from = work.1.max(100);
@@ -227,7 +227,7 @@ fn a_copy_that_holds_the_host_is_the_cause_until_its_call_returns() {
 #[test]
 fn a_copy_that_had_ended_is_not_the_cause_of_what_the_host_does_after_it() {
     // `.item()`: a copy of a few bytes behind a kernel, then Python until the next launch.
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.launched((20, 120), "cudaMemcpyAsync", made.stream, (102, 106), "Memcpy DtoH (Device -> Pageable)");
     made.host(121, 3_000, "sample", category::PYTHON);
     made.kernel((2_990, 2_995), (3_000, 3_100));
@@ -239,21 +239,21 @@ fn a_copy_that_had_ended_is_not_the_cause_of_what_the_host_does_after_it() {
 
 #[test]
 fn a_copy_that_was_only_launched_holds_nobody() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.launched((99, 104), "cudaMemcpyAsync", made.stream, (106, 150), "Memcpy HtoD (Pinned -> Device)");
     assert_eq!(made.causes(), [(100, 106, Cause::Host)]);
 }
 
 #[test]
 fn filling_the_buffer_of_a_pageable_copy_is_a_copy() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.launched((120, 195), "cudaMemcpyAsync", made.stream, (200, 250), "Memcpy HtoD (Pageable -> Device)");
     assert_eq!(made.causes(), [(100, 120, Cause::Host), (120, 200, Cause::Copy)]);
 }
 
 #[test]
 fn queued_work_behind_another_stream_waited_for_it() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.launched((20, 25), "cudaLaunchKernel", made.other, (104, 150), "gemm");
     made.launched((30, 35), "cudaMemcpyAsync", made.other, (150, 200), "Memcpy HtoD (Pinned -> Device)");
     made.kernel((40, 45), (205, 300));
@@ -263,7 +263,7 @@ fn queued_work_behind_another_stream_waited_for_it() {
 #[test]
 fn work_that_was_told_to_wait_waited_for_a_stream_only_if_something_ended_there() {
     let made = |wait: (u64, u64), elsewhere: u64| {
-        let mut made = Made::first();
+        let mut made = Fixture::first();
         made.host(wait.0, wait.1, "cudaStreamWaitEvent", category::RUNTIME);
         made.kernel((30, 35), (500, 600));
         let other = made.builder.stream(2, 7, "stream 7");
@@ -286,14 +286,14 @@ fn work_that_was_told_to_wait_waited_for_a_stream_only_if_something_ended_there(
 
 #[test]
 fn work_that_was_launched_late_and_began_much_later_still_was_held_back_from_then_on() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.kernel((145, 150), (200, 300));
     assert_eq!(made.causes(), [(100, 150, Cause::Host), (150, 200, Cause::HeldBack)]);
     // Up to 20 µs are the launch's own.
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.kernel((100, 105), (125, 300));
     assert_eq!(made.causes(), [(100, 125, Cause::Host)]);
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.kernel((100, 105), (126, 300));
     assert_eq!(made.causes(), [(100, 105, Cause::Host), (105, 126, Cause::HeldBack)]);
 }
@@ -301,7 +301,7 @@ fn work_that_was_launched_late_and_began_much_later_still_was_held_back_from_the
 #[test]
 fn the_inside_of_a_graph_is_turnaround_unless_its_launch_is_still_under_way() {
     let made = |call_end: u64, gap: u64| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         let launch = made.builder.span(made.main, us(0), us(call_end), "cudaGraphLaunch", category::RUNTIME);
         for (start, stream) in [(50, made.stream), (100 + gap, made.other)] {
             let work = made.builder.span(stream, us(start), us(50), "gemm", category::KERNEL);
@@ -317,7 +317,7 @@ fn the_inside_of_a_graph_is_turnaround_unless_its_launch_is_still_under_way() {
 
 #[test]
 fn work_without_a_launch_is_not_explained() {
-    let mut made = Made::first();
+    let mut made = Fixture::first();
     made.builder.span(made.stream, us(102), us(10), "gemm", category::KERNEL);
     assert_eq!(made.causes(), [(100, 102, Cause::NoLaunch)]);
 }
@@ -328,7 +328,7 @@ proptest! {
         works in prop::collection::vec((0_u64..80, 0_u64..15, any::<bool>(), 0_u64..80), 0..20),
         waits in prop::collection::vec((0_u64..80, 0_u64..30), 0..5),
     ) {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         for (start, length) in waits {
             made.host(start, start + length, "cudaStreamSynchronize", category::RUNTIME);
         }

@@ -5,14 +5,14 @@ use crate::gap_verdict::VerdictKind;
 use laptime_trace::{SYNC, SpanEntry, TraceBuilder, TrackId, activity::category};
 use proptest::prelude::*;
 
-struct Made {
+struct Fixture {
     builder: TraceBuilder,
     main: TrackId,
     stream: TrackId,
     copies: TrackId,
 }
 
-impl Made {
+impl Fixture {
     fn new() -> Self {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
@@ -49,7 +49,7 @@ impl Made {
 
 #[test]
 fn what_the_host_did_is_one_name_whatever_number_it_counts_with() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for (turn, start) in [(1, 0), (2, 100_000), (3, 200_000)] {
         made.kernel(start, start + 5_000, start + 20_000);
         made.host(start + 20_000, start + 99_000, &format!("aten::linear, op_id = {turn}"), category::NVTX);
@@ -65,8 +65,8 @@ fn times(answer: &DeviceGaps) -> Vec<(&'static str, u64, u64)> {
 }
 
 /// Two kernels with an operation between them that makes the host late.
-fn late() -> Made {
-    let mut made = Made::new();
+fn late() -> Fixture {
+    let mut made = Fixture::new();
     made.host(0, 200_000, "aten::linear", category::OPERATION);
     made.kernel(0, 10_000, 100_000);
     made.host(120_000, 150_000, "aten::empty", category::OPERATION);
@@ -105,7 +105,7 @@ fn what_the_host_did_adds_up_to_its_lateness() {
 
 #[test]
 fn time_outside_all_spans_is_told_as_such() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.kernel(0, 10_000, 100_000);
     made.kernel(190_000, 195_000, 205_000);
     let answer = made.answer(0);
@@ -116,7 +116,7 @@ fn time_outside_all_spans_is_told_as_such() {
 #[test]
 fn ninety_per_cent_of_kernels_is_saturated_and_less_is_not() {
     for (end, kind) in [(100_000, VerdictKind::Saturated), (99_990, VerdictKind::Turnaround)] {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.kernel(0, 10_000, end);
         made.kernel(4_000, 110_000, 190_000);
         made.kernel(8_000, 200_000, 210_000);
@@ -126,29 +126,29 @@ fn ninety_per_cent_of_kernels_is_saturated_and_less_is_not() {
 
 #[test]
 fn the_largest_share_of_the_time_without_kernels_names_the_verdict() {
-    let verdict = |make: fn(&mut Made)| {
-        let mut made = Made::new();
+    let verdict = |make: fn(&mut Fixture)| {
+        let mut made = Fixture::new();
         made.kernel(0, 10_000, 20_000);
         make(&mut made);
         made.answer(0).verdict.kind
     };
     assert_eq!(verdict(|made| made.copy(20_000, 90_000)), VerdictKind::Copies);
     assert_eq!(verdict(|made| made.kernel(3_000, 90_000, 99_000)), VerdictKind::Unexplained);
-    let told = |made: &mut Made| {
+    let text = |made: &mut Fixture| {
         made.host(3_000, 4_000, "cudaStreamWaitEvent", category::RUNTIME);
         made.kernel(5_000, 90_000, 99_000);
     };
-    assert_eq!(verdict(told), VerdictKind::Unexplained);
-    let streams = |made: &mut Made| {
+    assert_eq!(verdict(text), VerdictKind::Unexplained);
+    let streams = |made: &mut Fixture| {
         for at in 0..20 {
             let stream = if at % 2 == 0 { made.copies } else { made.stream };
             made.on(stream, "gemm", 3_000, 30_000 + 20_000 * at, 31_000 + 20_000 * at);
         }
     };
     assert_eq!(verdict(streams), VerdictKind::Streams);
-    let communication = |made: &mut Made| made.on(made.copies, "ncclDevKernel_AllReduce", 3_000, 15_000, 99_000);
+    let communication = |made: &mut Fixture| made.on(made.copies, "ncclDevKernel_AllReduce", 3_000, 15_000, 99_000);
     assert_eq!(verdict(communication), VerdictKind::Communication);
-    let sync = |made: &mut Made| {
+    let sync = |made: &mut Fixture| {
         made.host(3_000, 70_000, "read_token", SYNC);
         made.kernel(80_000, 90_000, 99_000);
     };
@@ -157,7 +157,7 @@ fn the_largest_share_of_the_time_without_kernels_names_the_verdict() {
 
 #[test]
 fn communication_counts_apart_where_nothing_is_computed() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.kernel(0, 10_000, 20_000);
     made.on(made.copies, "ncclDevKernel_AllReduce", 3_000, 15_000, 99_000);
     let answer = made.answer(0);
@@ -169,11 +169,11 @@ fn communication_counts_apart_where_nothing_is_computed() {
 
 #[test]
 fn too_little_work_is_not_judged() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.kernel(0, 10_000, 20_000);
     assert_eq!(made.answer(0).verdict.kind, VerdictKind::TooLittle);
     for (wall, kind) in [(1_000_000, VerdictKind::Saturated), (1_000_001, VerdictKind::TooLittle)] {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.host(0, wall, "load", "");
         made.kernel(1_000, 10_000, 15_000);
         made.kernel(4_000, 15_000, 20_000);
@@ -184,7 +184,7 @@ fn too_little_work_is_not_judged() {
 #[test]
 fn pinning_is_advised_only_where_pageable_copies_are_most_of_it() {
     let next = |name: &str| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.kernel(0, 10_000, 20_000);
         let work = made.builder.span(made.copies, Nanos(20_000), Nanos(60_000), name, category::COPY);
         let launch = made.host(3_000, 4_000, "cudaMemcpyAsync", category::RUNTIME);
@@ -200,7 +200,7 @@ fn pinning_is_advised_only_where_pageable_copies_are_most_of_it() {
 
 #[test]
 fn the_host_is_told_to_shorten_only_what_is_named() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.kernel(0, 10_000, 100_000);
     made.kernel(190_000, 195_000, 205_000);
     let verdict = made.answer(0).verdict;
@@ -211,7 +211,7 @@ fn the_host_is_told_to_shorten_only_what_is_named() {
 
 #[test]
 fn what_a_wait_costs_is_a_finding_and_the_rest_is_a_late_host() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for step in 0..3_u64 {
         let start = 20_000_000 * step;
         made.kernel(start + 1_000, start + 10_000, start + 10_000_000);
@@ -225,14 +225,14 @@ fn what_a_wait_costs_is_a_finding_and_the_rest_is_a_late_host() {
     assert_eq!((answer.count, answer.verdict.kind), (2, VerdictKind::Sync));
     let gap = &answer.longest[0];
     assert_eq!((gap.length, gap.cause), (Nanos(10_010_000), Cause::Sync));
-    let told = "20.0 ms of the idle time (99.7 %) follows 2 syncs, mostly `cudaDeviceSynchronize`";
-    assert_eq!(answer.findings.iter().map(|finding| finding.evidence.as_str()).collect::<Vec<_>>(), [told]);
+    let text = "20.0 ms of the idle time (99.7 %) follows 2 syncs, mostly `cudaDeviceSynchronize`";
+    assert_eq!(answer.findings.iter().map(|finding| finding.evidence.as_str()).collect::<Vec<_>>(), [text]);
 }
 
 #[test]
 fn waits_are_a_finding_from_a_tenth_of_the_idle_time_on() {
     let found = |late: u64| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.kernel(0, 10_000, 100_000);
         made.host(20_000, 101_000, "read_token", SYNC);
         made.kernel(96_000 + late, 100_000 + late, 2_000_000);
@@ -242,7 +242,7 @@ fn waits_are_a_finding_from_a_tenth_of_the_idle_time_on() {
     assert_eq!([found(810_000), found(810_001)], [1, 0]);
     // And from a hundredth of the window on.
     let found = |end: u64| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.kernel(0, 10_000, 100_000);
         made.host(20_000, 101_000, "read_token", SYNC);
         made.kernel(105_000, 110_000, end);
@@ -268,7 +268,7 @@ fn the_longest_gaps_are_told_with_what_is_around_them() {
 #[test]
 fn the_lap_with_most_idle_time_is_told_if_it_stands_out() {
     let answer = |late: u64| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         for lap in 0..4_u64 {
             let start = 100_000 * lap;
             made.host(start, start + 90_000, "token", laptime_trace::LAP);
@@ -284,7 +284,7 @@ fn the_lap_with_most_idle_time_is_told_if_it_stands_out() {
 
 #[test]
 fn idle_time_goes_to_the_laps_that_it_lies_in() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let mut start = 0;
     for lap in 0..6_u64 {
         let length = if lap == 3 { 600_000 } else { 100_000 };
@@ -300,7 +300,7 @@ fn idle_time_goes_to_the_laps_that_it_lies_in() {
 
 #[test]
 fn a_trace_without_devices_has_no_answer() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.host(0, 10, "forward", "");
     assert_eq!(gaps(&made.builder.build().unwrap(), None, 0), Err(NoGaps::NoDevices));
 }
@@ -313,7 +313,7 @@ fn a_lap_that_is_not_there_is_told() {
 
 #[test]
 fn stages_stand_for_work_and_it_is_said() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for step in 0..2_u64 {
         let start = 100_000 * step;
         let stage = made.host(start, start + 20_000, "forward", "");
@@ -333,7 +333,7 @@ proptest! {
         copies in prop::collection::vec((0_u64..200_000, 0_u64..30_000), 0..8),
         host in prop::collection::vec((0_u64..200_000, 0_u64..60_000, 0..3_usize), 0..10),
     ) {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         for (start, length, name) in host {
             let names = ["aten::linear", "cudaStreamSynchronize", "cudaStreamWaitEvent"];
             made.host(start, start + length, names[name], category::RUNTIME);

@@ -166,8 +166,8 @@ impl<'a> Parts<'a> {
             is_told && *more > 0.0 && *more >= LEAST_SHARE * excess
         });
         more.truncate(TOLD);
-        let told = more.into_iter();
-        told.map(|(key, more, spent, usual_count)| PartDifference {
+        let text = more.into_iter();
+        text.map(|(key, more, spent, usual_count)| PartDifference {
             part: self.part(key),
             more,
             count: spent.count,

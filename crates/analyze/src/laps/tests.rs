@@ -169,11 +169,11 @@ fn slow_on_a_device() -> Trace {
 #[test]
 fn a_slow_lap_of_a_device_is_told_by_the_host_only_where_the_device_was_idle() {
     let answer = laps(&slow_on_a_device(), None).unwrap();
-    let told: Vec<_> =
+    let text: Vec<_> =
         answer.slow.iter().map(|slow| (slow.at, slow.more.iter().map(|more| more.part.clone()))).collect();
-    let told: Vec<_> = told.into_iter().map(|(at, parts)| (at, parts.collect::<Vec<_>>())).collect();
+    let text: Vec<_> = text.into_iter().map(|(at, parts)| (at, parts.collect::<Vec<_>>())).collect();
     let expected = [(4, vec![LapPart::Device("c".to_owned())]), (7, vec![LapPart::Idle, LapPart::Unrecorded])];
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
 }
 
 #[test]

@@ -146,30 +146,30 @@ mod tests {
 
     #[test]
     fn the_old_guides_example_is_told() {
-        let told = expected(&sizes(), &RATES).unwrap();
-        assert_eq!((told.resident_compute, told.offloaded_compute), (100e6, 40e6));
+        let text = expected(&sizes(), &RATES).unwrap();
+        assert_eq!((text.resident_compute, text.offloaded_compute), (100e6, 40e6));
         // All copies, less the seven layers that compute meanwhile.
-        assert_eq!(told.offloaded_wait, 240e6 - 35e6);
-        assert_eq!((told.release, told.transformer, told.diffusion), (0.0, 345e6, 10e6));
-        assert_eq!(told.total, 355e6);
+        assert_eq!(text.offloaded_wait, 240e6 - 35e6);
+        assert_eq!((text.release, text.transformer, text.diffusion), (0.0, 345e6, 10e6));
+        assert_eq!(text.total, 355e6);
     }
 
     #[test]
     fn without_prefetch_every_copy_is_waited_for() {
-        let told = expected(&Sizes { prefetches: false, copies_back: true, ..sizes() }, &RATES).unwrap();
-        assert_eq!((told.offloaded_wait, told.release), (240e6, 240e6));
+        let text = expected(&Sizes { prefetches: false, copies_back: true, ..sizes() }, &RATES).unwrap();
+        assert_eq!((text.offloaded_wait, text.release), (240e6, 240e6));
     }
 
     #[test]
     fn with_wrap_resident_compute_hides_copies_too() {
-        let told = expected(&Sizes { wraps: true, ..sizes() }, &RATES).unwrap();
-        assert_eq!(told.transformer + told.diffusion, 110e6 + 5e6 + 6.0 * 30e6 + 5e6);
+        let text = expected(&Sizes { wraps: true, ..sizes() }, &RATES).unwrap();
+        assert_eq!(text.transformer + text.diffusion, 110e6 + 5e6 + 6.0 * 30e6 + 5e6);
     }
 
     #[test]
     fn operations_count_where_they_take_longer_than_bytes() {
-        let told = expected(&Sizes { layer_flops: 10_000_000_000, ..sizes() }, &RATES).unwrap();
-        assert_eq!(told.resident_compute, 200e6);
+        let text = expected(&Sizes { layer_flops: 10_000_000_000, ..sizes() }, &RATES).unwrap();
+        assert_eq!(text.resident_compute, 200e6);
     }
 
     #[test]

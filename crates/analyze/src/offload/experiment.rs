@@ -80,8 +80,8 @@ pub fn experiment(some: &Trial, all: Option<&Trial>, more: Option<&Trial>, limit
     let costs = all.map(|all| (some.token_ns - all.token_ns).max(0.0));
     let by_copies = costs.zip(some.copied_ns).and_then(|(costs, copied)| over(costs, copied));
     let waits = some.exposed_ns.and_then(|exposed| over(exposed, some.token_ns));
-    let told = Experiment { conclusion: Conclusion::Minimal, overhead, with_more, by_copies, waits, limits };
-    Experiment { conclusion: told.concluded(), ..told }
+    let text = Experiment { conclusion: Conclusion::Minimal, overhead, with_more, by_copies, waits, limits };
+    Experiment { conclusion: text.concluded(), ..text }
 }
 
 impl Experiment {
@@ -128,8 +128,8 @@ mod tests {
     fn a_token_that_takes_its_copies_longer_and_gets_faster_with_more_layers_needs_them() {
         let (some, more) = (trial(20, 400.0, 290.0, 300.0), trial(24, 250.0, 140.0, 150.0));
         assert_eq!(concluded(some, Some(whole(100.0)), Some(more)), Conclusion::NeedsLayers);
-        let told = experiment(&some, Some(&whole(100.0)), Some(&more), ExperimentLimits::default());
-        assert_eq!((told.overhead, told.with_more, told.by_copies), (Some(4.0), Some(0.625), Some(1.0)));
+        let text = experiment(&some, Some(&whole(100.0)), Some(&more), ExperimentLimits::default());
+        assert_eq!((text.overhead, text.with_more, text.by_copies), (Some(4.0), Some(0.625), Some(1.0)));
     }
 
     #[test]
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_time_of_nothing_is_no_ratio() {
-        let told = experiment(&trial(1, 0.0, 0.0, 0.0), Some(&whole(0.0)), None, ExperimentLimits::default());
-        assert_eq!((told.overhead, told.with_more, told.by_copies, told.waits), (None, None, None, None));
-        assert_eq!(told.conclusion, Conclusion::Minimal);
+        let text = experiment(&trial(1, 0.0, 0.0, 0.0), Some(&whole(0.0)), None, ExperimentLimits::default());
+        assert_eq!((text.overhead, text.with_more, text.by_copies, text.waits), (None, None, None, None));
+        assert_eq!(text.conclusion, Conclusion::Minimal);
     }
 }

@@ -132,24 +132,24 @@ fn faster(pair: &Crossover) -> Option<String> {
 /// How time and memory grow: one sentence for all series of a part.
 fn growth(part: &Part) -> Option<KeyFinding> {
     let varying = Varying::of(part.scaling.series.iter().map(|series| &series.id));
-    let told: Vec<String> = part.scaling.series.iter().filter_map(|series| grown(series, &varying)).collect();
+    let text: Vec<String> = part.scaling.series.iter().filter_map(|series| grown(series, &varying)).collect();
     let workload = part.scaling.series.first().map_or("", |series| &series.id.workload);
-    let said = format!("Time and peak memory of `{workload}` grow with the length N: {}.", told.join("; "));
-    (!told.is_empty()).then(|| KeyFinding::new("growth", said, None))
+    let said = format!("Time and peak memory of `{workload}` grow with the length N: {}.", text.join("; "));
+    (!text.is_empty()).then(|| KeyFinding::new("growth", said, None))
 }
 
 fn grown(series: &ScalingSeries, varying: &Varying) -> Option<String> {
-    let told = |exponent: Exponent| {
+    let text = |exponent: Exponent| {
         let ends = exponent.interval.map_or_else(String::new, |ends| format!(" [{:.2}, {:.2}]", ends.low, ends.high));
         format!("N^{:.2}{ends}", exponent.value)
     };
     let memory = series.memory.overall.or(series.memory.last);
     let name = varying.name(&series.id).map_or_else(String::new, |name| format!("`{name}` "));
     let time = match series.time_exponent() {
-        Some(time) if time.interval.is_some_and(|ends| !ends.contains(0.0)) => format!("{} in time", told(time)),
+        Some(time) if time.interval.is_some_and(|ends| !ends.contains(0.0)) => format!("{} in time", text(time)),
         _ => "unclear in time".to_owned(),
     };
-    let memory = memory.map_or_else(String::new, |memory| format!(" and {} in memory", told(memory)));
+    let memory = memory.map_or_else(String::new, |memory| format!(" and {} in memory", text(memory)));
     let (from, to) = (series.lengths.first()?, series.lengths.last()?);
     Some(format!("{name}{time}{memory} ({from} to {to} tokens)"))
 }
@@ -194,7 +194,7 @@ fn training(part: &Part) -> Option<KeyFinding> {
 }
 
 fn losses(part: &Part) -> Vec<KeyFinding> {
-    let told = |curve: super::LossCurve| {
+    let text = |curve: super::LossCurve| {
         let [first, .., last] = curve.losses.as_slice() else { return None };
         let model = curve.case.get("model").map(ToString::to_string).unwrap_or_default();
         let verb = if last < first { "fell" } else { "did not fall: it changed" };
@@ -204,7 +204,7 @@ fn losses(part: &Part) -> Vec<KeyFinding> {
         let next = "Check the learning rate and the gradients: training on one batch should reduce its loss.";
         Some(KeyFinding::new("loss", said, (last >= first).then(|| next.to_owned())))
     };
-    part.loss_curves().into_iter().filter_map(told).collect()
+    part.loss_curves().into_iter().filter_map(text).collect()
 }
 
 /// The cases nearest to the hardware limit and furthest from it.
@@ -265,13 +265,13 @@ fn troubles(part: &Part) -> Vec<KeyFinding> {
         "failed" => Some("Look at `errors` of the failed cases in `results.jsonl`.".to_owned()),
         _ => None,
     };
-    let told = |word: &'static str| {
+    let text = |word: &'static str| {
         let found = of_word(word);
         let (case, first) = *found.first()?;
         let said = trouble_sentence(&names, case, first, found.len());
         Some(KeyFinding::new(id(word), said, next(word, case.id.case.get("model").is_some())))
     };
-    ["out_of_memory", "failed", "skipped", "interrupted"].into_iter().filter_map(told).collect()
+    ["out_of_memory", "failed", "skipped", "interrupted"].into_iter().filter_map(text).collect()
 }
 
 /// The id of an outcome.
@@ -319,8 +319,8 @@ fn longest(runs: &[ColdRun]) -> Vec<&ColdRun> {
 fn warm_up(cold: &ColdRun) -> Option<KeyFinding> {
     let name = cold.name.as_ref().map_or_else(String::new, |name| format!("Run `{name}`: "));
     let varying = Varying::of(cold.warmups.cases.iter().map(|case| &case.id));
-    let told: Vec<String> = cold.warmups.cases.iter().filter_map(|case| first_iterations(case, &varying)).collect();
-    (!told.is_empty()).then(|| KeyFinding::new("warm-up", format!("{name}{}", told.join(" ")), None))
+    let text: Vec<String> = cold.warmups.cases.iter().filter_map(|case| first_iterations(case, &varying)).collect();
+    (!text.is_empty()).then(|| KeyFinding::new("warm-up", format!("{name}{}", text.join(" ")), None))
 }
 
 /// How slow the first iterations of a case are, and how many to leave out.

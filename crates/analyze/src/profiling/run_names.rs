@@ -41,11 +41,11 @@ pub(super) fn names(runs: &[ProfiledRun]) -> Vec<Option<String>> {
 fn lasting(runs: &[ProfiledRun], at: usize) -> String {
     let own = runs[at].run.as_ref();
     let alike = |other: &&ProfiledRun| is_alike(other, &runs[at]);
-    let differs = |told: &&fn(&Run) -> Option<String>| {
-        let values = runs.iter().filter(alike).filter_map(|other| other.run.as_ref()).map(*told);
+    let differs = |text: &&fn(&Run) -> Option<String>| {
+        let values = runs.iter().filter(alike).filter_map(|other| other.run.as_ref()).map(*text);
         values.collect::<HashSet<_>>().len() > 1
     };
-    let parts: Vec<String> = LASTING.iter().filter(differs).filter_map(|told| told(own?)).collect();
+    let parts: Vec<String> = LASTING.iter().filter(differs).filter_map(|text| text(own?)).collect();
     parts.join(", ")
 }
 

@@ -95,9 +95,9 @@ fn runs_of_one_workload_are_told_apart_by_what_differs() {
 #[test]
 fn runs_that_share_no_case_and_differ_in_nothing_are_one() {
     let one = |kind: &str, nanos| read(kind, Some(run("attention", "1", kind)), vec![attention(kind, 512, nanos)]);
-    let told = profiling(vec![one("dense", 1000), one("sparse", 500)]);
-    assert!(told.runs.iter().all(|run| run.name.is_none()));
-    assert_eq!(told.attention.crossovers.pairs.len(), 1, "so that they can be compared");
+    let text = profiling(vec![one("dense", 1000), one("sparse", 500)]);
+    assert!(text.runs.iter().all(|run| run.name.is_none()));
+    assert_eq!(text.attention.crossovers.pairs.len(), 1, "so that they can be compared");
 }
 
 #[test]
@@ -105,13 +105,13 @@ fn results_of_runs_that_are_told_apart_are_never_mixed() {
     let one = |commit: &str, kind: &str| {
         read(commit, Some(run("attention", commit, "t")), vec![attention(kind, 512, 5), attention("naive", 512, 6)])
     };
-    let told = profiling(vec![one("1", "dense"), one("2", "sparse")]);
-    assert!(told.attention.crossovers.pairs.iter().all(|pair| pair.base != "dense" || pair.kind != "sparse"));
-    assert_eq!(told.attention.cases.len(), 4);
+    let text = profiling(vec![one("1", "dense"), one("2", "sparse")]);
+    assert!(text.attention.crossovers.pairs.iter().all(|pair| pair.base != "dense" || pair.kind != "sparse"));
+    assert_eq!(text.attention.cases.len(), 4);
 }
 
-fn rules(told: &Profiling) -> Vec<&'static str> {
-    told.findings().iter().map(|finding| finding.rule).collect()
+fn rules(text: &Profiling) -> Vec<&'static str> {
+    text.findings().iter().map(|finding| finding.rule).collect()
 }
 
 #[test]
@@ -127,9 +127,9 @@ fn kinds_over_lengths_say_where_they_cross_and_how_they_grow() {
         let n = length as u64;
         results.extend([attention("dense", length, n * n), attention("sparse", length, 1448 * n)]);
     }
-    let told = profiling(vec![read("a", None, results)]);
-    let found = told.findings();
-    assert_eq!(rules(&told), ["crossover", "crossover-memory", "growth", "peak-memory"]);
+    let text = profiling(vec![read("a", None, results)]);
+    let found = text.findings();
+    assert_eq!(rules(&text), ["crossover", "crossover-memory", "growth", "peak-memory"]);
     assert!(found[0].said.starts_with("`sparse` is faster than `dense` from 1,450 ["), "{found:?}");
     assert_eq!(found[0].next.as_deref(), Some("For time, use `dense` below about 1448 tokens and `sparse` above."));
     assert!(found[2].said.contains("`attention=sparse` N^1.00 [1.00, 1.00] in time"), "{found:?}");
@@ -169,11 +169,11 @@ fn growth_without_support_is_not_distinguishable() {
 fn training_is_held_against_the_forward_pass_of_the_same_case() {
     let results =
         vec![model("forward", 1000, &[]), model("forward_backward", 3000, &[]), model("step", 3500, &[6.0, 5.5, 4.0])];
-    let told = profiling(vec![read("m", None, results)]);
-    let costs = told.models.training_costs();
+    let text = profiling(vec![read("m", None, results)]);
+    let costs = text.models.training_costs();
     assert_eq!(costs.len(), 1, "forward and backward are a part of the step");
     assert!((costs[0].ratio - 3.5).abs() < 0.01 && costs[0].length == 512);
-    let found = told.findings();
+    let found = text.findings();
     let loss = found.iter().find(|finding| finding.rule == "loss").unwrap();
     assert_eq!(
         (loss.said.as_str(), &loss.next),
@@ -200,9 +200,9 @@ fn what_was_not_measured_is_told_with_its_reason() {
     let of = |length: i64, outcome| {
         result("attention", &[("attention", "naive".into()), ("seq_len", length.into())], outcome)
     };
-    let told = profiling(vec![read("a", None, vec![of(1, no_room.clone()), of(2, no_room), of(3, failed)])]);
-    let found = told.findings();
-    assert_eq!(rules(&told), ["out-of-memory", "failed"]);
+    let text = profiling(vec![read("a", None, vec![of(1, no_room.clone()), of(2, no_room), of(3, failed)])]);
+    let found = text.findings();
+    assert_eq!(rules(&text), ["out-of-memory", "failed"]);
     assert_eq!(
         found[0].said,
         "`seq_len=1` ran out of memory: it needs 4096 MiB, and 1024 MiB are free; 1 more case too."
@@ -214,8 +214,8 @@ fn what_was_not_measured_is_told_with_its_reason() {
 fn a_doubt_is_a_finding_and_its_next_step_a_recommendation() {
     let mut of_run = run("attention", "1", "t");
     of_run.settings.runs = 1;
-    let told = profiling(vec![read("a", Some(of_run), vec![attention("dense", 512, 1000)])]);
-    let doubt = told.findings().into_iter().find(|finding| finding.rule == "one-process").unwrap();
+    let text = profiling(vec![read("a", Some(of_run), vec![attention("dense", 512, 1000)])]);
+    let doubt = text.findings().into_iter().find(|finding| finding.rule == "one-process").unwrap();
     assert!(doubt.said.starts_with("Run of `attention`: each case ran in one process"), "{doubt:?}");
     assert_eq!(doubt.next.as_deref(), crate::explain::explain("one-process").map(|topic| topic.remedy));
 }
@@ -228,10 +228,10 @@ fn a_cold_run_tells_of_warm_up_and_of_nothing_else() {
     if let Outcome::Measured(measured) = &mut cold.outcome {
         measured.wall_ns[0] = 9000;
     }
-    let told = profiling(vec![read("w", Some(of_run), vec![cold])]);
-    assert_eq!(rules(&told), ["warm-up"]);
-    assert!(told.models.cases.is_empty());
-    assert!(told.findings()[0].said.contains("Leave out the first iteration: `--warmup 1`"), "{:?}", told.findings());
+    let text = profiling(vec![read("w", Some(of_run), vec![cold])]);
+    assert_eq!(rules(&text), ["warm-up"]);
+    assert!(text.models.cases.is_empty());
+    assert!(text.findings()[0].said.contains("Leave out the first iteration: `--warmup 1`"), "{:?}", text.findings());
 }
 
 #[test]
@@ -245,10 +245,10 @@ fn a_study_of_warm_ups_is_told_by_its_numbers_and_once() {
         }
         read(&format!("warmup-{iterations}"), Some(of_run), vec![result])
     };
-    let told = profiling(vec![cold(0), cold(5), cold(1)]);
-    let names: Vec<Option<String>> = told.runs.iter().map(|run| run.name.clone()).collect();
+    let text = profiling(vec![cold(0), cold(5), cold(1)]);
+    let names: Vec<Option<String>> = text.runs.iter().map(|run| run.name.clone()).collect();
     assert_eq!(names, [0, 5, 1].map(|iterations| Some(format!("{iterations} warm-up iterations"))));
-    let found = told.findings();
+    let found = text.findings();
     let [only] = found.as_slice() else { panic!("{found:?}") };
     assert!(
         only.said.starts_with("Run `5 warm-up iterations`: The first iteration in a fresh process took 9.00 µs"),

@@ -104,9 +104,9 @@ fn quadratic_time_of_a_model_is_told_above_the_limit_and_not_below() {
     assert_eq!(scaling(&few).findings(), [], "without an interval there is no claim");
     assert_eq!(rules(1.65), [""; 0]);
     let answer = scaling(&results(&[512, 1024, 2048], |n| 1e3 * n * n, |n| n));
-    let told = answer.findings()[0].to_string();
+    let text = answer.findings()[0].to_string();
     let expected = "From 1024 to 2048 tokens, the time of `model=tiny` grew as N^2.00; attention is quadratic; the results do not include its share of the FLOPs. Try: measure a sparse pattern: `laptime bench model … --attention dense,sparse`.";
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn several_steep_series_are_one_finding_of_the_steepest() {
     let mut steeper = results(&[512, 1024], |n| n * n * n / 1e3, |n| n);
     steeper.iter_mut().for_each(|result| result.case = result.case.with("attention", "dense"));
     all.extend(steeper);
-    let told = scaling(&all).findings();
-    let [only] = told.as_slice() else { panic!("{told:?}") };
+    let text = scaling(&all).findings();
+    let [only] = text.as_slice() else { panic!("{text:?}") };
     let expected =
         "From 512 to 1024 tokens, the time of `model=tiny attention=dense` grew as N^3.00 (1 more series too)";
     assert_eq!(only.evidence, expected);

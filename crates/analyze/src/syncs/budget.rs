@@ -37,7 +37,7 @@ impl fmt::Display for NoBudget {
         let Self { text, reason } = self;
         write!(
             f,
-            "`{text}` is no budget: {reason}; write a number of waits or a time, of a lap or of the whole trace: "
+            "`{text}` is not a budget: {reason}; use a number of syncs or a time, per lap or for the whole trace: "
         )?;
         write!(f, "`1/lap`, `64`, `2ms/lap`, `50ms`")
     }

@@ -61,7 +61,7 @@ pub fn wait_places(trace: &Trace, lap: Option<&str>) -> Result<WaitPlaces, NoLap
         groups.entry(key(trace, &sites, wait)).or_default().add(wait, in_lap);
     }
     let laps = unit.map(|unit| (unit.name, unit.laps.len() as u64));
-    let told = groups.iter().map(|(key, group)| group.told(key, &sites, laps.as_ref()));
+    let told = groups.iter().map(|(key, group)| group.place(key, &sites, laps.as_ref()));
     Ok(WaitPlaces { places: in_order(told.collect()), laps })
 }
 
@@ -90,7 +90,7 @@ impl Group {
         self.total = length.map(|length| self.total.unwrap_or(0).saturating_add(length)).or(self.total);
     }
 
-    fn told(&self, (place, call): &Key<'_>, sites: &Sites<'_>, laps: Option<&(String, u64)>) -> WaitPlace {
+    fn place(&self, (place, call): &Key<'_>, sites: &Sites<'_>, laps: Option<&(String, u64)>) -> WaitPlace {
         let lap = laps.map(|(name, _)| name.as_str());
         let (file, line, function, method) = match place {
             Where::Line(file, line) => ((*file).to_owned(), *line, None, None),

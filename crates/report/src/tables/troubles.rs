@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn memory_is_told_in_human_units() {
-        let told = |needed_bytes, available_bytes| reason(&TroubleKind::OutOfMemory { needed_bytes, available_bytes });
-        assert_eq!(told(Some(9 << 30), Some(3 << 30)), "needs 9,216 MiB, has 3,072 MiB");
-        assert_eq!(told(Some(11 << 40), Some(3 << 30)), "needs 11.00 TiB, has 3,072 MiB");
-        assert_eq!(told(None, None), "the device has too little memory");
+        let text = |needed_bytes, available_bytes| reason(&TroubleKind::OutOfMemory { needed_bytes, available_bytes });
+        assert_eq!(text(Some(9 << 30), Some(3 << 30)), "needs 9,216 MiB, has 3,072 MiB");
+        assert_eq!(text(Some(11 << 40), Some(3 << 30)), "needs 11.00 TiB, has 3,072 MiB");
+        assert_eq!(text(None, None), "the device has too little memory");
     }
 }

@@ -1,6 +1,6 @@
 //! The difference between two traces, as a table.
 
-use laptime_analyze::{EntryKind, LapsHeld, Note, Owner, Step, Waterfall, WaterfallPer as Per};
+use laptime_analyze::{EntryKind, LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per};
 
 use super::{overview, troubles::capital};
 use crate::{
@@ -164,7 +164,7 @@ fn times(per: &Per) -> String {
             )
         }
         Per::Trace([None, None]) => format!("{all}, because neither has laps; each moment counts once."),
-        Per::Trace([Some(LapsHeld { unit: a, .. }), Some(LapsHeld { unit: b, .. })]) => {
+        Per::Trace([Some(LapsCovered { unit: a, .. }), Some(LapsCovered { unit: b, .. })]) => {
             format!("{all}, because their laps differ (`{a}` and `{b}`); choose one with `--lap`.")
         }
         Per::Trace([a, b]) => {
