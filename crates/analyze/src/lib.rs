@@ -3,64 +3,28 @@
 //! Nothing here reads files, clocks or the environment, and nothing here formats tables: an answer is plain data. The
 //! texts of notes, findings and verdicts are here, next to their rules.
 
-mod ab;
-mod account;
-mod against;
-mod by_case;
 mod c2c;
-mod cases;
-mod check;
-mod cold_start;
-mod compare;
-mod crossover;
-mod device_time;
-mod devices;
 mod diagnose;
-mod differences;
-mod doctor;
-mod doubt;
-mod doubts;
 mod explain;
-mod families;
-mod figures;
 mod finding;
-mod fleet;
-mod gap_cause;
-mod gap_charge;
-mod gap_verdict;
-mod gap_whole;
-mod gaps;
-mod group;
-mod host;
-mod host_tree;
-mod intervals;
-mod lap_unit;
-mod laps;
-mod launch_figures;
-mod limits;
-mod measured;
+mod machine;
 mod note;
 mod offload;
-mod one_off;
-mod overhead;
-mod overlap;
-mod overview;
-mod profiling;
-mod quantile;
-mod repeats;
-mod scaling;
-mod series;
-mod stage_figures;
-mod stages;
-mod syncs;
-mod timeline;
-mod timings;
-mod top;
+mod results;
+mod trace;
 mod units;
-mod waits;
-mod warmup;
-mod warmup_rows;
-mod waterfall;
+
+// Modules name each other by their last name: `crate::gaps`, not `crate::trace::gaps`.
+use machine::{doctor, limits};
+use results::{
+    ab, against, by_case, cases, cold_start, compare, crossover, differences, doubt, doubts, figures, overhead,
+    profiling, scaling, series, timings, warmup, warmup_rows,
+};
+use trace::{
+    account, check, device_time, devices, families, fleet, gap_cause, gap_charge, gap_verdict, gap_whole, gaps, group,
+    host, host_tree, intervals, lap_unit, laps, launch_figures, measured, one_off, overlap, overview, quantile,
+    repeats, stage_figures, stages, syncs, timeline, top, waits, waterfall,
+};
 
 pub use self::{
     ab::{Ab, ab},

@@ -145,9 +145,9 @@ fn a_case_beyond_a_peak_doubts_the_peak() {
         found.iter().map(SharedDoubt::to_string).collect::<Vec<_>>()
     };
     let expected = "133.3 % of the measured arithmetic peak is impossible; measure it again with `laptime peaks`";
-    assert_eq!(text_of(15), [expected]);
-    assert!(text_of(19)[0].starts_with("105.3 % of the measured"));
-    assert_eq!(text_of(20), [""; 0]);
+    assert_eq!(text(15), [expected]);
+    assert!(text(19)[0].starts_with("105.3 % of the measured"));
+    assert_eq!(text(20), [""; 0]);
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn the_function_decides_before_its_namespaces_and_its_arguments() {
 }
 
 /// Names of real kernels with their groups, one a line.
-const REAL_KERNELS: &str = include_str!("../../../../tests/data/top/kernel_groups.tsv");
+const REAL_KERNELS: &str = include_str!("../../../../../tests/data/top/kernel_groups.tsv");
 
 #[test]
 fn real_kernels_of_many_libraries_find_their_group() {
