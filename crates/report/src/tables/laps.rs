@@ -154,7 +154,7 @@ fn cold(answer: &Laps, first: &SlowLap) -> String {
 
 fn slow(answer: &Laps) -> String {
     let Some(limit) = answer.limit else {
-        return format!("There are too few laps to find slow ones.");
+        return "There are too few laps to find slow ones.".to_owned();
     };
     let limit = single(&nanos(Some(limit)));
     match answer.slow_count() {
