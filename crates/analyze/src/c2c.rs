@@ -1,4 +1,4 @@
-//! The stages of two models joined through their caches, take by iteration.
+//! The stages of cache-to-cache (C2C) pipelines, per iteration.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use laptime_trace::{Nanos, SpanId, Trace, TrackId, TrackKind};
 
 use crate::measured::is_iteration;
 
-/// Times of one iteration, in the order in which they were taken; a stage that did not happen has none.
+/// Times of one iteration, in order; a stage that did not occur is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JoinedStages {
     /// The whole iteration.
     pub total: Nanos,
-    /// From the beginning of the iteration until the first token was read.
+    /// From the start of the iteration until the first token was read.
     pub first_token: Option<Nanos>,
     /// Embedding of the prompt by the base model.
     pub base_embedding: Vec<Nanos>,
@@ -21,11 +21,11 @@ pub struct JoinedStages {
     pub teacher_embedding: Vec<Nanos>,
     /// The teacher model's prefill without its embedding.
     pub teacher_prefill: Vec<Nanos>,
-    /// Fusing of the prompt: all layers together.
+    /// Fusing the prompt, all layers together.
     pub projector: Vec<Nanos>,
-    /// Fusing of new tokens, which is part of their steps.
+    /// Fusing new tokens, which is part of their decode steps.
     pub response_projector: Vec<Nanos>,
-    /// Paths of layers, where each is a stage: keys and values apart.
+    /// Layer paths, if each is a stage: keys and values separately.
     pub paths: Vec<Nanos>,
     /// The last token of the prompt.
     pub last_token_prefill: Vec<Nanos>,
@@ -36,19 +36,19 @@ pub struct JoinedStages {
 }
 
 impl JoinedStages {
-    /// All of some times together.
+    /// The sum of some times.
     pub fn sum(times: &[Nanos]) -> Nanos {
         times.iter().copied().fold(Nanos(0), Nanos::saturating_add)
     }
 
-    /// Whether nothing of such a pipeline is in it.
+    /// Whether it contains no stage of such a pipeline.
     fn is_empty(&self) -> bool {
         self.projector.is_empty() && self.last_token_prefill.is_empty()
     }
 }
 
-/// The iterations of a trace that have such stages, in their order. Where a device has stages of its own, these are told; the
-/// teacher may have run on another stream of it.
+/// The iterations of a trace that have such stages, in order. Stages of the device are used if there are any; the teacher
+/// may run on another stream.
 pub fn joined_stages(trace: &Trace) -> Vec<JoinedStages> {
     let tracks = tracks(trace);
     let Some(own) = tracks.iter().copied().find(|track| has_iterations(trace, *track)) else { return Vec::new() };
@@ -74,23 +74,23 @@ fn has_iterations(trace: &Trace, track: TrackId) -> bool {
     trace.spans_on(track).any(|span| is_iteration(&span))
 }
 
-/// Takes by when they began.
+/// Iterations by start time.
 #[derive(Default)]
 struct ValueKind {
     found: Vec<(Nanos, JoinedStages)>,
 }
 
-/// Where a span lies.
+/// The position of a span.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Which take it is in.
+    /// The iteration it belongs to.
     iteration: usize,
     /// Whether it is in a decode step.
     is_in_step: bool,
 }
 
 impl ValueKind {
-    /// Iterations of a track and what lies in them; spans come behind those that they lie in.
+    /// The iterations of a track and the spans in them; parents come before children.
     fn add_own(&mut self, trace: &Trace, track: TrackId) {
         let mut places: HashMap<SpanId, Place> = HashMap::new();
         for span in trace.spans_on(track).filter(|span| !span.is_open) {
@@ -109,7 +109,7 @@ impl ValueKind {
         }
     }
 
-    /// What lies on another stream within the time of a iteration.
+    /// Spans on another stream during an iteration.
     fn add_beside(&mut self, trace: &Trace, track: TrackId) {
         for span in trace.spans_on(track).filter(|span| !span.is_open) {
             let behind = self.found.partition_point(|(start, _)| *start <= span.start);
@@ -129,7 +129,7 @@ const STEP: &str = "token";
 /// Where the host reads a token.
 const SAMPLING: &str = "sampling";
 
-/// How the names of the teacher's stages begin.
+/// The prefix of the teacher's stage names.
 const TEACHER: &str = "teacher_";
 
 impl JoinedStages {

@@ -1,4 +1,4 @@
-//! What holds up a run of any kind, from what the other questions answer.
+//! The main bottleneck of any run, from the answers to the other questions.
 
 use laptime_trace::{
     Trace,
@@ -21,24 +21,24 @@ use crate::{
     units::{per_cent, three_figures, time},
 };
 
-/// Up to this many times its limit a case is near it.
+/// Up to this many times its hardware limit, a case counts as near it.
 pub const NEAR_LIMIT: f64 = 1.25;
 
-/// What the host loses besides is a finding if it is this share of the time without kernels.
+/// Further causes on the host are findings from this share of the time without kernels on.
 const NOTABLE: f64 = 0.1;
 
-/// What holds up a run of any kind.
+/// The bottlenecks of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Diagnosis {
-    /// What holds it up, the one that matters most first.
+    /// The bottlenecks, the most important first.
     pub findings: Vec<Bottleneck>,
-    /// What is as it should be, and what cannot be told, in sentences.
+    /// What is fine, and what cannot be diagnosed, in sentences.
     pub remarks: Vec<String>,
     /// The trace as a whole, if there is one.
     pub overview: Option<Overview>,
 }
 
-/// Asks what holds up a trace, the results of its run, or both.
+/// Finds the bottlenecks of a trace, of the results of a run, or of both.
 pub fn diagnose(trace: Option<&Trace>, results: &[CaseResult], peaks: Option<&Peaks>) -> Diagnosis {
     let mut found = Diagnosis::default();
     if let Some(trace) = trace {
@@ -58,15 +58,12 @@ impl Diagnosis {
         let Ok(timeline) = Timeline::of(trace, &devices, None) else { return };
         self.overview = Some(timeline.overview.clone());
         if devices.devices.is_empty() {
-            // Of an empty trace the overview says so.
+            // The overview has a note about an empty trace.
             if trace.span_count() == 0 {
                 return;
             }
-            self.remarks.push(
-                "The trace shows no GPU work, so there is no GPU to diagnose. `laptime stages` shows where the host's \
-                 time goes."
-                    .into(),
-            );
+            self.remarks
+                .push("The trace contains no GPU work. `laptime stages` shows where the host's time goes.".into());
             return;
         }
         let found = gaps_of(&timeline, 0);
@@ -83,29 +80,29 @@ impl Diagnosis {
         let verdict = &device.verdict;
         match verdict.kind {
             VerdictKind::Saturated => self.remarks.push(format!(
-                "No bottleneck outside the kernels: {} ran kernels {} of the time. {}.",
-                device.name,
+                "{} is busy: it ran kernels {} of the time. {} [saturated].",
+                upper(&device.name),
                 per_cent(verdict.busy),
                 upper(&verdict.next())
             )),
             VerdictKind::TooLittle => self.remarks.push(format!(
-                "There is too little work on {} to judge it ({} in {} of the wall time). Next: {}.",
+                "Too little GPU work for a verdict on {}: {} in {} of the wall time. Try: {} [too-little].",
                 device.name,
-                plural(verdict.basis.work, "piece of work", "pieces of work"),
+                plural(verdict.basis.work, "kernel or copy", "kernels and copies"),
                 per_cent(verdict.basis.extent),
                 verdict.next()
             )),
             kind => {
                 let is_of_host = VerdictKind::OF_HOST.contains(&kind);
-                self.findings.push(held_up(device, kind, waits, true));
+                self.findings.push(bottleneck(device, kind, waits, true));
                 let least = NOTABLE * verdict.rest as f64;
                 let others = VerdictKind::OF_HOST.into_iter().filter(|other| *other != kind);
                 let others = others.filter(|other| {
                     let time = verdict.host.time(*other);
-                    // Where something else holds the device up, what the host does besides is less important.
+                    // If the main cause is not the host, the remaining host time is less important.
                     time as f64 >= least && time > 0 && (is_of_host || *other != VerdictKind::Host)
                 });
-                self.findings.extend(others.map(|other| held_up(device, other, waits, false)));
+                self.findings.extend(others.map(|other| bottleneck(device, other, waits, false)));
             }
         }
     }
@@ -117,11 +114,11 @@ impl Diagnosis {
             Some((case, limits.x_limit?, limits.limit_ns?))
         });
         for (case, times, limit) in limited {
-            let told = format!("{} takes {} times what the hardware allows", case.id.case, three_figures(times));
+            let text = format!("{} takes {} times the hardware limit", case.id.case, three_figures(times));
             if times <= NEAR_LIMIT {
-                self.remarks.push(format!("Near the limit of the hardware: {told}."));
+                self.remarks.push(format!("Near the hardware limit: {text}."));
             } else if times > FAR_FROM_LIMIT {
-                self.findings.push(far(told, limit * (times - 1.0)));
+                self.findings.push(far(text, limit * (times - 1.0)));
             }
         }
     }
@@ -129,17 +126,17 @@ impl Diagnosis {
 
 fn far(evidence: String, gain_ns: f64) -> Bottleneck {
     let finding = Finding {
-        rule: "far_from_limit",
+        rule: "far-from-limit",
         evidence,
         limit: format!("{FAR_FROM_LIMIT} times"),
-        meaning: "arithmetic and memory are idle most of the time".into(),
-        next: "record it (`laptime profile`) and ask again of the trace".into(),
+        meaning: "arithmetic units and memory are idle most of the time".into(),
+        next: "record the case with `laptime profile`, then run `laptime diagnose` on the recording".into(),
     };
     Bottleneck { severity: Severity::Notable, finding, gain_ns: Some(gain_ns) }
 }
 
-/// One of the things that hold a device up; the first of them says how busy the device was.
-fn held_up(device: &DeviceGaps, kind: VerdictKind, waits: &Syncs, is_first: bool) -> Bottleneck {
+/// One cause of a device's idle time; the first one also states how busy the device was.
+fn bottleneck(device: &DeviceGaps, kind: VerdictKind, waits: &Syncs, is_first: bool) -> Bottleneck {
     let verdict = &device.verdict;
     let lost = match verdict.host.time(kind) {
         0 => verdict.rest as f64 * verdict.share.unwrap_or(0.0),
@@ -157,7 +154,7 @@ fn held_up(device: &DeviceGaps, kind: VerdictKind, waits: &Syncs, is_first: bool
     let is_bad = is_first && !matches!(kind, VerdictKind::Unexplained | VerdictKind::ColdStart);
     Bottleneck {
         severity: if is_bad { Severity::Bad } else { Severity::Notable },
-        finding: Finding { rule: rule(kind), evidence, limit: String::new(), meaning: meaning(kind).to_owned(), next },
+        finding: Finding { rule: kind.id(), evidence, limit: String::new(), meaning: meaning(kind).to_owned(), next },
         gain_ns: Some(lost),
     }
 }
@@ -167,12 +164,12 @@ fn where_it_went(device: &DeviceGaps, kind: VerdictKind) -> String {
     let host = &device.verdict.host;
     let place = host.place(kind).map(in_words);
     match (kind, place) {
-        (VerdictKind::Host, Some(place)) => format!("went to a late host: {place}"),
-        (VerdictKind::Host, None) => "went to a late host".to_owned(),
-        (VerdictKind::DataLoading, Some(place)) => format!("went to data loading: {place}"),
-        (VerdictKind::ColdStart, Some(place)) => format!("went to one-off initialisation: {place}"),
-        (VerdictKind::ColdStart, None) => "went to the first laps or to what came before them".to_owned(),
-        (kind, _) => format!("{} {}", if kind == VerdictKind::Sync { "would vanish" } else { "went to" }, taker(kind)),
+        (VerdictKind::Host, Some(place)) => format!("is spent waiting for the host: {place}"),
+        (VerdictKind::Host, None) => "is spent waiting for the host".to_owned(),
+        (VerdictKind::DataLoading, Some(place)) => format!("is spent in data loading: {place}"),
+        (VerdictKind::ColdStart, Some(place)) => format!("is one-off initialisation: {place}"),
+        (VerdictKind::ColdStart, None) => "is in the first laps or before them".to_owned(),
+        (kind, _) => cause(kind).to_owned(),
     }
 }
 
@@ -185,16 +182,16 @@ fn in_words(place: &HostPlace) -> String {
     format!("{} inside `{}`{inside}", time(place.time.0 as f64), place.name)
 }
 
-/// The wait that costs most is named.
+/// Names the sync that costs the most.
 fn next_of_sync(waits: &Syncs) -> String {
     let most = waits.groups.iter().filter(|group| group.cost.is_some_and(|cost| cost.0 > 0));
     let Some(most) = most.max_by_key(|group| (group.cost, group.count)) else {
-        return "launch the next work before waiting: `laptime syncs`".to_owned();
+        return "launch the next work before the sync (`laptime syncs`)".to_owned();
     };
     let site = if most.site.is_empty() { String::new() } else { format!(" in `{}`", most.site) };
     let times = plural(most.count, "time", "times");
     format!(
-        "launch the next work before waiting, or wait less, first in `{}`{site} ({times}): `laptime syncs`",
+        "launch the next work before the sync, or sync less often, first in `{}`{site} ({times}; see `laptime syncs`)",
         most.call
     )
 }
@@ -203,52 +200,34 @@ fn plural(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
-const fn rule(kind: VerdictKind) -> &'static str {
-    match kind {
-        VerdictKind::Host => "host_bound",
-        VerdictKind::Sync => "sync_bound",
-        VerdictKind::DataLoading => "data-loading",
-        VerdictKind::ColdStart => "cold-start",
-        VerdictKind::Copies => "copy_bound",
-        VerdictKind::Communication => "communication_bound",
-        VerdictKind::Streams => "stream_bound",
-        VerdictKind::Turnaround => "turnaround_bound",
-        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => "unexplained_gaps",
-    }
-}
-
 const fn meaning(kind: VerdictKind) -> &'static str {
     match kind {
         VerdictKind::Host => "the GPU waits for the host to launch work",
-        VerdictKind::Sync => {
-            "the host waits until the GPU has nothing left to do, and launches the next work only then"
-        }
-        VerdictKind::DataLoading => "the GPU waits for data",
-        VerdictKind::ColdStart => "the recording holds the warm-up, which says nothing about later laps",
+        VerdictKind::Sync => "the host waits until the GPU has finished, and launches the next work only then",
+        VerdictKind::DataLoading => "the GPU waits for input data",
+        VerdictKind::ColdStart => "the recording includes the warm-up, so later laps are faster",
         VerdictKind::Copies => "the GPU waits for copies",
         VerdictKind::Communication => "compute waits for communication",
-        VerdictKind::Streams => "streams of the GPU wait for each other",
-        VerdictKind::Turnaround => "kernels are so short that the GPU's own time between them counts",
+        VerdictKind::Streams => "GPU streams wait for each other",
+        VerdictKind::Turnaround => "kernels are so short that the pauses between them matter",
         VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => {
             "the trace does not show why the GPU was idle"
         }
     }
 }
 
-/// What took the time without kernels.
-const fn taker(kind: VerdictKind) -> &'static str {
+/// What the time without kernels was spent on.
+const fn cause(kind: VerdictKind) -> &'static str {
     match kind {
-        VerdictKind::Host => "a late host",
-        VerdictKind::Sync => "if the host had not waited",
-        VerdictKind::DataLoading => "data loading",
-        VerdictKind::ColdStart => "one-off initialisation",
-        VerdictKind::Copies => "copies",
-        VerdictKind::Communication => "communication",
-        VerdictKind::Streams => "waiting for other streams",
-        VerdictKind::Turnaround => "the pauses between kernels",
-        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => {
-            "gaps that the trace does not explain"
-        }
+        VerdictKind::Host => "is spent waiting for the host",
+        VerdictKind::Sync => "follows host syncs",
+        VerdictKind::DataLoading => "is spent in data loading",
+        VerdictKind::ColdStart => "is one-off initialisation",
+        VerdictKind::Copies => "is spent on copies",
+        VerdictKind::Communication => "is spent on communication",
+        VerdictKind::Streams => "is spent waiting for other streams",
+        VerdictKind::Turnaround => "is pauses between kernels",
+        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => "is not explained by the trace",
     }
 }
 
@@ -295,7 +274,7 @@ mod tests {
     #[test]
     fn a_host_that_launches_late_is_the_bottleneck() {
         let found = diagnose(Some(&launched(50, 100, false)), &[], None);
-        assert_eq!(rules(&found)[0], "host_bound", "{found:?}");
+        assert_eq!(rules(&found)[0], "host-bound", "{found:?}");
         assert_eq!(found.findings[0].severity, Severity::Bad);
         // Nine gaps of 103 µs.
         assert!((found.findings[0].gain_ns.unwrap() - 927e3).abs() < 1e3, "{found:?}");
@@ -304,19 +283,19 @@ mod tests {
     #[test]
     fn waits_that_the_device_stands_idle_after_are_the_bottleneck() {
         let found = diagnose(Some(&launched(50, 100, true)), &[], None);
-        assert_eq!(rules(&found)[0], "sync_bound", "{found:?}");
+        assert_eq!(rules(&found)[0], "sync-bound", "{found:?}");
         assert!(found.findings[0].finding.next.contains("`cudaStreamSynchronize`"), "{found:?}");
     }
 
     #[test]
-    fn continuous_kernels_are_as_they_should_be() {
+    fn a_busy_device_has_no_bottleneck() {
         let found = diagnose(Some(&launched(500, 0, false)), &[], None);
         assert_eq!(rules(&found), Vec::<&str>::new());
-        assert!(found.remarks[0].contains("device 0 ran kernels 99."), "{:?}", found.remarks);
+        assert!(found.remarks[0].contains("Device 0 is busy: it ran kernels 99."), "{:?}", found.remarks);
     }
 
     #[test]
-    fn a_trace_without_a_device_is_told_as_such() {
+    fn a_trace_without_a_device_gets_a_remark() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         builder.span(main, Nanos(0), Nanos(10), "load", "");
@@ -349,6 +328,6 @@ mod tests {
         let between = of(3_000_000);
         assert_eq!((rules(&between), between.remarks.len()), (vec![], 0));
         let far = of(3_100_000);
-        assert_eq!((rules(&far), far.remarks.len()), (vec!["far_from_limit"], 0));
+        assert_eq!((rules(&far), far.remarks.len()), (vec!["far-from-limit"], 0));
     }
 }

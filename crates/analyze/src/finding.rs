@@ -1,29 +1,34 @@
-//! A finding: something that an analysis saw and that a reader should know, with its evidence.
+//! A finding: something that an analysis found, with its evidence and a remedy.
 
 use std::fmt;
 
-/// What was seen, against which limit, what it means and what to do next.
+use crate::note::Note;
+
+/// What was found, what it means and what to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The rule that saw it, in a word or two with underscores: `kernel_overlap`.
+    /// The id that `laptime explain` takes, in kebab case: `stream-overlap`.
     pub rule: &'static str,
     /// What was seen, with figures: the beginning of a sentence, without a full stop.
     pub evidence: String,
-    /// The limit it was held against; empty if the rule has none.
+    /// The threshold of the rule, for machines; empty if the rule has none.
     pub limit: String,
     /// What it means: a clause, without a full stop.
     pub meaning: String,
-    /// What to do next: a sentence without a full stop.
+    /// What to try: a clause in the imperative, without a full stop.
     pub next: String,
+}
+
+impl Finding {
+    /// The evidence as a one-line note; `laptime explain` has the rest.
+    pub fn note(&self) -> Note {
+        Note::new(self.rule, self.evidence.clone())
+    }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.evidence)?;
-        if !self.limit.is_empty() {
-            write!(f, " (limit: {})", self.limit)?;
-        }
-        write!(f, "; {}. Next: {}.", self.meaning, self.next)
+        write!(f, "{}; {}. Try: {}.", self.evidence, self.meaning, self.next)
     }
 }
 
@@ -32,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_says_evidence_limit_meaning_and_next_step() {
+    fn a_finding_states_evidence_meaning_and_what_to_try() {
         let finding = Finding {
             rule: "busy",
             evidence: "The device was busy 40 % of the time".to_owned(),
@@ -40,7 +45,7 @@ mod tests {
             meaning: "the host is the bottleneck".to_owned(),
             next: "look at `laptime gaps`".to_owned(),
         };
-        let told = "The device was busy 40 % of the time (limit: 90 %); the host is the bottleneck. Next: look at `laptime gaps`.";
-        assert_eq!(finding.to_string(), told);
+        let text = "The device was busy 40 % of the time; the host is the bottleneck. Try: look at `laptime gaps`.";
+        assert_eq!(finding.to_string(), text);
     }
 }

@@ -1,70 +1,34 @@
-//! Questions asked of a trace or of the results of a run: one pure function each, one answer type each.
+//! Analyses of traces and of the results of runs: one pure function and one answer type each.
 //!
-//! Nothing here reads a file, a clock or an environment, and nothing here formats: an answer is plain data. Only a
-//! doubt says itself, in a sentence.
+//! Nothing here reads files, clocks or the environment, and nothing here formats tables: an answer is plain data. The
+//! texts of notes, findings and verdicts are here, next to their rules.
 
-mod ab;
-mod account;
-mod against;
-mod by_case;
 mod c2c;
-mod cases;
-mod check;
-mod cold_start;
-mod compare;
-mod crossover;
-mod device_time;
-mod devices;
 mod diagnose;
-mod differences;
-mod doctor;
-mod doubt;
-mod doubts;
 mod explain;
-mod families;
-mod figures;
 mod finding;
-mod fleet;
-mod gap_cause;
-mod gap_charge;
-mod gap_verdict;
-mod gap_whole;
-mod gaps;
-mod group;
-mod host;
-mod host_tree;
-mod intervals;
-mod lap_unit;
-mod laps;
-mod launch_figures;
-mod limits;
-mod measured;
+mod machine;
 mod note;
 mod offload;
-mod one_off;
-mod overhead;
-mod overlap;
-mod overview;
-mod profiling;
-mod quantile;
-mod repeats;
-mod scaling;
-mod series;
-mod stage_figures;
-mod stages;
-mod syncs;
-mod timeline;
-mod timings;
-mod top;
+mod results;
+mod trace;
 mod units;
-mod waits;
-mod warmup;
-mod warmup_rows;
-mod waterfall;
+
+// Modules name each other by their last name: `crate::gaps`, not `crate::trace::gaps`.
+use machine::{doctor, limits};
+use results::{
+    ab, against, by_case, cases, cold_start, compare, crossover, differences, doubt, doubts, figures, overhead,
+    profiling, scaling, series, timings, warmup, warmup_rows,
+};
+use trace::{
+    account, check, device_time, devices, families, fleet, gap_cause, gap_charge, gap_verdict, gap_whole, gaps, group,
+    host, host_tree, intervals, lap_unit, laps, launch_figures, measured, one_off, overlap, overview, quantile,
+    repeats, stage_figures, stages, syncs, timeline, top, waits, waterfall,
+};
 
 pub use self::{
     ab::{Ab, ab},
-    account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsHeld, NoAccount, Owner, accounts},
+    account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsCovered, NoAccount, Owner, accounts},
     against::{AgainstText, PromptAgainst, TextAgainst, against_text},
     by_case::{CaseId, Trouble, TroubleKind},
     c2c::{JoinedStages, joined_stages},
@@ -84,7 +48,7 @@ pub use self::{
     explain::{TOPICS, Topic, explain},
     figures::Figures,
     finding::Finding,
-    fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
+    fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, OUTLIER_DISTANCE, OUTLIER_SHARE, Outlier, Unit},
     gap_cause::{Cause, Gap, LAUNCH, TURNAROUND},
     gap_verdict::{BUSY, Basis, HostSplit, LEAST_EXTENT, LEAST_WORK, Verdict, VerdictKind},
     gaps::{DeviceGaps, Gaps, HostTime, LapIdle, LongGap, NoGaps, Part, PartKind, gaps},

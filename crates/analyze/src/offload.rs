@@ -1,4 +1,4 @@
-//! Layers that are streamed in while others compute: what was hidden, what was waited for, and what holds a token up.
+//! Offloaded layers, copied to the device while others compute: hidden copies, waits, and the bottleneck of a token.
 
 mod expected;
 mod experiment;
@@ -36,62 +36,62 @@ use crate::{
     overview::{Overview, overview},
 };
 
-/// What offloaded layers did to the tokens of a run.
+/// The analysis of a run with offloaded layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offload {
-    /// What the run says of itself.
+    /// Facts about the run.
     pub facts: OffloadFacts,
     /// The tokens in order of time.
     pub tokens: Vec<Token>,
-    /// Tokens at the beginning that are left out of all medians.
+    /// Tokens at the start that are left out of all medians.
     pub cold: usize,
-    /// The length of the tokens that count.
+    /// The length of the counted tokens.
     pub length: Figures,
-    /// What they were spent on.
+    /// Their parts.
     pub parts: Vec<(TokenPart, Figures)>,
     /// The typical token.
     pub usual: Usual,
     /// Offloaded layers in order of their numbers.
     pub layers: Vec<OffloadedLayer>,
-    /// The same for each forward pass of a token apart; the passes of a layer follow each other.
+    /// The same for each forward pass of a token; the passes of a layer are adjacent.
     pub passes: Vec<OffloadedLayer>,
-    /// The least time of the token of median length.
+    /// The lower bound of the token of median length.
     pub minimum: Minimum,
-    /// What it should take, where sizes and peaks are known.
+    /// The expected time, if sizes and peaks are known.
     pub expected: Option<Expected>,
-    /// The limits it was held against.
+    /// The thresholds.
     pub thresholds: Thresholds,
-    /// What holds it up, the one that matters most first.
+    /// The bottlenecks, the most important first.
     pub findings: Vec<Bottleneck>,
     /// The trace as a whole.
     pub overview: Overview,
 }
 
-/// Medians of the tokens that count, in nanoseconds; of stalls, which come now and then, the mean.
+/// Medians of the counted tokens, in nanoseconds; for stalls, which are rare, the mean.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Usual {
     /// Copies.
     pub copied: f64,
     /// Their bytes.
     pub bytes: f64,
-    /// What compute waited for them.
+    /// How long compute waited for them.
     pub exposed: f64,
     /// Releases.
     pub released: f64,
-    /// Forward passes less waits and releases.
+    /// Forward passes without waits and releases.
     pub compute: f64,
-    /// What offloaded layers computed.
+    /// The compute time of offloaded layers.
     pub offloaded: f64,
-    /// The host asking for copies.
+    /// The host time for issuing copies.
     pub issuing: f64,
-    /// The device standing still between a wait and its layer.
+    /// The idle time of the device between a wait and its layer.
     pub host_late: f64,
     /// Clearing caches and allocating.
     pub stalled: f64,
 }
 
 impl Offload {
-    /// Copies that were asked for before their turn, and all copies.
+    /// Copies that were issued ahead, and all copies.
     pub fn ahead(&self) -> (u64, u64) {
         self.layers.iter().fold((0, 0), |(ahead, all), layer| {
             let more = layer.hits + layer.late;
@@ -99,23 +99,23 @@ impl Offload {
         })
     }
 
-    /// The share of copies that were asked for before their turn.
+    /// The share of copies that were issued ahead.
     pub fn async_share(&self) -> Option<f64> {
         let (ahead, all) = self.ahead();
         (all > 0).then(|| ahead as f64 / all as f64)
     }
 
-    /// The share of the time of copies that nothing waited for.
+    /// The hidden share of the time of copies.
     pub fn hidden(&self) -> Option<f64> {
         (self.usual.copied > 0.0).then(|| (1.0 - self.usual.exposed / self.usual.copied).clamp(0.0, 1.0))
     }
 
-    /// Billions of bytes a second while copying.
+    /// GB/s while copying.
     pub fn gb_s(&self) -> Option<f64> {
         (self.usual.copied > 0.0 && self.usual.bytes > 0.0).then(|| self.usual.bytes / self.usual.copied)
     }
 
-    /// Time over audio; none where the run does not say how much audio a token is.
+    /// The real-time factor: time / audio; none if the audio per token is unknown.
     pub fn rtf(&self) -> Option<f64> {
         let audio = self.facts.audio_ns.filter(|&audio| audio > 0.0)?;
         Some(self.length.median / audio)
@@ -127,7 +127,7 @@ impl Offload {
     }
 }
 
-/// Asks what offloaded layers did; none of a trace without tokens that use any.
+/// Analyses offloaded layers; none for a trace without tokens that use any.
 pub fn offload(trace: &Trace, facts: OffloadFacts, thresholds: Thresholds) -> Option<Offload> {
     let found = gather(trace);
     let tokens = tokens::tokens(&found);
@@ -159,7 +159,7 @@ pub fn offload(trace: &Trace, facts: OffloadFacts, thresholds: Thresholds) -> Op
     Some(answer)
 }
 
-/// The place of the lower median.
+/// The index of the lower median.
 fn middle(lengths: &[u64]) -> Option<usize> {
     let mut places: Vec<usize> = (0..lengths.len()).collect();
     places.sort_by_key(|&at| lengths[at]);

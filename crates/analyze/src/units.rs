@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn times_are_told_in_three_figures() {
-        let told = [12.0, 1_500.0, 12_400_000.0, 183e6, 999_600.0, 25.04e9].map(time);
-        assert_eq!(told, ["12.0 ns", "1.50 µs", "12.4 ms", "183 ms", "1.00 ms", "25.0 s"]);
+        let text = [12.0, 1_500.0, 12_400_000.0, 183e6, 999_600.0, 25.04e9].map(time);
+        assert_eq!(text, ["12.0 ns", "1.50 µs", "12.4 ms", "183 ms", "1.00 ms", "25.0 s"]);
     }
 }

@@ -1,13 +1,13 @@
 //! Comparisons of runs with known answers.
 
-mod made;
+mod fixture;
 
+use fixture::{QUIET, measured, processes, result, run, with_rate};
 use laptime_analyze::{
     Compared, Comparing, Difference, NotCompared, RunResults, Tally, Which, compare, differences, metrics,
 };
 use laptime_stats::{Reason, Verdict};
 use laptime_trace::run::{Better, CaseResult, Gpu, Metric, Outcome, Run, Timing, WarmUp};
-use made::{QUIET, measured, processes, result, run, with_rate};
 
 fn by(a: &[CaseResult], b: &[CaseResult], how: &Comparing) -> Compared {
     let side = |results| RunResults { run: None, results };
@@ -163,14 +163,14 @@ fn what_decides_times_is_told_from_what_does_not() {
         ("timing", |run| run.settings.timing = Timing::Sync),
         ("assertions", |run| run.environment.build.debug_assertions = true),
     ];
-    let told: [(&str, Change); 5] = [
+    let text: [(&str, Change); 5] = [
         ("memory", |run| run.environment.machine.memory_bytes = Some(8 << 30)),
         ("virtual machine", |run| run.environment.machine.virtual_machine = Some("KVM".into())),
         ("build profile", |run| run.environment.build.profile = "ci".into()),
         ("warm-up", |run| run.settings.warmup = WarmUp::Auto),
-        ("a process for", |run| run.settings.isolate = true),
+        ("one process per", |run| run.settings.isolate = true),
     ];
-    for (is_decisive, changes) in [(true, &decisive[..]), (false, &told[..])] {
+    for (is_decisive, changes) in [(true, &decisive[..]), (false, &text[..])] {
         for (what, changed) in changes {
             let found = change(*changed);
             assert_eq!(found.len(), 1, "{what}: {found:?}");

@@ -1,19 +1,19 @@
-//! Every doubt from results that give rise to it, as it is told.
+//! Every doubt from results that give rise to it, as it is text.
 
-mod made;
+mod fixture;
 
+use fixture::{environment, measured, result, settings, steady, took};
 use laptime_analyze::{Doubt, SharedDoubt, cases, doubts};
 use laptime_trace::run::{
     CaseResult, DeviceState, Measured, Outcome, PeakFlops, Peaks, SCHEMA, Settings, Steady, Stop, StopReason, Traffic,
     WarmUp, Work,
 };
-use made::{environment, measured, result, settings, steady, took};
 
 fn found(results: &[CaseResult], settings: &Settings) -> Vec<SharedDoubt> {
     doubts(&cases(results, None), settings, &environment())
 }
 
-fn told(results: &[CaseResult]) -> Vec<String> {
+fn text_of(results: &[CaseResult]) -> Vec<String> {
     found(results, &settings()).iter().map(SharedDoubt::to_string).collect()
 }
 
@@ -23,8 +23,8 @@ fn one(measured: Measured) -> Vec<CaseResult> {
 
 #[test]
 fn steady_takes_in_several_processes_are_not_doubted() {
-    assert_eq!(told(&made::processes(1, 1_000_000, &made::QUIET)), [""; 0]);
-    assert_eq!(told(&[]), [""; 0]);
+    assert_eq!(text_of(&fixture::processes(1, 1_000_000, &fixture::QUIET)), [""; 0]);
+    assert_eq!(text_of(&[]), [""; 0]);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_slow_start_asks_for_more_warm_up_than_there_was() {
     let mut iterations = steady(12_400_000, 20);
     (iterations[0], iterations[1]) = (183_000_000, 20_000_000);
     let expected = "the first 2 iterations took up to 183 ms, the others 12.5 ms; use `--warmup 3`";
-    assert_eq!(told(&[measured(1, 0, iterations)]), [expected]);
+    assert_eq!(text_of(&[measured(1, 0, iterations)]), [expected]);
 }
 
 #[test]
@@ -40,17 +40,17 @@ fn a_slow_start_after_a_warm_up_that_was_found_does_not_ask_to_find_it() {
     let mut iterations = steady(12_400_000, 20);
     iterations[0] = 183_000_000;
     let settings = Settings { warmup: WarmUp::Auto, ..settings() };
-    let told = found(&[measured(1, 0, iterations)], &settings)[0].to_string();
-    assert!(told.starts_with("the first iteration took 183 ms"), "{told}");
-    assert!(told.ends_with("; see `laptime warmup`"), "{told}");
+    let text = found(&[measured(1, 0, iterations)], &settings)[0].to_string();
+    assert!(text.starts_with("the first iteration took 183 ms"), "{text}");
+    assert!(text.ends_with("; see `laptime warmup`"), "{text}");
 }
 
 #[test]
 fn takes_that_never_became_steady_are_doubted() {
     let expected = "timings did not reach a steady state; see `laptime warmup`";
-    assert_eq!(told(&one(Measured { steady: Steady::NotReached, ..took(steady(1000, 20)) })), [expected]);
+    assert_eq!(text_of(&one(Measured { steady: Steady::NotReached, ..took(steady(1000, 20)) })), [expected]);
     let rising = (0..40).map(|iteration| 1_000_000 + 20_000 * iteration).collect();
-    assert_eq!(told(&[measured(1, 0, rising)]), [expected]);
+    assert_eq!(text_of(&[measured(1, 0, rising)]), [expected]);
 }
 
 #[test]
@@ -58,38 +58,38 @@ fn unsteady_processes_are_counted() {
     let rising = (0..40).map(|iteration| 1_000_000 + 20_000 * iteration).collect();
     let results = [measured(1, 0, rising), measured(1, 1, steady(1_000_000, 20))];
     let doubt = Doubt::NeverSteady { processes: 1, of: 2 };
-    assert!(found(&results, &settings()).iter().any(|told| told.doubt == doubt));
+    assert!(found(&results, &settings()).iter().any(|text| text.doubt == doubt));
 }
 
 #[test]
 fn takes_that_became_slower_for_good_are_doubted() {
     let iterations = [steady(1_000_000, 20), steady(1_100_000, 40)].concat();
-    let told = told(&[measured(1, 0, iterations)]);
-    assert!(told[0].starts_with("timings rose by 10.0 % during the run"), "{told:?}");
+    let text = text_of(&[measured(1, 0, iterations)]);
+    assert!(text[0].starts_with("timings rose by 10.0 % during the run"), "{text:?}");
 }
 
 #[test]
 fn outliers_are_counted_with_the_furthest() {
     let mut iterations = steady(1_000_000, 20);
     iterations[7] = 3_000_000;
-    let told = told(&[measured(1, 0, iterations)]);
-    assert!(told[0].starts_with("1 of 20 iterations is an outlier (worst 2.98x the median)"), "{told:?}");
+    let text = text_of(&[measured(1, 0, iterations)]);
+    assert!(text[0].starts_with("1 of 20 iterations is an outlier (worst 2.98x the median)"), "{text:?}");
 }
 
 #[test]
 fn one_outlier_that_is_not_far_is_not_worth_a_word() {
     let mut iterations = steady(1_000_000, 20);
     iterations[7] = 1_080_000;
-    assert_eq!(told(&[measured(1, 0, iterations)]), [""; 0]);
+    assert_eq!(text_of(&[measured(1, 0, iterations)]), [""; 0]);
 }
 
 #[test]
 fn time_that_was_up_is_told_with_what_was_asked_for() {
     let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 5_000_000_000 };
     let results = one(Measured { stopped: StopReason::MaxTime { reach: Some(0.061) }, ..took(steady(1000, 20)) });
-    let told = found(&results, &Settings { stop, ..settings() })[0].to_string();
+    let text = found(&results, &Settings { stop, ..settings() })[0].to_string();
     let expected = "after 5.00 s the interval was ±6.1 % of the median, not ±2.0 %; raise `--max-time`";
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
 }
 
 #[test]
@@ -114,16 +114,16 @@ fn every_doubt_can_be_explained_and_fits_a_line() {
 #[test]
 fn too_few_iterations_or_processes_for_an_interval_are_doubted() {
     let expected = "3 iterations are too few for a 95 % interval; use `--iterations 6` or more";
-    assert_eq!(told(&[measured(1, 0, vec![5, 5, 5])]), [expected]);
-    assert!(told(&[measured(1, 0, vec![5])])[0].starts_with("1 iteration is too few"));
+    assert_eq!(text_of(&[measured(1, 0, vec![5, 5, 5])]), [expected]);
+    assert!(text_of(&[measured(1, 0, vec![5])])[0].starts_with("1 iteration is too few"));
     let processes = [measured(1, 0, steady(1000, 20)), measured(1, 1, steady(1000, 20))];
-    assert_eq!(told(&processes), ["2 processes are too few for a 95 % interval; use `--runs 6` or more"]);
+    assert_eq!(text_of(&processes), ["2 processes are too few for a 95 % interval; use `--runs 6` or more"]);
 }
 
 #[test]
 fn an_interrupted_case_is_told_and_its_few_takes_are_not() {
     let results = one(Measured { stopped: StopReason::Interrupted, ..took(vec![5, 5]) });
-    assert_eq!(told(&results), ["interrupted after 2 iterations; `--resume` measures it again"]);
+    assert_eq!(text_of(&results), ["interrupted after 2 iterations; `--resume` measures it again"]);
 }
 
 #[test]
@@ -139,22 +139,22 @@ fn a_case_beyond_a_peak_doubts_the_peak() {
         bandwidth: Vec::new(),
         gpu: None,
     };
-    let told = |nanos: u64| {
+    let text = |nanos: u64| {
         let results = one(Measured { work: Some(work.clone()), ..took(vec![nanos; 20]) });
         let found = doubts(&cases(&results, Some(&peaks)), &settings(), &environment());
         found.iter().map(SharedDoubt::to_string).collect::<Vec<_>>()
     };
     let expected = "133.3 % of the measured arithmetic peak is impossible; measure it again with `laptime peaks`";
-    assert_eq!(told(15), [expected]);
-    assert!(told(19)[0].starts_with("105.3 % of the measured"));
-    assert_eq!(told(20), [""; 0]);
+    assert_eq!(text(15), [expected]);
+    assert!(text(19)[0].starts_with("105.3 % of the measured"));
+    assert_eq!(text(20), [""; 0]);
 }
 
 #[test]
 fn processes_that_differ_more_than_their_iterations_are_doubted() {
-    let results = made::processes(1, 1_000_000, &[-0.1, -0.05, 0.0, 0.0, 0.05, 0.1]);
+    let results = fixture::processes(1, 1_000_000, &[-0.1, -0.05, 0.0, 0.0, 0.05, 0.1]);
     let expected = "6 processes differ by 7.4 %, iterations within one by 0.4 %; compare with several `--runs`";
-    assert_eq!(told(&results), [expected]);
+    assert_eq!(text_of(&results), [expected]);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_single_process_is_told_where_no_more_were_asked_for() {
     let results = [measured(1, 0, steady(1_000_000, 20))];
     assert_eq!(found(&results, &settings()), []);
     let one = found(&results, &Settings { runs: 1, ..settings() });
-    assert_eq!(one.iter().map(|told| told.doubt.clone()).collect::<Vec<_>>(), [Doubt::OneProcess]);
+    assert_eq!(one.iter().map(|text| text.doubt.clone()).collect::<Vec<_>>(), [Doubt::OneProcess]);
     assert!(one[0].to_string().ends_with("to compare runs, use `--runs 10`"));
 }
 
@@ -171,24 +171,24 @@ fn an_unoptimised_build_and_a_busy_machine_are_told_once_and_first() {
     let mut environment = environment();
     (environment.build.opt_level, environment.load) = ("0".into(), Some(2.6));
     let found = cases(&[measured(1, 0, vec![5; 3]), measured(2, 0, vec![5; 3])], None);
-    let told: Vec<String> = doubts(&found, &settings(), &environment).iter().map(SharedDoubt::to_string).collect();
-    assert!(told[0].starts_with("this is a debug build (opt-level 0)"), "{told:?}");
-    assert!(told[1].starts_with("load average was 2.6 on 4 CPUs"), "{told:?}");
-    assert!(told[2].starts_with("2 of 2 cases (worst `size=1`): 3 iterations are too few"), "{told:?}");
+    let text: Vec<String> = doubts(&found, &settings(), &environment).iter().map(SharedDoubt::to_string).collect();
+    assert!(text[0].starts_with("this is a debug build (opt-level 0)"), "{text:?}");
+    assert!(text[1].starts_with("load average was 2.6 on 4 CPUs"), "{text:?}");
+    assert!(text[2].starts_with("2 of 2 cases (worst `size=1`): 3 iterations are too few"), "{text:?}");
 }
 
 #[test]
 fn a_doubt_that_cases_share_is_told_of_the_worst() {
     let results = [measured(1, 0, vec![5; 4]), measured(2, 0, vec![5; 2]), measured(3, 0, steady(1000, 20))];
-    let told = told(&results);
-    assert_eq!(told.len(), 1);
-    assert!(told[0].starts_with("2 of 3 cases (worst `size=2`): 2 iterations are too few"), "{told:?}");
+    let text = text_of(&results);
+    assert_eq!(text.len(), 1);
+    assert!(text[0].starts_with("2 of 3 cases (worst `size=2`): 2 iterations are too few"), "{text:?}");
 }
 
 #[test]
 fn a_doubt_of_one_case_among_many_names_it() {
-    let told = told(&[measured(1, 0, vec![5; 4]), measured(3, 0, steady(1000, 20))]);
-    assert!(told[0].starts_with("`size=1`: 4 iterations"), "{told:?}");
+    let text = text_of(&[measured(1, 0, vec![5; 4]), measured(3, 0, steady(1000, 20))]);
+    assert!(text[0].starts_with("`size=1`: 4 iterations"), "{text:?}");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_device_that_held_its_clock_down_is_told_with_its_reasons() {
         throttled: throttled.iter().map(|&reason| reason.to_owned()).collect(),
         ..DeviceState::default()
     };
-    let with = |states| told(&one(Measured { states, ..took(steady(1000, 20)) }));
+    let with = |states| text_of(&one(Measured { states, ..took(steady(1000, 20)) }));
     assert_eq!(with(vec![state(&[]); 20]), [""; 0]);
     let mut states = vec![state(&[]); 20];
     states[7] = state(&["it is hot"]);

@@ -12,13 +12,13 @@ const WITHIN: &str = "Memcpy DtoD (Device -> Device)";
 const ALL_REDUCE: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL";
 
 /// A trace in the making with a stream for compute and one for all else.
-struct Made {
+struct Fixture {
     builder: TraceBuilder,
     compute: TrackId,
     other: TrackId,
 }
 
-impl Made {
+impl Fixture {
     fn new() -> Self {
         let mut builder = TraceBuilder::default();
         let [compute, other] = [7, 20].map(|stream| {
@@ -71,7 +71,7 @@ fn times(traffic: &Traffic) -> [u64; 4] {
 
 #[test]
 fn what_compute_covers_is_hidden_and_the_rest_exposed() {
-    let device = Made::new().kernel(0, 100).copy(80, 50, PINNED, Some(100)).device();
+    let device = Fixture::new().kernel(0, 100).copy(80, 50, PINNED, Some(100)).device();
     let (path, traffic) = &device.copies[0];
     assert_eq!((path.words(), traffic.count, traffic.bytes), ("HtoD pinned", 1, Some(100)));
     assert_eq!((times(traffic), traffic.hidden_share()), ([50, 20, 30, 30], Some(0.4)));
@@ -80,7 +80,7 @@ fn what_compute_covers_is_hidden_and_the_rest_exposed() {
 
 #[test]
 fn communication_hides_nothing_but_is_not_nothing() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let copies = made.builder.stream(1, 21, "stream 21");
     made.builder.track_mut(copies).device = Some(0);
     made.kernel(0, 100).communicate(90, 60, ALL_REDUCE).copy_on(copies, 120, 50, PINNED, None);
@@ -91,7 +91,7 @@ fn communication_hides_nothing_but_is_not_nothing() {
 
 #[test]
 fn copies_at_one_time_count_their_time_once() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let compute = made.compute;
     made.copy(0, 60, PINNED, Some(60)).copy_on(compute, 30, 70, PINNED, Some(140));
     let traffic = made.device().copies[0].1;
@@ -100,16 +100,16 @@ fn copies_at_one_time_count_their_time_once() {
 
 #[test]
 fn the_rate_is_of_copies_whose_bytes_are_known() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let traffic = made.copy(0, 50, PINNED, Some(100)).copy(60, 40, PINNED, None).device().copies[0].1;
     assert_eq!((traffic.time, traffic.bytes, traffic.gb_s()), (Nanos(90), Some(100), Some(2.0)));
-    let unknown = Made::new().copy(0, 50, PINNED, None).device().copies[0].1;
+    let unknown = Fixture::new().copy(0, 50, PINNED, None).device().copies[0].1;
     assert_eq!((unknown.bytes, unknown.gb_s()), (None, None));
 }
 
 #[test]
 fn copies_are_told_by_path_and_communication_by_family() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.copy(0, 10, PINNED, None).copy(20, 10, PAGEABLE, None).copy(40, 10, WITHIN, None);
     made.communicate(60, 10, ALL_REDUCE).communicate(80, 10, "ncclDevKernel_SendRecv");
     let other = made.other;
@@ -124,7 +124,7 @@ fn copies_are_told_by_path_and_communication_by_family() {
 
 #[test]
 fn devices_are_kept_apart() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let second = made.builder.stream(1, 9, "stream 9");
     made.builder.track_mut(second).device = Some(1);
     made.kernel(0, 100).copy_on(second, 0, 50, PINNED, None);
@@ -140,12 +140,12 @@ fn devices_are_kept_apart() {
 
 #[test]
 fn pageable_copies_are_found_and_set_against_pinned_ones() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.kernel(0, 600_000).copy(0, 262_144, PAGEABLE, Some(1 << 20)).copy(320_000, 4096, PINNED, Some(98_304));
     let answer = made.answer();
     assert_eq!(answer.findings.len(), 1);
     let finding = &answer.findings[0];
-    assert_eq!(finding.rule, "pageable_copies");
+    assert_eq!(finding.rule, "pageable-copies");
     let evidence = "1 copy HtoD went through pageable memory of 1.0 MiB at 4.0 GB/s where pinned ones reach 24.0 GB/s";
     assert_eq!(finding.evidence, evidence);
     assert!(finding.next.contains("pin_memory"), "{finding}");
@@ -153,48 +153,48 @@ fn pageable_copies_are_found_and_set_against_pinned_ones() {
 
 #[test]
 fn pageable_copies_are_called_slower_only_where_they_are() {
-    let told = |length| {
-        let mut made = Made::new();
+    let text = |length| {
+        let mut made = Fixture::new();
         made.kernel(0, 600_000).copy(0, length, PAGEABLE, Some(1_900_000)).copy(400_000, 9500, PINNED, Some(95_000));
         made.answer().findings[0].to_string()
     };
-    let same = told(190_000);
+    let same = text(190_000);
     assert!(same.contains("at 10.0 GB/s, pinned ones at 10.0 GB/s; such a copy goes through a buffer"), "{same}");
     assert!(!same.contains("slower"), "{same}");
-    assert!(!told(200_000).contains("slower"), "95 % of the rate is not slower");
-    assert!(told(200_200).contains("at 9.5 GB/s where pinned ones reach 10.0 GB/s"), "{}", told(200_200));
-    assert!(told(200_200).contains("is slower than a pinned one"), "{}", told(200_200));
+    assert!(!text(200_000).contains("slower"), "95 % of the rate is not slower");
+    assert!(text(200_200).contains("at 9.5 GB/s where pinned ones reach 10.0 GB/s"), "{}", text(200_200));
+    assert!(text(200_200).contains("is slower than a pinned one"), "{}", text(200_200));
 }
 
 #[test]
 fn pageable_copies_are_found_where_their_bytes_and_their_time_matter() {
     let rules = |length: u64, bytes: Option<i64>| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.kernel(0, 1_000_000).copy(0, length, PAGEABLE, bytes).rules()
     };
-    assert_eq!(rules(1_000, Some(1 << 20)), ["pageable_copies"]);
+    assert_eq!(rules(1_000, Some(1 << 20)), ["pageable-copies"]);
     assert_eq!(rules(999, Some(1 << 20)), [""; 0], "less than a thousandth of the device's time");
     assert_eq!(rules(1_000, Some((1 << 20) - 1)), [""; 0], "few bytes");
-    assert_eq!(rules(1_000, None), ["pageable_copies"], "nobody knows how many bytes");
+    assert_eq!(rules(1_000, None), ["pageable-copies"], "nobody knows how many bytes");
 }
 
 #[test]
 fn copies_beside_compute_that_never_overlap_it_are_found() {
-    assert_eq!(Made::new().kernel(0, 99).copy(99, 1, PINNED, None).rules(), ["copies_never_overlap"]);
-    assert_eq!(Made::new().kernel(0, 100).copy(100, 1, PINNED, None).rules(), [""; 0], "less than 1 % of the time");
-    let hidden = |start| Made::new().kernel(0, 1000).copy(start, 100, PINNED, None).rules();
+    assert_eq!(Fixture::new().kernel(0, 99).copy(99, 1, PINNED, None).rules(), ["copies-never-overlap"]);
+    assert_eq!(Fixture::new().kernel(0, 100).copy(100, 1, PINNED, None).rules(), [""; 0], "less than 1 % of the time");
+    let hidden = |start| Fixture::new().kernel(0, 1000).copy(start, 100, PINNED, None).rules();
     assert_eq!(hidden(999), [""; 0], "1 % is hidden");
-    assert_eq!(hidden(1000), ["copies_never_overlap"]);
+    assert_eq!(hidden(1000), ["copies-never-overlap"]);
 }
 
 #[test]
 fn copies_on_the_stream_of_compute_are_found() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let compute = made.compute;
     made.kernel(0, 90).copy_on(compute, 90, 10, PINNED, None).copy_on(compute, 110, 10, PINNED, None);
     let answer = made.answer();
     assert_eq!(answer.findings.len(), 1);
-    assert_eq!(answer.findings[0].rule, "copies_on_compute_stream");
+    assert_eq!(answer.findings[0].rule, "copies-on-compute-stream");
     let evidence = "2 copies to or from the host or a peer were on streams that also compute, and they iteration 16.7 % of \
                     the device's time and 0.0 % of that is hidden";
     assert_eq!(answer.findings[0].evidence, evidence);
@@ -203,22 +203,22 @@ fn copies_on_the_stream_of_compute_are_found() {
 #[test]
 fn a_stream_for_copies_with_less_than_a_hundredth_of_the_compute_is_one_for_copies() {
     let rules = |stray: u64| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         let other = made.other;
         made.kernel(0, 1000 - stray);
         made.builder.span(other, Nanos(1000), Nanos(stray), "scale", category::KERNEL);
         made.copy(2000, 100, PINNED, None).rules()
     };
-    assert_eq!(rules(9), ["copies_never_overlap"]);
-    assert_eq!(rules(10), ["copies_on_compute_stream"]);
+    assert_eq!(rules(9), ["copies-never-overlap"]);
+    assert_eq!(rules(10), ["copies-on-compute-stream"]);
 }
 
 #[test]
 fn copies_within_a_device_need_no_stream_of_their_own() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let compute = made.compute;
     let mut rules = |length: u64| {
-        let mut made = std::mem::replace(&mut made, Made::new());
+        let mut made = std::mem::replace(&mut made, Fixture::new());
         made.kernel(0, 100 - length).copy_on(compute, 100 - length, length, WITHIN, None).rules()
     };
     assert_eq!(rules(4), [""; 0]);
@@ -227,7 +227,7 @@ fn copies_within_a_device_need_no_stream_of_their_own() {
 
 #[test]
 fn figures_and_values_go_together_and_what_is_missing_is_empty() {
-    let device = Made::new().kernel(0, 100).copy(50, 100, PINNED, Some(300)).device();
+    let device = Fixture::new().kernel(0, 100).copy(50, 100, PINNED, Some(300)).device();
     assert_eq!(device.values(), [None, None, Some(100.0), Some(0.5), Some(3.0), None]);
     assert_eq!(device.values().len(), Overlap::figures().len());
 }
@@ -242,7 +242,7 @@ proptest! {
     fn hidden_and_exposed_are_the_time_and_the_whole_is_between_the_largest_part_and_the_sum(
         work in prop::collection::vec((0_u64..500, 0_u64..80, 0_usize..5, prop::option::of(0_i64..1000)), 0..40),
     ) {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         for (start, length, what, bytes) in work {
             match what {
                 0 => made.kernel(start, length),

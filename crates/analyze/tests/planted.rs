@@ -147,7 +147,7 @@ fn a_loader_that_the_device_waits_for_is_found_with_its_place() {
     let evidence = &first.finding.evidence;
     assert!(evidence.contains("_SingleProcessDataLoaderIter.__next__`, of which"), "{evidence}");
     assert!(first.finding.next.contains("`decode_jpeg`"), "{}", first.finding.next);
-    assert!(!rules(&trace).iter().any(|(rule, _)| *rule == "sync_bound"));
+    assert!(!rules(&trace).iter().any(|(rule, _)| *rule == "sync-bound"));
     let place = gaps(&trace, None, 0).unwrap().devices[0].verdict.host.loading_place.clone().unwrap();
     let (inside, time) = place.inside.unwrap();
     // Of each load of 20 ms about 2 ms of the device's work of the step before hide the beginning.
@@ -168,7 +168,7 @@ fn a_wait_before_slow_loading_is_charged_with_no_more_than_it_lasted() {
 fn a_wait_that_makes_the_next_launch_late_is_the_bottleneck_and_its_place_is_named() {
     let trace = played(Loop { kernel: 100, python: 1_000, waits: true, ..Loop::new() });
     let found = diagnose(Some(&trace), &[], None);
-    assert_eq!(found.findings[0].finding.rule, "sync_bound", "{found:?}");
+    assert_eq!(found.findings[0].finding.rule, "sync-bound", "{found:?}");
     assert!(found.findings[0].finding.next.contains("`cudaDeviceSynchronize`"), "{found:?}");
     let cost = syncs(&trace, None).unwrap().cost.unwrap().0;
     assert_eq!(cost, part(&trace, Cause::Sync), "`syncs` and `gaps` say the same");
@@ -182,7 +182,7 @@ fn waits_during_which_the_device_is_busy_and_that_nothing_follows_are_harmless()
         assert_eq!(rules(&trace), [], "{waits}");
     }
     let trace = played(Loop { loading: 20_000, kernel: 300, ..Loop::new() });
-    assert!(!rules(&trace).iter().any(|(rule, _)| *rule == "sync_bound"), "{:?}", rules(&trace));
+    assert!(!rules(&trace).iter().any(|(rule, _)| *rule == "sync-bound"), "{:?}", rules(&trace));
     assert_eq!(part(&trace, Cause::Sync), 0);
 }
 

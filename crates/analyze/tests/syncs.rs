@@ -9,13 +9,13 @@ use laptime_trace::{LAP, Nanos, SYNC, SpanEntry, TraceBuilder, TrackId, activity
 use proptest::prelude::*;
 
 /// A trace in the making with a thread and a stream.
-struct Made {
+struct Fixture {
     builder: TraceBuilder,
     main: TrackId,
     stream: TrackId,
 }
 
-impl Made {
+impl Fixture {
     fn new() -> Self {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
@@ -66,7 +66,7 @@ fn spent(waits: u64, time: u64) -> Spent {
 
 #[test]
 fn calls_marked_spans_and_marks_are_waits() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.host(0, 100, "decode", "");
     made.call(10, 20, "cudaStreamSynchronize");
     made.host(40, 30, "read_token", SYNC);
@@ -87,7 +87,7 @@ fn calls_marked_spans_and_marks_are_waits() {
 
 #[test]
 fn a_wait_inside_another_is_part_of_it() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.host(0, 50, "read_token", SYNC);
     made.call(5, 40, "cudaStreamSynchronize");
     made.host(10, 30, "cuStreamSynchronize", category::DRIVER);
@@ -102,7 +102,7 @@ fn a_wait_inside_another_is_part_of_it() {
 
 #[test]
 fn waits_of_two_threads_at_one_time_are_two() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let worker = made.builder.thread(1, 2, "worker");
     made.call(0, 50, "cudaStreamSynchronize");
     made.builder.span(worker, Nanos(10), Nanos(20), "cudaStreamSynchronize", category::RUNTIME);
@@ -115,7 +115,7 @@ fn waits_of_two_threads_at_one_time_are_two() {
 #[test]
 fn a_call_that_lasts_until_its_pageable_copy_is_done_is_an_implicit_wait() {
     let implicit = |call, copy, name: &str, uncertainty: Option<u64>| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.builder.clock_uncertainty = uncertainty.map(Nanos);
         made.copy(call, copy, name);
         let answer = made.answer();
@@ -134,7 +134,7 @@ fn a_call_that_lasts_until_its_pageable_copy_is_done_is_an_implicit_wait() {
 
 /// The kinds of wait that a call is taken for beside a copy or memset that it leads to, and a kernel before it.
 fn kinds(call: (u64, u64, &str), work: (u64, u64, &str, &str), kernel: Option<(u64, u64)>) -> Vec<WaitKind> {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     if let Some((start, length)) = kernel {
         made.kernel(0, start, length);
     }
@@ -156,7 +156,7 @@ fn a_copy_that_is_back_before_it_is_done_is_no_wait() {
 #[test]
 fn a_copy_may_be_back_as_early_as_the_clocks_may_be_apart() {
     let waits = |call_length| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.builder.clock_uncertainty = Some(Nanos(5));
         let call = made.call(10, call_length, "cudaMemcpy");
         let copy = made.device(20, 40, "Memcpy DtoH (Device -> Pinned)", category::COPY);
@@ -175,7 +175,7 @@ fn a_memset_waits_only_if_it_lasted_until_all_before_it_was_done() {
     assert_eq!(memset(54, Some((5, 50))), []);
     assert_eq!(memset(55, Some((5, 50))), [WaitKind::Implicit]);
     assert_eq!(memset(80, None), [], "nothing was before it");
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.call(10, 80, "cudaMemset");
     assert_eq!(made.answer().waits, [], "by name it returns at once");
 }
@@ -183,7 +183,7 @@ fn a_memset_waits_only_if_it_lasted_until_all_before_it_was_done() {
 #[test]
 fn a_call_that_frees_is_an_implicit_wait_if_it_lasted_until_the_work_before_it_was_done() {
     let waits = |call: (u64, u64, &str), uncertainty: Option<u64>| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.builder.clock_uncertainty = uncertainty.map(Nanos);
         made.kernel(0, 20, 30);
         made.kernel(6, 50, 50);
@@ -204,7 +204,7 @@ fn a_call_that_frees_is_an_implicit_wait_if_it_lasted_until_the_work_before_it_w
 
 #[test]
 fn a_call_that_frees_does_not_wait_for_another_process() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let other = made.builder.thread(2, 1, "other");
     made.kernel(0, 20, 30);
     made.builder.span(other, Nanos(30), Nanos(70), "cudaFree", category::RUNTIME);
@@ -213,7 +213,7 @@ fn a_call_that_frees_does_not_wait_for_another_process() {
 
 #[test]
 fn a_launch_that_finds_the_queue_full_is_an_implicit_wait() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.host(0, 90, "aten::add", category::OPERATION);
     made.call(5, 80, "cudaLaunchKernel");
     made.host(10, 60, "Command Buffer Full", category::OVERHEAD);
@@ -223,8 +223,8 @@ fn a_launch_that_finds_the_queue_full_is_an_implicit_wait() {
 }
 
 /// Three steps with an implicit wait each, two threads that wait at one time, a marked wait around a call, a mark.
-fn many_kinds() -> Made {
-    let mut made = Made::new();
+fn many_kinds() -> Fixture {
+    let mut made = Fixture::new();
     let worker = made.builder.thread(1, 2, "worker");
     for step in 0..3 {
         let at = step * 1000;
@@ -260,7 +260,7 @@ fn every_answer_counts_the_same_waits() {
 
 #[test]
 fn the_share_of_the_wall_time_is_that_in_which_any_thread_waits() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.kernel(0, 10, 90);
     for number in 2..6 {
         let thread = made.builder.thread(1, number, "worker");
@@ -274,7 +274,7 @@ fn the_share_of_the_wall_time_is_that_in_which_any_thread_waits() {
 
 /// Ten turns of two kernels of 50 on a device, all launched at once, and one wait for all of them.
 fn one_wait_for_many_laps() -> Syncs {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for turn in 0..10 {
         for (at, name) in [(0, "a"), (50, "b")] {
             let launch = made.call(turn * 10 + at / 10, 5, "cudaLaunchKernel");
@@ -308,7 +308,7 @@ fn a_budget_of_time_judges_what_was_waited_within_each_lap() {
 
 #[test]
 fn the_site_is_the_path_of_stages_and_operations_without_calls() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.host(0, 100, "generate", "");
     made.host(5, 80, "aten::item", category::OPERATION);
     made.host(10, 70, "aten::_local_scalar_dense", category::OPERATION);
@@ -321,7 +321,7 @@ fn the_site_is_the_path_of_stages_and_operations_without_calls() {
 #[test]
 fn the_site_is_the_innermost_function_of_python_with_a_file_that_is_not_torchs_own() {
     let site = |names: &[&str]| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         for (at, name) in (0_u64..).zip(names) {
             made.host(at, 100 - 2 * at, name, category::PYTHON);
         }
@@ -338,7 +338,7 @@ fn the_site_is_the_innermost_function_of_python_with_a_file_that_is_not_torchs_o
 
 #[test]
 fn a_stage_that_overlaps_without_nesting_is_around_a_wait_too() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.host(0, 60, "step.py(1): step", category::PYTHON);
     made.host(10, 90, "ProfilerStep#3", category::USER);
     made.call(20, 10, "cudaStreamSynchronize");
@@ -349,7 +349,7 @@ fn a_stage_that_overlaps_without_nesting_is_around_a_wait_too() {
 
 #[test]
 fn turns_of_the_lap_unit_are_one_place() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for step in 0..3 {
         made.host(step * 100, 100, &format!("iteration {step}"), category::NVTX);
         made.call(step * 100 + 10, 20, "cudaStreamSynchronize");
@@ -361,7 +361,7 @@ fn turns_of_the_lap_unit_are_one_place() {
 
 #[test]
 fn operations_in_ranges_of_nvtx_are_one_place_whatever_their_number() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for (at, start) in [(4711, 0), (4712, 100)] {
         made.host(start, 50, &format!("aten::item, op_id = {at}"), category::NVTX);
         made.host(start + 5, 40, &format!("aten::add, seq = {at}, op_id = {at}"), category::NVTX);
@@ -372,7 +372,7 @@ fn operations_in_ranges_of_nvtx_are_one_place_whatever_their_number() {
 
 #[test]
 fn a_long_path_is_told_by_its_innermost_names() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for depth in 0..12 {
         made.host(depth, 100 - 2 * depth, &format!("s{depth}"), "");
     }
@@ -382,7 +382,7 @@ fn a_long_path_is_told_by_its_innermost_names() {
 
 #[test]
 fn what_the_busiest_device_did_meanwhile_is_told() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let other = made.builder.stream(2, 9, "stream 9");
     made.builder.track_mut(other).device = Some(1);
     let stream = made.stream;
@@ -398,7 +398,7 @@ fn what_the_busiest_device_did_meanwhile_is_told() {
 
 #[test]
 fn without_a_device_nothing_is_said_of_one() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.host(20, 100, "read_token", SYNC);
     let answer = made.answer();
     assert_eq!((answer.waits[0].busy, answer.waits[0].cost, answer.devices), (None, None, 0));
@@ -406,8 +406,8 @@ fn without_a_device_nothing_is_said_of_one() {
 }
 
 /// What a wait from 20 to 50 costs, while the first kernel runs from 10 to 40.
-fn cost(then: impl FnOnce(&mut Made)) -> Option<u64> {
-    let mut made = Made::new();
+fn cost(then: impl FnOnce(&mut Fixture)) -> Option<u64> {
+    let mut made = Fixture::new();
     made.kernel(0, 10, 30);
     made.call(20, 30, "cudaStreamSynchronize");
     then(&mut made);
@@ -425,7 +425,7 @@ fn a_wait_after_which_nothing_comes_too_late_costs_nothing() {
     assert_eq!(cost(|made| made.kernel(12, 70, 10)), Some(0));
     assert_eq!(cost(|made| made.kernel(12, 45, 10)), Some(0), "the device is busy");
     assert_eq!(cost(|_| ()), Some(0), "nothing follows");
-    let orphan = |made: &mut Made| {
+    let orphan = |made: &mut Fixture| {
         made.device(70, 10, "gemm", category::KERNEL);
     };
     assert_eq!(cost(orphan), Some(0), "the launch is not known");
@@ -444,7 +444,7 @@ fn a_launch_that_is_late_by_less_than_clocks_may_be_apart_is_not_late() {
 
 #[test]
 fn work_of_another_process_is_not_held_up() {
-    let other = |made: &mut Made| {
+    let other = |made: &mut Fixture| {
         let other = made.builder.thread(2, 1, "other");
         let launch = made.builder.span(other, Nanos(60), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
         let kernel = made.device(70, 10, "gemm", category::KERNEL);
@@ -455,7 +455,7 @@ fn work_of_another_process_is_not_held_up() {
 
 #[test]
 fn idle_time_is_charged_once() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.kernel(0, 10, 30);
     made.call(20, 30, "cudaStreamSynchronize");
     made.call(56, 4, "cudaStreamSynchronize");
@@ -470,7 +470,7 @@ fn idle_time_is_charged_once() {
 fn a_copy_that_seems_to_end_after_the_call_that_waited_for_it_is_a_matter_of_clocks() {
     // A call of 100 µs whose copy ends so much later.
     let waits = |name: &str, path: &str, call: u64, late: u64| {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         let launch = made.host(1_000, call, name, category::RUNTIME);
         let copy = made.device(1_000 + call / 2, call / 2 + late, path, category::COPY);
         made.builder.flow(launch, copy);
@@ -487,7 +487,7 @@ fn a_copy_that_seems_to_end_after_the_call_that_waited_for_it_is_a_matter_of_clo
 
 #[test]
 fn of_the_threads_that_launch_the_one_that_waits_most_is_told() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     let backward = made.builder.thread(1, 3, "backward");
     for start in [100, 200] {
         let launch = made.builder.span(backward, Nanos(start), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
@@ -506,7 +506,7 @@ fn of_the_threads_that_launch_the_one_that_waits_most_is_told() {
 
 /// Four laps of 100: no wait, one of 10, two of 10 and 20, one of 60; and one wait of 5 outside.
 fn laps() -> Syncs {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     for lap in 0..4 {
         made.host(lap * 100, 90, "decode", LAP);
     }
@@ -586,7 +586,7 @@ fn what_is_allowed_is_left_out_and_counted() {
 
 #[test]
 fn a_budget_for_laps_cannot_be_judged_without_laps() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.host(0, 10, "load", "");
     made.host(20, 10, "load", "");
     made.call(40, 1000, "cudaStreamSynchronize");
@@ -603,7 +603,7 @@ fn a_lap_that_is_not_there_is_told() {
 
 #[test]
 fn a_trace_without_waits_has_none() {
-    let mut made = Made::new();
+    let mut made = Fixture::new();
     made.kernel(0, 10, 30);
     let answer = made.answer();
     assert_eq!((answer.waits.len(), answer.time(), answer.cost), (0, Nanos(0), None));
@@ -618,7 +618,7 @@ proptest! {
         kernels in prop::collection::vec((0_u64..2000, 0_u64..100), 0..20),
         uncertainty in prop::option::of(0_u64..30),
     ) {
-        let mut made = Made::new();
+        let mut made = Fixture::new();
         made.builder.clock_uncertainty = uncertainty.map(Nanos);
         let threads = [made.main, made.builder.thread(1, 2, "worker")];
         for (start, length, what, thread) in spans {
@@ -668,7 +668,7 @@ fn waits_are_told_by_the_line_or_the_function_that_the_trace_names() {
     builder.span_field(marked, "file", "src/main.rs");
     builder.span_field(marked, "line", 29_i64);
     let places = laptime_analyze::wait_places(&builder.build().unwrap(), None).unwrap().places;
-    let told: Vec<_> = places
+    let text: Vec<_> = places
         .iter()
         .map(|place| {
             let (function, method) = (place.function.as_deref(), place.method.as_deref());
@@ -681,5 +681,5 @@ fn waits_are_told_by_the_line_or_the_function_that_the_trace_names() {
         ("src/main.rs", 29, None, None, 1, Some(10)),
         ("", 0, None, None, 1, Some(5)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
 }

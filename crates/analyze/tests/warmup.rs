@@ -1,10 +1,10 @@
 //! Warm-ups with known answers.
 
-mod made;
+mod fixture;
 
+use fixture::{measured, result, steady, took};
 use laptime_analyze::{Advice, Answer, WarmUp, WarmUpProcess, warmup};
 use laptime_trace::run::{CaseResult, Measured, Outcome};
-use made::{measured, result, steady, took};
 
 fn only(results: &[CaseResult]) -> WarmUp {
     let mut found = warmup(results).cases;
@@ -24,7 +24,7 @@ fn cold(first: &[u64], around: u64) -> Vec<u64> {
 fn a_warm_up_is_told_with_its_length_and_its_cost() {
     let found = process(cold(&[9000, 3000, 2000], 1000));
     assert_eq!((found.answer, found.until_steady, found.steady_ns), (Answer::WarmUp, Some(3), Some(1005.0)));
-    assert_eq!(found.lost_ns, Some(14_000.0 - 3.0 * 1005.0));
+    assert_eq!(found.extra_ns, Some(14_000.0 - 3.0 * 1005.0));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn every_course_has_its_word() {
 #[test]
 fn a_slow_down_loses_no_time() {
     let found = process([steady(1000, 10), steady(1500, 40)].concat());
-    assert_eq!((found.answer, found.lost_ns), (Answer::SlowDown, Some(0.0)));
+    assert_eq!((found.answer, found.extra_ns), (Answer::SlowDown, Some(0.0)));
 }
 
 #[test]

@@ -1,18 +1,18 @@
-//! A few values as a curve of blocks, for a cell of a table.
+//! A few values as a curve of block characters, for a table cell.
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The curve reaches over this share of its lowest value at least, so that noise looks flat.
+/// The curve spans at least this share of its lowest value, so that noise looks flat.
 const LEAST_RANGE: f64 = 0.1;
 
-/// From this ratio of the largest to the smallest value on steps are of ratios: on a linear scale one cold iteration of
-/// fifty times the time would press all others to the ground.
+/// From this ratio of the largest to the smallest value on, the scale is logarithmic: on a linear scale, one cold
+/// iteration of fifty times the time would flatten all others.
 const LOG_FROM: f64 = 4.0;
 
 /// Draws values, one block each.
 pub(crate) fn curve(values: &[u64]) -> String {
     let Some((least, most)) = values.iter().min().zip(values.iter().max()) else { return String::new() };
-    // A clock that stands still gives zeros, which have no logarithm.
+    // Zeros, which a coarse clock can return, have no logarithm.
     let value = |nanos: u64| nanos.max(1) as f64;
     let (least, most) = (value(*least), value(*most).max(value(*least) * (1.0 + LEAST_RANGE)));
     let place = |value: f64| match most / least >= LOG_FROM {

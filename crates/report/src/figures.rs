@@ -1,10 +1,10 @@
-//! Numbers as people read them: four figures, one unit a column.
+//! Numbers for people: four figures, one unit per column.
 //!
-//! A unit is chosen from all values of a column, so that digits can be
-//! compared by eye down the column. What is too small for the unit but not
-//! zero reads `<0.001`: it is there, and it does not matter.
+//! The unit is chosen from all values of a column, so that digits can be
+//! compared down the column. A value that is too small for the unit but not
+//! zero is written as `<0.001`.
 
-/// Decimals shown at most, so that one tiny value does not widen a column.
+/// The most decimals, so that one tiny value does not widen a column.
 const DECIMALS: usize = 3;
 
 /// A unit, and how many of the stored unit it holds.
@@ -44,9 +44,9 @@ pub(crate) fn size_unit(bytes: impl Iterator<Item = u64> + Clone) -> Unit {
 /// Chooses the smallest unit in which the largest value has at most four
 /// digits before the point.
 ///
-/// The next smaller one is taken, at the cost of a digit, where more than a
-/// quarter of the values would otherwise keep fewer than two figures. One
-/// tiny value among many is no reason to write all others in large numbers.
+/// The next smaller one is used, at the cost of a digit, if more than a
+/// quarter of the values would otherwise have fewer than two figures. One
+/// tiny value among many is no reason to use large numbers for all others.
 fn unit(units: &[Unit], values: impl Iterator<Item = u64> + Clone) -> Unit {
     let largest = values.clone().max().unwrap_or(0);
     let chosen = units.iter().position(|unit| largest / unit.size < 10_000).unwrap_or(units.len() - 1);
@@ -85,7 +85,7 @@ pub(crate) fn per_cent(share: f64) -> String {
     number(share * 100.0, 1)
 }
 
-/// Writes a relative difference as per cent with its sign, without the sign of per cent.
+/// Writes a relative difference as per cent with its sign, without the `%`.
 pub(crate) fn signed_per_cent(change: f64) -> String {
     let text = per_cent(change);
     if change > 0.0 && !text.starts_with('<') { format!("+{text}") } else { text }
@@ -122,7 +122,7 @@ fn number(value: f64, decimals: usize) -> String {
     let rounded: f64 = scientific.parse().unwrap_or(value);
     let exponent = scientific.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0_i32);
     let decimals = (3 - exponent).clamp(0, decimals as i32) as usize;
-    // Rounded once: 54.149 in four figures is 54.15, and that would become 54.2.
+    // Rounded once: 54.149 in four figures is 54.15, which would become 54.2.
     let shown = if exponent > 3 { rounded } else { value };
     thousands(&format!("{shown:.decimals$}"))
 }
@@ -141,7 +141,7 @@ fn thousands(digits: &str) -> String {
     text
 }
 
-/// Pads numbers of one column so that their points stand below each other.
+/// Pads the numbers of a column so that their decimal points are aligned.
 pub(crate) fn align_points(numbers: &mut [String]) {
     let tail = |number: &str| number.find('.').map_or(0, |point| number.len() - point);
     let longest = numbers.iter().map(|number| tail(number)).max().unwrap_or(0);

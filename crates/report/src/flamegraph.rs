@@ -1,9 +1,9 @@
 //! Folded stacks as a flame graph: an SVG that can be searched and zoomed.
 //!
-//! The drawing is inferno's. This file guards its line format against names
-//! of any content: inferno takes a name that ends in a number for a second
-//! weight, one that begins with `# ` for a comment, and draws a stack twice
-//! where names sort between `a` and `a;b`.
+//! inferno draws the graph. This file protects its line format from names
+//! of any content: inferno reads a name that ends in a number as a second
+//! weight, one that starts with `# ` as a comment, and draws a stack twice
+//! if names sort between `a` and `a;b`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -13,34 +13,34 @@ use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use crate::visible::visible;
 
-/// What a flame graph says about itself.
+/// The texts of a flame graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlameOptions {
-    /// The line above the graph.
+    /// The title.
     pub title: String,
-    /// A smaller line below the title.
+    /// The subtitle.
     pub subtitle: Option<String>,
-    /// What the weights of the stacks are.
+    /// The unit of the weights.
     pub weights: Weights,
 }
 
-/// What the weights of folded stacks are.
+/// The unit of folded stacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Weights {
-    /// Nanoseconds, shown in a unit that suits the whole.
+    /// Nanoseconds, shown in a suitable unit.
     Nanos,
-    /// Something counted, such as `launches`.
+    /// A count, such as `launches`.
     Counted(&'static str),
 }
 
 /// Why a flame graph could not be drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum FlameError {
-    /// There is no stack, or none that weighs anything.
+    /// There is no stack, or no stack with a weight.
     #[error("there is nothing to draw: no stack has a weight above 0")]
     Empty,
 
-    /// A line is no folded stack.
+    /// A line is not a folded stack.
     #[error("line {line} is not a folded stack: `{text}`, expected `a;b;c 123`")]
     Line {
         /// The number of the line, counted from one.
@@ -49,7 +49,7 @@ pub enum FlameError {
         text: String,
     },
 
-    /// The weights add up to more than fits into 64 bits.
+    /// The sum of the weights exceeds 64 bits.
     #[error("the weights of all stacks add up to more than {}", u64::MAX)]
     TooHeavy,
 
@@ -60,10 +60,10 @@ pub enum FlameError {
 
 /// Draws folded stacks (`a;b;c 123`) as an SVG.
 ///
-/// Siblings stand from left to right as they first come in the input, so that
-/// a caller who gives stages in the order of a run gets a graph that reads
-/// that way. The same lines give the same bytes. Nothing is written unless
-/// there is something to draw.
+/// Siblings are drawn from left to right in the order of the input, so that
+/// stages in the order of a run give a graph in that order. The same lines
+/// give the same bytes. Nothing is written unless there is something to
+/// draw.
 pub fn flamegraph<S: AsRef<str>>(
     folded: impl IntoIterator<Item = S>,
     options: &FlameOptions,
@@ -89,10 +89,10 @@ pub fn flamegraph<S: AsRef<str>>(
 /// Stacks in the order in which they are drawn.
 #[derive(Debug, Default)]
 struct Stacks {
-    /// The frames by the frame below them and their name, numbered as they come.
+    /// The frames by parent and name, numbered in order of appearance.
     frames: HashMap<(usize, String), usize>,
-    /// Each stack with its weight, by the numbers of its frames: stacks that
-    /// share a beginning stand together, and siblings as they first came.
+    /// Each stack with its weight, by the numbers of its frames: stacks with a
+    /// common prefix are adjacent, and siblings are in order of appearance.
     weights: BTreeMap<Vec<usize>, (String, u64)>,
     total: u64,
 }
@@ -111,13 +111,13 @@ impl Stacks {
             below = *self.frames.entry((below, name)).or_insert(next);
             numbers.push(below);
         }
-        // No stack is heavier than the whole, so its sum cannot overflow either.
+        // No stack is heavier than the total, so its sum cannot overflow either.
         self.total = self.total.checked_add(weight).ok_or(FlameError::TooHeavy)?;
         self.weights.entry(numbers).or_insert((line, 0)).1 += weight;
         Ok(())
     }
 
-    /// Returns the lines for inferno, which iterations those of a chart backwards.
+    /// Returns the lines for inferno, which reads those of a chart backwards.
     fn lines(&self) -> Vec<String> {
         let stacks = self.weights.values().rev();
         stacks.map(|(stack, weight)| format!("{stack} {weight}")).collect()
@@ -125,7 +125,7 @@ impl Stacks {
 
     fn palette(&self) -> PaletteMap {
         let mut palette = PaletteMap::default();
-        // The frame below all others has no name.
+        // The root frame has no name.
         for name in self.frames.keys().map(|(_, name)| name.as_str()).chain([""]) {
             palette.insert(name, colour(name));
         }
@@ -133,10 +133,10 @@ impl Stacks {
     }
 }
 
-/// Writes a name so that inferno reads it as a name and XML can hold it.
+/// Writes a name so that inferno reads it as a name and XML accepts it.
 ///
-/// A blank of no width keeps numbers and hashes from being more than a part
-/// of the name, and searching for the name still finds it.
+/// A zero-width space makes numbers and hashes part of the name, and
+/// searching for the name still finds it.
 fn guard(name: &str) -> String {
     const NOTHING: char = '\u{200b}';
     let mut name = visible(name.trim()).into_owned();
@@ -154,8 +154,8 @@ fn guard(name: &str) -> String {
 }
 
 /// Returns the colour of a name: the same in every graph, between red and
-/// yellow, and light enough to read black letters on, which inferno's own
-/// are not always.
+/// yellow, and light enough for black text, which inferno's own are not
+/// always.
 fn colour(name: &str) -> Color {
     // FNV-1a: short, and the same on every machine and with every compiler.
     let hash = name
@@ -178,14 +178,14 @@ fn inferno_options<'a>(options: &FlameOptions, total: u64) -> Options<'a> {
     inferno.frame_height = 18;
     inferno.bgcolors = Some(BackgroundColor::Grey);
     inferno.stroke_color = StrokeColor::Color(Color { r: 255, g: 255, b: 255 });
-    // The mode that keeps the order of the lines: inferno's own sorts them as
-    // text, which tears `a` and `a;b` apart where there is an `a-b`.
+    // This mode keeps the order of the lines: inferno's own sorts them as
+    // text, which separates `a` and `a;b` if there is an `a-b`.
     inferno.flame_chart = true;
     inferno
 }
 
-/// Chooses the largest unit of which the whole has 10,000: inferno rounds
-/// to whole units before it iterations per cent, which are then right to 0.01.
+/// Chooses the largest unit of which the total has 10,000: inferno rounds
+/// to whole units before it computes percentages, which are then exact to 0.01.
 fn time_unit(total: u64) -> (String, f64) {
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)];
     let fits = units.into_iter().find(|(_, size)| total / size >= 10_000);

@@ -1,19 +1,19 @@
-//! Names of kernels and functions, short enough to be read.
+//! Shortens the names of kernels and functions.
 //!
-//! The name of a C++ kernel is a whole declaration of up to thousands of letters. What tells it apart stands in the
-//! middle: after the namespaces, before the arguments of its arguments.
+//! The name of a C++ kernel is a whole declaration with up to thousands of letters. Its distinctive part is in the middle:
+//! after the namespaces, before the nested template arguments.
 
 use std::borrow::Cow;
 
 use crate::visible::{shorten, width};
 
-/// Columns that a name gets at most, however wide the screen.
+/// The most columns of a name.
 pub(crate) const LONGEST: usize = 60;
 
-/// Makes a name fit into `room` columns, and leaves one that fits as it is.
+/// Shortens a name to `room` columns; a name that fits is unchanged.
 ///
-/// What helps least goes first: the return type and the parameters, the arguments of template arguments, namespaces (of
-/// a function of Python its folders), then the end.
+/// The least useful parts are removed first: the return type and the parameters, nested template arguments, namespaces
+/// (for Python functions, folders), then the end.
 pub fn short(name: &str, room: usize) -> Cow<'_, str> {
     if name.len() <= room || width(name) <= room {
         return Cow::Borrowed(name);
@@ -33,9 +33,9 @@ pub fn short(name: &str, room: usize) -> Cow<'_, str> {
     if width(&name) <= room { name } else { Cow::Owned(shorten(&name, room).into_owned()) }
 }
 
-/// What a kernel of PyTorch does that runs anything over the elements of a tensor: `MulFunctor in elementwise_kernel`.
+/// The functor of a PyTorch kernel that applies it to the elements of a tensor: `MulFunctor in elementwise_kernel`.
 ///
-/// Which of many it is stands deep in its arguments, behind wrappers that are always there.
+/// It is deep in the template arguments, inside wrappers.
 fn task(name: &str) -> Option<String> {
     let (kernel, arguments) = name.split_once('<')?;
     let kernel = kernel.rsplit([' ', ':']).next()?;
@@ -46,10 +46,10 @@ fn task(name: &str) -> Option<String> {
     Some(format!("{task} in {kernel}"))
 }
 
-/// Kernels that run what their arguments say.
+/// Kernels whose work is in their arguments.
 const GENERAL: [&str; 2] = ["reduce_kernel", "multi_tensor_apply_kernel"];
 
-/// Names around a task that say nothing of it.
+/// Wrappers around a functor.
 const WRAPPERS: [&str; 6] = [
     "gpu_kernel_impl",
     "gpu_kernel_impl_nocast",
@@ -98,7 +98,7 @@ fn without_parameters(name: &str) -> String {
     opening(name).map_or(name, |at| &name[..at]).to_owned()
 }
 
-/// Where the last pair of parentheses of a name opens, if it closes at the end and holds parameters.
+/// The position of the last opening parenthesis of a name, if it encloses parameters up to the end.
 fn opening(name: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let parentheses = name.char_indices().rev().filter(|(_, letter)| matches!(letter, '(' | ')'));
@@ -116,7 +116,7 @@ fn opening(name: &str) -> Option<usize> {
     None
 }
 
-/// Puts a dot in place of the arguments of arguments: `f<4, g<…>>`.
+/// Replaces nested template arguments by dots: `f<4, g<…>>`.
 fn without_inner_arguments(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     let mut depth = 0_usize;
@@ -140,11 +140,11 @@ fn without_inner_arguments(name: &str) -> String {
     text
 }
 
-/// Leaves of `a::b<c::d>` what stands behind the colons: `b<d>`.
+/// Removes namespaces: `a::b<c::d>` becomes `b<d>`.
 fn without_qualifiers(name: &str) -> String {
     let name = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "");
     let mut text = String::with_capacity(name.len());
-    // Where the word begins that is being read, and those around the brackets that are open.
+    // The start of the current word, and of the words around open brackets.
     let (mut begin, mut around) = (0, Vec::new());
     let mut letters = name.chars().peekable();
     while let Some(letter) = letters.next() {

@@ -1,7 +1,7 @@
-//! A table as people see it: columns of text with a unit in the header.
+//! A table for people: columns of text with a unit in the header.
 //!
-//! Both the text and the Markdown format start from here. Cells keep what
-//! the formats treat differently (the guides of a tree) apart from their text.
+//! The text and Markdown formats start from here. Cells keep the guides of a
+//! tree separate from their text, because the formats draw them differently.
 
 use crate::figures::{self, Unit};
 use crate::kernel_name::{LONGEST, short};
@@ -20,19 +20,19 @@ pub(crate) struct Shown {
     pub(crate) cells: Vec<ShownCell>,
 }
 
-/// A cell for people: text without control characters, a number already
-/// padded so that points stand below each other.
+/// A cell for people: text without control characters, numbers already
+/// padded so that decimal points are aligned.
 #[derive(Debug, Default)]
 pub(crate) struct ShownCell {
     pub(crate) guides: Guides,
     pub(crate) depth: usize,
-    /// Whether it is a name, which is cut where it says least.
+    /// Whether it is a name, which is shortened in the middle.
     pub(crate) is_name: bool,
     pub(crate) text: String,
 }
 
 impl Shown {
-    /// Returns how many columns of a terminal the column would like to have.
+    /// Returns the natural width of the column in terminal columns.
     pub(crate) fn natural_width(&self) -> usize {
         let cells = self.cells.iter().map(|cell| cell.guides.width() + width(&cell.text));
         cells.chain([width(&self.header)]).max().unwrap_or(0)
@@ -41,8 +41,8 @@ impl Shown {
 
 /// Returns the columns that have something to show to people.
 ///
-/// A table without rows shows all of them, for its headers say what was
-/// looked for.
+/// A table without rows shows all of them, because the headers describe what
+/// was searched for.
 pub(crate) fn columns(table: &Table) -> Vec<Shown> {
     let columns = table.columns.iter().enumerate();
     columns
@@ -69,24 +69,24 @@ pub(crate) fn single(cell: &Cell) -> String {
     }
 }
 
-/// Writes values that are to be compared by eye, each with the unit they share: `18.40 GiB`, `5.900 GiB`.
+/// Writes values in a common unit, so that they can be compared: `18.40 GiB`, `5.900 GiB`.
 pub(crate) fn in_one_unit<const N: usize>(cells: [Cell; N]) -> [String; N] {
     let unit = OneUnit::of(cells.iter());
     cells.each_ref().map(|cell| unit.write(cell))
 }
 
-/// The unit that the values of a sentence share.
+/// The common unit of the values in a sentence.
 pub(crate) struct OneUnit {
     scale: Scale,
 }
 
 impl OneUnit {
-    /// Chooses it.
+    /// Chooses the unit.
     pub(crate) fn of<'a>(cells: impl Iterator<Item = &'a Cell> + Clone) -> Self {
         Self { scale: Scale::of(cells) }
     }
 
-    /// Writes a value in it.
+    /// Writes a value in this unit.
     pub(crate) fn write(&self, cell: &Cell) -> String {
         let unit = self.scale.unit_name(cell).map_or_else(String::new, |unit| format!(" {unit}"));
         self.scale.write(cell) + &unit
@@ -96,7 +96,7 @@ impl OneUnit {
 fn shown<'a>(column: &Column, scale: &Scale, cells: impl Iterator<Item = &'a Cell> + Clone) -> Shown {
     let mut texts: Vec<String> = cells.clone().map(|cell| scale.write(cell)).collect();
     let is_numeric = cells.clone().all(is_number);
-    if is_numeric {
+    if is_numeric && !cells.clone().any(|cell| matches!(cell, Cell::Range(_))) {
         figures::align_points(&mut texts);
     }
     Shown {
@@ -157,6 +157,10 @@ struct Scale {
 
 impl Scale {
     fn of<'a>(cells: impl Iterator<Item = &'a Cell> + Clone) -> Self {
+        let cells = cells.flat_map(|cell| match cell {
+            Cell::Range(ends) => ends.iter(),
+            cell => std::slice::from_ref(cell).iter(),
+        });
         let times = cells.clone().filter_map(|cell| match cell {
             Cell::Nanos(nanos) => Some(*nanos),
             Cell::Shift(nanos) => Some(nanos.unsigned_abs()),
@@ -178,6 +182,7 @@ impl Scale {
             Cell::Nanos(_) | Cell::Shift(_) => Some(self.time.name),
             Cell::Bytes(_) => Some(self.size.name),
             Cell::Share(_) | Cell::Change(_) => Some("%"),
+            Cell::Range(ends) => self.unit_name(&ends[0]),
             _ => None,
         }
     }
@@ -196,6 +201,11 @@ impl Scale {
             Cell::Share(share) => figures::per_cent(*share),
             Cell::Change(change) => figures::signed_per_cent(*change),
             Cell::Bytes(bytes) => figures::amount(*bytes, self.size),
+            Cell::Range(ends) => {
+                let [low, high] = ends.each_ref().map(|end| self.write(end));
+                let is_signed = [&low, &high].iter().any(|end| end.starts_with(['+', '-', '>']));
+                format!("{low} {} {high}", if is_signed { "to" } else { "-" })
+            }
             Cell::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
         }
     }

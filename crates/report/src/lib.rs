@@ -1,8 +1,8 @@
-//! How answers look: tables in six formats, charts, and flame graphs.
+//! Presentation of answers: tables in six formats, charts, and flame graphs.
 //!
-//! This crate lays out and computes nothing: numbers come in as they were
-//! measured and are rounded here for people, and written in full for
-//! programs. It writes to what the caller gives it and never prints.
+//! This crate computes nothing: numbers arrive unrounded, are rounded here
+//! for people, and are written in full for programs. It writes to the given
+//! output and never prints.
 //!
 //! ```
 //! use laptime_report::{Cell, Column, Format, Table, TextStyle, write};

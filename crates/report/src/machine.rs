@@ -1,7 +1,7 @@
-//! Cells as programs read them: exact, unrounded, unit in the column's key.
+//! Cells for programs: exact, unrounded, unit in the key of the column.
 //!
-//! The csv, tsv, json and jsonl formats share this, so that a value is
-//! written with the same digits in all four.
+//! The csv, tsv, json and jsonl formats share this, so that a value has the
+//! same digits in all four.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::table::{Cell, Column, Show, Table};
 
-/// A cell as a program reads it.
+/// A cell for programs.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Machine<'a> {
     Missing,
@@ -24,7 +24,8 @@ impl<'a> From<&'a Cell> for Machine<'a> {
     fn from(cell: &'a Cell) -> Self {
         match cell {
             cell if cell.is_empty() => Self::Missing,
-            Cell::Empty => Self::Missing,
+            // Only people see intervals.
+            Cell::Empty | Cell::Range(_) => Self::Missing,
             Cell::Text(text) | Cell::Name(text) => Self::Text(text),
             Cell::Tree { path, .. } => Self::Text(path),
             Cell::Bool(yes) => Self::Bool(*yes),

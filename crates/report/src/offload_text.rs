@@ -1,4 +1,4 @@
-//! The console of a run with offloaded layers, as its users know it: blocks between rules of 80 characters.
+//! The console output of a run with offloaded layers, in the format of VibeVoice offload: blocks between 80-character rules.
 
 use std::fmt::Write;
 
@@ -12,17 +12,17 @@ const WIDTH: usize = 80;
 pub struct LayerLine {
     /// Its number.
     pub layer: u64,
-    /// What compute waited for it.
+    /// How long compute waited for it.
     pub pre_ns: f64,
-    /// What its release took.
+    /// The time of its release.
     pub post_ns: f64,
-    /// Whether its copy was asked for ahead.
+    /// Whether it was prefetched.
     pub is_async: bool,
 }
 
 impl LayerLine {
-    /// The layer in one line; one beyond a limit is pointed at.
-    pub fn told(&self, limits: &Thresholds) -> String {
+    /// The layer in one line, with a mark if it exceeds a limit.
+    pub fn line(&self, limits: &Thresholds) -> String {
         let tag = if self.is_async { "[ASYNC]" } else { "[SYNC]" };
         let line = format!(
             "  Layer {:2}: Pre={:6.2}ms  Post={:6.2}ms  {tag}",
@@ -45,7 +45,7 @@ fn block(title: &str, lines: &[String]) -> String {
     text
 }
 
-/// The layers of the last token, every few tokens, how long it took, and the rate of a link that is emulated.
+/// The layers of the last token, every few tokens, with its time and the rate of an emulated link.
 pub fn profiling_summary(
     token: u64,
     layers: &[LayerLine],
@@ -54,7 +54,7 @@ pub fn profiling_summary(
     emulated_gbps: Option<f64>,
 ) -> String {
     let mut lines = vec![if layers.is_empty() { "No layer is offloaded".to_owned() } else { usage(layers) }];
-    lines.extend(layers.iter().map(|layer| layer.told(limits)));
+    lines.extend(layers.iter().map(|layer| layer.line(limits)));
     lines.extend(nanos.map(|nanos| format!("Token: {:.2} ms", nanos / 1e6)));
     lines.extend(emulated_gbps.map(|rate| format!("Link: emulated, {rate} GB/s")));
     block(&format!("PROFILING SUMMARY - Token {token}"), &lines)
@@ -69,29 +69,29 @@ fn usage(layers: &[LayerLine]) -> String {
 /// How layers are offloaded.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OffloadConfiguration {
-    /// Whether any are.
+    /// Whether any layers are offloaded.
     pub enabled: bool,
-    /// Whether the device is a GPU: without one layers stay in memory, and the others come from a file.
+    /// Whether the device is a GPU: otherwise layers stay in memory, and the others come from a file.
     pub is_gpu: bool,
-    /// Layers that stay on the device.
+    /// Layers on the device.
     pub gpu_layers: u64,
     /// Layers.
     pub layers: u64,
     /// Whether host memory is pinned.
     pub pin_memory: bool,
-    /// Whether copies are asked for ahead.
+    /// Whether layers are prefetched.
     pub prefetch: bool,
-    /// Whether copies run beside compute.
+    /// Whether copies overlap with compute.
     pub async_transfer: bool,
-    /// Copies between two clearings of the cache; never if none.
+    /// Copies between two clearings of the cache; none for never.
     pub cache_clear_interval: Option<u64>,
     /// The mode, by its name.
     pub mode: String,
-    /// An emulated link, in 10^9 bytes a second.
+    /// The rate of an emulated link, in GB/s.
     pub emulated_gbps: Option<f64>,
-    /// Bytes that are needed at most, by what sizes say.
+    /// The estimated peak memory, in bytes.
     pub predicted: Option<u64>,
-    /// Bytes that there are, or that were allowed.
+    /// The available or allowed memory, in bytes.
     pub budget: Option<u64>,
 }
 
@@ -117,7 +117,7 @@ impl OffloadConfiguration {
     }
 }
 
-/// Without a GPU nothing is said to be on one.
+/// Without a GPU, no text mentions one.
 fn stay_label(is_gpu: bool, stay: u64, layers: u64) -> String {
     format!("Layers {}: {stay}/{layers}", if is_gpu { "on GPU" } else { "in memory" })
 }
@@ -141,13 +141,13 @@ pub fn offload_configuration(told: &OffloadConfiguration) -> String {
     block("OFFLOAD CONFIGURATION", &lines)
 }
 
-/// Bytes in the unit that suits them.
+/// Bytes in a suitable unit.
 fn bytes(count: u64) -> String {
     let mib = count as f64 / f64::from(1 << 20);
     if mib < 1024.0 { format!("{mib:.1} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }
 }
 
-/// What a token should take, before a run.
+/// The expected time of a token, before a run.
 pub fn expected_timing(told: &Expected) -> String {
     let mut lines: Vec<String> =
         expected_rows(told).into_iter().map(|(label, time)| format!("{label:<26} {:>10.2} ms", time / 1e6)).collect();
@@ -168,7 +168,7 @@ fn expected_rows(told: &Expected) -> [(&'static str, f64); 8] {
     ]
 }
 
-/// What a token took, beside what it should take, and the least that it could take.
+/// The time of a token, next to the expected time and the lower bound.
 pub fn time_breakdown(answer: &Offload) -> String {
     let expected = answer.expected.as_ref().map(expected_rows);
     let mut lines = vec![format!("{:<26} {:>13} {:>13}", "", "measured (ms)", "expected (ms)")];
@@ -186,7 +186,7 @@ pub fn time_breakdown(answer: &Offload) -> String {
         ms(least.compute),
         if wraps { ", wrap" } else { "" }
     ));
-    lines.push(format!("Perfect overlap would save: {:.2} ms a token", ms(least.saves(wraps))));
+    lines.push(format!("Perfect overlap would save: {:.2} ms per token", ms(least.saves(wraps))));
     lines.extend(answer.facts.is_emulated().then(|| format!("Link: emulated{}", rate_of(answer))));
     block("TIME BREAKDOWN (per token)", &lines)
 }
@@ -212,36 +212,36 @@ fn measured_rows(answer: &Offload) -> [(&'static str, f64); 8] {
     ]
 }
 
-/// What a generation came to; what is not known is left out.
+/// The summary of a generation; unknown values are left out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Generation {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// How long it took, in seconds.
     pub seconds: f64,
-    /// How long the audio is, in seconds; none where there is none.
+    /// The length of the audio, in seconds; none if there is none.
     pub audio_seconds: Option<f64>,
     /// Tokens of the prompt.
     pub prefilled: u64,
-    /// Tokens that were made.
+    /// Generated tokens.
     pub generated: u64,
     /// Whether the device is a GPU.
     pub is_gpu: bool,
-    /// The highest use of the device's memory, in bytes.
+    /// The peak memory of the device, in bytes.
     pub memory: Option<u64>,
-    /// What the device has, in bytes.
+    /// The memory of the device, in bytes.
     pub memory_of: Option<u64>,
-    /// What was predicted, in bytes.
+    /// The predicted memory, in bytes.
     pub predicted: Option<u64>,
-    /// An emulated link, in 10^9 bytes a second.
+    /// The rate of an emulated link, in GB/s.
     pub emulated_gbps: Option<f64>,
     /// Layers on the device and on the host.
     pub layers: Option<(u64, u64)>,
-    /// What compute waited for copies, in nanoseconds, all tokens together.
+    /// How long compute waited for copies, in nanoseconds, over all tokens.
     pub exposed_ns: Option<f64>,
     /// The time of a copy, in nanoseconds.
     pub copy_ns: Option<f64>,
-    /// Generations whose medians these are.
+    /// The number of generations behind these medians.
     pub iterations: usize,
 }
 
@@ -250,7 +250,7 @@ impl Generation {
         (self.seconds > 0.0).then_some(self.exposed_ns? / (1e9 * self.seconds))
     }
 
-    /// Whether all layers stay.
+    /// Whether no layer is offloaded.
     fn has_no_offload(&self) -> bool {
         self.layers.is_none_or(|(_, host)| host == 0)
     }
@@ -295,8 +295,8 @@ fn memory_lines(told: &Generation) -> Vec<String> {
     lines
 }
 
-/// Several configurations side by side. Overhead is told against the one without offloading where there is one, else it
-/// is the share of time that compute waited.
+/// Several configurations compared. Overhead is relative to the one without offloading if there is one, else the share
+/// of time that compute waited.
 pub fn benchmark_comparison(rows: &[Generation]) -> String {
     let line = |name: &str, cells: [String; 4]| {
         let [memory, rtf, time, overhead] = cells;
@@ -330,7 +330,7 @@ pub fn benchmark_comparison(rows: &[Generation]) -> String {
     block("BENCHMARK COMPARISON", &lines)
 }
 
-/// What to paste where somebody asks for help: the share asked for ahead, three layers, the bottleneck, the machine.
+/// A block to paste into a bug report: the prefetched share, three layers, the bottleneck, the machine.
 pub fn share(answer: &Offload, baseline_ns: Option<f64>, environment: Option<&Environment>) -> String {
     let ms = |nanos: f64| format!("{:.2} ms", nanos / 1e6);
     let (ahead, all) = answer.ahead();
@@ -366,12 +366,12 @@ fn peak(answer: &Offload) -> String {
     answer.facts.link_gbps.map_or_else(String::new, |peak| format!(" of {} {word}", told_rate(peak)))
 }
 
-/// A rate with a digit that says something.
+/// A rate with enough digits.
 fn told_rate(rate: f64) -> String {
     if rate < 1.0 { format!("{rate:.3}") } else { format!("{rate:.1}") }
 }
 
-/// The first, the middle and the last layer, each forward pass of a token apart.
+/// The first, the middle and the last layer, for each forward pass of a token.
 fn shared_layers(answer: &Offload) -> Vec<String> {
     let count = answer.layers.len();
     let places = [0, count / 2, count.saturating_sub(1)];
@@ -386,7 +386,7 @@ fn shared_layers(answer: &Offload) -> Vec<String> {
             is_async: layer.is_async() == Some(true),
         };
         let pass = layer.pass.filter(|_| has_kinds).map_or_else(String::new, |pass| format!("  {}", pass.label()));
-        line.told(&answer.thresholds) + &pass
+        line.line(&answer.thresholds) + &pass
     });
     lines.collect()
 }

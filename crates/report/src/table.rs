@@ -1,26 +1,26 @@
-//! The table that stands between answers and formats.
+//! The table between answers and formats.
 //!
-//! An answer becomes one `Table`, and every format writes any `Table`, so
-//! that a new answer or a new format costs one file. Cells hold what was
-//! measured, unrounded: rounding and units are a matter of the format.
+//! Every answer becomes a `Table`, and every format writes any `Table`, so a
+//! new answer or a new format is one new file. Cells hold unrounded values:
+//! formats choose rounding and units.
 
 use std::borrow::Cow;
 
 use laptime_analyze::Note;
 
-/// What a column or a fact is called: known here, or an axis or metric of somebody's workload.
+/// The name of a column or fact: a constant, or an axis or metric of a workload.
 pub type Name = Cow<'static, str>;
 
-/// Rows under typed columns, with what is true of them as a whole.
+/// Rows under typed columns, with facts and notes about the whole table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    /// What the rows are, such as `stages`: the key of the rows in JSON.
+    /// The name of the rows, such as `stages`: their key in JSON.
     pub name: &'static str,
     /// The columns from left to right.
     pub columns: Vec<Column>,
     /// The rows from top to bottom; a cell missing at the end is empty.
     pub rows: Vec<Vec<Cell>>,
-    /// What is true of the whole table, such as the number of lost events.
+    /// Values of the whole table, such as the number of dropped events.
     pub facts: Vec<Fact>,
     /// Whole sentences for people that belong to the answer; names and flags in backticks.
     pub notes: Vec<String>,
@@ -31,16 +31,16 @@ pub struct Table {
 }
 
 impl Table {
-    /// Makes a table without rows.
+    /// Creates a table without rows.
     pub fn new(name: &'static str, columns: impl Into<Vec<Column>>) -> Self {
         let columns = columns.into();
         Self { name, columns, rows: vec![], facts: vec![], notes: vec![], warnings: vec![], legend: vec![] }
     }
 
-    /// Adds a row, one cell a column.
+    /// Adds a row, with one cell per column.
     pub fn push(&mut self, row: impl Into<Vec<Cell>>) {
         let row = row.into();
-        debug_assert_eq!(row.len(), self.columns.len(), "a row has one cell a column");
+        debug_assert_eq!(row.len(), self.columns.len(), "a row has one cell per column");
         debug_assert!(
             std::iter::zip(&self.columns, &row).all(|(column, cell)| column.key_fits(cell)),
             "the key of a time ends in `_ms`, that of bytes in `_bytes`"
@@ -53,12 +53,12 @@ impl Table {
         self.facts.push(Fact { key: Some(key.into()), label: Some(label.into()), value: value.into() });
     }
 
-    /// Adds a fact for machines alone, for what people read in a note.
+    /// Adds a fact for machines only, which people read in a note.
     pub fn machine_fact(&mut self, key: impl Into<Name>, value: impl Into<Cell>) {
         self.facts.push(Fact { key: Some(key.into()), label: None, value: value.into() });
     }
 
-    /// Adds a fact for people alone, for what machines read in a column.
+    /// Adds a fact for people only, which machines read in a column.
     pub fn human_fact(&mut self, label: impl Into<Name>, value: impl Into<Cell>) {
         self.facts.push(Fact { key: None, label: Some(label.into()), value: value.into() });
     }
@@ -84,38 +84,38 @@ impl Table {
     }
 }
 
-/// What a column is called, and where it is shown.
+/// The name of a column, and where it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// The name for machines, such as `host_ms`.
     pub key: Name,
-    /// The header for people, without a unit: formats add the one they chose.
+    /// The header for people, without a unit: formats add it.
     pub label: Name,
-    /// Whether the column may go when the table is too wide.
+    /// Whether the column may be dropped when the table is too wide.
     pub keep: Keep,
     /// Who sees the column.
     pub show: Show,
-    /// The key of the column whose unit this one iterations; its own if none.
+    /// The key of the column whose unit this one uses; its own if none.
     pub in_unit_of: Option<Name>,
 }
 
 impl Column {
-    /// Makes a column that everyone sees and that is never dropped.
+    /// Creates a column that everyone sees and that is never dropped.
     pub fn new(key: impl Into<Name>, label: impl Into<Name>) -> Self {
         Self { key: key.into(), label: label.into(), keep: Keep::Always, show: Show::Everywhere, in_unit_of: None }
     }
 
-    /// Lets the column go when space is short, highest `order` first.
+    /// Allows dropping the column when space is short, highest `order` first.
     pub fn drop(self, order: u8) -> Self {
         Self { keep: Keep::Drop(order), ..self }
     }
 
-    /// Keeps the column whole, whatever the width: for what is clicked on or copied.
+    /// Never shortens the column, for text that people click or copy.
     pub fn whole(self) -> Self {
         Self { keep: Keep::Whole, ..self }
     }
 
-    /// Gives the column the unit of another, so that the two can be compared along a row.
+    /// Uses the unit of another column, so that the two can be compared along a row.
     pub fn in_unit_of(self, key: impl Into<Name>) -> Self {
         Self { in_unit_of: Some(key.into()), ..self }
     }
@@ -125,12 +125,12 @@ impl Column {
         self.in_unit_of.as_ref().unwrap_or(&self.key)
     }
 
-    /// Shows the column in csv, tsv, json and jsonl alone.
+    /// Shows the column in csv, tsv, json and jsonl only.
     pub fn machine_only(self) -> Self {
         Self { show: Show::MachineOnly, ..self }
     }
 
-    /// Shows the column in text and Markdown alone.
+    /// Shows the column in text and Markdown only.
     pub fn human_only(self) -> Self {
         Self { show: Show::HumanOnly, ..self }
     }
@@ -139,6 +139,7 @@ impl Column {
         match cell {
             Cell::Nanos(_) | Cell::Shift(_) => self.show == Show::HumanOnly || self.key.ends_with("_ms"),
             Cell::Bytes(_) => self.show == Show::HumanOnly || self.key.ends_with("_bytes"),
+            Cell::Range(_) => self.show == Show::HumanOnly,
             _ => true,
         }
     }
@@ -147,7 +148,7 @@ impl Column {
 /// Whether a column may be left out of a text table that is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// Kept as long as the column fits beside the first one.
+    /// Kept if the column fits next to the first one.
     Always,
     /// Left out before columns with a lower number.
     Drop(u8),
@@ -166,20 +167,20 @@ pub enum Show {
     HumanOnly,
 }
 
-/// Something true of a whole table.
+/// A value of the whole table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
-    /// The name for machines, such as `lost_events`; without it the fact is
-    /// for people alone.
+    /// The name for machines, such as `dropped_events`; without it the fact is
+    /// for people only.
     pub key: Option<Name>,
-    /// The words for people, such as `events lost`; without them the fact is
-    /// for machines alone.
+    /// The label for people, such as `dropped events`; without it the fact is
+    /// for machines only.
     pub label: Option<Name>,
     /// The value.
     pub value: Cell,
 }
 
-/// One measured or named thing.
+/// One value or name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     /// Not known or not applicable: an empty field, or `null`. Never 0.
@@ -197,7 +198,7 @@ pub enum Cell {
         /// What machines see.
         path: String,
     },
-    /// How many.
+    /// A count.
     Count(u64),
     /// A whole number that names something, such as a size: no commas.
     Whole(i64),
@@ -209,32 +210,38 @@ pub enum Cell {
     Shift(i64),
     /// A part of a whole from 0 to 1; people see per cent.
     Share(f64),
-    /// A difference as a share of what it is measured against; people see per
-    /// cent with a sign.
+    /// A difference relative to a reference; people see per cent with a sign.
     Change(f64),
     /// An amount of memory; machines see bytes.
     Bytes(u64),
     /// Yes or no.
     Bool(bool),
+    /// The ends of an interval, for people; machines read them in columns of their own.
+    Range(Box<[Cell; 2]>),
 }
 
 impl Cell {
-    /// Makes a text cell.
+    /// Creates a text cell.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// Makes a cell that names a kernel, a function or an operation.
+    /// Creates a cell that names a kernel, a function or an operation.
     pub fn name(name: impl Into<String>) -> Self {
         Self::Name(name.into())
     }
 
-    /// Makes a node of a tree with `depth` ancestors.
+    /// Creates a node of a tree with `depth` ancestors.
     pub fn tree(depth: usize, label: impl Into<String>, path: impl Into<String>) -> Self {
         Self::Tree { depth, label: label.into(), path: path.into() }
     }
 
-    /// Tells whether there is nothing to show.
+    /// Creates an interval; it is empty if an end is unknown.
+    pub fn range(low: Self, high: Self) -> Self {
+        if low.is_empty() || high.is_empty() { Self::Empty } else { Self::Range(Box::new([low, high])) }
+    }
+
+    /// Whether there is nothing to show.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Empty => true,

@@ -1,8 +1,8 @@
-//! The guides that show which row of a tree belongs to which.
+//! The guides of a tree in a table.
 
 use crate::visible::width;
 
-/// What stands before the label of a node: one step for each level.
+/// The guides before the label of a node: one step per level.
 ///
 /// The steps are drawn as `│   ` (an ancestor has more children below),
 /// four blanks (it has none), `├── ` (this node has a sibling below) or
@@ -14,15 +14,15 @@ const STEP: usize = 4;
 const CUT: &str = "… ";
 
 impl Guides {
-    /// Returns how many columns of a terminal the guides iteration.
+    /// Returns the width of the guides in terminal columns.
     pub(crate) fn width(&self) -> usize {
         self.0.len() * STEP
     }
 
     /// Draws the guides in at most `limit` columns.
     ///
-    /// The outermost levels go first: which row a node hangs on matters more
-    /// than how deep it lies.
+    /// The outermost levels are dropped first: the parent of a node matters more
+    /// than its depth.
     pub(crate) fn draw(&self, limit: usize) -> String {
         if self.width() <= limit {
             return self.0.concat();
@@ -35,7 +35,7 @@ impl Guides {
 
 /// Draws the guides of rows from their depths, in depth-first order.
 ///
-/// A row that is no node has no depth; it ends no branch.
+/// A row that is not a node has no depth; it does not end a branch.
 pub(crate) fn guides(depths: &[Option<usize>]) -> Vec<Guides> {
     let mut all = vec![Guides::default(); depths.len()];
     // Whether another node of a level follows below, before its branch ends.

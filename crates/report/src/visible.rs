@@ -1,15 +1,15 @@
 //! Names of any content as text that is safe and measurable on a terminal.
 //!
-//! Stage and kernel names come from other people's programs. What would
-//! move the cursor, colour the screen, hide or reorder text is shown as an
-//! escape instead, and lengths are counted in terminal columns.
+//! Stage and kernel names come from other people's programs. Characters that
+//! move the cursor, colour the screen, hide or reorder text are escaped, and
+//! lengths are counted in terminal columns.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Stands for what was cut off.
+/// Marks a cut.
 const ELLIPSIS: char = '…';
 
 /// Replaces control, invisible and reordering characters with escapes.
@@ -44,8 +44,8 @@ fn push(text: &mut String, escape: std::fmt::Arguments<'_>) {
     text.write_fmt(escape).expect("an string iterations everything written to it");
 }
 
-/// Tells whether a character is a control, a line separator, a sign of
-/// direction, a zero-width space or not a character at all.
+/// Whether a character is a control, a line separator, a direction mark,
+/// a zero-width space or not a character at all.
 pub(crate) fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}')
@@ -54,12 +54,12 @@ pub(crate) fn is_hidden(char: char) -> bool {
         || matches!(char, '\u{e0000}'..='\u{e007f}')
 }
 
-/// Returns how many columns of a terminal the text iterations.
+/// Returns the width of a text in terminal columns.
 pub(crate) fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
 }
 
-/// Cuts text to at most `limit` columns, with an ellipsis where it was cut.
+/// Cuts text to at most `limit` columns, with an ellipsis at the cut.
 pub(crate) fn shorten(text: &str, limit: usize) -> Cow<'_, str> {
     // Every byte sequence of `limit` bytes or fewer fits: no character is
     // wider than it is long.

@@ -1,12 +1,12 @@
-//! Prose broken into lines.
+//! Line breaking.
 
 use crate::visible::{head, width};
 
-/// Stands for a blank at which no line ends.
+/// Replaces a blank at which no line ends.
 const NO_BREAK: &str = "\u{a0}";
 
-/// Breaks a sentence into lines of at most `room` columns, between words where that is possible. A number and the `%`
-/// behind it stay on one line.
+/// Breaks a sentence into lines of at most `room` columns, between words if possible. A number and the `%` after it stay
+/// on one line.
 pub fn wrap(sentence: &str, room: usize) -> Vec<String> {
     let sentence = sentence.replace(" %", &format!("{NO_BREAK}%"));
     let mut lines = vec![String::new()];

@@ -3,7 +3,7 @@
 //! `LAPTIME_BLESS=1 cargo test -p laptime-report` writes the files anew.
 
 mod blessed;
-mod made;
+mod fixture;
 
 use blessed::{compare_others, compare_text};
 use laptime_analyze::{
@@ -22,23 +22,23 @@ fn compare_all(name: &str, table: &Table) {
 
 #[test]
 fn a_sweep_in_five_processes_looks_right() {
-    let found = cases(&made::sweep(), Some(&made::peaks()));
-    let told = doubts(&found, &made::settings(5, 2), &made::environment("77c53e8"));
-    compare_all("cases", &tables::cases(&found, &told));
+    let found = cases(&fixture::sweep(), Some(&fixture::peaks()));
+    let text = doubts(&found, &fixture::settings(5, 2), &fixture::environment("77c53e8"));
+    compare_all("cases", &tables::cases(&found, &text));
 }
 
 #[test]
 fn a_single_case_looks_right() {
-    let found = cases(&made::single(), None);
-    let told = doubts(&found, &made::settings(1, 0), &made::environment("77c53e8"));
-    compare_all("cases_single", &tables::cases(&found, &told));
+    let found = cases(&fixture::single(), None);
+    let text = doubts(&found, &fixture::settings(1, 0), &fixture::environment("77c53e8"));
+    compare_all("cases_single", &tables::cases(&found, &text));
 }
 
 #[test]
 fn a_case_on_a_gpu_looks_right() {
-    let found = cases(&made::on_a_gpu(), None);
-    let told = doubts(&found, &made::settings(1, 0), &made::environment("77c53e8"));
-    compare_all("cases_gpu", &tables::cases(&found, &told));
+    let found = cases(&fixture::on_a_gpu(), None);
+    let text = doubts(&found, &fixture::settings(1, 0), &fixture::environment("77c53e8"));
+    compare_all("cases_gpu", &tables::cases(&found, &text));
 }
 
 #[test]
@@ -68,15 +68,15 @@ fn several_timings_look_right() {
 
 #[test]
 fn a_comparison_looks_right() {
-    let (before, after) = (made::sweep(), made::changed_sweep());
-    let (a, b) = (made::run("77c53e8", "powersave"), made::run("93cf373", "performance"));
+    let (before, after) = (fixture::sweep(), fixture::changed_sweep());
+    let (a, b) = (fixture::run("77c53e8", "powersave"), fixture::run("93cf373", "performance"));
     let sides = [(&a, &before), (&b, &after)].map(|(run, results)| RunResults { run: Some(run), results });
     compare_all("compare", &tables::compare(&compare(&sides[0], &sides[1], &Comparing::default())));
 }
 
 #[test]
 fn a_comparison_of_a_rate_looks_right() {
-    let (before, after) = (made::sweep(), made::changed_sweep());
+    let (before, after) = (fixture::sweep(), fixture::changed_sweep());
     let sides = [&before, &after].map(|results| RunResults { run: None, results });
     let how = Comparing { metric: Some("tok_s".into()), ..Comparing::default() };
     compare_all("compare_rate", &tables::compare(&compare(&sides[0], &sides[1], &how)));
@@ -86,52 +86,52 @@ fn a_comparison_of_a_rate_looks_right() {
 fn many_cases_that_are_all_slower_are_told_as_such() {
     let sizes = |around: f64| {
         let process = |size: i64, run: u32| {
-            let measured = made::measured(made::takes(around, run, 20, 0.01), 1.0, made::work(1));
-            made::result(made::case("dense", size), run, Outcome::Measured(measured))
+            let measured = fixture::measured(fixture::takes(around, run, 20, 0.01), 1.0, fixture::work(1));
+            fixture::result(fixture::case("dense", size), run, Outcome::Measured(measured))
         };
         (1..=20).flat_map(|size| (0..5).map(move |run| process(size, run))).collect::<Vec<_>>()
     };
     let (before, after) = (sizes(1e6), sizes(1.2e6));
     let sides = [&before, &after].map(|results| RunResults { run: None, results });
     let table = tables::compare(&compare(&sides[0], &sides[1], &Comparing::default()));
-    assert_eq!(table.notes[0], "20 cases compared, b against a: 0 faster, 20 slower, 0 same, 0 unclear.");
+    assert_eq!(table.notes[0], "b compared with a, 20 cases: 0 faster, 20 slower, 0 same, 0 unclear.");
     assert_eq!(table.notes.len(), 1, "{:?}", table.notes);
 }
 
 #[test]
 fn many_reasons_are_told_up_to_a_number() {
     let skipped = |size: i64| Outcome::Skipped { reason: format!("size {size} is odd") };
-    let results: Vec<_> = (0..11).map(|size| made::result(made::case("dense", size), 0, skipped(size))).collect();
+    let results: Vec<_> = (0..11).map(|size| fixture::result(fixture::case("dense", size), 0, skipped(size))).collect();
     let notes = tables::cases(&cases(&results, None), &[]).notes;
     assert_eq!((notes.len(), notes[0].as_str()), (9, "`seq_len=0`: skipped: size 0 is odd."));
-    assert_eq!(notes[8], "3 more reasons are in the column `reason` of csv, tsv, json and jsonl.");
+    assert_eq!(notes[8], "3 more reasons are in the column `reason` of `--format csv` and `json`.");
 }
 
 #[test]
 fn cases_that_share_a_reason_share_a_sentence() {
     let skipped = || Outcome::Skipped { reason: "no GPU".into() };
-    let results: Vec<_> = (0..5).map(|size| made::result(made::case("dense", size), 0, skipped())).collect();
+    let results: Vec<_> = (0..5).map(|size| fixture::result(fixture::case("dense", size), 0, skipped())).collect();
     let notes = tables::cases(&cases(&results, None), &[]).notes;
     assert_eq!(notes, ["`seq_len=0`, `seq_len=1`, `seq_len=2` and 2 more: skipped: no GPU."]);
 }
 
 #[test]
 fn warm_ups_look_right() {
-    compare_all("warmup", &tables::warmup(&warmup(&made::cold())));
+    compare_all("warmup", &tables::warmup(&warmup(&fixture::cold())));
 }
 
 #[test]
 fn a_study_of_warm_ups_looks_right() {
-    let (by_number, cold) = made::study();
+    let (by_number, cold) = fixture::study();
     let answer = warmup_study(&by_number, &cold);
-    let told = warmup_doubts(&by_number, &made::settings(2, 0), &made::environment("77c53e8"));
-    compare_all("warmup_study", &tables::warmup_study(&answer, &told));
+    let text = warmup_doubts(&by_number, &fixture::settings(2, 0), &fixture::environment("77c53e8"));
+    compare_all("warmup_study", &tables::warmup_study(&answer, &text));
     compare_all("cold_start", &tables::cold_start(&answer).unwrap());
 }
 
 #[test]
 fn a_study_without_traces_tells_no_cold_start() {
-    let (by_number, _) = made::study();
+    let (by_number, _) = fixture::study();
     let answer = warmup_study(&by_number, &[]);
     assert_eq!(tables::cold_start(&answer), None);
     let table = tables::warmup_study(&answer, &[]);
@@ -140,7 +140,7 @@ fn a_study_without_traces_tells_no_cold_start() {
 
 #[test]
 fn the_laps_of_a_study_are_every_take_of_every_process() {
-    let (by_number, _) = made::study();
+    let (by_number, _) = fixture::study();
     let table = tables::warmup_laps(&warmup_study(&by_number, &[]));
     assert_eq!(table.rows.len(), 2 * (10 + 11 + 15 + 20));
     let cells = |row: usize| table.rows[row][..5].to_vec();
@@ -151,22 +151,22 @@ fn the_laps_of_a_study_are_every_take_of_every_process() {
 
 #[test]
 fn growth_over_lengths_looks_right() {
-    compare_all("scaling", &tables::scaling(&scaling(&made::kinds_over_lengths())).unwrap());
+    compare_all("scaling", &tables::scaling(&scaling(&fixture::kinds_over_lengths())).unwrap());
 }
 
 #[test]
 fn kinds_that_change_places_look_right() {
-    compare_all("crossover", &tables::crossovers(&crossovers(&made::kinds_over_lengths())).unwrap());
+    compare_all("crossover", &tables::crossovers(&crossovers(&fixture::kinds_over_lengths())).unwrap());
 }
 
 #[test]
 fn caches_against_a_text_look_right() {
-    compare_all("against", &tables::against_text(&against_text(&made::caches_against_texts())).unwrap());
-    assert_eq!(tables::against_text(&against_text(&made::single())), None);
+    compare_all("against", &tables::against_text(&against_text(&fixture::caches_against_texts())).unwrap());
+    assert_eq!(tables::against_text(&against_text(&fixture::single())), None);
 }
 
 #[test]
 fn cases_of_one_length_have_no_table_of_lengths() {
-    let found = made::single();
+    let found = fixture::single();
     assert_eq!((tables::scaling(&scaling(&found)), tables::crossovers(&crossovers(&found))), (None, None));
 }

@@ -6,9 +6,10 @@
 mod blessed;
 #[path = "../../../tests/made/offload.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
-mod made;
+mod fixture;
 
 use blessed::{compare, compare_others, compare_text};
+use fixture::{Made as Fixture, Streaming};
 use laptime_analyze::{ExperimentLimits, Offload, OffloadFacts, Rates, Sizes, Thresholds, Trial, experiment, offload};
 use laptime_report::{
     offload_text::{
@@ -18,7 +19,6 @@ use laptime_report::{
     tables::{self, TrialRow},
 };
 use laptime_trace::run::{Build, Environment, Gpu, Machine};
-use made::{Made, Streaming};
 
 /// Eight layers whose copies take six times as long as they compute.
 fn slow_link() -> Offload {
@@ -44,7 +44,7 @@ fn slow_link() -> Offload {
         rates: Some(Rates { link: 16e9, memory: 900e9, flops: 80e12 }),
         ..OffloadFacts::default()
     };
-    let made = Made { layers: 8, copy: 30_000, bytes: 466_100_000, ..Made::default() };
+    let made = Fixture { layers: 8, copy: 30_000, bytes: 466_100_000, ..Fixture::default() };
     offload(&made.trace(), facts, Thresholds::default()).expect("layers are offloaded")
 }
 
@@ -72,14 +72,14 @@ fn the_parts_of_a_token_look_right() {
 }
 
 #[test]
-fn a_healthy_run_is_told_as_such() {
-    let healthy = offload(&Made::default().trace(), OffloadFacts::default(), Thresholds::default()).unwrap();
+fn a_healthy_run_has_no_bottleneck() {
+    let healthy = offload(&Fixture::default().trace(), OffloadFacts::default(), Thresholds::default()).unwrap();
     let table = tables::offload_findings(&healthy);
     assert_eq!((table.rows.len(), table.notes.len()), (0, 1));
-    assert!(table.notes[0].starts_with("Nothing holds it up"), "{:?}", table.notes);
-    let made = Made { streaming: Streaming::Prefetch, ..Made::default() };
+    assert!(table.notes[0].starts_with("No bottleneck found: "), "{:?}", table.notes);
+    let made = Fixture { streaming: Streaming::Prefetch, ..Fixture::default() };
     let normal = offload(&made.trace(), OffloadFacts::default(), Thresholds::default()).unwrap();
-    assert_eq!(tables::offload_findings(&normal).notes[0], "Nothing is bad.");
+    assert_eq!(tables::offload_findings(&normal).notes[0], "No bottleneck found.");
 }
 
 #[test]
@@ -89,22 +89,22 @@ fn the_summary_of_a_token_is_the_one_that_users_know() {
     let mut layers = vec![line(0, 45.23, 0.12, true), line(1, 42.18, 0.1, true), line(2, 43.55, 0.11, true)];
     layers.push(line(3, 350.42, 0.09, false));
     layers.extend((4..8).map(|layer| line(layer, 41.0, 0.1, true)));
-    let told = profiling_summary(10, &layers, &Thresholds::default(), None, None);
+    let text = profiling_summary(10, &layers, &Thresholds::default(), None, None);
     assert!(
-        told.contains("Async usage: 7/8 layers (87%)\n  Layer  0: Pre= 45.23ms  Post=  0.12ms  [ASYNC]\n"),
-        "{told}"
+        text.contains("Async usage: 7/8 layers (87%)\n  Layer  0: Pre= 45.23ms  Post=  0.12ms  [ASYNC]\n"),
+        "{text}"
     );
-    assert!(told.contains("  Layer  3: Pre=350.42ms  Post=  0.09ms  [SYNC]  <-- PROBLEM!\n"), "{told}");
-    compare("offload_profiling_summary.txt", &told);
+    assert!(text.contains("  Layer  3: Pre=350.42ms  Post=  0.09ms  [SYNC]  <-- PROBLEM!\n"), "{text}");
+    compare("offload_profiling_summary.txt", &text);
 }
 
 #[test]
 fn a_layer_is_a_problem_beyond_its_limits_alone() {
-    let told = |pre: f64, post: f64| {
+    let text = |pre: f64, post: f64| {
         let line = LayerLine { layer: 1, pre_ns: 1e6 * pre, post_ns: 1e6 * post, is_async: true };
-        line.told(&Thresholds::default()).ends_with("  <-- PROBLEM!")
+        line.line(&Thresholds::default()).ends_with("  <-- PROBLEM!")
     };
-    assert_eq!([told(300.0, 0.0), told(300.1, 0.0), told(0.0, 200.0), told(0.0, 200.1)], [false, true, false, true]);
+    assert_eq!([text(300.0, 0.0), text(300.1, 0.0), text(0.0, 200.0), text(0.0, 200.1)], [false, true, false, true]);
 }
 
 #[test]
@@ -149,9 +149,9 @@ fn the_configuration_and_the_summaries_look_right() {
         memory: Some(14 << 30),
         ..Generation::default()
     };
-    let told = benchmark_comparison(&[resident, offloaded]);
-    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
-    compare("offload_benchmark_comparison.txt", &told);
+    let text = benchmark_comparison(&[resident, offloaded]);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    compare("offload_benchmark_comparison.txt", &text);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn without_a_gpu_nothing_is_said_of_one_and_a_file_is_a_file() {
     };
     let rows = [row("no offload", 1.0, 4), row("2 layers in memory, wrap", 1.5, 2)];
     let token = profiling_summary(15, &[], &Thresholds::default(), Some(12.5e6), None);
-    let told = [
+    let text = [
         offload_configuration(&configuration),
         offload_configuration(&resident),
         generation_summary(&rows[1]),
@@ -193,8 +193,8 @@ fn without_a_gpu_nothing_is_said_of_one_and_a_file_is_a_file() {
         token,
     ]
     .concat();
-    assert!(!told.contains("GPU") && !told.contains("VRAM") && told.lines().all(|line| line.len() <= 80), "{told}");
-    compare("offload_without_gpu.txt", &told);
+    assert!(!text.contains("GPU") && !text.contains("VRAM") && text.lines().all(|line| line.len() <= 80), "{text}");
+    compare("offload_without_gpu.txt", &text);
 }
 
 #[test]
@@ -203,9 +203,9 @@ fn what_was_expected_stands_beside_what_was_measured_and_the_least() {
     compare("offload_expected.txt", &expected_timing(&answer.expected.unwrap()));
     compare("offload_time_breakdown.txt", &time_breakdown(&answer));
     let plain = OffloadFacts { link_kind: Some("emulated".into()), link_gbps: Some(0.5), ..OffloadFacts::default() };
-    let told = time_breakdown(&offload(&Made::default().trace(), plain, Thresholds::default()).unwrap());
-    assert!(told.contains("Link: emulated, 0.5 GB/s") && told.lines().all(|line| line.len() <= 80), "{told}");
-    compare("offload_time_breakdown_emulated.txt", &told);
+    let text = time_breakdown(&offload(&Fixture::default().trace(), plain, Thresholds::default()).unwrap());
+    assert!(text.contains("Link: emulated, 0.5 GB/s") && text.lines().all(|line| line.len() <= 80), "{text}");
+    compare("offload_time_breakdown_emulated.txt", &text);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn an_experiment_is_told_with_its_ratios() {
     let answer = experiment(&some, None, Some(&more), ExperimentLimits::default());
     let rows = [row("as asked", Some(some), 20), row("no offload", None, 28), row("more layers", Some(more), 24)];
     let table = tables::experiment(&rows, &answer, Some(0.5));
-    assert!(table.notes[0].starts_with("`no offload` could not be run: it does not fit"), "{:?}", table.notes);
+    assert!(table.notes[0].starts_with("`no offload` could not run: it does not fit"), "{:?}", table.notes);
     compare_text("experiment_without_baseline", &table, 80);
 }
 
@@ -244,8 +244,8 @@ fn the_block_to_share_has_three_layers_and_the_machine() {
     let build =
         Build { version: "0.1.0".into(), commit: "abc1234".into(), profile: "release".into(), ..Build::default() };
     let environment = Environment { machine, build, ..Environment::default() };
-    let told = share(&slow_link(), Some(120e6), Some(&environment));
-    assert_eq!(told.matches("  Layer ").count(), 6, "three layers, for each of two forward passes");
-    assert_eq!(told.matches("transformer_negative").count(), 3);
-    compare("offload_share.txt", &told);
+    let text = share(&slow_link(), Some(120e6), Some(&environment));
+    assert_eq!(text.matches("  Layer ").count(), 6, "three layers, for each of two forward passes");
+    assert_eq!(text.matches("transformer_negative").count(), 3);
+    compare("offload_share.txt", &text);
 }

@@ -66,7 +66,7 @@ fn read_back(key: &str, field: &str) -> Cell {
     let whole = || field.parse::<u64>().expect("the field is a whole number");
     match key {
         _ if field.is_empty() => Cell::Empty,
-        "path" => Cell::tree(0, "", &unescaped(field)),
+        "path" => Cell::tree(0, "", unescaped(field)),
         "kind" => Cell::text(unescaped(field)),
         "count" => Cell::Count(whole()),
         "peak_bytes" => Cell::Bytes(whole()),

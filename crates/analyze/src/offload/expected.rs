@@ -1,69 +1,69 @@
-//! What a token should take, from sizes and from what the machine can do.
+//! The expected time of a token, from sizes and hardware rates.
 
 use super::replay::{Minimum, Step};
 
-/// What a token has to move and to compute.
+/// The work of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Sizes {
     /// Layers.
     pub layers: u64,
-    /// Layers that stay on the device.
+    /// Layers on the device.
     pub gpu_layers: u64,
     /// The bytes of a layer.
     pub layer_bytes: u64,
-    /// The operations of a layer in one forward pass.
+    /// The FLOPs of a layer in one forward pass.
     pub layer_flops: u64,
-    /// Forward passes a token.
+    /// Forward passes per token.
     pub forwards: u64,
-    /// Whether the copies of the next pass begin at the end of this one.
+    /// Whether the copies of the next pass start at the end of this one.
     pub wraps: bool,
-    /// Whether copies are asked for ahead at all.
+    /// Whether layers are prefetched.
     pub prefetches: bool,
     /// Whether weights are copied back.
     pub copies_back: bool,
-    /// Bytes that the diffusion head reads for a token, all steps together.
+    /// Bytes that the diffusion head reads per token, all steps together.
     pub diffusion_bytes: u64,
-    /// Its operations for a token.
+    /// Its FLOPs per token.
     pub diffusion_flops: u64,
-    /// Bytes that all else reads for a token.
+    /// Bytes that everything else reads per token.
     pub other_bytes: u64,
-    /// The operations of all else.
+    /// The FLOPs of everything else.
     pub other_flops: u64,
 }
 
-/// What the machine can do, a second.
+/// The rates of the hardware, per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// Bytes over the link.
     pub link: f64,
-    /// Bytes of the device's memory.
+    /// Bytes of device memory.
     pub memory: f64,
-    /// Operations.
+    /// FLOPs.
     pub flops: f64,
 }
 
-/// What a token should take, in nanoseconds.
+/// The expected time of a token, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
-    /// Layers that stay on the device.
+    /// Layers on the device.
     pub resident_compute: f64,
     /// Waits for copies.
     pub offloaded_wait: f64,
-    /// Offloaded layers, once they are there.
+    /// Offloaded layers, without the wait.
     pub offloaded_compute: f64,
     /// Copies back.
     pub release: f64,
-    /// All of these.
+    /// The sum of these.
     pub transformer: f64,
     /// The diffusion head.
     pub diffusion: f64,
-    /// All else.
+    /// Everything else.
     pub other: f64,
     /// The token.
     pub total: f64,
 }
 
-/// Says what a token should take; none where a rate is none.
+/// Computes the expected time of a token; none if a rate is missing.
 pub fn expected(sizes: &Sizes, rates: &Rates) -> Option<Expected> {
     if ![rates.link, rates.memory, rates.flops].iter().all(|&rate| rate.is_finite() && rate > 0.0) {
         return None;
@@ -93,7 +93,7 @@ pub fn expected(sizes: &Sizes, rates: &Rates) -> Option<Expected> {
     })
 }
 
-/// More layers and passes than any model has are not played one by one.
+/// Larger models than this are not simulated layer by layer.
 const MOST: u64 = 4096;
 
 /// Times in nanoseconds.
@@ -105,7 +105,7 @@ struct Times {
 }
 
 impl Times {
-    /// What compute waits for copies in a token.
+    /// How long compute waits for copies in a token.
     fn wait(&self, sizes: &Sizes, offloaded: u64) -> f64 {
         let (forwards, offloaded) = (sizes.forwards.min(MOST), offloaded.min(MOST));
         if !sizes.prefetches {
@@ -146,30 +146,30 @@ mod tests {
 
     #[test]
     fn the_old_guides_example_is_told() {
-        let told = expected(&sizes(), &RATES).unwrap();
-        assert_eq!((told.resident_compute, told.offloaded_compute), (100e6, 40e6));
+        let text = expected(&sizes(), &RATES).unwrap();
+        assert_eq!((text.resident_compute, text.offloaded_compute), (100e6, 40e6));
         // All copies, less the seven layers that compute meanwhile.
-        assert_eq!(told.offloaded_wait, 240e6 - 35e6);
-        assert_eq!((told.release, told.transformer, told.diffusion), (0.0, 345e6, 10e6));
-        assert_eq!(told.total, 355e6);
+        assert_eq!(text.offloaded_wait, 240e6 - 35e6);
+        assert_eq!((text.release, text.transformer, text.diffusion), (0.0, 345e6, 10e6));
+        assert_eq!(text.total, 355e6);
     }
 
     #[test]
     fn without_prefetch_every_copy_is_waited_for() {
-        let told = expected(&Sizes { prefetches: false, copies_back: true, ..sizes() }, &RATES).unwrap();
-        assert_eq!((told.offloaded_wait, told.release), (240e6, 240e6));
+        let text = expected(&Sizes { prefetches: false, copies_back: true, ..sizes() }, &RATES).unwrap();
+        assert_eq!((text.offloaded_wait, text.release), (240e6, 240e6));
     }
 
     #[test]
     fn with_wrap_resident_compute_hides_copies_too() {
-        let told = expected(&Sizes { wraps: true, ..sizes() }, &RATES).unwrap();
-        assert_eq!(told.transformer + told.diffusion, 110e6 + 5e6 + 6.0 * 30e6 + 5e6);
+        let text = expected(&Sizes { wraps: true, ..sizes() }, &RATES).unwrap();
+        assert_eq!(text.transformer + text.diffusion, 110e6 + 5e6 + 6.0 * 30e6 + 5e6);
     }
 
     #[test]
     fn operations_count_where_they_take_longer_than_bytes() {
-        let told = expected(&Sizes { layer_flops: 10_000_000_000, ..sizes() }, &RATES).unwrap();
-        assert_eq!(told.resident_compute, 200e6);
+        let text = expected(&Sizes { layer_flops: 10_000_000_000, ..sizes() }, &RATES).unwrap();
+        assert_eq!(text.resident_compute, 200e6);
     }
 
     #[test]

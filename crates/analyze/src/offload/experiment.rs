@@ -1,28 +1,28 @@
-//! What three runs say of offloading: with G layers on the device, with all of them, and with a few more than G.
+//! The conclusion from three runs: with G layers on the device, with all layers, and with a few more than G.
 
 /// One of the runs: medians of its tokens, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
-    /// Layers that stay on the device.
+    /// Layers on the device.
     pub layers: u64,
     /// A token.
     pub token_ns: f64,
-    /// What compute waited for copies in it; none where nothing is copied.
+    /// How long compute waited for copies; none if nothing is copied.
     pub exposed_ns: Option<f64>,
-    /// What copies took in it; none where nothing is copied.
+    /// The time of copies; none if nothing is copied.
     pub copied_ns: Option<f64>,
 }
 
-/// From where on ratios mean something.
+/// Thresholds of the conclusion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExperimentLimits {
-    /// A token with offloading is up to this many times one without: the overhead is minimal.
+    /// Up to this ratio of a token with offloading to one without, the overhead is minimal.
     pub minimal: f64,
-    /// With more layers on the device a token is at most this many times what it was: they help.
+    /// More layers on the device help if a token takes at most this ratio of the previous time.
     pub helps: f64,
-    /// Offloading costs more than this many times what its copies iteration: it is not the copies that cost.
+    /// Overlap is broken if offloading costs more than this multiple of its copies.
     pub beyond_copies: f64,
-    /// Without a run without offloading: waits up to this share of a token are minimal.
+    /// Without a baseline run: waits up to this share of a token are minimal.
     pub waits: f64,
 }
 
@@ -32,14 +32,14 @@ impl Default for ExperimentLimits {
     }
 }
 
-/// What they say together.
+/// The conclusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conclusion {
-    /// An token iterations hardly longer than without offloading.
+    /// A token takes hardly longer than without offloading.
     Minimal,
-    /// It takes longer, and neither do more layers help nor do copies explain it.
+    /// A token takes longer; more layers do not help, and copies do not explain it.
     Broken,
-    /// It takes as much longer as its copies do, and more layers help.
+    /// A token takes longer by the time of its copies, and more layers help.
     NeedsLayers,
 }
 
@@ -54,25 +54,25 @@ impl Conclusion {
     }
 }
 
-/// The answer of an experiment, with the ratios that it stands on; none where a run is missing.
+/// The answer of an experiment, with its ratios; none if a run is missing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Experiment {
-    /// What the runs say.
+    /// The conclusion.
     pub conclusion: Conclusion,
-    /// A token with offloading by one without.
+    /// A token with offloading / a token without.
     pub overhead: Option<f64>,
-    /// A token with more layers on the device by one with those that were asked for.
+    /// A token with more layers on the device / a token with the requested layers.
     pub with_more: Option<f64>,
-    /// What offloading costs a token by what its copies iteration.
+    /// The cost of offloading / the time of its copies.
     pub by_copies: Option<f64>,
-    /// What compute waits by the token.
+    /// The waiting time / the time of a token.
     pub waits: Option<f64>,
-    /// The limits that they were held against.
+    /// The thresholds.
     pub limits: ExperimentLimits,
 }
 
-/// Concludes from a run with some layers on the device, one with all and one with more than some, each of the last two
-/// if it could be run. Where all layers are the only more that there is, that run stands for both.
+/// Draws the conclusion from a run with some layers on the device, one with all and one with more, if the last two could
+/// run. If all layers is the only larger number, that run is used for both.
 pub fn experiment(some: &Trial, all: Option<&Trial>, more: Option<&Trial>, limits: ExperimentLimits) -> Experiment {
     let over = |one: f64, other: f64| (other > 0.0 && one.is_finite()).then(|| one / other);
     let overhead = all.and_then(|all| over(some.token_ns, all.token_ns));
@@ -80,8 +80,8 @@ pub fn experiment(some: &Trial, all: Option<&Trial>, more: Option<&Trial>, limit
     let costs = all.map(|all| (some.token_ns - all.token_ns).max(0.0));
     let by_copies = costs.zip(some.copied_ns).and_then(|(costs, copied)| over(costs, copied));
     let waits = some.exposed_ns.and_then(|exposed| over(exposed, some.token_ns));
-    let told = Experiment { conclusion: Conclusion::Minimal, overhead, with_more, by_copies, waits, limits };
-    Experiment { conclusion: told.concluded(), ..told }
+    let text = Experiment { conclusion: Conclusion::Minimal, overhead, with_more, by_copies, waits, limits };
+    Experiment { conclusion: text.concluded(), ..text }
 }
 
 impl Experiment {
@@ -128,8 +128,8 @@ mod tests {
     fn a_token_that_takes_its_copies_longer_and_gets_faster_with_more_layers_needs_them() {
         let (some, more) = (trial(20, 400.0, 290.0, 300.0), trial(24, 250.0, 140.0, 150.0));
         assert_eq!(concluded(some, Some(whole(100.0)), Some(more)), Conclusion::NeedsLayers);
-        let told = experiment(&some, Some(&whole(100.0)), Some(&more), ExperimentLimits::default());
-        assert_eq!((told.overhead, told.with_more, told.by_copies), (Some(4.0), Some(0.625), Some(1.0)));
+        let text = experiment(&some, Some(&whole(100.0)), Some(&more), ExperimentLimits::default());
+        assert_eq!((text.overhead, text.with_more, text.by_copies), (Some(4.0), Some(0.625), Some(1.0)));
     }
 
     #[test]
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_time_of_nothing_is_no_ratio() {
-        let told = experiment(&trial(1, 0.0, 0.0, 0.0), Some(&whole(0.0)), None, ExperimentLimits::default());
-        assert_eq!((told.overhead, told.with_more, told.by_copies, told.waits), (None, None, None, None));
-        assert_eq!(told.conclusion, Conclusion::Minimal);
+        let text = experiment(&trial(1, 0.0, 0.0, 0.0), Some(&whole(0.0)), None, ExperimentLimits::default());
+        assert_eq!((text.overhead, text.with_more, text.by_copies, text.waits), (None, None, None, None));
+        assert_eq!(text.conclusion, Conclusion::Minimal);
     }
 }

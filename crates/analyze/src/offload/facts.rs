@@ -1,39 +1,39 @@
-//! What a run of offloaded layers says of itself.
+//! Facts about a run with offloaded layers.
 
 use laptime_trace::run::{AxisValue, Measured};
 
 use super::expected::{Rates, Sizes};
 
-/// What a run says of itself; what it does not say is none.
+/// Facts about a run; unknown values are none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OffloadFacts {
-    /// How layers are streamed: `sync`, `pinned`, `prefetch`, `wrap` or `batched`.
+    /// The mode: `sync`, `pinned`, `prefetch`, `wrap` or `batched`.
     pub mode: Option<String>,
     /// Layers.
     pub layers: Option<u64>,
-    /// Layers that stay on the device.
+    /// Layers on the device.
     pub gpu_layers: Option<u64>,
-    /// The type of the weights.
+    /// The dtype of the weights.
     pub dtype: Option<String>,
-    /// What the link can do at most, in billions of bytes a second, as measured.
+    /// The measured rate of the link, in GB/s.
     pub link_gbps: Option<f64>,
-    /// What the link is: `pinned`, `pageable`, `file` or `emulated`.
+    /// The kind of link: `pinned`, `pageable`, `file` or `emulated`.
     pub link_kind: Option<String>,
-    /// Forward passes a token.
+    /// Forward passes per token.
     pub streams: Option<u64>,
     /// Steps of the diffusion head.
     pub diffusion_steps: Option<u64>,
-    /// The scale of guidance.
+    /// The guidance scale.
     pub cfg: Option<f64>,
-    /// The audio of a token, in nanoseconds.
+    /// The audio per token, in nanoseconds.
     pub audio_ns: Option<f64>,
-    /// A token of the same run without offloading, in nanoseconds.
+    /// The time of a token without offloading, in nanoseconds.
     pub baseline_ns: Option<f64>,
-    /// A token is held against the limit alone, and not against its audio.
+    /// Whether a token is compared with the limit only, not with its audio.
     pub is_judged_by_limit: bool,
-    /// What a token has to do.
+    /// The work of a token.
     pub sizes: Option<Sizes>,
-    /// What the machine can do.
+    /// The rates of the hardware.
     pub rates: Option<Rates>,
 }
 
@@ -85,12 +85,12 @@ impl OffloadFacts {
         })
     }
 
-    /// The same, where a token is held against the limit alone.
+    /// The same, with a token compared with the limit only.
     pub fn judged_by_limit(self) -> Self {
         Self { is_judged_by_limit: true, ..self }
     }
 
-    /// Whether the link is only made as slow as one.
+    /// Whether the link is emulated.
     pub fn is_emulated(&self) -> bool {
         self.link_kind.as_deref() == Some("emulated")
     }
@@ -100,7 +100,7 @@ impl OffloadFacts {
         matches!(self.mode.as_deref(), Some("wrap" | "batched"))
     }
 
-    /// Whether copies are asked for ahead; a run that does not say is taken to.
+    /// Whether layers are prefetched; assumed if unknown.
     pub fn prefetches(&self) -> bool {
         !matches!(self.mode.as_deref(), Some("sync" | "pinned"))
     }

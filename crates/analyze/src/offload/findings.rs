@@ -1,4 +1,4 @@
-//! What holds a token up.
+//! The bottlenecks of a token.
 
 mod link;
 mod parts;
@@ -7,19 +7,19 @@ mod streaming;
 use super::Offload;
 use crate::finding::Finding;
 
-/// How bad something is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It holds the run up.
+    /// It slows the run down.
     Bad,
-    /// It is not good, and not bad.
+    /// It is neither good nor bad.
     Notable,
-    /// It is as it must be in this mode.
+    /// It is normal in this mode.
     Normal,
 }
 
 impl Severity {
-    /// The word by which tables tell it.
+    /// The word in tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Bad => "bad",
@@ -29,18 +29,18 @@ impl Severity {
     }
 }
 
-/// Something that holds a token up, with what its removal would bring.
+/// A bottleneck, with its estimated gain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bottleneck {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What was seen, against which limit, what it means and what to do.
+    /// The finding.
     pub finding: Finding,
-    /// What a token would save at most without it, in nanoseconds; none if that cannot be told.
+    /// The most that a token would gain without it, in nanoseconds; none if unknown.
     pub gain_ns: Option<f64>,
 }
 
-/// All that holds a token up: what is bad first, and of those what would bring most.
+/// All bottlenecks of a token: bad ones first, then by gain.
 pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {
     let streamed = streaming::findings(seen);
     let of_link = link::finding(seen);

@@ -9,7 +9,7 @@ use super::names;
 /// Start and end.
 pub(super) type Stretch = (u64, u64);
 
-/// What was found.
+/// The result.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gathered {
     /// The tokens in order of time.
@@ -33,15 +33,15 @@ pub(super) struct Stage {
 /// What happened to one layer in one forward pass.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pass {
-    /// The token in which its turn came.
+    /// The token in which it was needed.
     pub token: Option<usize>,
-    /// When the host first came to it or to its wait.
+    /// When the host first reached it or its wait.
     pub reached: Option<u64>,
-    /// When the host came to it.
+    /// When the host reached it.
     pub turn: Option<u64>,
-    /// When the host asked for its copy.
+    /// When the host issued its copy.
     pub issued: Option<u64>,
-    /// How long the host took to ask.
+    /// How long the host took to issue it.
     pub issuing: Option<u64>,
     pub copy: Option<Stretch>,
     pub bytes: Option<u64>,
@@ -49,7 +49,7 @@ pub(super) struct Pass {
     pub wait: Option<Stretch>,
     pub compute: Option<Stretch>,
     pub release: Option<Stretch>,
-    /// Waits are told by the device: the time between a wait and its layer is the host's.
+    /// Waits are taken from the device: the time between a wait and its layer belongs to the host.
     pub is_on_device: bool,
 }
 
@@ -65,11 +65,11 @@ const STAGES: [&str; 8] = [
     names::ALLOCATE,
 ];
 
-/// What belongs to a layer.
+/// Marks of a layer.
 const OF_LAYERS: [&str; 5] =
     [names::LAYER_WAIT, names::LAYER, names::LAYER_RELEASE, names::LAYER_COPY, names::LAYER_ISSUE];
 
-/// Goes through a trace once.
+/// Reads a trace once.
 pub(super) fn gather(trace: &Trace) -> Gathered {
     let mut found = Gathered { tokens: tokens(trace), ..Gathered::default() };
     let known: HashMap<NameId, &'static str> =
@@ -97,7 +97,7 @@ fn tokens(trace: &Trace) -> Vec<Stretch> {
     found
 }
 
-/// What the device did for each span of the host that is wanted.
+/// The device work of host spans that match a filter.
 fn on_device(trace: &Trace, known: &HashMap<NameId, &'static str>) -> HashMap<SpanId, Stretch> {
     let flows = trace.flows().iter().filter(|flow| known.contains_key(&trace.span_name(flow.from)));
     let to_device = flows.filter(|flow| trace.track(trace.span_track(flow.to)).kind.is_device());
@@ -111,7 +111,7 @@ fn on_device(trace: &Trace, known: &HashMap<NameId, &'static str>) -> HashMap<Sp
 }
 
 impl Gathered {
-    /// The token that a moment lies in.
+    /// The token that contains a moment.
     fn token_at(&self, moment: u64) -> Option<usize> {
         let after = self.tokens.partition_point(|(start, _)| *start <= moment);
         let at = after.checked_sub(1)?;

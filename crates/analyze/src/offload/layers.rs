@@ -1,4 +1,4 @@
-//! Offloaded layers, one by one.
+//! Offloaded layers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,26 +9,26 @@ use super::{
     tokens::TokenPart,
 };
 
-/// A wait below this share of its copy counts as none: the copy was there in time.
+/// A wait below this share of its copy counts as zero.
 pub const HIT: f64 = 0.1;
 
-/// How the copy of a layer came.
+/// How the copy of a layer arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefetch {
-    /// It was asked for before its turn, and next to nothing waited for it.
+    /// It was issued ahead, and compute hardly waited for it.
     Hit,
-    /// It was asked for before its turn, and compute still waited.
+    /// It was issued ahead, and compute still waited.
     Late,
-    /// It was asked for when its turn came.
+    /// It was issued when the layer was needed.
     Miss,
 }
 
 /// Which forward pass of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PassKind {
-    /// Its place in the token, from zero on.
+    /// Its index in the token.
     pub place: u64,
-    /// What it is, where a stage says so.
+    /// Its kind, if a stage names it.
     pub part: Option<TokenPart>,
 }
 
@@ -39,12 +39,12 @@ impl PassKind {
     }
 }
 
-/// What is known of an offloaded layer over all forward passes that count.
+/// The figures of an offloaded layer over all counted forward passes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OffloadedLayer {
     /// Its number.
     pub layer: u64,
-    /// The forward pass of a token that this is about; none if it is about all of them.
+    /// The forward pass of a token; none for all of them.
     pub pass: Option<PassKind>,
     /// Forward passes in which its copy was seen.
     pub copies: u64,
@@ -54,9 +54,9 @@ pub struct OffloadedLayer {
     pub bytes: Option<u64>,
     /// Whether all its copies came from pinned memory.
     pub pinned: Option<bool>,
-    /// How long before compute needed it the copy was asked for, in nanoseconds: negative if after. The median.
+    /// How long before it was needed the copy was issued, in nanoseconds: negative if after. The median.
     pub issued_ahead_ns: Option<f64>,
-    /// How long before compute needed it the copy was done: negative if after. The median.
+    /// How long before it was needed the copy was done: negative if after. The median.
     pub finished_ahead_ns: Option<f64>,
     /// The median time that compute waited for it.
     pub exposed_ns: Option<f64>,
@@ -64,28 +64,28 @@ pub struct OffloadedLayer {
     pub compute_ns: Option<f64>,
     /// The median time of its release.
     pub release_ns: Option<f64>,
-    /// Copies that were there in time.
+    /// Copies that were done in time.
     pub hits: u64,
-    /// Copies asked for in time that compute waited for.
+    /// Copies that were issued in time but that compute waited for.
     pub late: u64,
-    /// Copies that were asked for when they were needed.
+    /// Copies that were issued when they were needed.
     pub misses: u64,
 }
 
 impl OffloadedLayer {
-    /// Billions of bytes a second of its copy.
+    /// The rate of its copy in GB/s.
     pub fn gb_s(&self) -> Option<f64> {
         let copy = self.copy_ns.filter(|&copy| copy > 0.0)?;
         Some(self.bytes? as f64 / copy)
     }
 
-    /// The share of its copy that nothing waited for.
+    /// The hidden share of its copy.
     pub fn hidden(&self) -> Option<f64> {
         let copy = self.copy_ns.filter(|&copy| copy > 0.0)?;
         Some((1.0 - self.exposed_ns? / copy).clamp(0.0, 1.0))
     }
 
-    /// Whether most of its copies were asked for before their turn; none if there are none.
+    /// Whether most of its copies were issued ahead; none if there are none.
     pub fn is_async(&self) -> Option<bool> {
         let ahead = self.hits + self.late;
         (ahead + self.misses > 0).then_some(ahead > self.misses)
@@ -96,16 +96,16 @@ impl OffloadedLayer {
         self.is_async().map(|is_async| if is_async { "ASYNC" } else { "SYNC" })
     }
 
-    /// What most of its copies were.
+    /// The most frequent kind of its copies.
     pub fn prefetch(&self) -> Option<Prefetch> {
         let counted = [(self.hits, Prefetch::Hit), (self.late, Prefetch::Late), (self.misses, Prefetch::Miss)];
-        // Of equals the last is taken: the worse one.
+        // Among equals the last, which is the worst.
         counted.into_iter().filter(|(count, _)| *count > 0).max_by_key(|(count, _)| *count).map(|(_, kind)| kind)
     }
 }
 
 impl Prefetch {
-    /// The word by which tables tell it.
+    /// The word in tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -116,9 +116,9 @@ impl Prefetch {
 }
 
 impl Pass {
-    /// How its copy came; none if the trace does not say.
+    /// How its copy arrived; none if the trace does not show it.
     ///
-    /// Issue and turn are both moments of the host, so that no clocks are compared.
+    /// Both moments are on the host clock, so no clocks are compared.
     pub(super) fn prefetch(&self) -> Option<Prefetch> {
         let (copy, issued, turn) = (length(self.copy?), self.issued?, self.turn?);
         let exposed = self.wait.map_or(0, length);
@@ -132,12 +132,12 @@ impl Pass {
     }
 }
 
-/// How long a stretch is.
+/// The length of an interval.
 pub(super) fn length(stretch: Stretch) -> u64 {
     stretch.1.saturating_sub(stretch.0)
 }
 
-/// Sums the passes up by layer.
+/// Computes figures per layer.
 pub(super) fn layers<'a>(passes: impl Iterator<Item = (u64, &'a Pass)>) -> Vec<OffloadedLayer> {
     let mut by_layer: BTreeMap<u64, Vec<&Pass>> = BTreeMap::new();
     for (layer, pass) in passes.filter(|(_, pass)| pass.copy.is_some() || pass.wait.is_some()) {
@@ -146,7 +146,7 @@ pub(super) fn layers<'a>(passes: impl Iterator<Item = (u64, &'a Pass)>) -> Vec<O
     by_layer.into_iter().map(|(layer, passes)| summed(layer, None, &passes)).collect()
 }
 
-/// Sums the passes up by layer and place in the token: passes of two kinds have nothing in common but the layer.
+/// Computes figures per layer and position in the token, because passes of two kinds only share the layer.
 pub(super) fn by_pass(found: &Gathered, cold: usize) -> Vec<OffloadedLayer> {
     let kinds = kinds(found);
     let mut by_kind: BTreeMap<(u64, PassKind), Vec<&Pass>> = BTreeMap::new();

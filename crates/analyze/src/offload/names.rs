@@ -1,4 +1,4 @@
-//! What a trace of offloaded layers is made of: the names that a pipeline marks and that the analysis reads.
+//! The names of stages and fields in a trace with offloaded layers.
 
 /// The lap: one token.
 pub const TOKEN: &str = "token";
@@ -15,16 +15,16 @@ pub const TRANSFORMER: &str = "transformer";
 /// All steps of the diffusion head.
 pub const DIFFUSION: &str = "diffusion";
 
-/// The latent made audio.
+/// Decoding a latent to audio.
 pub const AUDIO_DECODE: &str = "audio_decode";
 
-/// The audio read back.
+/// Encoding the audio again.
 pub const SEMANTIC_ENCODE: &str = "semantic_encode";
 
-/// Memory given back to the driver.
+/// Returning memory to the driver.
 pub const CLEAR_CACHE: &str = "clear_cache";
 
-/// Memory asked of the driver.
+/// Requesting memory from the driver.
 pub const ALLOCATE: &str = "allocate";
 
 /// The compute stream waits for the weights of a layer.
@@ -33,13 +33,13 @@ pub const LAYER_WAIT: &str = "layer_wait";
 /// A layer computes.
 pub const LAYER: &str = "layer";
 
-/// A layer's memory is given up; in mode `sync` its weights are copied back.
+/// The memory of a layer is released; in mode `sync` its weights are copied back.
 pub const LAYER_RELEASE: &str = "layer_release";
 
 /// The weights of a layer are copied: on the host the issuing, on the copy stream the copy.
 pub const LAYER_COPY: &str = "layer_copy";
 
-/// The copy of a layer was asked for, where `layer_copy` itself is on the host.
+/// The copy of a layer was issued, where `layer_copy` itself is on the host.
 pub const LAYER_ISSUE: &str = "layer_issue";
 
 /// The field with the number of a layer.
@@ -51,5 +51,5 @@ pub const FIELD_FORWARD: &str = "forward";
 /// The field with the bytes of a copy.
 pub const FIELD_BYTES: &str = "bytes";
 
-/// The field that says whether a copy comes from pinned memory.
+/// The field for whether a copy comes from pinned memory.
 pub const FIELD_PINNED: &str = "pinned";

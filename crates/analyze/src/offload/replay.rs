@@ -1,19 +1,19 @@
-//! The least time that measured copies and computations could take: one link, one compute queue, two buffers.
+//! The lower bound for measured copies and computations: one link, one compute queue, two buffers.
 
-/// The buffers that a streamed layer can lie in.
+/// The buffers for offloaded layers.
 pub const BUFFERS: usize = 2;
 
-/// Tokens after which a state that does not repeat is given up.
+/// After this many tokens, a state that does not repeat is given up.
 const MOST_TOKENS: u64 = 64;
 
 /// One step of a token on the compute queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A forward pass begins: without wrap no copy of it begins before.
+    /// A forward pass starts: without wrap-around, none of its copies starts earlier.
     Forward,
-    /// Something computes that needs no copy.
+    /// Compute without a copy.
     Compute(u64),
-    /// An offloaded layer computes, once its copy is there.
+    /// An offloaded layer computes once its copy is done.
     Layer {
         /// The time of its copy.
         copy: u64,
@@ -22,18 +22,18 @@ pub enum Step {
     },
 }
 
-/// The least time of a token.
+/// The lower bound of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Minimum {
     /// The token as it was measured.
     pub measured: u64,
-    /// All its copies.
+    /// The sum of its copies.
     pub copies: u64,
-    /// All that it computed.
+    /// The sum of its compute.
     pub compute: u64,
-    /// The least time where each forward pass begins without a copy under way.
+    /// The lower bound if no copy is under way when a forward pass starts.
     pub without_wrap: u64,
-    /// The least time where the end of a forward pass begins the copies of the next.
+    /// The lower bound if the end of a forward pass starts the copies of the next.
     pub with_wrap: u64,
 }
 
@@ -44,7 +44,7 @@ impl Minimum {
         Self { measured, copies, compute, without_wrap: without_wrap(steps), with_wrap: with_wrap(steps) }
     }
 
-    /// The least time in a mode.
+    /// The lower bound in a mode.
     pub fn least(&self, wraps: bool) -> u64 {
         if wraps { self.with_wrap } else { self.without_wrap }
     }
@@ -55,7 +55,7 @@ impl Minimum {
     }
 }
 
-/// All copies, and all that computes.
+/// The sums of copies and compute.
 fn sums(steps: &[Step]) -> (u64, u64) {
     steps.iter().fold((0_u64, 0_u64), |(copies, compute), step| match *step {
         Step::Forward => (copies, compute),
@@ -69,12 +69,12 @@ fn sums(steps: &[Step]) -> (u64, u64) {
 struct Machine {
     link: u64,
     compute: u64,
-    /// The buffer that is free first comes first.
+    /// Buffers, in the order in which they become free.
     buffers: [u64; BUFFERS],
 }
 
 impl Machine {
-    /// Takes a step; no copy begins before a moment.
+    /// Executes a step; no copy starts before a moment.
     fn take(&mut self, step: Step, not_before: u64) {
         match step {
             Step::Forward => {}
@@ -88,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// How far the rest is behind the compute queue: what decides how it goes on.
+    /// The state relative to the compute queue, which decides how it continues.
     fn behind(&self) -> [u64; BUFFERS + 1] {
         let behind = |moment: u64| self.compute.saturating_sub(moment);
         [behind(self.link), behind(self.buffers[0]), behind(self.buffers[1])]
@@ -107,7 +107,7 @@ fn without_wrap(steps: &[Step]) -> u64 {
     machine.compute
 }
 
-/// The time of a token when the same token follows again and again.
+/// The time of a token if the same token repeats.
 fn with_wrap(steps: &[Step]) -> u64 {
     let (copies, compute) = sums(steps);
     let mut machine = Machine::default();
@@ -124,7 +124,7 @@ fn with_wrap(steps: &[Step]) -> u64 {
         }
         seen.push((state, machine.compute));
     }
-    // No state came again: the mean of the later half, within what is possible.
+    // No state repeated: the mean of the second half, within the possible range.
     let half = MOST_TOKENS / 2;
     let since = seen.get(half as usize - 1).map_or(0, |(_, at)| *at);
     let mean = machine.compute.saturating_sub(since) / half;

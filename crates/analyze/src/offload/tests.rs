@@ -7,15 +7,15 @@ use proptest::prelude::*;
 use super::*;
 
 #[path = "../../../../tests/made/offload.rs"]
-mod made;
+mod fixture;
 
-use made::{Made, Streaming};
+use fixture::{Made as Fixture, Streaming};
 
 fn facts() -> OffloadFacts {
     OffloadFacts { mode: Some("wrap".into()), link_gbps: Some(26.0), ..OffloadFacts::default() }
 }
 
-fn asked(made: Made, facts: OffloadFacts) -> Offload {
+fn asked(made: Fixture, facts: OffloadFacts) -> Offload {
     offload(&made.trace(), facts, Thresholds::default()).unwrap()
 }
 
@@ -24,13 +24,13 @@ fn rules(answer: &Offload) -> Vec<&'static str> {
 }
 
 /// Copies of 30 ms that layers of 5 ms cannot hide.
-fn of_a_slow_link() -> Made {
-    Made { copy: 30_000, ..Made::default() }
+fn of_a_slow_link() -> Fixture {
+    Fixture { copy: 30_000, ..Fixture::default() }
 }
 
 #[test]
 fn a_healthy_run_has_no_finding() {
-    let answer = asked(Made::default(), facts());
+    let answer = asked(Fixture::default(), facts());
     assert_eq!(answer.findings, []);
     assert_eq!((answer.ahead(), answer.async_share()), ((32, 32), Some(1.0)));
     assert!(answer.hidden().unwrap() > 0.999, "{:?}", answer.usual);
@@ -41,13 +41,13 @@ fn a_healthy_run_has_no_finding() {
 fn a_trace_without_offloaded_layers_has_no_answer() {
     let nothing = TraceBuilder::default().build().unwrap();
     assert_eq!(offload(&nothing, OffloadFacts::default(), Thresholds::default()), None);
-    let resident = Made { layers: 0, ..Made::default() };
+    let resident = Fixture { layers: 0, ..Fixture::default() };
     assert_eq!(offload(&resident.trace(), OffloadFacts::default(), Thresholds::default()), None);
 }
 
 #[test]
 fn the_parts_of_a_token_are_told_and_add_up() {
-    let answer = asked(Made::default(), facts());
+    let answer = asked(Fixture::default(), facts());
     let median = |part| answer.part(part).unwrap();
     // Four layers with wait, launch and release, and the resident ones.
     let pass = 1e3 * (4.0 * (1.0 + 2.0 + 5_000.0 + 10.0) + 10_000.0);
@@ -61,7 +61,7 @@ fn the_parts_of_a_token_are_told_and_add_up() {
 
 #[test]
 fn one_pass_of_all_streams_is_told_as_such() {
-    let answer = asked(Made { forwards: 1, ..Made::default() }, facts());
+    let answer = asked(Fixture { forwards: 1, ..Fixture::default() }, facts());
     assert!(answer.part(TokenPart::Transformer).is_some() && answer.part(TokenPart::Positive).is_none());
 }
 
@@ -93,9 +93,9 @@ fn the_passes_of_a_token_are_told_apart_so_that_no_wait_is_hidden_by_a_median() 
 #[test]
 fn at_best_a_token_still_computes() {
     for (tokens, release) in [(1, 10), (2, 0), (5, 10)] {
-        let made = Made { tokens, release, ..of_a_slow_link() };
+        let made = Fixture { tokens, release, ..of_a_slow_link() };
         let answer = asked(made, OffloadFacts { link_gbps: Some(3.4), ..facts() });
-        let found = answer.findings.iter().find(|found| found.finding.rule == "link_limit").unwrap();
+        let found = answer.findings.iter().find(|found| found.finding.rule == "link-limit").unwrap();
         let best = answer.length.median - found.gain_ns.unwrap();
         assert!(best >= answer.minimum.compute as f64 - 1.0, "{tokens} tokens: {best}, {:?}", answer.minimum);
     }
@@ -104,24 +104,24 @@ fn at_best_a_token_still_computes() {
 #[test]
 fn a_wait_from_a_tenth_of_the_copy_on_is_late() {
     // The copy is asked for 5.01 ms before its turn, so that copy - 5.01 ms are waited for.
-    let kind = |copy| asked(Made { copy, ..Made::default() }, facts()).layers[1].prefetch();
+    let kind = |copy| asked(Fixture { copy, ..Fixture::default() }, facts()).layers[1].prefetch();
     assert_eq!(kind(5_560), Some(Prefetch::Hit));
     assert_eq!(kind(5_570), Some(Prefetch::Late));
 }
 
 #[test]
 fn without_a_device_the_issue_tells_what_was_asked_for_ahead() {
-    let answer = asked(Made { has_device: false, ..of_a_slow_link() }, facts());
+    let answer = asked(Fixture { has_device: false, ..of_a_slow_link() }, facts());
     assert_eq!((answer.async_share(), answer.layers[1].late), (Some(1.0), 8));
-    let at_turn = Made { has_device: false, streaming: Streaming::AtItsTurn, ..Made::default() };
+    let at_turn = Fixture { has_device: false, streaming: Streaming::AtItsTurn, ..Fixture::default() };
     assert_eq!(asked(at_turn, facts()).async_share(), Some(0.0));
 }
 
 #[test]
 fn copies_at_their_turn_mean_that_async_does_not_run() {
-    let made = Made { streaming: Streaming::AtItsTurn, ..Made::default() };
+    let made = Fixture { streaming: Streaming::AtItsTurn, ..Fixture::default() };
     let answer = asked(made, OffloadFacts { mode: Some("pinned".into()), ..facts() });
-    assert_eq!(rules(&answer), ["async_not_running"]);
+    assert_eq!(rules(&answer), ["async-not-running"]);
     let found = &answer.findings[0];
     assert_eq!((found.severity, answer.layers[0].tag()), (Severity::Bad, Some("SYNC")));
     assert!(found.finding.next.contains("`--mode wrap`"), "{}", found.finding);
@@ -132,9 +132,9 @@ fn copies_at_their_turn_mean_that_async_does_not_run() {
 
 #[test]
 fn only_the_first_layer_is_normal_without_wrap_and_cured_by_it() {
-    let made = Made { streaming: Streaming::Prefetch, ..Made::default() };
+    let made = Fixture { streaming: Streaming::Prefetch, ..Fixture::default() };
     let answer = asked(made, OffloadFacts { mode: Some("prefetch".into()), ..facts() });
-    assert_eq!(rules(&answer), ["first_layer_not_prefetched"]);
+    assert_eq!(rules(&answer), ["first-layer-not-prefetched"]);
     let found = &answer.findings[0];
     assert_eq!((found.severity, found.gain_ns), (Severity::Normal, Some(8e6)));
     assert!(found.finding.next.contains("`--mode wrap`"), "{}", found.finding);
@@ -145,11 +145,11 @@ fn only_the_first_layer_is_normal_without_wrap_and_cured_by_it() {
 #[test]
 fn few_copies_asked_for_ahead_are_bad_below_a_half_and_notable_above() {
     // Two layers without wrap: one of two copies is asked for ahead.
-    let made = Made { streaming: Streaming::Prefetch, layers: 2, ..Made::default() };
-    assert_eq!(rules(&asked(made, facts())), ["first_layer_not_prefetched"]);
+    let made = Fixture { streaming: Streaming::Prefetch, layers: 2, ..Fixture::default() };
+    assert_eq!(rules(&asked(made, facts())), ["first-layer-not-prefetched"]);
     let limits = Thresholds { async_bad: 0.51, ..Thresholds::default() };
     let answer = offload(&made.trace(), facts(), limits).unwrap();
-    assert_eq!((rules(&answer), answer.findings[0].severity), (vec!["async_partly"], Severity::Bad));
+    assert_eq!((rules(&answer), answer.findings[0].severity), (vec!["async-partly"], Severity::Bad));
     let loose = Thresholds { async_good: 0.5, ..Thresholds::default() };
     assert_eq!(rules(&offload(&made.trace(), facts(), loose).unwrap()), Vec::<&str>::new());
 }
@@ -157,13 +157,10 @@ fn few_copies_asked_for_ahead_are_bad_below_a_half_and_notable_above() {
 #[test]
 fn copies_that_compute_cannot_hide_make_the_link_the_limit() {
     let answer = asked(of_a_slow_link(), OffloadFacts { link_gbps: Some(3.4), ..facts() });
-    assert_eq!(rules(&answer), ["link_limit"]);
+    assert_eq!(rules(&answer), ["link-limit"]);
     let finding = &answer.findings[0].finding;
     assert!(finding.evidence.contains("0.80 GB at 3.33 GB/s"), "{finding}");
-    assert!(
-        finding.next.contains("more layers on the device") && finding.next.contains("`--mode batched`"),
-        "{finding}"
-    );
+    assert!(finding.next.contains("more layers on the GPU") && finding.next.contains("`--mode batched`"), "{finding}");
     assert_eq!(answer.minimum.copies, 240_000_000);
     assert!(
         answer.minimum.with_wrap >= 240_000_000 - 30_000_000 && answer.minimum.with_wrap <= answer.minimum.measured
@@ -172,81 +169,82 @@ fn copies_that_compute_cannot_hide_make_the_link_the_limit() {
 
 #[test]
 fn copies_far_below_the_peak_of_the_link_are_told_with_the_reason() {
-    let told = |made: Made| {
+    let text = |made: Fixture| {
         let answer = asked(made, OffloadFacts { link_gbps: Some(25.0), ..facts() });
-        assert_eq!(answer.findings[0].finding.rule, "link_below_peak");
+        assert_eq!(answer.findings[0].finding.rule, "link-below-peak");
         answer.findings[0].finding.to_string()
     };
-    assert!(told(Made { pinned: false, ..of_a_slow_link() }).contains("pageable"));
-    assert!(told(Made { bytes: 3 << 20, ..of_a_slow_link() }).contains("small"));
-    assert!(told(of_a_slow_link()).contains("something else uses the link"));
+    assert!(text(Fixture { pinned: false, ..of_a_slow_link() }).contains("pageable"));
+    assert!(text(Fixture { bytes: 3 << 20, ..of_a_slow_link() }).contains("small"));
+    assert!(text(of_a_slow_link()).contains("something else uses the link"));
     // 3.33 GB/s are 60 % of 5.56.
     let at = |peak| rules(&asked(of_a_slow_link(), OffloadFacts { link_gbps: Some(peak), ..facts() }))[0];
-    assert_eq!((at(5.5), at(5.6)), ("link_limit", "link_below_peak"));
+    assert_eq!((at(5.5), at(5.6)), ("link-limit", "link-below-peak"));
 }
 
 #[test]
 fn a_slow_token_is_told_by_its_largest_part() {
-    let of = |made: Made| rules(&asked(made, facts()));
-    assert_eq!(of(Made { compute: 40_000, ..Made::default() }), ["compute_limit"]);
-    assert_eq!(of(Made { diffusion: 1_000_000, ..Made::default() }), ["diffusion_limit"]);
-    assert_eq!(of(Made { decode: 300_000, encode: 100_000, ..Made::default() }), ["codec_limit"]);
-    assert_eq!(of(Made { other: 300_000, ..Made::default() }), ["other_limit"]);
+    let of = |made: Fixture| rules(&asked(made, facts()));
+    assert_eq!(of(Fixture { compute: 40_000, ..Fixture::default() }), ["compute-limit"]);
+    assert_eq!(of(Fixture { diffusion: 1_000_000, ..Fixture::default() }), ["diffusion-limit"]);
+    assert_eq!(of(Fixture { decode: 300_000, encode: 100_000, ..Fixture::default() }), ["codec-limit"]);
+    assert_eq!(of(Fixture { other: 300_000, ..Fixture::default() }), ["other-limit"]);
 }
 
 #[test]
 fn a_token_is_slow_when_it_takes_longer_than_its_audio() {
-    let of = |audio_ns| asked(Made::default(), OffloadFacts { audio_ns: Some(audio_ns), ..facts() });
-    assert_eq!((rules(&of(73.4e6)), rules(&of(73.2e6))), (vec![], vec!["compute_limit"]));
+    let of = |audio_ns| asked(Fixture::default(), OffloadFacts { audio_ns: Some(audio_ns), ..facts() });
+    assert_eq!((rules(&of(73.4e6)), rules(&of(73.2e6))), (vec![], vec!["compute-limit"]));
     assert_eq!(of(146.608e6).rtf(), Some(0.5));
 }
 
 #[test]
 fn clearing_caches_is_told_from_a_twentieth_of_a_token_on() {
     // A token is 73.3 ms without it.
-    let of = |clear| rules(&asked(Made { clear, ..Made::default() }, facts()));
-    assert_eq!((of(3_800), of(3_900)), (vec![], vec!["memory_stalls"]));
+    let of = |clear| rules(&asked(Fixture { clear, ..Fixture::default() }, facts()));
+    assert_eq!((of(3_800), of(3_900)), (vec![], vec!["memory-stalls"]));
 }
 
 #[test]
 fn a_host_that_is_late_is_told() {
     // Eight layers a token wait for their launch.
-    assert_eq!(rules(&asked(Made { launch: 400, ..Made::default() }, facts())), Vec::<&str>::new());
-    assert_eq!(rules(&asked(Made { launch: 700, ..Made::default() }, facts())), ["host_late"]);
-    assert_eq!(rules(&asked(Made { issue: 700, ..Made::default() }, facts())), ["host_late"]);
-    assert_eq!(rules(&asked(Made { issue: 700, pinned: false, ..Made::default() }, facts())), Vec::<&str>::new());
+    assert_eq!(rules(&asked(Fixture { launch: 400, ..Fixture::default() }, facts())), Vec::<&str>::new());
+    assert_eq!(rules(&asked(Fixture { launch: 700, ..Fixture::default() }, facts())), ["host-late"]);
+    assert_eq!(rules(&asked(Fixture { issue: 700, ..Fixture::default() }, facts())), ["host-late"]);
+    assert_eq!(rules(&asked(Fixture { issue: 700, pinned: false, ..Fixture::default() }, facts())), Vec::<&str>::new());
 }
 
 #[test]
 fn a_release_is_notable_from_a_millisecond_and_bad_over_two_hundred() {
     let of = |release| {
-        let answer = asked(Made { release, ..Made::default() }, facts());
+        let answer = asked(Fixture { release, ..Fixture::default() }, facts());
         answer.findings.first().map(|found| (found.finding.rule, found.severity))
     };
     assert_eq!(of(999), None);
-    assert_eq!(of(1_000), Some(("release_blocks", Severity::Notable)));
-    assert_eq!(of(201_000), Some(("release_blocks", Severity::Bad)));
+    assert_eq!(of(1_000), Some(("release-blocks", Severity::Notable)));
+    assert_eq!(of(201_000), Some(("release-blocks", Severity::Bad)));
 }
 
 #[test]
 fn a_long_wait_is_told_where_nothing_else_says_why() {
     // The link is fast enough on the whole: one long wait in a token of long compute.
-    let made = Made { layers: 2, forwards: 1, copy: 150_000, compute: 10_000, resident: 10_000_000, ..Made::default() };
+    let made =
+        Fixture { layers: 2, forwards: 1, copy: 150_000, compute: 10_000, resident: 10_000_000, ..Fixture::default() };
     let limits = Thresholds { token_good_ns: 1e12, ..Thresholds::default() };
-    let told = |limits| {
+    let text = |limits| {
         let answer = offload(&made.trace(), OffloadFacts::default(), limits).unwrap();
         answer.findings.first().map(|found| (found.finding.rule, found.severity))
     };
-    assert_eq!(told(limits), Some(("long_wait", Severity::Notable)));
-    assert_eq!(told(Thresholds { pre_bad_ns: 120e6, ..limits }), Some(("long_wait", Severity::Bad)));
-    assert_eq!(told(Thresholds { pre_good_ns: 150e6, ..limits }), None);
+    assert_eq!(text(limits), Some(("long-wait", Severity::Notable)));
+    assert_eq!(text(Thresholds { pre_bad_ns: 120e6, ..limits }), Some(("long-wait", Severity::Bad)));
+    assert_eq!(text(Thresholds { pre_good_ns: 150e6, ..limits }), None);
 }
 
 #[test]
 fn of_several_the_one_that_brings_most_comes_first() {
-    let made = Made { copy: 30_000, diffusion: 400_000, clear: 100_000, ..Made::default() };
+    let made = Fixture { copy: 30_000, diffusion: 400_000, clear: 100_000, ..Fixture::default() };
     let answer = asked(made, OffloadFacts { link_gbps: Some(3.4), ..facts() });
-    assert_eq!(rules(&answer), ["diffusion_limit", "link_limit", "memory_stalls"]);
+    assert_eq!(rules(&answer), ["diffusion-limit", "link-limit", "memory-stalls"]);
     let gains: Vec<f64> = answer.findings.iter().filter_map(|found| found.gain_ns).collect();
     assert!(gains.is_sorted_by(|a, b| a >= b), "{gains:?}");
 }
@@ -267,8 +265,8 @@ fn facts_of_a_case_give_what_a_token_should_take() {
     facts.push(Fact::new("mode", "prefetch"));
     let read = OffloadFacts::of(&Measured { facts, ..Measured::default() });
     assert_eq!((read.wraps(), read.prefetches(), read.link_gbps), (false, true, Some(10.0)));
-    let told = asked(Made::default(), read).expected.unwrap();
-    assert_eq!(told.transformer, 345e6);
+    let text = asked(Fixture::default(), read).expected.unwrap();
+    assert_eq!(text.transformer, 345e6);
 }
 
 proptest! {
@@ -282,7 +280,7 @@ proptest! {
         which in 0_usize..3,
     ) {
         let streaming = [Streaming::AtItsTurn, Streaming::Prefetch, Streaming::Wrap][which];
-        let made = Made { streaming, copy, compute, resident, layers, forwards, ..Made::default() };
+        let made = Fixture { streaming, copy, compute, resident, layers, forwards, ..Fixture::default() };
         let answer = offload(&made.trace(), OffloadFacts::default(), Thresholds::default()).unwrap();
         let least = answer.minimum.least(streaming == Streaming::Wrap);
         prop_assert!(least <= answer.minimum.measured, "{:?}", answer.minimum);

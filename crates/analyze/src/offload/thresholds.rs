@@ -1,9 +1,9 @@
-//! From where on something is good or bad.
+//! Thresholds for good and bad.
 
-/// The limits that offloaded layers are held against. Times are in nanoseconds.
+/// The thresholds for offloaded layers. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
-    /// The share of copies asked for ahead that is good.
+    /// The share of prefetched copies that is good.
     pub async_good: f64,
     /// Below this share it is bad.
     pub async_bad: f64,
@@ -15,15 +15,15 @@ pub struct Thresholds {
     pub post_good_ns: f64,
     /// Over this it is bad.
     pub post_bad_ns: f64,
-    /// A token under this is fast enough. Where the run says how much audio a token is, that time counts instead.
+    /// A token below this is fast enough. If the audio per token is known, that time is used instead.
     pub token_good_ns: f64,
-    /// The share of the link's peak that copies reach at least.
+    /// The smallest acceptable share of the link's rate.
     pub link_share: f64,
-    /// The share of a token that waits, stalls and lateness of the host may take each.
+    /// The largest acceptable share of a token for waits, stalls and a slow host, each.
     pub lost_share: f64,
 }
 
-/// A token of 7.5 a second of audio: below it speech is made faster than it is heard.
+/// The audio per token at 7.5 tokens per second: below it, speech is generated faster than real time.
 pub const AUDIO_OF_A_TOKEN: f64 = 1e9 / 7.5;
 
 impl Default for Thresholds {

@@ -1,4 +1,4 @@
-//! Tokens, by what they were spent on.
+//! The parts of tokens.
 
 use super::{
     gather::{Gathered, Pass, Stage},
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::figures::{Figures, numbers};
 
-/// From this many tokens on the first is left out of medians: it is cold, and no pass before it could prefetch.
+/// From this many tokens on, the first is left out of medians: it is cold, and no earlier pass could prefetch for it.
 pub const LEAST_TOKENS: usize = 3;
 
-/// What a token is spent on.
+/// A part of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TokenPart {
     /// The forward pass of the positive stream.
@@ -22,9 +22,9 @@ pub enum TokenPart {
     Transformer,
     /// The diffusion head.
     Diffusion,
-    /// The latent made audio.
+    /// Decoding the latent to audio.
     AudioDecode,
-    /// The audio read back.
+    /// Encoding the audio again.
     SemanticEncode,
     /// The rest of the token.
     Other,
@@ -42,7 +42,7 @@ impl TokenPart {
         Self::Other,
     ];
 
-    /// The name by which stages and tables tell it.
+    /// The name in stages and tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Positive => names::POSITIVE,
@@ -72,40 +72,40 @@ pub struct Token {
     pub start: u64,
     /// How long it took.
     pub length: u64,
-    /// What it was spent on, by [`TokenPart::ALL`]; none where there was no such stage. They add up to the token
+    /// Its parts, in the order of [`TokenPart::ALL`]; none if there was no such stage. They add up to the token
     /// unless stages overlap.
     pub parts: [Option<u64>; 7],
     /// Copies of layers that were used in it.
     pub copied: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What compute waited for them.
+    /// How long compute waited for them.
     pub exposed: u64,
-    /// What offloaded layers computed.
+    /// The compute time of offloaded layers.
     pub offloaded: u64,
-    /// What releases took.
+    /// The time of releases.
     pub released: u64,
-    /// What the host took to ask for copies from pinned memory.
+    /// How long the host took to issue copies from pinned memory.
     pub issuing: u64,
-    /// How long the device stood still between the wait of a layer and the layer.
+    /// How long the device was idle between the wait of a layer and the layer.
     pub host_late: u64,
-    /// What clearing caches and allocating took, wherever it lies.
+    /// The time of clearing caches and allocating.
     pub stalled: u64,
 }
 
 impl Token {
-    /// What it was spent on a part.
+    /// The time of a part.
     pub fn part(&self, part: TokenPart) -> Option<u64> {
         self.parts[part as usize]
     }
 
-    /// What forward passes took.
+    /// The time of forward passes.
     pub fn transformer(&self) -> u64 {
         let passes = TokenPart::ALL.into_iter().filter(|part| part.is_transformer());
         passes.filter_map(|part| self.part(part)).fold(0, u64::saturating_add)
     }
 
-    /// What forward passes took less waits and releases.
+    /// The time of forward passes without waits and releases.
     pub fn compute(&self) -> u64 {
         self.transformer().saturating_sub(self.exposed).saturating_sub(self.released)
     }
@@ -129,7 +129,7 @@ impl Token {
         let is_offloaded = pass.wait.is_some() || pass.copy.is_some();
         add(&mut self.offloaded, pass.compute.filter(|_| is_offloaded).map(length));
         add(&mut self.released, pass.release.map(length));
-        // A copy from pageable memory holds the host until it is done, and that is its own time.
+        // A copy from pageable memory blocks the host until it is done; that time belongs to the copy.
         add(&mut self.issuing, pass.issuing.filter(|_| pass.pinned != Some(false)));
         let late = pass.wait.zip(pass.compute).filter(|_| pass.is_on_device);
         add(&mut self.host_late, late.map(|(wait, compute)| compute.0.saturating_sub(wait.1)));
@@ -141,7 +141,7 @@ impl Token {
     }
 }
 
-/// Sums stages and layers up by token.
+/// Computes figures per token.
 pub(super) fn tokens(found: &Gathered) -> Vec<Token> {
     let made = |&time: &(u64, u64)| Token { start: time.0, length: length(time), ..Token::default() };
     let mut tokens: Vec<Token> = found.tokens.iter().map(made).collect();
@@ -167,7 +167,7 @@ pub(super) fn parts(tokens: &[Token]) -> Vec<(TokenPart, Figures)> {
     TokenPart::ALL.into_iter().filter_map(of).collect()
 }
 
-/// What a token computed and copied, in the order of its compute queue.
+/// The compute and copies of a token, in the order of its compute queue.
 pub(super) fn steps(found: &Gathered, at: usize) -> Vec<Step> {
     let mut moments: Vec<(u64, u64, Option<Step>)> = Vec::new();
     for stage in found.stages.iter().filter(|stage| stage.token == at) {

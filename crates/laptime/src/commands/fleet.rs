@@ -91,7 +91,7 @@ fn of_trace(
         rank,
         device: row.device,
         values: row.values,
-        lost: trace.lost,
+        dropped: trace.lost,
         findings: findings.clone(),
     };
     Ok(found.into_iter().map(row).collect())

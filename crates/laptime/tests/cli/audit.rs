@@ -181,7 +181,7 @@ fn a_run_says_which_sites_cost_and_what_else_waited() {
     let told = |at: usize| (rows[at]["call"].clone(), rows[at]["recorded"].clone(), rows[at]["run"].clone());
     assert_eq!(told(0), ("sync_point! read_token".into(), 3.into(), "seen".into()));
     assert_eq!(rows[0]["waited_ms"], 22.5);
-    assert_eq!(rows[0]["waits_a_lap"], 1.0);
+    assert_eq!(rows[0]["waits_per_lap"], 1.0);
     assert_eq!(told(1), ("cpu".into(), 2.into(), "seen".into()));
     assert_eq!(rows[2]["recorded"], serde_json::Value::Null, "never is empty, not 0");
     assert_eq!(told(rows.len() - 1), ("cudaDeviceSynchronize".into(), 1.into(), "no site".into()));

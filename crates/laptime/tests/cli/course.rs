@@ -176,7 +176,7 @@ fn a_study_of_warm_ups_says_what_a_fresh_process_paid_for() {
     let sum = |key: &str| rows.iter().rev().skip(1).filter_map(|row| row[key].as_f64()).sum::<f64>();
     let all = rows.last().unwrap();
     assert_eq!(all["part"], "all");
-    for key in ["before_ms", "first_take_ms"] {
+    for key in ["before_ms", "first_iteration_ms"] {
         assert!((sum(key) - all[key].as_f64().unwrap()).abs() < 1e-6, "{key}: {told}");
     }
     let trace = laptime_trace::read(place.path("run/warmup-0/traces/case-0-run-0.pftrace")).unwrap();

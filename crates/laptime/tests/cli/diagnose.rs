@@ -84,7 +84,7 @@ fn a_finding_is_bad_news_only_if_it_was_asked_for() {
 fn limits_can_be_set() {
     let place = with(Made { streaming: Streaming::Prefetch, ..Made::default() });
     let said = place.laptime(["diagnose", "trace.json", "--format", "csv"]).done();
-    assert!(said.contains("first_layer_not_prefetched"), "{said}");
+    assert!(said.contains("first-layer-not-prefetched"), "{said}");
     let loose = place.laptime(["diagnose", "trace.json", "--async-good", "75"]).done();
     assert!(loose.contains("Nothing holds it up"), "{loose}");
 }

@@ -159,11 +159,11 @@ fn a_benchmark_sets_modes_beside_the_run_without_offloading() {
 #[test]
 fn every_mode_is_diagnosed_from_its_own_recording() {
     for (mode, rule) in [
-        ("sync", "async_not_running"),
-        ("pinned", "async_not_running"),
-        ("prefetch", "link_limit"),
-        ("wrap", "link_limit"),
-        ("batched", "link_limit"),
+        ("sync", "async-not-running"),
+        ("pinned", "async-not-running"),
+        ("prefetch", "link-limit"),
+        ("wrap", "link-limit"),
+        ("batched", "link-limit"),
     ] {
         let place = Place::new();
         let line =
@@ -174,9 +174,9 @@ fn every_mode_is_diagnosed_from_its_own_recording() {
         assert_eq!(told["findings"][0]["finding"], rule, "{mode}: {said}");
         let rules: Vec<&str> =
             told["findings"].as_array().unwrap().iter().filter_map(|row| row["finding"].as_str()).collect();
-        let is_first = rules.contains(&"first_layer_not_prefetched");
+        let is_first = rules.contains(&"first-layer-not-prefetched");
         assert_eq!(is_first, mode == "prefetch", "{mode}: {rules:?}");
-        assert_eq!(rules.contains(&"release_blocks"), mode == "sync", "{mode}: {rules:?}");
+        assert_eq!(rules.contains(&"release-blocks"), mode == "sync", "{mode}: {rules:?}");
         assert!(said.contains("emulated"), "{said}");
         let tokens = place.laptime(words("diagnose run --tokens")).done();
         assert!(tokens.contains("layers: wait"), "{tokens}");

@@ -87,7 +87,7 @@ fn what_was_lost_is_told_for_each_trace() {
     let place = place(&[("a.json", steps(300, 0)), ("b.json", small_trace())]);
     let said = place.laptime(["stages", "a.json", "b.json", "--format", "csv"]).done();
     let lost: Vec<&str> = said.lines().map(|line| line.rsplit(',').nth(1).unwrap()).collect();
-    assert_eq!(lost, ["lost_events", "0", "4"]);
+    assert_eq!(lost, ["dropped_events", "0", "4"]);
 }
 
 #[test]

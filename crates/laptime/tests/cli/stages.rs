@@ -82,7 +82,7 @@ fn the_answer_goes_to_a_file_when_asked() {
     laptime_trace::write(&small_trace(), place.path("small.json")).unwrap();
     assert_eq!(place.laptime(["stages", "small.json", "--format=json", "--out", "stages.json"]).done(), "");
     let answer: serde_json::Value = serde_json::from_slice(&place.read("stages.json")).unwrap();
-    assert_eq!(answer["lost_events"], 4);
+    assert_eq!(answer["dropped_events"], 4);
     assert_eq!(answer["stages"].as_array().unwrap().len(), 6);
 }
 

@@ -1,11 +1,11 @@
-//! From numbers to places along an axis.
+//! Maps numbers to positions along an axis.
 
 use super::Scale;
 
-/// What is larger is no figure: differences of such numbers overflow.
+/// Larger values are ignored: their differences overflow.
 const LARGEST: f64 = 1e150;
 
-/// Whether a number has a place on an axis.
+/// Whether a number can be drawn on an axis.
 pub(crate) fn has_place(value: f64, scale: Scale) -> bool {
     match scale {
         Scale::Linear => value.abs() <= LARGEST,
@@ -13,24 +13,24 @@ pub(crate) fn has_place(value: f64, scale: Scale) -> bool {
     }
 }
 
-/// The stretch of numbers that an axis shows.
+/// The range of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Reach {
     pub(crate) low: f64,
     pub(crate) high: f64,
 }
 
-/// The room beyond the outermost figures, as a share of the stretch.
+/// The margin beyond the outermost values, as a share of the range.
 const ROOM: f64 = 0.05;
 
-/// An axis of differences reaches over this share of its figures at least, one of ratios to the double: noise is flat.
+/// A linear axis spans at least this share of its values, a logarithmic one at least a factor of two, so noise looks flat.
 const LEAST: f64 = 0.1;
 
-/// A linear axis begins at 0 where its lowest figure is below this share of the highest.
+/// A linear axis starts at 0 if its lowest value is below this share of the highest.
 const NEAR_ZERO: f64 = 0.5;
 
 impl Reach {
-    /// The stretch that holds all figures that have a place, and some room; none if there are none.
+    /// The range of all values that can be drawn, with a margin; none if there are none.
     pub(crate) fn of(values: impl Iterator<Item = f64>, scale: Scale) -> Option<Self> {
         let values = values.filter(|&value| has_place(value, scale)).map(|value| forward(value, scale));
         let reach = values.fold(None, |reach: Option<Self>, value| match reach {
@@ -40,7 +40,7 @@ impl Reach {
         let length = reach.high - reach.low;
         let least = match scale {
             Scale::Linear if length == 0.0 && reach.low == 0.0 => 2.0,
-            // To half and to the double: a length has its neighbours beside it.
+            // From half to double, so that a length has its neighbours next to it.
             Scale::Log if length == 0.0 => 2.0 * std::f64::consts::LN_2,
             Scale::Linear => LEAST * reach.low.abs().max(reach.high.abs()),
             Scale::Log => std::f64::consts::LN_2,
@@ -49,13 +49,13 @@ impl Reach {
         Some(Self { low: backward(reach.low - room, scale), high: backward(reach.high + room, scale) })
     }
 
-    /// The same stretch with its ends no further than about half a step from the first and the last of some steps.
+    /// The same range with its ends at most about half a step from the first and the last step.
     pub(crate) fn within_a_step(self, steps: impl Iterator<Item = f64> + Clone) -> Self {
         let (first, last) = (steps.clone().fold(f64::INFINITY, f64::min), steps.fold(f64::NEG_INFINITY, f64::max));
         Self { low: self.low.max(first - 0.6), high: self.high.min(last + 0.6) }
     }
 
-    /// The same stretch from 0 on where 0 is near, for axes on which heights are compared.
+    /// The same range starting at 0 if 0 is near, for axes on which heights are compared.
     pub(crate) fn down_to_zero(self) -> Self {
         let Self { low, high } = self;
         let near = |low: f64, high: f64| high > 0.0 && low < NEAR_ZERO * high && low > -2.0 * ROOM * high;
@@ -81,7 +81,7 @@ fn backward(value: f64, scale: Scale) -> f64 {
     }
 }
 
-/// An axis that is laid out.
+/// An axis with its position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Ruler {
     scale: Scale,
@@ -92,19 +92,19 @@ pub(crate) struct Ruler {
 }
 
 impl Ruler {
-    /// The axis that shows a stretch of numbers between two places.
+    /// The axis that maps a range to an interval of positions.
     pub(crate) fn new(reach: Reach, scale: Scale, from: f64, to: f64) -> Self {
         Self { scale, low: forward(reach.low, scale), high: forward(reach.high, scale), from, to }
     }
 
-    /// The place of a number, inside the axis or beyond its ends; none if it has no place.
+    /// The position of a number, inside or outside the axis; none if it cannot be drawn.
     pub(crate) fn place(self, value: f64) -> Option<f64> {
         let share = (forward(value, self.scale) - self.low) / (self.high - self.low);
         let place = self.from + share * (self.to - self.from);
         (has_place(value, self.scale) && place.is_finite()).then_some(place)
     }
 
-    /// The place of a number, moved to the nearer end where it is beyond or has none.
+    /// The position of a number, clamped to the axis.
     pub(crate) fn held(self, value: f64) -> f64 {
         let (least, most) = (self.from.min(self.to), self.from.max(self.to));
         match self.place(value) {

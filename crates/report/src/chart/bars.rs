@@ -1,4 +1,4 @@
-//! Bars in groups, each with its figure above it where there is room.
+//! Grouped bars, each with its value above it if there is space.
 
 use super::{
     BarSeries, Bars, Quantity, Reading,
@@ -15,10 +15,10 @@ use super::{
 /// The share of a group that bars fill.
 const FILLED: f64 = 0.78;
 
-/// Bars are no wider, however few there are.
+/// The largest width of a bar.
 const WIDEST: f64 = 64.0;
 
-/// The middle and the width of a bar.
+/// The centre and width of a bar.
 pub(crate) fn slot(bars: &Bars, group: usize, series: usize, frame: &Frame) -> (f64, f64) {
     let place = |at: f64| frame.x.held(at);
     let (left, right) = (place(group as f64), place(group as f64 + 1.0));
@@ -46,7 +46,7 @@ pub(crate) fn draw(bars: &Bars, quantity: Quantity, names: &Names<'_>, frame: &F
     shapes
 }
 
-/// The figures of a name: group, value and the places of the ends of the interval.
+/// The values of a name: group, value and the positions of the interval ends.
 fn measured<'a>(
     series: &'a BarSeries,
     bars: &Bars,
@@ -67,7 +67,7 @@ fn bar((middle, width): (f64, f64), end: f64, interval: Option<[f64; 2]>, style:
     let zero = frame.y.held(0.0);
     let (left, right) = (middle - width / 2.0, middle + width / 2.0);
     let mut shapes = style.bar(Rect { left, top: end.min(zero), right, bottom: end.max(zero) });
-    // Half of it lies on the bar, which may have any colour.
+    // Half of it is on the bar, which may have any colour.
     if let Some(ends) = interval {
         shapes.push(whisker(At::new(middle, end), ends, frame.theme.background(), 3.6));
         shapes.push(whisker(At::new(middle, end), ends, frame.theme.ink(), 1.2));
@@ -75,7 +75,7 @@ fn bar((middle, width): (f64, f64), end: f64, interval: Option<[f64; 2]>, style:
     shapes
 }
 
-/// How many digits all figures have room for; none if some have not even room for two.
+/// How many digits fit above all bars; none if not even two do.
 fn digits(bars: &Bars, quantity: Quantity, frame: &Frame) -> Option<usize> {
     let (_, width) = slot(bars, 0, 0, frame);
     let fits =

@@ -1,4 +1,4 @@
-//! Cases without a figure, at the upper edge: a cross at the place of each, and a word for those of one kind.
+//! Cases without a value, at the upper edge: a cross for each, and one word per kind.
 
 use super::{
     BarSeries, Content, Line, Reading, bars,
@@ -14,7 +14,7 @@ use super::{
 /// The height of a row.
 const ROW: f64 = 17.0;
 
-/// More names than this share the last row.
+/// If there are more names, the rest shares the last row.
 const MOST_ROWS: usize = 6;
 
 /// How far a cross reaches from its middle.
@@ -23,10 +23,10 @@ const CROSS: f64 = 4.5;
 /// The blank between a cross and its word.
 const BLANK: f64 = 9.0;
 
-/// A word is cut to no less than this.
+/// The smallest width of a shortened word.
 const SHORTEST: f64 = 40.0;
 
-/// The cases of one name that gave no figure: the place of each along the axis, and why.
+/// The failed cases of one name: the position of each along the axis, and the reason.
 struct Row<'a> {
     name: &'a str,
     series: usize,
@@ -63,7 +63,7 @@ fn of_bars(at: usize, series: &BarSeries, groups: usize) -> Row<'_> {
     Row::of(at, &series.name, readings.map(|(group, reading)| (group as f64, reading)))
 }
 
-/// The height that the rows iteration.
+/// The height of the rows.
 pub(crate) fn height(content: &Content) -> f64 {
     match rows(content).len() {
         0 => 0.0,
@@ -94,7 +94,7 @@ pub(crate) fn draw(content: &Content, names: &Names<'_>, frame: &Frame) -> Vec<S
     shapes
 }
 
-/// Says how many names share the last row, which has no room for their words.
+/// Writes how many names share the last row.
 fn shared(rows: usize, frame: &Frame) -> Option<Shape> {
     let at = At::new(frame.plot.left + 3.0, frame.plot.top + (MOST_ROWS as f64 - 0.5) * ROW + 0.36 * SIZE);
     let words = || format!("{} more", rows - MOST_ROWS + 1);
@@ -115,7 +115,7 @@ fn cross(at: At, style: Style) -> Shape {
     Shape::through(places.map(|(x, y)| corner(x, y)).into(), Look::stroked(style.colour, 2.2, &[]))
 }
 
-/// One word for neighbours that failed alike, to their left or to their right.
+/// One word for neighbours with the same failure, to their left or right.
 fn words(places: &[(f64, &str)], y: f64, prefix: &str, frame: &Frame) -> Vec<Shape> {
     let mut shapes = Vec::new();
     let mut from = frame.plot.left + 3.0;

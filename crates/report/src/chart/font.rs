@@ -1,4 +1,4 @@
-//! The font of all charts: DejaVu Sans, which is part of the program, so that no machine lacks it.
+//! The font of all charts: DejaVu Sans, which is part of the binary, so that every machine has it.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
 use crate::visible::visible;
 
-/// How heavy letters are.
+/// The font weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
     Regular,
@@ -29,7 +29,7 @@ impl Weight {
     }
 }
 
-/// The letters of a text one after another: each glyph with its distance from the beginning, for letters of size 1.
+/// The glyphs of a text, each with its distance from the start, for font size 1.
 fn glyphs(text: &str, weight: Weight) -> impl Iterator<Item = (GlyphId, f64)> {
     let face = weight.face();
     let units = f64::from(face.units_per_em());
@@ -41,7 +41,7 @@ fn glyphs(text: &str, weight: Weight) -> impl Iterator<Item = (GlyphId, f64)> {
     })
 }
 
-/// How wide a text is, with escapes for what cannot be seen.
+/// The width of a text, with escapes for invisible characters.
 pub(crate) fn width(text: &str, size: f64, weight: Weight) -> f64 {
     let face = weight.face();
     let text = visible(text);
@@ -51,7 +51,7 @@ pub(crate) fn width(text: &str, size: f64, weight: Weight) -> f64 {
     units / f64::from(face.units_per_em()) * size
 }
 
-/// Tells a builder the outlines of a text that begins at 0 on the base line, letters of size 1, upwards.
+/// Sends the outlines of a text to a builder: from 0 on the base line, font size 1, upwards.
 pub(crate) fn outlines(text: &str, weight: Weight, builder: &mut impl OutlineBuilder) {
     let face = weight.face();
     let scale = 1.0 / f32::from(face.units_per_em());
@@ -99,13 +99,13 @@ impl<B: OutlineBuilder> OutlineBuilder for Placed<'_, B> {
     }
 }
 
-/// Stands for what was cut out.
+/// Marks a cut.
 const ELLIPSIS: char = '…';
 
 /// No line of a chart holds more characters than this.
 const MOST_CHARS: usize = 400;
 
-/// Cuts the middle out of a text that is too wide: what tells names apart is mostly at their ends.
+/// Cuts the middle out of a text that is too wide: names mostly differ at their ends.
 pub(crate) fn shorten(text: &str, room: f64, size: f64, weight: Weight) -> String {
     let text = visible(text);
     if width(&text, size, weight) <= room {
@@ -125,7 +125,7 @@ pub(crate) fn shorten(text: &str, room: f64, size: f64, weight: Weight) -> Strin
     cut(fitting)
 }
 
-/// Breaks a text into at most `most` lines at its blanks; what does not fit is cut out of the last.
+/// Breaks a text into at most `most` lines at blanks; the last line is shortened if necessary.
 pub(crate) fn wrap(text: &str, room: f64, size: f64, weight: Weight, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! The frame of a panel: axes, the numbers along them, and the lines behind the figures.
+//! The frame of a panel: axes, tick labels and grid lines.
 
 use super::{
     Axis, Content, Panel, Scale, Theme,
@@ -15,22 +15,22 @@ use super::{
 /// The size of numbers along an axis.
 const TICK: f64 = 12.0;
 
-/// The size of what an axis is.
+/// The size of axis labels.
 const LABEL: f64 = 13.0;
 
 /// The size of the title of a panel.
 const TITLE: f64 = 14.0;
 
-/// The least distance of numbers along the axis from bottom to top.
+/// The smallest distance of tick labels on the vertical axis.
 const APART: f64 = 26.0;
 
-/// The least blank between numbers along the axis from left to right.
+/// The smallest blank between tick labels on the horizontal axis.
 const BLANK: f64 = 12.0;
 
-/// Where the figures of a panel go.
+/// The plot area of a panel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Frame {
-    /// Between the axes, the strip of what failed included.
+    /// Between the axes, including the strip of failed cases.
     pub(crate) plot: Rect,
     /// Below that strip.
     pub(crate) figures: Rect,
@@ -39,7 +39,7 @@ pub(crate) struct Frame {
     pub(crate) theme: Theme,
 }
 
-/// Lays out the frame of a panel in a cell of the picture; none if nothing of it has a place.
+/// Lays out the frame of a panel in a cell of the picture; none if there is nothing to draw.
 pub(crate) fn frame(panel: &Panel, has_title: bool, cell: Rect, theme: Theme) -> Option<(Frame, Vec<Shape>)> {
     let (reach_x, reach_y) = (reach_x(panel)?, reach_y(panel)?);
     let top = cell.top + LABEL + 9.0 + if has_title { TITLE + 8.0 } else { 0.0 };
@@ -62,7 +62,7 @@ pub(crate) fn frame(panel: &Panel, has_title: bool, cell: Rect, theme: Theme) ->
     Some((frame, shapes))
 }
 
-/// Groups of bars stand at even distances.
+/// Groups of bars have equal distances.
 fn scale_x(panel: &Panel) -> Scale {
     if matches!(panel.content, Content::Bars(_)) { Scale::Linear } else { panel.x.scale }
 }
@@ -77,7 +77,7 @@ fn is_legible(ticks: &[Tick], x: Ruler, cell: Rect) -> bool {
     stretches.windows(2).all(|pair| pair[1][0] - pair[0][1] >= BLANK)
 }
 
-/// Where the number of a tick begins and ends: below the tick, but inside the cell.
+/// The start and end of a tick label: below the tick, but inside the cell.
 fn stretch(tick: &Tick, x: Ruler, cell: Rect) -> Option<[f64; 2]> {
     let (at, half) = (x.place(tick.value)?, text_width(&tick.label) / 2.0);
     let at = at.min(cell.right - half).max(cell.left + half);
@@ -92,7 +92,7 @@ fn widest(ticks: &Ticks) -> f64 {
     ticks.ticks.iter().map(|tick| text_width(&tick.label)).fold(0.0, f64::max)
 }
 
-/// Words below groups of bars; every second or third where they are too wide.
+/// Labels below groups of bars; every second or third if they are too wide.
 fn words(groups: &[String], x: Ruler, cell: Rect) -> Ticks {
     let word = |(at, group): (usize, &String)| Tick {
         value: at as f64 + 0.5,

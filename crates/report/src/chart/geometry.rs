@@ -1,6 +1,6 @@
-//! Places and rectangles of a picture, from its upper left corner.
+//! Points and rectangles of a picture, from its upper left corner.
 
-/// A place.
+/// A point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct At {
     pub(crate) x: f64,
@@ -44,7 +44,7 @@ impl Rect {
         self.left <= other.left && other.right <= self.right && self.top <= other.top && other.bottom <= self.bottom
     }
 
-    /// The part of a straight line that lies inside; none if no part does.
+    /// The part of a straight line inside the rectangle; none if there is none.
     pub(crate) fn clip(self, from: At, to: At) -> Option<[At; 2]> {
         let (dx, dy) = (to.x - from.x, to.y - from.y);
         let sides = [
@@ -67,7 +67,7 @@ impl Rect {
         (enter <= leave).then(|| [place(enter), place(leave)])
     }
 
-    /// The same rectangle, smaller by as much on every side.
+    /// The same rectangle, smaller by the same amount on every side.
     pub(crate) fn inset(self, by: f64) -> Self {
         Self { left: self.left + by, top: self.top + by, right: self.right - by, bottom: self.bottom - by }
     }

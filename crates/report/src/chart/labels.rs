@@ -1,4 +1,4 @@
-//! Words beside points and lines, where there is room for them.
+//! Labels next to points and lines, where there is space.
 
 use super::{
     font::{self, Weight},
@@ -6,17 +6,17 @@ use super::{
     picture::{Anchor, Colour, Shape, Text},
 };
 
-/// The size of words inside a panel.
+/// The size of labels inside a panel.
 pub(crate) const SIZE: f64 = 12.0;
 
-/// What is taken of a panel already.
+/// The occupied areas of a panel.
 #[derive(Debug)]
 pub(crate) struct Taken {
     inside: Rect,
     rects: Vec<Rect>,
 }
 
-/// Words beyond this number are not looked for room for: a panel holds far fewer.
+/// The most labels that are placed: a panel holds far fewer.
 const MOST: usize = 400;
 
 impl Taken {
@@ -24,14 +24,14 @@ impl Taken {
         Self { inside, rects: Vec::new() }
     }
 
-    /// Takes the room around a place.
+    /// Occupies the area around a point.
     pub(crate) fn take(&mut self, at: At, reach: f64) {
         if self.rects.len() < MOST {
             self.rects.push(around(at, reach));
         }
     }
 
-    /// Puts words at the first place that has room for them, in front of everything with a halo.
+    /// Puts a label at the first free position, in front of everything and with a halo.
     pub(crate) fn put(&mut self, words: &str, places: &[(At, Anchor)], colour: Colour, halo: Colour) -> Option<Shape> {
         if words.is_empty() || self.rects.len() >= MOST {
             return None;
@@ -50,10 +50,10 @@ fn around(at: At, reach: f64) -> Rect {
     Rect { left: at.x - reach, top: at.y - reach, right: at.x + reach, bottom: at.y + reach }
 }
 
-/// The blank that stays between two words.
+/// The blank between two labels.
 const BLANK: f64 = 3.0;
 
-/// The room that a line of text iterations at a place of its base line, with a blank on both sides.
+/// The area of a line of text at a position of its base line, with a blank on both sides.
 fn room(at: At, anchor: Anchor, width: f64) -> Rect {
     let left = match anchor {
         Anchor::Start => at.x,
@@ -63,8 +63,8 @@ fn room(at: At, anchor: Anchor, width: f64) -> Rect {
     Rect { left: left - BLANK, top: at.y - 0.8 * SIZE, right: left + width + BLANK, bottom: at.y + 0.25 * SIZE }
 }
 
-/// The places around a point at which its word may stand, the best first.
-pub(crate) fn beside(at: At) -> [(At, Anchor); 8] {
+/// The possible positions of a label around a point, the best first.
+pub(crate) fn positions(at: At) -> [(At, Anchor); 8] {
     let place = |x: f64, y: f64, anchor| (At::new(at.x + x, at.y + y), anchor);
     [
         place(9.0, 4.0, Anchor::Start),
@@ -78,7 +78,7 @@ pub(crate) fn beside(at: At) -> [(At, Anchor); 8] {
     ]
 }
 
-/// Moves heights apart until neighbours have room, keeping their order as far as the stretch allows.
+/// Moves heights apart until neighbours have enough space, keeping their order if possible.
 pub(crate) fn spread(heights: &[f64], apart: f64, top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..heights.len()).collect();
     order.sort_by(|&one, &other| heights[one].total_cmp(&heights[other]));
@@ -104,7 +104,7 @@ mod tests {
     fn words_do_not_cover_each_other() {
         let mut taken = Taken::new(Rect { left: 0.0, top: 0.0, right: 200.0, bottom: 100.0 });
         let ink = Colour::rgb(0);
-        let places = beside(At::new(100.0, 50.0));
+        let places = positions(At::new(100.0, 50.0));
         let put: Vec<Option<Shape>> = (0..9).map(|_| taken.put("4096", &places, ink, ink)).collect();
         let first = put.iter().flatten().count();
         assert!((2..9).contains(&first), "{first}");

@@ -9,7 +9,7 @@ use super::{
     picture::{Anchor, Colour, Picture, Shape, Text},
 };
 
-/// The width of every picture. Sizes of letters are chosen for it.
+/// The width of every picture. Font sizes are chosen for it.
 const WIDTH: f64 = 800.0;
 
 /// The blank around everything.
@@ -21,7 +21,7 @@ const BETWEEN: f64 = 20.0;
 const TITLE: f64 = 18.0;
 const SUBTITLE: f64 = 13.0;
 
-/// Panels of more bars than this take the whole width.
+/// Panels with more bars use the whole width.
 const MANY_BARS: usize = 18;
 
 /// Lays out a chart.
@@ -49,7 +49,7 @@ pub(crate) fn picture(chart: &Chart, theme: Theme) -> Picture {
     }
 }
 
-/// Writes lines of text below a height, and says where they end.
+/// Writes lines of text below a height, and returns where they end.
 fn texts(text: &str, size: f64, weight: Weight, top: f64, room: f64, colour: Colour, shapes: &mut Vec<Shape>) -> f64 {
     let lines = font::wrap(text, room, size, weight, 3);
     let mut top = top;
@@ -61,7 +61,7 @@ fn texts(text: &str, size: f64, weight: Weight, top: f64, room: f64, colour: Col
     top
 }
 
-/// The cells of panels, in rows, and where the last ends.
+/// The cells of panels, in rows, and where the last row ends.
 fn cells(panels: &[Panel], top: f64) -> (Vec<Rect>, f64) {
     let columns = if panels.len() < 2 || panels.iter().any(is_wide) { 1 } else { 2 };
     let height = match (panels.len(), columns) {

@@ -1,4 +1,4 @@
-//! The legend below all panels, and the numbers by which names get their looks.
+//! The legend below all panels, and the numbering that gives names their style.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,23 +17,23 @@ const SIZE: f64 = 13.0;
 /// The height of a line of a name.
 const ROW: f64 = 18.0;
 
-/// The width of what a name looks like, the blank before the name included.
+/// The width of the symbol of a name, including the blank before the name.
 const SAMPLE: f64 = 42.0;
 
 /// The blank between two columns.
 const BLANK: f64 = 22.0;
 
-/// A name is broken into this many lines at most.
+/// The most lines of a name.
 const MOST_LINES: usize = 2;
 
-/// A legend of more names has two columns at least, and four at most.
+/// A legend with more names has two to four columns.
 const LONG: usize = 4;
 const MOST_COLUMNS: usize = 4;
 
-/// More names than this are counted instead of shown.
+/// If there are more names, they are counted instead of shown.
 const MOST_NAMES: usize = 40;
 
-/// The names of a chart, in the order in which they first come.
+/// The names of a chart, in order of appearance.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
     numbers: HashMap<&'a str, LookNumber>,
@@ -49,7 +49,7 @@ struct Shown<'a> {
     kind: Kind,
 }
 
-/// What is drawn of a name.
+/// What is drawn for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Line,
@@ -78,13 +78,13 @@ impl<'a> Names<'a> {
         Self { numbers: numbers.collect(), shown }
     }
 
-    /// How a name looks.
+    /// The style of a name.
     pub(crate) fn number(&self, name: &str) -> LookNumber {
         self.numbers.get(name).copied().unwrap_or(LookNumber { colour: 0, shape: 0 })
     }
 }
 
-/// What the colours of a panel stand for.
+/// The subjects of a panel, one per colour.
 pub(crate) fn subjects(panel: &Panel) -> Vec<&str> {
     named(panel).into_iter().map(|shown| shown.subject).collect()
 }
@@ -113,16 +113,16 @@ fn named<'a>(panel: &'a Panel) -> Vec<Shown<'a>> {
     }
 }
 
-/// A line of the legend: what it looks like, and its name in one line or more.
+/// An entry of the legend: its symbol, and its name in one or more lines.
 struct Entry {
     sample: Sample,
     lines: Vec<String>,
     width: f64,
-    /// Whether something of the name was cut out.
+    /// Whether the name was shortened.
     is_cut: bool,
 }
 
-/// What stands before a name.
+/// The symbol of an entry.
 #[derive(Debug, Clone, Copy)]
 enum Sample {
     Nothing,
@@ -133,7 +133,7 @@ enum Sample {
     },
 }
 
-/// Lays out the legend below a height, and says where it ends.
+/// Lays out the legend below a height, and returns where it ends.
 pub(crate) fn draw(chart: &Chart, names: &Names<'_>, room: Rect, theme: Theme) -> (Vec<Shape>, f64) {
     let (entries, columns) = columns(&texts(chart, names), room.width());
     let widest = entries.iter().map(|entry| entry.width).fold(1.0, f64::max);
@@ -150,7 +150,7 @@ pub(crate) fn draw(chart: &Chart, names: &Names<'_>, room: Rect, theme: Theme) -
     (shapes, top)
 }
 
-/// Everything that the legend says, each with what stands before it.
+/// All entries of the legend, with their symbols.
 fn texts(chart: &Chart, names: &Names<'_>) -> Vec<(Sample, String)> {
     let named = |shown: &Shown<'_>| {
         let name = if shown.name.trim().is_empty() { "(no name)" } else { shown.name };
@@ -168,7 +168,7 @@ fn texts(chart: &Chart, names: &Names<'_>) -> Vec<(Sample, String)> {
     texts
 }
 
-/// Chooses the columns that cut no name and iteration least height, and of equals those that break fewest names.
+/// Chooses the columns that shorten no name and need the least height; among equals, those that break the fewest names.
 fn columns(texts: &[(Sample, String)], room: f64) -> (Vec<Entry>, usize) {
     let least = if texts.len() > LONG { 2 } else { 1 };
     let most = texts.len().clamp(least, MOST_COLUMNS);
@@ -184,7 +184,7 @@ fn columns(texts: &[(Sample, String)], room: f64) -> (Vec<Entry>, usize) {
     choices.min_by_key(cost).unwrap_or_default()
 }
 
-/// How many lines of text the rows iteration.
+/// How many lines of text the rows need.
 fn lines(entries: &[Entry], columns: usize) -> usize {
     let highest = |row: &[Entry]| row.iter().map(|entry| entry.lines.len()).max().unwrap_or(0);
     entries.chunks(columns).map(highest).sum()
@@ -197,7 +197,7 @@ fn entry(sample: Sample, text: &str, room: f64) -> Entry {
     Entry { sample, lines, width: SAMPLE + widest, is_cut }
 }
 
-/// Whether an interval of a panel is drawn as an area: between two points of a line or more.
+/// Whether an interval of a panel is drawn as an area: between at least two points of a line.
 fn has_area(panel: &Panel) -> bool {
     let is_measured = |point: &&Point| matches!(point.reading, Reading::Measured { .. });
     match &panel.content {

@@ -4,32 +4,32 @@ use super::{
     Line, Panel, Point, Reading,
     frame::Frame,
     geometry::At,
-    labels::{Taken, beside},
+    labels::{Taken, positions},
     legend::Names,
     panel::figure,
     picture::{Colour, Look, Shape},
     style::{MARKER, Style},
 };
 
-/// Markers of one line are at least so far apart; those between are left out.
+/// The smallest distance between markers of one line; those between are left out.
 const APART: f64 = 7.0;
 
-/// A line whose points would have less room than this shows where it runs by itself, and has a marker now and then.
+/// A line with denser points only has occasional markers.
 const ROOM: f64 = 16.0;
 const FAR_APART: f64 = 45.0;
 
-/// More places of one line are thinned to what a column of pixels shows of them.
+/// Lines with more points are thinned to what each column of pixels shows.
 const MANY: usize = 1_000;
 
-/// A point that has a place.
+/// A point that can be drawn.
 struct Placed<'a> {
     point: &'a Point,
     at: At,
-    /// The places of its lower and upper end.
+    /// The positions of its interval ends.
     interval: Option<[f64; 2]>,
 }
 
-/// Takes the room of all markers.
+/// Occupies the areas of all markers.
 pub(crate) fn take_room(lines: &[Line], frame: &Frame, taken: &mut Taken) {
     for point in lines.iter().flat_map(|line| &line.points) {
         if let Reading::Measured { value, .. } = point.reading
@@ -40,7 +40,7 @@ pub(crate) fn take_room(lines: &[Line], frame: &Frame, taken: &mut Taken) {
     }
 }
 
-/// Draws all lines, intervals behind all of them; words beside points go to `words`.
+/// Draws all lines, with intervals behind them; labels of points go to `words`.
 pub(crate) fn draw(
     lines: &[Line],
     panel: &Panel,
@@ -64,14 +64,14 @@ pub(crate) fn draw(
     for line in lines {
         for placed in line.points.iter().filter_map(|point| placed(point, panel, frame)) {
             let (ink, halo) = (frame.theme.ink(), frame.theme.background());
-            words.extend(taken.put(&placed.point.label, &beside(placed.at), ink, halo));
+            words.extend(taken.put(&placed.point.label, &positions(placed.at), ink, halo));
         }
     }
     behind.append(&mut front);
     behind
 }
 
-/// Points that follow each other without a gap.
+/// Consecutive points without a gap.
 fn runs<'a>(line: &'a Line, panel: &Panel, frame: &Frame) -> Vec<Vec<Placed<'a>>> {
     let mut runs = vec![Vec::new()];
     for point in &line.points {
@@ -93,8 +93,8 @@ fn placed<'a>(point: &'a Point, panel: &Panel, frame: &Frame) -> Option<Placed<'
     Some(Placed { point, at, interval: interval.map(|ends| ends.map(|end| frame.y.held(end))) })
 }
 
-/// The intervals of a run: an area over neighbours that have one, and a bar for points that are not joined to another
-/// that has one. Where a point has no interval the area ends: tapering to nothing there would say that it is exact.
+/// The intervals of consecutive points: an area over neighbours that have one, and a bar for single points. The area
+/// ends where a point has no interval, because tapering to zero would look like an exact value.
 fn interval(run: &[Placed<'_>], is_loose: bool, style: Style) -> Vec<Shape> {
     let known: Vec<Option<(At, [f64; 2])>> = run.iter().map(|placed| Some((placed.at, placed.interval?))).collect();
     let stretches = known.split(Option::is_none).map(|stretch| stretch.iter().flatten().copied().collect::<Vec<_>>());
@@ -132,20 +132,20 @@ fn markers(line: &Line, panel: &Panel, frame: &Frame, style: Style) -> Vec<Shape
         }
         last = Some(at);
         let marker = style.marker(at, placed.point.is_hollow);
-        shapes.push(Shape::Titled { title: told(line, placed.point, panel), shapes: vec![marker] });
+        shapes.push(Shape::Titled { title: text_of(line, placed.point, panel), shapes: vec![marker] });
     }
     shapes
 }
 
-/// What a point says when it is pointed at.
-fn told(line: &Line, point: &Point, panel: &Panel) -> String {
+/// The tooltip of a point.
+fn text_of(line: &Line, point: &Point, panel: &Panel) -> String {
     let Reading::Measured { value, interval } = point.reading else { return String::new() };
     let (x, y) = (panel.x.quantity, panel.y.quantity);
     let interval = interval.map(|[low, high]| format!(" [{}, {}]", y.text(low), y.text(high))).unwrap_or_default();
     format!("{}, {}: {}{interval}", line.name, x.text(point.x), y.text(value))
 }
 
-/// Leaves of each column of pixels what can be seen of it: its first, highest, lowest and last place.
+/// Keeps the first, highest, lowest and last point of each column of pixels.
 fn thinned(places: Vec<At>) -> Vec<At> {
     if places.len() <= MANY {
         return places;

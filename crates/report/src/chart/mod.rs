@@ -1,10 +1,10 @@
-//! Charts: measured figures as pictures, SVG and PNG alike.
+//! Charts as SVG and PNG.
 //!
-//! A [`Chart`] says what is to be seen, in the units of the data. Laying it out gives a picture of lines, areas and
-//! text (`picture.rs`), which is written as SVG (`svg.rs`) and drawn as PNG (`png.rs`): both show the same. Nothing is
-//! taken from the machine, not even fonts, so the same chart gives the same bytes everywhere.
+//! A [`Chart`] describes the content in the units of the data. Its layout is a picture of lines, areas and text
+//! (`picture.rs`), which is written as SVG (`svg.rs`) or drawn as PNG (`png.rs`), so both show the same. Nothing comes
+//! from the machine, not even fonts, so the same chart gives the same bytes everywhere.
 //!
-//! The charts of a report are in [`charts`]: a function each, from plain figures to a chart, or to none where there is
+//! The charts of a report are in [`charts`]: one function each, from plain figures to a chart, or to none if there is
 //! nothing to draw.
 //!
 //! ```
@@ -47,120 +47,120 @@ pub use png::PngError;
 pub use quantity::Quantity;
 pub use style::Theme;
 
-/// What is to be seen: one or more panels under a title, with one legend below all of them.
+/// A chart: one or more panels under a title, with one legend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
     /// The name of its files, such as `attention_latency`.
     pub name: &'static str,
-    /// The line above it.
+    /// The title.
     pub title: String,
-    /// A smaller line below the title: machine and method.
+    /// The subtitle: machine and method.
     pub subtitle: String,
     /// One panel, or several in two columns.
     pub panels: Vec<Panel>,
-    /// What an area around a line is, such as `95 % interval`. Told only where there is one.
+    /// What the area around a line is, such as `95 % interval`. Shown only if there is one.
     pub interval: &'static str,
-    /// Subjects that take the first colours whether they are drawn or not, so that a colour means the same in several
+    /// Subjects that use the first colours even if they are not drawn, so that a colour means the same in several
     /// charts.
     pub known_subjects: Vec<String>,
 }
 
-/// One pair of axes and what is drawn between them.
+/// A pair of axes with its content.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
-    /// Told where there is more than one panel.
+    /// The title of the panel, shown if there are several.
     pub title: String,
-    /// From left to right. Bars have words there and take only its label.
+    /// The horizontal axis. Bars only use its label.
     pub x: Axis,
-    /// From bottom to top.
+    /// The vertical axis.
     pub y: Axis,
-    /// What was measured.
+    /// The measured values.
     pub content: Content,
-    /// What it is held against.
+    /// Reference lines.
     pub references: Vec<Reference>,
-    /// Stretches of the axis from left to right that mean something.
+    /// Highlighted ranges of the horizontal axis.
     pub stretches: Vec<Stretch>,
 }
 
 /// An axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
-    /// What it shows, such as `sequence length`. The unit is added where there is one.
+    /// Its label, such as `sequence length`. The unit is added if there is one.
     pub label: &'static str,
-    /// What its numbers are.
+    /// The kind of its numbers.
     pub quantity: Quantity,
-    /// How they are spread.
+    /// Its scale.
     pub scale: Scale,
 }
 
-/// How numbers are spread over an axis.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// By difference.
+    /// Linear.
     Linear,
-    /// By ratio. What is not above 0 has no place on it and is left out.
+    /// Logarithmic. Values of 0 or less are left out.
     Log,
 }
 
-/// What was measured.
+/// The measured values.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
-    /// Points over a number.
+    /// Lines over a number.
     Lines(Vec<Line>),
-    /// Bars over words.
+    /// Bars over categories.
     Bars(Bars),
 }
 
-/// Points of one name. The same name looks the same in all panels of a chart.
+/// The points of one name. A name has the same style in all panels of a chart.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Line {
     /// The name in the legend.
     pub name: String,
-    /// What its colour stands for, such as a model of which there are several lines. Empty for its name.
+    /// What its colour stands for, such as a model with several lines. Empty for its name.
     pub subject: String,
-    /// What the legend says behind the name, such as `exponent 1.97`. Empty for nothing.
+    /// A suffix in the legend, such as `exponent 1.97`. Empty for nothing.
     pub note: String,
     /// The points, from left to right.
     pub points: Vec<Point>,
-    /// Whether points are left apart instead of being joined.
+    /// Whether points are not joined.
     pub is_loose: bool,
 }
 
 /// A point of a line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Its place on the axis from left to right.
+    /// Its horizontal position.
     pub x: f64,
-    /// What was read there.
+    /// Its value.
     pub reading: Reading,
-    /// A word beside it, left out where it has no room. Empty for none.
+    /// A label, left out if there is no space. Empty for none.
     pub label: String,
-    /// Whether it is drawn hollow, as one that does not count.
+    /// Whether it is drawn hollow, as an uncounted one.
     pub is_hollow: bool,
 }
 
-/// What was read at a place.
+/// The value at a position.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reading {
-    /// A figure, with its interval if it has one.
+    /// A value, with an optional interval.
     Measured {
-        /// The figure.
+        /// The value.
         value: f64,
-        /// Its lower and upper end.
+        /// Its interval.
         interval: Option<[f64; 2]>,
     },
-    /// Nothing: a gap in the line. A figure that is no number, or beyond `1e150`, is such a gap too.
+    /// Nothing: a gap in the line. NaN and values beyond `1e150` are gaps too.
     Missing,
-    /// A case that gave no figure, and the word for it, such as `out of memory`. It is marked at the upper edge.
+    /// A failed case with a word, such as `out of memory`. It is marked at the upper edge.
     Failed(String),
 }
 
-/// Bars in groups.
+/// Grouped bars.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Bars {
-    /// The words below the groups.
+    /// The labels of the groups.
     pub groups: Vec<String>,
-    /// Bars of one name, one in each group.
+    /// Bars of one name, one per group.
     pub series: Vec<BarSeries>,
 }
 
@@ -171,55 +171,55 @@ pub struct BarSeries {
     pub name: String,
     /// What its colour stands for. Empty for its name.
     pub subject: String,
-    /// One reading for each group.
+    /// One value per group.
     pub readings: Vec<Reading>,
 }
 
-/// A line that measured figures are held against.
+/// A reference line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reference {
-    /// The same value everywhere.
+    /// A constant.
     Level {
         /// The value.
         y: f64,
-        /// What it is.
+        /// Its label.
         label: String,
     },
-    /// A power of `x` through a point, on two axes of ratios.
+    /// A power of `x` through a point, on two logarithmic axes.
     Slope {
-        /// A point that it goes through.
+        /// A point on it.
         through: [f64; 2],
         /// The power.
         exponent: f64,
-        /// What it is, such as `∝ N²`.
+        /// Its label, such as `∝ N²`.
         label: String,
     },
-    /// Rises with `x` up to a value and stays there.
+    /// A roofline: it rises with `x` up to a value and stays there.
     Roof {
-        /// What one of `x` allows of `y`.
+        /// The slope: `y` per `x`.
         slope: f64,
-        /// The most of `y`.
+        /// The maximum of `y`.
         most: f64,
-        /// What the rising part is.
+        /// The label of the rising part.
         slope_label: String,
-        /// What the level part is.
+        /// The label of the level part.
         label: String,
     },
 }
 
-/// A stretch of the axis from left to right, with the place inside that is meant.
+/// A highlighted range of the horizontal axis, with a position inside.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch {
-    /// The place that is meant.
+    /// The position.
     pub at: f64,
-    /// Where it may be as well.
+    /// The range.
     pub interval: Option<[f64; 2]>,
-    /// What it is.
+    /// Its label.
     pub label: String,
 }
 
 impl Chart {
-    /// What the colours of the chart stand for, in the order in which they first come.
+    /// The subjects of the chart, one per colour, in order of appearance.
     pub fn subjects(&self) -> Vec<String> {
         let mut subjects: Vec<String> = Vec::new();
         for subject in self.panels.iter().flat_map(legend::subjects) {
@@ -237,29 +237,29 @@ impl Line {
         Self { name: name.into(), points, ..Self::default() }
     }
 
-    /// The same in the colour of a subject.
+    /// The same with the colour of a subject.
     pub fn of(self, subject: impl Into<String>) -> Self {
         Self { subject: subject.into(), ..self }
     }
 }
 
 impl Point {
-    /// A figure at a place.
+    /// A value at a position.
     pub fn measured(x: f64, value: f64) -> Self {
         Self::of(x, Reading::Measured { value, interval: None })
     }
 
-    /// A place without a figure.
+    /// A position without a value.
     pub fn missing(x: f64) -> Self {
         Self::of(x, Reading::Missing)
     }
 
-    /// A place at which there is no figure for a reason, which is a word or two.
+    /// A failed case at a position, with a reason of a word or two.
     pub fn failed(x: f64, word: impl Into<String>) -> Self {
         Self::of(x, Reading::Failed(word.into()))
     }
 
-    /// The same point with an interval, if it is a figure.
+    /// The same point with an interval, if it has a value.
     pub fn within(mut self, low: f64, high: f64) -> Self {
         if let Reading::Measured { interval, .. } = &mut self.reading {
             *interval = Some([low.min(high), high.max(low)]);
@@ -267,7 +267,7 @@ impl Point {
         self
     }
 
-    /// The same point with a word beside it.
+    /// The same point with a label.
     pub fn labelled(self, label: impl Into<String>) -> Self {
         Self { label: label.into(), ..self }
     }
@@ -278,12 +278,12 @@ impl Point {
 }
 
 impl Chart {
-    /// Writes the chart as SVG, 800 units wide. Text is text, so that it can be searched for and read aloud.
+    /// Writes the chart as SVG, 800 units wide. Text stays text, so that it can be searched and read aloud.
     pub fn to_svg(&self, theme: Theme) -> String {
         svg::write(&layout::picture(self, theme))
     }
 
-    /// Draws the chart as PNG of a width in pixels, from 200 to 6,400; the height follows.
+    /// Draws the chart as PNG with a width of 200 to 6,400 pixels; the height follows.
     pub fn to_png(&self, theme: Theme, width: u32) -> Result<Vec<u8>, PngError> {
         png::draw(&layout::picture(self, theme), width)
     }

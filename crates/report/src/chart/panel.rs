@@ -1,4 +1,4 @@
-//! One panel: what its axes reach over, and everything in it from back to front.
+//! One panel: the ranges of its axes, and everything in it from back to front.
 
 use super::{
     Content, Panel, Point, Quantity, Reading, Reference, Scale, Theme,
@@ -17,7 +17,7 @@ use super::{
 pub(crate) fn draw(panel: &Panel, has_title: bool, cell: Rect, names: &Names<'_>, theme: Theme) -> Vec<Shape> {
     let Some((frame, mut shapes)) = frame(panel, has_title, cell, theme) else { return Vec::new() };
     let mut taken = Taken::new(frame.figures.inset(2.0));
-    // Points take their room first: no word may cover one.
+    // Points occupy their areas first: no label may cover one.
     if let Content::Lines(lines) = &panel.content {
         lines::take_room(lines, &frame, &mut taken);
     }
@@ -33,7 +33,7 @@ pub(crate) fn draw(panel: &Panel, has_title: bool, cell: Rect, names: &Names<'_>
     shapes
 }
 
-/// Whether a panel has a figure that can be drawn.
+/// Whether a panel has a value that can be drawn.
 pub(crate) fn has_figures(panel: &Panel) -> bool {
     match &panel.content {
         Content::Lines(lines) => lines.iter().flat_map(|line| &line.points).any(|point| figure(point, panel).is_some()),
@@ -44,12 +44,12 @@ pub(crate) fn has_figures(panel: &Panel) -> bool {
     }
 }
 
-/// The figure of a point that has a place on both axes.
+/// The value of a point that can be drawn on both axes.
 pub(crate) fn figure(point: &Point, panel: &Panel) -> Option<f64> {
     value(&point.reading, panel.y.scale).filter(|_| has_place(point.x, panel.x.scale))
 }
 
-/// The figure of a reading that has a place.
+/// The value of a reading that can be drawn.
 pub(crate) fn value(reading: &Reading, scale: Scale) -> Option<f64> {
     match *reading {
         Reading::Measured { value, .. } => Some(value).filter(|&value| has_place(value, scale)),
@@ -57,7 +57,7 @@ pub(crate) fn value(reading: &Reading, scale: Scale) -> Option<f64> {
     }
 }
 
-/// The stretch of the axis from left to right: all that was measured or failed, and what it is held against.
+/// The range of the horizontal axis: all measured and failed cases, and the references.
 pub(crate) fn reach_x(panel: &Panel) -> Option<Reach> {
     let lines = match &panel.content {
         Content::Bars(bars) => return Some(Reach { low: 0.0, high: bars.groups.len().max(1) as f64 }),
@@ -75,7 +75,7 @@ pub(crate) fn reach_x(panel: &Panel) -> Option<Reach> {
     Some(if is_counted { reach.within_a_step(points.filter(|&x| has_place(x, Scale::Linear))) } else { reach })
 }
 
-/// The stretch of the axis from bottom to top.
+/// The range of the vertical axis.
 pub(crate) fn reach_y(panel: &Panel) -> Option<Reach> {
     let readings: Vec<&Reading> = match &panel.content {
         Content::Lines(lines) => {
@@ -106,7 +106,7 @@ pub(crate) fn reach_y(panel: &Panel) -> Option<Reach> {
     })
 }
 
-/// Bars have their figures above them.
+/// Bars have their values above them.
 fn room_for_figures(reach: Reach) -> Reach {
     Reach { high: reach.high + 0.06 * (reach.high - reach.low), ..reach }
 }

@@ -1,13 +1,13 @@
-//! A picture that is laid out: outlines, areas, circles and text, each with its place and colour.
+//! A picture after layout: outlines, areas, circles and text, each with position and colour.
 //!
-//! This is all that SVG and PNG know of a chart, so they cannot differ.
+//! SVG and PNG are both written from this, so they cannot differ.
 
 use super::{font::Weight, geometry::At, geometry::Rect};
 
 /// A picture.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Picture {
-    /// What it shows, for those who cannot see it.
+    /// Its description, for screen readers.
     pub(crate) title: String,
     pub(crate) description: String,
     pub(crate) width: f64,
@@ -17,38 +17,38 @@ pub(crate) struct Picture {
     pub(crate) shapes: Vec<Shape>,
 }
 
-/// One thing of a picture.
+/// One element of a picture.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Shape {
-    /// Straight lines from place to place.
+    /// Connected straight lines.
     Path { places: Vec<At>, is_closed: bool, look: Look },
-    /// Straight lines apart from each other.
+    /// Separate straight lines.
     Lines { ends: Vec<[At; 2]>, look: Look },
     /// A circle.
     Circle { centre: At, radius: f64, look: Look },
     /// A line of text.
     Text(Text),
-    /// Words that are shown when the shapes are pointed at. Only SVG has them.
+    /// A tooltip for some shapes. Only SVG has them.
     Titled { title: String, shapes: Vec<Shape> },
 }
 
-/// How a path or a circle looks.
+/// The style of a path or circle.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Look {
     pub(crate) fill: Option<Colour>,
     pub(crate) stroke: Option<Stroke>,
 }
 
-/// How an outline looks.
+/// The style of an outline.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stroke {
     pub(crate) colour: Colour,
     pub(crate) width: f64,
-    /// Lengths of dashes and of the blanks between them; empty for a whole line.
+    /// The lengths of dashes and gaps; empty for a solid line.
     pub(crate) dash: &'static [f32],
 }
 
-/// A colour and how much of it covers what is behind.
+/// A colour and its opacity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Colour {
     pub(crate) red: u8,
@@ -70,20 +70,20 @@ impl Colour {
 /// A line of text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Text {
-    /// Where its base line begins, has its middle or ends.
+    /// The start, centre or end of its base line.
     pub(crate) at: At,
     pub(crate) anchor: Anchor,
     pub(crate) size: f64,
     pub(crate) weight: Weight,
     pub(crate) colour: Colour,
-    /// Degrees by which it is turned around its place, clockwise.
+    /// The rotation around its position in degrees, clockwise.
     pub(crate) turn: f64,
     /// A colour around the letters, for text on lines.
     pub(crate) halo: Option<Colour>,
     pub(crate) text: String,
 }
 
-/// Which part of a text its place is.
+/// The alignment of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -112,19 +112,19 @@ impl Shape {
         Self::Path { places: rect.corners(), is_closed: true, look: Look::filled(colour) }
     }
 
-    /// Lines through places.
+    /// Connected lines.
     pub(crate) fn through(places: Vec<At>, look: Look) -> Self {
         Self::Path { places, is_closed: false, look }
     }
 
-    /// Lines through places and back to the first.
+    /// A closed polygon.
     pub(crate) fn around(places: Vec<At>, look: Look) -> Self {
         Self::Path { places, is_closed: true, look }
     }
 }
 
 impl Text {
-    /// A line of text of ordinary weight, not turned.
+    /// A line of text in normal weight, not rotated.
     pub(crate) fn new(text: impl Into<String>, at: At, anchor: Anchor, size: f64, colour: Colour) -> Self {
         Self { at, anchor, size, weight: Weight::Regular, colour, turn: 0.0, halo: None, text: text.into() }
     }

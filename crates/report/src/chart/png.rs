@@ -1,4 +1,4 @@
-//! A picture as PNG, drawn by tiny-skia with the letters of our own font.
+//! A picture as PNG, drawn with tiny-skia and our own font.
 
 use tiny_skia::{
     Color, FillRule, LineCap, LineJoin, Paint, Path, PathBuilder, Pixmap, Stroke as SkiaStroke, StrokeDash, Transform,
@@ -22,7 +22,7 @@ pub struct PngError {
     reason: String,
 }
 
-/// Draws a picture of a width in pixels.
+/// Draws a picture with a width in pixels.
 pub(crate) fn draw(picture: &Picture, width: u32) -> Result<Vec<u8>, PngError> {
     let width = width.clamp(*WIDTHS.start(), *WIDTHS.end());
     let scale = f64::from(width) / picture.width;
@@ -37,8 +37,8 @@ pub(crate) fn draw(picture: &Picture, width: u32) -> Result<Vec<u8>, PngError> {
     encoded(&canvas.pixels).map_err(|error| PngError { reason: error.to_string() })
 }
 
-/// Writes pixels without their cover, which is whole everywhere, and without filters, which are made for photographs:
-/// a quarter less for our charts.
+/// Writes pixels without their alpha, which is 1 everywhere, and without filters, which are made for photographs: a quarter
+/// smaller for our charts.
 fn encoded(pixels: &Pixmap) -> Result<Vec<u8>, png::EncodingError> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, pixels.width(), pixels.height());
@@ -71,7 +71,7 @@ impl Canvas {
         }
     }
 
-    /// A path without extent is none, and nothing is drawn of it.
+    /// A path without extent is not drawn.
     fn path(&mut self, path: Option<Path>, look: &Look) {
         let Some(path) = path else { return };
         if let Some(fill) = look.fill {

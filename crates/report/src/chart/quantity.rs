@@ -1,21 +1,21 @@
-//! What the numbers of an axis are, and how one of them is written.
+//! The kind of numbers on an axis, and how they are written.
 
-/// What numbers are.
+/// The kind of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
     /// Time in nanoseconds.
     Nanos,
     /// Memory in bytes.
     Bytes,
-    /// Tokens: powers of two on an axis of ratios.
+    /// Tokens: powers of two on a logarithmic axis.
     Tokens,
-    /// Something counted, such as steps.
+    /// A count, such as steps.
     Count,
-    /// How many times one thing is another.
+    /// A ratio.
     Ratio,
     /// A share of 1, shown as per cent.
     Share,
-    /// Operations a second.
+    /// FLOP/s.
     FlopsPerSecond,
     /// A plain number.
     Number,
@@ -67,7 +67,7 @@ impl Quantity {
         }
     }
 
-    /// Whether only whole numbers of it make sense.
+    /// Whether only whole numbers make sense.
     pub(crate) const fn is_whole(self) -> bool {
         matches!(self, Self::Tokens | Self::Count)
     }
@@ -92,17 +92,17 @@ impl Quantity {
         with_unit(&figures(value / unit.size, most), unit)
     }
 
-    /// Writes a value of a mark in a unit, without the unit.
+    /// Writes the value of a tick in a unit, without the unit.
     pub(crate) fn mark(self, value: f64, unit: Unit) -> String {
         match self {
-            // Lengths are typed as they are read here.
+            // Lengths are written as users type them.
             Self::Tokens if value.abs() < 1e9 => format!("{value:.0}"),
             _ => figures(value / unit.size, 6),
         }
     }
 }
 
-/// Writes a number with its unit behind a blank; the sign for times follows at once.
+/// Writes a number with its unit after a blank; `x` follows directly.
 pub(crate) fn with_unit(number: &str, unit: Unit) -> String {
     match unit.name {
         "" => number.to_owned(),
@@ -111,7 +111,7 @@ pub(crate) fn with_unit(number: &str, unit: Unit) -> String {
     }
 }
 
-/// Writes a number in some significant figures at most, without zeros at its end.
+/// Writes a number in at most some significant figures, without trailing zeros.
 fn figures(value: f64, most: usize) -> String {
     let size = value.abs();
     let scientific = format!("{value:.*e}", most.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! Lines that figures are held against, and stretches that mean something.
+//! Reference lines and highlighted ranges.
 
 use super::{
     Panel, Reference, Stretch,
@@ -13,31 +13,31 @@ use super::{
 /// The dashes of references, finer than those of lines.
 const DASH: &[f32] = &[4.0, 3.0];
 
-/// The blank between the frame and a name beside it.
+/// The blank between the frame and a label next to it.
 const BLANK: f64 = 6.0;
 
-/// Names beside the frame are at least so far apart.
+/// The smallest distance between labels next to the frame.
 const APART: f64 = 15.0;
 
-/// Names beside the frame are no wider.
+/// The largest width of labels next to the frame.
 const MOST_BESIDE: f64 = 140.0;
 
-/// A rising part that is shorter has no name.
+/// A shorter rising part has no label.
 const SHORTEST: f64 = 40.0;
 
-/// The width of the names that stand to the right of the frame.
+/// The width of the labels to the right of the frame.
 pub(crate) fn width_beside(panel: &Panel) -> f64 {
-    let widths = panel.references.iter().map(|reference| font::width(beside(reference), SIZE, Weight::Regular));
+    let widths = panel.references.iter().map(|reference| font::width(label_at_frame(reference), SIZE, Weight::Regular));
     widths.map(|width| width.min(MOST_BESIDE) + BLANK + 2.0).fold(0.0, f64::max)
 }
 
-fn beside(reference: &Reference) -> &str {
+fn label_at_frame(reference: &Reference) -> &str {
     match reference {
         Reference::Level { label, .. } | Reference::Slope { label, .. } | Reference::Roof { label, .. } => label,
     }
 }
 
-/// Draws references; names that stand inside go to `words`.
+/// Draws references; labels inside the frame go to `words`.
 pub(crate) fn lines(panel: &Panel, frame: &Frame, taken: &mut Taken, words: &mut Vec<Shape>) -> Vec<Shape> {
     let mut shapes = Vec::new();
     let mut ends = Vec::new();
@@ -54,12 +54,17 @@ pub(crate) fn lines(panel: &Panel, frame: &Frame, taken: &mut Taken, words: &mut
         let Some(end) = places.last().copied() else { continue };
         shapes.push(Shape::through(places, look));
         if end.x > frame.figures.right - 1.0 {
-            ends.push((end.y, beside(reference)));
+            ends.push((end.y, label_at_frame(reference)));
         } else {
-            // It leaves through the upper edge, where its name has room only inside.
+            // It leaves through the upper edge, where its label only fits inside.
             let places = [(7.0, Anchor::Start), (-14.0, Anchor::End)];
             let places = places.map(|(x, anchor)| (At::new(end.x + x, end.y + SIZE + 4.0), anchor));
-            words.extend(taken.put(beside(reference), &places, frame.theme.faint_ink(), frame.theme.background()));
+            words.extend(taken.put(
+                label_at_frame(reference),
+                &places,
+                frame.theme.faint_ink(),
+                frame.theme.background(),
+            ));
         }
     }
     shapes.extend(names(&ends, frame));
@@ -78,14 +83,14 @@ fn names(ends: &[(f64, &str)], frame: &Frame) -> Vec<Shape> {
     ends.iter().zip(&heights).map(name).collect()
 }
 
-/// The places that a line goes through; none if nothing of it is inside.
+/// The points of a line; none if it is outside.
 fn level(y: f64, frame: &Frame) -> Vec<At> {
     let height = frame.y.place(y);
     let place = |height: f64| [frame.figures.left, frame.figures.right].map(|x| At::new(x, height));
     height.into_iter().flat_map(place).collect()
 }
 
-/// A power is a straight line between axes of ratios; two of its points say where it runs.
+/// A power is a straight line on logarithmic axes; two points define it.
 fn slope(through: [f64; 2], exponent: f64, frame: &Frame) -> Vec<At> {
     let at = |factor: f64| {
         let (x, y) = (through[0] * factor, through[1] * factor.powf(exponent));
@@ -107,7 +112,7 @@ fn roof(steepness: f64, most: f64, frame: &Frame) -> Vec<At> {
     start.into_iter().chain(ends).collect()
 }
 
-/// A name along the rising part of a roof, above it and in its middle.
+/// A label along the rising part of a roof, above its centre.
 fn along(label: &str, steepness: f64, most: f64, frame: &Frame) -> Option<Shape> {
     let [from, to, _] = roof(steepness, most, frame)[..] else { return None };
     let (dx, dy) = (to.x - from.x, to.y - from.y);
@@ -120,7 +125,7 @@ fn along(label: &str, steepness: f64, most: f64, frame: &Frame) -> Option<Shape>
     (length > SHORTEST && !text.text.is_empty()).then_some(Shape::Text(text))
 }
 
-/// Draws stretches behind everything; their names go to `words`.
+/// Draws highlighted ranges behind everything; their labels go to `words`.
 pub(crate) fn stretches(stretches: &[Stretch], frame: &Frame, taken: &mut Taken, words: &mut Vec<Shape>) -> Vec<Shape> {
     let Rect { top, bottom, .. } = frame.figures;
     let mut shapes = Vec::new();

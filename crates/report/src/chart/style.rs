@@ -1,14 +1,14 @@
 //! Colours, markers, dashes and hatchings, so that lines differ in more than colour.
 //!
-//! Colours are those of Okabe and Ito, which colour-blind readers can tell apart; of the eight, those that are too
-//! faint on a background are left out there.
+//! The colours are those of Okabe and Ito, which colour-blind readers can distinguish; colours that are too faint on a
+//! background are left out there.
 
 use super::{
     geometry::{At, Rect},
     picture::{Colour, Look, Shape, Stroke},
 };
 
-/// What a chart is drawn on.
+/// The background of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Theme {
     /// Dark on white.
@@ -28,7 +28,7 @@ const YELLOW: u32 = 0xf0_e4_42;
 const ON_LIGHT: [u32; 7] = [BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, 0x00_00_00];
 const ON_DARK: [u32; 7] = [SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION, 0xde_de_de];
 
-/// From the second round of colours on, markers and dashes are others: their numbers have no common factor.
+/// From the second round of colours on, markers and dashes differ: their numbers have no common factor.
 const DASHES: [&[f32]; 5] = [&[], &[7.0, 3.0], &[2.5, 2.5], &[9.0, 3.0, 2.5, 3.0], &[14.0, 4.0]];
 
 impl Theme {
@@ -36,27 +36,27 @@ impl Theme {
         self.pick(0xff_ff_ff, 0x14_16_1a)
     }
 
-    /// What is read: titles and names.
+    /// The colour of titles and names.
     pub(crate) fn ink(self) -> Colour {
         self.pick(0x1a_1a_1a, 0xec_ec_ec)
     }
 
-    /// What stands back: marks of axes and references.
+    /// The colour of ticks and references.
     pub(crate) fn faint_ink(self) -> Colour {
         self.pick(0x55_55_55, 0xb4_b8_be)
     }
 
-    /// The lines behind the figures.
+    /// The colour of grid lines.
     pub(crate) fn grid(self) -> Colour {
         self.pick(0xe3_e3_e3, 0x30_34_3a)
     }
 
-    /// The lines of the axes.
+    /// The colour of axes.
     pub(crate) fn axis(self) -> Colour {
         self.pick(0x8a_8a_8a, 0x70_76_7e)
     }
 
-    /// Stretches that mean something.
+    /// The colour of highlighted ranges.
     pub(crate) fn shade(self) -> Colour {
         self.pick(0xf0_e4_42, 0xf0_e4_42).cover(if self == Self::Light { 0.35 } else { 0.18 })
     }
@@ -66,7 +66,7 @@ impl Theme {
     }
 }
 
-/// How everything of one name looks.
+/// The style of a name.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Style {
     pub(crate) colour: Colour,
@@ -75,17 +75,17 @@ pub(crate) struct Style {
     behind: Colour,
 }
 
-/// Which look a name has, counted from 0: the colour is that of its subject, the rest its own.
+/// The index of a style, from 0: the colour belongs to the subject, the rest to the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LookNumber {
     pub(crate) colour: usize,
     pub(crate) shape: usize,
 }
 
-/// How wide lines are.
+/// The line width.
 const LINE: f64 = 2.0;
 
-/// How far markers reach from their middle.
+/// The radius of markers.
 pub(crate) const MARKER: f64 = 4.5;
 
 impl Style {
@@ -109,7 +109,7 @@ impl Style {
         Look::filled(self.colour.cover(0.2))
     }
 
-    /// A marker around a place.
+    /// A marker at a position.
     pub(crate) fn marker(self, at: At, is_hollow: bool) -> Shape {
         let fill = if is_hollow { self.behind } else { self.colour };
         let stroke = Stroke { colour: self.colour, width: 1.5, dash: &[] };
@@ -123,7 +123,7 @@ impl Style {
         }
     }
 
-    /// A bar: filled, and hatched by its number.
+    /// A bar: filled, and hatched by its index.
     pub(crate) fn bar(self, rect: Rect) -> Vec<Shape> {
         let mut shapes = vec![Shape::filled(rect, self.colour)];
         let look = Look::stroked(self.behind.cover(0.75), 1.2, &[]);
@@ -147,7 +147,7 @@ fn corners(marker: usize) -> Option<&'static [(f64, f64)]> {
     }
 }
 
-/// The blank between lines of a hatching.
+/// The distance between lines of a hatching.
 const HATCH: f64 = 7.0;
 
 fn hatching(number: usize, rect: Rect) -> Vec<[At; 2]> {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::visible::visible;
 
-/// Fonts of nearly the same widths come next, so that text keeps its room where DejaVu Sans is missing.
+/// Fonts of nearly the same widths come next, so that text fits if DejaVu Sans is missing.
 const FONTS: &str = "DejaVu Sans, Verdana, sans-serif";
 
 /// Writes a picture.
@@ -110,7 +110,7 @@ fn push_text(out: &mut String, text: &Text) {
     push(out, format_args!(" fill=\"{}\">{}</text>\n", hex(text.colour), escaped(&text.text)));
 }
 
-/// How wide the outline is that keeps letters free of what is behind them; half of it is outside.
+/// The width of the halo around letters; half of it is outside.
 pub(crate) const HALO: f32 = 4.0;
 
 fn cover(of: &str, colour: Colour) -> String {

@@ -1,6 +1,6 @@
-//! Which numbers are written along an axis.
+//! The ticks of an axis.
 //!
-//! Lengths and sizes stand at powers of two, all else at 1, 2 and 5 and their tenfold; as many as have room.
+//! Lengths and sizes have ticks at powers of two, others at 1, 2 and 5 times powers of ten; as many as fit.
 
 use super::{
     Scale,
@@ -8,22 +8,22 @@ use super::{
     quantity::{Quantity, Unit, with_unit},
 };
 
-/// A number along an axis.
+/// A tick.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tick {
     pub(crate) value: f64,
     pub(crate) label: String,
 }
 
-/// The numbers along an axis.
+/// The ticks of an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ticks {
     pub(crate) ticks: Vec<Tick>,
-    /// The unit of all of them; empty where they have none, or each its own.
+    /// The unit of all ticks; empty if they have none, or each its own.
     pub(crate) unit: &'static str,
 }
 
-/// Chooses as many numbers as `fits` allows.
+/// Chooses as many ticks as `fits` allows.
 pub(crate) fn ticks(quantity: Quantity, scale: Scale, reach: Reach, fits: impl Fn(&[Tick]) -> bool) -> Ticks {
     let slack = 1e-9 * (reach.high - reach.low);
     let is_inside = |value: &f64| (reach.low - slack..=reach.high + slack).contains(value);
@@ -37,12 +37,12 @@ pub(crate) fn ticks(quantity: Quantity, scale: Scale, reach: Reach, fits: impl F
         }
         last = ticks;
     }
-    // Nothing fits: one number is better than a heap of them.
+    // Nothing fits: one tick is better than overlapping ones.
     last.ticks.truncate(1);
     last
 }
 
-/// Sets of numbers, the densest first.
+/// Sets of ticks, the densest first.
 fn choices(quantity: Quantity, scale: Scale, reach: Reach) -> Vec<Vec<f64>> {
     let ratios = match scale {
         Scale::Linear => Vec::new(),
@@ -50,7 +50,7 @@ fn choices(quantity: Quantity, scale: Scale, reach: Reach) -> Vec<Vec<f64>> {
         Scale::Log if quantity == Quantity::Tokens => binary(reach, &[1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256]),
         Scale::Log => decimal(reach),
     };
-    // Over a short stretch powers are too few to read from.
+    // Over a short range there are too few powers.
     if ratios.first().is_some_and(|densest| densest.len() >= 2) { ratios } else { even(quantity, reach) }
 }
 
@@ -68,7 +68,7 @@ fn decimal(reach: Reach) -> Vec<Vec<f64>> {
     let inside = |value: &f64| (reach.low..=reach.high).contains(value);
     let tens = |step: i32, digits: &[i32]| -> Vec<f64> {
         let (first, last) = (reach.low.log10() / f64::from(step), reach.high.log10() / f64::from(step));
-        // Written and read: `10_f64.powi(-5)` is not the number nearest to 1e-5.
+        // Parsed from text: `10_f64.powi(-5)` is not the number nearest to 1e-5.
         let value =
             |digit: i32, at: i64| format!("{digit}e{}", at * i64::from(step)).parse::<f64>().unwrap_or(f64::NAN);
         let values = whole_between(first - 1.0, last).flat_map(|at| digits.iter().map(move |&digit| value(digit, at)));
@@ -78,18 +78,18 @@ fn decimal(reach: Reach) -> Vec<Vec<f64>> {
     std::iter::once(tens(1, &[1, 2, 5])).chain(decades).collect()
 }
 
-/// Numbers at even distances: 1, 2 or 5 of a power of ten.
+/// Evenly spaced ticks: 1, 2 or 5 times a power of ten.
 fn even(quantity: Quantity, reach: Reach) -> Vec<Vec<f64>> {
     let unit = if quantity == Quantity::Bytes { quantity.unit_of(reach.high).size } else { 1.0 };
     let (low, high) = (reach.low / unit, reach.high / unit);
     let power = ((high - low) / 10.0).log10().floor();
     let steps = (0..2).flat_map(|more| [1, 2, 5].map(|digit| (digit, power + f64::from(more))));
     let steps = steps.filter(|(_, power)| !quantity.is_whole() || *power >= 0.0);
-    // Counted in steps of a power that is written and read, so that 0.3 is not 0.30000000000000004.
+    // Counted in parsed steps, so that 0.3 is not 0.30000000000000004.
     let value = move |digit: i64, at: i64, power: f64| -> f64 {
         format!("{}e{power}", at.saturating_mul(digit)).parse().unwrap_or(f64::NAN)
     };
-    // What is counted from 1 begins there, whatever the steps are.
+    // A count from 1 starts there, whatever the steps are.
     let one = (quantity == Quantity::Count && (0.0..1.0).contains(&low)).then_some(1.0);
     let values = steps.map(|(digit, power)| {
         let step = digit as f64 * 10_f64.powf(power);
@@ -99,10 +99,10 @@ fn even(quantity: Quantity, reach: Reach) -> Vec<Vec<f64>> {
     values.collect()
 }
 
-/// Whole numbers between two others, and a few at most where there are too many.
+/// Whole numbers between two others, at most a few if there are too many.
 fn whole_between(first: f64, last: f64) -> std::ops::RangeInclusive<i64> {
     const MOST: i64 = 1_200;
-    // Slack for the last bits of a logarithm.
+    // Slack for rounding errors of a logarithm.
     let (first, last) = ((first - 1e-9).ceil() as i64, (last + 1e-9).floor() as i64);
     first..=last.min(first.saturating_add(MOST))
 }
@@ -122,7 +122,7 @@ fn labelled(quantity: Quantity, values: &[f64]) -> Ticks {
     Ticks { ticks, unit: if matches!(name, "×" | "%") { "" } else { name } }
 }
 
-/// The unit in which all numbers are short; none if there is no such unit.
+/// The unit in which all ticks are short; none if there is none.
 fn common_unit(quantity: Quantity, values: &[f64]) -> Option<Unit> {
     let sizes = values.iter().map(|value| value.abs()).filter(|&size| size > 0.0);
     let (least, most) = (sizes.clone().fold(f64::INFINITY, f64::min), sizes.fold(0.0, f64::max));
@@ -131,7 +131,7 @@ fn common_unit(quantity: Quantity, values: &[f64]) -> Option<Unit> {
     let within = |shortest: f64, longest: f64| units.iter().rev().find(|unit| fits(unit, shortest, longest));
     match units {
         [unit] => Some(*unit),
-        // Powers of two are not round in another unit, and 1024 MiB are better told as 1 GiB.
+        // Powers of two are not round in another unit, and 1024 MiB should be 1 GiB.
         _ if quantity == Quantity::Bytes => within(1.0, 1024.0).copied(),
         _ => within(1.0, 1_000.0).or(within(0.01, 10_000.0)).copied(),
     }

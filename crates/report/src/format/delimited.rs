@@ -2,10 +2,10 @@
 //!
 //! Facts and notes are not written: every line after the header is a row.
 //!
-//! Names come from other people's programs, and spreadsheets run cells that begin like a formula. So text that begins
-//! with `=`, `+`, `-`, `@` or `'` has a `'` in front of it; numbers stay as they are. Characters that are invisible or
-//! reorder text are written as `\u{…}`, and so is a backslash in front of `u{`. Both can be undone without loss: replace
-//! every `\u{…}` by its character, then drop one leading `'`.
+//! Names come from other people's programs, and spreadsheets execute cells that look like a formula. Text that starts
+//! with `=`, `+`, `-`, `@` or `'` therefore gets a `'` in front; numbers are unchanged. Characters that are invisible or
+//! reorder text are written as `\u{…}`, and so is a backslash before `u{`. Both are reversible: replace every
+//! `\u{…}` by its character, then drop one leading `'`.
 
 use std::{borrow::Cow, io};
 
@@ -38,7 +38,7 @@ fn field(cell: Machine<'_>) -> String {
     if is_formula { format!("'{text}") } else { text.into_owned() }
 }
 
-/// Text with its invisible characters as `\u{…}`. Line ends and tabs stay: quotes hold them.
+/// Text with invisible characters as `\u{…}`. Line ends and tabs stay, because the text is quoted.
 fn escaped(text: &str) -> Cow<'_, str> {
     let is_kept = |letter: char| matches!(letter, '\n' | '\r' | '\t') || !is_hidden(letter);
     if text.chars().all(is_kept) && !text.contains("\\u{") {

@@ -1,7 +1,7 @@
-//! JSON: one object for the whole table, or one a line for each row.
+//! JSON: one object for the whole table, or one object per row and line.
 //!
-//! Characters that are invisible or reorder text (C1 controls, marks of direction) are written as JSON's own escapes, so
-//! that a terminal or an editor shows the file as it is. Who parses it sees no difference.
+//! Characters that are invisible or reorder text (C1 controls, direction marks) are written as JSON escapes, so that a
+//! terminal or an editor shows the file as it is. Parsers see no difference.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub(super) fn write_object(table: &Table, out: &mut dyn io::Write) -> io::Result
     write_escaped(&serde_json::to_string_pretty(&Whole(table))?, out)
 }
 
-/// Writes each row as an object on a line of its own.
+/// Writes each row as an object on its own line.
 pub(super) fn write_lines(table: &Table, out: &mut dyn io::Write) -> io::Result<()> {
     for cells in &table.rows {
         write_escaped(&serde_json::to_string(&Row { table, cells })?, out)?;
@@ -24,7 +24,7 @@ pub(super) fn write_lines(table: &Table, out: &mut dyn io::Write) -> io::Result<
     Ok(())
 }
 
-/// Writes JSON on a line. Outside of strings JSON has no characters but plain ones, so all others are inside.
+/// Writes JSON on a line. Outside strings, JSON only has plain characters, so all others are inside strings.
 fn write_escaped(json: &str, out: &mut dyn io::Write) -> io::Result<()> {
     let is_escaped = |letter: char| letter == '\u{7f}' || (!letter.is_ascii() && is_hidden(letter));
     for piece in json.split_inclusive(is_escaped) {

@@ -1,8 +1,8 @@
 //! A Markdown table, with facts as a list and notes as paragraphs below it.
 //!
 //! The source is aligned too, so that it can be read unrendered. A tree is
-//! shown by indentation: lines drawn from characters do not meet between the
-//! rows of a rendered table.
+//! shown by indentation, because lines drawn with characters do not connect
+//! between the rows of a rendered table.
 
 use std::io;
 
@@ -88,10 +88,10 @@ fn name(cell: &ShownCell) -> String {
     INDENT.repeat(cell.depth) + &escape(&cell.text)
 }
 
-/// Keeps text from being read as markup.
+/// Escapes markup.
 ///
-/// An underscore inside a word means nothing to Markdown and stays: most
-/// stage names have one.
+/// An underscore inside a word is not markup and stays: most stage names
+/// have one.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut before = ' ';
@@ -111,7 +111,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Escapes a sentence, except for what stands in backticks.
+/// Escapes a sentence, except for text in backticks.
 pub(crate) fn escape_prose(sentence: &str) -> String {
     let parts: Vec<_> = sentence.split('`').collect();
     if parts.len() % 2 == 0 {

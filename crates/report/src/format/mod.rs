@@ -15,7 +15,7 @@ use laptime_analyze::Note;
 
 use crate::table::Table;
 
-/// A way to write a table down.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Aligned columns for a terminal.
@@ -28,15 +28,15 @@ pub enum Format {
     Tsv,
     /// One object with the facts, the rows and the notes.
     Json,
-    /// One object a row and line.
+    /// One object per row and line.
     Jsonl,
 }
 
 impl Format {
-    /// All formats, in the order in which help texts list them.
+    /// All formats, in the order of help texts.
     pub const ALL: [Self; 6] = [Self::Text, Self::Md, Self::Csv, Self::Tsv, Self::Json, Self::Jsonl];
 
-    /// Returns the name by which users choose the format.
+    /// Returns the name of the format for `--format`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -64,11 +64,11 @@ impl FromStr for Format {
     }
 }
 
-/// A name that no format has.
+/// An unknown format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no format `{name}`, expected {}", Format::ALL.map(Format::name).join(", "))]
 pub struct UnknownFormat {
-    /// The name that was given.
+    /// The given name.
     pub name: String,
 }
 
@@ -79,7 +79,7 @@ pub struct TextStyle {
     pub width: usize,
     /// Whether the header is bold and lines are dim.
     pub colour: bool,
-    /// Whether all notes and the legend are shown, and not the first notes alone.
+    /// Whether all notes and the legend are shown.
     pub verbose: bool,
 }
 
@@ -90,10 +90,10 @@ impl TextStyle {
     }
 }
 
-/// Notes that people see without `--verbose`.
+/// How many notes people see without `--verbose`.
 pub(crate) const MOST_NOTES: usize = 3;
 
-/// The notes and the legend as people see them: `note: … [id]`, then how many are left.
+/// The notes and the legend for people: `note: … [id]`, then how many more there are.
 pub(crate) fn note_lines(table: &Table, verbose: bool) -> Vec<String> {
     let is_shown = |note: &&Note| verbose || !note.is_minor;
     let most = if verbose { usize::MAX } else { MOST_NOTES };

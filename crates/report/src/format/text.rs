@@ -1,8 +1,8 @@
 //! Aligned columns for a terminal, fitted to its width.
 //!
-//! The first column of text gives way first, then columns are left out in
-//! the order the table asks for. No line is wider than the terminal, unless
-//! a column is to stay whole.
+//! The first text column is shortened first, then columns are dropped in
+//! the order that the table defines. No line is wider than the terminal,
+//! unless a column must not be shortened.
 
 use std::io;
 
@@ -14,11 +14,11 @@ use crate::visible::{shorten, visible, width};
 use crate::wrap::wrap;
 
 const GAP: usize = 2;
-/// Columns that names get at least before another column is left out.
+/// The smallest width of names before another column is dropped.
 const NAME_FLOOR: usize = 24;
-/// The same for further columns of text.
+/// The same for further text columns.
 const TEXT_FLOOR: usize = 16;
-/// The same for all columns of text before one goes that is to be kept.
+/// The same for all text columns before a column is dropped that should be kept.
 const TIGHT_FLOOR: usize = 8;
 
 pub(super) fn write(table: &Table, style: TextStyle, out: &mut dyn io::Write) -> io::Result<()> {
@@ -26,7 +26,7 @@ pub(super) fn write(table: &Table, style: TextStyle, out: &mut dyn io::Write) ->
     let pen = Pen { style };
     let left_out = if table.rows.is_empty() { Vec::new() } else { left_out };
     let below = remarks(table, &left_out, style);
-    // A header without rows says nothing that the remarks do not.
+    // A header without rows adds nothing to the remarks.
     let has_rows = !columns.is_empty() && (!table.rows.is_empty() || below.is_empty());
     if has_rows {
         pen.write_rows(table.rows.len(), &columns, out)?;
@@ -42,19 +42,19 @@ pub(super) fn write(table: &Table, style: TextStyle, out: &mut dyn io::Write) ->
     Ok(())
 }
 
-/// A column and the width it was given.
+/// A column and its width.
 struct Fitted {
     shown: Shown,
-    /// Where the column stood before any was left out.
+    /// The index of the column before any was dropped.
     place: usize,
-    /// Whether this is the column that gives way first and never goes.
+    /// Whether this is the column that is shortened first and never dropped.
     is_name: bool,
     natural: usize,
     width: usize,
 }
 
 impl Fitted {
-    /// Gives a column the least width it can do with.
+    /// Gives a column its smallest width.
     fn at_least(shown: Shown, place: usize, is_name: bool) -> Self {
         let natural = shown.natural_width();
         let floor = match shown.is_numeric {
@@ -67,7 +67,7 @@ impl Fitted {
     }
 }
 
-/// Gives columns their widths; returns the labels of those left out as well.
+/// Gives columns their widths; also returns the labels of dropped columns.
 fn fit(columns: Vec<Shown>, room: usize) -> (Vec<Fitted>, Vec<String>) {
     let name = columns.iter().position(|column| !column.is_numeric).unwrap_or(0);
     let places = columns.into_iter().enumerate();
@@ -98,8 +98,8 @@ fn total_width(columns: &[Fitted]) -> usize {
     columns.iter().map(|column| column.width).sum::<usize>() + gaps
 }
 
-/// Returns the column to leave out next: of those that may go, the last one
-/// with the highest order.
+/// Returns the column to drop next: the last one with the highest
+/// order.
 fn next_to_go(columns: &[Fitted]) -> Option<usize> {
     let order = |column: &Fitted| match column.shown.keep {
         Keep::Drop(order) if !column.is_name => Some(order),
@@ -109,15 +109,15 @@ fn next_to_go(columns: &[Fitted]) -> Option<usize> {
     orders.max().map(|(_, at)| at)
 }
 
-/// Narrows columns of text, for only columns that are to be kept are left.
+/// Narrows text columns when only columns are left that should be kept.
 fn tighten(columns: &mut [Fitted]) {
     for column in columns.iter_mut().filter(|column| !column.shown.is_numeric) {
         column.width = column.width.min(TIGHT_FLOOR);
     }
 }
 
-/// Hands out the room that is left, the name first; takes away what a name
-/// that stands alone has too much.
+/// Distributes the remaining width, the name first; shortens a name that is
+/// too wide on its own.
 fn widen(columns: &mut [Fitted], room: usize) {
     let mut spare = room.saturating_sub(total_width(columns));
     columns.sort_by_key(|column| !column.is_name);
@@ -130,7 +130,7 @@ fn widen(columns: &mut [Fitted], room: usize) {
     columns.sort_by_key(|column| column.place);
 }
 
-/// Returns what is said below the rows: facts, notes, and what was left out.
+/// Returns the lines below the rows: facts, notes, and dropped columns.
 fn remarks(table: &Table, left_out: &[String], style: TextStyle) -> Vec<String> {
     let facts = table.facts.iter().filter(|fact| !fact.value.is_empty());
     let facts: Vec<_> = facts
@@ -168,9 +168,9 @@ impl Pen {
         Ok(())
     }
 
-    /// Draws a cell in at most `limit` columns; returns how many it took too.
+    /// Draws a cell in at most `limit` columns; also returns its width.
     ///
-    /// Of a name deep in a tree at least half the column shows the name.
+    /// For a node deep in a tree, at least half the column shows the name.
     fn draw(&self, cell: &ShownCell, limit: usize) -> (usize, String) {
         let label = width(&cell.text).min(limit.div_ceil(2));
         let guides = cell.guides.draw(limit - label);
@@ -188,9 +188,9 @@ impl Pen {
 const BOLD: &str = "1";
 const DIM: &str = "2";
 
-/// Joins the cells of a row, words to the left and numbers to the right.
+/// Joins the cells of a row: text left-aligned, numbers right-aligned.
 ///
-/// `cell` returns how many columns an cell iterations, and what to write.
+/// `cell` returns the width of a cell, and its text.
 fn line(columns: &[Fitted], cell: impl Fn(&Fitted) -> (usize, String)) -> String {
     let mut line = String::new();
     for (at, column) in columns.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Attention in the columns of the Nano kit, a row a kind, ours behind them.
+//! Attention in the columns of Nano XYZ, one row per kind, then further columns.
 
 use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Profiling, ScalingSeries};
 use laptime_trace::run::Case;
@@ -6,10 +6,10 @@ use laptime_trace::run::Case;
 use super::{labels::Labels, largest, mean, megabytes, smallest};
 use crate::{Cell, Column, Table, tables::lengths};
 
-/// The axes that a summary sums up over.
+/// The axes that a summary averages over.
 const ALONG: [&str; 2] = ["seq_len", "test"];
 
-/// The columns of the kit, in its order, and ours.
+/// The columns of Nano XYZ in its order, then further columns.
 const COLUMNS: [&str; 16] = [
     "Attention Type",
     "Avg Latency (ms)",
@@ -29,9 +29,9 @@ const COLUMNS: [&str; 16] = [
     "Avg Output Error",
 ];
 
-/// Lays attention out, a row a kind. None if there is none.
+/// Lays out attention, one row per kind. None if there is none.
 ///
-/// Averages are over the lengths measured, so rows of other lengths are not comparable. Sparsity is the share of allowed
+/// Averages are over the measured lengths, so rows with other lengths are not comparable. Sparsity is the share of causal
 /// entries that are not computed.
 pub fn attention_summary(answer: &Profiling) -> Option<Table> {
     let part = &answer.attention;
@@ -48,7 +48,7 @@ pub fn attention_summary(answer: &Profiling) -> Option<Table> {
     Some(table)
 }
 
-/// Cases that differ in their length alone.
+/// Cases that differ only in length.
 pub(super) struct Together<'a> {
     /// What they have in common.
     pub(super) id: CaseId,
@@ -77,7 +77,7 @@ impl<'a> Together<'a> {
     }
 }
 
-/// Gathers cases that differ in their length alone, in the order in which they come first.
+/// Groups cases that differ only in length, in order of first appearance.
 pub(super) fn by_series(cases: &[CaseFigures]) -> Vec<Together<'_>> {
     let mut found: Vec<Together<'_>> = Vec::new();
     let mut places = std::collections::HashMap::new();

@@ -1,4 +1,4 @@
-//! The charts of a report, filled from what runs say.
+//! The charts of a report, filled from runs.
 
 mod attention;
 mod model;
@@ -10,7 +10,7 @@ use laptime_trace::run::{AxisValue, Machine};
 
 use crate::chart::{Chart, Line, Point, charts as drawn};
 
-/// Draws what there is to draw.
+/// Draws all charts that have data.
 pub fn charts(answer: &Profiling) -> Vec<Chart> {
     let attention = attention::attention(answer);
     let all = [
@@ -23,7 +23,7 @@ pub fn charts(answer: &Profiling) -> Vec<Chart> {
         roofline::roofline(answer).as_ref().and_then(drawn::roofline),
     ];
     let mut charts: Vec<Chart> = all.into_iter().flatten().collect();
-    // A colour means the same thing in every chart of a report.
+    // A colour means the same in every chart of a report.
     let mut subjects: Vec<String> = Vec::new();
     for subject in charts.iter().flat_map(Chart::subjects) {
         if !subjects.contains(&subject) {
@@ -59,7 +59,7 @@ fn memory_line(name: &str, series: &LengthSeries) -> Line {
     Line::new(name, series.points.iter().map(point).collect())
 }
 
-/// A place without a figure: marked if something went wrong there.
+/// A position without a value: marked if the case failed.
 fn without_figure(at: f64, trouble: Option<&TroubleKind>) -> Point {
     match trouble {
         Some(TroubleKind::OutOfMemory { .. }) => Point::failed(at, "out of memory"),
@@ -68,7 +68,7 @@ fn without_figure(at: f64, trouble: Option<&TroubleKind>) -> Point {
     }
 }
 
-/// Machine and method in a line: what all cases of a part have in common.
+/// Machine and method: what all cases of a part share.
 fn subtitle(answer: &Profiling, part: &ProfilingPart, method: &str) -> String {
     let ids = || part.cases.iter().map(|case| &case.id);
     let words = [machine(answer, ids()), common(ids(), "dtype", |dtype| dtype.to_string())];
@@ -76,11 +76,11 @@ fn subtitle(answer: &Profiling, part: &ProfilingPart, method: &str) -> String {
     let heads = common(ids(), "heads", |heads| format!("{heads} heads"));
     let size = common(ids(), "head_dim", |size| format!("of {size}"));
     let heads = heads.map(|heads| [Some(heads), size].into_iter().flatten().collect::<Vec<_>>().join(" "));
-    let told: Vec<String> = words.into_iter().chain([batch, heads]).flatten().collect();
-    if told.is_empty() { method.to_owned() } else { format!("{}; {method}", told.join(", ")) }
+    let text: Vec<String> = words.into_iter().chain([batch, heads]).flatten().collect();
+    if text.is_empty() { method.to_owned() } else { format!("{}; {method}", text.join(", ")) }
 }
 
-/// The machine that all runs of some cases share.
+/// The machine, if all runs of some cases share it.
 fn machine<'a>(answer: &Profiling, mut ids: impl Iterator<Item = &'a CaseId>) -> Option<String> {
     let first = ids.next()?;
     if ids.any(|id| id.device != first.device) {
@@ -93,7 +93,7 @@ fn machine<'a>(answer: &Profiling, mut ids: impl Iterator<Item = &'a CaseId>) ->
     machines.all(|other| other.as_ref() == Some(&name)).then_some(name)
 }
 
-/// What a device is called.
+/// The name of a device.
 pub(super) fn device_name(machine: &Machine, device: &str) -> Option<String> {
     if let Some(number) = device.strip_prefix("cuda:") {
         return machine.gpus.get(number.parse::<usize>().ok()?).map(|gpu| gpu.name.clone());
@@ -102,7 +102,7 @@ pub(super) fn device_name(machine: &Machine, device: &str) -> Option<String> {
     Some(if machine.cpus == 1 { cpu.to_owned() } else { format!("{} x {cpu}", machine.cpus) })
 }
 
-/// What all cases have in common on an axis, in words.
+/// The value of an axis that all cases share, in words.
 fn common<'a>(mut ids: impl Iterator<Item = &'a CaseId>, axis: &str, word: fn(&AxisValue) -> String) -> Option<String> {
     let first = ids.next()?.case.get(axis)?;
     ids.all(|id| id.case.get(axis) == Some(first)).then(|| word(first))

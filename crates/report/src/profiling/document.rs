@@ -13,16 +13,16 @@ use crate::{
     write,
 };
 
-/// Files of the report that show the same.
+/// Files of the report with the same content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MadeFiles {
     /// Their names.
     pub names: Vec<String>,
-    /// What they show.
+    /// What they contain.
     pub about: String,
 }
 
-/// Writes the report in Markdown: machine and method, findings, recommendations that follow from them, the tables and
+/// Writes the report in Markdown: machine and method, findings, recommendations, tables and
 /// charts, and the files.
 pub fn document(answer: &Profiling, charts: &[(String, String)], files: &[MadeFiles]) -> String {
     let findings = answer.findings();
@@ -47,12 +47,12 @@ fn finding(finding: &KeyFinding) -> String {
     format!("**{}**: {}", finding.rule, prose(&finding.said))
 }
 
-/// A sentence that nothing in it breaks: it may hold an error of anybody's.
+/// An escaped sentence: it may contain an error message.
 fn prose(sentence: &str) -> String {
     escape_prose(&visible(sentence))
 }
 
-/// What follows from findings, each once.
+/// The recommendations of findings, each once.
 fn recommendations(findings: &[KeyFinding]) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for finding in findings {
@@ -67,7 +67,7 @@ fn file_line(files: &MadeFiles) -> String {
     format!("{}: {}", names.join(", "), files.about)
 }
 
-/// What was measured, where and how: what all runs have in common once, then a paragraph a run.
+/// What was measured, where and how: shared facts once, then one paragraph per run.
 fn overview(answer: &Profiling) -> Option<String> {
     let of_runs: Vec<Vec<Fact>> =
         answer.runs.iter().map(|named| named.read.run.as_ref().map_or_else(Vec::new, facts)).collect();
@@ -83,7 +83,7 @@ fn overview(answer: &Profiling) -> Option<String> {
     Some(format!("## Overview\n\n{}", told.join("\n")))
 }
 
-/// A label and what is true of a run.
+/// A label and a fact about a run.
 type Fact = (&'static str, String);
 
 fn fact_line((label, value): &Fact) -> String {
@@ -102,7 +102,7 @@ fn of_run(named: &NamedRun, facts: &str) -> String {
     format!("**{what}`{workload}`{name}**\n\n{cases}{source}{facts}")
 }
 
-/// How many cases ended how.
+/// How many cases had which outcome.
 fn counts(named: &NamedRun) -> Option<String> {
     let results = &named.read.results;
     let of = |word: &str| results.iter().filter(|result| result.outcome.word() == word).count();
@@ -181,7 +181,7 @@ fn tables(answer: &Profiling) -> Option<String> {
     (!told.is_empty()).then(|| format!("## Tables\n\n{}", told.join("\n")))
 }
 
-/// A table whose notes are findings already.
+/// A table whose notes are already among the findings.
 fn quiet(table: Option<Table>) -> Option<Table> {
     table.map(|table| Table { notes: Vec::new(), facts: Vec::new(), ..table })
 }
@@ -189,12 +189,12 @@ fn quiet(table: Option<Table>) -> Option<Table> {
 fn markdown(table: &Table) -> String {
     let mut text = Vec::new();
     let style = TextStyle::plain(usize::MAX);
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = write(table, Format::Md, style, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The charts, light or dark as the reader's screen is. A chart is told by its name and what it shows.
+/// The charts, light or dark like the reader's screen. The alternative text is the name and content of a chart.
 fn pictures(charts: &[(String, String)]) -> Option<String> {
     let picture = |(name, title): &(String, String)| {
         format!(

@@ -1,14 +1,14 @@
-//! What lines of a chart and rows of a summary are called: their kind, and what else tells them apart.
+//! Labels of chart lines and summary rows: their kind, and the axes in which they differ.
 
 use laptime_analyze::{CaseId, RUN_AXIS};
 use laptime_trace::run::{AxisValue, Case};
 
-/// Axes of which a label never speaks: lines run along them.
+/// Axes that are never part of a label: lines run along them.
 const ALONG: [&str; 3] = ["seq_len", "test", "cache_tokens"];
 
-/// What tells series apart beside their first words.
+/// What distinguishes series, apart from their first words.
 pub(super) struct Labels<'a> {
-    /// The axes whose values come first, whether they vary or not.
+    /// The axes whose values come first, varying or not.
     first: &'a [&'static str],
     /// Axes that vary, in the order of the workload.
     varying: Vec<String>,
@@ -28,16 +28,16 @@ impl<'a> Labels<'a> {
         Self { first, varying, devices: ids.clone().any(|id| id.device != one.device) }
     }
 
-    /// The first words alone: `dense`.
+    /// The first words only: `dense`.
     pub(super) fn kind(&self, case: &Case) -> String {
         let words: Vec<String> = self.first.iter().filter_map(|axis| case.get(axis)).map(ToString::to_string).collect();
         words.join(", ")
     }
 
-    /// What else tells it apart: `batch_size 4, cuda:0`; empty if nothing does.
+    /// The other varying axes: `batch_size 4, cuda:0`; empty if there are none.
     pub(super) fn setting(&self, id: &CaseId) -> String {
-        let told = |axis: &&String| !is_told(&id.case, axis);
-        let axes = self.varying.iter().filter(told).filter_map(|axis| Some(word(axis, id.case.get(axis)?)));
+        let text = |axis: &&String| !is_told(&id.case, axis);
+        let axes = self.varying.iter().filter(text).filter_map(|axis| Some(word(axis, id.case.get(axis)?)));
         let device = self.devices.then(|| id.device.clone());
         axes.chain(device).collect::<Vec<_>>().join(", ")
     }
@@ -49,7 +49,7 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// Whether the name of a pattern tells the value. That of a test does not: lengths differ along a line.
+/// Whether the name of a pattern includes the value. That of a test does not count: lengths vary along a line.
 fn is_told(case: &Case, axis: &str) -> bool {
     axis != "pass_type" && case.is_implied(axis)
 }

@@ -1,6 +1,6 @@
-//! What a report of several runs is made of: tables, charts and a document, one function each.
+//! The parts of a report of several runs: tables, charts and a document, one function each.
 //!
-//! Of what was not measured there is nothing: no row, no sentence, no chart.
+//! What was not measured is left out: no row, no sentence, no chart.
 
 mod attention_summary;
 mod charts;
@@ -17,23 +17,23 @@ pub use self::{
 
 use crate::Cell;
 
-/// Bytes as the older kits count them: a megabyte is 2^20.
+/// Bytes in MiB, which Nano XYZ calls megabytes.
 fn megabytes(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-/// The mean of what is known; empty if nothing is.
+/// The mean of the known values; empty if there are none.
 fn mean(values: impl Iterator<Item = f64>) -> Cell {
     let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
     if count == 0 { Cell::Empty } else { Cell::Number(sum / f64::from(count)) }
 }
 
-/// The largest of what is known.
+/// The maximum of the known values.
 fn largest(values: impl Iterator<Item = f64>) -> Cell {
     Cell::from(values.reduce(f64::max).map(Cell::Number))
 }
 
-/// The smallest of what is known.
+/// The minimum of the known values.
 fn smallest(values: impl Iterator<Item = f64>) -> Cell {
     Cell::from(values.reduce(f64::min).map(Cell::Number))
 }

@@ -1,4 +1,4 @@
-//! Models in the columns of the Nano kit, a row a preset, ours behind them.
+//! Models in the columns of Nano XYZ, one row per preset, then further columns.
 
 use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Mode, Passes, Profiling};
 use laptime_trace::run::Case;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Cell, Column, Table};
 
-/// The columns of the kit, in its order, and ours.
+/// The columns of Nano XYZ in its order, then further columns.
 const COLUMNS: [&str; 15] = [
     "Preset",
     "Parameters",
@@ -29,9 +29,9 @@ const COLUMNS: [&str; 15] = [
     "Last Loss",
 ];
 
-/// Lays models out, a row a preset. None if there is none, or nothing but decoding.
+/// Lays out models, one row per preset. None if there is none, or only decoding.
 ///
-/// Inference is a pass over all tokens at once. Training is the whole step where it was measured, else forward and
+/// Inference is a pass over all tokens at once. Training is the whole step if it was measured, else forward and
 /// backward.
 pub fn model_summary(answer: &Profiling) -> Option<Table> {
     let part = &answer.models;
@@ -48,7 +48,7 @@ pub fn model_summary(answer: &Profiling) -> Option<Table> {
     Some(table)
 }
 
-/// Cases that differ in their length and pass alone.
+/// Cases that differ only in length and pass.
 fn by_model(cases: &[CaseFigures]) -> Vec<Together<'_>> {
     let mut found: Vec<Together<'_>> = Vec::new();
     for series in by_series(cases) {
@@ -70,7 +70,7 @@ fn without_pass(id: &CaseId) -> CaseId {
     CaseId { case, ..id.clone() }
 }
 
-/// The figures of one mode; forward and backward alone do not count where the whole step was measured.
+/// The figures of one mode; forward and backward do not count if the whole step was measured.
 fn of_mode<'a>(
     cases: &'a Together<'a>,
     passes: &'a Passes<'a>,
@@ -111,7 +111,7 @@ fn row(cases: &Together<'_>, labels: &Labels<'_>, answer: &Profiling) -> Vec<Cel
     cells
 }
 
-/// What training costs, and the first and the last loss.
+/// The cost of training, and the first and last loss.
 fn training_cells(of: &Case, answer: &Profiling) -> [Cell; 3] {
     let own = |case: &Case| without_pass_case(case) == without_pass_case(of);
     let costs = answer.models.training_costs().into_iter().filter(|cost| own(&cost.case)).map(|cost| cost.ratio);
@@ -120,7 +120,7 @@ fn training_cells(of: &Case, answer: &Profiling) -> [Cell; 3] {
     [mean(costs), loss(<[f64]>::first), loss(<[f64]>::last)]
 }
 
-/// A case without what rows are summed up over.
+/// A case without the axes that rows average over.
 fn without_pass_case(case: &Case) -> String {
     let kept = case.values().filter(|(axis, _)| !["pass_type", "seq_len", "test"].contains(axis));
     kept.map(|(axis, value)| format!("{axis}={value}")).collect::<Vec<_>>().join(" ")

@@ -5,7 +5,7 @@ use laptime_stats::{Judged, Level, Reason, Verdict, compare::MOST_ADVISED};
 
 use crate::table::{Cell, Column, Table};
 
-/// Lays two variants out, a row each, with the verdict below.
+/// Lays out two variants, one row each, with the verdict below.
 pub fn ab(answer: &Ab) -> Table {
     let columns = [
         Column::new("variant", "variant"),
@@ -13,8 +13,9 @@ pub fn ab(answer: &Ab) -> Table {
         Column::new("processes", "processes"),
         Column::new("iterations", "iterations").drop(3),
         Column::new("typical_ms", "typical"),
-        Column::new("typical_lo_ms", "low").in_unit_of("typical_ms"),
-        Column::new("typical_hi_ms", "high").in_unit_of("typical_ms"),
+        Column::new("typical_lo_ms", "").in_unit_of("typical_ms").machine_only(),
+        Column::new("typical_hi_ms", "").in_unit_of("typical_ms").machine_only(),
+        Column::new("typical_ci", "95 % CI").in_unit_of("typical_ms").human_only(),
         Column::new("between", "between").drop(1),
         Column::new("within", "within").drop(2),
         Column::new("difference", "").machine_only(),
@@ -29,7 +30,7 @@ pub fn ab(answer: &Ab) -> Table {
     let comparison = &answer.comparison;
     for (label, (what, level)) in ["A", "B"].into_iter().zip(answer.variants.iter().zip([comparison.a, comparison.b])) {
         let mut cells = row(label, what, &level);
-        // The verdict is of B, against A.
+        // The verdict is about B, compared with A.
         cells.extend(if label == "A" { [const { Cell::Empty }; 7] } else { judged(&comparison.judged) });
         table.push(cells);
     }
@@ -56,6 +57,7 @@ fn row(label: &str, what: &str, level: &Level) -> Vec<Cell> {
         nanos(level.typical),
         level.interval.map(|ends| nanos(ends.low)).into(),
         level.interval.map(|ends| nanos(ends.high)).into(),
+        level.interval.map(|ends| Cell::range(nanos(ends.low), nanos(ends.high))).into(),
         level.between.map(Cell::Share).into(),
         level.within.map(Cell::Share).into(),
     ]
@@ -95,10 +97,10 @@ fn sentence(judged: &Judged, processes: usize) -> String {
         (Verdict::Faster, Some([low, high])) => format!("B is faster: {difference} % ({low} to {high} %)."),
         (Verdict::Slower, Some([low, high])) => format!("B is slower: {difference} % ({low} to {high} %)."),
         (Verdict::Same, Some([low, high])) => {
-            format!("The same: no difference larger than {margin} % ({low} to {high} %).")
+            format!("No difference larger than {margin} % ({low} to {high} %).")
         }
         (Verdict::Unclear(Reason::AroundMargin), Some([low, high])) => format!(
-            "Unclear: {low} % to {high} %, and differences up to {margin} % do not matter; {}.",
+            "Unclear: {low} % to {high} %, which may be less than the margin of {margin} %; {}.",
             advice(judged, processes)
         ),
         (Verdict::Unclear(_), Some([low, high])) => {
@@ -145,10 +147,7 @@ mod tests {
     fn the_verdict_is_one_sentence_with_its_interval() {
         let ends = Some([0.065, 0.149]);
         assert_eq!(said(Verdict::Slower, ends, None), "B is slower: +10.7 % (+6.5 to +14.9 %).");
-        assert_eq!(
-            said(Verdict::Same, Some([-0.004, 0.006]), None),
-            "The same: no difference larger than 1 % (-0.4 to +0.6 %)."
-        );
+        assert_eq!(said(Verdict::Same, Some([-0.004, 0.006]), None), "No difference larger than 1 % (-0.4 to +0.6 %).");
     }
 
     #[test]

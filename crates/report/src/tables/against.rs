@@ -1,4 +1,4 @@
-//! Two models joined through their caches against a text between them, as a table.
+//! Cache-to-cache fusion compared with passing text between two models, as a table.
 
 use laptime_analyze::{AgainstText, Ratio, TextAgainst};
 use laptime_stats::Interval;
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{Cell, Column, Table};
 
-/// Lays out how times to the first token compare, a row a text, with the answers as notes. None if there is nothing to
+/// Lays out times to the first token, one row per text length, with the answers as notes. None if there is nothing to
 /// compare.
 pub fn against_text(answer: &AgainstText) -> Option<Table> {
     if answer.prompts.is_empty() {
@@ -31,22 +31,24 @@ pub fn against_text(answer: &AgainstText) -> Option<Table> {
             table.note(format!("{of}{}.", capital(&sentence)));
         }
     }
-    table.note("Times until the base model's first token; over 1, caches are the faster way.".to_owned());
+    table.legend("Times are until the first token of the base model. Ratios above 1 mean that C2C is faster.");
     Some(table)
 }
 
 fn columns() -> Vec<Column> {
     vec![
         Column::new("text_tokens", "text tokens"),
-        Column::new("c2c_ttft_ms", "caches ms"),
-        Column::new("text_ttft_ms", "text ms"),
-        Column::new("alone_ttft_ms", "alone ms"),
-        Column::new("text_over_c2c", "text/caches"),
-        Column::new("text_over_c2c_lo", "low"),
-        Column::new("text_over_c2c_hi", "high"),
-        Column::new("alone_over_c2c", "alone/caches"),
-        Column::new("alone_over_c2c_lo", "low"),
-        Column::new("alone_over_c2c_hi", "high"),
+        Column::new("c2c_ttft_ms", "C2C (ms)"),
+        Column::new("text_ttft_ms", "text (ms)"),
+        Column::new("alone_ttft_ms", "alone (ms)"),
+        Column::new("text_over_c2c", "text/C2C"),
+        Column::new("text_over_c2c_lo", "").machine_only(),
+        Column::new("text_over_c2c_hi", "").machine_only(),
+        Column::new("text_over_c2c_ci", "95 % CI").human_only().drop(1),
+        Column::new("alone_over_c2c", "alone/C2C"),
+        Column::new("alone_over_c2c_lo", "").machine_only(),
+        Column::new("alone_over_c2c_hi", "").machine_only(),
+        Column::new("alone_over_c2c_ci", "95 % CI").human_only().drop(2),
     ]
 }
 
@@ -59,7 +61,8 @@ fn row(text: &TextAgainst) -> Vec<Cell> {
         Cell::Number(text.alone_ms),
     ];
     for ratio in [&text.text, &text.alone] {
-        cells.extend([Cell::Number(ratio.ratio), end(ratio, |ends| ends.low), end(ratio, |ends| ends.high)]);
+        let [low, high] = [end(ratio, |ends| ends.low), end(ratio, |ends| ends.high)];
+        cells.extend([Cell::Number(ratio.ratio), low.clone(), high.clone(), Cell::range(low, high)]);
     }
     cells
 }

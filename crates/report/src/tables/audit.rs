@@ -1,19 +1,19 @@
-//! Sites in source where the host waits, as a table.
+//! Calls in source code that sync with the GPU, as a table.
 
 use laptime_audit::{Answer, Certainty, Placed, Problem, Seen, Unplaced};
 
 use super::syncs::short;
 use crate::{Cell, Column, Table, layout::single};
 
-/// Files that are named which were not read as a whole; more are counted.
+/// Unreadable files that are named; the rest is counted.
 const NAMED: usize = 5;
 
-/// Which sites are listed beside those that count and those that a run saw.
+/// Which further sites are listed, in addition to counted and recorded ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// Those in tests.
+    /// Sites in tests.
     pub tests: bool,
-    /// Those that are allowed.
+    /// Allowed sites.
     pub allowed: bool,
 }
 
@@ -37,12 +37,12 @@ pub fn audit(answer: &Answer, listed: Listed) -> Table {
             Column::new("call", "call").whole(),
             Column::new("function", "function").drop(5),
             Column::new("loop_depth", "loops"),
-            Column::new("certainty", "wait").drop(6),
+            Column::new("certainty", "sync").drop(6),
             shown_if(listed.tests, Column::new("in_test", "in").drop(4)),
             shown_if(listed.allowed, Column::new("allowed", "allowed").drop(3)),
             Column::new("recorded", "recorded"),
             Column::new("waited_ms", "waited"),
-            Column::new("waits_a_lap", "a lap").drop(1),
+            Column::new("waits_per_lap", "per lap").drop(1),
             Column::new("run", "in the run").drop(2),
         ],
     );
@@ -81,7 +81,7 @@ fn site_row(placed: &Placed) -> Vec<Cell> {
 
 fn unplaced_row(unplaced: &Unplaced) -> Vec<Cell> {
     let mut row = vec![Cell::Empty; 14];
-    row[0] = if unplaced.place.is_empty() { Cell::text("(no place)") } else { Cell::text(short(&unplaced.place)) };
+    row[0] = if unplaced.place.is_empty() { Cell::text("(unknown)") } else { Cell::text(short(&unplaced.place)) };
     row[1] = text(&unplaced.place);
     row[4] = Cell::text(unplaced.call.clone());
     row[10] = Cell::Count(unplaced.seen.count);
@@ -96,12 +96,12 @@ fn text(text: &str) -> Cell {
 }
 
 fn reason_or(reason: &str) -> String {
-    if reason.is_empty() { "without a reason".to_owned() } else { reason.to_owned() }
+    if reason.is_empty() { "no reason given".to_owned() } else { reason.to_owned() }
 }
 
 fn seen_word(seen: &Seen) -> String {
     match (seen.count, seen.told_at) {
-        (0, Some(line)) => format!("with line {line}"),
+        (0, Some(line)) => format!("see line {line}"),
         (0, None) => "never".to_owned(),
         _ => "seen".to_owned(),
     }
@@ -114,8 +114,8 @@ fn add_facts(table: &mut Table, answer: &Answer) {
     table.fact("likely_sites", "likely", Cell::Count(count(&|placed| placed.site.certainty == Certainty::Likely)));
     table.fact("allowed_sites", "allowed", Cell::Count(answer.allowed()));
     table.fact("test_sites", "in tests", Cell::Count(answer.in_tests()));
-    table.fact("rust_files", "files of Rust", Cell::Count(answer.rust_files));
-    table.fact("python_files", "of Python", Cell::Count(answer.python_files));
+    table.fact("rust_files", "Rust files", Cell::Count(answer.rust_files));
+    table.fact("python_files", "Python files", Cell::Count(answer.python_files));
     table.fact("unread_files", "not read", Cell::Count(answer.unread.len() as u64));
     table.machine_fact("unknown_copies", Cell::Count(answer.unknown));
     if let Some(budget) = answer.limits.budget {
@@ -132,7 +132,7 @@ fn add_facts(table: &mut Table, answer: &Answer) {
 fn add_notes(table: &mut Table, answer: &Answer, listed: Listed) {
     let counted = answer.counted().count() as u64;
     if counted == 0 {
-        table.note("No call was found that makes the host wait.");
+        table.note("No calls that force a GPU sync were found.");
     }
     let hidden = |hidden: u64, flag: &str, what: &str| {
         let (are, them) = if hidden == 1 { ("site is", "it") } else { ("sites are", "them") };
@@ -150,12 +150,12 @@ fn add_notes(table: &mut Table, answer: &Answer, listed: Listed) {
         let calls =
             if answer.unknown == 1 { "1 call copies".to_owned() } else { format!("{} calls copy", answer.unknown) };
         table.note(format!(
-            "{calls} to a device that is no literal (`to_device(device)`, `.to(device)`) and may be reads; not listed."
+            "{calls} to a device given by a variable (`.to(device)`) and may be reads; they are not listed."
         ));
     }
-    table.note(
-        "A parse knows names and not types: a site waits if its data lies on a device, a function that waits inside is no \
-         site where it is called, and loops are those of the function itself.",
+    table.legend(
+        "Sites are found by name, without types: a site syncs only if its data is on a GPU. A function that syncs inside is \
+         listed where it syncs, not where it is called, and loops are those of the function itself.",
     );
 }
 
@@ -163,14 +163,14 @@ fn add_unread(table: &mut Table, unread: &[(String, Problem)]) {
     if unread.is_empty() {
         return;
     }
-    let told = |(path, problem): &(String, Problem)| match problem.line {
+    let name = |(path, problem): &(String, Problem)| match problem.line {
         Some(line) => format!("`{path}:{line}` ({})", problem.reason),
         None => format!("`{path}` ({})", problem.reason),
     };
-    let named: Vec<String> = unread.iter().take(NAMED).map(told).collect();
+    let named: Vec<String> = unread.iter().take(NAMED).map(name).collect();
     let more = unread.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!(", and {more} more") };
-    table.note(format!("Not read as a whole: {}{more}.", named.join(", ")));
+    table.note(format!("Not fully read: {}{more}.", named.join(", ")));
 }
 
 fn add_run(table: &mut Table, answer: &Answer) {
@@ -188,14 +188,14 @@ fn add_run(table: &mut Table, answer: &Answer) {
     table.machine_fact("waits_at_sites", Cell::Count(waits));
     table.machine_fact("waits_without_site", Cell::Count(others));
     table.note(format!(
-        "The run waited {} at {} of these sites ({}); {} never waited in it.{}",
+        "The run synced {} at {} of these sites ({}); {} did not occur in it.{}",
         times(waits),
         sites,
         single(&Cell::Nanos(time)),
         never,
         match others {
             0 => String::new(),
-            others => format!(" It also waited {} where no site is.", times(others)),
+            others => format!(" It also synced {} outside the listed sites.", times(others)),
         }
     ));
 }
@@ -211,22 +211,26 @@ fn times(count: u64) -> String {
     }
 }
 
+fn sites(count: u64) -> String {
+    if count == 1 { "1 site".to_owned() } else { format!("{count} sites") }
+}
+
 fn add_limits(table: &mut Table, answer: &Answer, counted: u64) {
     if let Some(budget) = answer.limits.budget {
         table.note(match answer.over_budget() {
-            0 => format!("Within the budget of {budget}: {counted} sites."),
-            over => format!("Over the budget of {budget} by {over}: {counted} sites."),
+            0 => format!("Within the budget of {budget}: {}.", sites(counted)),
+            over => format!("Over the budget of {budget} by {over}: {}.", sites(counted)),
         });
     }
     let Some(depth) = answer.limits.loop_depth else { return };
     match answer.too_deep() {
-        0 => table.note(format!("No site stands in more than {depth} loops.")),
+        0 => table.note(format!("No site is inside more than {depth} loops.")),
         over => {
             let first = answer.sites.iter().filter(|placed| placed.is_too_deep).take(NAMED);
             let named: Vec<String> = first.map(|placed| format!("`{}:{}`", placed.path, placed.site.line)).collect();
             let more = over.saturating_sub(named.len() as u64);
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            table.note(format!("In more than {depth} loops: {}{more}.", named.join(", ")));
+            table.note(format!("Inside more than {depth} loops: {}{more}.", named.join(", ")));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The columns that say which case a row is of.
+//! The columns that identify the case of a row.
 //!
-//! Machines get the workload, every axis and the device. People get those that vary; the others are told once.
+//! Machines get the workload, every axis and the device. People get those that vary; the others are shown once.
 
 use std::collections::HashSet;
 
@@ -9,18 +9,18 @@ use laptime_trace::run::AxisValue;
 
 use crate::{Cell, Column, Table};
 
-/// The keys that a table has already.
+/// The keys that a table already uses.
 pub(super) struct Taken(HashSet<String>);
 
 impl Taken {
-    /// Takes the keys of a table's own columns.
+    /// Starts with the keys of a table's own columns.
     pub(super) fn by(columns: &[Column]) -> Self {
         Self(columns.iter().map(|column| column.key.clone().into_owned()).collect())
     }
 
-    /// Takes a key for an axis or metric of a workload; one that is taken gets `own_` before it.
-    pub(super) fn take(&mut self, wanted: &str) -> String {
-        let mut key = wanted.to_owned();
+    /// Reserves a key for an axis or metric of a workload; a key that is in use gets the prefix `own_`.
+    pub(super) fn take(&mut self, name: &str) -> String {
+        let mut key = name.to_owned();
         while !self.0.insert(key.clone()) {
             key.insert_str(0, "own_");
         }
@@ -28,7 +28,7 @@ impl Taken {
     }
 }
 
-/// What tells the cases of a table apart.
+/// The axes of the cases of a table.
 pub(super) struct Axes {
     marks: Vec<Axis>,
 }
@@ -36,8 +36,8 @@ pub(super) struct Axes {
 struct Axis {
     source: Source,
     varies: bool,
-    /// Whether another axis tells its value.
-    is_told: bool,
+    /// Whether the name of another axis includes its value.
+    is_implied: bool,
 }
 
 enum Source {
@@ -75,8 +75,7 @@ pub(super) fn value(value: &AxisValue) -> Cell {
 }
 
 impl Axes {
-    /// Gathers the axes of cases, in the order of the workloads. An axis whose value another one's name tells is for
-    /// machines alone.
+    /// Collects the axes of cases, in the order of the workloads. Only machines see an axis that another one implies.
     pub(super) fn of<'a>(ids: impl Iterator<Item = &'a CaseId> + Clone) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (axis, _) in ids.clone().flat_map(|id| id.case.values()) {
@@ -90,8 +89,8 @@ impl Axes {
             let mut cells = ids.clone().map(|id| source.cell(id));
             let first = cells.next();
             let varies = cells.any(|cell| Some(cell) != first);
-            let is_told = ids.clone().all(|id| id.case.is_implied(source.name()));
-            Axis { source, varies, is_told }
+            let is_implied = ids.clone().all(|id| id.case.is_implied(source.name()));
+            Axis { source, varies, is_implied }
         };
         Self { marks: sources.map(axis).collect() }
     }
@@ -113,7 +112,7 @@ impl Axes {
                 Source::Axis(name) => taken.take(name),
             };
             let column = Column::new(key, axis.source.name().to_owned());
-            if axis.varies && !axis.is_told { column } else { column.machine_only() }
+            if axis.varies && !axis.is_implied { column } else { column.machine_only() }
         };
         self.marks.iter().map(&mut column).collect()
     }
@@ -123,16 +122,16 @@ impl Axes {
         self.marks.iter().map(|axis| axis.source.cell(id)).collect()
     }
 
-    /// Tells people what all cases have in common.
+    /// Shows people the values that all cases share.
     pub(super) fn add_common(&self, table: &mut Table, id: &CaseId) {
-        for axis in self.marks.iter().filter(|axis| !axis.varies && !axis.is_told) {
+        for axis in self.marks.iter().filter(|axis| !axis.varies && !axis.is_implied) {
             table.human_fact(axis.source.name().to_owned(), axis.source.cell(id));
         }
     }
 
-    /// A case in a sentence, by what tells it from the others; none if there is nothing to tell apart.
+    /// The name of a case by its varying axes; none if nothing varies.
     pub(super) fn name(&self, id: &CaseId) -> Option<String> {
-        let varying = self.marks.iter().filter(|axis| axis.varies && !axis.is_told);
+        let varying = self.marks.iter().filter(|axis| axis.varies && !axis.is_implied);
         let parts = varying.filter_map(|axis| match &axis.source {
             Source::Workload => Some(id.workload.clone()),
             Source::Axis(axis) => Some(format!("{axis}={}", id.case.get(axis)?)),
@@ -142,7 +141,7 @@ impl Axes {
         (!parts.is_empty()).then(|| parts.join(" "))
     }
 
-    /// Several cases in a sentence: the first few by name.
+    /// The names of several cases: the first few, and how many more.
     pub(super) fn names<'a>(&self, ids: impl ExactSizeIterator<Item = &'a CaseId>) -> String {
         const MOST: usize = 3;
         let count = ids.len();

@@ -21,12 +21,12 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         axes.add_common(&mut table, &first.id);
     }
     let processes = |case: &CaseFigures| case.measured.as_ref().map_or(0, |figures| figures.wall.processes);
-    let told = answer.cases.iter().map(|case| troubles::Told {
+    let outcomes = answer.cases.iter().map(|case| troubles::Outcome {
         id: &case.id,
         troubles: &case.troubles,
         measured: processes(case),
     });
-    troubles::add_notes(&mut table, &axes, told);
+    troubles::add_notes(&mut table, &axes, outcomes);
     add_peaks(&mut table, answer);
     doubts.iter().for_each(|doubt| table.warn(doubt.note()));
     table
@@ -42,7 +42,10 @@ fn metric_names(answer: &Cases) -> Vec<String> {
     names
 }
 
-/// What workloads know of their cases, each name once.
+/// Facts about cases that people see, with their labels.
+const SHOWN_FACTS: [(&str, &str); 2] = [("mass_kept", "mass kept"), ("output_error", "output error")];
+
+/// The names of all facts about cases.
 fn fact_names(answer: &Cases) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for fact in answer.cases.iter().filter_map(|case| case.measured.as_ref()).flat_map(|case| &case.facts) {
@@ -65,13 +68,19 @@ fn columns(answer: &Cases, axes: &Axes, metrics: &[String], facts: &[String]) ->
         columns.push(Column::new(taken.take(&format!("{name}_hi")), "").machine_only());
     }
     columns.extend(after);
-    columns.extend(facts.iter().map(|name| Column::new(taken.take(name), "").machine_only()));
+    columns.extend(facts.iter().map(|name| {
+        let key = taken.take(name);
+        match SHOWN_FACTS.iter().find(|(fact, _)| fact == name) {
+            Some((_, label)) => Column::new(key, *label).drop(2),
+            None => Column::new(key, "").machine_only(),
+        }
+    }));
     columns
 }
 
-/// The time of a iteration.
+/// The times of an iteration.
 fn figure_columns(answer: &Cases) -> Vec<Column> {
-    let some = |wanted: fn(&CaseFigures) -> bool, column: Column| match answer.cases.iter().any(wanted) {
+    let some = |is_shown: fn(&CaseFigures) -> bool, column: Column| match answer.cases.iter().any(is_shown) {
         true => column,
         false => column.machine_only(),
     };
@@ -81,10 +90,11 @@ fn figure_columns(answer: &Cases) -> Vec<Column> {
     let in_median = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("median_ms");
     vec![
         some(|case| case.measured.is_none(), Column::new("outcome", "outcome")),
-        Column::new("n", "n"),
+        Column::new("n", "n").drop(1),
         Column::new("median_ms", "median"),
-        in_median("median_lo_ms", "low"),
-        in_median("median_hi_ms", "high"),
+        in_median("median_lo_ms", "").machine_only(),
+        in_median("median_hi_ms", "").machine_only(),
+        in_median("median_ci", "95 % CI").human_only(),
         Column::new("mean_ms", "mean").machine_only(),
         Column::new("std_ms", "std").machine_only(),
         some(has_device, in_median("device_ms", "device").drop(4)),
@@ -100,7 +110,7 @@ fn figure_columns(answer: &Cases) -> Vec<Column> {
     ]
 }
 
-/// What is held against the machine, and how the measuring went.
+/// Rates relative to the hardware, and how the measurement went.
 fn other_columns() -> Vec<Column> {
     let machine = |key: &'static str| Column::new(key, "").machine_only();
     vec![
@@ -121,7 +131,7 @@ fn other_columns() -> Vec<Column> {
         machine("throttled_iterations"),
         machine("prepare_ms"),
         machine("check_ms"),
-        machine("first_take_ms"),
+        machine("first_iteration_ms"),
         machine("warmup_iterations"),
         machine("stopped"),
         machine("reach"),
@@ -142,19 +152,19 @@ fn row(case: &CaseFigures, axes: &Axes, metrics: &[String], facts: &[String]) ->
         cells.extend(metric_cells(known));
     }
     cells.extend(limit_cells(measured));
-    cells.extend(course_cells(measured));
+    cells.extend(state_cells(measured));
     cells.push(Cell::Count(case.troubles.len() as u64));
     cells.push(Cell::from(case.troubles.first().map(|trouble| Cell::text(troubles::reason(&trouble.kind)))));
     cells.extend(facts.iter().map(|name| Cell::from(measured.and_then(|figures| figures.fact(name)).map(axes::value))));
     cells
 }
 
-/// A time that is known to a fraction of a nanosecond.
+/// A time in fractional nanoseconds.
 pub(super) fn nanos(value: Option<f64>) -> Cell {
     Cell::from(value.filter(|value| value.is_finite()).map(|value| Cell::Nanos(value.round() as u64)))
 }
 
-fn wall_cells(measured: Option<&MeasuredFigures>) -> [Cell; 16] {
+fn wall_cells(measured: Option<&MeasuredFigures>) -> [Cell; 17] {
     let wall = measured.map(|figures| &figures.wall);
     let time = |figure: fn(&Figures) -> Option<f64>| nanos(wall.and_then(figure));
     let share = |figure: fn(&Figures) -> Option<f64>| Cell::from(wall.and_then(figure).map(Cell::Share));
@@ -164,6 +174,10 @@ fn wall_cells(measured: Option<&MeasuredFigures>) -> [Cell; 16] {
         time(|wall| Some(wall.median)),
         time(|wall| wall.interval.map(|interval| interval.low)),
         time(|wall| wall.interval.map(|interval| interval.high)),
+        Cell::range(
+            time(|wall| wall.interval.map(|interval| interval.low)),
+            time(|wall| wall.interval.map(|interval| interval.high)),
+        ),
         time(|wall| Some(wall.mean)),
         time(|wall| wall.std),
         nanos(measured.and_then(|figures| figures.device_ns)),
@@ -201,9 +215,9 @@ fn limit_cells(measured: Option<&MeasuredFigures>) -> [Cell; 9] {
     ]
 }
 
-fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 14] {
+fn state_cells(measured: Option<&MeasuredFigures>) -> [Cell; 14] {
     let mib = |bytes: u64| Cell::Number(bytes as f64 / f64::from(1 << 20));
-    let told = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
+    let known = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
     let known_state = measured.map(|figures| &figures.state).filter(|state| state.of > 0);
     let state = |figure: fn(&StateFigures) -> Option<f64>| Cell::from(known_state.and_then(figure).map(Cell::Number));
     [
@@ -213,18 +227,18 @@ fn course_cells(measured: Option<&MeasuredFigures>) -> [Cell; 14] {
         state(|state| state.power_watts),
         state(|state| state.temperature_c),
         Cell::from(known_state.map(|state| Cell::Count(state.throttled as u64))),
-        told(|figures| nanos(Some(figures.prepare_ns))),
-        told(|figures| nanos(Some(figures.check_ns))),
-        told(|figures| nanos(Some(figures.first_iteration_ns))),
-        told(|figures| Cell::Count(figures.warmup_iterations as u64)),
-        told(|figures| Cell::text(stopped(figures.stopped).0)),
-        told(|figures| Cell::from(stopped(figures.stopped).1.map(Cell::Share))),
-        told(|figures| Cell::text(steady(figures.steady))),
-        told(|figures| Cell::Count(figures.course.outliers as u64)),
+        known(|figures| nanos(Some(figures.prepare_ns))),
+        known(|figures| nanos(Some(figures.check_ns))),
+        known(|figures| nanos(Some(figures.first_iteration_ns))),
+        known(|figures| Cell::Count(figures.warmup_iterations as u64)),
+        known(|figures| Cell::text(stopped(figures.stopped).0)),
+        known(|figures| Cell::from(stopped(figures.stopped).1.map(Cell::Share))),
+        known(|figures| Cell::text(steady(figures.steady))),
+        known(|figures| Cell::Count(figures.course.outliers as u64)),
     ]
 }
 
-/// Why sampling stopped, and how far the interval then reached, as a share of the median.
+/// Why sampling stopped, and the half-width of the interval then, as a share of the median.
 fn stopped(reason: StopReason) -> (&'static str, Option<f64>) {
     match reason {
         StopReason::Iterations(_) => ("iterations", None),
@@ -244,30 +258,30 @@ fn steady(steady: Steady) -> &'static str {
     }
 }
 
-/// What an iteration of the only case needs; of several cases the columns `gflop` and `gb` tell it.
+/// The FLOPs and bytes of an iteration if there is one case; for several cases, machines read the columns.
 fn numerators(answer: &Cases) -> String {
     let [only] = answer.cases.as_slice() else { return String::new() };
     let limits = only.measured.as_ref().and_then(|figures| figures.limits).unwrap_or_default();
-    let told =
+    let text =
         |amount: Option<f64>, unit: &str| amount.map(|amount| format!("{} {unit}", single(&Cell::Number(amount))));
-    let told: Vec<String> = [told(limits.gflop, "GFLOP"), told(limits.gb, "GB")].into_iter().flatten().collect();
-    if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
+    let amounts: Vec<String> = [text(limits.gflop, "GFLOP"), text(limits.gb, "GB")].into_iter().flatten().collect();
+    if amounts.is_empty() { String::new() } else { format!(" ({})", amounts.join(", ")) }
 }
 
-/// Says what limits are held against, if some are.
+/// Explains the peaks behind `mfu` and `mbu`, if there are any.
 fn add_peaks(table: &mut Table, answer: &Cases) {
     let has_limits = |case: &CaseFigures| {
         let limits = case.measured.as_ref().and_then(|figures| figures.limits);
         limits.is_some_and(|limits| limits.mfu.or(limits.mbu).is_some())
     };
     let Some(peaks) = answer.peaks.as_ref().filter(|_| answer.cases.iter().any(has_limits)) else { return };
-    let mut told = Vec::new();
+    let mut rates = Vec::new();
     for peak in &peaks.flops {
-        told.push(format!("{} {:.1} GFLOP/s", peak.dtype, peak.flops_s / 1e9));
+        rates.push(format!("{} {:.1} GFLOP/s", peak.dtype, peak.flops_s / 1e9));
         table.machine_fact(format!("peak_{}_gflop_s", peak.dtype), Cell::Number(peak.flops_s / 1e9));
     }
     for peak in &peaks.bandwidth {
-        told.push(format!("{} {:.1} GB/s", peak.traffic.word(), peak.bytes_s / 1e9));
+        rates.push(format!("{} {:.1} GB/s", peak.traffic.word(), peak.bytes_s / 1e9));
         table.machine_fact(format!("peak_{}_gb_s", peak.traffic.word()), Cell::Number(peak.bytes_s / 1e9));
     }
     table.machine_fact("peaks_measured", Cell::text(&peaks.measured));
@@ -277,6 +291,6 @@ fn add_peaks(table: &mut Table, answer: &Cases) {
         numerators(answer),
         peaks.device,
         peaks.measured,
-        told.join(", ")
+        rates.join(", ")
     ));
 }

@@ -1,4 +1,4 @@
-//! What a fresh process paid for, as a table and in sentences.
+//! The cost of a cold start, as a table and in sentences.
 
 use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, WarmUpStudy};
 
@@ -8,13 +8,13 @@ use super::{
 };
 use crate::{Cell, Column, Table, layout::OneUnit};
 
-/// An first iteration that is slower by less is not worth a word.
+/// A first iteration that is slower by less is not reported.
 const LEAST_SLOWER: f64 = 0.05;
 
-/// Stages of the first iteration that a sentence names at most.
+/// The most stages that a sentence names.
 const MOST_STAGES: usize = 3;
 
-/// Lays out what fresh processes paid for: a row a part. None if no process was recorded.
+/// Lays out the cost of a cold start, one row per part. None if no process was recorded.
 pub fn cold_start(answer: &WarmUpStudy) -> Option<Table> {
     let recorded: Vec<(&WarmUpRows, &ColdStart)> =
         answer.cases.iter().filter_map(|case| Some((case, case.cold.as_ref()?))).collect();
@@ -38,9 +38,9 @@ fn columns() -> Vec<Column> {
     vec![
         Column::new("part", "cold start"),
         Column::new("before_ms", "before"),
-        Column::new("first_take_ms", "first iteration").in_unit_of("before_ms"),
+        Column::new("first_iteration_ms", "first iteration").in_unit_of("before_ms"),
         Column::new("count", "times"),
-        Column::new("meaning", "what it is").human_only().drop(1),
+        Column::new("meaning", "meaning").human_only().drop(1),
     ]
 }
 
@@ -65,26 +65,26 @@ fn row(case: &WarmUpRows, axes: &Axes, own: [Cell; 5]) -> Vec<Cell> {
     axes.cells(&case.id).into_iter().chain(own).collect()
 }
 
-/// What a part is, in a few words.
+/// The meaning of a part.
 fn meaning(work: ColdWork) -> &'static str {
     match work {
-        ColdWork::Context => "the device is opened",
-        ColdWork::Libraries => "libraries are started",
-        ColdWork::Compile => "kernels are compiled",
-        ColdWork::Load => "kernels go to the device",
-        ColdWork::FirstProducts => "cuBLAS loads its kernels",
-        ColdWork::Capture => "a graph is captured",
+        ColdWork::Context => "opening the device",
+        ColdWork::Libraries => "starting libraries",
+        ColdWork::Compile => "compiling kernels",
+        ColdWork::Load => "loading kernels",
+        ColdWork::FirstProducts => "loading cuBLAS kernels",
+        ColdWork::Capture => "capturing a graph",
         ColdWork::Weights => "weights and inputs",
-        ColdWork::Allocate => "memory is allocated",
-        ColdWork::Threads => "threads are started",
-        ColdWork::Prompt => "the cache is filled",
-        ColdWork::Autotune => "variants are tried",
-        ColdWork::FirstTouch => "first touch, estimated",
-        ColdWork::Rest => "nothing marks it",
+        ColdWork::Allocate => "allocating memory",
+        ColdWork::Threads => "starting threads",
+        ColdWork::Prompt => "filling the KV cache",
+        ColdWork::Autotune => "trying variants",
+        ColdWork::FirstTouch => "page faults (estimate)",
+        ColdWork::Rest => "not marked",
     }
 }
 
-/// What a process did, in a sentence: `compiling 26 kernels`.
+/// A part in a sentence: `compiling 26 kernels`.
 fn doing(part: &ColdPart) -> String {
     let some = |one: &str, several: &str| match part.count {
         0 => several.to_owned(),
@@ -94,49 +94,49 @@ fn doing(part: &ColdPart) -> String {
     match part.work {
         ColdWork::Context => "the device and its context".to_owned(),
         ColdWork::Libraries => "reading and starting libraries".to_owned(),
-        ColdWork::Compile => format!("compiling {}", some("text of kernels", "texts of kernels")),
+        ColdWork::Compile => format!("compiling {}", some("kernel source", "kernel sources")),
         ColdWork::Load => format!("loading {}", some("module", "modules")),
-        ColdWork::FirstProducts => format!("the first product of {}", some("size", "sizes")),
+        ColdWork::FirstProducts => format!("the first matrix product of {}", some("size", "sizes")),
         ColdWork::Capture => "capturing a graph".to_owned(),
         ColdWork::Weights => "weights and inputs".to_owned(),
         ColdWork::Allocate => "allocation".to_owned(),
         ColdWork::Threads => "starting threads".to_owned(),
         ColdWork::Prompt => "filling the cache".to_owned(),
         ColdWork::Autotune => "autotuning".to_owned(),
-        ColdWork::FirstTouch => format!("{} touched for the first time (estimated)", some("page", "pages")),
-        ColdWork::Rest => "what nothing marks".to_owned(),
+        ColdWork::FirstTouch => format!("page faults ({}, estimated)", some("page", "pages")),
+        ColdWork::Rest => "unmarked code".to_owned(),
     }
 }
 
 fn sentences(start: &ColdStart) -> Vec<String> {
     let times = Times::of(start);
     let mut sentences = vec![format!(
-        "a fresh process needed {} until its first iteration: {}.",
+        "a fresh process took {} until its first iteration: {}.",
         times.write(start.before_ns),
         times.list(&start.before)
     )];
     let (Some(steady), Some(beyond)) = (start.steady_ns, start.beyond_ns()) else { return sentences };
     if (beyond as f64) <= steady as f64 * LEAST_SLOWER {
-        sentences.push("its first iteration was as fast as later ones (limit: 5 % slower).".to_owned());
+        sentences.push("its first iteration was as fast as later ones.".to_owned());
         return sentences;
     }
     let [first, beyond, steady] = [start.first_ns, beyond.unsigned_abs(), steady].map(|nanos| times.write(nanos));
     let parts = times.list(&start.beyond);
-    let mut sentence = format!("its first iteration took {first}, {beyond} beyond the steady {steady}: {parts}");
+    let mut sentence = format!("its first iteration took {first}, {beyond} more than the steady {steady}: {parts}");
     let rest = start.beyond_part(ColdWork::Rest).map_or(0, |rest| rest.nanos);
-    if is_worth_a_word(rest.saturating_neg(), start.beyond_ns().unwrap_or(0)) {
+    if is_notable(rest.saturating_neg(), start.beyond_ns().unwrap_or(0)) {
         let meanwhile = times.write(rest.unsigned_abs());
-        sentence.push_str(&format!("; {meanwhile} of it lay beside work that an steady iteration does too"));
+        sentence.push_str(&format!("; {meanwhile} of it overlaps with work of a steady iteration"));
     }
     let places = times.places(start);
     if !places.is_empty() {
-        sentence.push_str(&format!("; that lies in {places}"));
+        sentence.push_str(&format!(", mostly in {places}"));
     }
     sentences.push(format!("{sentence}."));
     sentences
 }
 
-/// Times of one process, told in one unit.
+/// Times of one process, in one unit.
 struct Times {
     unit: OneUnit,
 }
@@ -151,35 +151,35 @@ impl Times {
         self.unit.write(&Cell::Nanos(nanos))
     }
 
-    /// Parts from the longest to the shortest, what nothing marks at the end; those that hardly count are left out.
+    /// Parts from the longest to the shortest, unmarked code last; parts below 1 % are left out.
     fn list(&self, parts: &[ColdPart]) -> String {
         let all = parts.iter().map(|part| part.nanos.max(0)).fold(0, i64::saturating_add);
-        let mut long: Vec<&ColdPart> = parts.iter().filter(|part| is_worth_a_word(part.nanos, all)).collect();
+        let mut long: Vec<&ColdPart> = parts.iter().filter(|part| is_notable(part.nanos, all)).collect();
         long.sort_by_key(|part| (part.work == ColdWork::Rest, std::cmp::Reverse(part.nanos)));
-        let told = long.iter().map(|part| format!("{} for {}", self.write(part.nanos.unsigned_abs()), doing(part)));
-        let told: Vec<String> = told.collect();
-        if told.is_empty() { "nothing that was marked".to_owned() } else { told.join(", ") }
+        let parts = long.iter().map(|part| format!("{} for {}", self.write(part.nanos.unsigned_abs()), doing(part)));
+        let parts: Vec<String> = parts.collect();
+        if parts.is_empty() { "unmarked code".to_owned() } else { parts.join(", ") }
     }
 
-    /// Where the part lies that nothing marks, if there is one: the stages that took longer.
+    /// The stages with the unmarked time, if there is any.
     fn places(&self, start: &ColdStart) -> String {
         let rest = start.beyond_part(ColdWork::Rest).map_or(0, |rest| rest.nanos);
         let place = |shift: &StageShift| {
             let stage =
-                shift.stage.as_ref().map_or_else(|| "outside of stages".to_owned(), |stage| format!("`{stage}`"));
+                shift.stage.as_ref().map_or_else(|| "outside all stages".to_owned(), |stage| format!("`{stage}`"));
             format!("{stage} ({})", self.write(shift.nanos.unsigned_abs()))
         };
-        let long = start.rest_in.iter().filter(|shift| is_worth_a_word(shift.nanos, rest)).take(MOST_STAGES);
+        let long = start.rest_in.iter().filter(|shift| is_notable(shift.nanos, rest)).take(MOST_STAGES);
         long.map(place).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Whether a part is at least a hundredth of a time.
-fn is_worth_a_word(part: i64, of: i64) -> bool {
+/// Whether a part is at least 1 % of a time.
+fn is_notable(part: i64, of: i64) -> bool {
     part > 0 && of > 0 && part >= of / 100
 }
 
-/// Says that nothing tuned itself, where that is so.
+/// States that there was no autotuning.
 fn add_tuning(table: &mut Table, recorded: &[(&WarmUpRows, &ColdStart)]) {
     let tunes = |start: &ColdStart| {
         start.before_part(ColdWork::Autotune).or_else(|| start.beyond_part(ColdWork::Autotune)).is_some()
@@ -188,8 +188,8 @@ fn add_tuning(table: &mut Table, recorded: &[(&WarmUpRows, &ColdStart)]) {
         return;
     }
     let on_gpu = recorded.iter().any(|(case, _)| case.id.device.starts_with("cuda"));
-    let blas = if on_gpu { ", and cuBLAS chooses products by rule" } else { "" };
-    table.note(format!("Autotuning: none. No stage `autotune` was marked{blas}."));
+    let blas = if on_gpu { "; cuBLAS selects kernels by heuristics" } else { "" };
+    table.legend(format!("No autotuning: there is no stage `autotune`{blas}."));
 }
 
 #[cfg(test)]
@@ -208,10 +208,6 @@ mod tests {
             rest_in: Vec::new(),
         };
         let said = sentences(&start);
-        assert!(
-            said[1].ends_with("; 16.00 ms of it lay beside work that an steady iteration does too."),
-            "{}",
-            said[1]
-        );
+        assert!(said[1].ends_with("; 16.00 ms of it overlaps with work of a steady iteration."), "{}", said[1]);
     }
 }

@@ -1,6 +1,6 @@
 //! The comparison of two runs as a table.
 
-use laptime_analyze::{Compared, ComparedCase, Difference, Figures, NotCompared, Pair, Tally, Trouble, Which};
+use laptime_analyze::{Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Tally, Trouble, Which};
 use laptime_stats::{
     Interval, Reason, Verdict,
     compare::{LEAST_PROCESSES, MOST_ADVISED},
@@ -55,8 +55,9 @@ fn value_columns(answer: &Compared, taken: &mut Taken) -> Vec<Column> {
 fn difference_columns() -> Vec<Column> {
     vec![
         Column::new("difference", "change"),
-        Column::new("difference_lo", "from").drop(2),
-        Column::new("difference_hi", "to").drop(2),
+        Column::new("difference_lo", "").machine_only(),
+        Column::new("difference_hi", "").machine_only(),
+        Column::new("difference_ci", "95 % CI").human_only().drop(2),
         Column::new("margin", "").machine_only(),
         Column::new("verdict", "verdict"),
         Column::new("why", "why").human_only().drop(3),
@@ -87,6 +88,7 @@ fn cells(answer: &Compared, case: &ComparedCase) -> Vec<Cell> {
         Cell::from(pair.map(|pair| Cell::Change(pair.difference))),
         end(|ends| ends.low),
         end(|ends| ends.high),
+        Cell::range(end(|ends| ends.low), end(|ends| ends.high)),
         Cell::from(pair.map(|pair| Cell::Share(pair.margin))),
         Cell::text(verdict(case)),
         Cell::from(why(case).map(Cell::text)),
@@ -114,7 +116,7 @@ fn verdict(case: &ComparedCase) -> &'static str {
     }
 }
 
-/// The reason in two or three words; the notes say more.
+/// The reason in two or three words.
 fn why(case: &ComparedCase) -> Option<&'static str> {
     Some(match &case.pair {
         Ok(pair) => match pair.verdict {
@@ -143,17 +145,17 @@ fn reason(case: &ComparedCase) -> Option<String> {
         Err(NotCompared::NotMeasured(Which::B)) => Some(format!("in b, {b}")),
         Err(NotCompared::NotMeasuredInBoth) if a == b => Some(format!("in a and b, {a}")),
         Err(NotCompared::NotMeasuredInBoth) => Some(format!("in a, {a}; in b, {b}")),
-        Err(NotCompared::NoMetric(which)) => Some(format!("{} does not have the metric", which.letter())),
+        Err(NotCompared::NoMetric(which)) => Some(format!("{} lacks the metric", which.letter())),
         Err(NotCompared::NoRatio(which)) => {
-            Some(format!("in {}, a value is 0 or negative and has no ratio to others", which.letter()))
+            Some(format!("a value in {} is zero or negative, so there is no ratio", which.letter()))
         }
     }
 }
 
 fn trouble(troubles: &[Trouble]) -> String {
-    let told =
+    let text =
         |trouble: &Trouble| format!("{}: {}", trouble.kind.word().replace('_', " "), troubles::reason(&trouble.kind));
-    troubles.first().map_or_else(|| "not measured".to_owned(), told)
+    troubles.first().map_or_else(|| "not measured".to_owned(), text)
 }
 
 fn add_facts(table: &mut Table, answer: &Compared, axes: &Axes) {
@@ -186,19 +188,19 @@ fn add_notes(table: &mut Table, answer: &Compared, axes: &Axes) {
     add_unclear(table, answer);
     add_not_compared(table, answer, axes);
     add_partial(table, answer, axes);
-    let (decisive, told): (Vec<_>, Vec<_>) = answer.differences.iter().partition(|difference| difference.is_decisive);
+    let (decisive, minor): (Vec<_>, Vec<_>) = answer.differences.iter().partition(|difference| difference.is_decisive);
     if !decisive.is_empty() {
         let list = listed(&decisive);
-        table.note(format!("The runs differ in what decides times, so verdicts may be of that: {list}."));
+        table.warn(Note::new("different-setup", format!("the runs differ in more than the program: {list}")));
     }
-    if !told.is_empty() {
-        table.note(format!("The runs also differ in: {}.", listed(&told)));
+    if !minor.is_empty() {
+        table.legend(format!("The runs also differ in: {}.", listed(&minor)));
     }
 }
 
 fn listed(differences: &[&Difference]) -> String {
-    let told = |difference: &&Difference| format!("{} (a: {}, b: {})", difference.what, difference.a, difference.b);
-    differences.iter().map(told).collect::<Vec<_>>().join("; ")
+    let one = |difference: &&Difference| format!("{} (a: {}, b: {})", difference.what, difference.a, difference.b);
+    differences.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 fn add_overall(table: &mut Table, tally: &Tally) {
@@ -208,12 +210,11 @@ fn add_overall(table: &mut Table, tally: &Tally) {
     }
     let cases = if tally.compared() == 1 { "1 case".to_owned() } else { format!("{} cases", tally.compared()) };
     let Tally { faster, slower, same, unclear, .. } = tally;
-    table.note(format!(
-        "{cases} compared, b against a: {faster} faster, {slower} slower, {same} same, {unclear} unclear."
-    ));
+    table
+        .note(format!("b compared with a, {cases}: {faster} faster, {slower} slower, {same} same, {unclear} unclear."));
 }
 
-/// Tells one kind of reason from the others.
+/// Whether a reason is of one kind.
 type IsKind = fn(&Reason) -> bool;
 
 /// One sentence per reason, with what to do about it.
@@ -241,7 +242,7 @@ fn add_unclear(table: &mut Table, answer: &Compared) {
         let needed: Vec<Option<usize>> =
             unclear.iter().filter(|(reason, _)| is_kind(reason)).map(|(_, needed)| *needed).collect();
         if !needed.is_empty() {
-            table.note(format!("Unclear ({}): {meaning}. Next: {}.", needed.len(), advice(&needed)));
+            table.note(format!("{} unclear: {meaning}. Try: {}.", needed.len(), advice(&needed)));
         }
     }
 }
@@ -253,7 +254,7 @@ fn unclear(case: &ComparedCase) -> Option<(Reason, Option<usize>)> {
     }
 }
 
-/// How many processes would settle unclear cases: as many as the one that needs most, of those that can be settled.
+/// How many processes would settle all unclear cases that can be settled.
 fn advice(needed: &[Option<usize>]) -> String {
     match needed.iter().flatten().max() {
         Some(&most) => format!("measure both sides with `--runs {}`", rounded(most)),
@@ -278,14 +279,14 @@ fn add_not_compared(table: &mut Table, answer: &Compared, axes: &Axes) {
     troubles::add_more(table, more);
 }
 
-/// Tells of compared cases that lack processes.
+/// Lists compared cases in which some processes failed.
 fn add_partial(table: &mut Table, answer: &Compared, axes: &Axes) {
     for (at, which) in [Which::A, Which::B].into_iter().enumerate() {
         let partial = |case: &&ComparedCase| case.pair.is_ok() && !case.troubles[at].is_empty();
         let cases: Vec<&ComparedCase> = answer.cases.iter().filter(partial).collect();
         if !cases.is_empty() {
             let names = axes.names(cases.iter().map(|case| &case.id));
-            table.note(format!("In {}, some processes gave no figures and are left out: {names}.", which.letter()));
+            table.note(format!("Some processes of {} failed and are left out: {names}.", which.letter()));
         }
     }
 }

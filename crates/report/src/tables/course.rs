@@ -1,4 +1,4 @@
-//! The cases of models in the columns of a course's benchmark, ours behind them.
+//! Model cases in the columns of the benchmark of CS336 assignment 2, then further columns.
 
 use laptime_analyze::{CaseFigures, Cases, Figures, TroubleKind};
 use laptime_trace::run::{AxisValue, Case};
@@ -6,10 +6,10 @@ use laptime_trace::run::{AxisValue, Case};
 use super::{axes::value, cases::nanos};
 use crate::{Cell, Column, Table};
 
-/// What runs without a cache: the passes that the course knows, and the step beyond them.
+/// Passes without a KV cache: those of CS336 assignment 2, and the training step.
 const PASSES: [&str; 4] = ["forward", "backward", "forward_backward", "step"];
 
-/// The columns of the course, in its order, and ours.
+/// The columns of CS336 assignment 2 in its order, then further columns.
 const COLUMNS: [&str; 25] = [
     "model_size",
     "context_length",
@@ -38,17 +38,17 @@ const COLUMNS: [&str; 25] = [
     "activation_bytes",
 ];
 
-/// Steps that were asked for; none where a rule decides how many there are.
+/// The requested steps; none if a stop rule decides.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AskedSteps {
-    /// Before those that count.
+    /// Warm-up steps.
     pub warmup: Option<usize>,
-    /// That count.
+    /// Measured steps.
     pub measure: Option<usize>,
 }
 
-/// Lays out the cases that ran without a cache: a row a case. None if there are none. `parameters` knows the size of a
-/// model that was not measured, and `asked` how many steps it would have had.
+/// Lays out the cases without a KV cache, one row per case. None if there are none. `parameters` returns the size of a
+/// model that was not measured, and `asked` has the steps it would have run.
 ///
 /// `std_time_ms` is the standard deviation of the sample.
 pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>, asked: AskedSteps) -> Option<Table> {
@@ -59,7 +59,7 @@ pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>, a
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// The columns of a course's table of separate passes, and ours.
+/// The columns of the table of separate passes of CS336 assignment 2, then further columns.
 const SEPARATE: [&str; 12] = [
     "model_size",
     "context_length",
@@ -75,7 +75,7 @@ const SEPARATE: [&str; 12] = [
     "device",
 ];
 
-/// Lays out backward beside the forward of the same case, with the ratio of their means. None if there is no such pair.
+/// Lays out backward and forward passes of the same case, with the ratio of their means. None if there is no such pair.
 pub fn course_separate(answer: &Cases) -> Option<Table> {
     let mut table = Table::new("separate", SEPARATE.map(|name| Column::new(name, name)));
     let backward = answer.cases.iter().filter(|case| is_of_course(case) && pass(case) == "backward");
@@ -107,13 +107,13 @@ fn separate_row(forward: &CaseFigures, backward: &CaseFigures) -> Vec<Cell> {
     ]
 }
 
-/// The case that differs in its pass alone.
-pub fn with_pass<'a>(answer: &'a Cases, case: &CaseFigures, wanted: &str) -> Option<&'a CaseFigures> {
+/// The case that differs only in its pass.
+pub fn with_pass<'a>(answer: &'a Cases, case: &CaseFigures, name: &str) -> Option<&'a CaseFigures> {
     let of_pass = ["test", "pass_type"];
     let is_same = |other: &&CaseFigures| {
         let values = other.id.case.values().zip(case.id.case.values());
         let is_equal = values.into_iter().all(|(other, own)| of_pass.contains(&own.0) || other == own);
-        is_equal && other.id.device == case.id.device && pass(other) == wanted
+        is_equal && other.id.device == case.id.device && pass(other) == name
     };
     answer.cases.iter().find(is_same)
 }
@@ -122,7 +122,7 @@ fn pass(case: &CaseFigures) -> String {
     case.id.case.get("pass_type").map(ToString::to_string).unwrap_or_default()
 }
 
-/// The same in five columns, as the course shows people.
+/// The same in the five columns that CS336 assignment 2 prints.
 pub fn course_summary(answer: &Cases) -> Option<Table> {
     let names = ["model size", "test", "mean (ms)", "std (ms)", "cv (%)"];
     let mut table = Table::new("course", names.map(|name| Column::new(name, name)));
@@ -151,7 +151,7 @@ fn fact(case: &CaseFigures, name: &str) -> Cell {
     case.measured.as_ref().and_then(|measured| measured.fact(name)).map(value).into()
 }
 
-/// The word of the course for a case that gave no figures.
+/// The word of CS336 assignment 2 for a case without figures.
 fn error(case: &CaseFigures) -> &'static str {
     match (&case.measured, case.troubles.first().map(|trouble| &trouble.kind)) {
         (Some(_), _) | (None, None) => "",

@@ -1,4 +1,4 @@
-//! Where kinds of attention change places, as a table.
+//! Crossover lengths of kinds of attention, as a table.
 
 use laptime_analyze::{Crossover, Crossovers, Ratio};
 
@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{Cell, Column, Table};
 
-/// Lays out how much faster and smaller a kind is, a row a length, with the answers as notes. None if there are not two
-/// kinds.
+/// Lays out how much faster and smaller a kind is, one row per length, with the answers as notes. None if there is only
+/// one kind.
 pub fn crossovers(answer: &Crossovers) -> Option<Table> {
     if answer.pairs.is_empty() {
         return None;
@@ -33,7 +33,7 @@ pub fn crossovers(answer: &Crossovers) -> Option<Table> {
     Some(table)
 }
 
-/// What a pair says, one sentence an answer, without a full stop.
+/// The answers of a pair, one sentence each, without a full stop.
 pub(crate) fn sentences(pair: &Crossover) -> Vec<String> {
     let said = [pair.time_sentence(), pair.memory_sentence(), pair.alone_sentence()];
     said.into_iter().flatten().map(|sentence| capital(&sentence)).collect()
@@ -42,12 +42,13 @@ pub(crate) fn sentences(pair: &Crossover) -> Vec<String> {
 fn columns() -> Vec<Column> {
     vec![
         Column::new("kind", "attention"),
-        Column::new("against", "against"),
+        Column::new("against", "compared with"),
         Column::new("length", "tokens"),
-        Column::new("times_faster", "times faster"),
-        Column::new("times_faster_lo", "low"),
-        Column::new("times_faster_hi", "high"),
-        Column::new("times_smaller", "times smaller"),
+        Column::new("times_faster", "speed-up"),
+        Column::new("times_faster_lo", "").machine_only(),
+        Column::new("times_faster_hi", "").machine_only(),
+        Column::new("times_faster_ci", "95 % CI").human_only(),
+        Column::new("times_smaller", "memory ratio"),
     ]
 }
 
@@ -61,6 +62,7 @@ fn rows(pair: &Crossover) -> impl Iterator<Item = Vec<Cell>> {
             Cell::Number(faster.ratio),
             end(faster, |ends| ends.low),
             end(faster, |ends| ends.high),
+            Cell::range(end(faster, |ends| ends.low), end(faster, |ends| ends.high)),
             Cell::from(smaller.map(|smaller| Cell::Number(smaller.ratio))),
         ]
     })

@@ -1,6 +1,8 @@
-//! What holds a run up, as tables.
+//! The bottlenecks of a run, as tables.
 
-use laptime_analyze::{Bottleneck, Diagnosis, Experiment, Offload, OffloadedLayer, Severity, TokenPart, Trial};
+use laptime_analyze::{
+    Bottleneck, Diagnosis, Experiment, Offload, OffloadedLayer, Severity, TokenPart, Trial, explain,
+};
 
 use super::overview;
 use crate::{Cell, Column, Table, layout::single};
@@ -13,45 +15,50 @@ fn maybe(time: Option<f64>) -> Cell {
     time.map_or(Cell::Empty, nanos)
 }
 
-/// Lays out what holds up tokens with offloaded layers, what matters most first.
+/// Lays out the bottlenecks of a run with offloaded layers, the most important first.
 pub fn offload_findings(answer: &Offload) -> Table {
-    let mut table = of_findings(&answer.findings, "a token saves", Some(answer.length.median));
+    let mut table = of_findings(&answer.findings, "gain per token", Some(answer.length.median));
     add_run(&mut table, answer);
     overview::add(&mut table, &answer.overview);
     match answer.findings.first() {
-        None => table.note("Nothing holds it up: copies hide behind compute, and a token is fast enough."),
-        Some(first) if first.severity == Severity::Normal => table.note("Nothing is bad."),
+        None => table.note("No bottleneck found: copies are hidden behind compute, and tokens are fast enough."),
+        Some(first) if first.severity == Severity::Normal => table.note("No bottleneck found."),
         Some(first) => table.note(headline(answer, first)),
     }
     add_notes(&mut table, &answer.findings);
     table
 }
 
-/// The one that matters most, with what it would bring.
+/// The most important bottleneck, with its estimated gain.
 fn headline(answer: &Offload, first: &Bottleneck) -> String {
-    let Some(gain) = first.gain_ns else { return format!("The bottleneck is `{}`.", first.finding.rule) };
+    let bottleneck = format!("Main bottleneck: {} [{}].", title(first), first.finding.rule);
+    let Some(gain) = first.gain_ns else { return bottleneck };
     let rtf = answer.rtf().map_or_else(String::new, |rtf| {
         let audio = answer.length.median / rtf;
-        format!(", and the RTF from {rtf:.2} to {:.2} (time / audio, lower is better)", rtf - gain / audio)
+        format!(", RTF {rtf:.2} -> {:.2}", rtf - gain / audio)
     });
     let after = (answer.length.median - gain).max(0.0);
-    format!(
-        "The bottleneck is `{}`: without it a token would go from {} to {} at best{rtf}.",
-        first.finding.rule,
-        single(&nanos(answer.length.median)),
-        single(&nanos(after))
-    )
+    let [before, after] = [answer.length.median, after].map(|time| single(&nanos(time)));
+    format!("{bottleneck} Without it, a token would take {after} instead of {before} at best{rtf}.")
 }
 
-/// Lays out what holds up a run of any other kind.
+/// The title of the topic of a finding.
+fn title(found: &Bottleneck) -> &'static str {
+    explain(found.finding.rule).map_or(found.finding.rule, |topic| topic.title)
+}
+
+/// Lays out the bottlenecks of any other run.
 pub fn diagnosis(answer: &Diagnosis) -> Table {
-    let mut table = of_findings(&answer.findings, "costs", None);
+    let mut table = of_findings(&answer.findings, "cost", None);
     if let Some(whole) = &answer.overview {
         overview::add(&mut table, whole);
     }
     let is_empty = answer.overview.as_ref().is_some_and(|overview| overview.spans == 0);
     if answer.findings.is_empty() && answer.remarks.is_empty() && !is_empty {
         table.note("No bottleneck found.");
+    }
+    if let Some(first) = answer.findings.first() {
+        table.note(format!("Main bottleneck: {} [{}].", title(first), first.finding.rule));
     }
     add_notes(&mut table, &answer.findings);
     answer.remarks.iter().for_each(|remark| table.note(remark.clone()));
@@ -66,7 +73,7 @@ fn of_findings(findings: &[Bottleneck], gain: &'static str, whole: Option<f64>) 
             Column::new("severity", "severity"),
             Column::new("gain_ms", gain),
             Column::new("gain_share", "share"),
-            Column::new("limit", "limit").drop(1),
+            Column::new("limit", "limit").machine_only(),
             Column::new("evidence", "evidence").machine_only(),
             Column::new("meaning", "meaning").machine_only(),
             Column::new("next", "next").machine_only(),
@@ -88,22 +95,25 @@ fn of_findings(findings: &[Bottleneck], gain: &'static str, whole: Option<f64>) 
     table
 }
 
+/// The evidence of each finding, and what to try.
 fn add_notes(table: &mut Table, findings: &[Bottleneck]) {
-    for found in findings {
-        table.note(format!("{}: {}", found.finding.rule, found.finding));
+    let is_several = findings.len() > 1;
+    for Bottleneck { finding, .. } in findings {
+        let name = if is_several { format!("[{}] ", finding.rule) } else { String::new() };
+        table.note(format!("{name}{}. Try: {}.", finding.evidence, finding.next));
     }
 }
 
-/// What is true of the whole run.
+/// Facts about the whole run.
 fn add_run(table: &mut Table, answer: &Offload) {
     let share = |share: Option<f64>| share.map_or(Cell::Empty, Cell::Share);
     table.fact("token_ms", "token", nanos(answer.length.median));
     if let Some(rtf) = answer.rtf() {
-        table.fact("rtf", "RTF (time / audio, lower is better)", Cell::Number(rtf));
+        table.fact("rtf", "RTF", Cell::Number(rtf));
     }
     table.fact("tokens", "tokens", Cell::Count(answer.tokens.len() as u64));
     table.machine_fact("cold_tokens", Cell::Count(answer.cold as u64));
-    table.fact("async_share", "asked for ahead", share(answer.async_share()));
+    table.fact("async_share", "issued ahead", share(answer.async_share()));
     table.fact("hidden", "hidden", share(answer.hidden()));
     table.fact("gb_s", "GB/s", answer.gb_s().map_or(Cell::Empty, Cell::Number));
     if let Some(mode) = &answer.facts.mode {
@@ -113,7 +123,7 @@ fn add_run(table: &mut Table, answer: &Offload) {
         table.fact("link_kind", "link", Cell::text(kind.clone()));
     }
     let least = &answer.minimum;
-    table.fact("least_ms", "least with wrap", Cell::Nanos(least.with_wrap));
+    table.fact("least_ms", "lower bound", Cell::Nanos(least.with_wrap));
     table.machine_fact("least_without_wrap_ms", Cell::Nanos(least.without_wrap));
     table.machine_fact("saves_ms", Cell::Nanos(least.saves(true)));
     add_thresholds(table, answer);
@@ -140,7 +150,7 @@ fn add_thresholds(table: &mut Table, answer: &Offload) {
     }
 }
 
-/// Lays out offloaded layers one by one.
+/// Lays out the offloaded layers.
 pub fn offload_layers(answer: &Offload) -> Table {
     let mut table = Table::new(
         "layers",
@@ -168,9 +178,9 @@ pub fn offload_layers(answer: &Offload) -> Table {
     answer.passes.iter().for_each(|layer| table.push(layer_row(layer, has_kinds)));
     add_run(&mut table, answer);
     overview::add(&mut table, &answer.overview);
-    table.note(
-        "Times are medians over tokens, for each forward pass of a token apart. Issued and finished are counted from the \
-         moment that the layer was needed; what is ahead of it is positive.",
+    table.legend(
+        "Times are medians over tokens, separately for each forward pass of a token. Issued and finished are relative to \
+         the moment that the layer was needed; positive is ahead of it.",
     );
     table
 }
@@ -199,15 +209,16 @@ fn layer_row(layer: &OffloadedLayer, has_kinds: bool) -> Vec<Cell> {
     ]
 }
 
-/// Lays out what a token is spent on, beside what was expected.
+/// Lays out the parts of a token, next to the expected times.
 pub fn offload_tokens(answer: &Offload) -> Table {
     let mut table = Table::new(
         "parts",
         [
             Column::new("part", "part"),
             Column::new("median_ms", "median"),
-            Column::new("median_lo_ms", "low").in_unit_of("median_ms").drop(1),
-            Column::new("median_hi_ms", "high").in_unit_of("median_ms").drop(1),
+            Column::new("median_lo_ms", "").in_unit_of("median_ms").machine_only(),
+            Column::new("median_hi_ms", "").in_unit_of("median_ms").machine_only(),
+            Column::new("median_ci", "95 % CI").in_unit_of("median_ms").human_only().drop(1),
             Column::new("share", "share").drop(2),
             Column::new("expected_ms", "expected").in_unit_of("median_ms"),
         ],
@@ -220,34 +231,35 @@ pub fn offload_tokens(answer: &Offload) -> Table {
             nanos(time),
             maybe(interval.map(|(low, _)| low)),
             maybe(interval.map(|(_, high)| high)),
+            interval.map_or(Cell::Empty, |(low, high)| Cell::range(nanos(low), nanos(high))),
             if whole > 0.0 { Cell::Share(time / whole) } else { Cell::Empty },
             maybe(expected),
         ]);
     };
     let reach = |figures: &laptime_analyze::Figures| figures.interval.map(|found| (found.low, found.high));
-    push(0, "token", whole, reach(&answer.length), expected.map(|told| told.total));
+    push(0, "token", whole, reach(&answer.length), expected.map(|expected| expected.total));
     let usual = &answer.usual;
     let passes = answer.parts.iter().filter(|(part, _)| part.is_transformer());
     for (part, figures) in passes.clone() {
-        let of_all = expected.filter(|_| *part == TokenPart::Transformer).map(|told| told.transformer);
+        let of_all = expected.filter(|_| *part == TokenPart::Transformer).map(|expected| expected.transformer);
         push(1, part.word(), figures.median, reach(figures), of_all);
     }
-    let compute = expected.map(|told| told.resident_compute + told.offloaded_compute);
+    let compute = expected.map(|expected| expected.resident_compute + expected.offloaded_compute);
     push(1, "layers: compute", usual.compute, None, compute);
-    push(1, "layers: wait", usual.exposed, None, expected.map(|told| told.offloaded_wait));
-    push(1, "layers: release", usual.released, None, expected.map(|told| told.release));
+    push(1, "layers: wait", usual.exposed, None, expected.map(|expected| expected.offloaded_wait));
+    push(1, "layers: release", usual.released, None, expected.map(|expected| expected.release));
     for (part, figures) in answer.parts.iter().filter(|(part, _)| !part.is_transformer()) {
         let expected = match part {
-            TokenPart::Diffusion => expected.map(|told| told.diffusion),
-            TokenPart::Other => expected.map(|told| told.other),
+            TokenPart::Diffusion => expected.map(|expected| expected.diffusion),
+            TokenPart::Other => expected.map(|expected| expected.other),
             _ => None,
         };
         push(1, part.word(), figures.median, reach(figures), expected);
     }
     add_run(&mut table, answer);
     overview::add(&mut table, &answer.overview);
-    table.note(
-        "The rows `layers` divide the forward passes once more. Expected `other` is all but layers and diffusion.",
+    table.legend(
+        "The rows `layers` split the forward passes again. Expected `other` is everything except layers and diffusion.",
     );
     table
 }
@@ -255,23 +267,23 @@ pub fn offload_tokens(answer: &Offload) -> Table {
 /// One run of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialRow {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// Layers that stay on the device.
+    /// Layers on the GPU.
     pub layers: u64,
-    /// What was measured, if it was.
+    /// The measurement, if there is one.
     pub trial: Option<Trial>,
-    /// Why it was not.
+    /// Why there is none.
     pub reason: Option<String>,
 }
 
-/// Lays out the runs of an experiment and what they say; a link that is emulated is told with its rate.
+/// Lays out the runs of an experiment and the conclusion, with the rate of an emulated link.
 pub fn experiment(rows: &[TrialRow], answer: &Experiment, emulated_gbps: Option<f64>) -> Table {
     let mut table = Table::new(
         "experiment",
         [
             Column::new("run", "run"),
-            Column::new("gpu_layers", "layers that stay"),
+            Column::new("gpu_layers", "layers on GPU"),
             Column::new("token_ms", "token"),
             Column::new("exposed_ms", "wait").in_unit_of("token_ms"),
             Column::new("copy_ms", "copies").in_unit_of("token_ms"),
@@ -297,13 +309,10 @@ pub fn experiment(rows: &[TrialRow], answer: &Experiment, emulated_gbps: Option<
         table.fact("emulated_gbps", "emulated link (GB/s)", Cell::Number(rate));
     }
     for row in rows.iter().filter(|row| row.trial.is_none()) {
-        table.note(format!(
-            "`{}` could not be run: {}.",
-            row.name,
-            row.reason.as_deref().unwrap_or("no reason is known")
-        ));
+        table.note(format!("`{}` could not run: {}.", row.name, row.reason.as_deref().unwrap_or("unknown reason")));
     }
     table.note(reasons(answer));
+    table.legend(limits(answer));
     table
 }
 
@@ -321,24 +330,28 @@ fn ratios(answer: &Experiment) -> [(&'static str, Option<f64>); 8] {
     ]
 }
 
-/// The ratios that a conclusion stands on, with their limits.
+/// The ratios behind a conclusion.
 fn reasons(answer: &Experiment) -> String {
-    let limits = &answer.limits;
-    let mut told: Vec<String> = Vec::new();
-    told.extend(answer.overhead.map(|ratio| {
-        format!("an token iterations {ratio:.2} x one without offloading (minimal up to {:.2} x)", limits.minimal)
-    }));
+    let mut reasons: Vec<String> = Vec::new();
+    reasons.extend(answer.overhead.map(|ratio| format!("a token takes {ratio:.2}x the time without offloading")));
     if answer.overhead.is_none() {
-        told.extend(answer.waits.map(|share| {
-            format!("waits are {:.0} % of a token (minimal up to {:.0} %)", 100.0 * share, 100.0 * limits.waits)
-        }));
+        reasons.extend(answer.waits.map(|share| format!("waits are {:.0} % of a token", 100.0 * share)));
     }
-    told.extend(answer.with_more.map(|ratio| {
-        format!("with more layers on the device it takes {ratio:.2} x (they help up to {:.2} x)", limits.helps)
-    }));
-    told.extend(answer.by_copies.map(|ratio| {
-        format!("offloading costs {ratio:.2} x what its copies iteration (broken beyond {:.2} x)", limits.beyond_copies)
-    }));
-    let reasons = if told.is_empty() { "no ratio is known".to_owned() } else { told.join("; ") };
+    reasons.extend(answer.with_more.map(|ratio| format!("with more layers on the GPU it takes {ratio:.2}x")));
+    reasons.extend(answer.by_copies.map(|ratio| format!("offloading costs {ratio:.2}x the time of its copies")));
+    let reasons = if reasons.is_empty() { "no ratio is known".to_owned() } else { reasons.join("; ") };
     format!("Conclusion: {}: {reasons}.", answer.conclusion.words())
+}
+
+/// The thresholds of the conclusion.
+fn limits(answer: &Experiment) -> String {
+    let limits = &answer.limits;
+    format!(
+        "Overhead is minimal up to {:.2}x (or {:.0} % of waits); more layers help if the time falls to {:.2}x or less; \
+         overlap is broken if offloading costs more than {:.2}x its copies.",
+        limits.minimal,
+        100.0 * limits.waits,
+        limits.helps,
+        limits.beyond_copies
+    )
 }

@@ -1,10 +1,10 @@
 //! The state of a machine as a table.
 
-use laptime_analyze::{Check, Doctor};
+use laptime_analyze::{Check, Doctor, Level};
 
 use crate::{Cell, Column, Table};
 
-/// Lays out the checks; what is not good is told below them with what to do, and at the end the verdict.
+/// Lays out the checks, with the verdict and what to do about each problem below.
 pub fn doctor(answer: &Doctor) -> Table {
     let mut table = Table::new(
         "checks",
@@ -22,10 +22,14 @@ pub fn doctor(answer: &Doctor) -> Table {
     }
     table.machine_fact("result", Cell::text(answer.level().word()));
     table.machine_fact("finest_share", Cell::from(answer.finest.map(Cell::Share)));
-    for note in notes(&answer.checks) {
+    table.note(answer.verdict());
+    let is_minor = |check: &&Check| check.level() == Level::Note;
+    for note in notes(answer.checks.iter().filter(|check| !is_minor(check))) {
         table.note(note);
     }
-    table.note(answer.verdict());
+    for note in notes(answer.checks.iter().filter(is_minor)) {
+        table.legend(note);
+    }
     table
 }
 
@@ -41,17 +45,17 @@ fn row(check: &Check) -> Vec<Cell> {
     ]
 }
 
-/// What checks mean and what to do; checks that mean the same are told together.
-fn notes(checks: &[Check]) -> Vec<String> {
-    let mut told: Vec<(String, Vec<&str>)> = Vec::new();
+/// What failed checks mean and what to do; checks with the same text share a line.
+fn notes<'a>(checks: impl Iterator<Item = &'a Check>) -> Vec<String> {
+    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
     for check in checks {
         let Some(meaning) = check.meaning() else { continue };
-        let next = check.next().map_or_else(String::new, |next| format!(" Next: {next}."));
-        let told_now = format!("{meaning}.{next}");
-        match told.iter_mut().find(|(text, _)| *text == told_now) {
+        let next = check.next().map_or_else(String::new, |next| format!(" Try: {next}."));
+        let line = format!("{meaning}.{next}");
+        match lines.iter_mut().find(|(text, _)| *text == line) {
             Some((_, words)) => words.push(check.word()),
-            None => told.push((told_now, vec![check.word()])),
+            None => lines.push((line, vec![check.word()])),
         }
     }
-    told.iter().map(|(text, words)| format!("{}: {text}", words.join("; "))).collect()
+    lines.iter().map(|(text, words)| format!("{}: {text}", words.join("; "))).collect()
 }

@@ -1,23 +1,25 @@
-//! Gaps of devices as a table: how their time divides, or the longest gaps one by one.
+//! Gaps of devices as a table: the time by cause, or the longest gaps one by one.
 
 use laptime_analyze::{
-    Cause, Delay, DeviceGaps, Gaps, HostTime, LAUNCH, LEAST_EXTENT, LEAST_WORK, LongGap, Part, PartKind, TURNAROUND,
-    VerdictKind,
+    Cause, Delay, DeviceGaps, Gaps, HostTime, LAUNCH, LongGap, Note, Part, PartKind, TURNAROUND, VerdictKind,
 };
 
 use super::overview;
 use crate::{Cell, Column, Table, kernel_name::short, layout::single};
 
-/// Names of what the host did that are shown; the rest is summed up.
+/// Host functions that are named; the rest is summed up.
 const NAMED: usize = 6;
 
-/// Columns that a name gets.
+/// The width of a name.
 const NAME_WIDTH: usize = 40;
 
-/// A place of the host is named if it takes this share of the idle time.
+/// A place in host code is named if it takes this share of the idle time.
 const LEAST_PLACE: f64 = 0.1;
 
-/// Lays out how the time of each device divides: rows that add up to its window.
+/// From this share of the wall time on, the device was in use during the whole trace.
+const WHOLE: f64 = 0.9;
+
+/// Lays out the time of each device by cause: rows that add up to its window.
 pub fn gaps(answer: &Gaps) -> Table {
     let mut table = Table::new(
         "parts",
@@ -71,7 +73,7 @@ fn part_row(device: &DeviceGaps, part: &Part, depth: usize) -> Vec<Cell> {
     ]
 }
 
-/// What the host did, below the part that it is the cause of.
+/// What the host did, below the part that it causes.
 fn add_host(table: &mut Table, device: &DeviceGaps, depth: usize) {
     let row = |label: String, doing: &str, time: u64, count: Option<u64>| {
         vec![
@@ -99,7 +101,7 @@ fn add_host(table: &mut Table, device: &DeviceGaps, depth: usize) {
 fn doing(did: &HostTime) -> &str {
     match (&did.name, did.is_launched) {
         (Some(name), _) => name,
-        (None, true) => "(launch under way)",
+        (None, true) => "(launching)",
         (None, false) => "(nothing recorded)",
     }
 }
@@ -116,11 +118,11 @@ pub fn gap_list(answer: &Gaps) -> Table {
             Column::new("length_ms", "gap"),
             Column::new("why", "cause").human_only(),
             Column::new("cause", "cause").machine_only(),
-            Column::new("did", "the host did").human_only().drop(1),
+            Column::new("did", "host").human_only().drop(1),
             Column::new("host", "host").machine_only(),
-            Column::new("next", "then").human_only().drop(2),
+            Column::new("next", "next work").human_only().drop(2),
             Column::new("after", "after").machine_only(),
-            Column::new("last", "before it").human_only().drop(3),
+            Column::new("last", "previous work").human_only().drop(3),
             Column::new("before", "before").machine_only(),
             Column::new("lap", "lap").drop(4),
         ],
@@ -156,57 +158,60 @@ fn gap_row(device: &DeviceGaps, gap: &LongGap) -> Vec<Cell> {
     ]
 }
 
-/// What is told below either table: the trace, launches, laps, and the verdict at the end.
+/// What both tables show below their rows: the verdict, then launches, laps and how to read the parts.
 fn add_around(table: &mut Table, answer: &Gaps) {
     overview::add(table, &answer.overview);
+    let has_several = answer.devices.len() > 1;
     for device in &answer.devices {
-        let suffix = if answer.devices.len() > 1 { format!(" of {}", device.name) } else { String::new() };
+        table.note(verdict(device, has_several));
+        add_places(table, device, has_several);
+        table.note(format!("Try: {}.", device.verdict.next()));
+    }
+    for device in &answer.devices {
+        let suffix = if has_several { format!(" of {}", device.name) } else { String::new() };
         add_facts(table, answer, device);
         add_launches(table, answer, device, &suffix);
         add_idlest(table, device, &suffix);
+        add_findings(table, device, has_several);
     }
     if answer.devices.iter().any(|device| device.is_stages) {
-        table.note(
-            "Only stages of streams were recorded, no kernels: gaps are those between stages, and kernels are stages.",
-        );
+        table.warn(Note::new("stages-only", "no kernels were recorded; gaps are the gaps between stages"));
     }
-    let (turnaround, launch) = (single(&Cell::Nanos(TURNAROUND)), single(&Cell::Nanos(LAUNCH)));
     table.machine_fact("turnaround_limit_ms", Cell::Nanos(TURNAROUND));
     table.machine_fact("launch_limit_ms", Cell::Nanos(LAUNCH));
+    add_legend(table, answer);
+}
+
+/// How to read the parts.
+fn add_legend(table: &mut Table, answer: &Gaps) {
     let has = |kind: PartKind| answer.devices.iter().any(|device| device.parts.iter().any(|part| part.kind == kind));
     if has(PartKind::Gap(Cause::HeldBack)) {
-        table.note(format!(
-            "Queued work counts as unexplained if it began more than {turnaround} after the work before it, or {launch} \
-             after its launch."
+        let (turnaround, launch) = (single(&Cell::Nanos(TURNAROUND)), single(&Cell::Nanos(LAUNCH)));
+        table.legend(format!(
+            "Queued work is unexplained if it starts more than {turnaround} after the previous work or {launch} after its \
+             launch."
         ));
     }
-    if has(PartKind::Gap(Cause::ToldToWait)) {
-        table.note(
-            "Told to wait: the host made a stream wait (`cudaStreamWaitEvent` or the like) before the launch, and no work \
-             of another device ended when the work began. What it waited for is not in the trace.",
+    if has(PartKind::Gap(Cause::StreamWait)) {
+        table.legend(
+            "Stream wait: the host made the stream wait for an event (`cudaStreamWaitEvent` or similar) before the launch. \
+             The trace does not show what it waited for.",
         );
-    }
-    for device in &answer.devices {
-        add_places(table, device, answer.devices.len() > 1);
-        add_findings(table, device, answer.devices.len() > 1);
-    }
-    for device in &answer.devices {
-        table.note(verdict(device, answer.devices.len() > 1));
     }
 }
 
+/// Notes about further findings; the verdict covers syncs if they are the main cause.
 fn add_findings(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
     for finding in &device.findings {
         let name = if is_one_of_many { format!("{}: ", device.name) } else { String::new() };
-        table.note(format!("{name}{finding}"));
-        table.machine_fact(
-            key_of(device, &format!("finding_{}", finding.rule), is_one_of_many),
-            Cell::text(finding.to_string()),
-        );
+        if device.verdict.kind != VerdictKind::Sync {
+            table.warn(Note::new(finding.rule, format!("{name}{}", finding.evidence)));
+        }
+        table.machine_fact(key_of(device, &overview::key(finding), is_one_of_many), Cell::text(finding.to_string()));
     }
 }
 
-/// The key of a fact; where there are several devices it names the one.
+/// The key of a fact, with the device if there are several.
 fn key_of(device: &DeviceGaps, key: &str, is_one_of_many: bool) -> String {
     if is_one_of_many { format!("{key}@{}", device.name.replace(' ', "_")) } else { key.to_owned() }
 }
@@ -242,46 +247,44 @@ fn add_launches(table: &mut Table, answer: &Gaps, device: &DeviceGaps, suffix: &
     let launches = &device.launches;
     let count = |count: u64| single(&Cell::Count(count));
     if launches.launches == 0 {
-        table.note(format!("No launch{suffix} is known: the trace does not tie work to calls."));
+        table.legend(format!("The trace does not contain the launches of the work{suffix}."));
         return;
     }
     let each = launches.launched as f64 / launches.launches as f64;
-    let mut told = format!("{}{suffix}", number_of_launches(launches.launches));
+    let mut text = format!("{}{suffix}", number_of_launches(launches.launches));
     if launches.launched > launches.launches {
-        told += &format!(", {each:.1} kernels and copies a launch");
+        text += &format!(", {each:.1} kernels and copies per launch");
     }
-    // A graph that holds several laps is launched less than once a lap.
+    // A graph that holds several laps is launched less than once per lap.
     if let (Some((least, median @ 1.0.., most)), Some((unit, _))) = (launches.per_lap, &answer.laps) {
         let median = single(&Cell::Number(median));
-        told += &format!(", {median} a lap of `{unit}` ({} to {})", count(least), count(most));
+        text += &format!(", {median} per lap of `{unit}` ({} to {})", count(least), count(most));
     }
     if launches.unknown > 0 {
-        told += &format!("; of {} the launch is not known", pieces(&count(launches.unknown), "more "));
+        text += &format!("; {} without a known launch", pieces(&count(launches.unknown)));
     }
-    table.note(format!("{told}."));
+    table.legend(format!("{text}."));
     let delay = |delay: Option<Delay>, what: &str| {
         let delay = delay?;
         let [median, p95] = [delay.median, delay.p95].map(|time| single(&Cell::Nanos(time.round() as u64)));
         Some(format!("{median} {what} (p95 {p95}, {})", number_of_launches(delay.count)))
     };
     let delays =
-        [delay(launches.latency, "to an idle stream"), delay(launches.queued, "to a busy one, its queue included")];
+        [delay(launches.latency, "to an idle stream"), delay(launches.queued, "to a busy stream, queueing included")];
     let delays: Vec<String> = delays.into_iter().flatten().collect();
     if !delays.is_empty() {
-        table.note(format!("From call to work: median {}.", delays.join("; ")));
+        table.legend(format!("Launch latency: median {}.", delays.join("; ")));
     }
     if let (Some(depth), Some(empty)) = (launches.depth, launches.empty_share) {
-        table.note(format!(
-            "Launched and not begun: {} on average, none for {} of the time.",
-            pieces(&if depth > 0.0 && depth < 0.001 { "<0.001".to_owned() } else { single(&Cell::Number(depth)) }, ""),
-            single(&Cell::Share(empty))
-        ));
+        let depth = if depth > 0.0 && depth < 0.001 { "<0.001".to_owned() } else { single(&Cell::Number(depth)) };
+        let empty = single(&Cell::Share(empty));
+        table.legend(format!("Queue depth: {depth} on average; the queue was empty {empty} of the time."));
     }
 }
 
-fn pieces(amount: &str, more: &str) -> String {
-    let pieces = if amount == "1" { "piece" } else { "pieces" };
-    format!("{amount} {more}{pieces} of work")
+fn pieces(amount: &str) -> String {
+    let pieces = if amount == "1" { "kernel or copy" } else { "kernels and copies" };
+    format!("{amount} {pieces}")
 }
 
 fn number_of_launches(count: u64) -> String {
@@ -295,57 +298,57 @@ fn add_idlest(table: &mut Table, device: &DeviceGaps, suffix: &str) {
     if let Some(lap) = &device.idlest {
         let [idle, median] =
             crate::layout::in_one_unit([Cell::Nanos(lap.idle.0), Cell::Nanos(lap.median.round() as u64)]);
-        table.note(format!(
-            "The lap with most idle time{suffix} is {}: {idle}; the median lap has {median}.",
-            lap_name(&lap.label)
-        ));
+        table.note(format!("Most idle time{suffix}: {}, {idle} (median lap: {median}).", lap_name(&lap.label)));
     }
 }
 
-/// What a lap is called in a sentence; laps that were found have a number alone.
+/// The name of a lap in a sentence; detected laps only have a number.
 fn lap_name(label: &str) -> String {
     let is_number = label.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { format!("lap {label}") } else { format!("`{label}`") }
 }
 
-/// The sentence that the answer ends in.
+/// The verdict in a sentence.
 fn verdict(device: &DeviceGaps, is_one_of_many: bool) -> String {
     let verdict = &device.verdict;
     let name = if is_one_of_many { format!("{}: ", device.name) } else { String::new() };
-    let told = if verdict.kind == VerdictKind::TooLittle { too_little(device) } else { judged(device) };
-    format!("{name}{}: {told}. Next: {}.", verdict.meaning(), verdict.next())
+    let figures = if verdict.kind == VerdictKind::TooLittle { too_little(device) } else { figures(device) };
+    format!("{name}{}: {figures} [{}].", verdict.meaning(), verdict.kind.id())
 }
 
 fn too_little(device: &DeviceGaps) -> String {
     let basis = &device.verdict.basis;
-    let [extent, least] = [basis.extent, LEAST_EXTENT].map(|share| single(&Cell::Share(share)));
-    let work = pieces(&single(&Cell::Count(basis.work)), "");
-    format!("{work} in {extent} of the wall time (at least {LEAST_WORK} in {least} are needed)")
+    let extent = single(&Cell::Share(basis.extent));
+    format!("{} in {extent} of the wall time", pieces(&single(&Cell::Count(basis.work))))
 }
 
-fn judged(device: &DeviceGaps) -> String {
+fn figures(device: &DeviceGaps) -> String {
     let verdict = &device.verdict;
-    let [busy, extent] = [verdict.busy, verdict.basis.extent].map(|share| single(&Cell::Share(share)));
-    let mut told =
-        format!("kernels ran {busy} of the time from first to last work, which is {extent} of the wall time");
+    let busy = single(&Cell::Share(verdict.busy));
+    let mut text = format!("it ran kernels {busy} of the time");
+    // The time from the first work to the last may be a small part of the trace.
+    if verdict.basis.extent < WHOLE {
+        text +=
+            &format!(" between first and last work ({} of the wall time)", single(&Cell::Share(verdict.basis.extent)));
+    }
     if let Some(share) = verdict.share.map(|share| single(&Cell::Share(share))) {
-        told += &match verdict.kind {
+        text += &match verdict.kind {
             VerdictKind::Saturated | VerdictKind::TooLittle => String::new(),
-            VerdictKind::Host => format!("; the host was late for {share} of the rest"),
-            VerdictKind::Sync => format!("; {share} of the rest would vanish if the host had not waited"),
-            VerdictKind::DataLoading => format!("; the host loaded data for {share} of the rest"),
-            VerdictKind::ColdStart => format!("; one-off initialisation is {share} of the rest"),
-            VerdictKind::Copies => format!("; copies are {share} of the rest"),
-            VerdictKind::Communication => format!("; communication alone is {share} of the rest"),
-            VerdictKind::Streams => format!("; other streams are {share} of the rest"),
-            VerdictKind::Turnaround => format!("; turnaround is {share} of the rest"),
+            VerdictKind::Host => format!("; {share} of the rest was spent waiting for the host"),
+            VerdictKind::Sync => format!("; {share} of the rest follows host syncs"),
+            VerdictKind::DataLoading => format!("; {share} of the rest was spent in data loading"),
+            VerdictKind::ColdStart => format!("; {share} of the rest is initialisation"),
+            VerdictKind::Copies => format!("; {share} of the rest was spent on copies"),
+            VerdictKind::Communication => format!("; {share} of the rest was spent on communication"),
+            VerdictKind::Streams => format!("; {share} of the rest was spent waiting for other streams"),
+            VerdictKind::Turnaround => format!("; {share} of the rest is pauses between kernels"),
             VerdictKind::Unexplained => format!("; {share} of the rest is unexplained"),
         };
     }
-    told
+    text
 }
 
-/// The places inside which the host spent the idle time: inclusive, with what was inside.
+/// The places in which the host spent the idle time, children included.
 fn add_places(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
     let host = &device.verdict.host;
     let idle = device.idle();
@@ -355,10 +358,10 @@ fn add_places(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
         };
         let [time, all] = crate::layout::in_one_unit([place.time, idle].map(|time| Cell::Nanos(time.0)));
         let inside = place.inside.as_ref().map_or_else(String::new, |(name, time)| {
-            format!(", of which {} in `{}`", single(&Cell::Nanos(time.0)), short(name, NAME_WIDTH))
+            format!(" ({} of it in `{}`)", single(&Cell::Nanos(time.0)), short(name, NAME_WIDTH))
         });
         let on = if is_one_of_many { format!(" of {}", device.name) } else { String::new() };
-        table.note(format!("{time} of {all} of idle time{on} inside `{}`{inside}.", short(&place.name, NAME_WIDTH)));
+        table.note(format!("{time} of {all} idle time{on} is spent in `{}`{inside}.", short(&place.name, NAME_WIDTH)));
         let key = |suffix: &str| key_of(device, &format!("{key}_{suffix}"), is_one_of_many);
         table.machine_fact(key("name"), Cell::text(place.name.clone()));
         table.machine_fact(format!("{}_ms", key("time")), Cell::Nanos(place.time.0));

@@ -6,9 +6,9 @@ use laptime_analyze::{Measured, Per, Stage, Stages};
 
 use crate::{Cell, Column, Table, figures, layout::single};
 
-/// Lays out the stages inside one iteration: medians per iteration, and per turn of an inner loop.
+/// Lays out the stages of one iteration: medians per iteration, and per lap of an inner loop.
 ///
-/// `answer` is about [`Measured::trace`]. Stages of less than a thousandth of the iteration are left out unless `all`.
+/// `answer` is about [`Measured::trace`]. At most `most` stages are shown, those with the most time.
 pub fn iteration(answer: &Stages, measured: &Measured, most: usize) -> Table {
     let inner = inner_laps(answer);
     let per_lap = match inner.iter().next() {
@@ -43,7 +43,7 @@ pub fn iteration(answer: &Stages, measured: &Measured, most: usize) -> Table {
     table
 }
 
-/// The names of the loops inside an iteration.
+/// The names of the inner loops of an iteration.
 fn inner_laps(answer: &Stages) -> BTreeSet<&str> {
     answer.stages.iter().filter(|stage| stage.is_lap && stage.depth > 0).map(|stage| stage.name.as_str()).collect()
 }
@@ -52,7 +52,7 @@ fn device(stage: &Stage) -> Option<f64> {
     stage.outer.and_then(|outer| outer.device)
 }
 
-/// Keeps the stages of most time in their order; returns how many went.
+/// Keeps the stages with the most time, in order; returns how many were left out.
 fn limit(rows: &mut Vec<(usize, &Stage)>, most: usize) -> usize {
     if rows.len() <= most {
         return 0;

@@ -1,7 +1,7 @@
-//! Laps as tables: what they are like, and every one of them.
+//! Laps as tables: summary figures, or every lap.
 
 use laptime_analyze::{
-    LEAST_LAPS, Lap, LapPart, LapSource, Laps, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend,
+    LEAST_LAPS, Lap, LapPart, LapSource, Laps, Note, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend,
 };
 use laptime_stats::Summary;
 
@@ -13,17 +13,17 @@ use crate::{
     layout::{in_one_unit, single},
 };
 
-/// Blocks of the curve at most.
+/// The most blocks in the curve.
 const BLOCKS: usize = 60;
 
-/// Columns that a name gets in a sentence.
+/// The width of a name in a sentence.
 const NAME_IN_A_SENTENCE: usize = 48;
 
-/// Lays out the figures of all laps, and tells which are slow and why.
+/// Lays out the figures of all laps, with the slow laps and their causes below.
 pub fn laps(answer: &Laps) -> Table {
     let in_median = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("median_ms");
     let columns = [
-        Column::new("time", "a lap's"),
+        Column::new("time", "per lap"),
         Column::new("n", "n"),
         Column::new("median_ms", "median"),
         Column::new("share", "share").drop(3),
@@ -42,11 +42,11 @@ pub fn laps(answer: &Laps) -> Table {
         ("period", figures.period.as_ref()),
         ("device busy", figures.busy.as_ref()),
         ("device idle", figures.idle.as_ref()),
-        ("host waits", figures.waiting.as_ref()),
+        ("host syncs", figures.waiting.as_ref()),
     ];
     for (name, summary) in rows {
         if let Some(summary) = summary {
-            // Periods are no part of a lap.
+            // A period is not part of a lap.
             let whole = (name != "period").then_some(figures.length.median);
             table.push(row(name, summary, whole));
         }
@@ -77,8 +77,8 @@ fn add_facts(table: &mut Table, answer: &Laps) {
     let figures = &answer.figures;
     let median = |summary: &Option<Summary>| Cell::from(summary.map(|summary| Cell::Number(summary.median)));
     table.fact("laps", "laps", Cell::Count(answer.laps.len() as u64));
-    table.fact("launches_a_lap", "launches a lap", median(&figures.launches));
-    table.fact("waits_a_lap", "waits a lap", median(&figures.waits));
+    table.fact("launches_per_lap", "launches per lap", median(&figures.launches));
+    table.fact("waits_per_lap", "syncs per lap", median(&figures.waits));
     table.fact("busy_share", "device busy", Cell::from(figures.busy_share.map(Cell::Share)));
     table.machine_fact("unit", Cell::text(answer.name.clone()));
     table.machine_fact("source", Cell::text(answer.source.word()));
@@ -96,69 +96,71 @@ fn add_notes(table: &mut Table, answer: &Laps) {
         table.note(cold(answer, first));
     }
     table.note(slow(answer));
+    table.legend(format!(
+        "A lap is slow if it is more than {SLOW_DISTANCE:.0} median absolute deviations and {:.0} % above the median; this \
+         needs {LEAST_LAPS} laps.",
+        100.0 * SLOW_SHARE
+    ));
     for lap in answer.slow.iter().filter(|slow| slow.at >= answer.cold) {
         table.note(sentence(answer, lap));
     }
     let explained = answer.slow.iter().filter(|slow| slow.at >= answer.cold).count();
     if let Some(more @ 1..) = answer.slow_count().checked_sub(explained) {
-        table.note(format!("{more} more are slow; `--each` shows every lap."));
+        table.note(format!("{more} more laps are slow; `--each` shows every lap."));
     }
     if let Some(trend) = answer.trend {
-        table.note(told_trend(trend));
+        table.note(trend_sentence(trend));
     }
     if answer.devices > 1 {
-        table.note(format!("Busy is a lap's time in which any of {} devices worked.", answer.devices));
+        table.legend(format!("Busy is the time of a lap in which any of {} devices worked.", answer.devices));
     }
     if answer.is_stages {
-        table.note("Busy is the time of stages on a stream, pauses inside them included: no kernels were recorded.");
+        table.warn(Note::new("stages-only", "no kernels were recorded; busy time includes idle time inside stages"));
     }
     if !answer.others.is_empty() {
         let others: Vec<String> = answer.others.iter().map(|(name, count)| format!("`{name}` ({count})")).collect();
-        table.note(format!("`--lap NAME` asks for another unit: {}.", others.join(", ")));
+        table.legend(format!("`--lap NAME` chooses another unit: {}.", others.join(", ")));
     }
 }
 
 fn unit(answer: &Laps) -> String {
     let name = &answer.name;
     match answer.source {
-        LapSource::Named => format!("A lap is one turn of `{name}`, as asked for."),
+        LapSource::Named => format!("A lap is one `{name}`."),
         LapSource::Kernels => {
-            format!(
-                "A lap is one turn of a {name}, found by its repeating: no step or range of the trace turns often enough."
-            )
+            format!("A lap is one repetition of a {name}, detected automatically.")
         }
-        source => format!("A lap is one turn of `{name}`: {}.", source.words()),
+        source => format!("A lap is one `{name}` ({}).", source.words()),
     }
 }
 
-/// The laps as a curve; of many laps each block is the longest of some.
+/// The laps as a curve; each block is the longest of several laps if there are many.
 fn in_order(answer: &Laps) -> String {
     let lengths: Vec<u64> = answer.laps.iter().map(Lap::length).collect();
     let block = lengths.len().div_ceil(BLOCKS).max(1);
     let longest: Vec<u64> = lengths.chunks(block).filter_map(|laps| laps.iter().max().copied()).collect();
-    let each = if block == 1 { "a block a lap".to_owned() } else { format!("a block the longest of {block} laps") };
-    format!("In order, {each}: {}", curve(&longest))
+    let each =
+        if block == 1 { "one block per lap".to_owned() } else { format!("each block is the longest of {block} laps") };
+    format!("Laps in order ({each}): {}", curve(&longest))
 }
 
 fn cold(answer: &Laps, first: &SlowLap) -> String {
     let who = match answer.cold {
-        1 => "The first lap is cold".to_owned(),
-        cold => format!("The first {cold} laps are cold"),
+        1 => "The first lap is a warm-up".to_owned(),
+        cold => format!("The first {cold} laps are a warm-up"),
     };
-    format!("{who} and left out of the figures. {}", capital(&sentence(answer, first)))
+    format!("{who} and not in the figures. {}", capital(&sentence(answer, first)))
 }
 
 fn slow(answer: &Laps) -> String {
     let Some(limit) = answer.limit else {
-        return format!("Of fewer than {LEAST_LAPS} laps none can be called slow.");
+        return "There are too few laps to find slow ones.".to_owned();
     };
     let limit = single(&nanos(Some(limit)));
-    let rule =
-        format!("the median and {SLOW_DISTANCE:.0} usual distances from it, at least {:.0} %", 100.0 * SLOW_SHARE);
     match answer.slow_count() {
-        0 => format!("No lap is slow: longer than {limit}, {rule}."),
-        1 => format!("1 lap is slow: longer than {limit}, {rule}."),
-        slow => format!("{slow} laps are slow: longer than {limit}, {rule}."),
+        0 => format!("No lap is slow (longer than {limit})."),
+        1 => format!("1 lap is slow (longer than {limit})."),
+        slow => format!("{slow} laps are slow (longer than {limit})."),
     }
 }
 
@@ -169,8 +171,8 @@ fn sentence(answer: &Laps, slow: &SlowLap) -> String {
     let [length, usual] = in_one_unit([lap.length() as f64, median].map(|time| nanos(Some(time))));
     let times = lap.length() as f64 / median.max(1.0);
     let why: Vec<String> = slow.more.iter().map(difference).collect();
-    let why = if why.is_empty() { "many small parts, none of them large".to_owned() } else { why.join(", ") };
-    format!("{}: {length}, {times:.1} x the median {usual}: {why}.", called(answer, lap))
+    let why = if why.is_empty() { "many small differences".to_owned() } else { why.join(", ") };
+    format!("{}: {length}, {times:.1}x the median {usual}: {why}.", called(answer, lap))
 }
 
 fn called(answer: &Laps, lap: &Lap) -> String {
@@ -182,23 +184,23 @@ fn difference(difference: &PartDifference) -> String {
     let name = |name: &str| short(name, NAME_IN_A_SENTENCE).into_owned();
     let count = match difference.usual_count {
         usual if usual == difference.count as f64 => String::new(),
-        0.0 => " (usually not at all)".to_owned(),
+        0.0 => " (usually absent)".to_owned(),
         usual => format!(" ({} times, usually {usual})", difference.count),
     };
     match &difference.part {
         LapPart::Own => format!("+{more} in the lap itself"),
         LapPart::Host(host) => format!("+{more} in `{}`{count}", name(host)),
-        LapPart::Unrecorded => format!("+{more} in which its thread recorded nothing"),
+        LapPart::Unrecorded => format!("+{more} without recorded host activity"),
         LapPart::Device(kernel) => format!("+{more} of `{}` on the device{count}", name(kernel)),
-        LapPart::Idle => format!("+{more} in which the device was idle"),
+        LapPart::Idle => format!("+{more} device idle"),
     }
 }
 
-fn told_trend(trend: Trend) -> String {
+fn trend_sentence(trend: Trend) -> String {
     let how = if trend.slope > 0.0 { "longer" } else { "shorter" };
     let slope = single(&nanos(Some(trend.slope.abs())));
     let share = 100.0 * trend.share.abs();
-    format!("Laps get {how} by {slope} a lap, in all by {share:.1} % of the median.")
+    format!("Laps get {how} by {slope} per lap, {share:.1} % of the median in total.")
 }
 
 /// Lays out every lap.
@@ -210,8 +212,8 @@ pub fn each_lap(answer: &Laps) -> Table {
         Column::new("length_ms", "length"),
         in_length("busy_ms", "device busy").drop(1),
         in_length("idle_ms", "device idle"),
-        Column::new("waits", "waits"),
-        in_length("waits_ms", "waiting").drop(3),
+        Column::new("waits", "syncs"),
+        in_length("waits_ms", "in syncs").drop(3),
         Column::new("launches", "launches"),
         Column::new("slow", "slow"),
         Column::new("why", "why").machine_only(),

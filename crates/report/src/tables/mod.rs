@@ -1,4 +1,4 @@
-//! Answers as tables: one file a question, named like the question.
+//! Answers as tables: one file per question, named after it.
 
 mod ab;
 mod against;

@@ -1,4 +1,4 @@
-//! The cases of models in Markdown, in the columns that llama-bench made known.
+//! Model cases in the columns of llama-bench, for Markdown.
 
 use laptime_analyze::{CaseFigures, Cases, SharedDoubt};
 use laptime_trace::run::AxisValue;
@@ -6,17 +6,17 @@ use laptime_trace::run::AxisValue;
 use super::{axes::value, cases::cases};
 use crate::{Cell, Column, Table, layout::single};
 
-/// The axis that names what a model runs.
+/// The axis with the name of the test.
 const TEST: &str = "test";
 
-/// The metric that tells how fast it was.
+/// The metric for the speed.
 const RATE: &str = "tok_s";
 
 /// Axes that have a column only if their values differ.
 const VARYING: [&str; 7] = ["batch_size", "dtype", "attention", "pattern", "graph", "seed", "reduced"];
 
-/// Lays out the cases of models: name, size, parameters, device, threads, test, tokens a second. None if there are
-/// others among them.
+/// Lays out model cases: name, size, parameters, device, threads, test, tokens per second. None if there are cases of
+/// other workloads.
 pub fn models(answer: &Cases, doubts: &[SharedDoubt]) -> Option<Table> {
     let is_model = |case: &CaseFigures| case.id.case.get(TEST).is_some() && case.id.case.get("model").is_some();
     if answer.cases.is_empty() || !answer.cases.iter().all(is_model) {
@@ -58,13 +58,13 @@ fn row(case: &CaseFigures, varying: &[&str]) -> Vec<Cell> {
     cells
 }
 
-/// Parameters as people tell them: `596.05 M`, `4.02 B`.
+/// A parameter count for people: `596.05 M`, `4.02 B`.
 fn millions(count: u64) -> String {
     let count = count as f64;
     if count >= 1e9 { format!("{:.2} B", count / 1e9) } else { format!("{:.2} M", count / 1e6) }
 }
 
-/// Tokens a second with their spread, or what became of the case.
+/// Tokens per second with their standard deviation, or the outcome of the case.
 fn rate(case: &CaseFigures) -> String {
     let Some(figures) = case.measured.as_ref().and_then(|measured| measured.metric(RATE)) else {
         return case.outcome().replace('_', " ");

@@ -1,45 +1,46 @@
-//! What recording cost, told below a table of what was recorded.
+//! The recording overhead, shown below a table of a recording.
 
-use laptime_analyze::{MOST_OVERHEAD, Overhead};
+use laptime_analyze::{MOST_OVERHEAD, Note, Overhead};
 use laptime_stats::Cost;
 
 use crate::table::{Cell, Table};
 
-/// Adds what recording cost to a table.
+/// Adds the recording overhead to a table.
 pub fn add_overhead(table: &mut Table, overhead: &Overhead) {
     let Some(cost) = overhead.cost else { return };
     let interval = cost.interval;
-    // Without an interval the share supports no claim.
+    // Without an interval, the share is not reported.
     table.machine_fact("overhead", interval.map(|_| Cell::Number(cost.share)));
     table.machine_fact("overhead_lo", interval.map(|interval| Cell::Number(interval.low)));
     table.machine_fact("overhead_hi", interval.map(|interval| Cell::Number(interval.high)));
     table.machine_fact("overhead_pairs", Cell::Count(cost.pairs as u64));
-    table.machine_fact("spans_a_take", overhead.spans_per_iteration.map(Cell::Number));
-    let spans =
-        overhead.spans_per_iteration.map_or_else(String::new, |spans| format!("; {spans:.0} spans per iteration"));
-    table.note(format!("{}{spans}.", sentence(overhead, cost)));
-    table.legend("Iterations that were not recorded are part of the wall time but of no stage.");
+    table.machine_fact("spans_per_iteration", overhead.spans_per_iteration.map(Cell::Number));
+    table.note(format!("{}.", sentence(overhead, cost)));
+    if let Some(spans) = overhead.spans_per_iteration {
+        table.legend(format!("{spans:.0} spans were recorded per iteration."));
+    }
+    table.legend("The wall time includes iterations that were not recorded; stages do not.");
     if overhead.is_too_large() {
         let most = 100.0 * MOST_OVERHEAD;
-        table.note(format!(
-            "That is more than {most} %: mark fewer stages in the innermost loop, or read shares rather than times."
-        ));
+        let text = format!("recording costs more than {most} %; mark fewer stages in the innermost loop");
+        table.warn(Note::new("recording-overhead", text));
     }
 }
 
-/// What recording cost, if the interval supports that it cost something.
+/// The overhead, if it differs from zero.
 fn sentence(overhead: &Overhead, cost: Cost) -> String {
     let pairs = cost.pairs;
     let Some(interval) = cost.interval else {
         let pairs = if pairs == 1 { "1 pair".to_owned() } else { format!("{pairs} pairs") };
-        return format!("Recording cost: not distinguishable from zero ({pairs} of iterations; at least 6 are needed)");
+        return format!("Recording overhead: unknown ({pairs} of iterations; at least 6 are needed)");
     };
     let [share, low, high] = [cost.share, interval.low, interval.high].map(|share| 100.0 * share);
-    let range = format!("({low:+.2} to {high:+.2} %, {pairs} recorded iterations against {pairs} unrecorded)");
+    let digits = if high.abs() < 1.0 { 2 } else { 1 };
+    let range = format!("({low:.digits$} to {high:.digits$} %)");
     if overhead.is_distinguishable() {
-        format!("Recording cost {share:+.2} % per iteration {range}")
+        format!("Recording overhead: {share:.digits$} % {range}")
     } else {
-        format!("Recording cost: not distinguishable from zero {range}")
+        format!("Recording overhead: none measurable {range}")
     }
 }
 
@@ -48,19 +49,16 @@ mod tests {
     use super::*;
     use laptime_stats::cost_of_first;
 
-    fn told(pairs: &[(f64, f64)]) -> String {
+    fn text(pairs: &[(f64, f64)]) -> String {
         let cost = cost_of_first(pairs, 1).unwrap();
         sentence(&Overhead { cost: Some(cost), spans_per_iteration: None }, cost)
     }
 
     #[test]
     fn a_cost_is_stated_only_where_its_interval_excludes_zero() {
-        assert!(told(&[(1.02, 1.0); 30]).starts_with("Recording cost +2.00 % per iteration (+2.00 to +2.00 %, 30"));
+        assert!(text(&[(1.02, 1.0); 30]).starts_with("Recording overhead: 2.0 % (2.0 to 2.0 %)"));
         let noise: Vec<(f64, f64)> = (0..30).map(|at| (1.0 + 0.01 * f64::from(at % 7 - 3), 1.0)).collect();
-        assert!(told(&noise).starts_with("Recording cost: not distinguishable from zero (-"), "{}", told(&noise));
-        assert_eq!(
-            told(&[(1.111, 1.0)]),
-            "Recording cost: not distinguishable from zero (1 pair of iterations; at least 6 are needed)"
-        );
+        assert!(text(&noise).starts_with("Recording overhead: none measurable (-"), "{}", text(&noise));
+        assert_eq!(text(&[(1.111, 1.0)]), "Recording overhead: unknown (1 pair of iterations; at least 6 are needed)");
     }
 }

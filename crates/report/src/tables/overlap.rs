@@ -1,11 +1,11 @@
-//! Copies and communication against compute as a table.
+//! Overlap of copies and communication with compute, as a table.
 
-use laptime_analyze::{DeviceOverlap, Overlap, Traffic};
+use laptime_analyze::{DeviceOverlap, Note, Overlap, Traffic};
 
 use super::overview;
 use crate::{Cell, Column, Table, layout::single};
 
-/// Lays out a row a path of copies and a family of communication, below their totals.
+/// Lays out one row per copy direction and communication family, below their totals.
 pub fn overlap(answer: &Overlap) -> Table {
     let device = Column::new("device", "device");
     let mut table = Table::new(
@@ -51,7 +51,7 @@ fn add_device(table: &mut Table, device: &DeviceOverlap) {
     }
 }
 
-/// Where a row stands, for people and for machines.
+/// The labels of a row, for people and for machines.
 struct Place {
     depth: usize,
     label: &'static str,
@@ -68,7 +68,7 @@ fn row(device: &DeviceOverlap, place: &Place, traffic: &Traffic) -> Vec<Cell> {
         Cell::Count(traffic.count),
         Cell::from(traffic.bytes.map(Cell::Bytes)),
         Cell::Nanos(traffic.time.0),
-        // Ways of different speed have no speed together.
+        // A total over directions of different speed has no rate.
         Cell::from(traffic.gb_s().filter(|_| place.path != "all").map(Cell::Number)),
         Cell::Nanos(traffic.hidden.0),
         Cell::Nanos(traffic.exposed().0),
@@ -81,26 +81,24 @@ fn add_remarks(table: &mut Table, answer: &Overlap) {
     for device in &answer.devices {
         let of = if answer.devices.len() > 1 { format!("{}: ", device.name) } else { String::new() };
         table.human_fact(format!("{of}compute"), Cell::Nanos(device.compute.0));
-        table.human_fact(format!("{of}from first to last work"), Cell::Nanos(device.window.0));
+        table.human_fact(format!("{of}first to last work"), Cell::Nanos(device.window.0));
     }
     overview::add(table, &answer.overview);
     if table.rows.is_empty() {
-        table.note("The devices copied nothing and did not communicate.");
+        table.note("There are no copies and no communication.");
     } else {
-        table.note(
-            "Hidden is what compute on the same device covers, exposed the rest. Exposed does not say that anything \
-             waited: `laptime gaps` and `laptime syncs` show what did.",
+        table.legend(
+            "Hidden time overlaps with compute on the same device, exposed time does not. Exposed time is not always a \
+             wait: `laptime gaps` and `laptime syncs` show waits.",
         );
     }
     for device in answer.devices.iter().filter(|device| device.is_stages) {
         let compute = single(&Cell::Nanos(device.compute.0));
-        table.note(format!(
-            "Of {} only stages were recorded, idle time inside them included: its {compute} of compute are at most that.",
-            device.name
-        ));
+        let text = format!("no kernels of {} were recorded; {compute} of compute is an upper bound", device.name);
+        table.warn(Note::new("stages-only", text));
     }
     for finding in &answer.findings {
-        table.note(finding.to_string());
+        table.note(format!("{}. Try: {} [{}].", finding.evidence, finding.next, finding.rule));
     }
     let rules: Vec<&str> = answer.findings.iter().map(|finding| finding.rule).collect();
     if !rules.is_empty() {

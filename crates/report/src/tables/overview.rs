@@ -1,10 +1,10 @@
-//! What every table about a trace says of the trace as a whole.
+//! What every table about a trace shows of the trace as a whole.
 
-use laptime_analyze::{Overview, Waits};
+use laptime_analyze::{Finding, Note, Overview, Waits};
 
 use crate::{Cell, Table};
 
-/// Adds the facts of a trace to a table. What was lost is always told, also when it is nothing.
+/// Adds the totals of a trace to a table, and notes about what is wrong with the trace.
 pub fn add(table: &mut Table, overview: &Overview) {
     table.fact("wall_ms", "wall time", Cell::Nanos(overview.wall.0));
     table.fact("spans", "spans", Cell::Count(overview.spans));
@@ -13,34 +13,52 @@ pub fn add(table: &mut Table, overview: &Overview) {
         table.fact("streams", "device streams", Cell::Count(overview.streams));
     }
     if let Some(uncertainty) = overview.clock_uncertainty {
-        table.fact("clock_uncertainty_ms", "clock uncertainty", Cell::Nanos(uncertainty.0));
+        table.machine_fact("clock_uncertainty_ms", Cell::Nanos(uncertainty.0));
     }
-    table.fact("lost_events", "dropped events", Cell::Count(overview.lost));
+    table.fact("dropped_events", "dropped events", Cell::Count(overview.dropped));
     if overview.spans == 0 {
-        table.note("The trace is empty: it has no spans.");
+        table.warn(Note::new("empty-trace", "the trace is empty: it contains no spans"));
+    }
+    if overview.dropped > 0 {
+        table.warn(Note::new("dropped-events", dropped(overview.dropped)));
     }
     if overview.open > 0 {
-        let told = match overview.open {
-            1 => "1 span was still open when the recording ended, and counts up to there.".to_owned(),
-            open => format!("{open} spans were still open when the recording ended, and count up to there."),
-        };
-        table.note(told);
+        table.warn(Note::new("open-spans", open(overview.open)));
     }
     for finding in &overview.findings {
-        table.note(format!("Check: {finding}"));
-        table.machine_fact(format!("finding_{}", finding.rule), Cell::text(finding.to_string()));
+        table.warn(finding.note());
+        table.machine_fact(key(finding), Cell::text(finding.to_string()));
     }
     if let Some(waits) = overview.waits {
-        table.note(waited(overview, waits));
+        table.legend(waited(overview, waits));
         table.machine_fact("waits", Cell::Count(waits.count));
         table.machine_fact("waits_ms", Cell::Nanos(waits.time.0));
     }
 }
 
-/// Per cent that are told; less is told as less.
+/// The key of a finding for machines: `finding_before_launch`.
+pub fn key(finding: &Finding) -> String {
+    format!("finding_{}", finding.rule.replace('-', "_"))
+}
+
+fn dropped(count: u64) -> String {
+    match count {
+        1 => "1 event was dropped while recording; counts and sums are too low".to_owned(),
+        _ => format!("{count} events were dropped while recording; counts and sums are too low"),
+    }
+}
+
+fn open(count: u64) -> String {
+    match count {
+        1 => "1 span had no end when the recording stopped; it counts up to that moment".to_owned(),
+        _ => format!("{count} spans had no end when the recording stopped; they count up to that moment"),
+    }
+}
+
+/// The smallest percentage that is printed as a number.
 const LEAST: f64 = 0.1;
 
-/// How often and how long the host waited; nothing is said of the time where no length is known.
+/// How often and how long the host waited; without the time if no length is known.
 pub fn waited(overview: &Overview, waits: Waits) -> String {
     let times = if waits.count == 1 { "once".to_owned() } else { format!("{} times", waits.count) };
     let share = 100.0 * waits.time.0 as f64 / overview.wall.0.max(1) as f64;
@@ -49,7 +67,7 @@ pub fn waited(overview: &Overview, waits: Waits) -> String {
         _ if share < LEAST => format!(", <{LEAST} % of the wall time"),
         _ => format!(", {share:.1} % of the wall time"),
     };
-    // Without a device the program waited for something else: a thread, a file.
+    // Without a device, the program waited for something else: a thread or a file.
     let on = if overview.streams > 0 { " for a device" } else { "" };
     format!("The host waited{on} {times}{share}.")
 }

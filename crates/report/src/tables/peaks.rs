@@ -1,17 +1,17 @@
-//! The table of what a machine can do at most.
+//! The measured peak rates of a machine, as a table.
 
 use laptime_trace::run::Peaks;
 
 use crate::table::{Cell, Column, Table};
 
-/// Lays peaks out, one row a kind of work.
+/// Lays out peaks, one row per kind of work.
 pub fn peaks(peaks: &Peaks) -> Table {
     let columns = [
         Column::new("what", "what"),
         Column::new("rate", "rate"),
         Column::new("median", "median"),
         Column::new("unit", "unit"),
-        Column::new("at", "reached with"),
+        Column::new("at", "with"),
     ];
     let mut table = Table::new("peaks", columns);
     for peak in &peaks.flops {
@@ -26,11 +26,11 @@ pub fn peaks(peaks: &Peaks) -> Table {
     }
     table.machine_fact("device", Cell::text(&peaks.device));
     table.machine_fact("measured", Cell::text(&peaks.measured));
-    table.note(format!(
-        "The rate on `{}` is the one that the fastest tenth of the iterations reached; measured {}. A copy counts bytes \
-         read and written.",
-        peaks.device, peaks.measured
-    ));
+    table.human_fact("device", Cell::text(&peaks.device));
+    table.human_fact("measured", Cell::text(&peaks.measured));
+    table.legend(
+        "The rate is what the fastest tenth of the iterations reached. A copy counts the bytes read and the bytes written.",
+    );
     table
 }
 
@@ -43,7 +43,7 @@ fn billions(rate: Option<f64>) -> Cell {
     Cell::from(rate.map(|rate| Cell::Number(rate / 1e9)))
 }
 
-/// The threads of the host, which do not matter where a GPU does the work.
+/// The host threads, which do not matter on a GPU.
 fn threads(device: &str, count: u32) -> String {
     match count {
         _ if device.starts_with("cuda") => String::new(),

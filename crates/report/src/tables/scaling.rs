@@ -1,11 +1,11 @@
 //! How time and memory grow with length, as a table.
 
-use laptime_analyze::{Clock, Exponent, INTERVAL_ITERATIONS, LEAST_LENGTHS, Scaling, ScalingSeries};
+use laptime_analyze::{Clock, Exponent, INTERVAL_ITERATIONS, LEAST_LENGTHS, Note, Scaling, ScalingSeries};
 
 use super::axes::{Axes, Taken};
 use crate::{Cell, Column, Table};
 
-/// Lays out exponents, a row a series, with what they mean as notes. None if no length was doubled.
+/// Lays out exponents, one row per series, with findings as notes. None if no length was doubled.
 pub fn scaling(answer: &Scaling) -> Option<Table> {
     let first = answer.series.first()?;
     let axes = Axes::of(answer.series.iter().map(|series| &series.id));
@@ -19,17 +19,17 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
     if answer.series.len() == 1 {
         axes.add_common(&mut table, &first.id);
     }
-    table.note(rule(answer));
+    table.legend(rule(answer));
     let unsupported = answer.series.iter().filter(|series| series.time_exponent().is_none()).count();
     if unsupported > 0 {
-        table.note(format!(
-            "Growth in time is not distinguishable in {unsupported} of {} series: each length needs {INTERVAL_ITERATIONS} \
-             iterations, or {INTERVAL_ITERATIONS} processes if there are several.",
+        let text = format!(
+            "growth in time is unclear in {unsupported} of {} series: measure at least {INTERVAL_ITERATIONS} iterations",
             answer.series.len()
-        ));
+        );
+        table.warn(Note::new("unclear-growth", text));
     }
     for finding in answer.findings() {
-        table.note(finding.to_string());
+        table.note(format!("{} [{}]. Try: {}.", finding.evidence, finding.rule, finding.next));
     }
     Some(table)
 }
@@ -38,11 +38,13 @@ fn columns() -> Vec<Column> {
     vec![
         Column::new("lengths", "tokens"),
         Column::new("time_exponent", "time N^"),
-        Column::new("time_exponent_lo", "low").drop(2),
-        Column::new("time_exponent_hi", "high").drop(2),
+        Column::new("time_exponent_lo", "").machine_only(),
+        Column::new("time_exponent_hi", "").machine_only(),
+        Column::new("time_exponent_ci", "95 % CI").human_only().drop(2),
         Column::new("last_time_exponent", "last time N^"),
-        Column::new("last_time_exponent_lo", "low").drop(3),
-        Column::new("last_time_exponent_hi", "high").drop(3),
+        Column::new("last_time_exponent_lo", "").machine_only(),
+        Column::new("last_time_exponent_hi", "").machine_only(),
+        Column::new("last_time_exponent_ci", "95 % CI").human_only().drop(3),
         Column::new("memory_exponent", "memory N^"),
         Column::new("last_memory_exponent", "last memory N^"),
         Column::new("quadratic_work", "N² work").drop(1),
@@ -63,15 +65,16 @@ fn value(exponent: Option<Exponent>) -> Cell {
     Cell::from(exponent.map(|exponent| Cell::Number(exponent.value)))
 }
 
-/// An exponent of time with its interval; without one it supports no claim and is left out.
-fn with_ends(exponent: Option<Exponent>) -> [Cell; 3] {
+/// An exponent of time with its interval; without an interval it is left out.
+fn with_ends(exponent: Option<Exponent>) -> [Cell; 4] {
     let exponent = exponent.filter(|exponent| exponent.interval.is_some());
     let interval = exponent.and_then(|exponent| exponent.interval);
     let [low, high] = [interval.map(|ends| ends.low), interval.map(|ends| ends.high)];
-    [value(exponent), Cell::from(low.map(Cell::Number)), Cell::from(high.map(Cell::Number))]
+    let [low, high] = [low, high].map(|end| Cell::from(end.map(Cell::Number)));
+    [value(exponent), low.clone(), high.clone(), Cell::range(low, high)]
 }
 
-/// The shortest and the longest of some lengths: `512-8192`.
+/// The shortest and the longest length: `512-8192`.
 pub(crate) fn lengths(lengths: &[u64]) -> String {
     match lengths {
         [] => String::new(),
@@ -85,10 +88,10 @@ fn rule(answer: &Scaling) -> String {
     let clock = if is_of_device { Clock::Device } else { Clock::Wall };
     let is_of_models = answer.series.iter().any(|series| series.id.case.get("model").is_some());
     format!(
-        "N^x: twice the length iterations 2^x times as much. x is fitted over {LEAST_LENGTHS} lengths or more; `last`, of the \
-         last doubling, says where longer ones are going. Of the {}; low and high are of its iterations ({INTERVAL_ITERATIONS} or more \
-         a length).{}",
+        "N^x: twice the length needs 2^x times as much. x is fitted to at least {LEAST_LENGTHS} lengths; `last` covers the \
+         last doubling only. It is computed from the {}, and its interval from at least {INTERVAL_ITERATIONS} iterations \
+         per length.{}",
         clock.words(),
-        if is_of_models { " Peak memory holds weights too." } else { "" }
+        if is_of_models { " Peak memory includes the weights." } else { "" }
     )
 }

@@ -6,12 +6,12 @@ use laptime_trace::{DEEPEST, Nanos};
 use super::overview;
 use crate::{Cell, Column, Table, figures, layout::single};
 
-/// Which stages are shown; the rest is told in a note.
+/// Which stages are shown; a note counts the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageLimits {
-    /// Levels that are shown, from the outermost.
+    /// The most levels that are shown.
     pub depth: usize,
-    /// Rows that are shown: those of most time, with the stages around them.
+    /// The most rows that are shown: the stages with the most time, with their parents.
     pub most: usize,
 }
 
@@ -19,9 +19,9 @@ impl StageLimits {
     /// All stages.
     pub const NONE: Self = Self { depth: usize::MAX, most: usize::MAX };
 
-    /// Whether each stage is shown, by its place.
+    /// Whether each stage is shown.
     ///
-    /// Stages are taken by their time, of the host or of a device, and what is around a stage is taken before it.
+    /// Stages are chosen by their host or device time, parents before children.
     fn chosen(self, answer: &Stages) -> Vec<bool> {
         let mut order: Vec<usize> = (0..answer.stages.len()).filter(|&at| self.is_in_reach(answer, at)).collect();
         order.sort_by_key(|&at| (std::cmp::Reverse(time(&answer.stages[at])), at));
@@ -45,7 +45,7 @@ impl StageLimits {
     }
 }
 
-/// What a stage is ranked by.
+/// The time that stages are ranked by.
 fn time(stage: &Stage) -> Nanos {
     stage.host.max(stage.device).unwrap_or(Nanos(0))
 }
@@ -55,7 +55,7 @@ pub fn stages(answer: &Stages) -> Table {
     stages_within(answer, StageLimits::NONE)
 }
 
-/// Lays out the stages of most time, and says how many are left out.
+/// Lays out the stages with the most time, with a note on how many are left out.
 pub fn stages_within(answer: &Stages, limits: StageLimits) -> Table {
     let mut table = Table::new(
         "stages",
@@ -70,7 +70,7 @@ pub fn stages_within(answer: &Stages, limits: StageLimits) -> Table {
             Column::new("host_self_ms", "self").in_unit_of("host_ms").drop(3),
             Column::new("device_ms", "device").in_unit_of("host_ms"),
             Column::new("median_ms", "median"),
-            Column::new("p95_ms", "p95").in_unit_of("median_ms").drop(2),
+            Column::new("p95_ms", "p95").in_unit_of("median_ms").drop(4),
             Column::new("unit", "per").human_only(),
             Column::new("per", "per").machine_only(),
             Column::new("open", "open").machine_only(),
@@ -83,16 +83,16 @@ pub fn stages_within(answer: &Stages, limits: StageLimits) -> Table {
     overview::add(&mut table, &answer.overview);
     add_left_out(&mut table, answer, limits, &is_chosen);
     if answer.too_deep > 0 {
-        let told = "spans nested deeper than";
-        table.note(format!("{} {told} {DEEPEST} levels count with the stage at that depth.", answer.too_deep));
+        let too_deep = single(&Cell::Count(answer.too_deep));
+        table.legend(format!("Spans deeper than {DEEPEST} levels ({too_deep}) count for the stage at that depth."));
     }
     if answer.overview.threads > 1 {
-        table.note(format!("Times of {} threads are added; shares are of the wall time.", answer.overview.threads));
+        table.legend(format!("Times are sums over {} threads; shares are of the wall time.", answer.overview.threads));
     }
     table
 }
 
-/// Says how many stages are left out, and how much they are at most.
+/// Counts the stages that are left out, with the longest time among them.
 fn add_left_out(table: &mut Table, answer: &Stages, limits: StageLimits, is_chosen: &[bool]) {
     let left_out = |is_deep: bool| {
         let places = (0..answer.stages.len()).filter(|&at| !is_chosen[at] && limits.is_in_reach(answer, at) != is_deep);
@@ -101,11 +101,11 @@ fn add_left_out(table: &mut Table, answer: &Stages, limits: StageLimits, is_chos
     };
     if let Some((count, longest)) = left_out(false) {
         let (are, all) = (stages_are(count), answer.stages.len());
-        table.note(format!("{are} not shown, of {longest} or less each; `--most {all}` shows all."));
+        table.note(format!("{are} not shown ({longest} or less each); `--most {all}` shows all."));
     }
     if let Some((count, longest)) = left_out(true) {
         let (are, depth) = (stages_are(count), limits.depth);
-        table.note(format!("{are} deeper than `--depth {depth}` and not shown, of {longest} or less each."));
+        table.note(format!("{are} deeper than `--depth {depth}` ({longest} or less each)."));
     }
 }
 
@@ -121,7 +121,7 @@ fn row(stage: &Stage, path: String) -> Vec<Cell> {
         (_, _, None) => "device",
         _ => "stage",
     };
-    // The tree shows which lap it is; machines get its name.
+    // The tree shows which lap it is; machines get the name.
     let (unit, per) = match &stage.per {
         Per::Call => ("call", "call"),
         Per::Lap(name) => ("lap", name.as_str()),
@@ -144,11 +144,11 @@ fn row(stage: &Stage, path: String) -> Vec<Cell> {
     ]
 }
 
-/// A lap and a wait are told by their look, and by the column `kind` for machines.
+/// Laps and syncs have a suffix; machines read the column `kind`.
 fn label(stage: &Stage) -> String {
     match (stage.is_lap, stage.is_wait) {
         (true, _) => format!("{} (lap)", stage.name),
-        (_, true) => format!("{} (wait)", stage.name),
+        (_, true) => format!("{} (sync)", stage.name),
         _ => stage.name.clone(),
     }
 }

@@ -1,4 +1,4 @@
-//! Waits of the host as tables: by call and site, or each.
+//! Host syncs as tables: by call and site, or one by one.
 
 use laptime_analyze::{
     Judged, LapSource, LapWaits, Limit, Spent, Syncs, Wait, WaitGroup, WaitKind, WaitingThread, Waits,
@@ -10,10 +10,10 @@ use crate::{
     layout::{in_one_unit, single},
 };
 
-/// Laps over their budget that are named, and sites that cause it; more are counted.
+/// Laps over budget, and sites that cause it, that are named; the rest is counted.
 const NAMED: usize = 5;
 
-/// Lays out waits by call and site.
+/// Lays out syncs by call and site.
 pub fn syncs(answer: &Syncs, judged: Option<&Judged>) -> Table {
     let over = Column::new("over_budget", "over budget");
     let is_over = judged.is_some_and(|judged| !judged.is_kept());
@@ -27,7 +27,7 @@ pub fn syncs(answer: &Syncs, judged: Option<&Judged>) -> Table {
             Column::new("kind", "kind").machine_only(),
             Column::new("stage", "stage").drop(7),
             Column::new("count", "count"),
-            Column::new("waits_a_lap", "a lap").drop(1),
+            Column::new("waits_per_lap", "per lap").drop(1),
             Column::new("total_ms", "total"),
             Column::new("median_ms", "median").drop(4),
             Column::new("max_ms", "longest").in_unit_of("median_ms").drop(5),
@@ -63,7 +63,7 @@ fn group_row(group: &WaitGroup, over: Option<u64>) -> Vec<Cell> {
     ]
 }
 
-/// Lays out every wait.
+/// Lays out every sync.
 pub fn waits(answer: &Syncs, judged: Option<&Judged>) -> Table {
     let mut table = Table::new(
         "waits",
@@ -108,7 +108,7 @@ fn wait_row(answer: &Syncs, wait: &Wait) -> Vec<Cell> {
     ]
 }
 
-/// The lap that a wait began in, and the one it ended in if that is another.
+/// The lap in which a sync started, and the one in which it ended if that is another.
 fn laps(answer: &Syncs, wait: &Wait) -> Option<String> {
     let label = |at: usize| Some(answer.laps.as_ref()?.laps.get(at)?.label.as_str());
     let first = label(wait.lap?)?;
@@ -118,14 +118,14 @@ fn laps(answer: &Syncs, wait: &Wait) -> Option<String> {
     }
 }
 
-fn site(group: &WaitGroup, told: impl Fn(&str) -> String) -> Cell {
-    if group.site.is_empty() { Cell::Empty } else { Cell::text(told(&group.site)) }
+fn site(group: &WaitGroup, write: impl Fn(&str) -> String) -> Cell {
+    if group.site.is_empty() { Cell::Empty } else { Cell::text(write(&group.site)) }
 }
 
-/// Letters of a site that people see, where its parts allow.
+/// The width of a site for people, if its parts allow.
 const SITE_WIDTH: usize = 34;
 
-/// A site by its innermost parts: what is left out is what leads there.
+/// The innermost parts of a site.
 pub(super) fn short(site: &str) -> String {
     let mut rest = site.trim_start_matches("…/");
     while rest.chars().count() > SITE_WIDTH
@@ -148,22 +148,25 @@ fn nanos(nanos: Option<u64>) -> Cell {
 }
 
 fn add_remarks(table: &mut Table, answer: &Syncs, judged: Option<&Judged>) {
-    table.fact("waits", "waits", Cell::Count(answer.waits.len() as u64));
-    table.fact("waits_ms", "waited", Cell::Nanos(answer.time().0));
+    table.fact("waits", "syncs", Cell::Count(answer.waits.len() as u64));
+    table.fact("waits_ms", "time in syncs", Cell::Nanos(answer.time().0));
     if let Some(share) = answer.share().filter(|_| !answer.waits.is_empty()) {
         table.machine_fact("wait_share", Cell::Share(share));
     }
     if let Some(cost) = answer.cost {
-        table.fact("cost_ms", "idle time caused by syncs", Cell::Nanos(cost.0));
+        table.fact("cost_ms", "idle time after syncs", Cell::Nanos(cost.0));
     }
     overview::add(table, &answer.overview);
     let waits = Waits { count: answer.waits.len() as u64, time: answer.time() };
     table.note(match waits.count {
-        0 => "The host never waited for a device.".to_owned(),
+        0 => "No host syncs found.".to_owned(),
         _ => overview::waited(&answer.overview, waits),
     });
     if answer.cost.is_some() && waits.count > 0 {
-        table.note("Cost is the device's idle time that would vanish if the host had not waited.");
+        table.legend(
+            "Cost is the idle time of the device that would disappear without the sync. Busy is the share of the sync in \
+             which the device worked.",
+        );
     }
     if let Some(thread) = &answer.thread {
         add_thread(table, thread);
@@ -177,30 +180,30 @@ fn add_remarks(table: &mut Table, answer: &Syncs, judged: Option<&Judged>) {
     }
 }
 
-/// What CUPTI calls a launch that waited for room.
+/// The name that CUPTI gives to a launch that waits because the queue is full.
 const QUEUE_FULL: &str = "Command Buffer Full";
 
 fn add_implicit(table: &mut Table, answer: &Syncs) {
     let implicit = || answer.groups.iter().filter(|group| group.kind == WaitKind::Implicit);
     if implicit().any(|group| group.call != QUEUE_FULL) {
-        table.note(
-            "An implicit wait is a call that should return at once but lasted until the device was done: with its copy, \
-             or with all work before it.",
+        table.legend(
+            "An implicit sync is a call that normally returns at once but blocked until the device had finished its copy \
+             or all earlier work.",
         );
     }
     if implicit().any(|group| group.call == QUEUE_FULL) {
-        table.note(format!(
-            "`{QUEUE_FULL}` is a launch that waited for room in the queue to the device: the host is far ahead of it."
+        table.legend(format!(
+            "`{QUEUE_FULL}` is a launch that waited because the queue of the device was full: the host is far ahead."
         ));
     }
 }
 
 fn add_thread(table: &mut Table, thread: &WaitingThread) {
     let Some(share) = thread.share() else { return };
-    let which = if thread.is_launching { "which launches work" } else { "which waits most" };
+    let which = if thread.is_launching { "launches the work" } else { "waits the most" };
     let [waited, wall] = [thread.waited, thread.wall].map(|time| single(&Cell::Nanos(time.0)));
     let share_text = single(&Cell::Share(share));
-    table.note(format!("Thread `{}`, {which}, waited {waited} of its {wall}: {share_text}.", thread.name));
+    table.note(format!("Thread `{}`, which {which}, waited {waited} of {wall} ({share_text}).", thread.name));
     table.machine_fact("thread", Cell::text(thread.name.clone()));
     table.machine_fact("thread_share", Cell::Share(share));
 }
@@ -210,40 +213,40 @@ fn add_laps(table: &mut Table, laps: &LapWaits) {
     let [least, median, most] = in_one_unit([times.min, times.median.round() as u64, times.max].map(Cell::Nanos));
     let outside = match laps.outside {
         0 => String::new(),
-        1 => " 1 wait is in no lap.".to_owned(),
-        outside => format!(" {outside} waits are in no lap."),
+        1 => " 1 sync is outside all laps.".to_owned(),
+        outside => format!(" {outside} syncs are outside all laps."),
     };
-    let a_lap = match (counts.min, counts.max) {
-        (1, 1) => "1 wait a lap".to_owned(),
-        (least, most) if least == most => format!("{least} waits a lap"),
-        (least, most) => format!("{least} to {most} waits a lap, median {}", counts.median),
+    let per_lap = match (counts.min, counts.max) {
+        (1, 1) => "1 sync per lap".to_owned(),
+        (least, most) if least == most => format!("{least} syncs per lap"),
+        (least, most) => format!("{least} to {most} syncs per lap, median {}", counts.median),
     };
     let waited = if times.min == times.max {
-        format!("{least} waited a lap")
+        format!("{least} waited per lap")
     } else {
-        format!("{least} to {most} waited a lap, median {median}")
+        format!("{least} to {most} waited per lap, median {median}")
     };
-    let told = format!("{} laps of `{}` ({})", laps.laps.len(), laps.name, laps.source.words());
+    let which = format!("{} laps of `{}` ({})", laps.laps.len(), laps.name, laps.source.words());
     if counts.max == 0 && times.max == 0 {
-        table.note(format!("None of the {told} has a wait.{outside}"));
+        table.note(format!("None of the {which} has a sync.{outside}"));
     } else {
-        table.note(format!("{told}: {a_lap}; {waited}.{outside}"));
+        table.note(format!("{which}: {per_lap}; {waited}.{outside}"));
         if laps.source == LapSource::Kernels {
-            table.note(
-                "These laps are the device's, and waits are set against them by time: a wait counts for the lap it \
-                 begins in, and its time for every lap it reaches into.",
+            table.legend(
+                "These laps were detected on the device, so syncs are assigned to them by time: a sync counts for the lap \
+                 in which it starts, and its time for every lap that it overlaps.",
             );
         }
     }
     table.machine_fact("lap_unit", Cell::text(laps.name.clone()));
     table.machine_fact("laps", Cell::Count(laps.laps.len() as u64));
     table.machine_fact("waits_outside_laps", Cell::Count(laps.outside));
-    table.machine_fact("waits_a_lap_min", Cell::Count(counts.min));
-    table.machine_fact("waits_a_lap_median", Cell::Number(counts.median));
-    table.machine_fact("waits_a_lap_max", Cell::Count(counts.max));
-    table.machine_fact("waited_a_lap_min_ms", Cell::Nanos(times.min));
-    table.machine_fact("waited_a_lap_median_ms", Cell::Nanos(times.median.round() as u64));
-    table.machine_fact("waited_a_lap_max_ms", Cell::Nanos(times.max));
+    table.machine_fact("waits_per_lap_min", Cell::Count(counts.min));
+    table.machine_fact("waits_per_lap_median", Cell::Number(counts.median));
+    table.machine_fact("waits_per_lap_max", Cell::Count(counts.max));
+    table.machine_fact("waited_per_lap_min_ms", Cell::Nanos(times.min));
+    table.machine_fact("waited_per_lap_median_ms", Cell::Nanos(times.median.round() as u64));
+    table.machine_fact("waited_per_lap_max_ms", Cell::Nanos(times.max));
 }
 
 fn add_budget(table: &mut Table, answer: &Syncs, judged: &Judged) {
@@ -258,51 +261,53 @@ fn add_budget(table: &mut Table, answer: &Syncs, judged: &Judged) {
     }
     match judged.allowed {
         0 => {}
-        1 => table.note("1 wait is allowed by `--allow` and does not count against the budget."),
-        allowed => table.note(format!("{allowed} waits are allowed by `--allow` and do not count against the budget.")),
+        1 => table.note("1 sync is allowed by `--allow` and does not count."),
+        allowed => table.note(format!("{allowed} syncs are allowed by `--allow` and do not count.")),
     }
 }
 
 fn add_kept(table: &mut Table, judged: &Judged) {
-    let place = if judged.budget.is_per_lap { "a lap has at most" } else { "the trace has" };
-    table.note(format!("Within the budget of `{}`: {place} {}.", judged.budget, amount(judged, &judged.most)));
+    let place = if judged.budget.is_per_lap { "at most" } else { "the trace has" };
+    let unit = if judged.budget.is_per_lap { " per lap" } else { "" };
+    let most = amount(judged, &judged.most);
+    table.note(format!("Within the budget of `{}`: {place} {most}{unit}.", judged.budget));
 }
 
 fn add_over(table: &mut Table, answer: &Syncs, judged: &Judged) {
     let is_of_device = answer.laps.as_ref().is_some_and(|laps| laps.source == LapSource::Kernels);
-    let told = |over: &laptime_analyze::Over| match &over.lap {
+    let place = |over: &laptime_analyze::Over| match &over.lap {
         Some(lap) if is_of_device => format!("lap {lap} has {}", amount(judged, &over.spent)),
         Some(lap) => format!("`{lap}` has {}", amount(judged, &over.spent)),
         None => format!("the trace has {}", amount(judged, &over.spent)),
     };
-    let places = listed(judged.over.iter().map(told).collect());
+    let places = listed(judged.over.iter().map(place).collect());
     let laps = answer.laps.as_ref().map_or(0, |laps| laps.laps.len());
     let which = if judged.budget.is_per_lap {
         let are = if judged.over.len() == 1 { "is" } else { "are" };
-        format!("{} of {laps} laps {are} over", judged.over.len())
+        format!("{} of {laps} laps {are} over budget", judged.over.len())
     } else {
-        "it is over".to_owned()
+        "the trace is over budget".to_owned()
     };
-    table.note(format!("Over the budget of `{}`, {which}: {places}.", judged.budget));
+    table.note(format!("Over budget (`{}`): {which}: {places}.", judged.budget));
     let cause = |(group, spent): &(usize, Spent)| {
         let group = &answer.groups[*group];
         let site = if group.site.is_empty() { String::new() } else { format!(" in `{}`", group.site) };
         format!("`{}`{site}, {}", group.call, amount(judged, spent))
     };
     let causes = listed(judged.causes.iter().map(cause).collect());
-    table.note(format!("What causes it: {causes}."));
+    table.note(format!("Causes: {causes}."));
 }
 
-/// What was spent, in what the budget limits.
+/// What was used, in the unit of the budget.
 fn amount(judged: &Judged, spent: &Spent) -> String {
     match judged.budget.limit {
-        Limit::Count(_) if spent.waits == 1 => "1 wait".to_owned(),
-        Limit::Count(_) => format!("{} waits", spent.waits),
-        Limit::Time(_) => format!("{} of waiting", single(&Cell::Nanos(spent.time.0))),
+        Limit::Count(_) if spent.waits == 1 => "1 sync".to_owned(),
+        Limit::Count(_) => format!("{} syncs", spent.waits),
+        Limit::Time(_) => format!("{} in syncs", single(&Cell::Nanos(spent.time.0))),
     }
 }
 
-/// The first of a list in words, and how many more there are.
+/// The first few of a list, and how many more there are.
 fn listed(mut all: Vec<String>) -> String {
     let more = all.len().saturating_sub(NAMED);
     all.truncate(NAMED);

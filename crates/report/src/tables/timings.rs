@@ -1,11 +1,11 @@
-//! One pipeline timed in several ways, as a table.
+//! One pipeline with several kinds of timing, as a table.
 
 use laptime_analyze::{TimedStage, TimingFigures, Timings};
 
 use super::cases::nanos;
 use crate::{Cell, Column, Table};
 
-/// Lays out what each timing saw and cost: a row for the iteration and for each stage in it.
+/// Lays out the times and the overhead of each timing: one row for the iteration and one for each stage.
 pub fn timings(answer: &Timings) -> Table {
     let mut table = Table::new(
         "timings",
@@ -17,8 +17,9 @@ pub fn timings(answer: &Timings) -> Table {
             Column::new("device_ms", "device").in_unit_of("host_ms"),
             Column::new("busy_ms", "busy").in_unit_of("host_ms"),
             Column::new("overhead", "overhead"),
-            Column::new("overhead_lo", "low").drop(1),
-            Column::new("overhead_hi", "high").drop(1),
+            Column::new("overhead_lo", "").machine_only(),
+            Column::new("overhead_hi", "").machine_only(),
+            Column::new("overhead_ci", "95 % CI").human_only().drop(1),
         ],
     );
     let unrecorded =
@@ -28,10 +29,10 @@ pub fn timings(answer: &Timings) -> Table {
         table.push(row(timing.timing.word(), 0, &timing.iteration, Some(timing)));
         timing.stages.iter().for_each(|stage| table.push(row(timing.timing.word(), 1, stage, None)));
     }
-    table.note(
-        "`host` is host time; `device` the time between a stage's marks on the stream, idle time included; `busy` the time in \
-         which the device worked on what the stage launched. Medians over iterations; `none` was not recorded, and `overhead` is \
-         against it, take by iteration, with its 95 % interval.",
+    table.legend(
+        "`host` is host time, `device` the time between the start and end of a stage on the stream, idle time included, \
+         and `busy` the time in which the device ran work of the stage. All are medians over iterations. `none` was not \
+         recorded; `overhead` is relative to it, from pairs of iterations.",
     );
     table
 }
@@ -49,5 +50,6 @@ fn row(timing: &'static str, depth: usize, stage: &TimedStage, iteration: Option
         Cell::from(cost.map(|cost| Cell::Change(cost.share))),
         Cell::from(interval.map(|interval| Cell::Change(interval.low))),
         Cell::from(interval.map(|interval| Cell::Change(interval.high))),
+        Cell::from(interval.map(|ends| Cell::range(Cell::Change(ends.low), Cell::Change(ends.high)))),
     ]
 }

@@ -9,13 +9,13 @@ use crate::{Cell, Column, Table};
 /// Which names are shown, and in which order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranking {
-    /// Names that are shown at most; the rest is told in a note.
+    /// The most names that are shown; a note counts the rest.
     pub most: usize,
     /// Whose rows are shown.
     pub side: Side,
     /// What comes first.
     pub sort: Sort,
-    /// Names that have this in them alone, in small or capital letters; empty for all.
+    /// Shows only names that contain this, ignoring case; empty for all.
     pub matching: String,
 }
 
@@ -37,14 +37,14 @@ pub enum Side {
     Both,
 }
 
-/// What names are ordered by, largest first.
+/// The sort key, largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
     /// Their own time.
     Own,
     /// Their whole time.
     Total,
-    /// The device time of the work they launched themselves; of a kernel its own.
+    /// The device time of the work that they launched; for a kernel, its own.
     Device,
     /// How often they ran.
     Count,
@@ -65,7 +65,7 @@ pub fn top(answer: &Top, ranking: &Ranking) -> Table {
         table.note(format!("{names} not shown; `--most {}` shows all.", chosen.len()));
     }
     if chosen.is_empty() && !ranking.matching.is_empty() {
-        table.note(format!("No name has `{}` in it.", ranking.matching));
+        table.note(format!("No name contains `{}`.", ranking.matching));
     }
     table
 }
@@ -92,13 +92,13 @@ fn columns() -> [Column; 15] {
 }
 
 fn chosen<'a>(answer: &'a Top, ranking: &Ranking) -> Vec<&'a Operation> {
-    let wanted = ranking.matching.to_lowercase();
+    let pattern = ranking.matching.to_lowercase();
     let is_chosen = |operation: &&Operation| {
         let is_of_side = match ranking.side {
             Side::Both => true,
             side => operation.kind.is_on_device() == (side == Side::Device),
         };
-        is_of_side && (wanted.is_empty() || operation.name.to_lowercase().contains(&wanted))
+        is_of_side && (pattern.is_empty() || operation.name.to_lowercase().contains(&pattern))
     };
     let mut chosen: Vec<&Operation> = answer.operations.iter().filter(is_chosen).collect();
     let key = |operation: &Operation| match ranking.sort {
@@ -107,7 +107,7 @@ fn chosen<'a>(answer: &'a Top, ranking: &Ranking) -> Vec<&'a Operation> {
         Sort::Device => device_own(operation).map_or(0, |time| time.0),
         Sort::Count => operation.count,
     };
-    // Names of equal figures stay in their order.
+    // Names with equal figures keep their order.
     chosen.sort_by_key(|operation| std::cmp::Reverse(key(operation)));
     chosen
 }
@@ -147,13 +147,13 @@ fn add_facts(table: &mut Table, answer: &Top) {
     }
 }
 
-/// Says which spans of the host have no row.
+/// Lists host spans of the profiler, which have no row.
 fn add_profiler(table: &mut Table, answer: &Top) {
     match &answer.of_profiler {
-        Some((name, 1)) => table.note(format!("`{name}` is the span of the profiler itself and has no row.")),
+        Some((name, 1)) => table.legend(format!("`{name}` belongs to the profiler and has no row.")),
         Some((name, count)) => {
-            table.note(format!(
-                "`{name}` and {} more are spans of the profiler itself and have no row.",
+            table.legend(format!(
+                "`{name}` and {} more spans belong to the profiler and have no row.",
                 count.saturating_sub(1)
             ));
         }
@@ -161,21 +161,23 @@ fn add_profiler(table: &mut Table, answer: &Top) {
     }
 }
 
-/// Says what shares are of, and by how much those of a device are more than one because work overlaps.
+/// Explains the shares; shares of a device exceed 100 % if work overlaps.
 fn add_overlap<'a>(table: &mut Table, answer: &Top, mut shown: impl Iterator<Item = &'a Operation>) {
     if !shown.any(|operation| operation.kind.is_on_device()) {
         return;
     }
     let on_device = answer.operations.iter().filter(|operation| operation.kind.is_on_device());
     let all: f64 = on_device.map(|operation| operation.own_share).sum();
-    table.note("Shares are of all self time on the host, and of the time in which a device worked.");
+    table.legend(
+        "Shares of host functions are of all host self time, shares of kernels of the busy time of the device.",
+    );
     if all > 1.0005 {
         let all = 100.0 * all;
-        table.note(format!("Work of devices overlaps, so that shares of devices add up to {all:.1} %."));
+        table.legend(format!("Device work overlaps, so its shares add up to {all:.1} %."));
     }
 }
 
-/// Lays out the time by kind of work.
+/// Lays out the time per kind of work.
 pub fn groups(answer: &Top) -> Table {
     let columns = [
         Column::new("group", "group"),
@@ -197,7 +199,7 @@ pub fn groups(answer: &Top) -> Table {
     let all: f64 = answer.groups.iter().filter_map(|group| group.device_share).sum();
     if all > 1.0005 {
         let all = 100.0 * all;
-        table.note(format!("Groups overlap on devices, so that their shares add up to {all:.1} %."));
+        table.legend(format!("Groups overlap on the device, so their shares add up to {all:.1} %."));
     }
     table
 }

@@ -4,7 +4,7 @@ use laptime_analyze::TOPICS;
 
 use crate::{Cell, Column, Table};
 
-/// Lists every note with what it is about.
+/// Lists every note with its subject.
 pub fn topics() -> Table {
     let columns = ["rule", "meaning", "remedy"].map(|name| Column::new(name, name).machine_only());
     let mut table = Table::new(

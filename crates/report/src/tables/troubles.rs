@@ -1,4 +1,4 @@
-//! How tables tell what was not measured.
+//! Cases without figures, and why.
 
 use laptime_analyze::{CaseId, Trouble, TroubleKind};
 
@@ -8,24 +8,24 @@ use crate::{
     layout::{in_one_unit, single},
 };
 
-/// Sentences of this kind that a table tells at most.
+/// The most sentences of this kind under a table.
 pub(super) const MOST: usize = 8;
 
-/// Why there are no figures, in words.
+/// Why there are no figures.
 pub(super) fn reason(kind: &TroubleKind) -> String {
     match kind {
         TroubleKind::Skipped { reason } => reason.clone(),
         TroubleKind::OutOfMemory { needed_bytes, available_bytes } => memory(*needed_bytes, *available_bytes),
         TroubleKind::Failed { errors, iterations: 0 } => errors.join(": "),
         TroubleKind::Failed { errors, iterations } => format!("after {iterations} iterations: {}", errors.join(": ")),
-        TroubleKind::NoIterations => "it ended before the first iteration that counts".to_owned(),
+        TroubleKind::NoIterations => "it ended before the first measured iteration".to_owned(),
     }
 }
 
 fn memory(needed: Option<u64>, available: Option<u64>) -> String {
     let size = |bytes: u64| single(&Cell::Bytes(bytes));
     match (needed, available) {
-        // Far apart, one unit for both would leave the smaller without figures.
+        // If the sizes differ a lot, one unit for both would round the smaller one to zero.
         (Some(needed), Some(available)) if needed / 1000 >= available => {
             format!("needs {}, has {}", size(needed), size(available))
         }
@@ -34,21 +34,21 @@ fn memory(needed: Option<u64>, available: Option<u64>) -> String {
             format!("needs {needed}, has {available}")
         }
         (Some(needed), None) => format!("needs {}", size(needed)),
-        (None, Some(available)) => format!("has {}, which is not enough", size(available)),
+        (None, Some(available)) => format!("only {} available", size(available)),
         (None, None) => "the device has too little memory".to_owned(),
     }
 }
 
-/// A case with what became of its processes.
-pub(super) struct Told<'a> {
+/// A case with the outcome of its processes.
+pub(super) struct Outcome<'a> {
     pub(super) id: &'a CaseId,
     pub(super) troubles: &'a [Trouble],
-    /// Processes that were measured.
+    /// How many processes were measured.
     pub(super) measured: usize,
 }
 
-/// Adds a sentence for each reason, with the cases it holds for.
-pub(super) fn add_notes<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator<Item = Told<'a>>) {
+/// Adds one sentence per reason, with the cases it applies to.
+pub(super) fn add_notes<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator<Item = Outcome<'a>>) {
     let mut sentences: Vec<(String, Vec<&CaseId>)> = Vec::new();
     for case in cases {
         let Some(first) = case.troubles.first() else { continue };
@@ -65,12 +65,12 @@ pub(super) fn add_notes<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator
     add_more(table, more);
 }
 
-/// Says where the reasons are that are not told.
+/// Points to the reasons that are not printed.
 pub(super) fn add_more(table: &mut Table, more: usize) {
     match more {
         0 => {}
-        1 => table.note("One more reason is in the column `reason` of csv, tsv, json and jsonl."),
-        more => table.note(format!("{more} more reasons are in the column `reason` of csv, tsv, json and jsonl.")),
+        1 => table.note("1 more reason is in the column `reason` of `--format csv` and `json`."),
+        more => table.note(format!("{more} more reasons are in the column `reason` of `--format csv` and `json`.")),
     }
 }
 
@@ -83,7 +83,7 @@ fn sentence(first: &Trouble, troubled: usize, measured: usize) -> String {
     }
 }
 
-/// A sentence begins with a capital, unless it begins with a name.
+/// Capitalises a sentence, unless it starts with a name.
 pub(super) fn capital(sentence: &str) -> String {
     let mut chars = sentence.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn memory_is_told_in_human_units() {
-        let told = |needed_bytes, available_bytes| reason(&TroubleKind::OutOfMemory { needed_bytes, available_bytes });
-        assert_eq!(told(Some(9 << 30), Some(3 << 30)), "needs 9,216 MiB, has 3,072 MiB");
-        assert_eq!(told(Some(11 << 40), Some(3 << 30)), "needs 11.00 TiB, has 3,072 MiB");
-        assert_eq!(told(None, None), "the device has too little memory");
+        let text = |needed_bytes, available_bytes| reason(&TroubleKind::OutOfMemory { needed_bytes, available_bytes });
+        assert_eq!(text(Some(9 << 30), Some(3 << 30)), "needs 9,216 MiB, has 3,072 MiB");
+        assert_eq!(text(Some(11 << 40), Some(3 << 30)), "needs 11.00 TiB, has 3,072 MiB");
+        assert_eq!(text(None, None), "the device has too little memory");
     }
 }

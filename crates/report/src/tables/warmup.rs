@@ -13,13 +13,13 @@ use crate::{
     layout::{in_one_unit, single},
 };
 
-/// The iterations that the curve shows.
+/// How many iterations the curve shows.
 const SHOWN: usize = 12;
 
-/// An average that is off by less is not worth a word.
+/// Smaller errors of an average are not reported.
 const LEAST_ERROR: f64 = 0.01;
 
-/// Lays out how the first iterations of each process run.
+/// Lays out how the first iterations of each process behave.
 pub fn warmup(answer: &WarmUps) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let own = columns(answer);
@@ -36,29 +36,29 @@ pub fn warmup(answer: &WarmUps) -> Table {
     }
     add_advice(&mut table, answer, &axes);
     add_averaged(&mut table, answer, &axes);
-    let told = answer.cases.iter().map(|case| troubles::Told {
+    let outcomes = answer.cases.iter().map(|case| troubles::Outcome {
         id: &case.id,
         troubles: &case.troubles,
         measured: case.processes.len(),
     });
-    troubles::add_notes(&mut table, &axes, told);
+    troubles::add_notes(&mut table, &axes, outcomes);
     table
 }
 
 fn columns(answer: &WarmUps) -> Vec<Column> {
-    let in_first = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("first_take_ms");
+    let in_first = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("first_iteration_ms");
     let run = Column::new("run", "run");
     let is_several = answer.cases.iter().any(|case| case.processes.len() > 1);
     vec![
         if is_several { run } else { run.machine_only() },
-        Column::new("answer", "answer"),
+        Column::new("answer", "timings"),
         Column::new("n", "iterations").drop(4),
         Column::new("prepare_ms", "prepare").drop(6),
         Column::new("check_ms", "check").drop(5),
-        Column::new("first_take_ms", "first"),
+        Column::new("first_iteration_ms", "first"),
         in_first("steady_ms", "steady"),
         Column::new("iterations_until_steady", "leave out"),
-        in_first("lost_ms", "lost").drop(2),
+        in_first("extra_ms", "extra").drop(2),
         in_first("mean_ms", "mean").drop(3),
         Column::new("mean_error", "error").drop(3),
         Column::new("leave_out", "").machine_only(),
@@ -80,7 +80,7 @@ fn row(case: &WarmUp, process: &WarmUpProcess, axes: &Axes) -> Vec<Cell> {
         Cell::from(process.iterations_ns.first().map(|&first| Cell::Nanos(first))),
         nanos(process.steady_ns),
         count(process.until_steady),
-        nanos(process.lost_ns),
+        nanos(process.extra_ns),
         nanos(Some(process.mean_ns)),
         error.into(),
         count(case.leave_out()),
@@ -89,35 +89,35 @@ fn row(case: &WarmUp, process: &WarmUpProcess, axes: &Axes) -> Vec<Cell> {
     cells
 }
 
-/// One sentence for all cases that need the same.
+/// One sentence per advice, with the cases it applies to.
 fn add_advice(table: &mut Table, answer: &WarmUps, axes: &Axes) {
-    let mut told: Vec<(Advice, Vec<&CaseId>)> = Vec::new();
+    let mut groups: Vec<(Advice, Vec<&CaseId>)> = Vec::new();
     for case in &answer.cases {
         let Some(advice) = case.advice() else { continue };
-        match told.iter_mut().find(|(known, _)| *known == advice) {
+        match groups.iter_mut().find(|(known, _)| *known == advice) {
             Some((_, ids)) => ids.push(&case.id),
-            None => told.push((advice, vec![&case.id])),
+            None => groups.push((advice, vec![&case.id])),
         }
     }
-    let is_one = told.len() == 1;
-    for (advice, ids) in told {
+    let is_one = groups.len() == 1;
+    for (advice, ids) in groups {
         let who = if is_one { String::new() } else { format!("{}: ", axes.names(ids.into_iter())) };
         table.note(troubles::capital(&format!("{who}{advice}")));
     }
 }
 
-/// Tells of the case that an average of all iterations would have got most wrong.
+/// Reports the case in which the average of all iterations is most wrong.
 fn add_averaged(table: &mut Table, answer: &WarmUps, axes: &Axes) {
     let averaged = answer.cases.iter().filter_map(|case| Some((case, case.averaged?)));
     let worst = averaged.max_by(|(_, one), (_, other)| one.error.abs().total_cmp(&other.error.abs()));
     let Some((case, averaged)) = worst.filter(|(_, averaged)| averaged.error.abs() >= LEAST_ERROR) else { return };
     let of = axes.name(&case.id).map_or_else(String::new, |name| format!(" of `{name}`"));
-    table.note(format!("Averaging all iterations{of}, cold ones included, would have said {}.", sentence(averaged)));
+    table.note(format!("An average of all iterations{of} would be {}.", sentence(averaged)));
 }
 
 fn sentence(averaged: Averaged) -> String {
     let times = [Some(averaged.mean_ns), averaged.std_ns, Some(averaged.steady_ns)];
     let [mean, std, steady] = in_one_unit(times.map(nanos));
     let spread = if std.is_empty() { mean } else { format!("{mean} ± {std}") };
-    format!("{spread} where the steady median is {steady}: {} off", single(&Cell::Change(averaged.error)))
+    format!("{spread} instead of the steady {steady} ({})", single(&Cell::Change(averaged.error)))
 }

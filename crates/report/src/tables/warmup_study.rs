@@ -1,6 +1,6 @@
-//! A study of warm-ups as a table: a row a number of warm-up iterations.
+//! A warm-up study as a table: one row per number of warm-up iterations.
 
-use laptime_analyze::{ColdStart, ColdWork, Distance, SharedDoubt, WarmUpRow, WarmUpRows, WarmUpStudy};
+use laptime_analyze::{ColdStart, ColdWork, Distance, Note, SharedDoubt, WarmUpRow, WarmUpRows, WarmUpStudy};
 
 use super::{
     axes::{Axes, Taken},
@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{Cell, Column, Table};
 
-/// Lays out what numbers of warm-up iterations would have said, in the columns of the course and ours behind them, with the
-/// doubts about them as notes.
+/// Lays out the results for different numbers of warm-up iterations: the columns of CS336 assignment 2, then more, with
+/// doubts as notes.
 pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let (mut columns, paid) = (columns(), Paid::of(answer));
@@ -27,17 +27,17 @@ pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
         axes.add_common(&mut table, &first.id);
     }
     add_notes(&mut table, answer, &axes);
-    let told = answer.cases.iter().map(|case| troubles::Told {
+    let outcomes = answer.cases.iter().map(|case| troubles::Outcome {
         id: &case.id,
         troubles: &case.troubles,
         measured: case.rows.iter().filter_map(|row| row.iterations).map(|iterations| iterations.processes).sum(),
     });
-    troubles::add_notes(&mut table, &axes, told);
+    troubles::add_notes(&mut table, &axes, outcomes);
     add_doubts(&mut table, answer, doubts);
     table
 }
 
-/// Every iteration of every row, for a chart: a row an iteration.
+/// Every iteration of every row, for a chart: one row per iteration.
 pub fn warmup_laps(answer: &WarmUpStudy) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let own = ["warmup_steps", "run", "step", "time_ms", "counts"].map(|key| Column::new(key, key));
@@ -69,14 +69,14 @@ fn columns() -> Vec<Column> {
         Column::new("from_5", "from 5"),
         in_mean("from_steady_ms", "from steady").drop(2),
         Column::new("from_steady", "from steady"),
-        in_mean("first_take_ms", "first iteration").drop(4),
+        in_mean("first_iteration_ms", "first iteration").drop(4),
         in_mean("steady_ms", "steady").machine_only(),
         Column::new("n", "iterations").drop(5),
         Column::new("processes", "processes").drop(6),
     ]
 }
 
-/// What fresh processes paid for, for machines: the parts that some case has.
+/// The cost of a cold start by part, for machines: the parts that at least one case has.
 struct Paid {
     before: Vec<ColdWork>,
     first: Vec<ColdWork>,
@@ -152,20 +152,18 @@ fn cells(row: &WarmUpRow, case: &WarmUpRows, paid: &Paid, axes: &Axes) -> Vec<Ce
     cells
 }
 
-/// Says where no steady state was found to hold rows against.
+/// Notes cases without a steady state, for which rows have no reference.
 fn add_notes(table: &mut Table, answer: &WarmUpStudy, axes: &Axes) {
     let unsteady = answer.cases.iter().filter(|case| case.steady_ns.is_none() && case.troubles.is_empty());
     let ids: Vec<_> = unsteady.map(|case| &case.id).collect();
     if !ids.is_empty() {
-        let who = troubles::capital(&axes.names(ids.into_iter()));
-        table.note(format!(
-            "{who}: no steady state was found over the iterations of the largest warm-up. Next: more iterations, with \
-             `--measure-steps`."
-        ));
+        let names = axes.names(ids.into_iter());
+        let text = format!("{names}: no steady state after the largest warm-up; use more `--measure-steps`");
+        table.warn(Note::new("unsteady", text));
     }
 }
 
-/// Doubts about takes are about those of the largest warm-up: early ones are meant to differ.
+/// Doubts about iterations only cover the largest warm-up: earlier iterations are expected to differ.
 fn add_doubts(table: &mut Table, answer: &WarmUpStudy, doubts: &[SharedDoubt]) {
     let largest = answer.cases.iter().flat_map(|case| &case.rows).map(|row| row.warmup_iterations).max().unwrap_or(0);
     for doubt in doubts {

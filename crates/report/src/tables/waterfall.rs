@@ -1,14 +1,14 @@
-//! The difference between two traces as a table.
+//! The difference between two traces, as a table.
 
-use laptime_analyze::{EntryKind, LapsHeld, Owner, Step, Waterfall, WaterfallPer as Per};
+use laptime_analyze::{EntryKind, LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per};
 
-use super::troubles::capital;
+use super::{overview, troubles::capital};
 use crate::{
     Cell, Column, Table,
     layout::{in_one_unit, single},
 };
 
-/// Kinds that are summed up in a sentence.
+/// Kinds that a sentence lists at most.
 const KINDS: usize = 4;
 
 /// Lays out the steps from trace a to trace b.
@@ -17,13 +17,13 @@ pub fn waterfall(answer: &Waterfall) -> Table {
     let mut table = Table::new(
         "steps",
         [
-            Column::new("name", "what"),
+            Column::new("name", "name"),
             Column::new("kind", "kind").drop(2),
             Column::new("a_ms", "a"),
             in_a("b_ms", "b"),
             in_a("change_ms", "change"),
             Column::new("change_share", "of total").machine_only(),
-            in_a("reached_ms", "reaches").drop(1),
+            in_a("reached_ms", "sum").drop(1),
             Column::new("a_count", "a count").drop(3),
             Column::new("b_count", "b count").drop(3),
         ],
@@ -32,7 +32,7 @@ pub fn waterfall(answer: &Waterfall) -> Table {
     for step in &answer.steps {
         let before = reached;
         reached += step.change();
-        // The difference of rounded sums: so the steps add up to the last nanosecond.
+        // Differences of rounded sums add up exactly.
         let change = reached.round() as i64 - before.round() as i64;
         table.push(row(step, answer, change, reached));
     }
@@ -102,10 +102,13 @@ fn add_facts(table: &mut Table, answer: &Waterfall) {
     if let Some(sentence) = kinds(answer) {
         table.note(sentence);
     }
-    table.note(times(&answer.per));
+    table.legend(times(&answer.per));
     add_devices(table, answer);
     add_findings(table, answer);
-    table.note("One recording a side says what differs, not whether it would again: `laptime compare` of two runs decides that.");
+    table.legend(
+        "One recording per side shows what differs, not whether the difference is reproducible; `laptime compare` of two \
+         runs tests that.",
+    );
 }
 
 fn owner(of: &Owner) -> String {
@@ -121,21 +124,21 @@ fn owner(of: &Owner) -> String {
 fn headline(answer: &Waterfall) -> Option<String> {
     let [a, b] = in_one_unit(answer.totals.map(nanos));
     let change = single(&Cell::Change(answer.share()?));
-    let unit = if matches!(answer.per, Per::Lap(_)) { " a lap" } else { "" };
+    let unit = if matches!(answer.per, Per::Lap(_)) { " per lap" } else { "" };
     let median = answer.median_laps().map_or_else(String::new, |medians| {
         let [a, b] = in_one_unit(medians.map(nanos));
-        format!("; the median lap {a} and {b}")
+        format!("; median lap {a} -> {b}")
     });
-    Some(format!("b takes {b}{unit} where an iterations {a}: {change}{median}."))
+    Some(format!("a -> b: {a} -> {b}{unit} ({change}){median}."))
 }
 
 fn kinds(answer: &Waterfall) -> Option<String> {
     let changed: Vec<_> = answer.kinds.iter().filter(|(_, change)| change.round() != 0.0).take(KINDS).collect();
     let cells: [Cell; KINDS] = std::array::from_fn(|at| changed.get(at).map(|(_, change)| shift(*change)).into());
     let changes = in_one_unit(cells);
-    let told: Vec<String> =
+    let parts: Vec<String> =
         changed.iter().zip(changes).map(|((kind, _), change)| format!("{} {change}", plural(*kind))).collect();
-    (!told.is_empty()).then(|| format!("{}.", capital(&told.join(", "))))
+    (!parts.is_empty()).then(|| format!("{}.", capital(&parts.join(", "))))
 }
 
 const fn plural(kind: EntryKind) -> &'static str {
@@ -145,28 +148,29 @@ const fn plural(kind: EntryKind) -> &'static str {
         EntryKind::Copy => "copies",
         EntryKind::Gap => "gaps",
         EntryKind::Stage => "stages",
-        EntryKind::Wait => "waits",
+        EntryKind::Wait => "syncs",
         EntryKind::Nothing => "nothing recorded",
     }
 }
 
 fn times(per: &Per) -> String {
-    let all = "Times are of all of each trace";
+    let all = "Times cover each whole trace";
     match per {
         Per::Lap([a, _]) => {
             format!(
-                "Times are of one lap of `{}`, with what comes after it, on average from the beginning of the first lap to that of the last; each moment counts once.",
+                "Times are averages per lap of `{}`, from the start of the first lap to the start of the last; each moment \
+                 counts once.",
                 a.unit
             )
         }
-        Per::Trace([None, None]) => format!("{all}: neither has laps. Each moment counts once."),
-        Per::Trace([Some(LapsHeld { unit: a, .. }), Some(LapsHeld { unit: b, .. })]) => {
-            format!("{all}: their laps do not match (`{a}` and `{b}`). Next: name one with `--lap`.")
+        Per::Trace([None, None]) => format!("{all}, because neither has laps; each moment counts once."),
+        Per::Trace([Some(LapsCovered { unit: a, .. }), Some(LapsCovered { unit: b, .. })]) => {
+            format!("{all}, because their laps differ (`{a}` and `{b}`); choose one with `--lap`.")
         }
         Per::Trace([a, b]) => {
             let (has, unit) = if a.is_some() { ("a", a) } else { ("b", b) };
             let unit = unit.as_ref().map_or("", |held| held.unit.as_str());
-            format!("{all}: only {has} has laps (`{unit}`). Each moment counts once.")
+            format!("{all}, because only {has} has laps (`{unit}`); each moment counts once.")
         }
     }
 }
@@ -182,8 +186,8 @@ fn add_devices(table: &mut Table, answer: &Waterfall) {
 fn add_findings(table: &mut Table, answer: &Waterfall) {
     for (side, findings) in ["a", "b"].into_iter().zip(&answer.findings) {
         for finding in findings {
-            table.note(format!("Check of {side}: {finding}"));
-            table.machine_fact(format!("{side}_finding_{}", finding.rule), Cell::text(finding.to_string()));
+            table.warn(Note::new(finding.rule, format!("{side}: {}", finding.evidence)));
+            table.machine_fact(format!("{side}_{}", overview::key(finding)), Cell::text(finding.to_string()));
         }
     }
 }

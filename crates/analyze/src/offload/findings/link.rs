@@ -1,4 +1,4 @@
-//! Whether the link is the limit, or stays below what it can do.
+//! Whether the link is the bottleneck, or slower than measured.
 
 use super::{Bottleneck, Severity};
 use crate::{
@@ -7,10 +7,10 @@ use crate::{
     units::{per_cent, three_figures, time},
 };
 
-/// Copies that are smaller take as long to begin as to move.
+/// The time of smaller copies is mostly latency.
 pub(super) const SMALL: u64 = 4 << 20;
 
-/// The link is slow, or the link is the limit; not both.
+/// Either the link is slower than measured, or it is the bottleneck.
 pub(super) fn finding(seen: &Offload) -> Option<Bottleneck> {
     slow(seen).or_else(|| limit(seen))
 }
@@ -19,7 +19,7 @@ fn is_worth_it(seen: &Offload, nanos: f64) -> bool {
     nanos > seen.thresholds.lost_share * seen.length.median
 }
 
-/// Copies stay far below the peak of the link, and compute waits for them.
+/// Copies are much slower than the link, and compute waits for them.
 fn slow(seen: &Offload) -> Option<Bottleneck> {
     let (rate, peak) = (seen.gb_s()?, seen.facts.link_gbps?);
     if rate >= seen.thresholds.link_share * peak || !is_worth_it(seen, seen.usual.exposed) {
@@ -30,13 +30,13 @@ fn slow(seen: &Offload) -> Option<Bottleneck> {
     Some(Bottleneck {
         severity: Severity::Bad,
         finding: Finding {
-            rule: "link_below_peak",
+            rule: "link-below-peak",
             evidence: format!(
-                "Copies reached {} GB/s, {} of the {} GB/s that {} of the link",
+                "Copies reached {} GB/s, {} of the {} GB/s {} of the link",
                 three_figures(rate),
                 per_cent(rate / peak),
                 three_figures(peak),
-                if seen.facts.is_emulated() { "are emulated" } else { "were measured" }
+                if seen.facts.is_emulated() { "emulated rate" } else { "measured rate" }
             ),
             limit: per_cent(seen.thresholds.link_share),
             meaning: meaning.into(),
@@ -51,20 +51,20 @@ fn why_slow(seen: &Offload) -> (&'static str, &'static str) {
     let bytes = || seen.layers.iter().filter_map(|layer| layer.bytes);
     let is_small = bytes().max().is_some_and(|largest| largest < SMALL);
     if matches!(seen.facts.link_kind.as_deref(), Some("file" | "emulated")) {
-        ("they are read from a file, and what reads it is slower than the link", "name a faster disk with `TMPDIR`")
+        ("the weights are read from a file, which is slower than the link", "choose a faster disk with `TMPDIR`")
     } else if is_pageable {
-        ("they come from pageable memory and go through a buffer of the driver", "pin the host memory of the weights")
+        ("the weights are in pageable memory, so the driver copies them twice", "pin the host memory of the weights")
     } else if is_small {
-        ("they are small, and beginning one takes as long as moving it", "copy a layer as one block")
+        ("the copies are small, so latency dominates", "copy each layer as one block")
     } else {
         (
             "something else uses the link or the host's memory",
-            "look for copies back, other processes and memory of another node",
+            "look for copies back to the host, other processes and memory of another NUMA node",
         )
     }
 }
 
-/// Even perfect overlap leaves compute waiting.
+/// Compute would wait for copies even with perfect overlap.
 fn limit(seen: &Offload) -> Option<Bottleneck> {
     let least = &seen.minimum;
     let left = least.with_wrap.saturating_sub(least.compute) as f64;
@@ -79,23 +79,23 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
     Some(Bottleneck {
         severity: Severity::Bad,
         finding: Finding {
-            rule: "link_limit",
+            rule: "link-limit",
             evidence: format!(
-                "A token copies for {}{rate} and computes for {}: with perfect overlap {} of waiting remain",
+                "Per token, copies take {}{rate} and compute takes {}; with perfect overlap {} of waiting remain",
                 time(least.copies as f64),
                 time(least.compute as f64),
                 time(left)
             ),
             limit: format!("{} of a token", per_cent(seen.thresholds.lost_share)),
-            meaning: "the link is the limit, and prefetching cannot hide it".into(),
+            meaning: "the link is the bottleneck, and prefetching cannot hide it".into(),
             next: remedies(seen, left),
         },
-        // At best everything is hidden: a token is never shorter than what it computes.
+        // At best all copies are hidden: a token never takes less time than its compute.
         gain_ns: Some(left.max(seen.usual.exposed).min((seen.length.median - least.compute as f64).max(0.0))),
     })
 }
 
-/// Bytes in a unit in which they are no fraction of one.
+/// Bytes in a unit in which they are at least 0.1.
 fn amount(bytes: f64) -> String {
     if bytes < 1e8 {
         format!("{} MB", three_figures(bytes / 1e6))
@@ -104,7 +104,7 @@ fn amount(bytes: f64) -> String {
     }
 }
 
-/// What would make the traffic smaller, each with what it would bring.
+/// Ways to reduce the traffic, each with its estimated gain.
 fn remedies(seen: &Offload, left: f64) -> String {
     let counted = (seen.tokens.len() - seen.cold).max(1) as f64;
     let copies: u64 = seen.layers.iter().map(|layer| layer.copies).sum();
@@ -112,23 +112,21 @@ fn remedies(seen: &Offload, left: f64) -> String {
     let a_layer = (seen.usual.copied / seen.layers.len().max(1) as f64).max(1.0);
     let layers = (left / a_layer).ceil().min(seen.layers.len() as f64);
     let half = time(left.min(seen.usual.copied / 2.0));
-    let mut told = vec![format!(
-        "keep more layers on the device (about {} less a token for each, {layers} for all of it)",
+    let mut remedies = vec![format!(
+        "keep more layers on the GPU (about {} less per token for each layer; {layers} layers would remove the wait)",
         time(left.min(a_layer))
     )];
     if forwards > 1.5 {
-        told.push(format!("batch the streams with `--mode batched` (about {half} less)"));
+        remedies.push(format!("batch the forward passes with `--mode batched` (about {half} less)"));
     }
-    told.push(smaller_weights(seen, &half));
-    told.join(", or ")
+    remedies.push(smaller_weights(seen, &half));
+    remedies.join(", or ")
 }
 
-/// A smaller number type, where there is one that runs.
+/// A smaller dtype, if one is supported.
 fn smaller_weights(seen: &Offload, half: &str) -> String {
     match seen.facts.dtype.as_deref() {
-        Some("f32") => format!("weights of half the bytes with `--dtype bf16` (about {half} less)"),
-        _ => format!(
-            "weights of half the bytes (about {half} less; `float8_e4m3fn` is refused: nothing here computes with it)"
-        ),
+        Some("f32") => format!("use `--dtype bf16` (about {half} less)"),
+        _ => format!("use weights of half the size (about {half} less; `float8_e4m3fn` is not supported)"),
     }
 }

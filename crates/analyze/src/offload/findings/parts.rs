@@ -1,4 +1,4 @@
-//! What else a token is spent on.
+//! Findings about the other parts of a token.
 
 use super::{Bottleneck, Severity};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     units::{per_cent, time},
 };
 
-/// The part that makes a slow token slow, stalls, and a host that is late.
+/// The largest part of a slow token, memory stalls, and a slow host.
 pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {
     [largest(seen), stalls(seen), host(seen)].into_iter().flatten().collect()
 }
@@ -16,7 +16,7 @@ fn bad(finding: Finding, gain_ns: f64) -> Bottleneck {
     Bottleneck { severity: Severity::Bad, finding, gain_ns: Some(gain_ns) }
 }
 
-/// Of a slow token the largest part, if it is none that other findings are about.
+/// The largest part of a slow token, unless it is covered by other findings.
 fn largest(seen: &Offload) -> Option<Bottleneck> {
     let audio = seen.facts.audio_ns.filter(|_| !seen.facts.is_judged_by_limit);
     let good = audio.unwrap_or(seen.thresholds.token_good_ns);
@@ -34,18 +34,19 @@ fn largest(seen: &Offload) -> Option<Bottleneck> {
         (Part::Other, part(TokenPart::Other)),
     ];
     let (kind, size) = sizes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let (rule, what, meaning, next) = kind.words(seen)?;
+    let words = kind.words(seen)?;
     let evidence = format!(
-        "{what} took {} of a token of {} ({})",
+        "{} took {} of a token of {} ({})",
+        words.what,
         time(size),
         time(seen.length.median),
         per_cent(size / seen.length.median.max(1.0))
     );
     let limit = format!("a token under {}", time(good));
-    Some(bad(Finding { rule, evidence, limit, meaning: meaning.into(), next }, size))
+    Some(bad(Finding { rule: words.rule, evidence, limit, meaning: words.meaning.into(), next: words.next }, size))
 }
 
-/// What a token is spent on.
+/// A part of a token.
 #[derive(Clone, Copy)]
 enum Part {
     Waits,
@@ -55,37 +56,45 @@ enum Part {
     Other,
 }
 
+/// The texts of a finding about a part.
+struct Words {
+    rule: &'static str,
+    what: &'static str,
+    meaning: &'static str,
+    next: String,
+}
+
 impl Part {
-    /// Rule, name, meaning and next step; none of waits, which have findings of their own.
-    fn words(self, seen: &Offload) -> Option<(&'static str, &'static str, &'static str, String)> {
+    /// The finding about a part; waits have findings of their own.
+    fn words(self, seen: &Offload) -> Option<Words> {
         let steps = seen.facts.diffusion_steps.map_or_else(String::new, |steps| format!(" ({steps} now)"));
         Some(match self {
             Self::Waits => return None,
-            Self::Compute => (
-                "compute_limit",
-                "Layers that compute",
-                "the model itself is the limit, and not offloading",
-                "see which kernels take it (`laptime top`), or whether the device waits for the host (`laptime gaps`)"
+            Self::Compute => Words {
+                rule: "compute-limit",
+                what: "Computing the layers",
+                meaning: "the model itself is the bottleneck, not offloading",
+                next: "find slow kernels with `laptime top`, and waits for the host with `laptime gaps`".into(),
+            },
+            Self::Diffusion => Words {
+                rule: "diffusion-limit",
+                what: "The diffusion head",
+                meaning: "it is the bottleneck, not offloading",
+                next: format!("use fewer diffusion steps{steps}, and run them as one CUDA graph"),
+            },
+            Self::Codec => Words {
+                rule: "codec-limit",
+                what: "Decoding and encoding audio",
+                meaning: "the codec is the bottleneck, not offloading",
+                next: "decode several tokens at once, and check that the codec runs on the GPU (`laptime top`)".into(),
+            },
+            Self::Other => Words {
+                rule: "other-limit",
+                what: "Code outside all stages",
+                meaning: "no stage covers where the time goes",
+                next: "see what the host does there (`laptime gaps`, `laptime syncs`), and mark it with `stage!`"
                     .into(),
-            ),
-            Self::Diffusion => (
-                "diffusion_limit",
-                "The diffusion head",
-                "it is the limit, and not offloading",
-                format!("fewer diffusion steps{steps}, and its steps as one graph"),
-            ),
-            Self::Codec => (
-                "codec_limit",
-                "Decoding and encoding audio",
-                "they are the limit, and not offloading",
-                "decode several tokens at once, and check that they run on the device (`laptime top`)".into(),
-            ),
-            Self::Other => (
-                "other_limit",
-                "What lies in no stage",
-                "the time goes to something that was not marked",
-                "see what the host does there (`laptime gaps`, `laptime syncs`), and mark it".into(),
-            ),
+            },
         })
     }
 }
@@ -98,15 +107,16 @@ fn stalls(seen: &Offload) -> Option<Bottleneck> {
     let stalled = seen.usual.stalled;
     let share = stalled / seen.length.mean.max(1.0);
     let finding = || Finding {
-        rule: "memory_stalls",
+        rule: "memory-stalls",
         evidence: format!(
-            "Clearing caches and allocating took {} a token on average ({})",
+            "Clearing caches and allocating took {} per token on average ({})",
             time(stalled),
             per_cent(share)
         ),
         limit: share_limit(seen),
-        meaning: "memory is given back and asked for again while tokens wait".into(),
-        next: "clear less often (`--cache-clear-interval 0` is never), and allocate before the first token".into(),
+        meaning: "memory is freed and allocated again while tokens wait".into(),
+        next: "clear caches less often (`--cache-clear-interval 0` never does), and allocate before the first token"
+            .into(),
     };
     (share > seen.thresholds.lost_share).then(|| bad(finding(), stalled))
 }
@@ -116,15 +126,15 @@ fn host(seen: &Offload) -> Option<Bottleneck> {
     let most = late.max(issuing);
     let share = most / seen.length.median.max(1.0);
     let finding = || Finding {
-        rule: "host_late",
+        rule: "host-late",
         evidence: format!(
-            "In a token the device stood still for {} before layers that were ready, and the host took {} to ask for copies",
+            "Per token, the GPU was idle for {} before layers that were ready, and the host needed {} to issue copies",
             time(late),
             time(issuing)
         ),
         limit: share_limit(seen),
         meaning: "the host issues work too slowly".into(),
-        next: "launch layers as graphs, and copy each layer as one block".into(),
+        next: "launch layers as CUDA graphs, and copy each layer as one block".into(),
     };
     (share > seen.thresholds.lost_share).then(|| bad(finding(), most))
 }

@@ -1,4 +1,4 @@
-//! Whether copies are asked for ahead, and whether releases hold anything up.
+//! Whether copies are prefetched, and whether releases block compute.
 
 use super::{Bottleneck, Severity};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     units::{per_cent, time},
 };
 
-/// What is wrong with asking for copies ahead.
+/// Findings about prefetching.
 pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {
     let Some(share) = seen.async_share() else { return Vec::new() };
     let limits = &seen.thresholds;
@@ -30,7 +30,7 @@ fn limit(seen: &Offload) -> String {
     format!("{:.0} % good, under {:.0} % bad", 100.0 * limits.async_good, 100.0 * limits.async_bad)
 }
 
-/// What overlap as good as the mode allows would save.
+/// The gain of the best overlap that the mode allows.
 fn saved(seen: &Offload) -> Option<f64> {
     Some(seen.minimum.saves(seen.facts.wraps()) as f64)
 }
@@ -39,21 +39,21 @@ fn not_running(seen: &Offload) -> Bottleneck {
     let (_, all) = seen.ahead();
     let longest = seen.passes.iter().filter_map(|layer| layer.exposed_ns).fold(0.0, f64::max);
     let next = match seen.facts.mode.as_deref() {
-        Some(mode @ ("sync" | "pinned")) => format!("mode `{mode}` copies when a layer is needed: take `--mode wrap`"),
-        _ => {
-            "check that copies go to a stream of their own and are asked for before the layer in front computes".into()
+        Some(mode @ ("sync" | "pinned")) => {
+            format!("use `--mode wrap`; mode `{mode}` copies a layer when it is needed")
         }
+        _ => "check that copies use a separate stream and are issued before the previous layer computes".into(),
     };
     Bottleneck {
         severity: Severity::Bad,
         finding: Finding {
-            rule: "async_not_running",
+            rule: "async-not-running",
             evidence: format!(
-                "None of {all} copies was asked for before its layer's turn, and layers waited up to {}",
+                "None of {all} copies was issued before its layer was needed; layers waited up to {}",
                 time(longest)
             ),
             limit: limit(seen),
-            meaning: "copies and compute take turns, nothing is prefetched".into(),
+            meaning: "copies and compute alternate, nothing is prefetched".into(),
             next,
         },
         gain_ns: saved(seen),
@@ -66,17 +66,17 @@ fn partly(seen: &Offload, share: f64) -> Bottleneck {
     let missing: Vec<String> = seen.layers.iter().filter(missed).map(|layer| layer.layer.to_string()).collect();
     let which = match missing.len() {
         0 => String::new(),
-        1..=8 => format!(", most often not those of layers {}", missing.join(", ")),
-        many => format!(", most often not those of {many} layers"),
+        1..=8 => format!(", mostly not for layers {}", missing.join(", ")),
+        many => format!(", mostly not for {many} layers"),
     };
     Bottleneck {
         severity: if share < seen.thresholds.async_bad { Severity::Bad } else { Severity::Notable },
         finding: Finding {
-            rule: "async_partly",
-            evidence: format!("{ahead} of {all} copies ({}) were asked for ahead{which}", per_cent(share)),
+            rule: "async-partly",
+            evidence: format!("{ahead} of {all} copies ({}) were issued ahead{which}", per_cent(share)),
             limit: limit(seen),
-            meaning: "compute waits for whole copies of the others".into(),
-            next: "ask for the copy of each layer when the one before it begins to compute".into(),
+            meaning: "compute waits for the whole copy of the other layers".into(),
+            next: "issue the copy of each layer when the previous layer starts to compute".into(),
         },
         gain_ns: saved(seen),
     }
@@ -97,20 +97,20 @@ fn first_layer(seen: &Offload, first: &OffloadedLayer) -> Bottleneck {
     let (severity, meaning, next) = if wraps {
         (
             Severity::Notable,
-            "the pass before it should have prefetched it",
-            "look for what empties the buffers between passes",
+            "the previous pass should have prefetched it",
+            "find out what empties the buffers between passes",
         )
     } else {
-        (Severity::Normal, "that is normal without wrap: nothing runs before it that could prefetch it", {
-            "take `--mode wrap`: the last offloaded layer then prefetches the first of the next pass"
+        (Severity::Normal, "this is normal without wrap-around: no earlier layer could prefetch it", {
+            "use `--mode wrap`: the last offloaded layer then prefetches the first one of the next pass"
         })
     };
     Bottleneck {
         severity,
         finding: Finding {
-            rule: "first_layer_not_prefetched",
+            rule: "first-layer-not-prefetched",
             evidence: format!(
-                "Only layer {}, the first that is offloaded, was not prefetched and waited {}",
+                "Only layer {}, the first offloaded layer, was not prefetched; it waited {}",
                 first.layer,
                 time(waited)
             ),
@@ -122,7 +122,7 @@ fn first_layer(seen: &Offload, first: &OffloadedLayer) -> Bottleneck {
     }
 }
 
-/// A wait that is too long, where nothing else says why.
+/// A long wait that no other finding explains.
 pub(super) fn long_wait(seen: &Offload) -> Option<Bottleneck> {
     let limits = &seen.thresholds;
     let waited = |layer: &OffloadedLayer| layer.exposed_ns.unwrap_or(0.0);
@@ -131,17 +131,17 @@ pub(super) fn long_wait(seen: &Offload) -> Option<Bottleneck> {
     is_long.then(|| Bottleneck {
         severity: if waited(worst) > limits.pre_bad_ns { Severity::Bad } else { Severity::Notable },
         finding: Finding {
-            rule: "long_wait",
+            rule: "long-wait",
             evidence: format!("Compute waited {} for layer {}", time(waited(worst)), worst.layer),
             limit: format!("under {} good, over {} bad", time(limits.pre_good_ns), time(limits.pre_bad_ns)),
-            meaning: "its copy was asked for, but too late or behind others".into(),
+            meaning: "its copy was issued too late or behind other copies".into(),
             next: "look at the copy stream around it in the trace".into(),
         },
         gain_ns: Some(seen.usual.exposed),
     })
 }
 
-/// Releases that hold compute up.
+/// Releases that block compute.
 pub(super) fn release(seen: &Offload) -> Option<Bottleneck> {
     let limits = &seen.thresholds;
     let took = |layer: &OffloadedLayer| layer.release_ns.unwrap_or(0.0);
@@ -150,11 +150,12 @@ pub(super) fn release(seen: &Offload) -> Option<Bottleneck> {
     is_long.then(|| Bottleneck {
         severity: if took(worst) > limits.post_bad_ns { Severity::Bad } else { Severity::Notable },
         finding: Finding {
-            rule: "release_blocks",
+            rule: "release-blocks",
             evidence: format!("The release of layer {} took {}", worst.layer, time(took(worst))),
             limit: format!("under {} good, over {} bad", time(limits.post_good_ns), time(limits.post_bad_ns)),
-            meaning: "compute waits while a layer is given up".into(),
-            next: "weights do not change: give the buffer up without copying it back (any mode but `sync`)".into(),
+            meaning: "compute waits while the buffer is freed".into(),
+            next: "drop the buffer without copying it back, as every mode but `sync` does: weights do not change"
+                .into(),
         },
         gain_ns: Some(seen.usual.released),
     })

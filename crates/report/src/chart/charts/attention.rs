@@ -5,60 +5,60 @@ use crate::chart::{
     Axis, BarSeries, Bars, Chart, Content, Line, Panel, Point, Quantity, Reading, Reference, Scale, panel::has_figures,
 };
 
-/// What kinds of attention cost over sequence length.
+/// The cost of attention kinds over sequence length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Attention {
-    /// Machine and method in a line.
+    /// Machine and method.
     pub subtitle: String,
-    /// One for each line: a kind of attention, at a batch size if that varies.
+    /// One per line: an attention kind, at a batch size if that varies.
     pub kinds: Vec<AttentionKind>,
-    /// Dense over another kind, over sequence length, one for each kind and metric: the name says which, such as
+    /// Dense / another kind, over sequence length, one per kind and metric: the name says which, such as
     /// `time, sparse`.
     pub ratios: Vec<Line>,
 }
 
-/// What one kind of attention cost. The three lines have the same name; one without points is left out.
+/// The cost of one attention kind. The three lines have the same name; one without points is left out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AttentionKind {
-    /// Nanoseconds of a iteration, over sequence length.
+    /// Nanoseconds per iteration, over sequence length.
     pub time_ns: Line,
-    /// The slope of its logarithm, if there are lengths enough.
+    /// The exponent, if there are enough lengths.
     pub time_exponent: Option<Exponent>,
-    /// The largest memory in bytes, over sequence length.
+    /// The peak memory in bytes, over sequence length.
     pub peak_bytes: Line,
-    /// The slope of its logarithm, if there are lengths enough.
+    /// The exponent, if there are enough lengths.
     pub memory_exponent: Option<Exponent>,
-    /// The share of allowed entries that were not computed, over sequence length. Dense has none.
+    /// The share of causal entries that are not computed, over sequence length. Dense has none.
     pub sparsity: Line,
 }
 
-/// How a cost grows with the sequence length: as its power.
+/// The growth with the sequence length, as an exponent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exponent {
-    /// The power.
+    /// The exponent.
     pub value: f64,
     /// Its interval.
     pub interval: Option<[f64; 2]>,
 }
 
-/// Slopes are drawn beside the lines and not on them: by this factor above and below.
+/// Slopes are drawn next to the lines, by this factor above and below.
 const BESIDE: f64 = 1.6;
 
-/// Draws the time of each kind over sequence length, with slopes beside them.
+/// Draws the time of each kind over sequence length, with slopes.
 pub fn attention_latency(attention: &Attention) -> Option<Chart> {
     let lines = attention.kinds.iter().map(|kind| with_exponent(&kind.time_ns, kind.time_exponent));
     let y = axis("time of a iteration", Quantity::Nanos, Scale::Log);
     growth("attention_latency", "Attention: time over sequence length", attention, y, lines.collect())
 }
 
-/// Draws the memory of each kind over sequence length, with slopes beside them.
+/// Draws the memory of each kind over sequence length, with slopes.
 pub fn attention_memory(attention: &Attention) -> Option<Chart> {
     let lines = attention.kinds.iter().map(|kind| with_exponent(&kind.peak_bytes, kind.memory_exponent));
     let y = axis("peak memory", Quantity::Bytes, Scale::Log);
     growth("attention_memory", "Attention: memory over sequence length", attention, y, lines.collect())
 }
 
-/// Draws what sparseness leaves out and what it saves, as bars for each sequence length.
+/// Draws what sparsity leaves out and saves, as bars per sequence length.
 pub fn attention_efficiency(attention: &Attention) -> Option<Chart> {
     let sparsity: Vec<&Line> = attention.kinds.iter().map(|kind| &kind.sparsity).collect();
     let ratios: Vec<&Line> = attention.ratios.iter().collect();
@@ -85,16 +85,16 @@ fn names(attention: &Attention) -> Vec<String> {
     attention.kinds.iter().flat_map(lines).filter(|name| !name.is_empty()).collect()
 }
 
-/// Tells the power in the legend, beside the name.
+/// Writes the exponent in the legend, after the name.
 fn with_exponent(line: &Line, exponent: Option<Exponent>) -> Line {
     let Some(Exponent { value, interval }) = exponent else { return line.clone() };
     let interval = interval.map(|[low, high]| format!(" [{low:.2}, {high:.2}]")).unwrap_or_default();
     Line { note: format!("exponent {value:.2}{interval}"), ..line.clone() }
 }
 
-/// At the greatest length, the square of it above what costs most there, and the length itself below what costs least.
+/// At the longest length, N² above the highest cost, and N below the lowest.
 fn slopes(lines: &[Line]) -> Vec<Reference> {
-    // Of one length alone nothing grows.
+    // A single length has no growth.
     let ends: Vec<[f64; 2]> = lines.iter().filter(|line| line.points.len() > 1).filter_map(last_figure).collect();
     let greatest = ends.iter().map(|end| end[0]).fold(0.0, f64::max);
     let ends: Vec<[f64; 2]> = ends.into_iter().filter(|end| end[0] == greatest).collect();
@@ -118,7 +118,7 @@ fn last_figure(line: &Line) -> Option<[f64; 2]> {
     figures.max_by(|one, other| one[0].total_cmp(&other[0]))
 }
 
-/// Lines over length as bars: a group for each length that one of them has, in order.
+/// Lines over length as bars: one group per length, in order.
 fn bars_panel(title: &str, y: Axis, lines: &[&Line], references: Vec<Reference>) -> Option<Panel> {
     let mut lengths: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)).collect();
     lengths.sort_by(f64::total_cmp);

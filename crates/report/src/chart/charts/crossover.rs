@@ -1,32 +1,32 @@
-//! From which sequence length on one thing is better than another.
+//! The sequence length from which on one kind is better than another.
 
 use super::{LENGTHS, axis, chart, lines_panel};
 use crate::chart::{Chart, Line, Quantity, Reference, Scale, Stretch};
 
-/// How many times one thing's cost is another's, over sequence length.
+/// Cost ratios over sequence length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Crossovers {
-    /// Machine and method in a line.
+    /// Machine and method.
     pub subtitle: String,
-    /// Dense over another kind, over sequence length, one line for each kind, metric and batch size: the name says
+    /// Dense / another kind, over sequence length, one line per kind, metric and batch size: the name says
     /// which, such as `time, sparse, batch 4`. Above 1, the other kind is better.
     pub ratios: Vec<Line>,
     /// Where they cross 1.
     pub crossings: Vec<Crossing>,
 }
 
-/// Where a ratio crosses 1.
+/// A crossing of 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crossing {
     /// The sequence length.
     pub seq_len: f64,
     /// Its interval.
     pub interval: Option<[f64; 2]>,
-    /// What it is, such as `sparse: faster from 1,300 [1,180, 1,450] on`.
+    /// Its label, such as `sparse: faster from 1,300 [1,180, 1,450] on`.
     pub label: String,
 }
 
-/// Draws ratios over sequence length, with the line at 1 and the stretch in which it is crossed.
+/// Draws ratios over sequence length, with the line at 1 and the intervals of the crossings.
 pub fn crossover(crossovers: &Crossovers) -> Option<Chart> {
     let y = axis("dense / this kind", Quantity::Ratio, Scale::Log);
     let mut panel = lines_panel("", LENGTHS, y, crossovers.ratios.clone())?;

@@ -1,7 +1,7 @@
-//! The charts of a report, each a function from plain figures to a [`Chart`], or to none where there is
+//! The charts of a report, one function each from plain figures to a [`Chart`], or to none if there is
 //! nothing to draw.
 //!
-//! How to fill the figures: times are nanoseconds, memory is bytes, sequence lengths are tokens, shares are of 1. A case
+//! Units: times are nanoseconds, memory is bytes, sequence lengths are tokens, shares are from 0 to 1. A case
 //! without a result is [`Point::missing`], one that failed or did not fit is [`Point::failed`] with
 //! a word or two (`out of memory`, `failed`, `timed out`), and a skipped one is missing. `subtitle` is a line on machine
 //! and method, such as `NVIDIA H200, bf16, batch 1, 16 heads of 64; medians of 30 iterations`. A name is what tells a line
@@ -25,7 +25,7 @@ pub use warmup::{WarmupLaps, WarmupRow, warmup_laps};
 
 use super::{Axis, Chart, Content, Line, Panel, Quantity, Reading, Scale, panel::has_figures};
 
-/// What every interval of ours is.
+/// The label of all intervals.
 const INTERVAL: &str = "95 % interval";
 
 const fn axis(label: &'static str, quantity: Quantity, scale: Scale) -> Axis {
@@ -35,7 +35,7 @@ const fn axis(label: &'static str, quantity: Quantity, scale: Scale) -> Axis {
 /// The axis of sequence lengths.
 const LENGTHS: Axis = axis("sequence length (tokens)", Quantity::Tokens, Scale::Log);
 
-/// A panel of lines with nothing else; none if it has no figure that can be drawn.
+/// A panel with lines only; none if no value can be drawn.
 fn lines_panel(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Option<Panel> {
     let is_something = |line: &Line| line.points.iter().any(|point| point.reading != Reading::Missing);
     let lines = lines.into_iter().filter(is_something).collect();

@@ -3,23 +3,23 @@
 use super::{LENGTHS, axis, chart, lines_panel};
 use crate::chart::{Chart, Line, Panel, Quantity, Reference, Scale};
 
-/// What models cost over sequence length.
+/// The cost of models over sequence length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Models {
-    /// Machine and method in a line.
+    /// Machine and method.
     pub subtitle: String,
-    /// Nanoseconds of a take over sequence length, one line for each model and pass, such as `decoder_tiny, training`.
+    /// Nanoseconds per iteration over sequence length, one line per model and pass, such as `decoder_tiny, training`.
     pub time_ns: Vec<Line>,
-    /// The largest memory in bytes over sequence length, under the same names.
+    /// The peak memory in bytes over sequence length, with the same names.
     pub peak_bytes: Vec<Line>,
-    /// The time of a training step over that of inference, over sequence length, one line for each model under the name
-    /// of its training: a name of its own would be a further entry of the legend.
+    /// Training step / inference over sequence length, one line per model with the name of its training line, which saves a
+    /// legend entry.
     pub training_over_inference: Vec<Line>,
-    /// The loss over steps counted from 1, one line for each model, under the name of its training where it has one.
+    /// The loss over steps from 1, one line per model, with the name of its training line if it has one.
     pub loss: Vec<Line>,
 }
 
-/// Draws time, memory, training against inference, and loss. A panel without figures is left out.
+/// Draws time, memory, training / inference, and loss. A panel without values is left out.
 pub fn model_performance(models: &Models) -> Option<Chart> {
     let time = axis("time of a iteration", Quantity::Nanos, Scale::Log);
     let memory = axis("peak memory", Quantity::Bytes, Scale::Log);
@@ -41,7 +41,7 @@ pub fn model_performance(models: &Models) -> Option<Chart> {
     chart("model_performance", &title, &models.subtitle, panels)
 }
 
-/// Words as a list: `time, memory and loss`.
+/// A list in words: `time, memory and loss`.
 fn in_words(mut words: Vec<String>) -> String {
     let last = words.pop().unwrap_or_default();
     if words.is_empty() { last } else { format!("{} and {last}", words.join(", ")) }

@@ -1,4 +1,4 @@
-//! What was reached, under what the machine was measured to allow.
+//! A roofline chart: measured rates below measured peaks.
 
 use super::{axis, chart, lines_panel};
 use crate::chart::{Chart, Line, Quantity, Reference, Scale};
@@ -6,36 +6,36 @@ use crate::chart::{Chart, Line, Quantity, Reference, Scale};
 /// Measured points and roofs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Roofline {
-    /// Machine and method in a line, and where the roofs come from.
+    /// Machine and method, and the source of the roofs.
     pub subtitle: String,
-    /// The memory that most bytes come from.
+    /// The memory bandwidth.
     pub memory: MemoryRoof,
-    /// One for each type of number that something below was computed in, from `laptime peaks`.
+    /// One per dtype of the points, from `laptime peaks`.
     pub compute: Vec<ComputeRoof>,
-    /// What was reached: operations a byte (`x`) and operations a second (`y`), one line for each kind of work. Label a
-    /// point with what tells it from its neighbours, such as `4096`.
+    /// The measured points: FLOP per byte (`x`) and FLOP/s (`y`), one line per kind of work. Label a
+    /// point by what differs from its neighbours, such as `4096`.
     pub reached: Vec<Line>,
 }
 
-/// How fast bytes come.
+/// A memory bandwidth.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MemoryRoof {
-    /// What it is, such as `memory, 4.1 TB/s`.
+    /// Its label, such as `memory, 4.1 TB/s`.
     pub name: String,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_s: f64,
 }
 
-/// How fast a type of number is computed with.
+/// The peak of a dtype.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ComputeRoof {
-    /// What it is, such as `bf16, 790 TFLOP/s`.
+    /// Its label, such as `bf16, 790 TFLOP/s`.
     pub name: String,
-    /// Operations a second.
+    /// FLOP/s.
     pub flops_s: f64,
 }
 
-/// Draws points under roofs. Points are not joined; without a roof or without a point there is no chart.
+/// Draws points below roofs. Points are not joined; without a roof or a point there is no chart.
 pub fn roofline(roofline: &Roofline) -> Option<Chart> {
     let loose = |line: &Line| Line { is_loose: true, ..line.clone() };
     let intensity = axis("intensity (FLOP/byte)", Quantity::Number, Scale::Log);
@@ -51,7 +51,7 @@ fn roofs(roofline: &Roofline) -> Vec<Reference> {
     let mut compute: Vec<&ComputeRoof> = roofline.compute.iter().filter(|roof| is_rate(roof.flops_s)).collect();
     compute.sort_by(|one, other| other.flops_s.total_cmp(&one.flops_s));
     let compute = compute.into_iter().filter(|_| is_rate(roofline.memory.bytes_s)).enumerate();
-    // The rising part is one line for all roofs, so it is named once.
+    // All roofs share the rising part, so it has one label.
     let slope_label = |at: usize| if at == 0 { roofline.memory.name.clone() } else { String::new() };
     let roof = |(at, roof): (usize, &ComputeRoof)| Reference::Roof {
         slope: roofline.memory.bytes_s,

@@ -1,30 +1,30 @@
-//! The first laps or iterations of a process, one line for each number of warm-up iterations.
+//! The first laps or iterations of a process, one line per number of warm-up iterations.
 
 use super::{axis, chart, lines_panel};
 use crate::chart::{Chart, Line, Point, Quantity, Reference, Scale};
 
-/// More steps than this are spread by ratio, so that the first ones stay apart.
+/// With more steps, the axis is logarithmic, so that the first ones stay separate.
 const MOST_LINEAR: usize = 40;
 
-/// How long each step of some processes took.
+/// The time of each step of some processes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WarmupLaps {
-    /// Machine and method in a line.
+    /// Machine and method.
     pub subtitle: String,
-    /// One line for each number of warm-up iterations, or each process.
+    /// One line per number of warm-up iterations, or per process.
     pub rows: Vec<WarmupRow>,
-    /// The steady level in nanoseconds, if one was found.
+    /// The steady level in nanoseconds, if there is one.
     pub steady_ns: Option<f64>,
 }
 
 /// The steps of one process.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WarmupRow {
-    /// What tells it from the others, such as `5 warm-up iterations`.
+    /// Its name, such as `5 warm-up iterations`.
     pub name: String,
-    /// All steps in order in nanoseconds, whether they count or not.
+    /// All steps in order in nanoseconds, counted or not.
     pub laps_ns: Vec<u64>,
-    /// How many of the first do not count; they are drawn hollow.
+    /// How many of the first are not counted; they are drawn hollow.
     pub not_counted: usize,
 }
 
@@ -45,7 +45,7 @@ pub fn warmup_laps(warmup: &WarmupLaps) -> Option<Chart> {
 fn line(row: &WarmupRow) -> Line {
     let points = row.laps_ns.iter().enumerate().map(|(at, &nanos)| Point {
         is_hollow: at < row.not_counted,
-        // A clock that stands still gives zeros, which have no place among ratios.
+        // Zeros, which a coarse clock can return, have no place on a logarithmic axis.
         ..Point::measured((at + 1) as f64, nanos.max(1) as f64)
     });
     Line::new(row.name.clone(), points.collect())

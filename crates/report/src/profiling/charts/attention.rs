@@ -1,4 +1,4 @@
-//! Attention over length, and where kinds change places.
+//! Attention over length, and crossovers.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::{
     profiling::labels::Labels,
 };
 
-/// The kind whose ratios are drawn: how much others take of it.
+/// The reference kind of the ratios.
 const BASE: &str = "dense";
 
 /// Fills the charts of attention.
@@ -26,7 +26,7 @@ pub(super) fn attention(answer: &Profiling) -> drawn::Attention {
         let exponent = |exponent: Option<Exponent>| exponent.map(drawn_exponent);
         drawn::AttentionKind {
             time_ns: time_line(&name, series),
-            // Without an interval an exponent of time supports no claim.
+            // An exponent of time without an interval is left out.
             time_exponent: exponent(grown.and_then(|grown| grown.time.overall).filter(|time| time.interval.is_some())),
             peak_bytes: memory_line(&name, series),
             memory_exponent: exponent(grown.and_then(|grown| grown.memory.overall)),
@@ -44,7 +44,7 @@ fn drawn_exponent(exponent: Exponent) -> drawn::Exponent {
     drawn::Exponent { value: exponent.value, interval: exponent.interval.map(|ends| [ends.low, ends.high]) }
 }
 
-/// The sparsity of each case, by its words.
+/// The sparsity of each case, by label.
 fn sparsity(part: &ProfilingPart) -> HashMap<String, f64> {
     let known = part.measured().filter_map(|(case, measured)| {
         let share = measured.number("sparsity").filter(|share| *share > 0.0)?;
@@ -66,7 +66,7 @@ fn sparsity_line(name: &str, series: &LengthSeries, known: &HashMap<String, f64>
     Line::new(name, series.points.iter().filter_map(|at| point(at.length)).collect())
 }
 
-/// Dense over another kind, in time and in memory.
+/// Dense / another kind, in time and in memory.
 fn ratios(part: &ProfilingPart) -> Vec<Line> {
     let of_pair = |(name, pair): (String, &Crossover)| {
         let time = ratio_line(&format!("time, {name}"), &pair.faster).of(&name);
@@ -75,7 +75,7 @@ fn ratios(part: &ProfilingPart) -> Vec<Line> {
     named_pairs(part).into_iter().flat_map(of_pair).filter(|line| !line.points.is_empty()).collect()
 }
 
-/// The pairs that are drawn, each by its kind and what else tells it apart.
+/// The pairs that are drawn, each with its kind and label.
 fn named_pairs(part: &ProfilingPart) -> Vec<(String, &Crossover)> {
     let pairs = || part.crossovers.pairs.iter().filter(|pair| is_drawn(pair));
     let labels = Labels::of(pairs().map(|pair| &pair.id), &["model"]);
@@ -98,7 +98,7 @@ fn ratio_line(name: &str, ratios: &[Ratio]) -> Line {
     Line::new(name, ratios.iter().map(point).collect())
 }
 
-/// Fills the chart of crossings, of attention alone and of whole models.
+/// Fills the chart of crossovers, for attention alone or whole models.
 pub(super) fn crossovers(answer: &Profiling) -> drawn::Crossovers {
     let parts = [&answer.attention, &answer.models];
     let ratios = parts.iter().flat_map(|part| ratios(part)).collect();
@@ -129,7 +129,7 @@ fn crossing(
         _ => return None,
     };
     let Crossing { length, ends } = *crossing;
-    // An end beyond what was measured is drawn at the edge of it.
+    // An end outside the measured lengths is drawn at the edge.
     let edges = [points.first()?.length as f64, points.last()?.length as f64];
     let interval = ends.map(|Ends { low, high }| [low.unwrap_or(edges[0]), high.unwrap_or(edges[1])]);
     Some(drawn::Crossing { seq_len: length, interval, label: format!("{name}: {word} from {length:.0} on") })

@@ -31,7 +31,7 @@ pub(super) fn models(answer: &Profiling) -> drawn::Models {
     }
 }
 
-/// Series that are a part of a step that was measured too.
+/// Series that are part of a step that was measured too.
 fn parts_of_steps(part: &ProfilingPart) -> HashSet<(String, String)> {
     let passes = part.passes();
     part.cases
@@ -45,7 +45,7 @@ fn key(id: &CaseId) -> (String, String) {
     (id.device.clone(), id.case.to_string())
 }
 
-/// The model and what it does; none of decoding, and of a part of a step.
+/// The model and its mode; none for decoding and for parts of a step.
 fn name(parts: &HashSet<(String, String)>, labels: &Labels<'_>, series: &LengthSeries) -> Option<String> {
     let mode = Mode::of(&series.id.case)?;
     let is_part = mode == Mode::Training && parts.contains(&key(&series.id));
@@ -56,7 +56,7 @@ fn named(labels: &Labels<'_>, id: &CaseId, mode: Mode) -> String {
     format!("{}, {}", subject(labels, id), mode.word())
 }
 
-/// The model, whatever it does: what a colour stands for.
+/// The model: the subject of a colour.
 fn subject(labels: &Labels<'_>, id: &CaseId) -> String {
     labels.label(&without(id, &["pass_type"]))
 }
@@ -67,12 +67,12 @@ fn without(id: &CaseId, axes: &[&str]) -> CaseId {
     CaseId { case, ..id.clone() }
 }
 
-/// A case as its identity, where the device does not matter.
+/// A case as its identity, without the device.
 fn as_id(case: &Case) -> CaseId {
     CaseId { workload: String::new(), device: String::new(), case: case.clone() }
 }
 
-/// Training over inference, under the name of the training.
+/// Training / inference, with the name of the training line.
 fn costs(part: &ProfilingPart, labels: &Labels<'_>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for cost in part.training_costs() {

@@ -1,4 +1,4 @@
-//! What cases reached, under what the machine was measured to allow.
+//! The rates of cases, below the measured peaks.
 
 use laptime_analyze::{CaseFigures, Limits, Profiling, ProfilingPart, RUN_AXIS};
 use laptime_trace::run::{Peaks, Traffic};
@@ -9,7 +9,7 @@ use crate::{
     profiling::labels::Labels,
 };
 
-/// Fills the roofline of the first run that knows the peaks of its device, with the cases that are held against them.
+/// Fills the roofline of the first run with peaks of its device, with the cases that have limits.
 pub(super) fn roofline(answer: &Profiling) -> Option<drawn::Roofline> {
     let named = answer.runs.iter().find(|named| named.read.run.as_ref().is_some_and(|run| run.peaks.is_some()))?;
     let (name, run) = (&named.name, named.read.run.as_ref()?);
@@ -30,7 +30,7 @@ pub(super) fn roofline(answer: &Profiling) -> Option<drawn::Roofline> {
     })
 }
 
-/// Whether all runs that know peaks know the same ones.
+/// Whether all runs with peaks have the same ones.
 fn is_shared(answer: &Profiling, peaks: &Peaks) -> bool {
     let mut known = answer.runs.iter().filter_map(|run| run.read.run.as_ref()?.peaks.as_ref());
     known.all(|other| other == peaks)
@@ -52,7 +52,7 @@ fn three_figures(number: f64) -> String {
     format!("{number:.decimals$}")
 }
 
-/// One line for cases that differ in their length alone.
+/// One line per group of cases that differ only in length.
 fn lines(part: &ProfilingPart, is_held: &dyn Fn(&CaseFigures) -> bool) -> Vec<Line> {
     let labels = Labels::of(part.cases.iter().map(|case| &case.id), &["model", "attention", "pass_type"]);
     let mut lines: Vec<Line> = Vec::new();

@@ -6,10 +6,10 @@ use laptime_stats::spread::median;
 use super::device_name;
 use crate::chart::charts as drawn;
 
-/// Lines beyond which a chart cannot be read.
+/// More lines make a chart unreadable.
 const MOST_LINES: usize = 8;
 
-/// Fills the chart of warm-ups: of one run a line a process, of several a line a number of warm-up iterations.
+/// Fills the chart of warm-ups: one line per process for one run, one line per number of warm-up iterations for several.
 pub(super) fn laps(answer: &Profiling) -> drawn::WarmupLaps {
     let runs = &answer.warmups;
     let mut rows: Vec<drawn::WarmupRow> = match runs.as_slice() {
@@ -43,15 +43,15 @@ fn first_process(run: &ColdRun) -> Option<drawn::WarmupRow> {
     Some(drawn::WarmupRow { name, laps_ns: process.iterations_ns.clone(), not_counted: run.not_counted })
 }
 
-/// The machine, and the case whose takes are drawn.
+/// The machine, and the case whose iterations are drawn.
 fn subtitle(answer: &Profiling) -> String {
     let cold = answer.runs.iter().filter(|run| run.read.is_warm_up());
     let machine =
         cold.filter_map(|run| run.read.run.as_ref()).find_map(|run| device_name(&run.environment.machine, &run.device));
     let case = answer.warmups.iter().find_map(|run| run.warmups.cases.first());
-    let told = |axis: &str| Some(case?.id.case.get(axis)?.to_string());
-    let pass = if told("test").is_some() { "test" } else { "pass_type" };
-    let words = ["model", pass, "size"].into_iter().filter_map(told);
+    let text = |axis: &str| Some(case?.id.case.get(axis)?.to_string());
+    let pass = if text("test").is_some() { "test" } else { "pass_type" };
+    let words = ["model", pass, "size"].into_iter().filter_map(text);
     let parts: Vec<String> = machine.into_iter().chain(words).chain(["fresh processes".to_owned()]).collect();
     parts.join(", ")
 }

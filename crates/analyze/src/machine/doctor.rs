@@ -1,0 +1,349 @@
+//! Whether a machine is fit for benchmarks.
+//!
+//! [`doctor`] evaluates facts and noise measurements of a machine. It returns a list of [`Check`]s, each with its
+//! evidence, and the smallest difference between two runs that can be measured.
+
+mod check;
+mod words;
+
+use laptime_trace::run::{DeviceState, Environment, Machine, Noise, StallStats};
+
+pub use self::check::{Check, Level, PeaksState};
+
+/// The smallest difference that a comparison can report.
+const FINEST: f64 = 0.01;
+
+/// Above this noise, a machine is not fit for comparing runs.
+const COARSEST: f64 = 0.1;
+
+/// The input: a machine, its noise, and the features of the program.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Patient<'a> {
+    /// The machine and the build.
+    pub environment: &'a Environment,
+    /// The noise measurement.
+    pub noise: &'a Noise,
+    /// The version of NVIDIA's driver, if one is loaded.
+    pub driver: Option<&'a str>,
+    /// Whether the program was built with CUDA.
+    pub has_cuda: bool,
+    /// The GPUs that can be used.
+    pub gpus: &'a [GpuHealth],
+    /// Why none can be used, if the program was built for it.
+    pub no_gpu: Option<&'a str>,
+    /// The state of the peaks of each device.
+    pub peaks: &'a [(String, PeaksState)],
+}
+
+/// The state of a usable GPU, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GpuHealth {
+    /// Its name for `--device`.
+    pub device: String,
+    /// Its model.
+    pub name: String,
+    /// The CUDA version of its driver.
+    pub cuda: Option<String>,
+    /// The highest clock of its processors, in MHz.
+    pub clock_limit_mhz: Option<f64>,
+    /// Its power limit, in watts.
+    pub power_limit_watts: Option<f64>,
+    /// Its clock, power and temperature.
+    pub state: DeviceState,
+    /// Why kernels cannot be recorded, if so.
+    pub no_kernels: Option<String>,
+}
+
+/// The result of all checks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Doctor {
+    /// The checks, in the order of the table.
+    pub checks: Vec<Check>,
+    /// The smallest difference between two runs that can be measured, as a share; none if the build is not optimised.
+    ///
+    /// It is the maximum of 1 % (the smallest difference that a comparison reports), the share of time in which threads
+    /// were interrupted, and the spread of their speed, for one thread and for all threads. A program that is interrupted
+    /// for a share of its time is slower by that share, which differs between runs.
+    pub finest: Option<f64>,
+}
+
+impl Doctor {
+    /// The worst level of all checks.
+    pub fn level(&self) -> Level {
+        self.checks.iter().map(Check::level).max().unwrap_or(Level::Good)
+    }
+
+    /// Whether runs can be compared here: the build is optimised, and noise stays below 10 %.
+    pub fn is_fit(&self) -> bool {
+        self.finest.is_some_and(|share| share <= COARSEST)
+    }
+
+    /// The answer in a sentence.
+    pub fn verdict(&self) -> String {
+        match self.finest {
+            None => "This build is not optimised, so its timings are meaningless.".to_owned(),
+            Some(share) if share > COARSEST => {
+                let limit = words::rounded_up(COARSEST);
+                let share = words::rounded_up(share);
+                format!("This machine is too noisy to compare runs: about {share} % noise (limit {limit} %).")
+            }
+            Some(share) => {
+                let share = words::rounded_up(share);
+                format!("Differences of about {share} % and more can be measured on this machine.")
+            }
+        }
+    }
+}
+
+/// Runs all checks.
+pub fn doctor(patient: &Patient<'_>) -> Doctor {
+    let Environment { machine, build, load, available_bytes } = patient.environment;
+    let noise = patient.noise;
+    let mut checks = vec![
+        Check::Build {
+            profile: build.profile.clone(),
+            opt_level: build.opt_level.clone(),
+            has_assertions: build.debug_assertions,
+        },
+        governor(machine),
+        Check::Boost { is_on: machine.boost, is_intel: machine.cpu.as_ref().is_some_and(|cpu| cpu.contains("Intel")) },
+        Check::VirtualMachine { name: machine.virtual_machine.clone() },
+        Check::Quota { granted: machine.cpu_quota, cpus: machine.cpus },
+        Check::Load { load: *load, cpus: machine.cpus },
+    ];
+    checks.extend(watched(&noise.alone));
+    checks.extend(noise.together.as_ref().into_iter().flat_map(watched));
+    checks.push(Check::Steal { steal: noise.steal });
+    checks.extend(clock(machine, noise));
+    checks.push(Check::Memory { available: *available_bytes, total: machine.memory_bytes });
+    checks.push(gpu(patient));
+    for health in patient.gpus {
+        checks.push(Check::GpuState { health: health.clone() });
+        checks.push(Check::KernelRecords { device: health.device.clone(), reason: health.no_kernels.clone() });
+    }
+    let of_device = |(device, state): &(String, PeaksState)| Check::Peaks { device: device.clone(), state: *state };
+    checks.extend(patient.peaks.iter().map(of_device));
+    Doctor { checks, finest: (!build.is_unoptimised()).then(|| finest(noise)) }
+}
+
+fn governor(machine: &Machine) -> Check {
+    Check::Governor { governor: machine.governor.clone(), is_virtual: machine.virtual_machine.is_some() }
+}
+
+fn watched(watch: &StallStats) -> Vec<Check> {
+    let threads = watch.threads;
+    let lost = watch.lost_share().map(|share| Check::LostTime { threads, share, gaps: watch.gaps });
+    let gap = watch.lost_share().map(|_| Check::LongestGap { threads, nanos: watch.longest_gap_ns });
+    let pace = watch.pace_spread.map(|spread| Check::Pace { threads, spread });
+    lost.into_iter().chain(gap).chain(pace).collect()
+}
+
+fn clock(machine: &Machine, noise: &Noise) -> [Check; 2] {
+    let clock = &noise.clock;
+    let source = Check::ClockSource {
+        clock: clock.name.clone(),
+        kernel: machine.clock_source.clone(),
+        is_invariant: clock.is_invariant,
+    };
+    [source, Check::Clock { step_ns: clock.step_ns, reading_ns: clock.reading_ns }]
+}
+
+fn gpu(patient: &Patient<'_>) -> Check {
+    Check::Gpu {
+        gpus: patient.environment.machine.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
+        driver: patient.driver.map(str::to_owned),
+        has_cuda: patient.has_cuda,
+        unusable: patient.no_gpu.filter(|_| patient.has_cuda).map(str::to_owned),
+    }
+}
+
+fn finest(noise: &Noise) -> f64 {
+    let watches = [Some(&noise.alone), noise.together.as_ref()];
+    let heard = watches.into_iter().flatten().flat_map(|watch| [watch.lost_share(), watch.pace_spread]);
+    heard.flatten().fold(FINEST, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_trace::run::{Build, Gpu, HostClock, Steal};
+    use proptest::prelude::*;
+
+    fn quiet() -> (Environment, Noise) {
+        let watch =
+            |threads| StallStats { threads, watched_ns: 1_000, pace_spread: Some(0.001), ..StallStats::default() };
+        let machine = Machine {
+            cpu: Some("AMD EPYC".into()),
+            cpus: 2,
+            memory_bytes: Some(16 << 30),
+            governor: Some("performance".into()),
+            boost: Some(false),
+            clock_source: Some("tsc".into()),
+            gpus: vec![Gpu { name: "NVIDIA H200".into(), driver: Some("580.65".into()) }],
+            ..Machine::default()
+        };
+        let build = Build { profile: "release".into(), opt_level: "3".into(), ..Build::default() };
+        let environment = Environment { machine, build, load: Some(0.05), available_bytes: Some(12 << 30) };
+        let clock = HostClock { name: "tsc".into(), is_invariant: Some(true), step_ns: Some(10.0), reading_ns: 12.0 };
+        let noise =
+            Noise { alone: watch(1), together: Some(watch(2)), steal: Some(Steal { ticks: 0, of_ticks: 40 }), clock };
+        (environment, noise)
+    }
+
+    fn examined(environment: &Environment, noise: &Noise) -> Doctor {
+        doctor(&Patient {
+            environment,
+            noise,
+            driver: Some("580.65"),
+            has_cuda: true,
+            gpus: &[],
+            no_gpu: None,
+            peaks: &[("cpu".to_owned(), PeaksState::Measured)],
+        })
+    }
+
+    /// The checks that are not good.
+    fn text_of(doctor: &Doctor) -> Vec<(&'static str, Level)> {
+        let checks = doctor.checks.iter().filter(|check| check.level() != Level::Good);
+        checks.map(|check| (check.word(), check.level())).collect()
+    }
+
+    #[test]
+    fn a_quiet_machine_is_good_in_all_and_gets_no_advice() {
+        let (environment, noise) = quiet();
+        let doctor = examined(&environment, &noise);
+        assert_eq!((text_of(&doctor), doctor.level()), (vec![], Level::Good));
+        assert!(doctor.checks.iter().all(|check| check.next().is_none() && check.meaning().is_none()));
+        assert_eq!(doctor.verdict(), "Differences of about 1 % and more can be measured on this machine.");
+    }
+
+    #[test]
+    fn a_build_without_optimisation_is_bad_and_has_no_finest_difference() {
+        let (mut environment, noise) = quiet();
+        environment.build = Build { profile: "debug".into(), opt_level: "0".into(), ..Build::default() };
+        let doctor = examined(&environment, &noise);
+        assert_eq!((text_of(&doctor), doctor.finest), (vec![("build", Level::Bad)], None));
+        assert_eq!(doctor.verdict(), "This build is not optimised, so its timings are meaningless.");
+        assert!(!doctor.is_fit());
+    }
+
+    #[test]
+    fn lost_time_and_an_uneven_pace_decide_what_can_be_told() {
+        let (environment, mut noise) = quiet();
+        noise.alone.pace_spread = Some(0.0231);
+        assert_eq!(examined(&environment, &noise).finest, Some(0.0231));
+        noise.together =
+            Some(StallStats { threads: 2, watched_ns: 1_000, lost_ns: 45, gaps: 1, ..StallStats::default() });
+        let doctor = examined(&environment, &noise);
+        assert_eq!(doctor.verdict(), "Differences of about 4.5 % and more can be measured on this machine.");
+        assert_eq!(text_of(&doctor), [("speed, 1 thread", Level::Doubt), ("interruptions, all threads", Level::Doubt)]);
+    }
+
+    #[test]
+    fn beyond_the_limit_a_machine_is_not_fit() {
+        let (environment, mut noise) = quiet();
+        noise.alone.lost_ns = 310;
+        let doctor = examined(&environment, &noise);
+        assert!(!doctor.is_fit() && examined(&environment, &quiet().1).is_fit());
+        let verdict = doctor.verdict();
+        assert_eq!(verdict, "This machine is too noisy to compare runs: about 31 % noise (limit 10 %).");
+    }
+
+    #[test]
+    fn of_a_machine_that_says_nothing_nothing_is_made_up() {
+        let nothing = Environment::default();
+        let noise = Noise::default();
+        let patient = Patient {
+            environment: &nothing,
+            noise: &noise,
+            driver: None,
+            has_cuda: false,
+            gpus: &[],
+            no_gpu: None,
+            peaks: &[("cpu".to_owned(), PeaksState::NotMeasured)],
+        };
+        let doctor = doctor(&patient);
+        let notes =
+            ["governor", "boost", "load", "steal time", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
+        let text = text_of(&doctor);
+        for note in notes {
+            assert!(text.contains(&note), "{note:?} is missing in {text:?}");
+        }
+        assert!(doctor.checks.iter().all(|check| !check.seen().is_empty()));
+    }
+
+    #[test]
+    fn a_gpu_that_holds_its_clock_down_is_doubted_and_one_without_records_is_noted() {
+        let (environment, noise) = quiet();
+        let state = DeviceState {
+            clock_mhz: Some(1410.0),
+            power_watts: Some(699.0),
+            temperature_c: Some(71.0),
+            throttled: vec!["it draws as much power as it may".into()],
+        };
+        let health = GpuHealth {
+            device: "cuda:0".into(),
+            name: "NVIDIA H200".into(),
+            cuda: Some("13.0".into()),
+            clock_limit_mhz: Some(1980.0),
+            power_limit_watts: Some(700.0),
+            state,
+            no_kernels: Some("cannot load `libcupti.so.13`".into()),
+        };
+        let patient = Patient {
+            environment: &environment,
+            noise: &noise,
+            driver: Some("580.65"),
+            has_cuda: true,
+            gpus: std::slice::from_ref(&health),
+            no_gpu: None,
+            peaks: &[("cpu".to_owned(), PeaksState::Measured)],
+        };
+        let doctor = doctor(&patient);
+        assert_eq!(text_of(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
+        let seen: Vec<String> =
+            doctor.checks.iter().filter(|check| check.level() != Level::Good).map(Check::seen).collect();
+        assert_eq!(seen, ["cuda:0: 1410 of 1980 MHz, 699 of 700 W, 71 °C, CUDA 13.0", "cuda:0: no CUPTI"]);
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_used_is_told_with_the_reason() {
+        let (environment, noise) = quiet();
+        let patient = Patient {
+            environment: &environment,
+            noise: &noise,
+            driver: Some("550.1"),
+            has_cuda: true,
+            gpus: &[],
+            no_gpu: Some("the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed"),
+            peaks: &[("cpu".to_owned(), PeaksState::Measured)],
+        };
+        let doctor = doctor(&patient);
+        assert_eq!(text_of(&doctor), [("GPU", Level::Doubt)]);
+        let meaning = doctor.checks.iter().find_map(Check::meaning);
+        assert_eq!(
+            meaning.as_deref(),
+            Some("no usable GPU: the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn more_noise_never_promises_more(
+            lost_ns in 0_u64..1_000,
+            more in 0_u64..1_000,
+            spread in prop::option::of(0.0..3.0_f64),
+        ) {
+            let (environment, mut noise) = quiet();
+            noise.alone = StallStats { lost_ns, pace_spread: spread, ..noise.alone };
+            let less = examined(&environment, &noise).finest.unwrap();
+            noise.alone.lost_ns += more;
+            let doctor = examined(&environment, &noise);
+            prop_assert!(doctor.finest.unwrap() >= less && less >= FINEST);
+            // Whatever is not good says what it means, and whatever is good says no more.
+            for check in &doctor.checks {
+                prop_assert_eq!(check.meaning().is_some(), check.level() != Level::Good);
+            }
+        }
+    }
+}

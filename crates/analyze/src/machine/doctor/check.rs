@@ -1,0 +1,240 @@
+//! One check of a machine: the result, and whether it is good.
+
+use laptime_trace::run::Steal;
+
+use super::GpuHealth;
+
+/// The level of a result, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Good.
+    Good,
+    /// Neither good nor bad, or unknown; worth knowing.
+    Note,
+    /// Timings may be off or noisy because of it.
+    Doubt,
+    /// Timings are meaningless.
+    Bad,
+}
+
+impl Level {
+    /// The level for machines.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Note => "note",
+            Self::Doubt => "doubt",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// One check, with its evidence.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Check {
+    /// How the program was built.
+    Build {
+        /// The profile.
+        profile: String,
+        /// The level of optimisation.
+        opt_level: String,
+        /// Whether debug assertions are checked.
+        has_assertions: bool,
+    },
+    /// The CPU frequency governor.
+    Governor {
+        /// The governor, if known.
+        governor: Option<String>,
+        /// Whether it is a virtual machine, which rarely reports it.
+        is_virtual: bool,
+    },
+    /// Whether the CPU may boost its clock.
+    Boost {
+        /// Whether it may, if known.
+        is_on: Option<bool>,
+        /// Whether the CPU is from Intel, which has its own switch.
+        is_intel: bool,
+    },
+    /// Whether other machines share the hardware.
+    VirtualMachine {
+        /// Its kind, if it is one.
+        name: Option<String>,
+    },
+    /// Whether CPU time is limited.
+    Quota {
+        /// The CPU quota, if there is one.
+        granted: Option<f64>,
+        /// CPUs that the process may use.
+        cpus: u32,
+    },
+    /// The load of the machine.
+    Load {
+        /// The load average of the last minute, if known.
+        load: Option<f64>,
+        /// CPUs that the process may use.
+        cpus: u32,
+    },
+    /// Time in which spinning threads were interrupted.
+    LostTime {
+        /// The spinning threads.
+        threads: u32,
+        /// The share of their time.
+        share: f64,
+        /// The number of pauses.
+        gaps: u64,
+    },
+    /// The longest interruption of such a thread.
+    LongestGap {
+        /// The spinning threads.
+        threads: u32,
+        /// How long.
+        nanos: u64,
+    },
+    /// How even the speed of such threads was.
+    Pace {
+        /// The spinning threads.
+        threads: u32,
+        /// The spread of the speed, as a share of the median.
+        spread: f64,
+    },
+    /// Time that a hypervisor gave to other machines.
+    Steal {
+        /// The ticks, if known.
+        steal: Option<Steal>,
+    },
+    /// The clock of all timings.
+    ClockSource {
+        /// The clock of the probe: `tsc` or `monotonic`.
+        clock: String,
+        /// The clock source of the kernel, if known.
+        kernel: Option<String>,
+        /// Whether the TSC has a constant rate; none if there is none.
+        is_invariant: Option<bool>,
+    },
+    /// The resolution and cost of that clock.
+    Clock {
+        /// The smallest step, if there was one.
+        step_ns: Option<f64>,
+        /// The cost of a reading.
+        reading_ns: f64,
+    },
+    /// Free memory.
+    Memory {
+        /// Free bytes, if known.
+        available: Option<u64>,
+        /// Total bytes, if known.
+        total: Option<u64>,
+    },
+    /// Whether a GPU is usable.
+    Gpu {
+        /// The GPUs that the driver lists.
+        gpus: Vec<String>,
+        /// The driver's version, if it is loaded.
+        driver: Option<String>,
+        /// Whether the program was built with CUDA.
+        has_cuda: bool,
+        /// Why none is usable, if so.
+        unusable: Option<String>,
+    },
+    /// The state of a GPU.
+    GpuState {
+        /// The state.
+        health: GpuHealth,
+    },
+    /// Whether kernels of a GPU can be recorded.
+    KernelRecords {
+        /// The GPU.
+        device: String,
+        /// Why not, if not.
+        reason: Option<String>,
+    },
+    /// Whether the peaks of a device are known.
+    Peaks {
+        /// The device.
+        device: String,
+        /// Their state.
+        state: PeaksState,
+    },
+}
+
+/// The state of the peaks of a device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PeaksState {
+    /// They were not measured.
+    NotMeasured,
+    /// They were measured, and a short test did not exceed them.
+    Measured,
+    /// A short test exceeded them, so they were measured on a busy machine.
+    TooLow {
+        /// The test result / the stored peak.
+        times: f64,
+    },
+}
+
+impl Check {
+    /// The load per CPU above which other processes interfere.
+    pub const LOAD: f64 = 0.1;
+    /// The share of interruptions, steal time and spread above which differences of 1 % cannot be measured.
+    pub const SHARE: f64 = 0.01;
+    /// A pause of 1 % of an iteration of 100 ms.
+    pub const GAP_NS: u64 = 1_000_000;
+    /// The step and cost of a clock that times a microsecond within 10 %.
+    pub const CLOCK_NS: f64 = 100.0;
+    /// The share of free memory below which the kernel starts to reclaim memory.
+    pub const MEMORY: f64 = 0.1;
+
+    /// The level of the result.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Build { opt_level, .. } if opt_level == "0" => Level::Bad,
+            Self::Build { has_assertions, .. } => doubt_if(*has_assertions),
+            Self::Governor { governor, .. } => known(governor, |governor| governor != "performance"),
+            Self::Boost { is_on, .. } if *is_on == Some(false) => Level::Good,
+            Self::Boost { .. } => Level::Note,
+            Self::VirtualMachine { name } => doubt_if(name.is_some()),
+            Self::Quota { granted, cpus } => doubt_if(granted.is_some_and(|granted| granted < f64::from(*cpus))),
+            Self::Load { load, cpus } => known(load, |load| *load > Self::LOAD * f64::from(*cpus)),
+            Self::LostTime { share, .. } | Self::Pace { spread: share, .. } => doubt_if(*share > Self::SHARE),
+            Self::LongestGap { nanos, .. } => doubt_if(*nanos > Self::GAP_NS),
+            Self::Steal { steal } => known(&steal.and_then(Steal::share), |share| *share > Self::SHARE),
+            Self::ClockSource { clock, is_invariant, .. } => doubt_if(clock != "tsc" && is_invariant.is_some()),
+            Self::Clock { step_ns, reading_ns } => {
+                doubt_if(step_ns.is_none_or(|step| step > Self::CLOCK_NS) || *reading_ns > Self::CLOCK_NS)
+            }
+            Self::Memory { available, total } => memory(*available, *total),
+            Self::Gpu { unusable: Some(_), gpus, driver, .. } if !gpus.is_empty() || driver.is_some() => Level::Doubt,
+            Self::GpuState { health } => doubt_if(!health.state.throttled.is_empty()),
+            Self::KernelRecords { reason, .. } => {
+                if reason.is_none() {
+                    Level::Good
+                } else {
+                    Level::Note
+                }
+            }
+            Self::Gpu { gpus, driver, has_cuda, .. } => match (gpus.is_empty(), driver.is_some() || *has_cuda) {
+                (false, _) if *has_cuda => Level::Good,
+                (true, false) => Level::Note,
+                _ => Level::Doubt,
+            },
+            Self::Peaks { state, .. } => match state {
+                PeaksState::NotMeasured => Level::Note,
+                PeaksState::Measured => Level::Good,
+                PeaksState::TooLow { .. } => Level::Doubt,
+            },
+        }
+    }
+}
+
+fn doubt_if(is_doubtful: bool) -> Level {
+    if is_doubtful { Level::Doubt } else { Level::Good }
+}
+
+fn known<T>(value: &Option<T>, is_doubtful: impl Fn(&T) -> bool) -> Level {
+    value.as_ref().map_or(Level::Note, |value| doubt_if(is_doubtful(value)))
+}
+
+fn memory(available: Option<u64>, total: Option<u64>) -> Level {
+    let share = available.zip(total).map(|(available, total)| available as f64 / total as f64);
+    known(&share, |share| *share < Check::MEMORY)
+}

@@ -1,0 +1,229 @@
+//! Cache-to-cache (C2C) fusion compared with passing text between two models, and with the base model alone.
+
+use std::collections::HashMap;
+
+use laptime_stats::Group;
+use laptime_trace::run::{AxisValue, CaseResult};
+
+use crate::{
+    by_case::{CaseId, Processes, by_case},
+    cases::known_values,
+    crossover::{Answer, Crossing, Logs, Ratio, answer, words},
+    series::{draws, without},
+};
+
+/// The axis of the text length.
+const TEXT: &str = "text_tokens";
+
+/// The comparisons in the results, one per prompt.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AgainstText {
+    /// The prompts, in order of first appearance.
+    pub prompts: Vec<PromptAgainst>,
+}
+
+/// One prompt, over all text lengths.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptAgainst {
+    /// What its cases have in common.
+    pub id: CaseId,
+    /// One entry per text length, shortest first.
+    pub texts: Vec<TextAgainst>,
+    /// At which text lengths C2C is faster.
+    pub answer: Option<Answer>,
+}
+
+/// The figures at one text length. Times are typical times to the first token, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TextAgainst {
+    /// Tokens of the text.
+    pub tokens: u64,
+    /// With C2C.
+    pub caches_ms: f64,
+    /// With text.
+    pub text_ms: f64,
+    /// The base model alone.
+    pub alone_ms: f64,
+    /// Time with text / time with C2C, from pairs of iterations: 2 means that C2C takes half the time.
+    pub text: Ratio,
+    /// Time of the base model alone / time with C2C.
+    pub alone: Ratio,
+}
+
+/// Finds the text length from which on C2C is faster.
+pub fn against_text(results: &[CaseResult]) -> AgainstText {
+    let mut places = HashMap::new();
+    let mut found: Vec<(CaseId, Vec<Point>)> = Vec::new();
+    for processes in by_case(results) {
+        let Some(point) = Point::of(&processes) else { continue };
+        let id = without(&processes.id, |axis| axis == TEXT);
+        let key = (id.workload.clone(), id.device.clone(), id.case.to_string());
+        let place = *places.entry(key).or_insert(found.len());
+        if place == found.len() {
+            found.push((id, Vec::new()));
+        }
+        found[place].1.push(point);
+    }
+    AgainstText { prompts: found.into_iter().map(|(id, points)| PromptAgainst::of(id, points)).collect() }
+}
+
+impl PromptAgainst {
+    fn of(id: CaseId, mut points: Vec<Point>) -> Self {
+        points.sort_by_key(|point| point.text.length);
+        points.dedup_by_key(|point| point.text.length);
+        let texts = points.iter().map(Point::figures).collect();
+        let logs: Vec<Logs> = points.into_iter().map(|point| point.text).collect();
+        Self { id, texts, answer: answer(&logs, false) }
+    }
+
+    /// At which text lengths C2C is faster, in a sentence.
+    pub fn sentence(&self) -> Option<String> {
+        let tried = match self.texts.as_slice() {
+            [] => return None,
+            [only] => format!("{} tokens", only.tokens),
+            [first, .., last] => format!("{} to {} tokens", first.tokens, last.tokens),
+        };
+        let list = |lengths: &[f64]| lengths.iter().map(|length| text_of(*length)).collect::<Vec<_>>().join(", ");
+        Some(match self.answer.as_ref()? {
+            Answer::Always => format!("C2C is faster than text at every measured length ({tried})"),
+            Answer::Never { .. } => format!("C2C is not faster than text at any measured length ({tried})"),
+            Answer::AtSome { less, more } => {
+                let said = match (less.as_slice(), more.as_slice()) {
+                    ([], more) => format!("slower than a text of {}", words::list(more)),
+                    (less, []) => format!("faster than a text of {}", words::list(less)),
+                    (less, more) => {
+                        format!(
+                            "faster than a text of {}, and slower than one of {}",
+                            words::list(less),
+                            words::list(more)
+                        )
+                    }
+                };
+                format!("C2C is {said} tokens; at the other measured lengths the difference is unclear")
+            }
+            Answer::From(crossing) => format!("C2C is faster than text from {} tokens on", self.place(crossing)),
+            Answer::Until(crossing) => format!("C2C is faster than text up to {} tokens", self.place(crossing)),
+            Answer::Several(lengths) => {
+                format!("C2C and text swap as the faster one more than once, at about {} tokens", list(lengths))
+            }
+            Answer::Unclear => {
+                format!("the difference between C2C and text is unclear at every measured length ({tried})")
+            }
+        })
+    }
+
+    fn place(&self, crossing: &Crossing) -> String {
+        let Some(ends) = crossing.ends else { return text_of(crossing.length) };
+        let of = |text: Option<&TextAgainst>| text.map_or(0, |text| text.tokens);
+        let low = ends.low.map_or_else(|| format!("below {}", of(self.texts.first())), text_of);
+        let high = ends.high.map_or_else(|| format!("beyond {}", of(self.texts.last())), text_of);
+        format!("{} [{low}, {high}]", text_of(crossing.length))
+    }
+}
+
+/// An interpolated length: `2.4`, `31`.
+fn text_of(length: f64) -> String {
+    if length < 10.0 { format!("{length:.1}") } else { format!("{length:.0}") }
+}
+
+/// The cases of one text.
+struct Point {
+    text: Logs,
+    alone: Logs,
+    /// With C2C, with text, alone.
+    typical_ms: [f64; 3],
+}
+
+impl Point {
+    fn of(processes: &Processes<'_>) -> Option<Self> {
+        let Some(AxisValue::Int(tokens)) = processes.id.case.get(TEXT) else { return None };
+        let tokens = u64::try_from(*tokens).ok().filter(|tokens| *tokens > 0)?;
+        let group = |metric: &str| {
+            let iterations: Vec<Vec<f64>> =
+                processes.measured().map(|(_, measured)| known_values(measured, metric)).collect();
+            Group::new(&iterations).ok()
+        };
+        let typical = |metric: &str| Some(group(metric)?.typical());
+        Some(Self {
+            text: logs(tokens, &group("text_over_c2c")?, 1),
+            alone: logs(tokens, &group("alone_over_c2c")?, 2),
+            typical_ms: [typical("ttft_ms")?, typical("text_ttft_ms")?, typical("alone_ttft_ms")?],
+        })
+    }
+
+    fn figures(&self) -> TextAgainst {
+        let [caches_ms, text_ms, alone_ms] = self.typical_ms;
+        let (text, alone) = (self.text.ratio(), self.alone.ratio());
+        TextAgainst { tokens: text.length, caches_ms, text_ms, alone_ms, text, alone }
+    }
+}
+
+/// Ratios of interleaved iterations: the observed value, and resampled values.
+fn logs(tokens: u64, ratios: &Group, salt: u64) -> Logs {
+    let drawn = draws(&[ratios], (salt << 24) ^ tokens).and_then(|mut drawn| drawn.pop());
+    Logs::new(tokens, ratios.typical().ln(), drawn.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use laptime_trace::run::{Better, Case, Measured, Metric, Outcome};
+
+    use super::*;
+
+    /// A prompt against a text of so many tokens, whose times over that of caches are around a ratio.
+    fn result(prompt: i64, tokens: i64, ratio: f64) -> CaseResult {
+        let values = [("prompt_tokens", prompt.into()), ("against", "text".into()), (TEXT, tokens.into())];
+        let case = Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec());
+        let around = |middle: f64| (0..15).map(|at| Some(middle * (1.0 + 0.001 * f64::from(at % 5 - 2)))).collect();
+        let metric =
+            |name: &str, middle: f64| Metric { name: name.to_owned(), better: Better::Lower, values: around(middle) };
+        let metrics = vec![
+            metric("ttft_ms", 10.0),
+            metric("text_ttft_ms", 10.0 * ratio),
+            metric("alone_ttft_ms", 2.0),
+            metric("text_over_c2c", ratio),
+            metric("alone_over_c2c", 0.2),
+        ];
+        let measured = Measured { wall_ns: vec![1; 15], metrics, ..Measured::default() };
+        CaseResult::new("c2c", "cpu", case, 0, "", Outcome::Measured(measured))
+    }
+
+    fn sentence(results: &[CaseResult]) -> String {
+        against_text(results).prompts[0].sentence().unwrap()
+    }
+
+    #[test]
+    fn the_length_from_which_on_caches_are_faster_lies_between_two_that_were_tried() {
+        // On a logarithmic axis of lengths, half way between 1 and 4 is 2.
+        let results = [result(512, 4, 1.25), result(512, 1, 0.8), result(512, 16, 3.0)];
+        let answer = against_text(&results);
+        assert_eq!(answer.prompts.len(), 1);
+        let prompt = &answer.prompts[0];
+        assert_eq!(prompt.texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), [1, 4, 16]);
+        assert!((prompt.texts[2].text.ratio - 3.0).abs() < 1e-9 && (prompt.texts[2].alone.ratio - 0.2).abs() < 1e-9);
+        assert!((prompt.texts[0].text_ms - 8.0).abs() < 1e-9 && (prompt.texts[0].caches_ms - 10.0).abs() < 1e-9);
+        let Some(Answer::From(crossing)) = &prompt.answer else { panic!("{:?}", prompt.answer) };
+        assert!((crossing.length - 2.0).abs() < 1e-6, "{crossing:?}");
+        assert_eq!(sentence(&results), "C2C is faster than text from 2.0 [2.0, 2.0] tokens on");
+    }
+
+    #[test]
+    fn at_every_length_at_none_and_what_cannot_be_told_are_said() {
+        let of = |ratios: [f64; 2]| sentence(&[result(8, 1, ratios[0]), result(8, 32, ratios[1])]);
+        assert_eq!(of([1.5, 9.0]), "C2C is faster than text at every measured length (1 to 32 tokens)");
+        assert_eq!(of([0.5, 0.9]), "C2C is not faster than text at any measured length (1 to 32 tokens)");
+        assert_eq!(
+            of([1.0, 1.0]),
+            "the difference between C2C and text is unclear at every measured length (1 to 32 tokens)"
+        );
+    }
+
+    #[test]
+    fn prompts_are_apart_and_other_results_are_not_looked_at() {
+        let case = Case::new(vec![("prompt_tokens".to_owned(), 8.into())]);
+        let plain = CaseResult::new("c2c", "cpu", case, 0, "", Outcome::Measured(Measured::default()));
+        let skipped = CaseResult { outcome: Outcome::Skipped { reason: String::new() }, ..result(8, 2, 1.0) };
+        assert_eq!(against_text(&[plain.clone(), skipped]), AgainstText::default());
+        assert_eq!(against_text(&[result(8, 1, 2.0), plain, result(16, 1, 2.0)]).prompts.len(), 2);
+    }
+}

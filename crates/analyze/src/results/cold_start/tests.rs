@@ -1,0 +1,175 @@
+use laptime_trace::{LAP, Nanos, Number, TraceBuilder};
+use proptest::prelude::*;
+
+use super::*;
+
+/// A thread whose spans are put one by one, and the curve of page faults beside it.
+struct Fixture {
+    builder: TraceBuilder,
+    main: TrackId,
+    faults: TrackId,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let faults = builder.counter(1, "page_faults", "");
+        Self { builder, main, faults }
+    }
+
+    fn stage(&mut self, name: &str, start: u64, nanos: u64) {
+        self.builder.span(self.main, Nanos(start), Nanos(nanos), name, "");
+    }
+
+    fn take(&mut self, start: u64, nanos: u64) {
+        self.builder.span(self.main, Nanos(start), Nanos(nanos), "iteration", LAP);
+    }
+
+    fn faults(&mut self, time: u64, count: i64) {
+        self.builder.value(self.faults, Nanos(time), Number::Int(count));
+    }
+
+    fn answer(self) -> ColdStart {
+        cold_start(&self.builder.build().unwrap()).unwrap()
+    }
+}
+
+/// A start of 1,000 and iterations of 100 behind a first one of 400.
+fn started() -> Fixture {
+    let mut made = Fixture::new();
+    made.stage("open_device", 0, 300);
+    made.stage("context", 50, 200);
+    made.stage("prepare", 310, 640);
+    made.stage("load_weights", 320, 600);
+    made.stage("compile", 330, 100);
+    made.stage("load", 430, 20);
+    made.stage("load_kernel", 450, 10);
+    made.stage("compile", 460, 100);
+    made.stage("allocate", 600, 50);
+    made.take(1_000, 400);
+    for iteration in 1..10 {
+        made.take(1_000 + 1_000 * iteration, 100);
+    }
+    made
+}
+
+fn text_of(parts: &[ColdPart]) -> Vec<(&'static str, i64, u64)> {
+    parts.iter().map(|part| (part.work.word(), part.nanos, part.count)).collect()
+}
+
+#[test]
+fn the_time_before_the_first_take_belongs_to_the_innermost_stage_that_says_what_it_is() {
+    let start = started().answer();
+    assert_eq!(start.before_ns, 1_000);
+    assert_eq!(
+        text_of(&start.before),
+        [
+            ("context", 300, 1),
+            ("compile", 200, 2),
+            ("load", 30, 1),
+            ("weights", 320, 0),
+            ("allocate", 50, 1),
+            ("rest", 100, 0)
+        ]
+    );
+}
+
+#[test]
+fn the_first_take_is_held_against_the_later_half() {
+    let mut made = started();
+    made.stage("forward", 1_000, 250);
+    made.stage("first_product", 1_010, 60);
+    made.stage("first_product", 1_100, 30);
+    made.stage("backward", 1_260, 130);
+    for iteration in 1..10 {
+        made.stage("forward", 1_000 + 1_000 * iteration, 30);
+        made.stage("backward", 1_040 + 1_000 * iteration, 50);
+    }
+    let start = made.answer();
+    assert_eq!((start.first_ns, start.steady_ns, start.beyond_ns()), (400, Some(100), Some(300)));
+    assert_eq!(text_of(&start.beyond), [("first_products", 90, 2), ("rest", 210, 0)]);
+    let stages: Vec<_> = start.rest_in.iter().map(|shift| (shift.stage.as_deref(), shift.nanos)).collect();
+    assert_eq!(stages, [(Some("forward"), 130), (Some("backward"), 80)], "outside of them it was no slower");
+}
+
+#[test]
+fn what_every_take_does_is_no_part_of_the_cold_start() {
+    let mut made = started();
+    made.stage("allocate", 1_000, 45);
+    for iteration in 1..10 {
+        made.stage("allocate", 1_000 + 1_000 * iteration, 40);
+    }
+    assert_eq!(text_of(&made.answer().beyond), [("allocate", 5, 1), ("rest", 295, 0)]);
+}
+
+#[test]
+fn memory_that_is_touched_first_is_told_by_what_a_page_costs() {
+    let mut made = started();
+    let counts = [(990, 500), (1_410, 600), (1_990, 600), (2_110, 601)];
+    counts.into_iter().for_each(|(time, count)| made.faults(time, count));
+    for iteration in 2..10 {
+        made.faults(990 + 1_000 * iteration, 600);
+        made.faults(1_110 + 1_000 * iteration, 600);
+    }
+    made.stage("touch_memory", 20_000, 4_000);
+    made.faults(19_990, 600);
+    made.faults(24_010, 2_600);
+    assert_eq!(text_of(&made.answer().beyond), [("first_touch", 200, 100), ("rest", 100, 0)]);
+}
+
+#[test]
+fn touched_memory_is_never_more_than_what_is_left_and_threads_share_it() {
+    let made = |page: u64, threads: i64| {
+        let mut made = started();
+        let crew = made.builder.span(made.main, Nanos(960), Nanos(5), "start_threads", "");
+        made.builder.span_field(crew, "threads", threads);
+        for (time, count) in [(990, 0), (1_410, 100), (19_990, 100), (30_010, 200)] {
+            made.faults(time, count);
+        }
+        made.stage("touch_memory", 20_000, 100 * page);
+        text_of(&made.answer().beyond)[0]
+    };
+    assert_eq!(made(2, 1), ("first_touch", 200, 100));
+    assert_eq!(made(2, 2), ("first_touch", 100, 100));
+    assert_eq!(made(100, 1), ("first_touch", 300, 100));
+}
+
+#[test]
+fn few_takes_have_no_steady_one_to_be_held_against() {
+    let mut made = Fixture::new();
+    for iteration in 0..5 {
+        made.take(1_000 * iteration, 100);
+    }
+    let start = made.answer();
+    assert_eq!((start.steady_ns, start.beyond_ns(), start.beyond.len()), (None, None, 0));
+    assert_eq!((start.before_ns, text_of(&start.before)), (0, vec![("rest", 0, 0)]));
+}
+
+#[test]
+fn a_trace_without_a_take_has_no_cold_start() {
+    let mut made = Fixture::new();
+    made.stage("prepare", 0, 10);
+    assert_eq!(cold_start(&made.builder.build().unwrap()), None);
+    assert_eq!(middle_start(Vec::new()), None);
+}
+
+proptest! {
+    #[test]
+    fn parts_add_up_to_the_whole(
+        stages in prop::collection::vec((0_u64..12_000, 0_u64..2_000, 0_usize..6), 0..40),
+        points in prop::collection::vec((0_u64..40_000, 0_i64..5_000), 0..20),
+    ) {
+        let mut made = started();
+        let names = ["compile", "allocate", "forward", "first_product", "iteration", "touch_memory"];
+        for (start, nanos, name) in stages {
+            made.stage(names[name], start, nanos);
+        }
+        points.into_iter().for_each(|(time, count)| made.faults(time, count));
+        let start = made.answer();
+        let sum = |parts: &[ColdPart]| parts.iter().map(|part| part.nanos).sum::<i64>();
+        prop_assert_eq!(sum(&start.before), start.before_ns as i64);
+        prop_assert_eq!(Some(sum(&start.beyond)), start.beyond_ns());
+        prop_assert!(start.rest_in.is_sorted_by_key(|shift| -shift.nanos));
+    }
+}

@@ -1,0 +1,305 @@
+//! Comparison of two runs, case by case.
+
+use laptime_stats::{Group, Interval, Judged, Reason, Verdict, judge_all};
+use laptime_trace::run::{Better, CaseResult, Measured, Run};
+
+use crate::{
+    by_case::{CaseId, Processes, Trouble, by_case},
+    cases::known_values,
+    differences::{Difference, differences},
+    figures::{Figures, numbers},
+};
+
+/// One side of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct RunResults<'a> {
+    /// The run, if it is known.
+    pub run: Option<&'a Run>,
+    /// Its results.
+    pub results: &'a [CaseResult],
+}
+
+/// How two runs are compared.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Comparing {
+    /// The metric to compare; the time of an iteration if none.
+    pub metric: Option<String>,
+    /// The margin: a relative difference that does not matter.
+    pub threshold: Option<f64>,
+}
+
+/// How two runs compare.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    /// The metric that was compared; the time of an iteration if none.
+    pub metric: Option<String>,
+    /// Which direction is better.
+    pub better: Better,
+    /// The cases of the first run in their order, then those that only the second has.
+    pub cases: Vec<ComparedCase>,
+    /// Differences between the runs, if both are known.
+    pub differences: Vec<Difference>,
+    /// The commits of both, if both are known.
+    pub commits: Option<[String; 2]>,
+}
+
+/// The comparison of one case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedCase {
+    /// Which case.
+    pub id: CaseId,
+    /// Processes of each side that gave no figures.
+    pub troubles: [Vec<Trouble>; 2],
+    /// The two sides, or why there is no comparison.
+    pub pair: Result<Pair, NotCompared>,
+}
+
+/// The two sides of a case.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pair {
+    /// The first side, which is the reference: a time in nanoseconds, or a metric in its own unit.
+    pub a: Figures,
+    /// The second side.
+    pub b: Figures,
+    /// The typical value of B / that of A, minus one: for a rate, 0.05 is 5 % more.
+    pub difference: f64,
+    /// Its 95 % interval; none for too few processes.
+    pub interval: Option<Interval>,
+    /// The margin.
+    pub margin: f64,
+    /// The verdict. Faster means better, whatever is compared.
+    pub verdict: Verdict,
+    /// If unclear, the number of processes per side that would settle it, see [`Judged::needed`].
+    pub needed: Option<usize>,
+}
+
+/// Which of the two runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+impl Which {
+    /// Its letter.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::A => 'a',
+            Self::B => 'b',
+        }
+    }
+}
+
+/// Why a case is not compared.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NotCompared {
+    /// Only one run has it.
+    OnlyIn(Which),
+    /// It was not measured in one run; the troubles say why.
+    NotMeasured(Which),
+    /// It was not measured in either run.
+    NotMeasuredInBoth,
+    /// One run lacks the metric.
+    NoMetric(Which),
+    /// A value of the metric is 0 or negative, so there is no ratio.
+    NoRatio(Which),
+}
+
+/// The number of cases per verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Cases that are faster.
+    pub faster: usize,
+    /// Cases that are slower.
+    pub slower: usize,
+    /// Cases that are the same.
+    pub same: usize,
+    /// Cases without a clear verdict.
+    pub unclear: usize,
+    /// Cases that were not compared.
+    pub not_compared: usize,
+}
+
+impl Tally {
+    /// The number of compared cases.
+    pub fn compared(&self) -> usize {
+        self.faster + self.slower + self.same + self.unclear
+    }
+}
+
+impl Compared {
+    /// Whether a case is slower, beyond the margin and beyond chance for this number of cases.
+    pub fn is_regression(&self) -> bool {
+        self.tally().slower > 0
+    }
+
+    /// Whether the runs have the same machine and build; otherwise verdicts may be about those.
+    pub fn is_fair(&self) -> bool {
+        !self.differences.iter().any(|difference| difference.is_decisive)
+    }
+
+    /// Whether a case was measured in the first run and tried but not measured in the second.
+    pub fn has_lost_cases(&self) -> bool {
+        self.cases.iter().any(|case| case.pair == Err(NotCompared::NotMeasured(Which::B)))
+    }
+
+    /// Counts the verdicts.
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for case in &self.cases {
+            let count = match case.pair.as_ref().map(|pair| pair.verdict) {
+                Ok(Verdict::Faster) => &mut tally.faster,
+                Ok(Verdict::Slower) => &mut tally.slower,
+                Ok(Verdict::Same) => &mut tally.same,
+                Ok(Verdict::Unclear(_)) => &mut tally.unclear,
+                Err(_) => &mut tally.not_compared,
+            };
+            *count += 1;
+        }
+        tally
+    }
+}
+
+/// The metrics of some results, by name.
+pub fn metrics(results: &[CaseResult]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for metric in results.iter().filter_map(CaseResult::measured).flat_map(|measured| &measured.metrics) {
+        if !names.contains(&metric.name) {
+            names.push(metric.name.clone());
+        }
+    }
+    names
+}
+
+/// Compares two runs, case by case.
+///
+/// Cases are equal if workload, device and all axis values are. Each side of a case is the group of its processes; failed
+/// processes are left out and listed. For metrics where more is better, reciprocals are compared, so that more is always
+/// worse; the reported values are those of the metric. Verdicts are corrected for the number of cases, see
+/// [`judge_all`].
+pub fn compare(a: &RunResults<'_>, b: &RunResults<'_>, how: &Comparing) -> Compared {
+    let (ours, theirs) = (by_case(a.results), by_case(b.results));
+    let better = better(how, a.results).or_else(|| better(how, b.results)).unwrap_or(Better::Lower);
+    let comparer = Comparer { how, better };
+    let other = |case: &Processes<'_>| theirs.iter().find(|other| other.id == case.id);
+    let is_new = |case: &&Processes<'_>| !ours.iter().any(|known| known.id == case.id);
+    let mut cases: Vec<UnjudgedCase> = ours.iter().map(|case| comparer.case(Some(case), other(case))).collect();
+    cases.extend(theirs.iter().filter(is_new).map(|case| comparer.case(None, Some(case))));
+    let cases = comparer.judged(cases);
+    let runs = a.run.zip(b.run);
+    Compared {
+        metric: how.metric.clone(),
+        better,
+        cases,
+        differences: runs.map_or_else(Vec::new, |(a, b)| differences(a, b)),
+        commits: runs.map(|(a, b)| [a, b].map(|run| run.environment.build.commit.clone())),
+    }
+}
+
+fn better(how: &Comparing, results: &[CaseResult]) -> Option<Better> {
+    let name = how.metric.as_ref()?;
+    results.iter().filter_map(CaseResult::measured).find_map(|measured| Some(measured.metric(name)?.better))
+}
+
+struct Comparer<'a> {
+    how: &'a Comparing,
+    better: Better,
+}
+
+impl Comparer<'_> {
+    fn case(&self, a: Option<&Processes<'_>>, b: Option<&Processes<'_>>) -> UnjudgedCase {
+        let id = a.or(b).map(|case| case.id.clone()).expect("a case is in one run at least");
+        let troubles = [a, b].map(|side| side.map_or_else(Vec::new, Processes::troubles));
+        let sides = match (a, b) {
+            (Some(a), Some(b)) => self.sides(a, b),
+            (Some(_), None) => Err(NotCompared::OnlyIn(Which::A)),
+            (None, _) => Err(NotCompared::OnlyIn(Which::B)),
+        };
+        UnjudgedCase { id, troubles, sides }
+    }
+
+    /// Judges all cases that can be compared, together.
+    fn judged(&self, cases: Vec<UnjudgedCase>) -> Vec<ComparedCase> {
+        let (mut groups, mut unjudged) = (Vec::new(), Vec::new());
+        for UnjudgedCase { id, troubles, sides } in cases {
+            let figures = sides.map(|[a, b]| {
+                groups.push((a.group, b.group));
+                [a.figures, b.figures]
+            });
+            unjudged.push((id, troubles, figures));
+        }
+        let mut judged = judge_all(&groups, self.how.threshold).into_iter();
+        let mut pair = |[a, b]: [Figures; 2]| self.shown(judged.next().expect("every pair was judged"), a, b);
+        let cases = unjudged.into_iter();
+        cases.map(|(id, troubles, figures)| ComparedCase { id, troubles, pair: figures.map(&mut pair) }).collect()
+    }
+
+    fn sides(&self, a: &Processes<'_>, b: &Processes<'_>) -> Result<[Side; 2], NotCompared> {
+        let is_measured = [a, b].map(|side| side.measured().next().is_some());
+        match is_measured {
+            [false, false] => return Err(NotCompared::NotMeasuredInBoth),
+            [false, true] => return Err(NotCompared::NotMeasured(Which::A)),
+            [true, false] => return Err(NotCompared::NotMeasured(Which::B)),
+            [true, true] => {}
+        }
+        Ok([self.side(a, Which::A)?, self.side(b, Which::B)?])
+    }
+
+    fn side(&self, side: &Processes<'_>, which: Which) -> Result<Side, NotCompared> {
+        let iterations =
+            side.measured().map(|(_, measured)| self.takes(measured)).filter(|iterations| !iterations.is_empty());
+        let iterations: Vec<Vec<f64>> = iterations.collect();
+        let figures = Figures::of(iterations.clone()).ok_or(NotCompared::NoMetric(which))?;
+        let group = Group::new(&self.more_is_worse(iterations)).map_err(|_| NotCompared::NoRatio(which))?;
+        Ok(Side { figures, group })
+    }
+
+    fn takes(&self, measured: &Measured) -> Vec<f64> {
+        self.how.metric.as_ref().map_or_else(|| numbers(&measured.wall_ns), |name| known_values(measured, name))
+    }
+
+    fn more_is_worse(&self, mut iterations: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+        if self.better == Better::Higher {
+            iterations.iter_mut().flatten().for_each(|value| *value = value.recip());
+        }
+        iterations
+    }
+
+    /// Converts compared values back to measured values.
+    fn shown(&self, found: Judged, a: Figures, b: Figures) -> Pair {
+        let Judged { difference, interval, margin, verdict, needed } = found;
+        let pair = Pair { a, b, difference, interval, margin, verdict, needed };
+        if self.better == Better::Higher { pair.turned() } else { pair }
+    }
+}
+
+/// A case before all cases are judged together.
+struct UnjudgedCase {
+    id: CaseId,
+    troubles: [Vec<Trouble>; 2],
+    sides: Result<[Side; 2], NotCompared>,
+}
+
+/// One side of a case: the reported values, and the compared values.
+struct Side {
+    figures: Figures,
+    group: Group,
+}
+
+impl Pair {
+    /// The pair with differences of reciprocals converted to differences of values.
+    fn turned(self) -> Self {
+        let turn = |change: f64| (1.0 + change).recip() - 1.0;
+        let verdict = match self.verdict {
+            Verdict::Unclear(Reason::TooWide { furthest }) => {
+                Verdict::Unclear(Reason::TooWide { furthest: turn(furthest) })
+            }
+            verdict => verdict,
+        };
+        let interval =
+            self.interval.map(|Interval { low, high, level }| Interval { low: turn(high), high: turn(low), level });
+        Self { difference: turn(self.difference), interval, verdict, ..self }
+    }
+}

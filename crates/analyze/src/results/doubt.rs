@@ -1,0 +1,280 @@
+//! A doubt: a reason to distrust a figure, with its evidence, as a one-line note.
+
+use std::fmt;
+
+use laptime_stats::SlowStart;
+use laptime_trace::run::WarmUp;
+
+use crate::{
+    limits::Bound,
+    units::{per_cent, three_figures, time},
+};
+
+/// With fewer iterations in its only process, or fewer processes if there are several, a case has no 95 % interval.
+const FEW_ITERATIONS: usize = 6;
+
+/// By which factor the spread between processes must exceed the spread within one.
+pub(crate) const BETWEEN_OVER_WITHIN: f64 = 2.0;
+
+/// The load per CPU above which other processes were running.
+pub(crate) const LOAD_EACH: f64 = 0.5;
+
+/// The recommended number of processes per side for a comparison.
+const RUNS: u32 = 10;
+
+/// A reason to distrust a figure.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Doubt {
+    /// The program was built without optimisation.
+    Unoptimised {
+        /// The level of optimisation.
+        opt_level: String,
+    },
+    /// Other processes were running when the run started.
+    Loaded {
+        /// The load average.
+        load: f64,
+        /// CPUs.
+        cpus: u32,
+    },
+    /// The run was interrupted.
+    Interrupted {
+        /// Iterations until then.
+        iterations: usize,
+    },
+    /// The device was throttled.
+    Throttled {
+        /// At the end of how many iterations.
+        iterations: usize,
+        /// Of how many.
+        of: usize,
+        /// Why.
+        reasons: Vec<String>,
+    },
+    /// The case does more work per second than the measured peak.
+    BeyondPeak {
+        /// Its rate as a share of the peak: above 1.
+        share: f64,
+        /// Which peak.
+        bound: Bound,
+    },
+    /// The first iterations are slow.
+    SlowStart {
+        /// What was seen.
+        slow: SlowStart,
+        /// The iterations that were left out.
+        warmup: WarmUp,
+    },
+    /// The timings did not reach a steady state.
+    NeverSteady {
+        /// Processes without a steady state.
+        processes: usize,
+        /// Processes that were measured.
+        of: usize,
+    },
+    /// The iterations became slower and did not recover.
+    BecameSlower {
+        /// By how much, as a share.
+        by: f64,
+    },
+    /// Some iterations are outliers.
+    Outliers {
+        /// How many.
+        iterations: usize,
+        /// Of how many.
+        of: usize,
+        /// The furthest outlier / the median of its process.
+        furthest: f64,
+    },
+    /// The time limit was reached before the interval was narrow.
+    TimeUp {
+        /// The half-width of the interval, as a share of the median.
+        reach: Option<f64>,
+        /// The requested half-width.
+        within: f64,
+        /// The time limit, in nanoseconds.
+        at_most_ns: u64,
+    },
+    /// There are too few iterations, or processes if there are several, for a 95 % interval.
+    FewIterations {
+        /// How many iterations.
+        iterations: usize,
+        /// How many processes.
+        processes: usize,
+    },
+    /// Processes differ more than their iterations.
+    ProcessesDiffer {
+        /// The spread between processes.
+        between: f64,
+        /// The spread within one.
+        within: f64,
+        /// Processes.
+        processes: usize,
+        /// The requested number of processes.
+        runs: u32,
+    },
+    /// Each case ran in one process, which is not enough for a comparison.
+    OneProcess,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unoptimised { opt_level } => {
+                write!(f, "this is a debug build (opt-level {opt_level}); build with `--release` to measure")
+            }
+            Self::Loaded { load, cpus } => {
+                let cpus = counted(*cpus as usize, "CPU");
+                write!(f, "load average was {load:.1} on {cpus}; other processes may have affected the timings")
+            }
+            Self::Interrupted { iterations } => {
+                write!(f, "interrupted after {}; `--resume` measures it again", counted(*iterations, "iteration"))
+            }
+            Self::Throttled { iterations, of, reasons } => {
+                write!(f, "the device was throttled in {iterations} of {of} iterations ({})", reasons.join(", "))
+            }
+            Self::BeyondPeak { share, bound } => {
+                let peak = match bound {
+                    Bound::Arithmetic => "arithmetic",
+                    Bound::Memory => "memory",
+                };
+                let share = per_cent(*share);
+                write!(f, "{share} of the measured {peak} peak is impossible; measure it again with `laptime peaks`")
+            }
+            Self::SlowStart { slow, warmup } => slow_start(f, slow, *warmup),
+            Self::NeverSteady { processes, of } if *of > 1 => {
+                write!(f, "timings did not reach a steady state in {processes} of {of} processes; see `laptime warmup`")
+            }
+            Self::NeverSteady { .. } => write!(f, "timings did not reach a steady state; see `laptime warmup`"),
+            Self::BecameSlower { by } => {
+                write!(f, "timings rose by {} during the run, as when clocks drop with heat", per_cent(*by))
+            }
+            Self::Outliers { iterations, of, furthest } => {
+                let are = if *iterations == 1 { "is an outlier" } else { "are outliers" };
+                write!(f, "{iterations} of {of} iterations {are} (worst {}x the median)", three_figures(*furthest))
+            }
+            Self::TimeUp { reach, within, at_most_ns } => {
+                let (allowed, within) = (time(*at_most_ns as f64), per_cent(*within));
+                match reach.map(per_cent) {
+                    Some(reach) => write!(
+                        f,
+                        "after {allowed} the interval was ±{reach} of the median, not ±{within}; raise `--max-time`"
+                    ),
+                    None => write!(f, "{allowed} was too short for a 95 % interval; raise `--max-time`"),
+                }
+            }
+            Self::FewIterations { iterations, processes } => {
+                let (count, what, flag) = if *processes > 1 {
+                    (*processes, "processes", "runs")
+                } else {
+                    (*iterations, "iterations", "iterations")
+                };
+                let few = if count == 1 { "1 iteration is".to_owned() } else { format!("{count} {what} are") };
+                write!(f, "{few} too few for a 95 % interval; use `--{flag} {FEW_ITERATIONS}` or more")
+            }
+            Self::ProcessesDiffer { between, within, processes, .. } => write!(
+                f,
+                "{processes} processes differ by {}, iterations within one by {}; compare with several `--runs`",
+                per_cent(*between),
+                per_cent(*within)
+            ),
+            Self::OneProcess => write!(f, "each case ran in one process; to compare runs, use `--runs {RUNS}`"),
+        }
+    }
+}
+
+fn slow_start(f: &mut fmt::Formatter<'_>, slow: &SlowStart, warmup: WarmUp) -> fmt::Result {
+    let (slowest, rest) = (time(slow.slowest), time(slow.rest));
+    match slow.count {
+        1 => write!(f, "the first iteration took {slowest}, the others {rest}; ")?,
+        count => write!(f, "the first {count} iterations took up to {slowest}, the others {rest}; ")?,
+    }
+    match warmup {
+        WarmUp::Iterations(iterations) => write!(f, "use `--warmup {}`", iterations + slow.count),
+        WarmUp::Auto => write!(f, "see `laptime warmup`"),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ if what.ends_with('s') => format!("{count} {what}es"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+impl Doubt {
+    /// The id of the note, which `laptime explain` takes.
+    pub fn id(&self) -> &'static str {
+        match self {
+            Self::Unoptimised { .. } => "debug-build",
+            Self::Loaded { .. } => "busy-machine",
+            Self::Interrupted { .. } => "interrupted",
+            Self::Throttled { .. } => "throttled",
+            Self::BeyondPeak { .. } => "beyond-peak",
+            Self::SlowStart { .. } => "slow-start",
+            Self::NeverSteady { .. } => "unsteady",
+            Self::BecameSlower { .. } => "slowing-down",
+            Self::Outliers { .. } => "outliers",
+            Self::TimeUp { .. } => "wide-interval",
+            Self::FewIterations { .. } => "few-iterations",
+            Self::ProcessesDiffer { .. } => "process-spread",
+            Self::OneProcess => "one-process",
+        }
+    }
+
+    /// Whether the note is only informative: `--verbose` prints it.
+    pub fn is_minor(&self) -> bool {
+        matches!(self, Self::OneProcess)
+    }
+
+    /// Whether it is about the whole run, and not about the iterations of a case.
+    pub fn is_of_run(&self) -> bool {
+        matches!(self, Self::Unoptimised { .. } | Self::Loaded { .. } | Self::OneProcess)
+    }
+
+    /// Whether it applies to warm-up studies, where early iterations are slow and the number of iterations is fixed.
+    pub(crate) fn holds_of_warm_ups(&self) -> bool {
+        use Doubt::{Loaded, Outliers, ProcessesDiffer, Throttled, Unoptimised};
+        matches!(self, Unoptimised { .. } | Loaded { .. } | Throttled { .. } | Outliers { .. } | ProcessesDiffer { .. })
+    }
+
+    /// How severe it is among doubts of its kind.
+    pub(crate) fn weight(&self) -> f64 {
+        match self {
+            Self::Loaded { load, .. } => *load,
+            Self::Throttled { iterations, of, .. } => *iterations as f64 / *of as f64,
+            Self::BeyondPeak { share, .. } => *share,
+            Self::SlowStart { slow, .. } => slow.count as f64 + slow.slowest / (slow.slowest + slow.rest),
+            Self::NeverSteady { processes, .. } => *processes as f64,
+            Self::BecameSlower { by } => *by,
+            Self::Outliers { furthest, .. } => (furthest - 1.0).abs(),
+            Self::TimeUp { reach, .. } => reach.unwrap_or(f64::INFINITY),
+            Self::Interrupted { iterations } => -(*iterations as f64),
+            Self::FewIterations { iterations, processes } => {
+                -(if *processes > 1 { *processes } else { *iterations } as f64)
+            }
+            Self::ProcessesDiffer { between, .. } => *between,
+            Self::Unoptimised { .. } | Self::OneProcess => 0.0,
+        }
+    }
+
+    /// The order of doubts: those that affect all figures come first.
+    pub(crate) fn order(&self) -> u8 {
+        match self {
+            Self::Unoptimised { .. } => 0,
+            Self::Loaded { .. } => 1,
+            Self::Interrupted { .. } => 2,
+            Self::Throttled { .. } => 3,
+            Self::BeyondPeak { .. } => 4,
+            Self::SlowStart { .. } => 5,
+            Self::NeverSteady { .. } => 6,
+            Self::BecameSlower { .. } => 7,
+            Self::TimeUp { .. } => 8,
+            Self::FewIterations { .. } => 9,
+            Self::ProcessesDiffer { .. } => 10,
+            Self::Outliers { .. } => 11,
+            Self::OneProcess => 12,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Analyses of traces: stages, laps, gaps, syncs, overlap, names, differences.
+
+pub(crate) mod account;
+pub(crate) mod check;
+pub(crate) mod device_time;
+pub(crate) mod devices;
+pub(crate) mod families;
+pub(crate) mod fleet;
+pub(crate) mod gap_cause;
+pub(crate) mod gap_charge;
+pub(crate) mod gap_verdict;
+pub(crate) mod gap_whole;
+pub(crate) mod gaps;
+pub(crate) mod group;
+pub(crate) mod host;
+pub(crate) mod host_tree;
+pub(crate) mod intervals;
+pub(crate) mod lap_unit;
+pub(crate) mod laps;
+pub(crate) mod launch_figures;
+pub(crate) mod measured;
+pub(crate) mod one_off;
+pub(crate) mod overlap;
+pub(crate) mod overview;
+pub(crate) mod quantile;
+pub(crate) mod repeats;
+pub(crate) mod stage_figures;
+pub(crate) mod stages;
+pub(crate) mod syncs;
+pub(crate) mod timeline;
+pub(crate) mod top;
+pub(crate) mod waits;
+pub(crate) mod waterfall;

@@ -1,0 +1,277 @@
+//! The work of devices, prepared once for all analyses.
+
+use std::collections::{HashMap, HashSet};
+
+use laptime_trace::{Activity, NameId, Nanos, SpanId, Trace, TrackId, TrackKind};
+
+use crate::{group::Group, intervals::Stretches};
+
+/// The work of every device of a trace, with what launched it.
+#[derive(Debug, Clone)]
+pub struct Devices {
+    /// The devices, in order of their numbers.
+    pub devices: Vec<DeviceWork>,
+    /// What each span is, by its place in the trace.
+    pub activities: Vec<Activity>,
+}
+
+/// What one device did.
+#[derive(Debug, Clone)]
+pub struct DeviceWork {
+    /// Its name: `device 0`, or the name of the process where it has no number.
+    pub name: String,
+    /// Its number.
+    pub number: Option<i64>,
+    /// Its work, in order of start.
+    pub work: Vec<Work>,
+    /// The work is stages between two marks on a stream, idle time included: nothing finer was recorded.
+    pub is_stages: bool,
+    /// Graphs that the trace also shows as kernels; only the kernels count.
+    pub graphs_beside_kernels: u64,
+}
+
+/// One kernel, copy or other work of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// Its span.
+    pub id: SpanId,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// Its stream.
+    pub stream: TrackId,
+    /// What it is.
+    pub kind: WorkKind,
+    /// The host call that launched it, if the trace has it.
+    pub launch: Option<SpanId>,
+}
+
+/// The kind of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkKind {
+    /// A kernel, or a graph as a whole.
+    Compute,
+    /// A kernel that exchanges data with other devices.
+    Communication,
+    /// A copy or a memset.
+    Copy,
+}
+
+impl Work {
+    /// How long it lasted.
+    pub fn length(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+impl DeviceWork {
+    /// From the start of its first work to the end of its last; none if it did nothing.
+    pub fn window(&self) -> Option<(u64, u64)> {
+        let last = self.work.iter().map(|work| work.end).max()?;
+        Some((self.work.first()?.start, last))
+    }
+
+    /// When it was busy.
+    pub fn busy(&self) -> Stretches {
+        self.stretches(|_| true)
+    }
+
+    /// When it did work of a kind.
+    pub fn busy_with(&self, kind: WorkKind) -> Stretches {
+        self.stretches(|work| work.kind == kind)
+    }
+
+    /// When it did work that matches a filter.
+    pub fn stretches(&self, is_wanted: impl Fn(&Work) -> bool) -> Stretches {
+        Stretches::union(self.work.iter().filter(|work| is_wanted(work)).map(|work| (work.start, work.end)).collect())
+    }
+}
+
+/// Collects the work of each device.
+///
+/// Work is kernels, graphs, copies and memsets. A graph whose kernels are shown too is left out. If a device has none of
+/// these but stages on its streams, the stages are its work.
+pub fn devices(trace: &Trace) -> Devices {
+    let activities = trace.activities();
+    let launches = launches(trace, &activities);
+    let beside = graphs_beside_kernels(trace, &activities, &launches);
+    let mut kinds: HashMap<NameId, WorkKind> = HashMap::new();
+    let mut found: Vec<DeviceWork> = Vec::new();
+    for ((number, name), tracks) in tracks_of_devices(trace) {
+        let mut device = DeviceWork { name, number, work: Vec::new(), is_stages: false, graphs_beside_kernels: 0 };
+        for span in tracks.iter().flat_map(|&track| trace.spans_on(track)) {
+            if !activities[span.id.index()].is_device_work() {
+                continue;
+            }
+            if beside.contains(&span.id) {
+                device.graphs_beside_kernels += 1;
+                continue;
+            }
+            let kind = *kinds.entry(trace.span_name(span.id)).or_insert_with(|| kind_of(span.activity(), span.name));
+            device.work.push(work(&span, kind, launches.get(&span.id).copied()));
+        }
+        if device.work.is_empty() {
+            device.work = stages_of(trace, &tracks, &activities, &launches);
+            device.is_stages = true;
+        }
+        device.work.sort_by_key(|work| (work.start, work.end, work.id));
+        if !device.work.is_empty() {
+            found.push(device);
+        }
+    }
+    Devices { devices: found, activities }
+}
+
+fn work(span: &laptime_trace::Span<'_>, kind: WorkKind, launch: Option<SpanId>) -> Work {
+    Work { id: span.id, start: span.start.0, end: span.end().0, stream: span.track, kind, launch }
+}
+
+fn kind_of(activity: Activity, name: &str) -> WorkKind {
+    match Group::of(activity, name) {
+        Group::Communication => WorkKind::Communication,
+        _ if matches!(activity, Activity::Copy | Activity::Memset) => WorkKind::Copy,
+        _ => WorkKind::Compute,
+    }
+}
+
+type DeviceKey = (Option<i64>, String);
+
+/// The tracks of each device. Streams with the same device number belong together, whatever process used them.
+fn tracks_of_devices(trace: &Trace) -> Vec<(DeviceKey, Vec<TrackId>)> {
+    let mut found: Vec<(DeviceKey, Vec<TrackId>)> = Vec::new();
+    let mut places: HashMap<DeviceKey, usize> = HashMap::new();
+    for (id, track) in trace.tracks().filter(|(_, track)| track.kind.is_device()) {
+        let name = match track.device {
+            Some(number) => format!("device {number}"),
+            None => named_process(trace, track.process),
+        };
+        let key = (track.device, name);
+        let place = *places.entry(key.clone()).or_insert(found.len());
+        if place == found.len() {
+            found.push((key, Vec::new()));
+        }
+        found[place].1.push(id);
+    }
+    found.sort();
+    found
+}
+
+fn named_process(trace: &Trace, process: laptime_trace::ProcessId) -> String {
+    match trace.name(trace.process(process).name) {
+        "" => "device".to_owned(),
+        name => format!("device of {name}"),
+    }
+}
+
+/// The host call behind each device span.
+fn launches(trace: &Trace, activities: &[Activity]) -> HashMap<SpanId, SpanId> {
+    let is_on_host = |id: SpanId| !trace.track(trace.span_track(id)).kind.is_device();
+    let flows = trace.flows().iter().filter(|flow| is_on_host(flow.from) && !is_on_host(flow.to));
+    let mut found: HashMap<SpanId, SpanId> = HashMap::new();
+    for flow in flows {
+        let known = found.entry(flow.to).or_insert(flow.from);
+        // A driver call inside a runtime call: the flow of the call counts, not that of an operation.
+        if !activities[known.index()].is_call() && activities[flow.from.index()].is_call() {
+            *known = flow.from;
+        }
+    }
+    found
+}
+
+fn graphs_beside_kernels(
+    trace: &Trace,
+    activities: &[Activity],
+    launches: &HashMap<SpanId, SpanId>,
+) -> HashSet<SpanId> {
+    let graphs: Vec<SpanId> =
+        trace.spans().filter(|span| activities[span.id.index()] == Activity::Graph).map(|span| span.id).collect();
+    if graphs.is_empty() {
+        return HashSet::new();
+    }
+    let is_inner = |id: &SpanId| matches!(activities[id.index()], Activity::Kernel | Activity::Copy | Activity::Memset);
+    let with_kernels: HashSet<SpanId> =
+        launches.iter().filter(|(id, _)| is_inner(id)).map(|(_, launch)| *launch).collect();
+    graphs.into_iter().filter(|id| launches.get(id).is_some_and(|launch| with_kernels.contains(launch))).collect()
+}
+
+/// The outermost stages of a device's streams.
+fn stages_of(
+    trace: &Trace,
+    tracks: &[TrackId],
+    activities: &[Activity],
+    launches: &HashMap<SpanId, SpanId>,
+) -> Vec<Work> {
+    let stages = tracks.iter().flat_map(|&track| trace.spans_on(track));
+    let is_stage = |activity| matches!(activity, Activity::Stage | Activity::Other);
+    stages
+        .filter(|span| span.parent.is_none() && is_stage(activities[span.id.index()]))
+        .map(|span| {
+            let is_copy = trace.track(span.track).kind == TrackKind::Copy;
+            let kind = if is_copy { WorkKind::Copy } else { WorkKind::Compute };
+            work(&span, kind, launches.get(&span.id).copied())
+        })
+        .collect()
+}
+
+/// The uncertainty between host and device times; zero if the trace has none.
+pub fn uncertainty(trace: &Trace) -> u64 {
+    trace.clock_uncertainty.unwrap_or(Nanos(0)).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_trace::{TraceBuilder, activity::category};
+
+    #[test]
+    fn work_is_gathered_by_device_with_what_launched_it() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let stream = builder.stream(1, 7, "stream 7");
+        let launch = builder.span(main, Nanos(0), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
+        let kernel = builder.span(stream, Nanos(9), Nanos(10), "gemm", category::KERNEL);
+        builder.span(stream, Nanos(30), Nanos(10), "ncclDevKernel_AllReduce", category::KERNEL);
+        builder.span(stream, Nanos(50), Nanos(10), "Memcpy HtoD (Pinned -> Device)", category::COPY);
+        builder.span(stream, Nanos(5), Nanos(70), "step", category::DEVICE_STAGE);
+        builder.flow(launch, kernel);
+        let trace = builder.build().unwrap();
+        let found = devices(&trace);
+        let device = &found.devices[0];
+        let shown: Vec<_> = device.work.iter().map(|work| (work.start, work.kind, work.launch.is_some())).collect();
+        let expected =
+            [(9, WorkKind::Compute, true), (30, WorkKind::Communication, false), (50, WorkKind::Copy, false)];
+        assert_eq!(shown, expected);
+        assert_eq!((device.window(), device.busy().length(), device.is_stages), (Some((9, 60)), 30, false));
+    }
+
+    #[test]
+    fn a_graph_beside_its_own_kernels_counts_once() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let stream = builder.stream(1, 7, "stream 7");
+        let launch = builder.span(main, Nanos(0), Nanos(5), "cudaGraphLaunch", category::RUNTIME);
+        let graph = builder.span(stream, Nanos(10), Nanos(50), "graph 3", category::GRAPH);
+        let kernel = builder.span(stream, Nanos(12), Nanos(10), "gemm", category::KERNEL);
+        builder.flow(launch, graph);
+        builder.flow(launch, kernel);
+        let other = builder.span(main, Nanos(100), Nanos(5), "cudaGraphLaunch", category::RUNTIME);
+        let alone = builder.span(stream, Nanos(110), Nanos(50), "graph 4", category::GRAPH);
+        builder.flow(other, alone);
+        let found = devices(&builder.build().unwrap());
+        let device = &found.devices[0];
+        assert_eq!(device.work.iter().map(|work| work.start).collect::<Vec<_>>(), [12, 110]);
+        assert_eq!(device.graphs_beside_kernels, 1);
+    }
+
+    #[test]
+    fn stages_stand_for_work_where_nothing_finer_was_recorded() {
+        let mut builder = TraceBuilder::default();
+        let stream = builder.stream(1, 7, "stream 7");
+        builder.span(stream, Nanos(0), Nanos(50), "decode", "");
+        builder.span(stream, Nanos(10), Nanos(10), "attention", "");
+        let found = devices(&builder.build().unwrap());
+        assert!(found.devices[0].is_stages);
+        assert_eq!(found.devices[0].work.len(), 1);
+    }
+}

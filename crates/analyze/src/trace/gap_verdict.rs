@@ -1,0 +1,312 @@
+//! The verdict on the gaps of a device, with its figures.
+
+use crate::{
+    gap_cause::Cause,
+    gaps::{Part, PartKind},
+    host_tree::HostPlace,
+};
+
+/// From this share of the window on, the device counts as saturated.
+pub const BUSY: f64 = 0.9;
+
+/// Fewer kernels and copies than this get no verdict.
+pub const LEAST_WORK: u64 = 2;
+
+/// A window that is a smaller share of the wall time gets no verdict.
+pub const LEAST_EXTENT: f64 = 0.01;
+
+/// A larger share is the majority.
+const MOST: f64 = 0.5;
+
+/// The advice mentions syncs if they cause this share of the idle time that the host causes.
+const NOTABLE: f64 = 0.1;
+
+/// The main cause of a device's idle time, with its figures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// The cause.
+    pub kind: VerdictKind,
+    /// The share of the window in which kernels computed; saturated from [`BUSY`] on.
+    pub busy: f64,
+    /// The work that the verdict is based on.
+    pub basis: Basis,
+    /// The share of the time without kernels that it explains; none if kernels ran all the time.
+    pub share: Option<f64>,
+    /// Idle time caused by the host, by what it did.
+    pub host: HostSplit,
+    /// The time without kernels, in nanoseconds.
+    pub rest: u64,
+}
+
+/// Idle time caused by the host, by what it did; times in nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostSplit {
+    /// Idle time that would disappear without syncs.
+    pub sync: u64,
+    /// Data loading.
+    pub loading: u64,
+    /// One-off initialisation: cold laps, module loading, graph capture.
+    pub starting: u64,
+    /// Anything else.
+    pub other: u64,
+    /// Where it loaded data.
+    pub loading_place: Option<HostPlace>,
+    /// The initialisation with the most time, if it has a name.
+    pub starting_place: Option<HostPlace>,
+    /// The place with the most other time.
+    pub place: Option<HostPlace>,
+}
+
+impl HostSplit {
+    /// The idle time behind a verdict about the host; zero for all others.
+    pub const fn time(&self, kind: VerdictKind) -> u64 {
+        match kind {
+            VerdictKind::Host => self.other,
+            VerdictKind::Sync => self.sync,
+            VerdictKind::DataLoading => self.loading,
+            VerdictKind::ColdStart => self.starting,
+            _ => 0,
+        }
+    }
+
+    /// The sum.
+    pub const fn all(&self) -> u64 {
+        self.sync + self.loading + self.starting + self.other
+    }
+
+    /// Where the time of a verdict was spent.
+    pub const fn place(&self, kind: VerdictKind) -> Option<&HostPlace> {
+        match kind {
+            VerdictKind::Host => self.place.as_ref(),
+            VerdictKind::DataLoading => self.loading_place.as_ref(),
+            VerdictKind::ColdStart => self.starting_place.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// The work that a verdict is based on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Basis {
+    /// Kernels and copies.
+    pub work: u64,
+    /// The window as a share of the wall time.
+    pub extent: f64,
+    /// The time of exposed copies and of gaps caused by copies that use pageable memory, in nanoseconds.
+    pub pageable: u64,
+    /// The same for all copies.
+    pub copies: u64,
+    /// The time of exposed copies within the device, memsets included, in nanoseconds.
+    pub within: u64,
+}
+
+impl Basis {
+    fn is_too_little(&self) -> bool {
+        self.work < LEAST_WORK || self.extent < LEAST_EXTENT
+    }
+}
+
+/// The main cause of a device's idle time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerdictKind {
+    /// The device is busy almost all the time.
+    Saturated,
+    /// The host launches work too late.
+    Host,
+    /// The host waits for the device and launches the next work only then.
+    Sync,
+    /// The host loads data.
+    DataLoading,
+    /// One-off initialisation: the recording includes the warm-up.
+    ColdStart,
+    /// Copies.
+    Copies,
+    /// Kernels that exchange data with other devices.
+    Communication,
+    /// Streams that wait for each other.
+    Streams,
+    /// The device's own time between kernels.
+    Turnaround,
+    /// The trace does not explain it.
+    Unexplained,
+    /// There is too little work for a verdict.
+    TooLittle,
+}
+
+impl VerdictKind {
+    /// All verdicts.
+    pub const ALL: [Self; 11] = [
+        Self::Saturated,
+        Self::Host,
+        Self::Sync,
+        Self::DataLoading,
+        Self::ColdStart,
+        Self::Copies,
+        Self::Communication,
+        Self::Streams,
+        Self::Turnaround,
+        Self::Unexplained,
+        Self::TooLittle,
+    ];
+
+    /// The verdicts about the host. Among equals the last one is used.
+    pub const OF_HOST: [Self; 4] = [Self::ColdStart, Self::Sync, Self::DataLoading, Self::Host];
+
+    /// The verdict for machines.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Saturated => "saturated",
+            Self::Host => "host",
+            Self::Sync => "sync",
+            Self::DataLoading => "data-loading",
+            Self::ColdStart => "cold-start",
+            Self::Copies => "copies",
+            Self::Communication => "communication",
+            Self::Streams => "streams",
+            Self::Turnaround => "turnaround",
+            Self::Unexplained => "unexplained",
+            Self::TooLittle => "too-little",
+        }
+    }
+
+    /// The id that `laptime explain` takes.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Saturated => "saturated",
+            Self::Host => "host-bound",
+            Self::Sync => "sync-bound",
+            Self::DataLoading => "data-loading",
+            Self::ColdStart => "cold-start",
+            Self::Copies => "copy-bound",
+            Self::Communication => "communication-bound",
+            Self::Streams => "stream-bound",
+            Self::Turnaround => "turnaround-bound",
+            Self::Unexplained => "unexplained-gaps",
+            Self::TooLittle => "too-little",
+        }
+    }
+
+    fn of(kind: PartKind) -> Option<Self> {
+        match kind {
+            PartKind::Kernels => None,
+            PartKind::Communication => Some(Self::Communication),
+            PartKind::Copies | PartKind::Gap(Cause::Copy) => Some(Self::Copies),
+            PartKind::Gap(Cause::Host | Cause::Sync) => Some(Self::Host),
+            PartKind::Gap(Cause::Stream) => Some(Self::Streams),
+            PartKind::Gap(Cause::Turnaround) => Some(Self::Turnaround),
+            PartKind::Gap(Cause::StreamWait | Cause::HeldBack | Cause::NoLaunch) => Some(Self::Unexplained),
+        }
+    }
+}
+
+impl Verdict {
+    /// The verdict in words: a sentence without a full stop.
+    pub fn meaning(&self) -> &'static str {
+        let is_most = self.share.is_some_and(|share| share > MOST);
+        match self.kind {
+            VerdictKind::Saturated => "The GPU is busy almost all the time",
+            VerdictKind::Host => "The GPU waits for the host",
+            VerdictKind::Sync => "Host syncs make the GPU idle",
+            VerdictKind::DataLoading => "The GPU waits for data",
+            VerdictKind::ColdStart => "The recording includes one-off initialisation",
+            VerdictKind::Copies if is_most => "The GPU waits for copies",
+            VerdictKind::Copies => "Copies are the largest part of the time without kernels",
+            VerdictKind::Communication => "Compute waits for communication",
+            VerdictKind::Streams => "GPU streams wait for each other",
+            VerdictKind::Turnaround => "Kernels are so short that the pauses between them are the bottleneck",
+            VerdictKind::Unexplained if is_most => "The trace does not explain most of the GPU's idle time",
+            VerdictKind::Unexplained => "The trace does not explain the largest part of the GPU's idle time",
+            VerdictKind::TooLittle => "There is too little GPU work for a verdict",
+        }
+    }
+
+    /// What to try: a clause in the imperative, without a full stop.
+    pub fn next(&self) -> String {
+        self.next_of(self.kind)
+    }
+
+    /// What to try about one of the causes.
+    pub fn next_of(&self, kind: VerdictKind) -> String {
+        let place = |kind| self.host.place(kind).map(|place| format!("`{}`", place.innermost()));
+        let next = match kind {
+            VerdictKind::Saturated => "optimise the kernels at the top of `laptime top`",
+            VerdictKind::Host => return self.next_of_host(),
+            VerdictKind::Sync => {
+                "launch the next work before the sync, or sync less often; `laptime syncs` shows where the host waits"
+            }
+            VerdictKind::DataLoading => {
+                let place = place(kind).unwrap_or_else(|| "the data loader".to_owned());
+                return format!(
+                    "load batches ahead in other processes (`DataLoader(num_workers=…, prefetch_factor=…)`), or make \
+                     {place} faster"
+                );
+            }
+            VerdictKind::ColdStart => {
+                "record after warm-up (`torch.profiler.schedule(wait=…, warmup=…)`, or start the recording later)"
+            }
+            VerdictKind::Copies if self.basis.within > self.basis.copies / 2 => {
+                "avoid copies within the GPU (`contiguous()`, `clone()`, `cat`, zeroing of gradients) or fuse them into \
+                 kernels; `laptime top` shows them"
+            }
+            VerdictKind::Copies if self.basis.pageable > self.basis.copies / 2 => {
+                "pin the host memory and copy ahead on a separate stream; `laptime overlap` shows the exposed copies"
+            }
+            VerdictKind::Copies => {
+                "copy ahead on a separate stream, or copy less; `laptime overlap` shows the exposed copies"
+            }
+            VerdictKind::Communication => {
+                "look for a straggler (`laptime gaps` with the traces of all ranks), overlap communication with compute \
+                 (`laptime overlap`), or send less"
+            }
+            VerdictKind::Streams => "look at the events between streams in a timeline",
+            VerdictKind::Turnaround => "run fewer, longer kernels: fuse them, or use larger batches",
+            VerdictKind::Unexplained => {
+                "start the recording before the work, record runtime calls, and look for other users of the GPU"
+            }
+            VerdictKind::TooLittle => "record longer, or start the recording closer to the work",
+        };
+        next.to_owned()
+    }
+
+    fn next_of_host(&self) -> String {
+        let mut next: Vec<String> = Vec::new();
+        next.extend(self.host.place.as_ref().map(|place| format!("shorten `{}`", place.innermost())));
+        next.push("launch less (larger batches, fused operations, CUDA graphs, `torch.compile`)".to_owned());
+        if self.host.sync as f64 >= NOTABLE * self.host.all() as f64 && self.host.sync > 0 {
+            next.push("sync less (`laptime syncs`)".to_owned());
+        }
+        if self.host.place.is_none() {
+            next.push("record what the host does between launches".to_owned());
+        }
+        next.join(", ")
+    }
+}
+
+/// Finds the verdict of a window: saturated, or the largest part of the time without kernels.
+pub fn verdict(parts: &[Part], mut host: HostSplit, basis: Basis) -> Verdict {
+    let kernels = parts.iter().find(|part| part.kind == PartKind::Kernels);
+    let busy = kernels.map_or(0.0, |part| part.share);
+    let time = |of: Option<VerdictKind>| {
+        parts.iter().filter(|part| VerdictKind::of(part.kind) == of).map(|part| part.time.0).sum::<u64>()
+    };
+    let is_sync = |part: &&Part| part.kind == PartKind::Gap(Cause::Sync);
+    host.sync = parts.iter().filter(is_sync).map(|part| part.time.0).sum();
+    let rest: u64 = parts.iter().map(|part| part.time.0).sum::<u64>() - time(None);
+    let judged = |kind, share| Verdict { kind, busy, basis, share, host: host.clone(), rest };
+    if basis.is_too_little() {
+        return judged(VerdictKind::TooLittle, None);
+    }
+    if busy >= BUSY || rest == 0 {
+        return judged(VerdictKind::Saturated, None);
+    }
+    use VerdictKind::{Communication, Copies, Host, Streams, Turnaround, Unexplained};
+    // Among equals the last is used: what the user can change comes last.
+    let kinds = [Unexplained, Turnaround, Streams, Communication, Copies, Host];
+    let kind = kinds.into_iter().max_by_key(|kind| time(Some(*kind))).unwrap_or(Unexplained);
+    let share = |time: u64| Some(time as f64 / rest as f64);
+    if kind == Host {
+        let kind = VerdictKind::OF_HOST.into_iter().max_by_key(|kind| host.time(*kind)).unwrap_or(Host);
+        return judged(kind, share(host.time(kind)));
+    }
+    judged(kind, share(time(Some(kind))))
+}

@@ -1,0 +1,80 @@
+//! Totals of a trace, which every answer about a trace includes.
+
+use laptime_trace::{Nanos, Trace, TrackKind};
+
+use crate::{
+    check::check,
+    devices::{Devices, devices},
+    finding::Finding,
+    waits::{Found, waiting, waits},
+};
+
+/// The totals of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overview {
+    /// From the first event to the last.
+    pub wall: Nanos,
+    /// Spans.
+    pub spans: u64,
+    /// Host threads that have spans.
+    pub threads: u64,
+    /// Device streams and copy engines that have spans.
+    pub streams: u64,
+    /// Spans that were still open when the recording ended.
+    pub open: u64,
+    /// Events that were dropped while recording.
+    pub dropped: u64,
+    /// The uncertainty of device times relative to host times.
+    pub clock_uncertainty: Option<Nanos>,
+    /// Syncs of the host; none if there were none.
+    pub waits: Option<Waits>,
+    /// What the reader of the file could not interpret.
+    pub warnings: Vec<String>,
+    /// Checks that the trace fails.
+    pub findings: Vec<Finding>,
+}
+
+/// Syncs: the host waits for a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// How many.
+    pub count: u64,
+    /// The time in which at least one thread waited.
+    pub time: Nanos,
+}
+
+/// Computes the totals of a trace, and checks it.
+pub fn overview(trace: &Trace) -> Overview {
+    overview_with(trace, &devices(trace))
+}
+
+/// The same if the devices are known.
+pub fn overview_with(trace: &Trace, devices: &Devices) -> Overview {
+    overview_of(trace, devices, &waits(trace, devices))
+}
+
+/// The same if the devices and syncs are known.
+pub fn overview_of(trace: &Trace, devices: &Devices, waits: &[Found]) -> Overview {
+    let wall = trace.bounds().map_or(Nanos(0), |(first, last)| last.saturating_sub(first));
+    let tracks = |is_kind: fn(TrackKind) -> bool| {
+        let has_spans = |id| trace.spans_on(id).len() > 0;
+        trace.tracks().filter(|(id, track)| is_kind(track.kind) && has_spans(*id)).count() as u64
+    };
+    Overview {
+        wall,
+        spans: trace.span_count() as u64,
+        threads: tracks(|kind| kind == TrackKind::Thread),
+        streams: tracks(TrackKind::is_device),
+        open: trace.spans().filter(|span| span.is_open).count() as u64,
+        dropped: trace.lost,
+        clock_uncertainty: trace.clock_uncertainty,
+        waits: waited(waits),
+        warnings: trace.warnings.clone(),
+        findings: check(trace, devices),
+    }
+}
+
+fn waited(found: &[Found]) -> Option<Waits> {
+    let time = Nanos(waiting(found).length());
+    (!found.is_empty()).then_some(Waits { count: found.len() as u64, time })
+}

@@ -1,0 +1,44 @@
+//! What several analyses of a trace share: devices, laps, syncs, and causes of idle time.
+
+use laptime_trace::Trace;
+
+use crate::{
+    devices::Devices,
+    gap_cause::{Judged, judged_gaps},
+    lap_unit::{LapUnit, NoLaps, lap_unit},
+    one_off::OneOffs,
+    overview::{Overview, overview_of},
+    waits::{Found, waits},
+};
+
+/// The shared state of `gaps`, `syncs` and `diagnose`.
+pub(crate) struct Timeline<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) devices: &'a Devices,
+    pub(crate) unit: Option<LapUnit>,
+    pub(crate) waits: Vec<Found>,
+    /// The gaps of each device, with the cost of syncs.
+    pub(crate) idle: Vec<Judged<'a>>,
+    pub(crate) one_offs: OneOffs,
+    pub(crate) overview: Overview,
+}
+
+impl<'a> Timeline<'a> {
+    /// Prepares a trace; `lap` names the unit of laps.
+    ///
+    /// # Errors
+    ///
+    /// If the named lap is not in the trace.
+    pub(crate) fn of(trace: &'a Trace, devices: &'a Devices, lap: Option<&str>) -> Result<Self, NoLaps> {
+        let unit = match lap_unit(trace, devices, lap) {
+            Ok(unit) => Some(unit),
+            Err(NoLaps::NothingRepeats) => None,
+            Err(error) => return Err(error),
+        };
+        let waits = waits(trace, devices);
+        let idle = devices.devices.iter().map(|device| judged_gaps(trace, devices, device, &waits)).collect();
+        let one_offs = OneOffs::of(trace, &devices.activities, unit.as_ref());
+        let overview = overview_of(trace, devices, &waits);
+        Ok(Self { trace, devices, unit, waits, idle, one_offs, overview })
+    }
+}

@@ -1,0 +1,32 @@
+//! Whether a span lies inside one of its own name.
+
+use std::collections::HashMap;
+
+use laptime_trace::{NameId, Span, SpanId, TrackId};
+
+/// The open names of each lane, counted, so that a lookup does not depend on the depth.
+#[derive(Default)]
+pub struct OpenNames(HashMap<(TrackId, u32), Lane>);
+
+/// What is open on one lane: the spans, innermost last, and how often each name.
+#[derive(Default)]
+struct Lane {
+    around: Vec<(SpanId, NameId)>,
+    names: HashMap<NameId, u32>,
+}
+
+impl OpenNames {
+    /// Advances to a span, under a name that may stand for several; true if it lies inside one of that name.
+    pub fn enter(&mut self, span: &Span<'_>, name: NameId) -> bool {
+        let Lane { around, names } = self.0.entry((span.track, span.lane)).or_default();
+        while let Some((_, ended)) = around.pop_if(|(top, _)| Some(*top) != span.parent) {
+            if let Some(count) = names.get_mut(&ended) {
+                *count -= 1;
+            }
+        }
+        around.push((span.id, name));
+        let count = names.entry(name).or_default();
+        *count += 1;
+        *count > 1
+    }
+}
