@@ -1,41 +1,58 @@
-//! What every command knows: the workloads and devices, the build, and whether somebody wants to stop.
+//! What every command knows: the workloads and devices, the build, and whether the user wants to stop.
 
-use std::sync::{Arc, Once};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, Once, PoisonError},
+};
 
 use laptime_bench::{Device, Interrupt, NoDevice, OpenOnce, Registry, Workload};
-use laptime_pipelines::{BuiltInDevices, OffloadedLayers};
+use laptime_pipelines::{
+    BuiltInDevices,
+    extras::{Extras, NoExtras},
+};
 use laptime_trace::run::{Build, Environment, Gpu};
 
-use crate::{failure::Hinted, near::nearest, offload_live::Live, output::say};
-
-/// The workload whose tokens are looked at while they are made.
-const OFFLOAD: &str = crate::offload_files::WORKLOAD;
+use crate::{
+    failure::Hinted,
+    near::nearest,
+    output::{Terminal, say},
+};
 
 /// What every command knows.
 pub struct App {
     /// The workloads and devices.
     pub registry: Registry,
-    /// Whether somebody wants to stop.
+    /// What workloads add to the commands.
+    pub extras: Vec<Box<dyn Extras>>,
+    /// Whether the user wants to stop.
     pub interrupt: Interrupt,
-    /// Who looks on while tokens are made with layers that do not stay.
-    pub live: Arc<Live>,
+    /// The folder of the run that is being measured, if it can be resumed.
+    resumable: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl App {
-    /// The built-in workloads and those of the program, which take the place of built-in ones of the same name.
-    pub fn new(workloads: Vec<Box<dyn Workload>>) -> Self {
+    /// The built-in workloads and those of the program, which replace built-in ones of the same name.
+    pub fn new(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> Self {
         let is_replaced = |name: &str| workloads.iter().any(|workload| workload.name() == name);
         let interrupt = Interrupt::new();
-        let live = Arc::new(Live::new(interrupt.clone()));
-        let mut all = laptime_pipelines::workloads();
-        if let Some(offload) = all.iter_mut().find(|workload| workload.name() == OFFLOAD) {
-            *offload = Box::new(OffloadedLayers::watched(Arc::clone(&live) as _));
-        }
+        let (mut all, mut of_all) = laptime_pipelines::built_in(&interrupt, Arc::new(Terminal::default()));
         all.retain(|built_in| !is_replaced(built_in.name()));
+        of_all.retain(|built_in| !is_replaced(built_in.workload()));
         all.extend(workloads);
-        let workloads = all;
-        let registry = Registry { workloads, devices: Box::new(OpenOnce::new(BuiltInDevices)) };
-        Self { registry, interrupt, live }
+        of_all.extend(extras);
+        let registry = Registry { workloads: all, devices: Box::new(OpenOnce::new(BuiltInDevices)) };
+        Self { registry, extras: of_all, interrupt, resumable: Arc::default() }
+    }
+
+    /// What a workload adds to the commands.
+    pub fn extras(&self, workload: &str) -> &dyn Extras {
+        let found = self.extras.iter().find(|extras| extras.workload() == workload);
+        found.map_or(&NoExtras as &dyn Extras, |extras| &**extras)
+    }
+
+    /// From here on a run in this folder is measured; none if it cannot be resumed.
+    pub fn measure_in(&self, folder: Option<PathBuf>) {
+        *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = folder;
     }
 
     /// The workload of this name, or an error with the nearest one.
@@ -89,17 +106,21 @@ impl App {
     /// From here on Ctrl-C asks to stop after the current iteration; a second one stops at once.
     pub fn listen_for_interrupts(&self) {
         static ONCE: Once = Once::new();
-        let interrupt = self.interrupt.clone();
+        let (interrupt, resumable) = (self.interrupt.clone(), Arc::clone(&self.resumable));
         ONCE.call_once(|| {
             let listening = ctrlc::set_handler(move || {
                 if interrupt.is_asked() {
-                    #[allow(clippy::exit, reason = "the second Ctrl-C asks for just this")]
+                    if let Some(folder) = &*resumable.lock().unwrap_or_else(PoisonError::into_inner) {
+                        let folder = folder.display();
+                        say(&format!("\nSaved to {folder}. `laptime bench --resume {folder}` continues it."));
+                    }
+                    #[allow(clippy::exit, reason = "the second Ctrl-C asks for exactly this")]
                     std::process::exit(130);
                 }
                 interrupt.ask();
-                crate::output::say("\nstopping after the current iteration; Ctrl-C again stops at once");
+                say("\nStopping after the current iteration. Press Ctrl-C again to stop now.");
             });
-            // Without a handler Ctrl-C ends the program as it always did; finished cases are on the disk.
+            // Without a handler Ctrl-C ends the program; finished cases are on disk.
             drop(listening);
         });
     }

@@ -1,19 +1,19 @@
 //! What somebody asked to be measured: a workload, values on its axes and settings, by flags and in a plan.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, FromArgMatches, builder::TypedValueParser};
 use laptime_bench::{
-    Depth, Device, Given, GivenSettings, L2, NoQuantity, Plan, PlanFile, Registry, Seconds, Settings, Share, Timing,
-    WarmUp, Workload, axis_of, parse_warm_up, settle_l2, settle_timing,
+    Depth, Device, Given, GivenSettings, L2, NoQuantity, Plan, PlanFile, Seconds, Settings, Share, Timing, WarmUp,
+    Workload, axis_of, parse_warm_up, settle_l2, settle_timing,
 };
+use laptime_pipelines::extras::{Command, Context, Flags};
+use laptime_trace::run::Run;
 
 use crate::{
     app::App,
     failure::Hinted,
-    kit_files::{NO_SYNC, Places},
-    output::{FormatArgs, say},
-    tts_files,
+    output::{FormatArgs, Terminal},
 };
 
 /// The flags of every command that measures.
@@ -123,6 +123,8 @@ pub struct PlaceArgs {
 /// What somebody asked to be measured.
 #[derive(Debug, Clone)]
 pub struct Asked {
+    /// The command.
+    pub command: Command,
     pub workload: Option<String>,
     /// By the names that were written.
     axes: Vec<Given>,
@@ -132,41 +134,78 @@ pub struct Asked {
     pub resume: Option<PathBuf>,
     /// The axis whose largest value is looked for.
     pub fit: Option<String>,
-    /// Where the files of older kits are written, beside the run's folder.
-    pub kit_files: Places,
-    /// Where audio and its record are written, beside the run's folder.
-    pub tts: tts_files::Places,
+    /// The flags of single workloads that were given.
+    pub flags: Flags,
     /// Numbers of warm-up iterations to compare.
     pub warmups: Vec<usize>,
 }
 
 impl Asked {
     /// Reads the matches of a command that measures.
-    pub fn from_matches(matches: &ArgMatches, registry: &Registry) -> Result<Self, clap::Error> {
+    pub fn from_matches(matches: &ArgMatches, app: &App, command: Command) -> Result<Self, clap::Error> {
         let (workload, matches) = match matches.subcommand() {
             Some((name, matches)) => (Some(name.to_owned()), matches),
             None => (None, matches),
         };
-        let known = workload.as_deref().and_then(|name| registry.workload(name));
+        let known = workload.as_deref().and_then(|name| app.registry.workload(name));
         let given = |name: &str| Some((name.to_owned(), matches.get_many::<String>(name)?.cloned().collect()));
         let axes = known.map(flags).unwrap_or_default().into_iter().filter_map(given).collect();
         let (run, place) = (RunArgs::from_arg_matches(matches)?, PlaceArgs::from_arg_matches(matches)?);
         let resume = matches.try_get_one::<PathBuf>("resume").ok().flatten().cloned();
         let fit = matches.try_get_one::<String>("fit").ok().flatten().cloned();
-        let path = |name: &str| matches.try_get_one::<PathBuf>(name).ok().flatten().cloned();
-        let is_asked = matches.try_get_one::<bool>("kit-files").ok().flatten().copied().unwrap_or(false);
-        let kit_files = Places { is_asked, output: path("output"), output_dir: path("output-dir") };
-        let tts = tts_files::Places { json: path("json-output"), wav: path("wav"), stream: path("stream-to") };
         let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
-        if matches.try_get_one::<bool>("no-sync").ok().flatten().copied().unwrap_or(false) {
-            say(NO_SYNC);
-        }
-        Ok(Self { workload, axes, run, place, resume, fit, kit_files, tts, warmups })
+        let flags = read_flags(matches, app, command);
+        Ok(Self { command, workload, axes, run, place, resume, fit, flags, warmups })
     }
 
-    /// Whether a flag of this name was written.
-    pub fn has_flag(&self, name: &str) -> bool {
-        self.axes.iter().any(|(written, _)| written == name)
+    /// The axis flags that were given, as they were written.
+    pub fn written_axes(&self) -> Vec<&str> {
+        self.axes.iter().map(|(written, _)| written.as_str()).collect()
+    }
+
+    /// Refuses flags that the workload does not have.
+    pub fn check_flags(&self, app: &App, workload: &str) -> anyhow::Result<()> {
+        let own = app.extras(workload).flags(self.command);
+        let is_own = |name: &str| own.iter().any(|flag| flag.name == name);
+        for name in self.flags.names().filter(|name| !is_own(name) && *name != OUTPUT) {
+            return Err(foreign_flag(app, self.command, workload, name));
+        }
+        let Some(path) = self.flags.path(OUTPUT) else { return Ok(()) };
+        let endings: &[&str] = if is_own(OUTPUT) { &["csv", "json"] } else { &["csv"] };
+        if endings.iter().any(|ending| self.flags.path_ending_in(OUTPUT, ending).is_some()) {
+            return Ok(());
+        }
+        let error = anyhow::anyhow!("`{workload}` cannot write `--output {}`", path.display());
+        let endings: Vec<String> = endings.iter().map(|ending| format!("`.{ending}`")).collect();
+        Err(Hinted::wrap(
+            error,
+            format!("the name must end in {}; `--out` sets the run's folder", endings.join(" or ")),
+        ))
+    }
+
+    /// The run, as what workloads add to the commands sees it.
+    pub fn context<'a>(
+        &'a self,
+        app: &'a App,
+        (run, folder): (&'a Run, &'a Path),
+        screen: &'a Terminal,
+    ) -> anyhow::Result<Context<'a>> {
+        Ok(Context {
+            command: self.command,
+            run,
+            folder,
+            workload: app.workload(&run.workload)?,
+            devices: &*app.registry.devices,
+            flags: &self.flags,
+            is_for_people: self.place.format.is_for_people(),
+            is_quiet: self.run.quiet,
+            screen,
+        })
+    }
+
+    /// Where what workloads add to the commands is printed.
+    pub fn screen(&self) -> Terminal {
+        Terminal { format: self.place.format.format() }
     }
 
     /// Whether anything but how to show the run was asked for.
@@ -222,6 +261,33 @@ impl Asked {
         let device = self.run.device.clone().or(file.device).unwrap_or_else(|| "auto".to_owned());
         Ok(Order { workload, plan, settings, timings, device })
     }
+}
+
+/// The flag for a copy of the table.
+pub const OUTPUT: &str = "output";
+
+/// The flags of single workloads among the matches of a command.
+fn read_flags(matches: &ArgMatches, app: &App, command: Command) -> Flags {
+    let mut flags = Flags::default();
+    let all = app.extras.iter().flat_map(|extras| extras.flags(command));
+    let names = all.map(|flag| (flag.name, flag.value.is_none())).chain([(OUTPUT, false)]);
+    for (name, is_switch) in names {
+        if is_switch && matches.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or(false) {
+            flags.insert(name, PathBuf::new());
+        }
+        if let Some(path) = matches.try_get_one::<PathBuf>(name).ok().flatten() {
+            flags.insert(name, path.clone());
+        }
+    }
+    flags
+}
+
+fn foreign_flag(app: &App, command: Command, workload: &str, name: &str) -> anyhow::Error {
+    let has = |flags: Vec<laptime_pipelines::extras::FlagSpec>| flags.iter().any(|flag| flag.name == name);
+    let owners = app.extras.iter().filter(|extras| has(extras.flags(command)));
+    let owners: Vec<String> = owners.map(|extras| format!("`{}`", extras.workload())).collect();
+    let error = anyhow::anyhow!("`--{name}` is a flag of {}, not of `{workload}`", owners.join(", "));
+    Hinted::wrap(error, format!("`laptime bench {workload} --help` shows its flags; `--format json` works everywhere"))
 }
 
 /// The names of a workload's flags: its axes, and other names of them.

@@ -7,15 +7,16 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use laptime_bench::{Alias, AxisSpec, StandsFor, ValueKind, Workload};
+use laptime_pipelines::extras::{Command, FlagSpec};
 
 use crate::{
     app::App,
-    asked::{Asked, PlaceArgs, RunArgs},
+    asked::{Asked, OUTPUT, PlaceArgs, RunArgs},
     commands::{self, warmup_study},
-    failure, kit_files,
+    failure,
     near::nearest,
     output::DetailArgs,
-    screen, tts_files,
+    screen,
 };
 
 /// Profile and benchmark transformer pipelines
@@ -106,6 +107,7 @@ pub enum Status {
 
 /// A command that measures: its flags are those of the workload that follows.
 struct Measuring {
+    command: Command,
     name: &'static str,
     about: &'static str,
     long_about: &'static str,
@@ -116,6 +118,7 @@ struct Measuring {
 
 const MEASURING: [Measuring; 3] = [
     Measuring {
+        command: Command::Bench,
         name: "bench",
         about: "Measures a workload over its axes and says how sure it is",
         long_about: "Measures a workload over its axes and says how sure it is\n\nEvery combination of values is a case. Each case is prepared, checked, warmed up and taken until its median is \
@@ -125,6 +128,7 @@ const MEASURING: [Measuring; 3] = [
         run: commands::bench::run,
     },
     Measuring {
+        command: Command::Profile,
         name: "profile",
         about: "Records one case of a workload and states what recording cost",
         long_about: "Records one case of a workload and states what recording cost\n\nTakes are in turns recorded and not, in random order, so that the overhead is measured and not believed. The trace \
@@ -134,6 +138,7 @@ const MEASURING: [Measuring; 3] = [
         run: commands::profile::run,
     },
     Measuring {
+        command: Command::Warmup,
         name: "warmup",
         about: "Finds how many takes a workload needs until it is steady",
         long_about: "Finds how many takes a workload needs until it is steady\n\nTakes begin cold in fresh processes, so that the first one pays for everything. The answer is a number of iterations to \
@@ -167,55 +172,47 @@ impl Measuring {
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
         let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()),
-            "warmup" => command.arg(warmup_study::flag()),
+            "bench" => command.arg(resume()).arg(fit()).arg(output()),
+            "warmup" => command.arg(warmup_study::flag()).arg(output()),
             _ => command,
         };
-        // A plan may name the workload, so the flags of single workloads are read here too; their help is the workload's.
-        let hidden = |flag: Arg| if self.workloads_of(&flag).is_some() { flag.hide(true) } else { flag };
-        let command = command.args(self.file_flags().into_iter().map(hidden));
+        // A plan may name the workload, so the flags of single workloads are read here too. Only the workload's help shows
+        // them.
+        let mut extra: Vec<FlagSpec> = app.extras.iter().flat_map(|extras| extras.flags(self.command)).collect();
+        extra.retain(|flag| flag.name != OUTPUT);
+        extra.sort_by_key(|flag| flag.name);
+        extra.dedup_by_key(|flag| flag.name);
+        let command = command.args(extra.iter().map(|flag| extra_flag(flag).hide(true)));
         let workloads = app.registry.workloads.iter().enumerate();
         workloads.fold(command, |command, (at, workload)| {
-            command.subcommand(self.of_workload(&**workload).display_order(at))
+            command.subcommand(self.of_workload(app, &**workload).display_order(at))
         })
     }
 
-    fn of_workload(&self, workload: &dyn Workload) -> clap::Command {
+    fn of_workload(&self, app: &App, workload: &dyn Workload) -> clap::Command {
         let (axes, aliases) = (workload.axes(), workload.aliases());
         let example = example(self.name, workload.name(), &axes);
         let command = clap::Command::new(workload.name()).about(workload.about()).after_help(example);
         let flags = axes.iter().enumerate().map(|(at, axis)| flag(axis, &aliases).display_order(at));
         let others = aliases.iter().filter(|alias| alias.is_flag()).map(other_flag);
-        let is_own = |flag: &Arg| self.workloads_of(flag).is_some_and(|names| names.contains(&workload.name()));
-        let files = self.file_flags().into_iter().filter(is_own);
-        flags.chain(others).chain(files).fold(command, clap::Command::arg)
+        let own = app.extras(workload.name()).flags(self.command);
+        flags.chain(others).chain(own.iter().map(extra_flag)).fold(command, clap::Command::arg)
     }
+}
 
-    /// The flags for files beside the run's folder.
-    fn file_flags(&self) -> Vec<Arg> {
-        let is_of_profiles = |flag: &Arg| ["kit-files", "output-dir"].contains(&flag.get_id().as_str());
-        match self.name {
-            "bench" => kit_files::flags().into_iter().chain(tts_files::flags()).collect(),
-            "profile" => {
-                kit_files::flags().into_iter().filter(is_of_profiles).chain([tts_files::audio_flag()]).collect()
-            }
-            _ => kit_files::flags().into(),
-        }
+/// A flag of one workload.
+fn extra_flag(flag: &FlagSpec) -> Arg {
+    let arg = Arg::new(flag.name).long(flag.name).global(true).help_heading("Where it goes");
+    let arg = flag.alias.map_or(arg.clone(), |alias| arg.alias(alias));
+    let arg = flag.help.map_or_else(|| arg.clone().hide(true), |help| arg.clone().help(help));
+    match flag.value {
+        None => arg.action(ArgAction::SetTrue),
+        Some(value) => arg.value_name(value).value_parser(clap::value_parser!(std::path::PathBuf)),
     }
+}
 
-    /// The workloads whose help shows a flag for files; none if all do.
-    fn workloads_of(&self, flag: &Arg) -> Option<&'static [&'static str]> {
-        match (flag.get_id().as_str(), self.name) {
-            ("kit-files", "profile") => Some(&["c2c", "tts"]),
-            ("kit-files", "warmup") => Some(&["model"]),
-            ("kit-files", _) => Some(&["model", "attention"]),
-            ("output-dir", "profile") => Some(&["offload"]),
-            ("output-dir", "warmup") => Some(&[]),
-            ("output-dir", _) => Some(&["model", "attention", "offload"]),
-            ("json-output" | "wav" | "stream-to", _) => Some(&["tts"]),
-            _ => None,
-        }
-    }
+fn output() -> Arg {
+    extra_flag(&FlagSpec::path(OUTPUT, "FILE", "Also write the table to this CSV file"))
 }
 
 fn resume() -> Arg {
@@ -344,6 +341,10 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(Status::Done) => ExitCode::SUCCESS,
         Ok(Status::BadNews) => ExitCode::from(1),
         Err(error) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        // The flags behind `--experiment` and the like are arguments too: their help is no error.
+        Err(error) if error.is::<clap::Error>() => {
+            error.downcast_ref().map_or(ExitCode::from(2), |error| refuse(app, error))
+        }
         Err(error) => {
             failure::tell(&error, &mut screen::stderr());
             ExitCode::from(2)
@@ -352,9 +353,8 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
-    let asked = Asked::from_matches(matches, &app.registry)?;
-    let measuring = MEASURING.iter().find(|measuring| measuring.name == name);
-    measuring.map_or(Ok(Status::Done), |measuring| (measuring.run)(app, &asked, out))
+    let Some(measuring) = MEASURING.iter().find(|measuring| measuring.name == name) else { return Ok(Status::Done) };
+    (measuring.run)(app, &Asked::from_matches(matches, app, measuring.command)?, out)
 }
 
 fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
@@ -373,7 +373,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Diagnose(args) => commands::diagnose::run(app, args, out),
         Plain::Overlap(args) => commands::overlap::run(args, out),
         Plain::Laps(args) => commands::laps::run(args, out),
-        Plain::Report(args) => commands::report::run(args, out),
+        Plain::Report(args) => commands::report::run(app, args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Audit(args) => commands::audit::run(args, out),
         Plain::Explain(args) => commands::explain::run(args, out),
@@ -388,7 +388,7 @@ pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Asked> {
     let told = |error: clap::Error| about_workload(app, &error).unwrap_or_else(|| error.into());
     let matches = command(app).try_get_matches_from(dashed(words)).map_err(told)?;
     let (_, matches) = matches.subcommand().ok_or_else(|| anyhow::anyhow!("there is no workload"))?;
-    Ok(Asked::from_matches(matches, &app.registry)?)
+    Ok(Asked::from_matches(matches, app, Command::Bench)?)
 }
 
 /// The error of arguments that hold control characters, made anew of the arguments as they are shown: clap prints them
@@ -444,11 +444,18 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
 }
 
 /// Flags of single commands.
-const OWN_FLAGS: &str = "help resume fit kit-files warmups output output-dir no-sync json-output wav stream-to";
+const OWN_FLAGS: [&str; 5] = ["help", "resume", "fit", "warmups", OUTPUT];
+
+/// The names of flags that no axis may have.
+fn taken_flags(app: &App) -> Vec<&'static str> {
+    let commands = MEASURING.iter().map(|measuring| measuring.command);
+    let specs = commands.flat_map(|command| app.extras.iter().flat_map(move |extras| extras.flags(command)));
+    OWN_FLAGS.into_iter().chain(specs.flat_map(|flag| [flag.name].into_iter().chain(flag.alias))).collect()
+}
 
 /// A workload or axis that has the name of something else.
 fn clash(app: &App) -> Option<anyhow::Error> {
-    let workloads = &app.registry.workloads;
+    let (workloads, own_flags) = (&app.registry.workloads, taken_flags(app));
     for (at, workload) in workloads.iter().enumerate() {
         if workloads[..at].iter().any(|earlier| earlier.name() == workload.name()) {
             return Some(anyhow::anyhow!("two workloads are named `{}`", workload.name()));
@@ -456,8 +463,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            OWN_FLAGS.split(' ').any(|flag| flag == name)
-                || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
+            own_flags.contains(&name.as_str()) || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
         if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {
             let workload = workload.name();
@@ -498,12 +504,12 @@ mod tests {
 
     #[test]
     fn the_flags_are_consistent() {
-        command(&App::new(Vec::new())).debug_assert();
+        command(&App::new(Vec::new(), Vec::new())).debug_assert();
     }
 
     #[test]
     fn every_command_has_a_worked_example() {
-        for command in command(&App::new(Vec::new())).get_subcommands() {
+        for command in command(&App::new(Vec::new(), Vec::new())).get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains(&format!("laptime {}", command.get_name())), "{}", command.get_name());
         }

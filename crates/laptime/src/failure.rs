@@ -2,38 +2,13 @@
 
 use std::io::{self, Write};
 
-use laptime_bench::{AxisError, L2Error, PlanError, PlanFileError, SettingsError, Timing, TimingError};
+use laptime_bench::{AxisError, L2Error, NoDevice, PlanError, PlanFileError, SettingsError, Timing, TimingError};
 use laptime_models::ModelError;
+pub use laptime_pipelines::extras::Hinted;
 use laptime_report::FlameError;
 use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
 
 use crate::{near::nearest, output::wrapped_for_error};
-
-/// An error with advice that only its place knows.
-#[derive(Debug)]
-pub struct Hinted {
-    error: anyhow::Error,
-    hint: String,
-}
-
-impl Hinted {
-    /// Adds a hint to an error.
-    pub fn wrap(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> anyhow::Error {
-        anyhow::Error::new(Self { error: error.into(), hint: hint.into() })
-    }
-}
-
-impl std::fmt::Display for Hinted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::error::Error for Hinted {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error.source()
-    }
-}
 
 /// Whether someone stopped reading our output: no failure.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -71,7 +46,10 @@ fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
 fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(hinted) = cause.downcast_ref::<Hinted>() {
-            return Some(hinted.hint.clone());
+            return Some(hinted.hint().to_owned());
+        }
+        if let Some(none) = cause.downcast_ref::<NoDevice>() {
+            return Some(none.hint.clone());
         }
         if let Some(error) = cause.downcast_ref::<ReadError>() {
             return read_hint(error);

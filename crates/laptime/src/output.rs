@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use laptime_pipelines::extras::Screen;
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::{Trace, format::write_whole};
 
@@ -200,6 +201,33 @@ pub fn say(line: &str) {
 pub fn say_above(text: &str) {
     let _ = screen::stderr().clear_line();
     say(text.trim_end());
+}
+
+/// Standard error and the terminal, for what workloads add to the commands.
+#[derive(Debug, Clone, Copy)]
+pub struct Terminal {
+    /// The format of tables.
+    pub format: Format,
+}
+
+impl Default for Terminal {
+    fn default() -> Self {
+        Self { format: Format::Text }
+    }
+}
+
+impl Screen for Terminal {
+    fn say(&self, line: &str) {
+        say(line);
+    }
+
+    fn say_above(&self, line: &str) {
+        say_above(line);
+    }
+
+    fn table(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
+        write_to_screen(table, self.format, out)
+    }
 }
 
 /// Tells a doubt on standard error.

@@ -11,6 +11,7 @@ use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 use crate::{
     failure::{Hinted, place_hint},
     moment::Moment,
+    output::say,
 };
 
 /// The trace of a run.
@@ -70,7 +71,25 @@ impl Drop for Tentative {
     }
 }
 
-/// Makes a folder, and those it lies in.
+/// The files of a run that matter most, in the order in which they are listed.
+const LISTED: [&str; 6] =
+    ["profiling_report.md", TRACE_FILE, "trace.json", "flamegraph.svg", "stages.tsv", RESULTS_FILE];
+
+/// Prints where a run was saved, with its most important files, and what was written elsewhere.
+pub fn say_saved(folder: &Path, outside: &[PathBuf]) {
+    say(&format!("\n{}", saved(folder, outside)));
+}
+
+/// The same as text.
+pub fn saved(folder: &Path, outside: &[PathBuf]) -> String {
+    let files: Vec<&str> = LISTED.into_iter().filter(|file| folder.join(file).is_file()).collect();
+    let files = if files.is_empty() { String::new() } else { format!(" ({})", files.join(", ")) };
+    let outside: Vec<String> = outside.iter().map(|file| file.display().to_string()).collect();
+    let also = if outside.is_empty() { String::new() } else { format!("\nAlso written: {}", outside.join(", ")) };
+    format!("Saved to {}{files}{also}", folder.display())
+}
+
+/// Creates a folder and its parents.
 pub fn create(path: &Path) -> anyhow::Result<()> {
     let Err(source) = fs::create_dir_all(path) else { return Ok(()) };
     let hint = place_hint(&source).unwrap_or_else(|| "`--out DIR` names another place".to_owned());

@@ -1,49 +1,49 @@
-//! Runs as a report reads them: a run's folder, a folder of such folders, or the profiles of the Nano kit.
+//! Runs as a report reads them: a run's folder, a folder of such folders, or the profile of another tool.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_analyze::ProfiledRun;
+use laptime_pipelines::extras::{Extras, own_run};
 use laptime_trace::{
     run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results},
     small_file,
 };
 use serde_json::Value;
 
-use crate::{
-    failure::Hinted,
-    kit_input::{self, ATTENTION_FILE, MODEL_FILE},
-    output::warn,
-};
+use crate::{app::App, failure::Hinted, output::warn};
 
 /// Reads everything that some paths hold, in the order given.
-pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<ProfiledRun>> {
+pub fn read(app: &App, paths: &[PathBuf]) -> anyhow::Result<Vec<ProfiledRun>> {
     let mut runs = Vec::new();
     for path in paths {
-        let found = if path.is_dir() { read_folder(path)? } else { read_file(path)? };
+        let found = if path.is_dir() { read_folder(app, path)? } else { read_file(app, path)? };
         if found.is_empty() {
-            return Err(nothing(path));
+            return Err(nothing(app, path));
         }
         runs.extend(found);
     }
     Ok(runs)
 }
 
-fn nothing(path: &Path) -> anyhow::Error {
+fn nothing(app: &App, path: &Path) -> anyhow::Error {
     let error = anyhow::anyhow!("`{}` holds no run", path.display());
-    Hinted::wrap(error, hint())
+    Hinted::wrap(error, hint(app))
 }
 
-fn hint() -> String {
+fn hint(app: &App) -> String {
+    let files: Vec<String> =
+        app.extras.iter().filter_map(|extras| extras.profile_file()).map(|file| format!("`{file}`")).collect();
     format!(
         "name the folder of a run (`{RESULTS_FILE}`), as `laptime bench` makes them under `runs/`, a folder of such \
-         folders, or one with `{ATTENTION_FILE}` or `{MODEL_FILE}`"
+         folders, or one with {}",
+        files.join(" or ")
     )
 }
 
 /// The run in a folder, else those in its folders, by name.
-fn read_folder(folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
-    let own = read_one(folder)?;
+fn read_folder(app: &App, folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
+    let own = read_one(app, folder)?;
     if !own.is_empty() {
         return Ok(own);
     }
@@ -55,30 +55,31 @@ fn read_folder(folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
     inside.sort();
     let mut runs = Vec::new();
     for folder in inside {
-        runs.extend(read_one(&folder)?);
+        runs.extend(read_one(app, &folder)?);
     }
     Ok(runs)
 }
 
-/// What one folder holds: a run, else profiles of the kit.
-fn read_one(folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
+/// What one folder contains: a run, else profiles of other tools.
+fn read_one(app: &App, folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
     if folder.join(RESULTS_FILE).is_file() {
         return Ok(vec![read_run(folder)?]);
     }
-    let files = [ATTENTION_FILE, MODEL_FILE].map(|name| folder.join(name));
-    files.iter().filter(|file| file.is_file()).map(|file| read_profile(file)).collect()
+    let files = app.extras.iter().filter_map(|extras| Some((&**extras, folder.join(extras.profile_file()?))));
+    files.filter(|(_, file)| file.is_file()).map(|(extras, file)| read_profile(app, extras, &file)).collect()
 }
 
-fn read_file(path: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
+fn read_file(app: &App, path: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    match name {
-        RESULTS_FILE | RUN_FILE if path.is_file() => read_one(path.parent().unwrap_or(Path::new("."))),
-        ATTENTION_FILE | MODEL_FILE if path.is_file() => Ok(vec![read_profile(path)?]),
+    let reader = app.extras.iter().find(|extras| extras.profile_file() == Some(name));
+    match (name, reader) {
+        (RESULTS_FILE | RUN_FILE, _) if path.is_file() => read_one(app, path.parent().unwrap_or(Path::new("."))),
+        (_, Some(extras)) if path.is_file() => Ok(vec![read_profile(app, &**extras, path)?]),
         _ if path.exists() => {
             let error = anyhow::anyhow!("`{}` is no run", path.display());
-            Err(Hinted::wrap(error, hint()))
+            Err(Hinted::wrap(error, hint(app)))
         }
-        _ => Err(Hinted::wrap(anyhow::anyhow!("there is no `{}`", path.display()), hint())),
+        _ => Err(Hinted::wrap(anyhow::anyhow!("there is no `{}`", path.display()), hint(app))),
     }
 }
 
@@ -92,20 +93,18 @@ fn read_run(folder: &Path) -> anyhow::Result<ProfiledRun> {
     Ok(ProfiledRun { folder: name(folder), run, results: read.results })
 }
 
-fn read_profile(path: &Path) -> anyhow::Result<ProfiledRun> {
-    let of_kit = || format!("`{}` is no profile", path.display());
+fn read_profile(app: &App, extras: &dyn Extras, path: &Path) -> anyhow::Result<ProfiledRun> {
+    let broken = || format!("`{}` is no profile", path.display());
     let text = small_file::read_bytes(path, small_file::LARGEST_RESULTS)
         .with_context(|| format!("cannot read `{}`", path.display()))?;
     let profile: Value =
-        serde_json::from_slice(&text).with_context(of_kit).map_err(|error| Hinted::wrap(error, hint()))?;
-    if let Some((run, results)) = kit_input::own_run(&profile) {
+        serde_json::from_slice(&text).with_context(broken).map_err(|error| Hinted::wrap(error, hint(app)))?;
+    if let Some((run, results)) = own_run(&profile) {
         return Ok(ProfiledRun { folder: name(path), run: Some(run), results });
     }
-    let is_of_attention = path.file_name().is_some_and(|name| name == ATTENTION_FILE);
-    let results: Vec<CaseResult> =
-        if is_of_attention { kit_input::attention(&profile) } else { kit_input::models(&profile) };
+    let results: Vec<CaseResult> = extras.read_profile(&profile);
     if results.is_empty() {
-        return Err(Hinted::wrap(anyhow::anyhow!("`{}` has no results", path.display()), hint()));
+        return Err(Hinted::wrap(anyhow::anyhow!("`{}` has no results", path.display()), hint(app)));
     }
     Ok(ProfiledRun { folder: name(path), run: None, results })
 }

@@ -11,7 +11,6 @@ use laptime_trace::run::{AxisValues, RESULTS_FILE, Results, Run, SCHEMA, read_re
 
 use crate::{
     app::App,
-    aside::Aside,
     asked::{Asked, Order},
     failure::Hinted,
     keeper::Keeper,
@@ -20,6 +19,7 @@ use crate::{
     output::{say, warn},
     progress::Progress,
     run_folder,
+    stdout_guard::StdoutGuard,
 };
 
 /// A run whose folder is there.
@@ -105,6 +105,7 @@ impl Session {
     /// Measures what is left to measure.
     pub fn sweep(self, app: &App, is_quiet: bool) -> anyhow::Result<Finished> {
         app.listen_for_interrupts();
+        app.measure_in((!self.run.settings.cold).then(|| self.folder.clone()));
         let Self { folder, run, cases, before, device } = self;
         let runs = run.settings.runs.max(1);
         let expected = cases.len() * runs as usize;
@@ -121,9 +122,10 @@ impl Session {
             trace: None,
         };
         let is_done = |case: &Case, run: u32| done.contains(&(case.to_string(), run));
-        let aside = Aside::begin();
+        let guard = StdoutGuard::begin();
         let swept = sweep(&app.registry, &job, device, is_done, &app.interrupt, &mut keeper);
-        drop(aside);
+        drop(guard);
+        app.measure_in(None);
         let swept = swept?;
         Ok(Finished { folder, run, results: keeper.results, expected, was_interrupted: swept == Swept::Interrupted })
     }

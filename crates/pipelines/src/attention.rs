@@ -8,6 +8,7 @@ mod engine;
 mod gpu;
 mod iteration;
 mod plan;
+mod profile;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -17,6 +18,7 @@ use laptime_bench::{
 };
 use laptime_models::Dtype;
 
+pub use self::profile::AttentionExtras;
 use self::{
     axes::{ALIASES, AUTO, PATTERN_ALIASES, axes},
     iteration::AttentionIteration,

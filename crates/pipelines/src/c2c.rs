@@ -3,12 +3,15 @@
 mod against;
 mod axes;
 mod check;
+mod extras;
+mod files;
 mod iteration;
 mod make;
 mod pair;
 mod plan;
 mod prompts;
 mod runner;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -18,6 +21,7 @@ use laptime_bench::{
     Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, Plan, PlanError, Prepared, Work, Workload,
 };
 
+pub use self::extras::C2cExtras;
 use self::{
     against::AgainstIteration,
     axes::{ALIASES, AUTO, axes},

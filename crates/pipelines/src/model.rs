@@ -2,6 +2,8 @@
 
 mod axes;
 mod built_in;
+mod course;
+mod extras;
 mod iteration;
 mod make;
 #[cfg(feature = "cuda")]
@@ -25,7 +27,7 @@ use laptime_bench::{
 };
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
-pub use self::built_in::folders_without_weights;
+pub(crate) use self::extras::{NO_SYNC, NO_SYNC_NOTE, PROFILE_FLAGS};
 #[cfg(feature = "cuda")]
 pub(crate) use self::on_gpu::make as decoder_on_gpu;
 use self::{
@@ -36,6 +38,7 @@ use self::{
     train_iteration::TrainIteration,
     wanted::Wanted,
 };
+pub use self::{built_in::folders_without_weights, extras::ModelExtras};
 pub(crate) use self::{
     built_in::{BuiltIn, checked_weights, decoder, hinted, looks_like_a_folder, with_causes},
     iteration::told,

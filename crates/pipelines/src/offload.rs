@@ -2,11 +2,16 @@
 
 mod axes;
 mod budget;
+mod experiment;
+mod extras;
 mod facts;
+mod files;
 mod fit;
 mod iteration;
 mod layers;
+mod live;
 mod make;
+mod observer;
 #[cfg(feature = "cuda")]
 mod on_gpu;
 mod plan;
@@ -15,7 +20,6 @@ mod subject;
 #[cfg(test)]
 mod tests;
 mod wanted;
-mod watch;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -34,13 +38,14 @@ use self::{
     wanted::Wanted,
 };
 pub use self::{
+    extras::OffloadExtras,
     fit::BudgetTooSmall,
-    watch::{Generated, Unwatched, Visits, Watch},
+    observer::{Generated, NoObserver, Observer, Visits},
 };
 
 /// A speech or language model whose layers come over a link, one at a time.
 pub struct OffloadedLayers {
-    watch: Arc<dyn Watch>,
+    observer: Arc<dyn Observer>,
     /// Where the file of layers is written where there is no GPU.
     home: PathBuf,
 }
@@ -77,12 +82,12 @@ const ITERATIONS: usize = 3;
 impl OffloadedLayers {
     /// Nobody looks on.
     pub fn new() -> Self {
-        Self::watched(Arc::new(Unwatched))
+        Self::observed(Arc::new(NoObserver))
     }
 
     /// Somebody looks on while tokens are made.
-    pub fn watched(watch: Arc<dyn Watch>) -> Self {
-        Self { watch, home: std::env::temp_dir() }
+    pub fn observed(observer: Arc<dyn Observer>) -> Self {
+        Self { observer, home: std::env::temp_dir() }
     }
 
     /// The same, with the file of layers in another folder than that of temporary files.
@@ -120,10 +125,21 @@ impl OffloadedLayers {
         plan::with_stay(case, layers::Stay::Layers(layers))
     }
 
+    /// The layers of a case that stay on the device.
+    pub fn resident_layers(case: &Case) -> anyhow::Result<usize> {
+        let wanted = Wanted::of(case)?;
+        let subject = Subject::of(&wanted)?;
+        let layers = subject.decoder().layers;
+        Ok(match subject.stay {
+            layers::Stay::Layers(count) => count,
+            layers::Stay::Auto => layers,
+        })
+    }
+
     /// Runs a case once more, for its audio: noise starts from the seed of the case. None of a language model alone.
     pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Option<Generated>> {
         let kept = Arc::new(Kept::default());
-        let workload = Self::watched(Arc::clone(&kept) as Arc<dyn Watch>);
+        let workload = Self::observed(Arc::clone(&kept) as Arc<dyn Observer>);
         if let Prepared::Ready(mut iteration) = workload.prepare(case, device)? {
             iteration.run()?;
             iteration.readings(laptime_bench::Nanos(0));
@@ -137,7 +153,7 @@ impl OffloadedLayers {
 #[derive(Default)]
 struct Kept(std::sync::Mutex<Option<Generated>>);
 
-impl Watch for Kept {
+impl Observer for Kept {
     fn end(&self, generated: Generated) {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(generated);
     }
@@ -239,7 +255,7 @@ impl Workload for OffloadedLayers {
             anyhow::bail!(reason);
         }
         let iteration = || {
-            let runner = Runner::new(case, (subject, wanted), fit, (device, &self.home), &*self.watch)?;
+            let runner = Runner::new(case, (subject, wanted), fit, (device, &self.home), &*self.observer)?;
             Ok(Box::new(OffloadIteration::new(runner)) as _)
         };
         Prepared::if_it_fits(fit.needed, device, iteration)

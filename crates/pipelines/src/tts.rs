@@ -1,12 +1,17 @@
 //! The workload `tts`: text to speech, from a text to the last sample of audio.
 
+mod audio;
 mod axes;
 mod check;
 mod corpus;
+mod extras;
+mod files;
+mod header;
 mod iteration;
 mod make;
 mod plan;
 mod playback;
+mod profile;
 mod runner;
 mod speech;
 #[cfg(test)]
@@ -22,6 +27,7 @@ use laptime_bench::{
 };
 use laptime_models::tts::Audio;
 
+pub use self::extras::TtsExtras;
 use self::{
     axes::{ALIASES, AUTO, ON_CPU, ON_GPU, axes},
     iteration::SpeechIteration,

@@ -15,8 +15,8 @@ use laptime_trace::{
 use crate::{
     app::App,
     cli::Status,
+    commands::experiment,
     failure::Hinted,
-    offload_experiment,
     output::{OutputArgs, warn, warn_of_loss},
     run_folder::TRACE_FILE,
 };
@@ -155,7 +155,7 @@ fn experiment(app: &App, args: &Args, words: &[String], out: &mut dyn Write) -> 
         let error = anyhow::anyhow!("`{first}` and the run `{}` both say what is run", folder.display());
         return Err(Hinted::wrap(error, "leave the run or the flags behind `--experiment` out"));
     }
-    let conclusion = offload_experiment::run(app, words, folder, &args.output, out)?;
+    let conclusion = experiment::run(app, words, folder, &args.output, out)?;
     let is_bad = args.fail_on_finding && conclusion == Conclusion::Broken;
     Ok(if is_bad { Status::BadNews } else { Status::Done })
 }

@@ -53,7 +53,7 @@ pub fn run(app: &App, asked: &Asked, mut order: Order<'_>, word: &str, out: &mut
     for (_, sentence) in &told {
         tell(sentence, asked.place.format.format(), out)?;
     }
-    bench::end(&whole)
+    bench::end(&whole, &[])
 }
 
 /// What was found belongs to the answer where people read it.

@@ -6,8 +6,9 @@ use anyhow::Context;
 use laptime_analyze::measured;
 use laptime_bench::{
     Case, CaseResult, Depth, Device, GivenSettings, Interrupt, Outcome, Plan, ProfileSettings, Profiled, Seconds,
-    Share, Sink, Stop, Timing, TimingPairs, WarmUp,
+    Settings, Share, Sink, Stop, Timing, TimingPairs, WarmUp,
 };
+use laptime_pipelines::extras::Extras;
 use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
 use laptime_trace::{
@@ -18,19 +19,16 @@ use laptime_trace::{
 
 use crate::{
     app::App,
-    aside::Aside,
     asked::{Asked, Order},
-    c2c_profile,
     cli::Status,
     commands::{bench, convert},
     failure::Hinted,
     moment::Moment,
-    offload_profile,
     output::{read_trace, say, warn, write_file, write_to_screen},
     progress::Progress,
-    run_folder::{TRACE_FILE, Tentative},
+    run_folder::{self, TRACE_FILE, Tentative},
     session::{Session, describe},
-    tts_files, tts_profile,
+    stdout_guard::StdoutGuard,
 };
 
 /// Stages that people are shown.
@@ -52,8 +50,9 @@ const SECONDS: f64 = 10.0;
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
     let mut order = asked.settle(app, defaults())?;
     refuse_processes(&order)?;
-    tts_files::refuse_unused(asked, &order)?;
-    offload_profile::refuse_unused(asked, order.workload.name())?;
+    let extras = app.extras(order.workload.name());
+    asked.check_flags(app, order.workload.name())?;
+    extras.check(&asked.flags, &order.plan.cases())?;
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
     }
@@ -67,49 +66,91 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         app.device(&order.device)?
     };
     order = order.on(&*device);
-    let baseline = offload_profile::part_baseline(&mut order)?;
+    let baseline = split_baseline(extras, &mut order)?;
     let case = only_case(&mut order, asked)?;
-    let offloaded = offload_profile::look(&order, &case, &*device)?;
+    extras.check_case(&case, &*device)?;
     let timings = order.timings_on(&*device)?;
     // The record of the run names the first; the table has them all.
     order.timings.truncate(1);
     let run = describe(app, &order, &*device)?;
     let session = Session::begin_in(app, run, folder.keep(), Arc::clone(&device))?;
     app.listen_for_interrupts();
-    if let Some(plan) = &offloaded {
-        offload_profile::begin(app, plan, &session.run, asked, out)?;
-    }
-    let mut profiled = record(app, &order, &session.run, &case, &timings, asked, &*device);
-    let recorded = recording.finish().context("the recording was not kept")?;
-    let run = &session.run;
+    let (run, screen) = (&session.run, asked.screen());
+    let context = asked.context(app, (run, &session.folder), &screen)?;
+    extras.begin(&context, std::slice::from_ref(&case), out)?;
+    let mut profiled = record(app, &order, run, &case, &timings, asked, &*device);
+    let recorded = recording.finish().context("cannot keep the recording")?;
     let baseline = baseline.filter(|_| !app.interrupt.is_asked());
-    let baseline = baseline.map(|case| offload_profile::measure_baseline(app, &order, run, case)).transpose()?;
-    offload_profile::complete(&mut profiled.outcome, order.workload.name(), run, baseline.as_ref());
+    let baseline = baseline.map(|case| measure_baseline(app, extras, run, case)).transpose()?;
+    extras.complete(&mut profiled.outcome, run, baseline.as_ref());
     let result =
         CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, profiled.outcome.clone());
     ResultsWriter::open(&session.folder)?.append(&result)?;
-    let of_offload: Vec<&CaseResult> = [&result].into_iter().chain(&baseline).collect();
+    let results: Vec<&CaseResult> = [&result].into_iter().chain(&baseline).collect();
     if let Outcome::Measured(_) = profiled.outcome {
         let trace = with_device(read_trace(&pftrace)?, &profiled, &recorded)?;
-        let files = write_files(&trace, &pftrace, &session.folder)?;
+        write_files(&trace, &pftrace, &session.folder)?;
         write_pairs(&profiled.costs, &session.folder)?;
         show(&trace, &profiled, asked, session.run.settings.depth, out)?;
-        if asked.place.format.is_for_people() {
-            tell_where(&session.folder, &files, &recorded, out)?;
-        }
-        c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
-        tts_profile::write(app, &trace, &result, &session, asked, out)?;
-        offload_profile::write(app, Some(&trace), &of_offload, &session, asked, out)?;
+        let outside = extras.finish_profile(&context, &results, Some(&trace), out)?;
+        run_folder::say_saved(&session.folder, &outside);
         if app.interrupt.is_asked() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
             let error = anyhow::anyhow!("interrupted after {rounds} pairs");
-            return Err(Hinted::wrap(error, "what was recorded until then is kept and shown"));
+            return Err(Hinted::wrap(error, "what was recorded until then is saved and shown"));
         }
         return Ok(Status::Done);
     }
-    // What was made before it failed is not lost.
-    offload_profile::write(app, None, &of_offload, &session, asked, out)?;
+    // What was generated before the failure is saved.
+    let outside = extras.finish_profile(&context, &results, None, out)?;
+    run_folder::say_saved(&session.folder, &outside);
     not_measured(&profiled.outcome)
+}
+
+/// Takes the case that is only measured for comparison out of an order.
+fn split_baseline(extras: &dyn Extras, order: &mut Order<'_>) -> anyhow::Result<Option<Case>> {
+    let cases = order.plan.cases();
+    let Some(baseline) = extras.baseline(&cases) else { return Ok(None) };
+    let rest = cases.into_iter().filter(|case| *case != baseline).collect();
+    order.plan = Plan::of_cases(order.workload.axes(), rest)?;
+    Ok(Some(baseline))
+}
+
+/// Iterations of a baseline.
+const BASELINE_ITERATIONS: usize = 3;
+
+/// Measures the baseline after the profile.
+fn measure_baseline(app: &App, extras: &dyn Extras, run: &Run, case: Case) -> anyhow::Result<CaseResult> {
+    let settings = Settings {
+        warmup: WarmUp::Iterations(1),
+        stop: Stop::Iterations(BASELINE_ITERATIONS),
+        depth: Depth::default(),
+        timing: Timing::Host,
+        ..run.settings
+    };
+    extras.begin_baseline();
+    let device = app.device(&run.device)?;
+    let guard = StdoutGuard::begin();
+    let outcome = laptime_bench::measure(app.workload(&run.workload)?, &case, &*device, &settings, &mut Silent(app));
+    drop(guard);
+    Ok(CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, outcome))
+}
+
+/// Keeps nothing, and stops when the user wants to.
+pub struct Silent<'a>(pub &'a App);
+
+impl Sink for Silent<'_> {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn iteration(&mut self, _: u64, _: bool) {}
+
+    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.0.interrupt.is_asked()
+    }
 }
 
 /// What a profile does unless asked otherwise; it is recorded in `run.json` as it was done.
@@ -179,7 +220,7 @@ fn record(
 ) -> Profiled {
     let mut shown = Shown { progress: Progress::new(1, asked.run.quiet), interrupt: app.interrupt.clone() };
     shown.progress.begin(case, 0, 1);
-    let _aside = Aside::begin();
+    let _guard = StdoutGuard::begin();
     laptime_bench::profile(order.workload, case, device, &settings(run, timings), &mut shown)
 }
 
@@ -221,7 +262,7 @@ impl Sink for Shown {
     }
 }
 
-fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
+fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<()> {
     let at = |name: &str| folder.join(name);
     laptime_trace::write(trace, at("trace.json"))?;
     let measured = measured(trace).transpose()?;
@@ -231,14 +272,7 @@ fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<V
     write_file(&stages, Format::Tsv, &at("stages.tsv"))?;
     let top = laptime_analyze::top(iterations);
     write_file(&laptime_report::tables::top(&top, &Ranking::all()), Format::Json, &at("top.json"))?;
-    Ok(vec![
-        (TRACE_FILE, "open in https://ui.perfetto.dev"),
-        ("trace.json", "open in chrome://tracing or https://www.speedscope.app"),
-        ("flamegraph.svg", "open in a browser"),
-        ("stages.tsv", "the stage tree, for a spreadsheet"),
-        ("top.json", "names by own time, for a program"),
-        (PAIRS_FILE, "every pair that the overhead was judged by"),
-    ])
+    Ok(())
 }
 
 /// The pairs in nanoseconds, in the order in which they were taken.
@@ -274,23 +308,6 @@ fn show_timings(trace: &Trace, profiled: &Profiled, asked: &Asked, out: &mut dyn
     let pairs: Vec<_> = profiled.costs.iter().map(|cost| (cost.timing, &cost.pairs[..])).collect();
     let table = laptime_report::tables::timings(&laptime_analyze::timings(trace, &pairs));
     write_to_screen(&table, asked.place.format.format(), out)
-}
-
-/// Says what was written and how to open it.
-pub fn tell_where(
-    folder: &Path,
-    files: &[(&str, &str)],
-    recorded: &Recorded,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let width = files.iter().map(|(file, _)| file.len()).max().unwrap_or(0);
-    let Recorded { spans, bytes, .. } = recorded;
-    writeln!(out, "\nWritten to {}/ ({spans} spans, {bytes} bytes of trace):", folder.display())?;
-    for (file, how) in files {
-        writeln!(out, "  {file:width$}  {how}")?;
-    }
-    out.flush()?;
-    Ok(())
 }
 
 fn not_measured(outcome: &Outcome) -> anyhow::Result<Status> {

@@ -14,6 +14,7 @@ use laptime_report::{
 use laptime_trace::format::write_whole;
 
 use crate::{
+    app::App,
     cli::Status,
     failure::Hinted,
     output::{say, warn, write_file},
@@ -61,10 +62,10 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let paths: Vec<PathBuf> = args.input_dir.iter().chain(&args.runs).cloned().collect();
     let folder = args.out.clone().unwrap_or_else(|| default_folder(&paths));
-    let answer = laptime_analyze::profiling(run_input::read(&paths)?);
+    let answer = laptime_analyze::profiling(run_input::read(app, &paths)?);
     make(&answer, &folder)?;
     show(&answer, out)?;
     say(&format!("\nReport: {}", folder.join(DOCUMENT).display()));

@@ -55,9 +55,9 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: String,
 
-    /// Write the files of older kits where these keep them, too: under `profiling/`
-    #[arg(long)]
-    kit_files: bool,
+    /// Also write the files of Nano XYZ where it wrote them: under `profiling/`
+    #[arg(long, alias = "kit-files")]
+    compat_files: bool,
 
     /// Show the commands of the steps and measure nothing
     #[arg(long)]
@@ -95,7 +95,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         successful += usize::from(is_done);
     }
     say(&format!("\nStep {}/{}: report", steps.len() + 1, steps.len() + 1));
-    successful += usize::from(told(app, make_report(&steps, &folder, args.kit_files))?);
+    successful += usize::from(told(app, make_report(app, &steps, &folder, args.compat_files))?);
     end(&folder, successful, steps.len() + 1, out)
 }
 
@@ -159,7 +159,7 @@ fn steps(app: &App, args: &Args, folder: &Path) -> Vec<Step> {
         words.extend(["--device".to_owned(), args.device.clone()]);
         words.extend(["--max-time".to_owned(), format!("{}s", max_time(args).0)]);
         words.extend(["--out".to_owned(), folder.join(name).to_string_lossy().into_owned()]);
-        words.extend(args.kit_files.then(|| "--kit-files".to_owned()));
+        words.extend(args.compat_files.then(|| "--compat-files".to_owned()));
         words.extend(args.quiet.then(|| "--quiet".to_owned()));
         Step { name, words }
     };
@@ -191,14 +191,14 @@ fn measure(app: &App, step: &Step, out: &mut dyn Write) -> anyhow::Result<bool> 
 }
 
 /// Makes a report of the steps that left results.
-fn make_report(steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bool> {
+fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bool> {
     let folders = steps.iter().map(|step| folder.join(step.name));
     let folders: Vec<PathBuf> = folders.filter(|folder| folder.join(RESULTS_FILE).is_file()).collect();
     if folders.is_empty() {
         let error = anyhow::anyhow!("no step left results to report on");
         return Err(Hinted::wrap(error, "what went wrong is told above"));
     }
-    let answer = laptime_analyze::profiling(run_input::read(&folders)?);
+    let answer = laptime_analyze::profiling(run_input::read(app, &folders)?);
     report::make(&answer, &folder.join("report"))?;
     say(&format!("Report: {}", folder.join("report").join(report::DOCUMENT).display()));
     if is_kit {

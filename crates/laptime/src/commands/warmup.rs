@@ -1,17 +1,19 @@
 //! `laptime warmup`: how many iterations until a workload is steady.
 
-use std::io::Write;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use laptime_bench::{GivenSettings, WarmUp};
 
 use crate::{
     app::App,
-    asked::Asked,
+    asked::{Asked, OUTPUT},
     cli::Status,
     commands::{bench, warmup_study},
     failure::Hinted,
-    kit_files,
-    output::{say, warn, write_to_screen},
+    output::{warn, write_to_screen},
     session::Session,
 };
 
@@ -27,11 +29,13 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         let error = anyhow::anyhow!("`warmup` finds the warm-up: `--warmup` has no meaning here");
         return Err(Hinted::wrap(error, "leave it out; `laptime bench … --warmup N` uses what is found"));
     }
-    if !asked.warmups.is_empty() || bench::COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
+    let compares = |workload: &String| app.extras(workload).compares_warmups(&asked.written_axes());
+    if !asked.warmups.is_empty() || asked.workload.as_ref().is_some_and(compares) {
         return warmup_study::run(app, asked, out);
     }
     let defaults = GivenSettings { iterations: Some(ITERATIONS), runs: Some(RUNS), ..GivenSettings::default() };
     let mut order = asked.settle(app, defaults)?;
+    asked.check_flags(app, order.workload.name())?;
     order.settings.warmup = WarmUp::Iterations(0);
     order.settings.cold = true;
     // Cold is what a process of its own is: a second case in the same one would find the machine warm.
@@ -44,11 +48,10 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let answer = laptime_analyze::warmup(&finished.results);
     let table = laptime_report::tables::warmup(&answer);
     write_to_screen(&table, asked.place.format.format(), out)?;
-    if let Some(file) = kit_files::write_output(&table, &asked.kit_files)? {
-        say(&format!("Written: {}", file.display()));
-    }
+    let copy: Option<PathBuf> = asked.flags.path(OUTPUT).map(Path::to_owned);
+    copy.iter().try_for_each(|path| bench::write_copy(&table, path))?;
     for result in finished.results.iter().filter(|result| result.measured().is_none()) {
         warn(&format!("case {} was not measured ({}); it has no row", result.case, result.outcome.word()));
     }
-    bench::end(&finished)
+    bench::end(&finished, &copy.into_iter().collect::<Vec<_>>())
 }

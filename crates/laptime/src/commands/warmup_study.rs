@@ -10,18 +10,17 @@ use anyhow::Context;
 use clap::{Arg, ArgAction};
 use laptime_analyze::{ColdProcess, WarmUpStudy};
 use laptime_bench::{Case, CaseResult, GivenSettings, Job, WarmUp};
-use laptime_report::{Format, Table, tables};
+use laptime_report::{Format, tables};
 use laptime_stats::Rng;
 use laptime_trace::run::{ResultsWriter, Run};
 
 use crate::{
     alone,
     app::App,
-    asked::{Asked, Order},
+    asked::{Asked, OUTPUT, Order},
     cli::Status,
     commands::bench,
     failure::Hinted,
-    kit_files,
     moment::Moment,
     output::{say, warn, write_file, write_to_screen},
     progress::Progress,
@@ -43,6 +42,9 @@ const SEED: u64 = 0x3a_7a9;
 
 /// Every iteration of every number, for a chart.
 const LAPS_FILE: &str = "warmup_laps.csv";
+
+/// The table.
+const COMPARISON_FILE: &str = "warmup_comparison.csv";
 
 /// What the process in the middle paid for.
 const COLD_FILE: &str = "cold_start.json";
@@ -67,6 +69,7 @@ pub fn flag() -> Arg {
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
     let defaults = GivenSettings { iterations: Some(ITERATIONS), runs: Some(RUNS), ..GivenSettings::default() };
     let mut order = asked.settle(app, defaults)?;
+    asked.check_flags(app, order.workload.name())?;
     order.settings.cold = true;
     order.settings.isolate = true;
     let numbers = numbers(asked);
@@ -86,7 +89,13 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     write_to_screen(&table, asked.place.format.format(), out)?;
     tell_cold_start(&answer, &folder, asked, out)?;
     write_file(&tables::warmup_laps(&answer), Format::Csv, &folder.join(LAPS_FILE))?;
-    tell_files(&table, &folder, asked)?;
+    write_file(&table, Format::Csv, &folder.join(COMPARISON_FILE))?;
+    let mut outside = app.extras(&run.workload).finish_warmups(&asked.flags, &folder, &table)?;
+    if let Some(path) = asked.flags.path(OUTPUT) {
+        bench::write_copy(&table, path)?;
+        outside.push(path.to_owned());
+    }
+    run_folder::say_saved(&folder, &outside);
     let has_failed = answer.cases.iter().any(|case| case.rows.iter().any(|row| row.iterations.is_none()));
     Ok(if has_failed { Status::BadNews } else { Status::Done })
 }
@@ -112,15 +121,6 @@ fn tell_cold_start(answer: &WarmUpStudy, folder: &Path, asked: &Asked, out: &mut
         writeln!(out)?;
         write_to_screen(&table, asked.place.format.format(), out)?;
     }
-    Ok(())
-}
-
-fn tell_files(table: &Table, folder: &Path, asked: &Asked) -> anyhow::Result<()> {
-    let written = kit_files::write_study(table, folder, asked.kit_files.is_asked)?;
-    let written = written.into_iter().chain(kit_files::write_output(table, &asked.kit_files)?);
-    written.for_each(|file| say(&format!("Written: {}", file.display())));
-    let folder = folder.display();
-    say(&format!("\nResults: {folder}/warmup-*/results.jsonl, traces: {folder}/warmup-*/traces/"));
     Ok(())
 }
 

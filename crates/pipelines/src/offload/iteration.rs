@@ -37,7 +37,7 @@ impl<'a> OffloadIteration<'a> {
     fn check_made(&mut self) -> anyhow::Result<()> {
         let made = self.last.tokens_ns.len();
         let (expected, is_endless) = (self.runner.subject.tokens, self.runner.subject.folder.is_none());
-        let is_cut = self.runner.watch.is_stopped();
+        let is_cut = self.runner.observer.is_stopped();
         ensure!(!is_endless || is_cut || made == expected, "there are {made} tokens, expected {expected}");
         match &mut self.runner.made {
             Made::Speech(voicing) => {

@@ -9,9 +9,9 @@ use laptime_probe::{lap, stage, sync_point};
 use super::{
     fit::Fit,
     make::{Made, make},
+    observer::{Generated, Observer, Visits},
     subject::{Kind, Subject},
     wanted::Wanted,
-    watch::{Generated, Visits, Watch},
 };
 
 /// A model that is ready to make tokens.
@@ -29,7 +29,7 @@ pub struct Runner<'a> {
     /// The model on the device.
     pub made: Made<'a>,
     /// Who looks on.
-    pub watch: &'a dyn Watch,
+    pub observer: &'a dyn Observer,
 }
 
 /// What a generation came to.
@@ -54,17 +54,17 @@ impl<'a> Runner<'a> {
         (subject, wanted): (Subject, Wanted),
         fit: Fit,
         (device, home): (&'a dyn Device, &Path),
-        watch: &'a dyn Watch,
+        observer: &'a dyn Observer,
     ) -> anyhow::Result<Self> {
         let made = make(&subject, &wanted, fit.resident, (device, home))?;
-        Ok(Self { case: case.clone(), subject, wanted, fit, device, made, watch })
+        Ok(Self { case: case.clone(), subject, wanted, fit, device, made, observer })
     }
 
     /// Makes all tokens once. What there is when something fails is in `run`.
     pub fn generate(&mut self, run: &mut Run) -> Result<(), ModelError> {
         let _range = tool_range("generate");
         let _stage = stage!("generate", on = self.device.lane());
-        self.watch.begin();
+        self.observer.begin();
         let start = self.device.now();
         self.begin()?;
         run.prefill_ns = self.since(start);
@@ -101,8 +101,8 @@ impl<'a> Runner<'a> {
             run.tokens_ns.push(nanos);
             let visits = self.made.layer_visits()?;
             run.visits.add(&visits);
-            self.watch.token(run.tokens_ns.len(), nanos, &visits);
-            if is_end || self.watch.is_stopped() {
+            self.observer.token(run.tokens_ns.len(), nanos, &visits);
+            if is_end || self.observer.is_stopped() {
                 return Ok(());
             }
         }
@@ -144,7 +144,7 @@ impl<'a> Runner<'a> {
             Kind::Speech { config, .. } => config.sample_rate,
             Kind::Lm { .. } => 0,
         };
-        self.watch.end(Generated {
+        self.observer.end(Generated {
             case: self.case.clone(),
             samples: run.samples.clone(),
             rate,

@@ -4,7 +4,7 @@ use laptime_bench::Case;
 use laptime_models::LayerVisit;
 
 /// Is told of every token while a generation goes on, and may end it. It is called inside iterations: it must be quick.
-pub trait Watch: Send + Sync {
+pub trait Observer: Send + Sync {
     /// A generation begins.
     fn begin(&self) {}
 
@@ -79,6 +79,6 @@ impl Visits {
 
 /// Nobody looks on.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unwatched;
+pub struct NoObserver;
 
-impl Watch for Unwatched {}
+impl Observer for NoObserver {}

@@ -1,4 +1,4 @@
-//! The files of the kit for two models joined through their caches.
+//! The files of the C2C profiler.
 
 use std::{
     fmt::Write as _,
@@ -29,26 +29,26 @@ pub const TRACE_FILE: &str = "demo_profiler_trace.json";
 /// The operations that took longest in it.
 pub const STATS_FILE: &str = "demo_profiler_stats.json";
 
-/// How many operations are told.
+/// How many operations are listed.
 const MOST_OPERATIONS: usize = 10;
 
-/// What the files are made of.
-pub struct Kit<'a> {
+/// What the files and the summary are computed from.
+pub struct Recording<'a> {
     /// The case.
     pub case: &'a Case,
-    /// What was measured of it.
+    /// Its measurements.
     pub measured: &'a Measured,
     /// The recorded iterations.
     pub iterations: Vec<JoinedStages>,
-    /// What each stage has to do, all steps together as one.
+    /// The work of each stage; all decode steps count as one stage.
     pub work: Vec<(&'static str, Work)>,
-    /// What the device reaches at most, if that was measured.
+    /// The peaks of the device, if they were measured.
     pub peaks: Option<&'a Peaks>,
-    /// Whether stages are timed by a host that does not wait for the device.
+    /// Whether stages are host times that do not wait for the device.
     pub is_queued: bool,
 }
 
-impl Kit<'_> {
+impl Recording<'_> {
     /// Writes the four files into a folder.
     pub fn write(&self, operations: &Trace, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let Some(first) = self.iterations.first() else { return Ok(Vec::new()) };
@@ -74,7 +74,7 @@ impl Kit<'_> {
         }
     }
 
-    pub fn told(&self, name: &str) -> String {
+    pub fn fact_text(&self, name: &str) -> String {
         self.fact(name).map(ToString::to_string).unwrap_or_default()
     }
 
@@ -85,12 +85,12 @@ impl Kit<'_> {
     fn record(&self, iteration: &JoinedStages, calls: u64) -> Value {
         let total = |times: &[Nanos]| json!((!times.is_empty()).then(|| rounded(ms(sum(times)))));
         let projector = sum(&iteration.projector);
-        // The kit has the same steps twice: in seconds, and in milliseconds.
+        // The C2C profiler has the same steps twice: in seconds and in milliseconds.
         let seconds: Vec<f64> = iteration.steps.iter().map(|step| (step.0 as f64 / 100.0).round() / 1e7).collect();
         let steps: Vec<f64> = iteration.steps.iter().map(|step| rounded(ms(*step))).collect();
         json!({
-            "prompt": self.told("prompt_text"),
-            "response": self.told("response"),
+            "prompt": self.fact_text("prompt_text"),
+            "response": self.fact_text("response"),
             "model_config": { "base_model": self.axis("base_model"), "teacher_model": self.axis("teacher_model") },
             "timing": {
                 "base_embedding_ms": total(&iteration.base_embedding),
@@ -110,7 +110,7 @@ impl Kit<'_> {
     }
 }
 
-/// The table of the kit: its six rows in its order, then ours, then every decode step.
+/// The table of the C2C profiler: its six rows in its order, then ours, then every decode step.
 fn table(iteration: &JoinedStages, calls: u64) -> String {
     let mut text = "Stage\tTime(ms)\tCount\tAvg(ms)\tTotal(ms)\n".to_owned();
     let mut row = |name: &str, first: f64, count: u64, total: f64| {
@@ -127,7 +127,7 @@ fn table(iteration: &JoinedStages, calls: u64) -> String {
     stage("Teacher Model Prefill (computation)", &iteration.teacher_prefill);
     if calls > 0 && !iteration.projector.is_empty() {
         let total = ms(sum(&iteration.projector));
-        // Layers that are computed together have no times of their own.
+        // Layers that are computed together have no separate times.
         let first = if iteration.paths.is_empty() {
             total / calls as f64
         } else {
@@ -155,11 +155,11 @@ fn stats(top: &Top) -> Value {
     let time = |nanos: Nanos| rounded(ms(nanos));
     let host = |one: &Operation| json!({ "name": one.name, "cpu_time_ms": time(one.own), "cuda_time_ms": one.launched_own.map(time), "count": one.count });
     let device = |one: &Operation| json!({ "name": one.name, "cpu_time_ms": null, "cuda_time_ms": time(one.own), "count": one.count });
-    let longest = |is_on_device: bool, told: &dyn Fn(&Operation) -> Value| -> Vec<Value> {
+    let longest = |is_on_device: bool, record: &dyn Fn(&Operation) -> Value| -> Vec<Value> {
         let mut of: Vec<&Operation> =
             top.operations.iter().filter(|one| one.kind.is_on_device() == is_on_device).collect();
         of.sort_by(|a, b| b.own.cmp(&a.own).then_with(|| a.name.cmp(&b.name)));
-        of.into_iter().take(MOST_OPERATIONS).map(told).collect()
+        of.into_iter().take(MOST_OPERATIONS).map(record).collect()
     };
     json!({
         "total_operations": top.operations.len(),
@@ -169,9 +169,9 @@ fn stats(top: &Top) -> Value {
 }
 
 fn append(path: &Path, record: &Value) -> anyhow::Result<()> {
-    let told = || format!("cannot write to `{}`", path.display());
-    let mut file = OpenOptions::new().create(true).append(true).open(path).with_context(told)?;
-    writeln!(file, "{record}").with_context(told)
+    let failed = || format!("cannot write to `{}`", path.display());
+    let mut file = OpenOptions::new().create(true).append(true).open(path).with_context(failed)?;
+    writeln!(file, "{record}").with_context(failed)
 }
 
 pub fn sum(times: &[Nanos]) -> Nanos {
@@ -182,7 +182,7 @@ pub fn ms(nanos: Nanos) -> f64 {
     nanos.0 as f64 / 1e6
 }
 
-/// To a tenth of a microsecond, as the table has it.
+/// Rounds to a tenth of a microsecond, as in the table.
 fn rounded(ms: f64) -> f64 {
     (ms * 1e4).round() / 1e4
 }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_that_of_the_kit_and_a_stage_that_was_not_is_no_row() {
+    fn the_table_is_that_of_the_c2c_profiler_and_a_stage_that_did_not_run_has_no_row() {
         let expected = "Stage\tTime(ms)\tCount\tAvg(ms)\tTotal(ms)\n\
             Base Model Embedding\t0.0120\t1\t0.0120\t0.0120\n\
             Base Model Prefill (computation)\t1.5000\t1\t1.5000\t1.5000\n\
@@ -241,8 +241,8 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_told_in_seconds_and_in_milliseconds_as_the_kit_has_them() {
-        let kit = Kit {
+    fn steps_are_written_in_seconds_and_in_milliseconds_as_the_c2c_profiler_does() {
+        let recording = Recording {
             case: &Case::default(),
             measured: &Measured::default(),
             iterations: Vec::new(),
@@ -250,7 +250,7 @@ mod tests {
             peaks: None,
             is_queued: false,
         };
-        let record = kit.record(&iteration(), 28);
+        let record = recording.record(&iteration(), 28);
         assert_eq!(record["timing"]["decode_steps"], json!([0.00031, 0.00029]));
         assert_eq!(record["timing_breakdown_ms"], json!([0.31, 0.29]));
         assert_eq!(record["timing"]["projector_avg_ms"], json!(0.05));

@@ -1,29 +1,25 @@
-//! What stands above a benchmark of text to speech, in the lines of its kit.
+//! The header of a benchmark of text to speech, in the lines of qwen3-tts-rs.
 
 use std::io::Write;
 
 use laptime_trace::run::{Run, WarmUp};
 
-use crate::{
-    output::warn,
-    tts_files::{WORKLOAD, iterations},
-};
+use super::files::iterations;
+use crate::extras::Context;
 
-/// The governor under which clocks do not change.
+/// The CPU governor that keeps the clock constant.
 const STEADY: &str = "performance";
 
-/// Writes device, model and settings before the first iteration, and warns of clocks that change.
-pub fn write(run: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
-    if run.workload != WORKLOAD {
-        return Ok(());
+/// Warns about a varying CPU clock; with `--compat` prints device, model and settings.
+pub fn write(context: &Context<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let run = context.run;
+    if context.flags.is_compat() {
+        lines(run).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        writeln!(out)?;
+        out.flush()?;
     }
-    for line in lines(run) {
-        writeln!(out, "{line}")?;
-    }
-    writeln!(out)?;
-    out.flush()?;
     if let Some(governor) = run.environment.machine.governor.as_deref().filter(|governor| *governor != STEADY) {
-        warn(&format!("the CPU's governor is `{governor}`, not `{STEADY}`: its clock changes while it is measured"));
+        context.screen.warn(&format!("the CPU governor is `{governor}`, not `{STEADY}`: the clock may vary"));
     }
     Ok(())
 }

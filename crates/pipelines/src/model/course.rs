@@ -1,4 +1,4 @@
-//! What the course's benchmark prints of a single model, in its words.
+//! What the benchmark of CS336 assignment 2 prints, in its words.
 
 use std::io::Write;
 
@@ -6,37 +6,18 @@ use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_report::tables::with_pass;
 use laptime_trace::run::AxisValue;
 
-use crate::{attention_profile, session::Finished};
-
-/// Writes mean, standard deviation and coefficient of variation of the only case, if there is one of a model; of several
-/// how backward compares with forward, where both were measured.
-pub fn write(finished: &Finished, out: &mut dyn Write) -> anyhow::Result<()> {
-    let answer = laptime_analyze::cases(&finished.results, None);
+/// Prints mean, standard deviation and coefficient of variation of a single case; for several cases the ratio of backward
+/// to forward, where both were measured.
+pub fn write(answer: &Cases, out: &mut dyn Write) -> anyhow::Result<()> {
     let lines = match answer.cases.as_slice() {
         [case] => of_one(case),
-        several => several.iter().filter_map(|case| ratio(&answer, case)).collect(),
+        several => several.iter().filter_map(|case| ratio(answer, case)).collect(),
     };
     if !lines.is_empty() {
         writeln!(out)?;
     }
-    for line in lines {
-        writeln!(out, "{line}")?;
-    }
-    out.flush()?;
-    Ok(())
-}
-
-/// Writes the Nano kit's lines of attention, if there are some.
-pub fn write_attention(finished: &Finished, out: &mut dyn Write) -> anyhow::Result<()> {
-    let lines = attention_profile::lines(&laptime_analyze::cases(&finished.results, None));
-    if !lines.is_empty() {
-        writeln!(out)?;
-    }
-    for line in lines {
-        writeln!(out, "{line}")?;
-    }
-    out.flush()?;
-    Ok(())
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    Ok(out.flush()?)
 }
 
 fn of_one(case: &CaseFigures) -> Vec<String> {
@@ -44,7 +25,7 @@ fn of_one(case: &CaseFigures) -> Vec<String> {
     of_model.map(|measured| lines(case, measured)).unwrap_or_default()
 }
 
-/// Backward over the forward of the same case, by their medians.
+/// The ratio of backward to forward of the same case, from their medians.
 fn ratio(answer: &Cases, case: &CaseFigures) -> Option<String> {
     let axis = |name: &str| case.id.case.get(name).map_or_else(String::new, AxisValue::to_string);
     if axis("pass_type") != "backward" {
@@ -85,14 +66,14 @@ fn lines(case: &CaseFigures, measured: &MeasuredFigures) -> Vec<String> {
     lines
 }
 
-/// The times in the course's lines. Its standard deviation is of the population; ours is of the sample, and says so.
+/// The times. CS336 prints the standard deviation of the population; ours is that of the sample, so both are printed.
 fn times(mean_ns: f64, std_ns: Option<f64>, iterations: usize) -> Vec<String> {
     let both = |nanos: f64| format!("{:.2} ms ({:.4} s)", nanos / 1e6, nanos / 1e9);
     let mut lines = vec![format!("Mean time: {}", both(mean_ns))];
     if let Some(std) = std_ns {
         let population = std * ((iterations.saturating_sub(1)) as f64 / iterations.max(1) as f64).sqrt();
-        let beside = format!("of the sample (n - 1); of the population {:.2} ms", population / 1e6);
-        lines.push(format!("Std dev: {}, {beside}", both(std)));
+        let both_kinds = format!("of the sample (n - 1); of the population {:.2} ms", population / 1e6);
+        lines.push(format!("Std dev: {}, {both_kinds}", both(std)));
         lines.push(format!("Coefficient of variation: {:.2}%", 100.0 * std / mean_ns));
     }
     lines
@@ -114,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_in_the_words_of_the_course() {
+    fn times_are_printed_in_the_words_of_the_course() {
         let lines = times(308_120_000.0, Some(17_900_000.0), 10);
         assert_eq!(
             lines,
@@ -128,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_told_in_groups_of_three() {
+    fn parameters_are_printed_in_groups_of_three() {
         assert_eq!(["7", "128625408", "1000"].map(thousands), ["7", "128,625,408", "1,000"]);
     }
 }

@@ -1,19 +1,74 @@
-//! The Nano kit's profile of attention: its file, and the lines that it prints.
+//! What `attention` adds to the commands: the profile of Nano XYZ and the lines that it prints.
+
+use std::{io::Write, path::PathBuf};
 
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
+use laptime_bench::{Case, CaseResult};
+use laptime_report::{Format, tables};
 use serde_json::{Map, Value, json};
 
-use crate::kit_files::{axis, fact, median_ms, mib, text};
+use crate::{
+    extras::{
+        Command, Context, Extras, FlagSpec,
+        files::{axis, fact, median_ms, mib, text, write_nano_profile, write_table},
+        nano,
+    },
+    model::{NO_SYNC, NO_SYNC_NOTE, PROFILE_FLAGS},
+};
 
-/// The workload that the kit profiles so.
-const WORKLOAD: &str = "attention";
+/// The extras of `attention`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AttentionExtras;
 
-/// The profile; none if other workloads are among the cases.
-pub fn profile(answer: &Cases) -> Option<Value> {
-    let first = answer.cases.first()?;
-    if answer.cases.iter().any(|case| case.id.workload != WORKLOAD) {
-        return None;
+impl Extras for AttentionExtras {
+    fn workload(&self) -> &'static str {
+        "attention"
     }
+
+    fn flags(&self, command: Command) -> Vec<FlagSpec> {
+        if command == Command::Bench { PROFILE_FLAGS.to_vec() } else { Vec::new() }
+    }
+
+    fn begin(&self, context: &Context<'_>, _: &[Case], _: &mut dyn Write) -> anyhow::Result<()> {
+        if context.flags.has(NO_SYNC.name) {
+            context.screen.say(NO_SYNC_NOTE);
+        }
+        Ok(())
+    }
+
+    fn finish_bench(
+        &self,
+        context: &Context<'_>,
+        results: &[CaseResult],
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Vec<PathBuf>> {
+        let answer = laptime_analyze::cases(results, context.run.peaks.as_ref());
+        if context.is_for_people && context.flags.is_compat() {
+            writeln!(out)?;
+            lines(&answer).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        }
+        let Some(profile) = profile(&answer) else { return Ok(Vec::new()) };
+        let run = (context.run, results);
+        let mut outside = write_nano_profile(profile, nano::ATTENTION_FILE, run, context.folder, context.flags)?;
+        if let Some(path) = context.flags.path_ending_in("output", "csv") {
+            write_table(&tables::cases(&answer, &[]), Format::Csv, path)?;
+            outside.push(path.to_owned());
+        }
+        Ok(outside)
+    }
+
+    fn profile_file(&self) -> Option<&'static str> {
+        Some(nano::ATTENTION_FILE)
+    }
+
+    fn read_profile(&self, profile: &Value) -> Vec<CaseResult> {
+        nano::attention(profile)
+    }
+}
+
+/// The profile; none without cases.
+fn profile(answer: &Cases) -> Option<Value> {
+    let first = answer.cases.first()?;
     let config =
         ["heads", "kv_heads", "head_dim", "dtype", "pattern", "window", "global", "random", "random_per", "causal"];
     let config: Map<String, Value> = config.into_iter().map(|name| (name.to_owned(), axis(first, name))).collect();
@@ -39,7 +94,7 @@ fn record(case: &CaseFigures) -> Value {
     Value::Object(record)
 }
 
-/// The keys of the kit first, then ours.
+/// The keys of Nano XYZ first, then ours.
 fn figures(case: &CaseFigures, measured: &MeasuredFigures, add: &mut impl FnMut(&str, Value)) {
     let of = |name: &str| axis(case, name);
     let metric = |name: &str| json!(measured.metric(name).map(|figures| figures.median));
@@ -70,11 +125,11 @@ fn figures(case: &CaseFigures, measured: &MeasuredFigures, add: &mut impl FnMut(
     }
 }
 
-/// What the kit prints: a line a kind, under the length that it was measured at.
-pub fn lines(answer: &Cases) -> Vec<String> {
+/// What Nano XYZ prints: one line per kind of attention, grouped by sequence length.
+fn lines(answer: &Cases) -> Vec<String> {
     let mut lines = Vec::new();
     let mut last = String::new();
-    for case in answer.cases.iter().filter(|case| case.id.workload == WORKLOAD) {
+    for case in &answer.cases {
         let heading = format!("  Sequence length {}, batch size {}:", text(case, "seq_len"), text(case, "batch_size"));
         if heading != last {
             lines.push(heading.clone());

@@ -1,16 +1,16 @@
-//! Standard output set aside while workloads run in this process: what they print goes to standard error, so that the
-//! answer on standard output stays whole.
+//! Redirects standard output to standard error while workloads run in this process, so that what they print does not end
+//! up in the answer.
 
 use std::io::{self, Write};
 
-/// While this lives, standard output is standard error.
-pub struct Aside {
+/// While this lives, standard output is redirected to standard error.
+pub struct StdoutGuard {
     #[cfg(unix)]
     saved: Option<std::os::fd::OwnedFd>,
 }
 
-impl Aside {
-    /// Sets standard output aside. Where that cannot be done, nothing changes.
+impl StdoutGuard {
+    /// Starts to redirect standard output. If that fails, nothing changes.
     pub fn begin() -> Self {
         let _ = io::stdout().flush();
         #[cfg(unix)]
@@ -24,7 +24,7 @@ impl Aside {
     }
 }
 
-impl Drop for Aside {
+impl Drop for StdoutGuard {
     fn drop(&mut self) {
         let _ = io::stdout().flush();
         #[cfg(unix)]

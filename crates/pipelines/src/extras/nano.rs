@@ -1,4 +1,4 @@
-//! The profiles of the Nano kit, read as results: one take a case, for the kit timed one.
+//! The profiles of Nano XYZ, read as results: one iteration per case, because Nano XYZ timed one.
 
 use laptime_trace::run::{
     AxisValue, Better, Case, CaseResult, Fact, Measured, Metric, Outcome, Run, Steady, StopReason,
@@ -11,7 +11,7 @@ pub const ATTENTION_FILE: &str = "attention_profile.json";
 /// The file of models.
 pub const MODEL_FILE: &str = "model_profile.json";
 
-/// The key under which our own profiles hold the run itself: the other keys hold one figure per case.
+/// The key under which profiles written by Laptime contain the run itself; the other keys have one figure per case.
 pub const OWN_KEY: &str = "laptime";
 
 /// The run of a profile, if it is one of ours.
@@ -21,7 +21,7 @@ pub fn own_run(profile: &Value) -> Option<(Run, Vec<CaseResult>)> {
     Some((run, serde_json::from_value(own["results"].clone()).ok()?))
 }
 
-/// Metrics that our own profiles of attention have beside the kit's keys.
+/// Metrics that profiles written by Laptime have in addition.
 const METRICS: [(&str, Better); 4] = [
     ("build_ms", Better::Lower),
     ("tflop_s", Better::Higher),
@@ -67,7 +67,7 @@ fn device(profile: &Value) -> &str {
     profile["metadata"]["device"].as_str().unwrap_or_default()
 }
 
-/// The axes by the names of their keys; a batch size may stand in the metadata alone.
+/// The axes and the keys that contain their values; the batch size may be in the metadata only.
 fn case(profile: &Value, record: &Value, axes: &[(&str, &str)]) -> Case {
     let value = |(axis, key): &(&str, &str)| {
         let of_run = Some(&profile["metadata"][key]).filter(|_| *axis == "batch_size");
@@ -86,9 +86,9 @@ fn axis_value(value: &Value) -> Option<AxisValue> {
     }
 }
 
-/// What became of a record: it has a latency, or an error.
+/// The outcome of a record: it has a latency or an error.
 fn outcome(record: &Value, metrics: Vec<Metric>, facts: Vec<Fact>) -> Outcome {
-    // A step of ours that was measured alone has its time under a key of its own.
+    // A training step that was measured alone has its time under its own key.
     let latency = record["latency_ms"].as_f64().or_else(|| record["step_ms"].as_f64());
     match latency.filter(|latency| *latency > 0.0) {
         Some(latency) => Outcome::Measured(Measured {
@@ -100,7 +100,7 @@ fn outcome(record: &Value, metrics: Vec<Metric>, facts: Vec<Fact>) -> Outcome {
             facts,
             ..Measured::default()
         }),
-        None => unmeasured(record["error"].as_str().unwrap_or("it has no latency")),
+        None => unmeasured(record["error"].as_str().unwrap_or("the record has no latency")),
     }
 }
 
@@ -110,7 +110,7 @@ fn unmeasured(error: &str) -> Outcome {
         return Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
     }
     if lower == "skipped" {
-        return Outcome::Skipped { reason: "the profile does not say why".to_owned() };
+        return Outcome::Skipped { reason: "the profile gives no reason".to_owned() };
     }
     Outcome::Failed { errors: vec![error.to_owned()], wall_ns: Vec::new() }
 }
@@ -125,8 +125,8 @@ fn attention_metrics(record: &Value) -> Vec<Metric> {
     sparsity.into_iter().chain(ours).collect()
 }
 
-/// The share of entries that are not computed. The kit wrote the share that is kept under `sparsity_ratio`, of all N²;
-/// our own profiles have that under `density`.
+/// The share of entries that are not computed. Under `sparsity_ratio` Nano XYZ wrote the share of all N² entries that is
+/// computed; profiles written by Laptime have that under `density`.
 fn sparsity(record: &Value) -> Option<f64> {
     let ratio = record["sparsity_ratio"].as_f64();
     if record.get("density").is_some() {
@@ -149,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_record_of_the_kit_is_a_case_with_one_take() {
+    fn a_record_of_nano_xyz_is_a_case_with_one_iteration() {
         let record = json!({
             "latency_ms": 1.5, "peak_memory_mb": 2.0, "attention_type": "sparse", "seq_len": 512, "batch_size": 1,
             "n_heads": 16, "head_dim": 64, "sparsity_ratio": 0.25, "connections": 65536,
@@ -158,11 +158,11 @@ mod tests {
         assert_eq!(results[0].case.to_string(), "attention=sparse seq_len=512 batch_size=1 heads=16 head_dim=64");
         let measured = results[0].measured().unwrap();
         assert_eq!((measured.wall_ns.as_slice(), measured.peak_bytes), (&[1_500_000][..], Some(2 << 20)));
-        assert_eq!(measured.metric("sparsity").unwrap().values, [Some(0.75)], "the kit wrote what is kept");
+        assert_eq!(measured.metric("sparsity").unwrap().values, [Some(0.75)], "Nano XYZ wrote the computed share");
     }
 
     #[test]
-    fn our_own_profile_says_what_is_left_out() {
+    fn a_profile_of_laptime_has_the_share_that_is_left_out() {
         let ours = json!({ "sparsity_ratio": 0.9, "density": 0.05, "seq_len": 512, "connections": 13_000 });
         assert_eq!(sparsity(&ours), Some(0.9));
         assert_eq!(sparsity(&json!({ "sparsity_ratio": 0.3 })), Some(0.7));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_kit_is_what_became_of_the_case() {
+    fn an_error_of_nano_xyz_is_the_outcome_of_the_case() {
         let failed = json!([
             { "seq_len": 512, "attention_type": "dense", "error": "CUDA out of memory. Tried to allocate" },
             { "seq_len": 512, "attention_type": "dense", "error": "boom" },

@@ -1,17 +1,55 @@
-//! What a profile of two models joined through their caches comes to, in the lines of the kit and a few more.
+//! The summary of a C2C profile: in our own lines, and in those of the C2C profiler.
 
 use laptime_analyze::{JoinedStages, limits};
 use laptime_bench::AxisValue;
 use laptime_trace::Nanos;
 
-use crate::c2c_files::{Kit, average, median, ms, total};
+use super::files::{Recording, average, median, ms, total};
 
-impl Kit<'_> {
-    /// The lines that the kit prints, and those that it leaves out. All of the prompt is of one iteration, whose time to
-    /// the first token is the median, so that its parts add up; what follows are medians of all iterations.
-    pub fn summary(&self) -> Vec<String> {
-        let whose =
-            if self.is_queued { ", by a host that does not wait: `--timing events` shows the device's" } else { "" };
+impl Recording<'_> {
+    /// What people read after a profile. The first token is that of the iteration with the median time to first token, so
+    /// that its parts add up; the rest are medians of all iterations.
+    pub fn lines(&self) -> Vec<String> {
+        let lines = [self.first_token_line(), self.projector_line(), self.decode_line(), self.overlap_line()];
+        let lines = lines.into_iter().flatten().chain(self.memory()).chain(self.below_limit());
+        lines.map(|line| line.trim_start().to_owned()).collect()
+    }
+
+    fn first_token_line(&self) -> Option<String> {
+        let usual = self.usual()?;
+        let first = usual.first_token.map(ms)?;
+        let parts = [
+            ("base embedding", total(&usual.base_embedding)),
+            ("base prefill", total(&usual.base_prefill)),
+            ("teacher embedding", total(&usual.teacher_embedding)),
+            ("teacher prefill", total(&usual.teacher_prefill)),
+            ("projector", total(&usual.projector)),
+            ("last token", total(&usual.last_token_prefill)),
+        ];
+        let parts = parts.into_iter().filter_map(|(name, time)| Some(format!("{name} {:.3}", time?)));
+        let parts = parts.collect::<Vec<_>>().join(" + ");
+        let timed = if self.is_queued { " (host times; `--timing events` shows device times)" } else { "" };
+        Some(format!("First token: {first:.3} ms{}: {parts} ms{timed}", self.first_token_limit(first)))
+    }
+
+    fn projector_line(&self) -> Option<String> {
+        self.projector().filter(|_| self.projector_calls() > 0)
+    }
+
+    fn decode_line(&self) -> Option<String> {
+        let step = self.of(|iteration| average(&iteration.steps)).filter(|step| *step > 0.0)?;
+        let steps = self.iterations.first().map_or(0, |iteration| iteration.steps.len());
+        let limit = self.limit("decode", step * steps as f64);
+        Some(format!("Decode: {step:.3} ms per token ({steps} tokens, {:.0} tokens/s){limit}", 1e3 / step))
+    }
+
+    fn overlap_line(&self) -> Option<String> {
+        self.overlap()
+    }
+
+    /// The lines that the C2C profiler prints, and a few more.
+    pub fn compat_lines(&self) -> Vec<String> {
+        let whose = if self.is_queued { ", host times; `--timing events` shows device times" } else { "" };
         let heading = match self.iterations.len() {
             1 => format!("Timing Summary (1 recorded iteration{whose}):"),
             count => format!("Timing Summary (the median iteration of {count} by its first token{whose}):"),
@@ -32,7 +70,7 @@ impl Kit<'_> {
             self.sampling(),
             self.overlap(),
             self.memory(),
-            Some(format!("  Calls: teacher {}, projector {}", self.told("teacher_calls"), self.projector_calls())),
+            Some(format!("  Calls: teacher {}, projector {}", self.fact_text("teacher_calls"), self.projector_calls())),
             Some(format!(
                 "  Base model: {}, teacher model: {}, fuser: {}",
                 self.axis("base_model"),
@@ -43,7 +81,7 @@ impl Kit<'_> {
         lines.into_iter().flatten().chain(self.below_limit()).collect()
     }
 
-    /// The iteration whose time to the first token is the median; of an even number the shorter of both.
+    /// The iteration with the median time to first token; for an even number the faster of the two in the middle.
     fn usual(&self) -> Option<&JoinedStages> {
         let mut iterations: Vec<&JoinedStages> = self.iterations.iter().collect();
         iterations.sort_by_key(|iteration| (iteration.first_token, iteration.total));
@@ -63,9 +101,9 @@ impl Kit<'_> {
         self.of(|iteration| total(&iteration.sampling)).map(|time| format!("  Sampling: {time:.3} ms"))
     }
 
-    /// The least milliseconds a stage can take, if peaks were measured.
+    /// The lower bound of a stage in milliseconds, if peaks were measured.
     fn least(&self, name: &str) -> Option<f64> {
-        // What is queued is not done.
+        // Host times of queued work are not comparable with limits.
         if self.is_queued {
             return None;
         }
@@ -77,7 +115,7 @@ impl Kit<'_> {
         self.least(name).map_or_else(String::new, |least| format!(", {:.1} x limit", time / least))
     }
 
-    /// A note on stages that seem to be faster than the hardware: their limit is wrong.
+    /// A note on stages that took less than their limit: the limit is wrong.
     fn below_limit(&self) -> Option<String> {
         let usual = self.usual()?;
         let times: [(&str, Option<f64>); 7] = [
@@ -106,20 +144,20 @@ impl Kit<'_> {
         let usual = self.usual()?;
         let (time, calls) = (total(&usual.projector)?, self.projector_calls());
         let first = usual.first_token.map(ms).filter(|first| *first > 0.0);
-        let each = (calls > 0).then(|| format!(", {:.4} ms a layer ({calls} calls)", time / calls as f64));
+        let each = (calls > 0).then(|| format!(", {:.4} ms per layer ({calls} calls)", time / calls as f64));
         let share = first.map(|first| format!(", {:.0} % of the first token", 100.0 * time / first));
         let (each, share) = (each.unwrap_or_default(), share.unwrap_or_default());
         Some(format!("  Projector: {time:.3} ms{each}{share}{}", self.limit("projector", time)))
     }
 
-    /// Milliseconds until the last token of the prompt was run.
+    /// Milliseconds until the last token of the prompt was processed.
     fn prefill_ms(&self) -> Option<f64> {
         let usual = self.usual()?;
         let read = usual.sampling.first().copied().unwrap_or_default();
         usual.first_token.map(|first| ms(first.saturating_sub(read)))
     }
 
-    /// What lies between the stages of the prompt; where the teacher runs beside the base model, what overlaps.
+    /// The time between the stages of the prompt, or their overlap if both models run at the same time.
     fn between(&self) -> Option<String> {
         let usual = self.usual()?;
         let stages = [
@@ -144,10 +182,14 @@ impl Kit<'_> {
 
     fn first_token(&self) -> Option<String> {
         let first = self.usual()?.first_token.map(ms)?;
+        Some(format!("  First Token (TTFT): {first:.3} ms{}", self.first_token_limit(first)))
+    }
+
+    fn first_token_limit(&self, first: f64) -> String {
         let of_prompt = self.work.iter().map(|(name, _)| *name).filter(|name| *name != "decode");
         let least: Option<f64> = of_prompt.map(|name| self.least(name)).sum();
         let limit = least.filter(|least| *least > 0.0).map(|least| format!(", {:.1} x limit", first / least));
-        Some(format!("  First Token (TTFT): {first:.3} ms{}", limit.unwrap_or_default()))
+        limit.unwrap_or_default()
     }
 
     fn decode(&self) -> Option<String> {
@@ -168,7 +210,7 @@ impl Kit<'_> {
         median(metric.values.iter().flatten().copied().collect())
     }
 
-    /// What reading both prompts at the same time hides.
+    /// The time saved by prefilling both models at the same time.
     fn overlap(&self) -> Option<String> {
         let [base, teacher, together] =
             [self.metric("base_alone_ms")?, self.metric("teacher_alone_ms")?, self.metric("together_ms")?];
@@ -189,9 +231,9 @@ impl Kit<'_> {
             ("fuser", "fuser_bytes"),
             ("activations and the rest", "activation_bytes"),
         ];
-        let told: Vec<String> =
+        let parts: Vec<String> =
             parts.iter().filter_map(|(name, fact)| Some(format!("{name} {}", mib(fact)?))).collect();
-        (!told.is_empty()).then(|| format!("  Peak memory (MiB): {}", told.join(", ")))
+        (!parts.is_empty()).then(|| format!("  Peak memory (MiB): {}", parts.join(", ")))
     }
 }
 
@@ -235,13 +277,14 @@ mod tests {
         let work = |flops| Work { flops, dtype: "f32".into(), bytes: 1, traffic: Traffic::Read };
         let work = vec![("base_prefill", work(500_000)), ("projector", work(500_000)), ("decode", work(250_000))];
         let (case, measured) = (Case::default(), Measured::default());
-        Kit { case: &case, measured: &measured, iterations: vec![iteration()], work, peaks, is_queued }.summary()
+        Recording { case: &case, measured: &measured, iterations: vec![iteration()], work, peaks, is_queued }
+            .compat_lines()
     }
 
     #[test]
-    fn stages_are_held_against_their_limits_where_peaks_are_known() {
+    fn stages_are_compared_with_their_limits_where_peaks_are_known() {
         let lines = summary(Some(&peaks()), false);
-        let has = |line: &str| assert!(lines.iter().any(|told| told == line), "{line}: {lines:#?}");
+        let has = |line: &str| assert!(lines.iter().any(|printed| printed == line), "{line}: {lines:#?}");
         has("  Base Prefill: 1.500 ms, 3.0 x limit");
         has("  Teacher Prefill: 1.000 ms");
         has("  Between stages: 0.000 ms");
@@ -250,7 +293,7 @@ mod tests {
         has("  Decode: 1.000 ms total, 0.500 ms/token avg (2 tokens), 2000 tokens/s, 4.0 x limit");
     }
 
-    /// The milliseconds of a line that begins so.
+    /// The milliseconds in the line with this label.
     fn figure(lines: &[String], label: &str) -> f64 {
         let line = lines.iter().find(|line| line.trim_start().starts_with(label)).unwrap_or_else(|| panic!("{label}"));
         line.split(": ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
@@ -264,14 +307,14 @@ mod tests {
             teacher_prefill: vec![Nanos(6_000_000)],
             ..iteration()
         };
-        let beside = JoinedStages { first_token: Some(Nanos(3_502_000)), ..iteration() };
+        let middle = JoinedStages { first_token: Some(Nanos(3_502_000)), ..iteration() };
         let quick =
             JoinedStages { first_token: Some(Nanos(3_002_000)), projector: vec![Nanos(100_000)], ..iteration() };
-        for iterations in [vec![slow.clone(), iteration(), quick.clone()], vec![slow, beside, quick]] {
+        for iterations in [vec![slow.clone(), iteration(), quick.clone()], vec![slow, middle, quick]] {
             let (case, measured) = (Case::default(), Measured::default());
             let work = Vec::new();
-            let lines =
-                Kit { case: &case, measured: &measured, iterations, work, peaks: None, is_queued: false }.summary();
+            let lines = Recording { case: &case, measured: &measured, iterations, work, peaks: None, is_queued: false }
+                .compat_lines();
             let parts = ["Base Prefill", "Teacher Prefill", "Projector", "Last Token Prefill"];
             let rest = lines.iter().any(|line| line.contains("Overlap of stages"));
             let rest = figure(&lines, if rest { "Overlap of stages" } else { "Between stages" });
@@ -300,9 +343,9 @@ mod tests {
     }
 
     #[test]
-    fn times_of_a_host_that_does_not_wait_are_not_held_against_limits() {
+    fn host_times_of_queued_work_are_not_compared_with_limits() {
         let lines = summary(Some(&peaks()), true);
-        assert!(lines[0].contains("by a host that does not wait"), "{lines:#?}");
+        assert!(lines[0].contains("host times"), "{lines:#?}");
         assert!(!lines.iter().any(|line| line.contains("x limit")), "{lines:#?}");
     }
 }
