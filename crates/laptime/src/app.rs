@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, Once, PoisonError},
+    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
 };
 
 use laptime_bench::{Device, Interrupt, NoDevice, OpenOnce, Registry, Workload};
@@ -13,6 +13,7 @@ use laptime_pipelines::{
 use laptime_trace::run::{Build, Environment, Gpu};
 
 use crate::{
+    estimate,
     failure::Hinted,
     near::nearest,
     output::{Terminal, say},
@@ -26,6 +27,8 @@ pub struct App {
     pub extras: Vec<Box<dyn Extras>>,
     /// Whether the user wants to stop.
     pub interrupt: Interrupt,
+    /// The rate of the CPU, once it was timed.
+    rate: OnceLock<Option<f64>>,
     /// The folder of the run that is being measured, if it can be resumed.
     resumable: Arc<Mutex<Option<PathBuf>>>,
 }
@@ -41,13 +44,18 @@ impl App {
         all.extend(workloads);
         of_all.extend(extras);
         let registry = Registry { workloads: all, devices: Box::new(OpenOnce::new(BuiltInDevices)) };
-        Self { registry, extras: of_all, interrupt, resumable: Arc::default() }
+        Self { registry, extras: of_all, interrupt, rate: OnceLock::new(), resumable: Arc::default() }
     }
 
     /// What a workload adds to the commands.
     pub fn extras(&self, workload: &str) -> &dyn Extras {
         let found = self.extras.iter().find(|extras| extras.workload() == workload);
         found.map_or(&NoExtras as &dyn Extras, |extras| &**extras)
+    }
+
+    /// Floating-point operations per second of the CPU, timed once; none for other devices.
+    pub fn cpu_rate(&self, device: &str) -> Option<f64> {
+        *self.rate.get_or_init(|| estimate::cpu_rate(self, &*self.device(device).ok()?))
     }
 
     /// From here on a run in this folder is measured; none if it cannot be resumed.

@@ -1,102 +1,120 @@
-//! How long the steps of a suite will take on a CPU: operations counted, over those of a matrix product that is timed.
+//! How long cases will take: their work, divided by the rate of the device.
 
-use std::time::Duration;
+use std::collections::HashMap;
 
-use laptime_bench::{Case, CaseResult, GivenSettings, Outcome, Seconds, Sink, measure};
-use laptime_models::Config;
+use laptime_bench::{Case, CaseResult, Device, GivenSettings, Outcome, Seconds, Settings, Sink, Stop, WarmUp, Work};
+use laptime_trace::run::{Peaks, Run};
 
 use crate::app::App;
 
-/// The share of a matrix product's speed that attention and models are taken to reach.
+/// The share of the peak rate that workloads are assumed to reach.
 const SHARE: f64 = 0.5;
 
-/// Iterations that a case is taken to need, unless time is up before.
+/// Iterations that a case is assumed to need when it runs until its median is known.
 const ITERATIONS: f64 = 20.0;
 
-/// Runs of the work beside the iterations: the check, and the first of a warm-up.
-const BESIDE: f64 = 3.0;
+/// Iterations in addition: the check, and a warm-up of unknown length.
+const ADDITIONAL: f64 = 3.0;
 
-/// Attention as the suite measures it: heads, their size, and the keys that a token of a sparse pattern sees.
-const HEADS: f64 = 16.0;
-const HEAD_DIM: f64 = 64.0;
-const SPARSE_KEYS: f64 = 352.0;
+/// Work below which nothing is timed for an estimate: even a slow CPU does it in seconds.
+const LITTLE_FLOPS: u64 = 20_000_000_000;
 
-/// How long steps will take; nothing is known on a GPU.
+/// Estimates shorter than this are not printed.
+const SHORT_SECONDS: f64 = 3.0;
+
+/// How long cases will take.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Estimate {
-    /// Seconds of each step that measures, if they can be told.
-    steps: Option<Vec<f64>>,
-    /// Seconds of the steps that are done, expected and taken.
-    expected: f64,
-    taken: f64,
+    /// Seconds per process of each case whose work is known.
+    seconds: HashMap<String, f64>,
+    /// All of them, if every case is known.
+    total: Option<f64>,
 }
 
 impl Estimate {
-    /// Times a matrix product on the CPU, and counts.
-    pub fn of(app: &App, device: &str, is_full: bool, at_most: f64) -> Self {
-        let steps = rate(app, device).map(|rate| {
-            let seconds = |flops: &f64| seconds(*flops, rate, at_most);
-            work(is_full).iter().map(|cases| cases.iter().map(seconds).sum()).collect()
-        });
-        Self { steps, expected: 0.0, taken: 0.0 }
+    /// Estimates the cases of a run.
+    pub fn of_run(app: &App, run: &Run, cases: &[Case]) -> Self {
+        Self::of(app, &run.workload, cases, &run.device, &run.settings, run.peaks.as_ref())
     }
 
-    /// The estimate in a sentence.
-    pub fn sentence(&self) -> Option<String> {
-        let all: f64 = self.steps.as_ref()?.iter().sum();
+    /// Estimates cases. Without measured peaks a matrix product is timed, on a CPU only.
+    pub fn of(
+        app: &App,
+        workload: &str,
+        cases: &[Case],
+        device: &str,
+        settings: &Settings,
+        peaks: Option<&Peaks>,
+    ) -> Self {
+        let Some(workload) = app.registry.workload(workload) else { return Self::default() };
+        let works: Vec<(&Case, Option<Work>)> =
+            cases.iter().map(|case| (case, workload.predicted_work(case))).collect();
+        let flops = works.iter().filter_map(|(_, work)| Some(work.as_ref()?.flops)).fold(0, u64::saturating_add);
+        let needs_rate = peaks.is_none() && flops > LITTLE_FLOPS;
+        let rate = needs_rate.then(|| app.cpu_rate(device)).flatten();
+        let iteration = |work: &Work| match laptime_analyze::limits(work, 1.0, peaks).limit_ns {
+            Some(nanos) => Some(nanos / 1e9 / SHARE),
+            None => rate.map(|rate| work.flops as f64 / (SHARE * rate)),
+        };
+        let known = |(case, work): &(&Case, Option<Work>)| {
+            Some((case.to_string(), case_seconds(iteration(work.as_ref()?)?, settings)))
+        };
+        let seconds: HashMap<String, f64> = works.iter().filter_map(known).collect();
+        let is_whole = works.iter().all(|(case, _)| seconds.contains_key(&case.to_string()));
+        let total = is_whole.then(|| seconds.values().sum::<f64>() * f64::from(settings.runs.max(1)));
+        Self { seconds, total: total.filter(|_| !cases.is_empty()) }
+    }
+
+    /// Known times of cases.
+    #[cfg(test)]
+    pub fn known<const N: usize>(cases: [(Case, f64); N]) -> Self {
+        let total = Some(cases.iter().map(|(_, seconds)| seconds).sum());
+        Self { seconds: cases.iter().map(|(case, seconds)| (case.to_string(), *seconds)).collect(), total }
+    }
+
+    /// Seconds of a case in one process, if they are known.
+    pub fn case(&self, case: &Case) -> Option<f64> {
+        self.seconds.get(&case.to_string()).copied()
+    }
+
+    /// Seconds of all cases, if they are known.
+    pub fn total(&self) -> Option<f64> {
+        self.total
+    }
+
+    /// The estimate as a sentence; none if it is short or not known.
+    pub fn sentence(&self, cases: usize) -> Option<String> {
+        let total = self.total.filter(|total| *total >= SHORT_SECONDS)?;
+        let plural = if cases == 1 { "case" } else { "cases" };
         Some(format!(
-            "About {} on this CPU: an estimate from operations counted and a matrix product that was timed.",
-            words(all)
+            "{cases} {plural}, about {} (estimated from their work and the speed of the device)",
+            words(total)
         ))
     }
-
-    /// The time that is left from a step on, corrected by how long the ones before took.
-    pub fn left(&self, from: usize) -> String {
-        let Some(steps) = &self.steps else { return String::new() };
-        let off = if self.expected > 0.0 { (self.taken / self.expected).clamp(0.1, 10.0) } else { 1.0 };
-        let left: f64 = steps.iter().skip(from).sum();
-        format!(", about {} left", words(off * left))
-    }
-
-    /// A step is done.
-    pub fn took(&mut self, step: usize, time: Duration) {
-        self.expected += self.steps.as_ref().and_then(|steps| steps.get(step)).copied().unwrap_or(0.0);
-        self.taken += time.as_secs_f64();
-    }
 }
 
-/// The time of a case whose work has so many operations.
-fn seconds(flops: f64, rate: f64, at_most: f64) -> f64 {
-    let iteration = flops / (SHARE * rate);
-    (ITERATIONS * iteration).min(at_most) + BESIDE * iteration
+/// The seconds of a case whose iteration takes this long.
+fn case_seconds(iteration: f64, settings: &Settings) -> f64 {
+    let warmup = match settings.warmup {
+        WarmUp::Iterations(count) => 1.0 + count as f64,
+        WarmUp::Found => ADDITIONAL,
+    };
+    let measuring = match settings.stop {
+        Stop::Iterations(count) => count as f64 * iteration,
+        Stop::Interval { at_most_ns, .. } => (ITERATIONS * iteration).min(at_most_ns as f64 / 1e9),
+    };
+    measuring + warmup * iteration
 }
 
-/// The operations of each case, step by step.
-fn work(is_full: bool) -> [Vec<f64>; 2] {
-    let of_pairs = |pairs: f64| 4.0 * HEADS * HEAD_DIM * pairs;
-    let attention = |n: f64| [of_pairs(0.5 * n * n), of_pairs(SPARSE_KEYS.min(0.5 * n) * n)];
-    let forward = |parameters: f64, n: f64| 2.0 * parameters * n;
-    let [tiny, small] = ["decoder_tiny", "decoder_small"]
-        .map(|name| Config::from_preset(name).map_or(0.0, |config| config.parameters() as f64));
-    if !is_full {
-        let of_model = [256.0, 512.0].map(|n| forward(tiny, n));
-        return [[512.0, 1024.0].into_iter().flat_map(attention).collect(), of_model.to_vec()];
-    }
-    let lengths = [512.0, 1024.0, 2048.0, 4096.0, 8192.0];
-    let of_model = [tiny, small].into_iter().flat_map(|parameters| {
-        [256.0, 512.0, 1024.0].into_iter().flat_map(move |n| [1.0, 3.0].map(|passes| passes * forward(parameters, n)))
-    });
-    [lengths.into_iter().flat_map(attention).collect(), of_model.collect()]
-}
-
-/// Operations a second of a matrix product in f32; none on anything but a CPU.
-fn rate(app: &App, device: &str) -> Option<f64> {
-    let device = app.device(device).ok().filter(|device| device.name() == "cpu")?;
-    let workload = app.registry.workload("matmul")?;
+/// Floating-point operations per second of a matrix product in f32; none on anything but a CPU.
+pub fn cpu_rate(app: &App, device: &dyn Device) -> Option<f64> {
+    let workload = app.registry.workload("matmul").filter(|_| device.name() == "cpu")?;
     let axes = [("size", "512"), ("dtype", "f32")].map(|(axis, word)| (axis.to_owned(), vec![word.to_owned()]));
     let case = workload.plan(&axes).ok()?.cases().into_iter().next()?;
     let given =
         GivenSettings { max_time: Some(Seconds(0.2)), min_time: Some(Seconds(0.05)), ..GivenSettings::default() };
-    let Outcome::Measured(measured) = measure(workload, &case, &*device, &given.settle().ok()?, &mut Silent) else {
+    let settings = given.settle().ok()?;
+    let Outcome::Measured(measured) = laptime_bench::measure(workload, &case, device, &settings, &mut Silent) else {
         return None;
     };
     let fastest = measured.wall_ns.iter().copied().min().filter(|nanos| *nanos > 0)?;
@@ -116,8 +134,8 @@ impl Sink for Silent {
     }
 }
 
-/// A time as people tell it.
-fn words(seconds: f64) -> String {
+/// A duration, rounded for people.
+pub fn words(seconds: f64) -> String {
     match seconds {
         few if few < 90.0 => format!("{:.0} s", few.max(1.0)),
         some if some < 5400.0 => format!("{:.0} min", some / 60.0),
@@ -129,25 +147,38 @@ fn words(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_case_is_taken_twenty_times_unless_time_is_up() {
-        assert!(
-            (seconds(50e9, 100e9, 5.0) - 8.0).abs() < 1e-9,
-            "an iteration of a second: 5 s of iterations, and 3 more"
-        );
-        assert!((seconds(0.5e9, 100e9, 5.0) - 0.23).abs() < 1e-9);
+    fn settings(given: GivenSettings) -> Settings {
+        given.settle().unwrap()
     }
 
     #[test]
-    fn what_is_left_is_corrected_by_what_was_taken() {
-        let mut estimate = Estimate { steps: Some(vec![10.0, 100.0]), expected: 0.0, taken: 0.0 };
-        assert_eq!(estimate.left(0), ", about 2 min left");
-        estimate.took(0, Duration::from_secs(20));
-        assert_eq!(estimate.left(1), ", about 3 min left");
+    fn a_case_runs_twenty_iterations_unless_time_is_up() {
+        let five = settings(GivenSettings { max_time: Some(Seconds(5.0)), ..GivenSettings::default() });
+        assert!((case_seconds(1.0, &five) - 8.0).abs() < 1e-9, "5 s of iterations, the check and a warm-up");
+        assert!((case_seconds(0.01, &five) - 0.23).abs() < 1e-9);
     }
 
     #[test]
-    fn times_are_told_roughly() {
+    fn fixed_iterations_are_counted_with_the_check() {
+        let warmup = Some(WarmUp::Iterations(2));
+        let fixed = settings(GivenSettings { warmup, iterations: Some(10), ..GivenSettings::default() });
+        assert!((case_seconds(1.0, &fixed) - 13.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_time_of_a_case_grows_with_its_work() {
+        let app = App::new(Vec::new(), Vec::new());
+        let axes = [("size".to_owned(), vec!["128,256".to_owned()])];
+        let cases = app.registry.workload("matmul").unwrap().plan(&axes).unwrap().cases();
+        let works =
+            cases.iter().map(|case| app.registry.workload("matmul").unwrap().predicted_work(case).unwrap().flops);
+        assert_eq!(works.collect::<Vec<_>>(), [2 * 128_u64.pow(3), 2 * 256_u64.pow(3)]);
+        let little = Estimate::of(&app, "matmul", &cases, "cpu", &settings(GivenSettings::default()), None);
+        assert_eq!((little.total(), little.sentence(2)), (None, None), "nothing is timed for so little work");
+    }
+
+    #[test]
+    fn durations_are_rounded() {
         assert_eq!([0.2, 89.0, 95.0, 7200.0].map(words), ["1 s", "89 s", "2 min", "2.0 h"]);
     }
 }

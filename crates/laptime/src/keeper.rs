@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use laptime_bench::{Case, CaseResult, Interrupt, Outcome, Sink};
+use laptime_bench::{Case, CaseResult, Interrupt, Outcome, Phase, Sink};
 use laptime_trace::run::{ResultsWriter, RunFileError};
 
 use crate::progress::Progress;
@@ -34,6 +34,10 @@ impl Keeper {
 impl Sink for Keeper {
     fn begin(&mut self, case: &Case, run: u32) {
         self.progress.begin(case, run, self.runs);
+    }
+
+    fn phase(&mut self, phase: Phase) {
+        self.progress.phase(phase);
     }
 
     fn iteration(&mut self, _: u64, _: bool) {

@@ -12,6 +12,7 @@ use laptime_trace::run::{AxisValues, RESULTS_FILE, Results, Run, SCHEMA, read_re
 use crate::{
     app::App,
     asked::{Asked, Order},
+    estimate::Estimate,
     failure::Hinted,
     keeper::Keeper,
     kept_peaks,
@@ -106,11 +107,16 @@ impl Session {
     pub fn sweep(self, app: &App, is_quiet: bool) -> anyhow::Result<Finished> {
         app.listen_for_interrupts();
         app.measure_in((!self.run.settings.cold).then(|| self.folder.clone()));
+        let left = self.left();
         let Self { folder, run, cases, before, device } = self;
         let runs = run.settings.runs.max(1);
         let expected = cases.len() * runs as usize;
         let done = done(&before);
-        let progress = Progress::new(expected - done.len().min(expected), is_quiet);
+        let estimate = Estimate::of_run(app, &run, &left);
+        if let Some(sentence) = estimate.sentence(left.len()).filter(|_| !is_quiet) {
+            say(&sentence);
+        }
+        let progress = Progress::with_estimate(expected - done.len().min(expected), is_quiet, estimate);
         let mut keeper = Keeper::new(&folder, before, progress, &app.interrupt, runs)?;
         let job = Job {
             workload: run.workload.clone(),

@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "SHARE", value_parser = str::parse::<Share>)]
     threshold: Option<Share>,
 
-    /// Metric to compare instead of the time of a iteration
+    /// Metric to compare instead of the time of an iteration
     #[arg(long, value_name = "NAME")]
     metric: Option<String>,
 
@@ -162,7 +162,7 @@ fn check_metric(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let near = nearest(metric, known.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`? "));
-    let all = if known.is_empty() { "none but the time of a iteration".to_owned() } else { known.join(", ") };
+    let all = if known.is_empty() { "none but the time of an iteration".to_owned() } else { known.join(", ") };
     let hint = format!("{}the runs have {all}", near.unwrap_or_default());
     Err(Hinted::wrap(anyhow::anyhow!("neither run has a metric `{metric}`"), hint))
 }

@@ -298,7 +298,7 @@ fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, depth: Depth, out: &m
     let overhead = laptime_analyze::overhead(&only.pairs, trace);
     laptime_report::tables::add_overhead(&mut table, &overhead);
     if let Some(cost) = overhead.cost.filter(|_| !asked.place.format.is_for_people()) {
-        say(&format!("recording cost {:+.2} % of a iteration; {PAIRS_FILE} has every pair", 100.0 * cost.share));
+        say(&format!("recording cost {:+.2} % of an iteration; {PAIRS_FILE} has every pair", 100.0 * cost.share));
     }
     write_to_screen(&table, asked.place.format.format(), out)
 }

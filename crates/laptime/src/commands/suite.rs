@@ -3,18 +3,19 @@
 use std::{
     io::Write,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use laptime_bench::Seconds;
+use laptime_bench::{GivenSettings, Seconds};
 use laptime_trace::run::RESULTS_FILE;
 
 use super::{bench, report};
 use crate::{
     app::App,
     cli::{Status, read_bench},
-    estimate::Estimate,
+    estimate::{Estimate, words},
     failure::{self, Hinted},
+    kept_peaks,
     moment::Moment,
     output::say,
     run_folder, run_input, screen,
@@ -82,21 +83,58 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let asked = enter(args)?;
     let folder = run_folder::make(asked.as_deref(), "suite", Moment::now())?;
     let steps = steps(app, args, &folder);
-    let mut estimate = Estimate::of(app, &args.device, args.full, max_time(args).0);
-    if let Some(told) = estimate.sentence() {
-        say(&told);
-    }
+    let mut time = SuiteTime::of(app, &steps);
+    say(&format!("{} steps{}", steps.len() + 1, time.left(0)));
     let mut successful = 0;
     for (at, step) in steps.iter().enumerate() {
-        say(&format!("\nStep {}/{}: {}{}", at + 1, steps.len() + 1, step.name, estimate.left(at)));
+        say(&format!("\nStep {}/{}: {}{}", at + 1, steps.len() + 1, step.name, time.left(at)));
         let began = Instant::now();
         let is_done = told(app, measure(app, step, out))?;
-        estimate.took(at, began.elapsed());
+        time.took(at, began.elapsed());
         successful += usize::from(is_done);
     }
     say(&format!("\nStep {}/{}: report", steps.len() + 1, steps.len() + 1));
     successful += usize::from(told(app, make_report(app, &steps, &folder, args.compat_files))?);
     end(&folder, successful, steps.len() + 1, out)
+}
+
+/// How long the steps will take.
+struct SuiteTime {
+    /// Seconds of each step, if they are known.
+    steps: Option<Vec<f64>>,
+    /// Seconds of the steps that are done: expected and measured.
+    expected: f64,
+    taken: f64,
+}
+
+impl SuiteTime {
+    fn of(app: &App, steps: &[Step]) -> Self {
+        Self { steps: steps.iter().map(|step| seconds(app, step)).collect(), expected: 0.0, taken: 0.0 }
+    }
+
+    /// The time left from a step on, corrected by how long the earlier ones took.
+    fn left(&self, from: usize) -> String {
+        let Some(steps) = &self.steps else { return String::new() };
+        let off = if self.expected > 0.0 { (self.taken / self.expected).clamp(0.1, 10.0) } else { 1.0 };
+        let left: f64 = steps.iter().skip(from).sum();
+        format!(", about {} left", words(off * left))
+    }
+
+    /// A step is done.
+    fn took(&mut self, step: usize, time: Duration) {
+        self.expected += self.steps.as_ref().and_then(|steps| steps.get(step)).copied().unwrap_or(0.0);
+        self.taken += time.as_secs_f64();
+    }
+}
+
+/// The seconds of a step, if its work and the rate of the device are known.
+fn seconds(app: &App, step: &Step) -> Option<f64> {
+    let order = read_bench(app, step.words.clone()).ok()?.settle(app, GivenSettings::default()).ok()?;
+    let device = app.device(&order.device).ok()?;
+    let order = order.on(&*device);
+    let peaks = kept_peaks::read(&app.environment().machine, &*device);
+    let (workload, cases) = (order.workload.name(), order.plan.cases());
+    Estimate::of(app, workload, &cases, device.name(), &order.settings, peaks.as_ref()).total()
 }
 
 fn end(folder: &Path, successful: usize, of: usize, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -237,6 +275,14 @@ mod tests {
             _ => Model::new().plan(&[&given[..], &[("preset".to_owned(), vec!["decoder_medium".to_owned()])]].concat()),
         };
         plan.unwrap().cases().iter().map(|case| case.int("seq_len").unwrap()).collect()
+    }
+
+    #[test]
+    fn the_time_left_is_corrected_by_the_steps_that_are_done() {
+        let mut time = SuiteTime { steps: Some(vec![10.0, 100.0]), expected: 0.0, taken: 0.0 };
+        assert_eq!(time.left(0), ", about 2 min left");
+        time.took(0, Duration::from_secs(20));
+        assert_eq!(time.left(1), ", about 3 min left");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use laptime_models::attention::{Kind, PRESETS};
 
 use super::{
     axes::{BUILT_IN, CUSTOM, axes},
-    wanted::read_mask,
+    spec::read_mask,
 };
 
 const NAME: &str = "attention";

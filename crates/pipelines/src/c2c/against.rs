@@ -36,7 +36,7 @@ pub struct AgainstIteration<'a> {
 impl<'a> AgainstIteration<'a> {
     /// Models and fuser that are ready to be held against a text of so many tokens.
     pub fn new(runner: Runner<'a>, text_tokens: usize) -> Self {
-        let rng = Rng::new(runner.wanted.seed);
+        let rng = Rng::new(runner.spec.seed);
         Self { runner, text_tokens, rng, first_ns: [0; 3] }
     }
 

@@ -67,14 +67,14 @@ impl Iteration for JoinedIteration<'_> {
         check_logits(&own, &self.runner.in_other_order, self.runner.pair.dtype)?;
         self.clear()?;
         self.run()?;
-        let (made, wanted) = (self.last.tokens.len(), self.runner.wanted.new_tokens);
-        ensure!(made == wanted, "there are {made} new tokens, expected {wanted}");
+        let (made, spec) = (self.last.tokens.len(), self.runner.spec.new_tokens);
+        ensure!(made == spec, "there are {made} new tokens, expected {spec}");
         Ok(())
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
         self.clear()?;
-        if self.runner.wanted.overlap && self.runner.pair.tokens() > 1 {
+        if self.runner.spec.overlap && self.runner.pair.tokens() > 1 {
             self.last.prefills = Some(self.runner.prefills()?);
         }
         Ok(())
@@ -115,7 +115,7 @@ impl Iteration for JoinedIteration<'_> {
     }
 
     fn work(&self) -> Option<Work> {
-        work(&self.runner.pair, &self.runner.wanted, &self.runner.gates())
+        work(&self.runner.pair, &self.runner.spec, &self.runner.gates())
     }
 
     fn facts(&self) -> Vec<Fact> {

@@ -9,7 +9,7 @@ use super::{
     axes::{ALIASES, AUTO, NONE, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair},
     pair::{Pair, find},
     prompts,
-    wanted::Wanted,
+    spec::Spec,
 };
 use crate::model::with_causes;
 
@@ -157,16 +157,16 @@ fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
 fn of_file(file: &str, sample: Option<usize>, samples: usize) -> Result<Vec<OfPrompt>, PlanError> {
     let hint = "a line is a JSON record with a `prompt` or a `question`";
     let count = prompts::count(Path::new(file)).map_err(|error| refused(format!("{error:#}"), hint))?;
-    let wanted = sample.map_or(1..=samples, |sample| sample..=sample);
-    if *wanted.end() > count {
-        let reason = format!("`{file}` has {count} prompts, and {} are asked for", wanted.end());
+    let spec = sample.map_or(1..=samples, |sample| sample..=sample);
+    if *spec.end() > count {
+        let reason = format!("`{file}` has {count} prompts, and {} are asked for", spec.end());
         return Err(refused(reason, "ask for fewer with `--samples`"));
     }
     let one = |sample: usize| {
         let sample = AxisValue::Int(i64::try_from(sample).unwrap_or(i64::MAX));
         vec![("prompt_file".to_owned(), AxisValue::Text(file.to_owned())), ("sample".to_owned(), sample)]
     };
-    Ok(wanted.take(MOST_CASES.saturating_add(1)).map(one).collect())
+    Ok(spec.take(MOST_CASES.saturating_add(1)).map(one).collect())
 }
 
 /// The case with models in their own spelling.
@@ -192,9 +192,9 @@ fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
         let (mut tokens, mut errors) = (None, Vec::new());
         let settlements: Vec<Case> = [Some(on_gpu), is_open.then_some(on_cpu)].into_iter().flatten().collect();
         for case in &settlements {
-            let wanted =
-                Wanted::of(case).map_err(|error| refused(format!("{error:#}"), "see `laptime bench c2c --help`"))?;
-            match Pair::runnable(&wanted) {
+            let spec =
+                Spec::of(case).map_err(|error| refused(format!("{error:#}"), "see `laptime bench c2c --help`"))?;
+            match Pair::runnable(&spec) {
                 Err(error) => errors.push(refusal(&error)),
                 Ok(Err(reason)) => first = first.or(Some(reason)),
                 Ok(Ok(pair)) => (can_run, tokens) = (true, Some(pair.tokens())),

@@ -249,12 +249,12 @@ impl Model {
 
     /// The length of a pass unless asked otherwise: no more than the model has positions for.
     fn length(&self, pass: Pass, cached: usize, reduced: Option<(usize, i64)>) -> usize {
-        let wanted = match pass {
+        let spec = match pass {
             Pass::Decode => DECODED,
             Pass::Forward | Pass::Prefill | Pass::Training(_) => reduced.map_or(TOKENS, |(tokens, _)| tokens),
         };
         let before = if pass == Pass::Decode { cached.max(1) } else { cached };
-        wanted.min(self.found.config.context.saturating_sub(before)).max(1)
+        spec.min(self.found.config.context.saturating_sub(before)).max(1)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     make::{Made, Maker},
     plan::{Found, Named},
     scripted_trainer::ScriptedTrainer,
-    wanted::Wanted,
+    spec::Spec,
 };
 
 /// What is wrong with a scripted decoder.
@@ -60,19 +60,19 @@ impl Maker for ScriptedMaker {
         Ok(Found { name: config.name.clone(), config })
     }
 
-    fn refusal(&self, _: &Wanted, _: &dyn Device) -> Option<String> {
+    fn refusal(&self, _: &Spec, _: &dyn Device) -> Option<String> {
         None
     }
 
-    fn needed_bytes(&self, config: &Config, wanted: &Wanted, _: &Options, _: &dyn Device) -> u64 {
-        let cache = config.kv_bytes_per_token(wanted.dtype).saturating_mul(wanted.positions() as u64);
-        config.weight_bytes(wanted.dtype).saturating_add(cache.saturating_mul(wanted.batch as u64))
+    fn needed_bytes(&self, config: &Config, spec: &Spec, _: &Options, _: &dyn Device) -> u64 {
+        let cache = config.kv_bytes_per_token(spec.dtype).saturating_mul(spec.positions() as u64);
+        config.weight_bytes(spec.dtype).saturating_add(cache.saturating_mul(spec.batch as u64))
     }
 
     fn make<'a>(
         &'a self,
         found: &Found,
-        _: &Wanted,
+        _: &Spec,
         options: Options,
         _: &'a dyn Device,
     ) -> anyhow::Result<Made<dyn Decoder + 'a>> {
@@ -85,14 +85,14 @@ impl Maker for ScriptedMaker {
         Ok(Made { model: Box::new(decoder), weights: "synthetic", kept_bytes: 0 })
     }
 
-    fn needed_train_bytes(&self, config: &Config, _: &Wanted, options: &TrainOptions, _: &dyn Device) -> u64 {
+    fn needed_train_bytes(&self, config: &Config, _: &Spec, options: &TrainOptions, _: &dyn Device) -> u64 {
         config.train_need(options).total()
     }
 
     fn make_trainer<'a>(
         &'a self,
         found: &Found,
-        _: &Wanted,
+        _: &Spec,
         options: TrainOptions,
         _: &'a dyn Device,
     ) -> anyhow::Result<Made<dyn Trainer + 'a>> {

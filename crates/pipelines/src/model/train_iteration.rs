@@ -8,14 +8,14 @@ use laptime_probe::{Lane, stage};
 use super::{
     iteration::told,
     make::Made,
+    spec::Spec,
     test_name::Training,
-    wanted::Wanted,
     work::{facts, training_facts, work},
 };
 
 /// A model that is ready to be trained. Every iteration runs the same batch.
 pub struct TrainIteration<'a> {
-    wanted: Wanted,
+    spec: Spec,
     part: Training,
     made: Made<dyn Trainer + 'a>,
     lane: Option<&'a Lane>,
@@ -30,23 +30,23 @@ pub struct TrainIteration<'a> {
 impl<'a> TrainIteration<'a> {
     /// Makes the batch.
     pub fn new(
-        wanted: Wanted,
+        spec: Spec,
         part: Training,
         made: Made<dyn Trainer + 'a>,
         device: &'a dyn Device,
     ) -> anyhow::Result<Self> {
-        let batch = random_batch(made.model.config(), wanted.batch, wanted.test.tokens, wanted.seed);
+        let batch = random_batch(made.model.config(), spec.batch, spec.test.tokens, spec.seed);
         let (tokens, targets) = batch.map_err(told)?;
-        Ok(Self { wanted, part, made, lane: device.lane(), tokens, targets, steps: 0, check_loss: None })
+        Ok(Self { spec, part, made, lane: device.lane(), tokens, targets, steps: 0, check_loss: None })
     }
 
     fn forward(&mut self) -> Result<(), ModelError> {
-        let _stage = stage!("forward", on = self.lane, tokens = self.wanted.test.tokens);
+        let _stage = stage!("forward", on = self.lane, tokens = self.spec.test.tokens);
         self.made.model.forward(&self.tokens, &self.targets)
     }
 
     fn backward(&mut self) -> Result<(), ModelError> {
-        let _stage = stage!("backward", on = self.lane, tokens = self.wanted.test.tokens);
+        let _stage = stage!("backward", on = self.lane, tokens = self.spec.test.tokens);
         self.made.model.backward()
     }
 
@@ -127,18 +127,18 @@ impl Iteration for TrainIteration<'_> {
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
-        let tokens = self.wanted.batch as f64 * self.wanted.test.tokens as f64;
+        let tokens = self.spec.batch as f64 * self.spec.test.tokens as f64;
         let rate = (wall.0 > 0).then(|| tokens * 1e9 / wall.0 as f64);
         let loss = self.made.model.loss().ok().map(f64::from);
         vec![rate, None, None, loss]
     }
 
     fn work(&self) -> Option<Work> {
-        Some(work(self.made.model.config(), &self.wanted))
+        Some(work(self.made.model.config(), &self.spec))
     }
 
     fn facts(&self) -> Vec<Fact> {
-        let mut facts = facts(self.made.model.config(), &self.wanted);
+        let mut facts = facts(self.made.model.config(), &self.spec);
         facts.extend(training_facts(self.made.model.config(), self.made.model.options()));
         facts.push(Fact::new("weights", self.made.weights));
         // A curve of losses begins with the first update, which is that of the check.

@@ -106,7 +106,7 @@ impl Iteration for OffloadIteration<'_> {
     }
 
     fn work(&self) -> Option<Work> {
-        work(&self.runner.subject, &self.runner.wanted)
+        work(&self.runner.subject, &self.runner.spec)
     }
 
     fn facts(&self) -> Vec<Fact> {

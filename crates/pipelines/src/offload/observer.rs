@@ -1,16 +1,16 @@
-//! Who looks on while tokens are made.
+//! Observes the generation of tokens.
 
 use laptime_bench::Case;
 use laptime_models::LayerVisit;
 
-/// Is told of every token while a generation goes on, and may end it. It is called inside iterations: it must be quick.
+/// Is called for every token of a generation, and may stop it. It is called inside iterations, so it must be fast.
 pub trait Observer: Send + Sync {
     /// A generation begins.
     fn begin(&self) {}
 
-    /// A token was made: the so manieth of this generation, in so many nanoseconds, with visits of these layers.
-    fn token(&self, made: usize, nanos: u64, visits: &[LayerVisit]) {
-        let _ = (made, nanos, visits);
+    /// A token was generated: its number in this generation (from 1), its time, and the visits of offloaded layers.
+    fn token(&self, number: usize, nanos: u64, visits: &[LayerVisit]) {
+        let _ = (number, nanos, visits);
     }
 
     /// Whether to end the generation after this token.
@@ -18,54 +18,54 @@ pub trait Observer: Send + Sync {
         false
     }
 
-    /// A generation ended, or failed half-way: what there is of it. This is outside of iterations.
+    /// A generation ended or failed: what was generated so far. This is called outside of iterations.
     fn end(&self, generated: Generated) {
         drop(generated);
     }
 }
 
-/// What a generation came to.
+/// The result of a generation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Generated {
     /// The case.
     pub case: Case,
     /// The audio; empty where there is none.
     pub samples: Vec<f32>,
-    /// Its samples a second.
+    /// Its samples per second.
     pub rate: u32,
-    /// What the script is called.
+    /// The name of the script.
     pub stem: String,
-    /// Positions of the prompt.
+    /// Length of the prompt.
     pub prefilled: usize,
-    /// Voices and prompt, in nanoseconds.
+    /// Time to encode voices and prompt, in nanoseconds.
     pub prefill_ns: u64,
-    /// Each token, in nanoseconds.
+    /// The time of each token, in nanoseconds.
     pub tokens_ns: Vec<u64>,
-    /// Layers of the model, and those that stay.
+    /// Layers of the model, and layers kept on the device.
     pub layers: [usize; 2],
-    /// Visits of streamed layers.
+    /// Visits of offloaded layers.
     pub visits: Visits,
-    /// The highest use of the device's memory so far, and what the device has, in bytes.
+    /// Peak memory of the device so far, and its free memory, in bytes.
     pub memory: [Option<u64>; 2],
 }
 
-/// Visits of streamed layers, summed up. Times are in nanoseconds.
+/// Sums over the visits of offloaded layers. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Visits {
-    /// How many there were.
+    /// Number of visits.
     pub count: u64,
-    /// Copies that were asked for ahead.
+    /// Copies that were prefetched.
     pub ahead: u64,
-    /// What compute waited.
+    /// Time that compute waited.
     pub wait_ns: f64,
-    /// What releases took.
+    /// Time of releases.
     pub release_ns: f64,
-    /// What copies took.
+    /// Time of copies.
     pub copy_ns: f64,
 }
 
 impl Visits {
-    /// Counts some more.
+    /// Adds visits.
     pub fn add(&mut self, visits: &[LayerVisit]) {
         for visit in visits {
             self.count += 1;
@@ -77,7 +77,7 @@ impl Visits {
     }
 }
 
-/// Nobody looks on.
+/// Observes nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 

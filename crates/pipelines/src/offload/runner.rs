@@ -10,8 +10,8 @@ use super::{
     fit::Fit,
     make::{Made, make},
     observer::{Generated, Observer, Visits},
+    spec::Spec,
     subject::{Kind, Subject},
-    wanted::Wanted,
 };
 
 /// A model that is ready to make tokens.
@@ -21,7 +21,7 @@ pub struct Runner<'a> {
     /// What is run.
     pub subject: Subject,
     /// What the case asks for.
-    pub wanted: Wanted,
+    pub spec: Spec,
     /// Layers that stay.
     pub fit: Fit,
     /// What it runs on.
@@ -51,13 +51,13 @@ impl<'a> Runner<'a> {
     /// Loads the model. Layers that do not stay lie in a file in `home` where there is no GPU.
     pub fn new(
         case: &Case,
-        (subject, wanted): (Subject, Wanted),
+        (subject, spec): (Subject, Spec),
         fit: Fit,
         (device, home): (&'a dyn Device, &Path),
         observer: &'a dyn Observer,
     ) -> anyhow::Result<Self> {
-        let made = make(&subject, &wanted, fit.resident, (device, home))?;
-        Ok(Self { case: case.clone(), subject, wanted, fit, device, made, observer })
+        let made = make(&subject, &spec, fit.resident, (device, home))?;
+        Ok(Self { case: case.clone(), subject, spec, fit, device, made, observer })
     }
 
     /// Makes all tokens once. What there is when something fails is in `run`.
@@ -80,7 +80,7 @@ impl<'a> Runner<'a> {
     fn begin(&mut self) -> Result<(), ModelError> {
         match (&mut self.made, &self.subject.kind) {
             (Made::Speech(voicing), Kind::Speech { prompt, .. }) => {
-                voicing.begin(prompt, &self.subject.guidance(&self.wanted), self.subject.tokens)?;
+                voicing.begin(prompt, &self.subject.guidance(&self.spec), self.subject.tokens)?;
                 voicing.wait()
             }
             (Made::Lm(decoder), Kind::Lm { prompt, .. }) => {

@@ -29,7 +29,7 @@ impl<'a> SpeechIteration<'a> {
 
     /// The audio of all frames, at once and in chunks.
     fn decode_both(&mut self) -> anyhow::Result<[Vec<f32>; 2]> {
-        let (chunk, speaking) = (self.runner.wanted.chunk_frames, &mut self.runner.made.speaking);
+        let (chunk, speaking) = (self.runner.spec.chunk_frames, &mut self.runner.made.speaking);
         let frames = speaking.frames();
         let whole = speaking.decode(0..frames).map_err(told)?;
         let mut chunked = Vec::with_capacity(whole.len());
@@ -60,7 +60,7 @@ impl Iteration for SpeechIteration<'_> {
         let speech = &self.runner.speech;
         check_audio(&whole, frames, &speech.config)?;
         check_audio(&chunked, frames, &speech.config)?;
-        let chunk = self.runner.wanted.chunk_frames;
+        let chunk = self.runner.spec.chunk_frames;
         self.chunk_difference = check_chunks(&chunked, &whole, chunk, &speech.config, speech.dtype)?;
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Iteration for SpeechIteration<'_> {
     }
 
     fn work(&self) -> Option<Work> {
-        work(&self.runner.speech, &self.runner.wanted)
+        work(&self.runner.speech, &self.runner.spec)
     }
 
     fn facts(&self) -> Vec<Fact> {

@@ -7,8 +7,8 @@ use laptime_models::{Config, ModelError, tts::TtsConfig};
 
 use super::{
     axes::{ALIASES, AUTO, FOLDER_FLAG, FRAMES, OF_TEXT, axes},
+    spec::Spec,
     speech::{Speech, find, looks_like_a_folder},
-    wanted::Wanted,
 };
 use crate::model::with_causes;
 
@@ -67,10 +67,9 @@ fn without_sizes(given: Vec<Given>) -> Result<Vec<Given>, PlanError> {
     for folder in &folders {
         let (is, _) = find(folder).map_err(|error| refusal(&error.into()))?;
         for size in &sizes {
-            let (wanted, _) = find(size).map_err(|error| refusal(&error.into()))?;
-            if size_of(&is) != size_of(&wanted) {
-                let reason =
-                    format!("`{folder}` is no `{size}`: it has {}, that one {}", size_of(&is), size_of(&wanted));
+            let (spec, _) = find(size).map_err(|error| refusal(&error.into()))?;
+            if size_of(&is) != size_of(&spec) {
+                let reason = format!("`{folder}` is no `{size}`: it has {}, that one {}", size_of(&is), size_of(&spec));
                 return Err(refused(reason, "leave `--preset` out: the folder says what it is"));
             }
         }
@@ -129,15 +128,15 @@ fn with_text(case: &Case, own: Option<&Own>) -> Case {
 fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
     let (mut told, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
     for case in cases {
-        let wanted = Wanted::of(&case).map_err(|error| refused(format!("{error:#}"), HELP))?;
-        let speech = Speech::of(&wanted).map_err(|error| refusal(&error))?;
+        let spec = Spec::of(&case).map_err(|error| refused(format!("{error:#}"), HELP))?;
+        let speech = Speech::of(&spec).map_err(|error| refusal(&error))?;
         match speech.refusal() {
             Some(reason) => first = first.or(Some(reason)),
             None => can_run = true,
         }
         // Names and shapes of a folder's weights are looked at before anything is measured.
-        speech.weights(wanted.seed).map_err(|error| refusal(&error.into()))?;
-        told.push(settled(&case, &wanted, &speech)?);
+        speech.weights(spec.seed).map_err(|error| refusal(&error.into()))?;
+        told.push(settled(&case, &spec, &speech)?);
     }
     match first {
         Some(reason) if !can_run => Err(refused(reason, "say it in parts, or iteration fewer `--frames`")),
@@ -146,14 +145,14 @@ fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
 }
 
 /// The case with the model in its own spelling and its frames.
-fn settled(case: &Case, wanted: &Wanted, speech: &Speech) -> Result<Case, PlanError> {
-    let name = match &wanted.model {
+fn settled(case: &Case, spec: &Spec, speech: &Speech) -> Result<Case, PlanError> {
+    let name = match &spec.model {
         auto if auto == AUTO => AUTO.to_owned(),
         folder if looks_like_a_folder(folder) => folder.clone(),
         preset => find(preset).map_err(|error| refusal(&error.into()))?.0.name,
     };
     let case = case.with("model", name);
-    if wanted.frames.is_some() {
+    if spec.frames.is_some() {
         return Ok(case);
     }
     let frames = AxisValue::Int(i64::try_from(speech.frames).unwrap_or(i64::MAX));

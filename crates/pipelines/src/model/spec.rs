@@ -14,7 +14,7 @@ pub const CHECKED_STEPS: usize = 8;
 
 /// What a case asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct Spec {
     /// The model, by the name of the case.
     pub model: String,
     /// What runs.
@@ -35,7 +35,7 @@ pub struct Wanted {
     pub seed: u64,
 }
 
-impl Wanted {
+impl Spec {
     /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let test = Test {
@@ -80,7 +80,7 @@ impl Wanted {
         }
     }
 
-    /// Positions of each sequence that a iteration uses.
+    /// Positions of each sequence that an iteration uses.
     pub fn positions(&self) -> usize {
         self.prompt().saturating_add(self.test.tokens)
     }

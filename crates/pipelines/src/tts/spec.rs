@@ -10,7 +10,7 @@ use laptime_models::{
 
 /// What a case asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct Spec {
     /// The model, by the name of the case.
     pub model: String,
     /// What is said.
@@ -48,7 +48,7 @@ pub enum Source {
     File(PathBuf),
 }
 
-impl Wanted {
+impl Spec {
     /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let is_on = |axis: &str| case.get(axis) == Some(&AxisValue::Bool(true));

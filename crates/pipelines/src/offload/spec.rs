@@ -12,7 +12,7 @@ use super::{
 
 /// What a case asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct Spec {
     /// The model, by the name of the case.
     pub model: String,
     /// Whether it is a language model alone.
@@ -45,7 +45,7 @@ pub struct Wanted {
     pub seed: u64,
 }
 
-impl Wanted {
+impl Spec {
     /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let link = number(case, "link_gbps")?;

@@ -14,7 +14,7 @@ use super::axes::BUILT_IN;
 
 /// What a case asks for.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct Spec {
     /// The kind.
     pub kind: Kind,
     /// The inputs.
@@ -25,7 +25,7 @@ pub struct Wanted {
     pub threads: usize,
 }
 
-impl Wanted {
+impl Spec {
     /// Reads a case whose number type is settled.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let kind: Kind = case.text("attention")?.parse()?;

@@ -12,7 +12,7 @@ use super::axes::SYNTHETIC;
 
 /// What a case asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct Spec {
     /// The model that answers, by the name of the case.
     pub base_model: String,
     /// The model that is heard.
@@ -52,7 +52,7 @@ pub enum Source {
     Line(PathBuf, usize),
 }
 
-impl Wanted {
+impl Spec {
     /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let is_on = |axis: &str| case.get(axis) == Some(&AxisValue::Bool(true));
