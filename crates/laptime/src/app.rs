@@ -69,41 +69,41 @@ impl App {
             let known: Vec<&str> = self.registry.workloads.iter().map(|workload| workload.name()).collect();
             let near = nearest(name, known.iter().copied())
                 .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            let hint = format!("{near}`laptime list` shows them: {}", known.join(", "));
-            Hinted::wrap(anyhow::anyhow!("there is no workload `{name}`"), hint)
+            let hint = format!("{near}known workloads: {}", known.join(", "));
+            Hinted::wrap(anyhow::anyhow!("unknown workload `{name}`"), hint)
         })
     }
 
-    /// Opens a device, or gives the one that is open; else says what can be had instead.
+    /// Opens a device or returns the open one; an error has a hint.
     pub fn device(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
         let opened = self.registry.devices.open(name);
         opened.map_err(|error| {
-            let general = "`--device cpu` measures on the CPU; `laptime doctor` says what there is";
+            let general = "run with `--device cpu`; `laptime doctor` shows the devices";
             let hint = error.downcast_ref::<NoDevice>().map_or_else(|| general.to_owned(), |none| none.hint.clone());
             Hinted::wrap(error, hint)
         })
     }
 
-    /// Says what `auto` stands for, where it could be a GPU.
-    pub fn say_device(&self, asked: &str, device: &dyn Device) {
+    /// Prints what `auto` means, where it could be a GPU.
+    pub fn say_device(&self, request: &str, device: &dyn Device) {
         let is_cpu = device.name() == "cpu";
-        if asked == "auto" && !is_cpu {
+        if request == "auto" && !is_cpu {
             say(&format!("device: `{}`; `--device cpu` measures on the CPU", device.name()));
         }
         let expects_gpu = laptime_pipelines::HAS_CUDA && laptime_bench::environment::nvidia_driver().is_some();
-        if asked == "auto"
+        if request == "auto"
             && is_cpu
             && expects_gpu
             && let Err(none) = laptime_pipelines::gpus()
         {
-            say(&format!("device: `cpu`, for no GPU can be used: {}", none.reason));
+            say(&format!("device: `cpu`, because no GPU is usable: {}", none.reason));
         }
     }
 
     /// Gathers the environment.
     pub fn environment(&self) -> Environment {
         let mut environment = laptime_bench::environment::gather(build());
-        // A container may hide what the driver tells; the GPUs themselves know it too.
+        // A container may hide the files of the driver; ask the GPUs instead.
         if environment.machine.gpus.is_empty() {
             let known = |gpu: laptime_pipelines::GpuFound| Gpu { name: gpu.name, driver: gpu.driver };
             environment.machine.gpus = laptime_pipelines::gpus().unwrap_or_default().into_iter().map(known).collect();

@@ -11,11 +11,11 @@ use laptime_pipelines::extras::{Command, FlagSpec};
 
 use crate::{
     app::App,
-    asked::{Asked, OUTPUT, PlaceArgs, RunArgs},
     commands::{self, warmup_study},
     failure,
     near::nearest,
     output::DetailArgs,
+    request::{OUTPUT, PlaceArgs, Request, RunArgs},
     screen,
 };
 
@@ -96,12 +96,12 @@ enum Plain {
     Man(commands::man::Args),
 }
 
-/// How a command ended when it did what it was asked to.
+/// How a command ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Done.
     Done,
-    /// Done, and the answer is the bad news asked for.
+    /// Done, and the answer is a failure such as a regression.
     BadNews,
 }
 
@@ -113,16 +113,16 @@ struct Measuring {
     long_about: &'static str,
     example: &'static str,
     order: usize,
-    run: fn(&App, &Asked, &mut dyn std::io::Write) -> anyhow::Result<Status>,
+    run: fn(&App, &Request, &mut dyn std::io::Write) -> anyhow::Result<Status>,
 }
 
 const MEASURING: [Measuring; 3] = [
     Measuring {
         command: Command::Bench,
         name: "bench",
-        about: "Measures a workload over its axes and says how sure it is",
-        long_about: "Measures a workload over its axes and says how sure it is\n\nEvery combination of values is a case. Each case is prepared, checked, warmed up and taken until its median is \
-                     known; its result is on the disk before the next one begins. `--resume DIR` goes on with a run that was stopped.",
+        about: "Benchmark a workload, with confidence intervals",
+        long_about: "Benchmark a workload, with confidence intervals\n\nEvery combination of values is a case. Each case is prepared, checked, warmed up and measured until its median is \
+                     known. Results are written after every case; `--resume DIR` continues an interrupted run.",
         example: "Examples:\n  laptime bench matmul --size 256-2048*2 --dtype f32,bf16\n  laptime bench copy --runs 5\n  laptime bench --plan plan.toml --isolate --timeout 2m",
         order: 2,
         run: commands::bench::run,
@@ -130,9 +130,9 @@ const MEASURING: [Measuring; 3] = [
     Measuring {
         command: Command::Profile,
         name: "profile",
-        about: "Records one case of a workload and states what recording cost",
-        long_about: "Records one case of a workload and states what recording cost\n\nTakes are in turns recorded and not, in random order, so that the overhead is measured and not believed. The trace \
-                     and its tables are written to the run's folder.",
+        about: "Record one case of a workload and show where its time goes",
+        long_about: "Record one case of a workload and show where its time goes\n\nIterations run in pairs, one recorded and one not, in random order, so that the recording overhead is measured. \
+                     The trace and its tables are written to the run's folder.",
         example: "Example:\n  laptime profile matmul --size 1024",
         order: 3,
         run: commands::profile::run,
@@ -140,9 +140,9 @@ const MEASURING: [Measuring; 3] = [
     Measuring {
         command: Command::Warmup,
         name: "warmup",
-        about: "Finds how many takes a workload needs until it is steady",
-        long_about: "Finds how many takes a workload needs until it is steady\n\nTakes begin cold in fresh processes, so that the first one pays for everything. The answer is a number of iterations to \
-                     leave out, or that there is no steady state.",
+        about: "Find how many warm-up iterations a workload needs",
+        long_about: "Find how many warm-up iterations a workload needs\n\nIterations start cold in fresh processes. The answer is the number of iterations to leave out, or that there is no \
+                     steady state.",
         example: "Example:\n  laptime warmup matmul --size 512 --runs 3",
         order: 4,
         run: commands::warmup::run,
@@ -221,7 +221,7 @@ fn resume() -> Arg {
         .value_name("DIR")
         .value_parser(clap::value_parser!(std::path::PathBuf))
         .global(true)
-        .help("Go on with the run in this folder: same program, same plan")
+        .help("Continue the run in this folder, with the same program and plan")
         .help_heading("Where it goes")
 }
 
@@ -230,7 +230,7 @@ fn fit() -> Arg {
         .long("fit")
         .value_name("AXIS")
         .global(true)
-        .help("Find the largest value on this axis that fits into memory, and measure it: `batch` or `context` of a model")
+        .help("Find the largest value of this axis that fits into memory, and measure it: `batch` or `context`")
         .help_heading("How to measure")
 }
 
@@ -310,7 +310,7 @@ fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Reads the arguments, runs the command and tells what went wrong.
+/// Reads the arguments, runs the command and prints errors.
 pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(clash) = clash(app) {
         failure::tell(&clash, &mut screen::stderr());
@@ -354,7 +354,7 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
     let Some(measuring) = MEASURING.iter().find(|measuring| measuring.name == name) else { return Ok(Status::Done) };
-    (measuring.run)(app, &Asked::from_matches(matches, app, measuring.command)?, out)
+    (measuring.run)(app, &Request::from_matches(matches, app, measuring.command)?, out)
 }
 
 fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
@@ -382,31 +382,30 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
     }
 }
 
-/// Reads words as `bench` reads them behind its name.
-pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Asked> {
+/// Reads words as the arguments of `bench`.
+pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Request> {
     let words = ["laptime", "bench"].into_iter().map(str::to_owned).chain(words).map(OsString::from);
-    let told = |error: clap::Error| about_workload(app, &error).unwrap_or_else(|| error.into());
-    let matches = command(app).try_get_matches_from(dashed(words)).map_err(told)?;
-    let (_, matches) = matches.subcommand().ok_or_else(|| anyhow::anyhow!("there is no workload"))?;
-    Ok(Asked::from_matches(matches, app, Command::Bench)?)
+    let known = |error: clap::Error| about_workload(app, &error).unwrap_or_else(|| error.into());
+    let matches = command(app).try_get_matches_from(dashed(words)).map_err(known)?;
+    let (_, matches) = matches.subcommand().ok_or_else(|| anyhow::anyhow!("no workload given"))?;
+    Ok(Request::from_matches(matches, app, Command::Bench)?)
 }
 
-/// The error of arguments that hold control characters, made anew of the arguments as they are shown: clap prints them
-/// as they are.
+/// The error for arguments with control characters, created again from their visible form: clap prints them unchanged.
 fn shown(app: &App, arguments: &[OsString], error: clap::Error) -> clap::Error {
     let visible = |argument: &OsString| laptime_report::visible(&argument.to_string_lossy()).into_owned().into();
     let visible: Vec<OsString> = arguments.iter().map(visible).collect();
     if visible == arguments {
         return error;
     }
-    let unreadable = || clap::Error::raw(error.kind(), "an argument holds characters that cannot be shown\n");
+    let unreadable = || clap::Error::raw(error.kind(), "an argument contains control characters\n");
     command(app).try_get_matches_from(visible).err().unwrap_or_else(unreadable)
 }
 
-/// Tells what is wrong with the arguments; what is unknown of a workload is told in the words of workloads.
+/// Prints what is wrong with the arguments; unknown workloads and axes get our own error.
 fn refuse(app: &App, error: &clap::Error) -> ExitCode {
-    if let Some(told) = about_workload(app, error) {
-        failure::tell(&told, &mut screen::stderr());
+    if let Some(known) = about_workload(app, error) {
+        failure::tell(&known, &mut screen::stderr());
         return ExitCode::from(2);
     }
     // If the stream is closed, there is nobody left to tell.
@@ -465,7 +464,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
             let name = axis.replace('_', "-");
             own_flags.contains(&name.as_str()) || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
-        if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {
+        if let Some(axis) = crate::request::flags(&**workload).into_iter().find(taken) {
             let workload = workload.name();
             return Some(anyhow::anyhow!("axis `{axis}` of workload `{workload}` has the name of a flag"));
         }
@@ -473,7 +472,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
     None
 }
 
-/// Accepts underscores for dashes in the names of flags, as older kits wrote them.
+/// Accepts underscores for dashes in the names of flags.
 fn dashed(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut ended = false;
     arguments

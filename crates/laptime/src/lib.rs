@@ -20,30 +20,14 @@
 //! `laptime list`, `bench`, `profile`, `warmup` and `ab` of that program then know its workloads beside the built-in
 //! ones. `examples/custom_workload` is such a program.
 
-mod absent;
-mod alone;
 mod app;
-mod asked;
 mod benchmark;
 mod cli;
 mod commands;
-mod estimate;
-mod failure;
-mod keeper;
-mod kept_peaks;
-mod moment;
-mod near;
+mod input;
 mod output;
-mod progress;
-mod run_folder;
-mod run_input;
-mod screen;
-mod session;
-mod shell;
-mod source_files;
-mod stdout_guard;
+mod run;
 mod tour;
-mod trace_input;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};
 
@@ -53,7 +37,12 @@ use laptime_bench::Workload;
 use laptime_pipelines::extras::Extras;
 pub use laptime_pipelines::{CountingHeap, extras};
 
-use crate::app::App;
+use crate::{
+    app::App,
+    input::{near, request, run_input, source_files, trace_input},
+    output::{absent, failure, progress, screen},
+    run::{estimate, fresh_process, keeper, kept_peaks, moment, run_folder, session, shell, stdout_guard},
+};
 
 /// The exit status of what could not be done.
 const COULD_NOT: u8 = 2;
@@ -75,10 +64,10 @@ pub fn main_with_extras(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn E
         }
     }));
     // The hook has printed it.
-    std::panic::catch_unwind(AssertUnwindSafe(|| run(workloads, extras))).unwrap_or(ExitCode::from(COULD_NOT))
+    std::panic::catch_unwind(AssertUnwindSafe(|| run_program(workloads, extras))).unwrap_or(ExitCode::from(COULD_NOT))
 }
 
-fn run(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> ExitCode {
+fn run_program(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> ExitCode {
     let status = if laptime_bench::is_fresh_process() { laptime_bench::OUT_OF_MEMORY_STATUS } else { COULD_NOT };
     laptime_pipelines::heap::exit_when_out_of_memory(status);
     let app = App::new(workloads, extras);

@@ -11,62 +11,62 @@ use laptime_report::{Cell, Column, Format, Table};
 
 use crate::{
     app::App,
-    asked::{Asked, OUTPUT, Order},
     cli::Status,
     commands::fit,
     failure::Hinted,
     output::{FormatArgs, say, write_file, write_to_screen},
+    request::{OUTPUT, Order, Request},
     run_folder, screen,
     session::{Finished, Session},
 };
 
 /// Runs the command.
-pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let is_data = app.extras.iter().any(|extras| extras.uses_standard_output(&asked.flags));
-    if is_data { run_to(app, asked, &mut screen::stderr()) } else { run_to(app, asked, out) }
+pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let is_data = app.extras.iter().any(|extras| extras.uses_standard_output(&request.flags));
+    if is_data { run_to(app, request, &mut screen::stderr()) } else { run_to(app, request, out) }
 }
 
 /// Runs the command and prints the tables here.
-fn run_to(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let session = match &asked.resume {
+fn run_to(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let session = match &request.resume {
         Some(folder) => {
-            let session = Session::resume(app, asked, folder)?;
-            asked.check_flags(app, &session.run.workload)?;
-            if asked.run.dry_run {
+            let session = Session::resume(app, request, folder)?;
+            request.check_flags(app, &session.run.workload)?;
+            if request.run.dry_run {
                 let (workload, runs) = (&session.run.workload, session.run.settings.runs);
-                return show_settled(&session.left(), workload, runs, &asked.place.format, out);
+                return show_settled(&session.left(), workload, runs, &request.place.format, out);
             }
             session
         }
         None => {
-            let order = asked.settle(app, GivenSettings::default())?;
+            let order = request.settle(app, GivenSettings::default())?;
             let extras = app.extras(order.workload.name());
-            asked.check_flags(app, order.workload.name())?;
-            extras.check(&asked.flags, &order.plan.cases())?;
-            if asked.run.dry_run {
-                return show_cases(&order, &asked.place.format, out);
+            request.check_flags(app, order.workload.name())?;
+            extras.check(&request.flags, &order.plan.cases())?;
+            if request.run.dry_run {
+                return show_cases(&order, &request.place.format, out);
             }
             // Held until the run has it, so that it is opened once.
             let _device = check_cases(app, &order)?;
-            if let Some(axis) = &asked.fit {
-                return fit::run(app, asked, order, axis, out);
+            if let Some(axis) = &request.fit {
+                return fit::run(app, request, order, axis, out);
             }
-            Session::begin(app, &order, order.workload.name(), asked.place.out.as_deref())?
+            Session::begin(app, &order, order.workload.name(), request.place.out.as_deref())?
         }
     };
-    let (extras, screen) = (app.extras(&session.run.workload), asked.screen());
-    extras.begin(&asked.context(app, (&session.run, &session.folder), &screen)?, &session.left(), out)?;
-    let finished = session.sweep(app, asked.run.quiet)?;
-    show(&finished, asked.place.format.format(), out)?;
-    let context = asked.context(app, (&finished.run, &finished.folder), &screen)?;
+    let (extras, screen) = (app.extras(&session.run.workload), request.screen());
+    extras.begin(&request.context(app, (&session.run, &session.folder), &screen)?, &session.left(), out)?;
+    let finished = session.sweep(app, request.run.quiet)?;
+    show(&finished, request.place.format.format(), out)?;
+    let context = request.context(app, (&finished.run, &finished.folder), &screen)?;
     let mut outside = extras.finish_bench(&context, &finished.results, out)?;
-    let is_own = extras.flags(asked.command).iter().any(|flag| flag.name == OUTPUT);
-    if let Some(path) = asked.flags.path(OUTPUT).filter(|_| !is_own) {
+    let is_own = extras.flags(request.command).iter().any(|flag| flag.name == OUTPUT);
+    if let Some(path) = request.flags.path(OUTPUT).filter(|_| !is_own) {
         let answer = laptime_analyze::cases(&finished.results, finished.run.peaks.as_ref());
         write_copy(&laptime_report::tables::cases(&answer, &[]), path)?;
         outside.push(path.to_owned());
     }
-    tell_of_fit(app, &finished);
+    suggest_fit(app, &finished);
     end(&finished, &outside)
 }
 
@@ -89,17 +89,17 @@ pub fn write_copy(table: &Table, path: &Path) -> anyhow::Result<()> {
     write_file(table, Format::Csv, path)
 }
 
-/// What did not fit may fit smaller, where the workload can tell.
-fn tell_of_fit(app: &App, finished: &Finished) {
+/// Suggests `--fit` if a case ran out of memory and the workload can predict memory.
+fn suggest_fit(app: &App, finished: &Finished) {
     let lacks_memory = |result: &&CaseResult| matches!(result.outcome, Outcome::OutOfMemory { .. });
-    let has_lack = finished.results.iter().find(lacks_memory).is_some();
+    let ran_out = finished.results.iter().find(lacks_memory).is_some();
     let axes = app.registry.workload(&finished.run.workload).map(fit::axes).unwrap_or_default();
-    if let (true, Some(axis)) = (has_lack, axes.first()) {
-        say(&format!("\nhint: `--fit {axis}` finds the largest that fits"));
+    if let (true, Some(axis)) = (ran_out, axes.first()) {
+        say(&format!("\nhint: `--fit {axis}` finds the largest value that fits"));
     }
 }
 
-/// Shows the settled cases; touches no device.
+/// Shows the cases; opens no device.
 pub fn show_cases(order: &Order<'_>, format: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
     show_settled(&order.plan.cases(), order.workload.name(), order.settings.runs, format, out)
 }
@@ -131,7 +131,7 @@ fn cell(value: &AxisValue) -> Cell {
     }
 }
 
-/// Says how a device beside the host was timed.
+/// Adds how the device was timed.
 fn add_settings(table: &mut Table, settings: &Settings) {
     let Settings { timing, l2, .. } = settings;
     table.machine_fact("timing", Cell::text(timing.word()));
@@ -162,8 +162,7 @@ pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow:
     if matches!(format, Format::Text | Format::Md) { show_lengths(results, format, out) } else { Ok(()) }
 }
 
-/// Shows how cases grow with their length, where kinds of attention change places, and how caches do against a text;
-/// machines get rows alone.
+/// Shows scaling, crossovers and comparisons with text, for people only.
 fn show_lengths(results: &[CaseResult], format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let crossovers = laptime_report::tables::crossovers(&laptime_analyze::crossovers(results));
     let scaling = laptime_report::tables::scaling(&laptime_analyze::scaling(results));

@@ -16,11 +16,11 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "For traces")]
 pub struct TraceArgs {
-    /// What the work of a device is told apart by [default: kernel]
+    /// How to group the work of a device [default: kernel]
     #[arg(long, value_name = "WHAT")]
     by: Option<What>,
 
-    /// The repeating unit, if it should not be found: `token`, `ProfilerStep#*`
+    /// The repeating unit; detected automatically by default: `token`, `ProfilerStep#*`
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
 
@@ -33,7 +33,7 @@ pub struct TraceArgs {
     most: Option<usize>,
 }
 
-/// What work is told apart by.
+/// How work is grouped.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum What {
     /// The kernel's name

@@ -9,12 +9,12 @@ use laptime_trace::run::{RESULTS_FILE, Run, read_results};
 
 use crate::{
     app::App,
-    asked::Asked,
     cli::read_bench,
     commands::profile::Silent,
     failure::Hinted,
     output::{OutputArgs, write_to_screen},
     progress::Progress,
+    request::Request,
     stdout_guard::StdoutGuard,
 };
 
@@ -30,7 +30,7 @@ struct Subject<'a> {
     warmup: usize,
     iterations: usize,
     /// The flags behind `--experiment`.
-    asked: Option<Asked>,
+    request: Option<Request>,
 }
 
 /// Runs the experiment for the given flags, or for the case of a run.
@@ -49,8 +49,8 @@ pub fn run(
     app.listen_for_interrupts();
     let tried = measure(app, &subject, variants)?;
     let (table, conclusion) = subject.experiment.conclude(&subject.device, &tried)?;
-    match subject.asked.as_ref().filter(|_| words.iter().any(|word| word.starts_with("--format"))) {
-        Some(asked) => write_to_screen(&table, asked.place.format.format(), out)?,
+    match subject.request.as_ref().filter(|_| words.iter().any(|word| word.starts_with("--format"))) {
+        Some(request) => write_to_screen(&table, request.place.format.format(), out)?,
         None => output.write(&table, out)?,
     }
     Ok(conclusion)
@@ -59,10 +59,10 @@ pub fn run(
 fn of_flags<'a>(app: &'a App, words: &[String]) -> anyhow::Result<Subject<'a>> {
     let found = app.extras.iter().find_map(|extras| Some((extras.workload(), extras.experiment()?)));
     let (workload, experiment) = found.ok_or_else(|| anyhow::anyhow!("no workload has an experiment"))?;
-    let asked = read_bench(app, [workload.to_owned()].into_iter().chain(words.iter().cloned()).collect())?;
+    let request = read_bench(app, [workload.to_owned()].into_iter().chain(words.iter().cloned()).collect())?;
     // The check before the first iteration warms up.
     let usual = GivenSettings { warmup: Some(WarmUp::Iterations(0)), iterations: Some(1), ..GivenSettings::default() };
-    let order = asked.settle(app, usual)?;
+    let order = request.settle(app, usual)?;
     let device = app.device(&order.device)?;
     let order = order.on(&*device);
     let cases = order.plan.cases();
@@ -73,7 +73,7 @@ fn of_flags<'a>(app: &'a App, words: &[String]) -> anyhow::Result<Subject<'a>> {
     let warmup = if let WarmUp::Iterations(iterations) = order.settings.warmup { iterations } else { 0 };
     let iterations = if let Stop::Iterations(iterations) = order.settings.stop { iterations } else { 1 };
     let (workload, device) = (workload.to_owned(), device.name().to_owned());
-    Ok(Subject { experiment, workload, case, device, warmup, iterations, asked: Some(asked) })
+    Ok(Subject { experiment, workload, case, device, warmup, iterations, request: Some(request) })
 }
 
 fn of_run<'a>(app: &'a App, folder: &Path) -> anyhow::Result<Subject<'a>> {
@@ -87,7 +87,7 @@ fn of_run<'a>(app: &'a App, folder: &Path) -> anyhow::Result<Subject<'a>> {
     let case = results.into_iter().map(|result| result.case).chain(run.cases).next_back();
     let case = case.ok_or_else(|| anyhow::anyhow!("`{}` has no case", folder.display()))?;
     let (workload, device) = (run.workload, run.device);
-    Ok(Subject { experiment, workload, case, device, warmup: 0, iterations: 1, asked: None })
+    Ok(Subject { experiment, workload, case, device, warmup: 0, iterations: 1, request: None })
 }
 
 /// Measures the variants in turns. A variant that cannot be measured is not tried again.
@@ -98,7 +98,7 @@ fn measure(app: &App, subject: &Subject<'_>, variants: Vec<Variant>) -> anyhow::
         ..GivenSettings::default().settle()?
     };
     let workload = app.workload(&subject.workload)?;
-    let is_quiet = subject.asked.as_ref().is_some_and(|asked| asked.run.quiet);
+    let is_quiet = subject.request.as_ref().is_some_and(|request| request.run.quiet);
     let mut progress = Progress::new(ROUNDS * variants.len(), is_quiet);
     let mut tried: Vec<(Variant, Vec<Outcome>)> = variants.into_iter().map(|variant| (variant, Vec::new())).collect();
     let guard = StdoutGuard::begin();

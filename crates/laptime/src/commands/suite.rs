@@ -21,18 +21,18 @@ use crate::{
     run_folder, run_input, screen,
 };
 
-/// Where the Nano kit keeps its reports.
+/// Where Nano XYZ keeps its reports.
 const KIT_REPORTS: &str = "profiling/reports";
 
-/// Measures attention and models, and makes a report of both
+/// Benchmark attention and models, and write a report
 ///
 /// Quick: attention at 512 and 1024 tokens, decoder_tiny at 256 and 512. Full: attention from 512 to 8192, decoder_tiny and
-/// decoder_small from 256 to 1024 with training. Each step is what `laptime bench` and `laptime report` do, in a folder of its
-/// own. A step that fails does not stop the others. Exit status 1 says that one failed.
+/// decoder_small from 256 to 1024 with training. Each step is a `laptime bench` or
+/// `laptime report` with its own folder. A step that fails does not stop the others. Exit status 1: a step failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  laptime suite\n  laptime suite --full --out runs/full")]
 pub struct Args {
-    /// A minute or two on two cores; the default
+    /// One or two minutes on two cores; the default
     #[arg(long)]
     quick: bool,
 
@@ -44,11 +44,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR", alias = "output-dir")]
     out: Option<PathBuf>,
 
-    /// Folder in which `runs/` and the files of older kits are
+    /// Folder that contains `runs/` and `profiling/`
     #[arg(long, value_name = "DIR", hide = true)]
     base_dir: Option<PathBuf>,
 
-    /// Stop each case after this time of iterations [default: 5s, and 10s with `--full`]
+    /// Maximum measuring time per case [default: 5s, or 10s with `--full`]
     #[arg(long, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     max_time: Option<Seconds>,
 
@@ -80,8 +80,8 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     if args.dry_run {
         return show(app, args, out);
     }
-    let asked = enter(args)?;
-    let folder = run_folder::make(asked.as_deref(), "suite", Moment::now())?;
+    let request = enter(args)?;
+    let folder = run_folder::make(request.as_deref(), "suite", Moment::now())?;
     let steps = steps(app, args, &folder);
     let mut time = SuiteTime::of(app, &steps);
     say(&format!("{} steps{}", steps.len() + 1, time.left(0)));
@@ -89,12 +89,12 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     for (at, step) in steps.iter().enumerate() {
         say(&format!("\nStep {}/{}: {}{}", at + 1, steps.len() + 1, step.name, time.left(at)));
         let began = Instant::now();
-        let is_done = told(app, measure(app, step, out))?;
+        let is_done = continue_after(app, measure(app, step, out))?;
         time.took(at, began.elapsed());
         successful += usize::from(is_done);
     }
     say(&format!("\nStep {}/{}: report", steps.len() + 1, steps.len() + 1));
-    successful += usize::from(told(app, make_report(app, &steps, &folder, args.compat_files))?);
+    successful += usize::from(continue_after(app, make_report(app, &steps, &folder, args.compat_files))?);
     end(&folder, successful, steps.len() + 1, out)
 }
 
@@ -138,9 +138,9 @@ fn seconds(app: &App, step: &Step) -> Option<f64> {
 }
 
 fn end(folder: &Path, successful: usize, of: usize, out: &mut dyn Write) -> anyhow::Result<Status> {
-    writeln!(out, "\nResults: {successful}/{of} steps successful")?;
+    writeln!(out, "\n{successful} of {of} steps successful")?;
     out.flush()?;
-    say(&format!("Folder: {}", folder.display()));
+    say(&format!("Saved to {}", folder.display()));
     Ok(if successful == of { Status::Done } else { Status::BadNews })
 }
 
@@ -148,8 +148,7 @@ fn max_time(args: &Args) -> Seconds {
     args.max_time.unwrap_or(Seconds(if args.full { 10.0 } else { 5.0 }))
 }
 
-/// Goes to the folder that everything is relative to, if one was named. Returns the folder that was asked for, seen from
-/// there.
+/// Changes to `--base-dir`, if it is given. Returns the folder of `--out`, seen from there.
 fn enter(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let Some(base) = &args.base_dir else { return Ok(args.out.clone()) };
     let out = args.out.as_ref().map(std::path::absolute).transpose()?;
@@ -224,8 +223,8 @@ fn quoted(word: &str) -> String {
 }
 
 fn measure(app: &App, step: &Step, out: &mut dyn Write) -> anyhow::Result<bool> {
-    let asked = read_bench(app, step.words.clone())?;
-    Ok(bench::run(app, &asked, out)? == Status::Done)
+    let request = read_bench(app, step.words.clone())?;
+    Ok(bench::run(app, &request, out)? == Status::Done)
 }
 
 /// Makes a report of the steps that left results.
@@ -233,8 +232,8 @@ fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow
     let folders = steps.iter().map(|step| folder.join(step.name));
     let folders: Vec<PathBuf> = folders.filter(|folder| folder.join(RESULTS_FILE).is_file()).collect();
     if folders.is_empty() {
-        let error = anyhow::anyhow!("no step left results to report on");
-        return Err(Hinted::wrap(error, "what went wrong is told above"));
+        let error = anyhow::anyhow!("no step has results");
+        return Err(Hinted::wrap(error, "the errors are shown above"));
     }
     let answer = laptime_analyze::profiling(run_input::read(app, &folders)?);
     report::make(&answer, &folder.join("report"))?;
@@ -246,8 +245,8 @@ fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow
     Ok(true)
 }
 
-/// Tells why a step failed, and goes on unless somebody wants to stop.
-fn told(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool> {
+/// Prints why a step failed, and continues unless the user wants to stop.
+fn continue_after(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool> {
     match done {
         Err(error) if app.interrupt.is_asked() || failure::is_closed_pipe(&error) => Err(error),
         Err(error) => {

@@ -12,10 +12,10 @@ use laptime_trace::{Recorded, format::folded::By};
 
 use crate::{
     app::App,
-    asked::Order,
     cli::Status,
     commands::{bench, convert},
     output::{read_trace, write_to_screen},
+    request::Order,
     run_folder::TRACE_FILE,
     session::{Finished, Session},
     tour::generator::{Generator, Size},

@@ -15,23 +15,23 @@ use laptime_stats::Rng;
 use laptime_trace::run::{ResultsWriter, Run};
 
 use crate::{
-    alone,
     app::App,
-    asked::{Asked, OUTPUT, Order},
     cli::Status,
     commands::bench,
     failure::Hinted,
+    fresh_process,
     moment::Moment,
     output::{say, warn, write_file, write_to_screen},
     progress::Progress,
+    request::{OUTPUT, Order, Request},
     run_folder,
     session::describe,
 };
 
-/// The numbers that the course compares.
+/// The numbers of warm-up iterations that CS336 assignment 2 compares.
 const NUMBERS: [usize; 5] = [0, 1, 2, 5, 10];
 
-/// Iterations that count in each process, unless asked otherwise: as the course.
+/// Default iterations in each process, as in CS336 assignment 2.
 const ITERATIONS: usize = 10;
 
 /// Fresh processes of each number, unless asked otherwise.
@@ -66,32 +66,32 @@ pub fn flag() -> Arg {
 }
 
 /// Runs the command. Each number has a folder of its own in that of the run.
-pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
+pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     let defaults = GivenSettings { iterations: Some(ITERATIONS), runs: Some(RUNS), ..GivenSettings::default() };
-    let mut order = asked.settle(app, defaults)?;
-    asked.check_flags(app, order.workload.name())?;
+    let mut order = request.settle(app, defaults)?;
+    request.check_flags(app, order.workload.name())?;
     order.settings.cold = true;
     order.settings.isolate = true;
-    let numbers = numbers(asked);
-    if asked.run.dry_run {
-        return show(&order, &numbers, asked, out);
+    let numbers = numbers(request);
+    if request.run.dry_run {
+        return show(&order, &numbers, request, out);
     }
     // Closed again before fresh processes open it.
     let run = describe(app, &order, &*app.device(&order.device)?)?;
-    let folder = run_folder::make(asked.place.out.as_deref(), "warmup", Moment::now())?;
+    let folder = run_folder::make(request.place.out.as_deref(), "warmup", Moment::now())?;
     let mut study = Study::begin(app, &run, order.plan.cases(), &numbers, &folder)?;
-    study.run_all(asked.run.quiet)?;
+    study.run_all(request.run.quiet)?;
     let by_number: Vec<(usize, Vec<CaseResult>)> =
         study.rows.into_iter().map(|row| (row.number, row.results)).collect();
     let answer = laptime_analyze::warmup_study(&by_number, &study.cold);
     let doubts = laptime_analyze::warmup_doubts(&by_number, &run.settings, &run.environment);
     let table = tables::warmup_study(&answer, &doubts);
-    write_to_screen(&table, asked.place.format.format(), out)?;
-    tell_cold_start(&answer, &folder, asked, out)?;
+    write_to_screen(&table, request.place.format.format(), out)?;
+    show_cold_start(&answer, &folder, request, out)?;
     write_file(&tables::warmup_laps(&answer), Format::Csv, &folder.join(LAPS_FILE))?;
     write_file(&table, Format::Csv, &folder.join(COMPARISON_FILE))?;
-    let mut outside = app.extras(&run.workload).finish_warmups(&asked.flags, &folder, &table)?;
-    if let Some(path) = asked.flags.path(OUTPUT) {
+    let mut outside = app.extras(&run.workload).finish_warmups(&request.flags, &folder, &table)?;
+    if let Some(path) = request.flags.path(OUTPUT) {
         bench::write_copy(&table, path)?;
         outside.push(path.to_owned());
     }
@@ -101,9 +101,9 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
 }
 
 /// Shows the settled cases and the numbers; touches no device.
-fn show(order: &Order<'_>, numbers: &[usize], asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    bench::show_cases(order, &asked.place.format, out)?;
-    if asked.place.format.format() == Format::Text {
+fn show(order: &Order<'_>, numbers: &[usize], request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    bench::show_cases(order, &request.place.format, out)?;
+    if request.place.format.format() == Format::Text {
         let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         say(&format!("Each with {} warm-up iterations.", words.join(", ")));
     }
@@ -111,22 +111,22 @@ fn show(order: &Order<'_>, numbers: &[usize], asked: &Asked, out: &mut dyn Write
 }
 
 /// Tells people what a fresh process paid for, and keeps it for machines; those have it in their rows, too.
-fn tell_cold_start(answer: &WarmUpStudy, folder: &Path, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
+fn show_cold_start(answer: &WarmUpStudy, folder: &Path, request: &Request, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(table) = tables::cold_start(answer) else {
         warn("no process left a trace that can be read, so what the first iteration paid for is not known");
         return Ok(());
     };
     write_file(&table, Format::Json, &folder.join(COLD_FILE))?;
-    if asked.place.format.is_for_people() {
+    if request.place.format.is_for_people() {
         writeln!(out)?;
-        write_to_screen(&table, asked.place.format.format(), out)?;
+        write_to_screen(&table, request.place.format.format(), out)?;
     }
     Ok(())
 }
 
 /// The numbers that were asked for, each once, from small to large.
-fn numbers(asked: &Asked) -> Vec<usize> {
-    let mut numbers = if asked.warmups.is_empty() { NUMBERS.to_vec() } else { asked.warmups.clone() };
+fn numbers(request: &Request) -> Vec<usize> {
+    let mut numbers = if request.warmups.is_empty() { NUMBERS.to_vec() } else { request.warmups.clone() };
     numbers.sort_unstable();
     numbers.dedup();
     numbers
@@ -174,8 +174,8 @@ impl<'a> Study<'a> {
         for Place { run, row, case } in places {
             progress.begin(&self.cases[case], run, self.runs);
             if !self.take(run, row, case)? {
-                let error = anyhow::anyhow!("interrupted before all numbers of warm-up iterations were tried");
-                return Err(Hinted::wrap(error, "what was taken is kept; `laptime warmup` begins anew"));
+                let error = anyhow::anyhow!("interrupted before all numbers of warm-up iterations were measured");
+                return Err(Hinted::wrap(error, "what was measured is saved; `laptime warmup` starts over"));
             }
             progress.done();
         }
@@ -195,7 +195,7 @@ impl<'a> Study<'a> {
             environment: about.environment_fingerprint.clone(),
             trace: Some(trace.clone()),
         };
-        let Some(result) = alone::measure(self.app, &job)? else { return Ok(false) };
+        let Some(result) = fresh_process::measure(self.app, &job)? else { return Ok(false) };
         writer.append(&result)?;
         if result.measured().is_some() {
             self.cold.extend(cold(&self.cases[case], &trace));

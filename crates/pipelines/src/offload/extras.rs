@@ -10,6 +10,7 @@ use laptime_analyze::{Expected, Offload, OffloadFacts, Thresholds};
 use laptime_bench::{AxisValue, Case, CaseResult, Device, Fact, Interrupt, Outcome, Traffic};
 use laptime_models::StreamMode;
 use laptime_report::{
+    Table,
     offload_text::{
         Generation, OffloadConfiguration, benchmark_comparison, expected_timing, generation_summary,
         offload_configuration, time_breakdown,
@@ -127,7 +128,8 @@ impl Extras for OffloadExtras {
             let blocks = self.compat_blocks(results, generated.as_ref(), answer.as_ref());
             blocks.iter().try_for_each(|block| writeln!(out, "{block}"))?;
         } else if context.is_for_people {
-            show(context, results, generated.as_ref(), answer.as_ref(), out)?;
+            let layers = self.live.layer_lines(context.folder);
+            show(context, results, generated.as_ref(), answer.as_ref(), &layers, out)?;
         }
         warn_about_baseline(&results[1..], context.screen);
         warn_about_pageable(results, context.screen);
@@ -243,12 +245,13 @@ fn mib(bytes: u64) -> String {
     if mib < 1024.0 { format!("{mib:.1} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }
 }
 
-/// Prints what was generated, the offloaded layers and where a token's time goes.
+/// Prints what was generated, the offloaded layers of the last token and where a token's time goes.
 fn show(
     context: &Context<'_>,
     results: &[&CaseResult],
     generated: Option<&Generated>,
     answer: Option<&Offload>,
+    layers: &[String],
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let Some(result) = results.first() else { return Ok(()) };
@@ -258,11 +261,15 @@ fn show(
     for result in &results[1..] {
         generation(result).map_or(Ok(()), |known| writeln!(out, "{}", generation_line(&known)))?;
     }
+    layers.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     if let Some(answer) = answer {
-        for table in [tables::offload_layers(answer), tables::offload_tokens(answer)] {
-            writeln!(out)?;
-            context.screen.table(&table, out)?;
-        }
+        // The other facts are those of `laptime diagnose`.
+        let table = Table { facts: Vec::new(), notes: Vec::new(), ..tables::offload_tokens(answer) };
+        writeln!(out)?;
+        context.screen.table(&table, out)?;
+        let wraps = answer.facts.wraps();
+        let [least, saves] = [answer.minimum.least(wraps), answer.minimum.saves(wraps)].map(|nanos| nanos as f64 / 1e6);
+        writeln!(out, "Lower bound with perfect overlap: {least:.2} ms per token (saves {saves:.2} ms)")?;
     }
     Ok(out.flush()?)
 }

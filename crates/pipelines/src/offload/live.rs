@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -19,6 +20,9 @@ const EVERY_TOKENS: usize = 10;
 
 /// The longest time between two lines.
 const EVERY_NS: u64 = 5_000_000_000;
+
+/// The number of layers that are listed after a profile.
+const MOST_LAYERS: usize = 8;
 
 /// What is printed while tokens are generated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -110,6 +114,12 @@ impl Live {
         self.state().longest.get(&case.to_string()).cloned()
     }
 
+    /// The offloaded layers of the last token with the longest waits, one line each.
+    pub fn layer_lines(&self, folder: &Path) -> Vec<String> {
+        let state = self.state();
+        state.last.as_ref().map(|last| last.layer_lines(folder)).unwrap_or_default()
+    }
+
     /// The block of VibeVoice offload for the last token.
     pub fn compat_block(&self) -> Option<String> {
         let state = self.state();
@@ -139,6 +149,25 @@ impl LastToken {
             "{time}, async {ahead}/{count} layers ({} %), longest wait {wait:.2} ms, layer {layer} {tag}",
             100 * ahead / count
         )
+    }
+
+    /// The layers with the longest waits, in their order.
+    fn layer_lines(&self, folder: &Path) -> Vec<String> {
+        let mut layers = self.layers.clone();
+        layers.sort_by(|a, b| b.pre_ns.total_cmp(&a.pre_ns));
+        let more = layers.len().saturating_sub(MOST_LAYERS);
+        layers.truncate(MOST_LAYERS);
+        layers.sort_by_key(|layer| layer.layer);
+        let line = |layer: &LayerLine| {
+            let tag = if layer.is_async { "[ASYNC]" } else { "[SYNC]" };
+            let [wait, release] = [layer.pre_ns, layer.post_ns].map(|nanos| nanos / 1e6);
+            format!("  layer {:2}: wait {wait:.2} ms, release {release:.2} ms {tag}", layer.layer)
+        };
+        let mut lines: Vec<String> = layers.iter().map(line).collect();
+        lines.extend((more > 0).then(|| {
+            format!("  {more} more layers with shorter waits: `laptime diagnose {} --layers`", folder.display())
+        }));
+        lines
     }
 
     fn compat_block(&self, emulated_gbps: Option<f64>) -> String {

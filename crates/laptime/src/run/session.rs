@@ -11,7 +11,6 @@ use laptime_trace::run::{AxisValues, RESULTS_FILE, Results, Run, SCHEMA, read_re
 
 use crate::{
     app::App,
-    asked::{Asked, Order},
     estimate::Estimate,
     failure::Hinted,
     keeper::Keeper,
@@ -19,6 +18,7 @@ use crate::{
     moment::Moment,
     output::{say, warn},
     progress::Progress,
+    request::{Order, Request},
     run_folder,
     stdout_guard::StdoutGuard,
 };
@@ -66,25 +66,25 @@ impl Session {
     }
 
     /// Goes on with a run that was stopped, unless the program, the machine or the plan is another one now.
-    pub fn resume(app: &App, asked: &Asked, folder: &Path) -> anyhow::Result<Self> {
+    pub fn resume(app: &App, request: &Request, folder: &Path) -> anyhow::Result<Self> {
         let run = Run::read(folder)?;
         let order = recorded(app, &run)?;
-        if asked.place.out.is_some() {
-            let error = anyhow::anyhow!("a run that is resumed stays in its folder, `{}`", folder.display());
-            return Err(Hinted::wrap(error, "leave `--out` out"));
+        if request.place.out.is_some() {
+            let error = anyhow::anyhow!("a resumed run stays in its folder, `{}`", folder.display());
+            return Err(Hinted::wrap(error, "leave out `--out`"));
         }
         let device = app.device(&run.device)?;
-        if asked.is_specific() {
+        if request.is_specific() {
             let (timing, l2) = (Some(run.settings.timing), run.settings.l2);
             let defaults = GivenSettings { timing, l2, ..GivenSettings::default() };
-            let order = asked.named(&run.workload).settle(app, defaults)?.on(&*device);
-            refuse_other_plan(&run, &order, asked, folder)?;
+            let order = request.named(&run.workload).settle(app, defaults)?.on(&*device);
+            refuse_other_plan(&run, &order, request, folder)?;
         }
         refuse_other_place(&run, &describe(app, &order, &*device)?)?;
         let path = folder.join(RESULTS_FILE);
         let read = if path.exists() { read_results(&path)? } else { Results::default() };
         if read.was_cut {
-            warn("the last result was cut off when the run was stopped; its case is measured again");
+            warn("the last result is incomplete; its case is measured again");
         }
         let before = read.results.into_iter().filter(CaseResult::is_finished).collect();
         Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before, device: Some(device) })
@@ -152,7 +152,7 @@ pub fn describe(app: &App, order: &Order<'_>, device: &dyn Device) -> anyhow::Re
     let peaks = kept_peaks::read(&environment.machine, device);
     let device = device.name().to_owned();
     if environment.build.is_unoptimised() {
-        warn("this is a debug build: its times mean nothing; build with `--release`");
+        warn("this is a debug build, so its times are not meaningful; build with `--release`");
     }
     Ok(Run {
         schema: SCHEMA,
@@ -169,12 +169,12 @@ pub fn describe(app: &App, order: &Order<'_>, device: &dyn Device) -> anyhow::Re
     })
 }
 
-/// How the program was called; what is not text is shown as far as it is.
+/// The command line; invalid UTF-8 is replaced.
 pub fn command_line() -> Vec<String> {
     std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// Says which folders have no weights.
+/// Prints which folders have no weights.
 fn say_synthetic(cases: &[Case]) {
     let folders: BTreeSet<String> = cases.iter().flat_map(laptime_pipelines::folders_without_weights).collect();
     for folder in folders {
@@ -195,20 +195,20 @@ fn recorded<'a>(app: &'a App, run: &Run) -> anyhow::Result<Order<'a>> {
     Ok(Order { workload, plan, settings, timings, device: run.device.clone() })
 }
 
-fn refuse_other_plan(run: &Run, asked: &Order<'_>, given: &Asked, folder: &Path) -> anyhow::Result<()> {
-    let differs = if asked.workload.name() != run.workload {
-        format!("it is of workload `{}`, not of `{}`", run.workload, asked.workload.name())
-    } else if given.has_axes() && !is_same_plan(&asked.plan, run) {
-        "its axes have other values".to_owned()
-    } else if !["auto", run.device.as_str()].contains(&asked.device.as_str()) {
-        format!("it is of device `{}`, not of `{}`", run.device, asked.device)
-    } else if given.has_settings() && asked.settings != run.settings {
-        "its settings are others".to_owned()
+fn refuse_other_plan(run: &Run, request: &Order<'_>, given: &Request, folder: &Path) -> anyhow::Result<()> {
+    let differs = if request.workload.name() != run.workload {
+        format!("its workload is `{}`, not `{}`", run.workload, request.workload.name())
+    } else if given.has_axes() && !is_same_plan(&request.plan, run) {
+        "its axes have different values".to_owned()
+    } else if !["auto", run.device.as_str()].contains(&request.device.as_str()) {
+        format!("its device is `{}`, not `{}`", run.device, request.device)
+    } else if given.has_settings() && request.settings != run.settings {
+        "its settings differ".to_owned()
     } else {
         return Ok(());
     };
-    let error = anyhow::anyhow!("the run in `{}` has another plan: {differs}", folder.display());
-    let hint = format!("`laptime bench --resume {}` goes on with the plan that it has", folder.display());
+    let error = anyhow::anyhow!("the run in `{}` has a different plan: {differs}", folder.display());
+    let hint = format!("`laptime bench --resume {}` continues it with its own plan", folder.display());
     Err(Hinted::wrap(error, hint))
 }
 
@@ -219,15 +219,12 @@ fn is_same_plan(plan: &Plan, run: &Run) -> bool {
 fn refuse_other_place(run: &Run, now: &Run) -> anyhow::Result<()> {
     let (then, now) = (&run.environment, &now.environment);
     let differs = if then.build.binary != now.build.binary {
-        format!("another program: it was built from {}, this one from {}", then.build.commit, now.build.commit)
+        format!("a different program: it was built from {}, this one from {}", then.build.commit, now.build.commit)
     } else if then.machine.fingerprint() != now.machine.fingerprint() {
-        "another machine, or this one with another governor or limit".to_owned()
+        "a different machine, or the same one with a different governor or limit".to_owned()
     } else {
         return Ok(());
     };
-    let error = anyhow::anyhow!("the run was begun by {differs}");
-    Err(Hinted::wrap(
-        error,
-        "results of both in one run would not be comparable; begin a new run and `laptime compare` them",
-    ))
+    let error = anyhow::anyhow!("the run was started by {differs}");
+    Err(Hinted::wrap(error, "their results would not be comparable; start a new run, and use `laptime compare`"))
 }

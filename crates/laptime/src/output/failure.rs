@@ -1,4 +1,4 @@
-//! How an error is told: once, as a chain, with a hint.
+//! How an error is printed: once, as a chain, with a hint.
 
 use std::io::{self, Write};
 
@@ -18,17 +18,17 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(is_pipe)
 }
 
-/// Tells an error and what can be done about it.
+/// Prints an error and what can be done about it.
 pub fn tell(error: &anyhow::Error, out: &mut dyn Write) {
-    // If standard error is closed too, there is nobody left to tell.
+    // If standard error is closed too, nobody reads it.
     let _ = try_tell(error, out);
 }
 
-/// Tells a fault of our own: the same form as any error, and where it is.
+/// Prints a bug of our own in the same form, with its place.
 pub fn tell_fault(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
     let what = panic.payload_as_str().unwrap_or("no message");
     let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
-    let hint = "this is a fault of laptime itself; please report it with the command and the file that led to it";
+    let hint = "this is a bug in laptime; please report it with the command and its input file";
     let _ = writeln!(out, "error: laptime failed: {what}{place}\n\nhint: {hint}");
 }
 
@@ -76,7 +76,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             return Some(timing_hint(known));
         }
         if cause.is::<L2Error>() {
-            return Some("leave `--l2` out there; it is of GPUs".to_owned());
+            return Some("leave out `--l2`; it applies to GPUs only".to_owned());
         }
         if let Some(error) = cause.downcast_ref::<RunFileError>() {
             return run_file_hint(error);
@@ -93,10 +93,10 @@ fn read_hint(error: &ReadError) -> Option<String> {
                    Systems export (`nsys export --type sqlite`)";
     Some(match error {
         ReadError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            "check the name; `laptime tour` records a trace to try".to_owned()
+            "check the path; `laptime tour` records a trace to try".to_owned()
         }
         ReadError::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            "you may not read it; `ls -l` shows who may".to_owned()
+            "you have no permission to read it; see `ls -l`".to_owned()
         }
         ReadError::Folder { path } => {
             let inside = path.join("trace.pftrace");
@@ -106,7 +106,7 @@ fn read_hint(error: &ReadError) -> Option<String> {
                 format!("name a file in it; {formats}")
             }
         }
-        ReadError::Empty => "the program that wrote it may have been stopped before its first event".to_owned(),
+        ReadError::Empty => "the program that wrote it may have stopped before its first event".to_owned(),
         ReadError::Unsupported(known) => known.way.to_owned(),
         ReadError::TooLarge { .. } => "if the file is what it should be, unpack it first: `gunzip -k FILE`".to_owned(),
         ReadError::Memory { .. } => "record a shorter part, or read it on a machine with more memory".to_owned(),
@@ -115,9 +115,9 @@ fn read_hint(error: &ReadError) -> Option<String> {
         }
         ReadError::NotATrace { .. } => formats.to_owned(),
         ReadError::NotBuilt { feature, .. } => {
-            format!("`cargo build --release --features {feature}` makes a laptime that reads it")
+            format!("`cargo build --release --features {feature}` builds a laptime that reads it")
         }
-        ReadError::Database(_) => "`nsys export --type sqlite` makes it anew from the report".to_owned(),
+        ReadError::Database(_) => "export it again with `nsys export --type sqlite`".to_owned(),
         ReadError::OneWay { .. } => {
             "convert the trace it was made from; `.pftrace` and `.json` keep everything".to_owned()
         }
@@ -139,15 +139,13 @@ fn write_hint(error: &WriteError) -> Option<String> {
 pub fn place_hint(source: &io::Error) -> Option<String> {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Some("the disk is full; make room or name a place on another one".to_owned())
+            Some("the disk is full; free some space, or name a place on another disk".to_owned())
         }
-        io::ErrorKind::FileTooLarge => {
-            Some("a limit on the size of files was reached; `ulimit -f` shows it".to_owned())
-        }
+        io::ErrorKind::FileTooLarge => Some("the file size limit was reached; see `ulimit -f`".to_owned()),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            Some("you may not write there; name another place".to_owned())
+            Some("you have no permission to write there; name another place".to_owned())
         }
-        io::ErrorKind::NotFound => Some("make the folder first, or name one that is there".to_owned()),
+        io::ErrorKind::NotFound => Some("create the folder first, or name an existing one".to_owned()),
         io::ErrorKind::IsADirectory => Some("that is a folder; name a file in it".to_owned()),
         _ => None,
     }
@@ -182,13 +180,13 @@ fn plan_hint(error: &PlanError) -> Option<String> {
             AxisError::FromZero { .. } => {
                 format!("start at 1, as in `--{axis} 1-1024*2`, or count by a step, as in `--{axis} 0-8+2`")
             }
-            AxisError::TooMany { .. } => format!("take larger steps, or a factor, as in `--{axis} 1-1024*2`"),
-            _ => format!("write a value, a list `a,b`, or a range `1-8+1`, `128-4096*2` behind `--{axis}`"),
+            AxisError::TooMany { .. } => format!("use larger steps, or a factor, as in `--{axis} 1-1024*2`"),
+            _ => format!("write a value, a list `a,b`, or a range `1-8+1`, `128-4096*2` after `--{axis}`"),
         }),
-        PlanError::Value { .. } => Some("`laptime list WORKLOAD` shows what each axis iterations".to_owned()),
+        PlanError::Value { .. } => Some("`laptime list WORKLOAD` shows the values of each axis".to_owned()),
         PlanError::Refused { hint, .. } => Some(hint.clone()),
         PlanError::TooManyCases { .. } => {
-            Some("every combination of values is a case: give fewer values, or several plans".to_owned())
+            Some("every combination of values is a case: give fewer values, or use several plans".to_owned())
         }
     }
 }
@@ -214,29 +212,29 @@ fn settings_hint(error: &SettingsError) -> Option<String> {
     Some(match error {
         SettingsError::TwoRules { other } => format!("give `--iterations` or `--{other}`, not both"),
         SettingsError::TimesCross { .. } => "give a longer `--max-time` or a shorter `--min-time`".to_owned(),
-        SettingsError::None { what } => format!("`--{what} 1` is the least"),
+        SettingsError::None { what } => format!("use `--{what} 1` or more"),
     })
 }
 
 fn timing_hint(known: &[Timing]) -> String {
     let words: Vec<String> = known.iter().map(|timing| format!("`--timing {timing}`")).collect();
-    let more = if known.contains(&Timing::Events) { "" } else { "; the others need a device with a clock of its own" };
-    format!("it can be timed by {}{more}", words.join(", "))
+    let more = if known.contains(&Timing::Events) { "" } else { "; the others need a GPU" };
+    format!("use {}{more}", words.join(", "))
 }
 
 fn run_file_hint(error: &RunFileError) -> Option<String> {
     match error {
         RunFileError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            Some("name the folder of a run, as `laptime bench` makes them under `runs/`".to_owned())
+            Some("name the folder of a run, such as one under `runs/`".to_owned())
         }
         RunFileError::Write { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
             Some("another process is measuring into this folder; wait for it, or name another".to_owned())
         }
         RunFileError::Write { source, .. } => place_hint(source)
-            .map(|hint| format!("{hint}; what was finished before is kept, and `laptime bench --resume DIR` goes on")),
-        RunFileError::Schema { .. } => Some("it was written by another version; read it with that one".to_owned()),
+            .map(|hint| format!("{hint}; finished cases are saved, and `laptime bench --resume DIR` continues")),
+        RunFileError::Schema { .. } => Some("it was written by a newer version; use that version".to_owned()),
         RunFileError::Content { .. } => {
-            Some("the file was changed or damaged; a line that is no result can be removed".to_owned())
+            Some("the file was changed or damaged; you can remove lines that are not results".to_owned())
         }
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! What somebody asked to be measured: a workload, values on its axes and settings, by flags and in a plan.
+//! What to measure: a workload, the values of its axes and the settings, from flags and a plan.
 
 use std::path::{Path, PathBuf};
 
@@ -20,23 +20,23 @@ use crate::{
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "How to measure")]
 pub struct RunArgs {
-    /// Iterations that do not count: a number, or `auto` to find where the iterations become steady [default: auto]
-    #[arg(long, global = true, value_name = "TAKES", alias = "warmup-steps", value_parser = warm_up())]
+    /// Warm-up iterations: a number, or `auto` to detect the steady state [default: auto]
+    #[arg(long, global = true, value_name = "COUNT", alias = "warmup-steps", value_parser = warm_up())]
     pub warmup: Option<WarmUp>,
 
     /// Stop after this many iterations
     #[arg(long, global = true, value_name = "COUNT", aliases = ["measure-steps", "takes"])]
     pub iterations: Option<usize>,
 
-    /// Stop when the 95 % interval of the median lies within this share of it [default: 2%]
+    /// Stop when the 95 % interval of the median is this narrow [default: 2%]
     #[arg(long, global = true, value_name = "SHARE", value_parser = str::parse::<Share>)]
     pub within: Option<Share>,
 
-    /// Do not stop before this time of iterations [default: 100ms]
+    /// Minimum measuring time per case [default: 100ms]
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub min_time: Option<Seconds>,
 
-    /// Stop after this time of iterations in any case [default: 10s]
+    /// Maximum measuring time per case [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub max_time: Option<Seconds>,
 
@@ -44,24 +44,24 @@ pub struct RunArgs {
     #[arg(long, global = true, value_name = "COUNT")]
     pub runs: Option<u32>,
 
-    /// Give each case a process of its own, so that a crash is a row and the sweep goes on
+    /// Run each case in its own process, so that the sweep survives a crash
     #[arg(long, global = true)]
     pub isolate: bool,
 
-    /// Give a case up after this time, in a fresh process
+    /// Time limit per case; runs it in its own process
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub timeout: Option<Seconds>,
 
-    /// How to time the device: `host`, `events`, `sync` or `kernels`; `profile` compares several [default: `events` where
-    /// the device has a clock of its own, else `host`]
+    /// How to time the device: `host`, `events`, `sync` or `kernels`; `profile` compares several [default: `events` on a
+    /// GPU, else `host`]
     #[arg(long, global = true, value_name = "TIMING", value_delimiter = ',', value_parser = str::parse::<Timing>)]
     pub timing: Vec<Timing>,
 
-    /// What the device's second-level cache holds when an iteration begins: `cold` or `warm` [default: cold, on a GPU]
+    /// L2 cache at the start of an iteration: `cold` or `warm` [default: cold, on a GPU]
     #[arg(long, global = true, value_name = "STATE", value_parser = str::parse::<L2>)]
     pub l2: Option<L2>,
 
-    /// How deep to mark stages: `pipeline`, `layer` or `ops`; deeper ones cost more [default: pipeline]
+    /// Detail of the stages: `pipeline`, `layer` or `ops`; more detail costs more [default: pipeline]
     #[arg(long, global = true, value_name = "DEPTH", value_parser = str::parse::<Depth>)]
     pub depth: Option<Depth>,
 
@@ -69,11 +69,11 @@ pub struct RunArgs {
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,
 
-    /// Take workload, axes and settings from this TOML file; flags override it
+    /// Read workload, axes and settings from this TOML file; flags override it
     #[arg(long, global = true, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
-    /// Show the settled cases and measure nothing
+    /// Show the cases and measure nothing
     #[arg(long, global = true)]
     pub dry_run: bool,
 
@@ -112,7 +112,7 @@ impl RunArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Where it goes")]
 pub struct PlaceArgs {
-    /// Folder for the run [default: `runs/`, the workload and the time]
+    /// Folder for the run [default: runs/WORKLOAD-TIME]
     #[arg(long, global = true, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
@@ -122,7 +122,7 @@ pub struct PlaceArgs {
 
 /// What somebody asked to be measured.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct Request {
     /// The command.
     pub command: Command,
     pub workload: Option<String>,
@@ -140,7 +140,7 @@ pub struct Asked {
     pub warmups: Vec<usize>,
 }
 
-impl Asked {
+impl Request {
     /// Reads the matches of a command that measures.
     pub fn from_matches(matches: &ArgMatches, app: &App, command: Command) -> Result<Self, clap::Error> {
         let (workload, matches) = match matches.subcommand() {
@@ -208,13 +208,13 @@ impl Asked {
         Terminal { format: self.place.format.format() }
     }
 
-    /// Whether anything but how to show the run was asked for.
+    /// Whether a workload, a plan, settings or a device were given.
     pub fn is_specific(&self) -> bool {
         let is_set = self.run.settings() != GivenSettings::default() || self.run.device.is_some();
         self.workload.is_some() || self.run.plan.is_some() || is_set
     }
 
-    /// The same, of this workload if none was named.
+    /// The same, with this workload if none was given.
     pub fn named(&self, workload: &str) -> Self {
         let workload = self.workload.clone().or_else(|| self.run.plan.is_none().then(|| workload.to_owned()));
         Self { workload, ..self.clone() }
@@ -225,7 +225,7 @@ impl Asked {
         self.workload.is_some() || self.run.plan.is_some()
     }
 
-    /// Whether somebody gave values on one of some axes, by a flag or in a plan.
+    /// Whether one of these axes was given, by a flag or in a plan.
     pub fn names_any(&self, workload: &dyn Workload, axes: &[&str]) -> bool {
         let aliases = workload.aliases();
         let is_one = |(name, _): &Given| axes.contains(&axis_of(&aliases, name));
@@ -237,12 +237,12 @@ impl Asked {
         self.run.settings() != GivenSettings::default() || self.run.plan.is_some()
     }
 
-    /// Settles everything: flags before the plan, the plan before the command's own defaults, these before the workload's.
+    /// Combines everything: flags override the plan, the plan the defaults of the command, and these those of the workload.
     pub fn settle<'a>(&self, app: &'a App, defaults: GivenSettings) -> anyhow::Result<Order<'a>> {
         let file = self.run.plan.as_deref().map(PlanFile::read).transpose()?.unwrap_or_default();
         let name = match (&self.workload, &file.workload) {
-            (Some(asked), Some(planned)) if asked != planned => {
-                let error = anyhow::anyhow!("the plan is for workload `{planned}`, not for `{asked}`");
+            (Some(request), Some(planned)) if request != planned => {
+                let error = anyhow::anyhow!("the plan is for workload `{planned}`, not for `{request}`");
                 return Err(Hinted::wrap(error, "leave the workload out, or name another plan"));
             }
             (Some(name), _) | (None, Some(name)) => name,
@@ -298,28 +298,28 @@ pub fn flags(workload: &dyn Workload) -> Vec<&'static str> {
 
 fn no_workload(app: &App, has_plan: bool) -> anyhow::Error {
     let names: Vec<&str> = app.registry.workloads.iter().map(|workload| workload.name()).collect();
-    let error = anyhow::anyhow!(if has_plan { "the plan names no workload" } else { "no workload was named" });
+    let error = anyhow::anyhow!(if has_plan { "the plan names no workload" } else { "no workload given" });
     let example = names.first().copied().unwrap_or("matmul");
     Hinted::wrap(error, format!("name one of {}, as in `laptime bench {example}`", names.join(", ")))
 }
 
 impl Order<'_> {
-    /// The same with what words such as `auto` on its axes stand for on a device.
+    /// The same, with words such as `auto` resolved for a device.
     pub fn on(self, device: &dyn Device) -> Self {
         let plan = self.plan.map(|case| self.workload.on_device(case, device));
         Self { plan, ..self }
     }
 
-    /// The timings settled for a device: those asked for, or its own.
+    /// The timings for a device: the requested ones, or its default.
     pub fn timings_on(&self, device: &dyn Device) -> anyhow::Result<Vec<Timing>> {
-        let asked = |timing: &Timing| Ok(settle_timing(device, Some(*timing))?);
+        let request = |timing: &Timing| Ok(settle_timing(device, Some(*timing))?);
         match self.timings.as_slice() {
             [] => Ok(vec![settle_timing(device, None)?]),
-            several => several.iter().map(asked).collect(),
+            several => several.iter().map(request).collect(),
         }
     }
 
-    /// The settings settled for a device, of a command that times in one way.
+    /// The settings for a device, for a command that uses one timing.
     pub fn settings_on(&self, device: &dyn Device) -> anyhow::Result<Settings> {
         Ok(Settings { timing: self.timing_on(device)?, l2: settle_l2(device, self.settings.l2)?, ..self.settings })
     }
@@ -335,7 +335,7 @@ impl Order<'_> {
     }
 }
 
-/// What is to be measured, with nothing left open but what `auto` stands for.
+/// What is measured, with everything settled except `auto`.
 pub struct Order<'a> {
     /// The workload.
     pub workload: &'a dyn Workload,
@@ -343,7 +343,7 @@ pub struct Order<'a> {
     pub plan: Plan,
     /// How cases are measured.
     pub settings: Settings,
-    /// The timings that were asked for; none for the device's own.
+    /// The timings that were requested; empty for that of the device.
     pub timings: Vec<Timing>,
     /// The device, by the name that was given.
     pub device: String,

@@ -1,5 +1,10 @@
 //! Where an answer goes and in which format: the flags that all commands share.
 
+pub mod absent;
+pub mod failure;
+pub mod progress;
+pub mod screen;
+
 use std::{
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
@@ -12,11 +17,7 @@ use laptime_pipelines::extras::Screen;
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::{Trace, format::write_whole};
 
-use crate::{
-    failure::Hinted,
-    screen::{self, Content},
-    trace_input::trace_of,
-};
+use crate::{failure::Hinted, screen::Content, trace_input::trace_of};
 
 /// How much people are shown: set once, when the arguments have been read.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
@@ -45,11 +46,11 @@ impl DetailArgs {
 /// Where the answer goes and how it looks
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
-    /// How the answer is written [default: by the ending of `--out`, else text]
+    /// Output format [default: from the extension of `--out`, else text]
     #[arg(long, value_parser = formats())]
     format: Option<Format>,
 
-    /// Write to this file instead of standard output; `.csv`, `.tsv`, `.json`, `.jsonl` and `.md` choose the format
+    /// Write to this file instead of standard output; its extension selects the format
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -57,7 +58,7 @@ pub struct OutputArgs {
 /// How an answer looks, where it goes to standard output
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct FormatArgs {
-    /// How the answer is written [default: text]
+    /// Output format [default: text]
     #[arg(long, global = true, value_parser = formats())]
     format: Option<Format>,
 }
@@ -99,8 +100,8 @@ impl OutputArgs {
     /// Refuses to write the answer over the trace it is about.
     pub fn refuse_to_overwrite(&self, path: &Path) -> anyhow::Result<()> {
         if self.out.as_deref().is_some_and(|out| is_same_file(out, path)) {
-            let error = anyhow::anyhow!("`--out` names the trace itself, `{}`", path.display());
-            return Err(Hinted::wrap(error, "name another file for the answer"));
+            let error = anyhow::anyhow!("`--out` would overwrite the trace `{}`", path.display());
+            return Err(Hinted::wrap(error, "name another file"));
         }
         Ok(())
     }
@@ -191,13 +192,13 @@ pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
     Ok(trace)
 }
 
-/// Tells something on standard error that is no data.
+/// Prints a line on standard error that is not data.
 pub fn say(line: &str) {
     // Nobody reads standard error: the answer matters more.
     let _ = writeln!(screen::stderr(), "{}", wrapped_for_error(line));
 }
 
-/// Tells something over the progress bar, which is drawn anew behind it.
+/// Prints a line above the progress bar.
 pub fn say_above(text: &str) {
     let _ = screen::stderr().clear_line();
     say(text.trim_end());
@@ -230,22 +231,22 @@ impl Screen for Terminal {
     }
 }
 
-/// Tells a doubt on standard error.
+/// Prints a warning on standard error.
 pub fn warn(warning: &str) {
     say(&format!("warning: {warning}"));
 }
 
-/// Tells what was lost where the format itself cannot.
+/// Warns about dropped events where the format cannot show them.
 pub fn warn_of_loss(trace: &Trace, output: &OutputArgs) {
     if trace.lost > 0 && output.has_rows_alone() {
         warn(&loss(trace));
     }
 }
 
-/// What was lost, in words.
+/// The number of dropped events, in words.
 pub fn loss(trace: &Trace) -> String {
     match trace.lost {
-        1 => "1 event was lost while recording".to_owned(),
-        lost => format!("{lost} events were lost while recording"),
+        1 => "1 event was dropped while recording".to_owned(),
+        lost => format!("{lost} events were dropped while recording"),
     }
 }

@@ -17,12 +17,12 @@ use crate::{
 /// The trace of a run.
 pub const TRACE_FILE: &str = "trace.pftrace";
 
-/// Makes the folder that was asked for, or a new one named after the time.
-pub fn make(asked: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<PathBuf> {
-    if let Some(path) = asked {
+/// Creates the given folder, or a new one named after the time.
+pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<PathBuf> {
+    if let Some(path) = request {
         if let Some(there) = [RUN_FILE, RESULTS_FILE, TRACE_FILE].iter().find(|file| path.join(file).exists()) {
-            let error = anyhow::anyhow!("`{}` holds a run already (`{there}`)", path.display());
-            return Err(Hinted::wrap(error, "name another folder, or leave `--out` out for a new one"));
+            let error = anyhow::anyhow!("`{}` already contains a run (`{there}`)", path.display());
+            return Err(Hinted::wrap(error, "name another folder, or leave out `--out` to create a new one"));
         }
         create(path)?;
         return Ok(path.to_owned());
@@ -38,15 +38,15 @@ pub fn make(asked: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<Pat
     unreachable!("one of endlessly many names is free")
 }
 
-/// A folder that was made for a run and goes again, with the trace that was begun in it, unless the run begins.
+/// A folder that was created for a run. It is removed with the trace in it unless the run begins.
 pub struct Tentative {
     folder: Option<PathBuf>,
 }
 
 impl Tentative {
-    /// Makes the folder as [`make`] does.
-    pub fn make(asked: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<Self> {
-        make(asked, what, now).map(|folder| Self { folder: Some(folder) })
+    /// Creates the folder as [`make`] does.
+    pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<Self> {
+        make(request, what, now).map(|folder| Self { folder: Some(folder) })
     }
 
     /// A file in it.
@@ -93,6 +93,6 @@ pub fn saved(folder: &Path, outside: &[PathBuf]) -> String {
 pub fn create(path: &Path) -> anyhow::Result<()> {
     let Err(source) = fs::create_dir_all(path) else { return Ok(()) };
     let hint = place_hint(&source).unwrap_or_else(|| "`--out DIR` names another place".to_owned());
-    let failed = Err::<(), _>(source).with_context(|| format!("cannot make the folder `{}`", path.display()));
+    let failed = Err::<(), _>(source).with_context(|| format!("cannot create the folder `{}`", path.display()));
     failed.map_err(|error| Hinted::wrap(error, hint))
 }

@@ -16,7 +16,7 @@ use laptime_bench::{
 /// How a command ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// By itself and well, after so many nanoseconds.
+    /// Successfully, after this many nanoseconds.
     Well(u64),
     /// By itself, with an error and the last line on its standard error.
     Badly(ExitStatus, Option<String>),
@@ -35,7 +35,7 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 enum Event {
     /// It has ended, at this moment if that is known.
     Ended(Option<Instant>),
-    Asked,
+    Request,
 }
 
 /// Runs a command in a shell. Its time ends with the shell: what it left running in the background is not waited for.
@@ -50,7 +50,7 @@ pub fn run(text: &str, limit: Option<Duration>, interrupt: &Interrupt) -> anyhow
     let complaints = child.stderr.take().map(last_complaint);
     watch(&child, events.clone());
     // The receiver is gone when the command is: nobody to wake.
-    interrupt.on_ask(move || drop(events.send(Event::Asked)));
+    interrupt.on_ask(move || drop(events.send(Event::Request)));
     let event = ended.recv_timeout(limit.unwrap_or(FOREVER));
     match event {
         Ok(Event::Ended(end)) => {
@@ -61,7 +61,7 @@ pub fn run(text: &str, limit: Option<Duration>, interrupt: &Interrupt) -> anyhow
             }
             Ok(Ended::Badly(status, complaints.and_then(|told| told.recv_timeout(PATIENCE).ok().flatten())))
         }
-        Ok(Event::Asked) | Err(RecvTimeoutError::Disconnected) => stop(child, &ended).map(|()| Ended::Interrupted),
+        Ok(Event::Request) | Err(RecvTimeoutError::Disconnected) => stop(child, &ended).map(|()| Ended::Interrupted),
         Err(RecvTimeoutError::Timeout) => stop(child, &ended).map(|()| Ended::TimedOut),
     }
 }
@@ -70,7 +70,7 @@ pub fn run(text: &str, limit: Option<Duration>, interrupt: &Interrupt) -> anyhow
 fn stop(mut child: Child, ended: &Receiver<Event>) -> anyhow::Result<()> {
     ask_group_to_end(&child);
     let until = Instant::now() + PATIENCE;
-    while let Ok(Event::Asked) = ended.recv_timeout(until.saturating_duration_since(Instant::now())) {}
+    while let Ok(Event::Request) = ended.recv_timeout(until.saturating_duration_since(Instant::now())) {}
     // The shell may have ended before what it started. Its number is not given to others until it is waited for.
     kill_group(&mut child);
     child.wait().context("cannot wait for a shell")?;

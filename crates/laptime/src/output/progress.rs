@@ -22,7 +22,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins with so many cases to go.
+    /// Begins with this number of cases.
     pub fn new(cases: usize, is_quiet: bool) -> Self {
         Self::with_estimate(cases, is_quiet, Estimate::default())
     }
@@ -101,7 +101,7 @@ impl Progress {
 /// The time left, from the time that earlier cases took and from what the cases are expected to take.
 struct TimeLeft {
     estimate: Estimate,
-    /// Expected seconds of the cases that are done, of the current one and of all.
+    /// Expected seconds: finished cases, the current case, all cases.
     done: f64,
     current: f64,
     all: f64,
@@ -142,7 +142,7 @@ impl TimeLeft {
     }
 }
 
-/// The bar goes, so that it does not stand among the answers.
+/// Removes the bar, so that it does not end up between the results.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();

@@ -1,5 +1,5 @@
-//! Where measured peaks are kept between runs: one file per device in the user's data folder. A CPU is told by its
-//! machine, a GPU by its UUID, driver and power limit.
+//! Where measured peaks are kept between runs: one file per device in the user's data folder. A CPU is identified
+//! by its machine, a GPU by its UUID, driver and power limit.
 
 use std::path::{Path, PathBuf};
 
