@@ -1,4 +1,4 @@
-//! Multiplies matrices as it is told, for `scripts/matmul-against-numpy`: each line of input is a number type, a size,
+//! Multiplies matrices for `scripts/matmul-against-numpy`: each line of input is a dtype, a size,
 //! a number of threads and a number of iterations; each line of output the seconds of the iterations.
 //!
 //! The type `loop` is three plain loops over f32, on one thread.

@@ -31,7 +31,7 @@ use self::{
 };
 pub(crate) use self::{
     axes::{CUSTOM, pattern_axes},
-    plan::{of_pattern, patterns, told as pattern_told},
+    plan::{of_pattern, patterns, with_pattern_name},
     spec::pattern,
 };
 

@@ -41,7 +41,7 @@ use self::{
 pub use self::{built_in::folders_without_weights, extras::ModelExtras};
 pub(crate) use self::{
     built_in::{BuiltIn, checked_weights, decoder, hinted, looks_like_a_folder, with_causes},
-    iteration::told,
+    iteration::into_error,
     make::Maker,
     plan::{Found, Named},
 };

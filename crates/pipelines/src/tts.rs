@@ -36,7 +36,7 @@ use self::{
     spec::Spec,
     speech::{Speech, find},
 };
-use crate::model::told;
+use crate::model::into_error;
 
 /// Text to speech: a talker and a predictor generate frames of codes, and a codec decodes them to audio.
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,7 +63,7 @@ impl TextToSpeech {
     pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Audio> {
         let (speech, spec) = Self.read(case, device)?;
         let mut runner = Runner::new(speech, spec, device)?;
-        let spoken = runner.speak().map_err(told)?;
+        let spoken = runner.speak().map_err(into_error)?;
         Ok(runner.audio(spoken.samples))
     }
 
@@ -74,7 +74,7 @@ impl TextToSpeech {
         listener: &mut dyn FnMut(&[f32]) -> ControlFlow<()>,
     ) -> anyhow::Result<usize> {
         let (speech, spec) = Self.read(case, device)?;
-        let spoken = Runner::new(speech, spec, device)?.speak_to(listener).map_err(told)?;
+        let spoken = Runner::new(speech, spec, device)?.speak_to(listener).map_err(into_error)?;
         Ok(spoken.samples.len())
     }
 

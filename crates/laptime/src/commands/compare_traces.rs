@@ -113,10 +113,10 @@ fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<(
 fn divided(path: &Path, how: &Dividing, output: &OutputArgs) -> anyhow::Result<Accounts> {
     let trace = output.read_trace(path)?;
     warn_of_loss(&trace, output);
-    laptime_analyze::accounts(&trace, how).map_err(|why| told(path, why))
+    laptime_analyze::accounts(&trace, how).map_err(|why| not_comparable(path, why))
 }
 
-fn told(path: &Path, why: NoAccount) -> anyhow::Error {
+fn not_comparable(path: &Path, why: NoAccount) -> anyhow::Error {
     let path = path.display();
     match why {
         NoAccount::Empty => Hinted::wrap(

@@ -98,7 +98,7 @@ struct LimitArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 60.0)]
     link_share: f64,
 
-    /// Share of a token, in percent, that waits, stalls or a late host may each take
+    /// Largest acceptable share of a token, in percent, for each of waits, stalls and a late host
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     lost_share: f64,
 }

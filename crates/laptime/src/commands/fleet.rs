@@ -55,7 +55,7 @@ pub fn run(
 ) -> anyhow::Result<Status> {
     args.traces.iter().try_for_each(|path| output.refuse_to_overwrite(path))?;
     let mut rows: Vec<FleetRow> = Vec::new();
-    let (mut doubts, mut failures) = (Told::default(), Told::default());
+    let (mut doubts, mut failures) = (Warnings::default(), Warnings::default());
     for (path, label) in args.traces.iter().zip(labels(&args.traces)) {
         let read = trace_of(path).and_then(|file| crate::trace_input::read(&file).context("cannot read it"));
         let answered = read.and_then(|trace| {
@@ -102,11 +102,11 @@ const MOST_TOLD: usize = 10;
 
 /// Warnings about many files, each with its name, up to a maximum.
 #[derive(Default)]
-struct Told {
+struct Warnings {
     count: usize,
 }
 
-impl Told {
+impl Warnings {
     fn warn(&mut self, path: &Path, text: &str) {
         self.count += 1;
         if self.count <= MOST_TOLD {

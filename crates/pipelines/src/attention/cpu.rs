@@ -6,7 +6,7 @@ use laptime_models::{
 };
 
 use super::{built::Built, engine::Engine, spec::Spec};
-use crate::model::told;
+use crate::model::into_error;
 
 /// Rows whose kept pairs the check looks at, which it keeps a byte each for.
 const CHECKED_ROWS: u64 = 128;
@@ -25,7 +25,7 @@ impl OnCpu {
     /// Makes the inputs.
     pub fn new(spec: &Spec, marks: Marks) -> anyhow::Result<Self> {
         let Spec { kind, inputs, kept, threads } = spec;
-        let attention = CpuAttention::new(inputs, *threads, *kind == Kind::Naive).map_err(told)?;
+        let attention = CpuAttention::new(inputs, *threads, *kind == Kind::Naive).map_err(into_error)?;
         let (length, is_causal) = (inputs.sizes.length, kept.rule().is_causal);
         Ok(Self { attention, kind: *kind, length, is_causal, layout: None, marks })
     }

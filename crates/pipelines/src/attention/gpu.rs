@@ -14,7 +14,7 @@ use laptime_probe::stage;
 use super::{built::Built, engine::Engine, spec::Spec};
 use crate::{
     element,
-    gpu::{CudaDevice, told},
+    gpu::{CudaDevice, into_error},
 };
 
 /// What cuBLAS has for itself, in bytes.
@@ -93,21 +93,22 @@ impl<'a, T: Element + element::Element> OnGpu<'a, T> {
     fn new(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Self> {
         let (device, cache) = (gpu.cuda(), Cache::of_user());
         let sizes = spec.inputs.sizes;
-        let operations = Operations::<T>::load(device, &cache).map_err(told)?;
+        let operations = Operations::<T>::load(device, &cache).map_err(into_error)?;
         let make = |input: Input, numbers: u64| {
-            let mut made = device.allocate::<T>(usize::try_from(numbers)?).map_err(told)?;
+            let mut made = device.allocate::<T>(usize::try_from(numbers)?).map_err(into_error)?;
             if let Fill::Random { key, amplitude } = spec.inputs.fill(input) {
-                operations.fill_random(device.stream(), &mut made, key, amplitude).map_err(told)?;
+                operations.fill_random(device.stream(), &mut made, key, amplitude).map_err(into_error)?;
             }
             Ok::<_, anyhow::Error>(made)
         };
         let (queries, keys) = (sizes.query_numbers(), sizes.key_numbers());
         let inputs = [make(Input::Queries, queries)?, make(Input::Keys, keys)?, make(Input::Values, keys)?];
-        let out = device.allocate(usize::try_from(queries)?).map_err(told)?;
+        let out = device.allocate(usize::try_from(queries)?).map_err(into_error)?;
         let how = match spec.kind {
             Kind::Naive => How::Naive(Box::new(Naive::new(spec, gpu, operations)?)),
             _ => {
-                let attention = BlockAttention::load(device, &cache, u32::try_from(sizes.head_dim)?).map_err(told)?;
+                let attention =
+                    BlockAttention::load(device, &cache, u32::try_from(sizes.head_dim)?).map_err(into_error)?;
                 How::Blocks(Box::new(Blocks { attention, layout: None, dense: dense(spec) }))
             }
         };
@@ -143,11 +144,11 @@ impl<T: Element + element::Element> Naive<T> {
         let (device, sizes) = (gpu.cuda(), spec.inputs.sizes);
         let beyond = if spec.kept.rule().is_causal { 0 } else { u32::try_from(sizes.length)? };
         Ok(Self {
-            blas: Blas::new(device).map_err(told)?,
+            blas: Blas::new(device).map_err(into_error)?,
             operations,
-            scores: device.allocate(usize::try_from(sizes.scores())?).map_err(told)?,
-            beyond: device.upload(&[beyond]).map_err(told)?,
-            mixed: device.allocate(usize::try_from(sizes.query_numbers())?).map_err(told)?,
+            scores: device.allocate(usize::try_from(sizes.scores())?).map_err(into_error)?,
+            beyond: device.upload(&[beyond]).map_err(into_error)?,
+            mixed: device.allocate(usize::try_from(sizes.query_numbers())?).map_err(into_error)?,
         })
     }
 
@@ -166,14 +167,16 @@ impl<T: Element + element::Element> Naive<T> {
         let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
         let (a, b) = (Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, tokens));
         let of_scores = product(tokens, head_dim, a, b, scores);
-        self.blas.multiply_batch([queries.all(), keys.all()], self.scores.all_mut(), &of_scores).map_err(told)?;
+        self.blas.multiply_batch([queries.all(), keys.all()], self.scores.all_mut(), &of_scores).map_err(into_error)?;
         let scale = 1.0 / (head_dim as f32).sqrt();
         let softmax = self.operations.softmax_causal(stream, &mut self.scores, &self.beyond, heads, tokens, scale);
-        softmax.map_err(told)?;
+        softmax.map_err(into_error)?;
         let (b, c) = (Matrices::plain(tokens, head_dim), Matrices::plain(rows, head_dim));
         let of_values = product(head_dim, tokens, scores, b, c);
-        self.blas.multiply_batch([self.scores.all(), values.all()], self.mixed.all_mut(), &of_values).map_err(told)?;
-        self.operations.merge_heads(stream, &self.mixed, out, heads).map_err(told)
+        self.blas
+            .multiply_batch([self.scores.all(), values.all()], self.mixed.all_mut(), &of_values)
+            .map_err(into_error)?;
+        self.operations.merge_heads(stream, &self.mixed, out, heads).map_err(into_error)
     }
 }
 
@@ -186,7 +189,7 @@ impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
         *layout = None;
         let (device, tokens) = (self.gpu.cuda(), self.heads.tokens);
         if self.spec.kind == Kind::Dense {
-            let made = BlockLayout::dense(device, tokens, TILING, kept.rule().is_causal).map_err(told)?;
+            let made = BlockLayout::dense(device, tokens, TILING, kept.rule().is_causal).map_err(into_error)?;
             let bytes = layout.insert(made).bytes() as u64;
             return Ok(Built { bytes, ..*dense });
         }
@@ -200,7 +203,7 @@ impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
             columns: &plan.columns,
             column_rows: &plan.column_rows,
         };
-        let made = BlockLayout::new(device, tokens, rule, TILING, &parts).map_err(told)?;
+        let made = BlockLayout::new(device, tokens, rule, TILING, &parts).map_err(into_error)?;
         let bytes = layout.insert(made).bytes() as u64;
         Ok(Built { connections: plan.connections(), executed: plan.executed(), bytes })
     }
@@ -213,13 +216,13 @@ impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
                 let Some(layout) = &blocks.layout else { anyhow::bail!("the pattern was not built") };
                 let _op = (marks.depth >= laptime_bench::Depth::Ops).then(|| stage!("blocks", on = marks.lane));
                 let of = [inputs[0].all(), inputs[1].all(), inputs[2].all()];
-                blocks.attention.attend(gpu.cuda().stream(), heads, of, layout, out).map_err(told)
+                blocks.attention.attend(gpu.cuda().stream(), heads, of, layout, out).map_err(into_error)
             }
         }
     }
 
     fn result(&mut self) -> anyhow::Result<Box<dyn Fn(Sampled) -> Vec<f32> + Sync + '_>> {
-        let numbers = self.out.read().map_err(told)?;
+        let numbers = self.out.read().map_err(into_error)?;
         let AttentionSizes { heads, head_dim, length, .. } = self.spec.inputs.sizes;
         Ok(Box::new(move |at| {
             let first = ((at.batch * length + at.row) * heads + at.head) * head_dim;

@@ -45,13 +45,13 @@ pub const OF_PLAN: &[&str] = &["preset", "samples"];
 /// Axes that a case has only if they were given.
 pub const OF_PROMPT: &[&str] = &["prompt", "prompt_file", "sample"];
 
-/// Axes that a case has only where it is held against text.
+/// Axes of a case that is compared with text.
 pub const OF_AGAINST: &[&str] = &["against", "text_tokens"];
 
 /// What stands for a text between the models.
 pub const TEXT: &str = "text";
 
-/// What a case can be held against.
+/// What a case can be compared with.
 const AGAINST: &[&str] = &[NONE, TEXT];
 
 /// Tokens that the teacher writes where nobody says so.
@@ -168,7 +168,7 @@ pub fn axes() -> Vec<AxisSpec> {
     ]
 }
 
-/// Names of the kit and of others.
+/// Aliases, among them the names of the original tool.
 pub const ALIASES: &[Alias] = &[
     Alias::of_axis("base", "base_model"),
     Alias::of_axis("teacher", "teacher_model"),

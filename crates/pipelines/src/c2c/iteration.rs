@@ -9,7 +9,7 @@ use super::{
     runner::{Prefills, Read, Runner},
     work::{whole, work},
 };
-use crate::model::told;
+use crate::model::into_error;
 
 /// A prompt and the answer to it.
 pub struct JoinedIteration<'a> {
@@ -43,7 +43,7 @@ impl<'a> JoinedIteration<'a> {
         let mut tokens = std::mem::take(&mut self.last.tokens);
         tokens.clear();
         self.last = Last { tokens, ..Last::default() };
-        self.runner.made.joined.clear().map_err(told)
+        self.runner.made.joined.clear().map_err(into_error)
     }
 
     fn answer(&self) -> Vec<Fact> {
@@ -62,8 +62,8 @@ impl<'a> JoinedIteration<'a> {
 impl Iteration for JoinedIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.clear()?;
-        self.runner.read().map_err(told)?;
-        let own = self.runner.made.joined.receiver.logits().map_err(told)?;
+        self.runner.read().map_err(into_error)?;
+        let own = self.runner.made.joined.receiver.logits().map_err(into_error)?;
         check_logits(&own, &self.runner.in_other_order, self.runner.pair.dtype)?;
         self.clear()?;
         self.run()?;
@@ -83,11 +83,11 @@ impl Iteration for JoinedIteration<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let (runner, last) = (&mut self.runner, &mut self.last);
         let start = runner.device.now();
-        last.read = runner.read().map_err(told)?;
-        last.tokens.extend(runner.sample().map_err(told)?);
+        last.read = runner.read().map_err(into_error)?;
+        last.tokens.extend(runner.sample().map_err(into_error)?);
         let first = runner.device.now();
         if runner.steps() > 0 {
-            last.fused_behind = runner.decode(&mut last.tokens).map_err(told)?;
+            last.fused_behind = runner.decode(&mut last.tokens).map_err(into_error)?;
             last.teacher_steps = runner.teacher_steps();
         }
         last.first_ns = first.saturating_sub(start).0;

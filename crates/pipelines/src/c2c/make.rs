@@ -9,7 +9,7 @@ use laptime_models::{
 use laptime_probe::{Lane, stage};
 
 use super::{pair::Pair, spec::Spec};
-use crate::model::{Found, checked_weights, decoder, told};
+use crate::model::{Found, checked_weights, decoder, into_error};
 
 /// Why a device cannot run a case, if it cannot.
 pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
@@ -30,7 +30,7 @@ pub fn is_gpu(device: &dyn Device) -> bool {
 }
 
 /// Both models and the fuser, and where the weights of each come from.
-pub struct Made<'a> {
+pub struct Loaded<'a> {
     /// All of them.
     pub joined: Joined<'a>,
     /// Where the weights of the base model, the teacher model and the fuser come from.
@@ -40,7 +40,7 @@ pub struct Made<'a> {
 }
 
 /// Makes models ready, without a fuser.
-pub fn make<'a>(pair: &Pair, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Made<'a>> {
+pub fn make<'a>(pair: &Pair, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
     let teacher_lane = teacher_lane(spec, device)?;
     let marks = |lane: Option<&Lane>, embedding: EmbeddingStage| Marks {
         depth: device.depth(),
@@ -51,13 +51,13 @@ pub fn make<'a>(pair: &Pair, spec: &Spec, device: &'a dyn Device) -> anyhow::Res
     base.marks = marks(device.lane(), EmbeddingStage::Base);
     teacher.marks = marks(teacher_lane, EmbeddingStage::Teacher);
     let (weights, of_base) = load(&pair.base, spec)?;
-    let receiver = decoder(&pair.base, &weights, base, spec.threads, device).map_err(told)?;
+    let receiver = decoder(&pair.base, &weights, base, spec.threads, device).map_err(into_error)?;
     let (weights, of_teacher) = load(&pair.teacher, spec)?;
     let sharer = sharer(&pair.teacher, &weights, teacher, spec, device)?;
     let of_fuser = if pair.weights.is_synthetic() { "synthetic" } else { "folder" };
-    pair.weights.check_finite(&pair.fuser).map_err(told)?;
+    pair.weights.check_finite(&pair.fuser).map_err(into_error)?;
     let joined = Joined { receiver, sharers: vec![sharer], fuser: Box::new(NoFuser::new()) };
-    Ok(Made { joined, weights: [of_base, of_teacher, of_fuser], teacher_lane })
+    Ok(Loaded { joined, weights: [of_base, of_teacher, of_fuser], teacher_lane })
 }
 
 fn load(found: &Found, spec: &Spec) -> anyhow::Result<(Weights, &'static str)> {
@@ -86,10 +86,10 @@ fn sharer<'a>(
     if let (true, Some(gpu)) = (spec.overlap, crate::gpu::gpu(device)) {
         use laptime_models::gpu::GpuModel;
         let beside = gpu.beside()?.cuda();
-        let model = GpuModel::load(beside, &found.config, weights, options.dtype).map_err(told)?;
-        return model.decoder(beside, options).map_err(told);
+        let model = GpuModel::load(beside, &found.config, weights, options.dtype).map_err(into_error)?;
+        return model.decoder(beside, options).map_err(into_error);
     }
-    decoder(found, weights, options, spec.threads, device).map_err(told)
+    decoder(found, weights, options, spec.threads, device).map_err(into_error)
 }
 
 /// Puts a fuser between them that computes in this order. What was there before is let go first: two may not fit.
@@ -104,7 +104,7 @@ pub fn set_fuser<'a>(
     joined.fuser = Box::new(NoFuser::new());
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
     let options = FuseOptions { order, marks, ..FuseOptions::new(pair.dtype) };
-    joined.fuser = fuser(pair, options, spec, device).map_err(told)?;
+    joined.fuser = fuser(pair, options, spec, device).map_err(into_error)?;
     Ok(())
 }
 
@@ -143,7 +143,7 @@ pub fn needed_bytes(pair: &Pair, spec: &Spec, device: &dyn Device) -> u64 {
     let [base, teacher] = options(pair, spec);
     let text = spec.text_tokens.unwrap_or(0);
     let read = pair.tokens().saturating_add(text);
-    let heard = pair.heard(spec).max(if text > 0 { pair.told().len() } else { 1 });
+    let heard = pair.heard(spec).max(if text > 0 { pair.teacher_prompt().len() } else { 1 });
     let (fusers, fuse) = (std::slice::from_ref(&pair.fuser), FuseOptions::new(pair.dtype));
     let parts = match is_gpu(device) {
         #[cfg(feature = "cuda")]

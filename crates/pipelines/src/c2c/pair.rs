@@ -97,12 +97,12 @@ impl Pair {
     pub fn heard(&self, spec: &Spec) -> usize {
         match spec.response {
             Response::Plain => self.prompt.heard_tokens(0),
-            Response::Fused(_) => self.told().len(),
+            Response::Fused(_) => self.teacher_prompt().len(),
         }
     }
 
     /// The whole prompt in the tokens of the teacher.
-    pub fn told(&self) -> &[u32] {
+    pub fn teacher_prompt(&self) -> &[u32] {
         self.prompt.sharers.first().map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -111,9 +111,9 @@ impl Pair {
         positions(self.tokens(), spec)
     }
 
-    /// Positions of the teacher's cache, likewise.
+    /// Capacity of the teacher's KV cache in tokens.
     pub fn teacher_positions(&self, spec: &Spec) -> usize {
-        let told = self.told().len();
+        let told = self.teacher_prompt().len();
         let with_text = spec.text_tokens.map_or(0, |text| told.saturating_add(text.saturating_sub(1)));
         let with_response = match spec.response {
             Response::Plain => 0,
@@ -137,13 +137,13 @@ impl Pair {
     }
 }
 
-/// Positions of the base model's cache behind a prompt of so many tokens.
+/// Capacity of the base model's KV cache for a prompt of this length.
 fn positions(tokens: usize, spec: &Spec) -> usize {
     let behind = spec.new_tokens.saturating_sub(1).max(spec.text_tokens.unwrap_or(0));
     tokens.saturating_add(behind)
 }
 
-/// Why the base model cannot read a prompt of so many tokens and answer it, if it cannot.
+/// Why the base model cannot answer a prompt of this length, if it cannot.
 fn base_refusal(base: &Found, tokens: usize, spec: &Spec) -> Option<String> {
     let behind = match spec.text_tokens {
         Some(text) => format!("{text} tokens of text"),

@@ -15,11 +15,11 @@ use crate::model::with_causes;
 
 const NAME: &str = "c2c";
 
-/// Settles the cases. What cannot be run by any of them is told here, before anything is measured.
+/// Settles the cases. Refuses what no case can run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
     let mut resolved = resolve(ALIASES, &rest)?;
-    // What no axis iterations is told before anything else.
+    // Unknown axes are refused first.
     Plan::settle(NAME, axes(), &resolved)?;
     name_pair(&mut resolved)?;
     let lines = lines(&texts, &resolved)?;
@@ -70,7 +70,7 @@ fn without(axes: Vec<AxisSpec>, names: &[&str]) -> Vec<AxisSpec> {
     axes.into_iter().filter(|axis| !names.contains(&axis.name)).collect()
 }
 
-/// Whether cases are held against a text; what has no meaning then, or only then, is refused.
+/// Whether cases are compared with a text; refuses flags that do not apply.
 fn is_against(given: &[Given]) -> Result<bool, PlanError> {
     let of = |axis: &str| given.iter().find(|(name, _)| name == axis).map(|(_, words)| words.join(","));
     let is_against = match of("against").as_deref() {
@@ -80,7 +80,7 @@ fn is_against(given: &[Given]) -> Result<bool, PlanError> {
     };
     if !is_against && of("text_tokens").is_some() {
         let reason = "`text_tokens` are those of a text, and there is none".to_owned();
-        return Err(refused(reason, "`--against text` holds a pair against a text that the teacher writes"));
+        return Err(refused(reason, "`--against text` compares a pair with a text written by the teacher"));
     }
     if is_against && of("max_new_tokens").is_some() {
         let reason = "`against` compares times to the first token: `max_new_tokens` has no meaning".to_owned();

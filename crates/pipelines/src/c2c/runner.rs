@@ -8,12 +8,12 @@ use laptime_models::{
 use laptime_probe::{Lane, lap, pause, stage, sync_point};
 
 use super::{
-    make::{Made, make, set_fuser},
+    make::{Loaded, make, set_fuser},
     pair::Pair,
     spec::Spec,
     work::{bytes, sizes, whole},
 };
-use crate::model::told;
+use crate::model::into_error;
 
 /// Two models and a fuser that are ready.
 pub struct Runner<'a> {
@@ -24,7 +24,7 @@ pub struct Runner<'a> {
     /// What they run on.
     pub device: &'a dyn Device,
     /// Both models and the fuser on the device.
-    pub made: Made<'a>,
+    pub made: Loaded<'a>,
     lane: Option<&'a Lane>,
     /// The first logits with paths computed in the other order.
     pub in_other_order: Vec<f32>,
@@ -69,7 +69,7 @@ impl<'a> Runner<'a> {
     /// Loads everything, and runs the prompt once in the order that was not asked for.
     pub fn new(pair: Pair, spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
         let mut made = make(&pair, &spec, device)?;
-        made.joined.check(&pair.prompt, spec.new_tokens, spec.response).map_err(told)?;
+        made.joined.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
         let other = match spec.order {
             FuseOrder::Batched => FuseOrder::ByLayer,
             FuseOrder::ByLayer => FuseOrder::Batched,
@@ -77,8 +77,8 @@ impl<'a> Runner<'a> {
         set_fuser(&mut made.joined, &pair, &spec, other, device)?;
         let in_other_order = {
             let _stage = stage!("run_in_other_order");
-            made.joined.read(&pair.prompt, spec.response).map_err(told)?;
-            made.joined.receiver.logits().map_err(told)?
+            made.joined.read(&pair.prompt, spec.response).map_err(into_error)?;
+            made.joined.receiver.logits().map_err(into_error)?
         };
         set_fuser(&mut made.joined, &pair, &spec, spec.order, device)?;
         Ok(Self { pair, spec, device, made, lane: device.lane(), in_other_order })
@@ -173,7 +173,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Text between the models: the teacher reads the prompt and writes so many tokens, each of which is read, and the
+    /// Text between the models: the teacher reads the prompt and writes this many tokens, each of which is read, and the
     /// base model reads the prompt with them.
     pub fn read_with_text(&mut self, count: usize) -> Result<(), ModelError> {
         let text = self.write_text(count)?;
@@ -191,8 +191,8 @@ impl<'a> Runner<'a> {
             return Err(ModelError::Refused("there is no teacher".to_owned()));
         };
         {
-            let _stage = stage!("teacher_prefill", on = lane, tokens = pair.told().len());
-            teacher.prefill(&Tokens::one(pair.told().to_vec()))?;
+            let _stage = stage!("teacher_prefill", on = lane, tokens = pair.teacher_prompt().len());
+            teacher.prefill(&Tokens::one(pair.teacher_prompt().to_vec()))?;
         }
         let _stage = stage!("write_text", on = lane, tokens = count);
         let mut text = Vec::with_capacity(count.min(1 << 16));
@@ -222,21 +222,21 @@ impl<'a> Runner<'a> {
             runner.share(&mut nothing)?;
             runner.run_section(0, false)
         })?;
-        self.made.joined.clear().map_err(told)?;
+        self.made.joined.clear().map_err(into_error)?;
         Ok(Prefills { base_ns, teacher_ns, together_ns })
     }
 
     fn timed(&mut self, act: impl FnOnce(&mut Self) -> Result<(), ModelError>) -> anyhow::Result<u64> {
         self.be_idle()?;
         let start = self.device.now();
-        act(self).map_err(told)?;
+        act(self).map_err(into_error)?;
         self.device.synchronise()?;
         Ok(self.device.now().saturating_sub(start).0)
     }
 
     /// Empties both caches, as every iteration finds them, and waits for the device.
     pub fn be_idle(&mut self) -> anyhow::Result<()> {
-        self.made.joined.clear().map_err(told)?;
+        self.made.joined.clear().map_err(into_error)?;
         self.device.chill()?;
         self.device.synchronise()
     }

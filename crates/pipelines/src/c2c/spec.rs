@@ -27,7 +27,7 @@ pub struct Spec {
     pub response: Response,
     /// Whether both prompts are read at the same time.
     pub overlap: bool,
-    /// Tokens of the text that the pair is held against, if it is.
+    /// Tokens of the text that the pair is compared with, if any.
     pub text_tokens: Option<usize>,
     /// In which order paths are computed.
     pub order: FuseOrder,
@@ -44,7 +44,7 @@ pub struct Spec {
 /// Where a prompt comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// So many random tokens.
+    /// Random tokens.
     Random(usize),
     /// A message.
     Message(String),

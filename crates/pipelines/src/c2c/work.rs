@@ -36,7 +36,7 @@ pub fn stage_work(pair: &Pair, spec: &Spec, gates: &Gates) -> Vec<(&'static str,
     }
     stages.push(("last_token_prefill", base.step_work(1, before, dtype).work()));
     // The teacher is one position behind: it has read the whole prompt when the first step begins.
-    let told = pair.told().len();
+    let told = pair.teacher_prompt().len();
     let steps = (1..spec.new_tokens).map(|step| match spec.response {
         Response::Plain => base.step_work(1, before + step, dtype).work(),
         Response::Fused(_) => {
@@ -58,7 +58,7 @@ fn plus(one: Work, other: Work) -> Work {
     Work { flops, bytes, ..one }
 }
 
-/// Bytes that are known before anything is allocated: of weights, of both caches, of the fuser.
+/// Bytes of the weights, both KV caches and the fuser, known before anything is allocated.
 pub fn sizes(pair: &Pair, spec: &Spec) -> Vec<Fact> {
     let [weights, caches, fuser] = bytes(pair, spec);
     vec![

@@ -92,7 +92,7 @@ pub fn axes() -> Vec<AxisSpec> {
     axes
 }
 
-/// Names of the course, of the Nano kit and of others.
+/// Aliases, among them the names of CS336 assignment 2 and Nano XYZ.
 pub const ALIASES: &[Alias] = &[
     Alias::of_axis("model_size", "model"),
     Alias::of_axis("model_sizes", "model"),
@@ -122,7 +122,7 @@ pub const ALIASES: &[Alias] = &[
     Alias::of_values("fp16", "dtype", "f16"),
 ];
 
-/// The flags whose models have the defaults of the course.
+/// The flags that select the defaults of CS336 assignment 2.
 pub const COURSE_FLAGS: &[&str] = &["model_size", "model_sizes"];
 
 /// The flag whose value is a folder whatever it is called.

@@ -10,8 +10,8 @@ use laptime_models::{
 use laptime_probe::stage;
 
 use super::{
-    iteration::told,
-    make::{Made, Maker},
+    iteration::into_error,
+    make::{Loaded, Maker},
     plan::{Found, Named},
     spec::Spec,
     test_name::Pass,
@@ -68,11 +68,11 @@ impl Maker for BuiltIn {
         spec: &Spec,
         options: Options,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Decoder + 'a>> {
+    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>> {
         let _stage = stage!("load_weights", model = found.name);
         let (weights, kind) = checked_weights(found, spec.seed)?;
-        let model = decoder(found, &weights, options, spec.threads, device).map_err(told)?;
-        Ok(Made { model, weights: kind, kept_bytes: 0 })
+        let model = decoder(found, &weights, options, spec.threads, device).map_err(into_error)?;
+        Ok(Loaded { model, weights: kind, kept_bytes: 0 })
     }
 
     fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64 {
@@ -92,11 +92,11 @@ impl Maker for BuiltIn {
         spec: &Spec,
         options: TrainOptions,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Trainer + 'a>> {
+    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>> {
         let _stage = stage!("load_weights", model = found.name);
         let (weights, kind) = checked_weights(found, spec.seed)?;
-        let model = trainer(found, &weights, options, spec.threads, device).map_err(told)?;
-        Ok(Made { model, weights: kind, kept_bytes: 0 })
+        let model = trainer(found, &weights, options, spec.threads, device).map_err(into_error)?;
+        Ok(Loaded { model, weights: kind, kept_bytes: 0 })
     }
 }
 
@@ -206,7 +206,7 @@ pub fn with_causes(error: &ModelError) -> String {
 pub fn hinted(error: ModelError) -> anyhow::Error {
     match error.hint() {
         Some(hint) => anyhow::Error::new(error).context(format!("the weights cannot be used ({hint})")),
-        None => told(error),
+        None => into_error(error),
     }
 }
 

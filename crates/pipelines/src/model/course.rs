@@ -72,7 +72,7 @@ fn times(mean_ns: f64, std_ns: Option<f64>, iterations: usize) -> Vec<String> {
     let mut lines = vec![format!("Mean time: {}", both(mean_ns))];
     if let Some(std) = std_ns {
         let population = std * ((iterations.saturating_sub(1)) as f64 / iterations.max(1) as f64).sqrt();
-        let both_kinds = format!("of the sample (n - 1); of the population {:.2} ms", population / 1e6);
+        let both_kinds = format!("sample (n - 1); population {:.2} ms", population / 1e6);
         lines.push(format!("Std dev: {}, {both_kinds}", both(std)));
         lines.push(format!("Coefficient of variation: {:.2}%", 100.0 * std / mean_ns));
     }

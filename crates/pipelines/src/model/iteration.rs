@@ -7,7 +7,7 @@ use laptime_probe::{Lane, lap, stage, sync_point};
 use laptime_stats::Rng;
 
 use super::{
-    make::Made,
+    make::Loaded,
     spec::{CHECKED_STEPS, Spec},
     test_name::Pass,
     work::{facts, kept_facts, work},
@@ -17,7 +17,7 @@ use super::{
 pub struct ModelIteration<'a> {
     spec: Spec,
     config: Config,
-    made: Made<dyn Decoder + 'a>,
+    made: Loaded<dyn Decoder + 'a>,
     lane: Option<&'a Lane>,
     /// What the cache holds when an iteration begins.
     prompt: Tokens,
@@ -30,7 +30,7 @@ impl<'a> ModelIteration<'a> {
     pub fn new(
         spec: Spec,
         config: Config,
-        made: Made<dyn Decoder + 'a>,
+        made: Loaded<dyn Decoder + 'a>,
         device: &'a dyn Device,
     ) -> anyhow::Result<Self> {
         let mut rng = Rng::new(spec.seed);
@@ -44,7 +44,7 @@ impl<'a> ModelIteration<'a> {
         let mut iteration = Self { spec, config, made, lane: device.lane(), prompt, tokens };
         if iteration.prompt.length() > 0 {
             let _stage = stage!("prompt", tokens = iteration.prompt.length());
-            iteration.made.model.prefill(&iteration.prompt).map_err(told)?;
+            iteration.made.model.prefill(&iteration.prompt).map_err(into_error)?;
         }
         Ok(iteration)
     }
@@ -74,15 +74,15 @@ impl<'a> ModelIteration<'a> {
         let mut next = self.tokens.ids.clone();
         for _ in 0..self.spec.test.tokens.min(CHECKED_STEPS) {
             ran.push(next);
-            self.decoder().step().map_err(told)?;
-            next = self.decoder().chosen().map_err(told)?;
+            self.decoder().step().map_err(into_error)?;
+            next = self.decoder().chosen().map_err(into_error)?;
         }
-        let stepped = self.decoder().logits().map_err(told)?;
+        let stepped = self.decoder().logits().map_err(into_error)?;
         let ids = (0..batch).flat_map(|sequence| ran.iter().filter_map(move |ids| ids.get(sequence).copied()));
         let tokens = Tokens { ids: ids.collect(), batch };
-        self.decoder().truncate(prompt).map_err(told)?;
-        self.decoder().prefill(&tokens).map_err(told)?;
-        let at_once = self.decoder().logits().map_err(told)?;
+        self.decoder().truncate(prompt).map_err(into_error)?;
+        self.decoder().prefill(&tokens).map_err(into_error)?;
+        let at_once = self.decoder().logits().map_err(into_error)?;
         check_finite(&stepped, 0)?;
         check_equal(&stepped, &at_once, self.spec.dtype)
     }
@@ -97,7 +97,7 @@ impl<'a> ModelIteration<'a> {
             }
             seen += row.len();
         };
-        self.decoder().look(&mut look).map_err(told)?;
+        self.decoder().look(&mut look).map_err(into_error)?;
         wrong?;
         ensure!(seen == expected, "there are {seen} logits, expected {expected}");
         Ok(())
@@ -115,7 +115,7 @@ impl<'a> ModelIteration<'a> {
     }
 }
 
-/// Refuses logits that are no finite numbers, told by their places behind those that were seen before.
+/// Refuses logits that are not finite, and reports their positions.
 fn check_finite(logits: &[f32], before: usize) -> anyhow::Result<()> {
     match logits.iter().position(|logit| !logit.is_finite()) {
         Some(at) => anyhow::bail!("logit {} is {}: the weights may hold what is no number", before + at, logits[at]),
@@ -162,10 +162,10 @@ impl Iteration for ModelIteration<'_> {
     fn ready(&mut self) -> anyhow::Result<()> {
         let Self { made, spec, tokens, .. } = self;
         if spec.test.pass.has_cache() {
-            made.model.truncate(spec.prompt()).map_err(told)?;
+            made.model.truncate(spec.prompt()).map_err(into_error)?;
         }
         if spec.test.pass == Pass::Decode {
-            made.model.choose(&tokens.ids).map_err(told)?;
+            made.model.choose(&tokens.ids).map_err(into_error)?;
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Iteration for ModelIteration<'_> {
             }
             Pass::Decode => self.decode(),
         };
-        ran.map_err(told)
+        ran.map_err(into_error)
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
@@ -228,14 +228,14 @@ fn replay(replay: &Replay) -> String {
 }
 
 /// An error of a model as the measuring loop understands it: a lack of memory is an outcome of its own.
-pub fn told(error: ModelError) -> anyhow::Error {
+pub fn into_error(error: ModelError) -> anyhow::Error {
     match error {
         ModelError::OutOfMemory { bytes } => {
             let lack = OutOfMemory { needed_bytes: Some(bytes), available_bytes: None };
             anyhow::Error::new(lack).context(error)
         }
         #[cfg(feature = "cuda")]
-        ModelError::Cuda(error) => crate::gpu::told(error),
+        ModelError::Cuda(error) => crate::gpu::into_error(error),
         other => other.into(),
     }
 }

@@ -26,7 +26,7 @@ pub trait Maker: Send + Sync {
         spec: &Spec,
         options: Options,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Decoder + 'a>>;
+    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>>;
 
     /// The bytes that training needs on a device.
     fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64;
@@ -38,11 +38,11 @@ pub trait Maker: Send + Sync {
         spec: &Spec,
         options: TrainOptions,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Trainer + 'a>>;
+    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>>;
 }
 
 /// A decoder or a trainer that is ready.
-pub struct Made<Of: ?Sized> {
+pub struct Loaded<Of: ?Sized> {
     /// It.
     pub model: Box<Of>,
     /// Where its weights come from: `synthetic` or `folder`.

@@ -9,7 +9,7 @@ use laptime_bench::{Device, PlanError};
 use laptime_models::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, TrainOptions, Trainer};
 
 use super::{
-    make::{Made, Maker},
+    make::{Loaded, Maker},
     plan::{Found, Named},
     scripted_trainer::ScriptedTrainer,
     spec::Spec,
@@ -75,14 +75,14 @@ impl Maker for ScriptedMaker {
         _: &Spec,
         options: Options,
         _: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Decoder + 'a>> {
+    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>> {
         anyhow::ensure!(self.fault != Fault::Weights, "tensor `model.norm.weight` is missing");
         self.calls.made.fetch_add(1, Relaxed);
         let config = found.config.clone();
         let (fault, calls, batch) = (self.fault, Arc::clone(&self.calls), options.batch);
         let cache = vec![Vec::new(); batch];
         let decoder = Scripted { config, options, fault, calls, cache, chosen: vec![0; batch], logits: Vec::new() };
-        Ok(Made { model: Box::new(decoder), weights: "synthetic", kept_bytes: 0 })
+        Ok(Loaded { model: Box::new(decoder), weights: "synthetic", kept_bytes: 0 })
     }
 
     fn needed_train_bytes(&self, config: &Config, _: &Spec, options: &TrainOptions, _: &dyn Device) -> u64 {
@@ -95,11 +95,11 @@ impl Maker for ScriptedMaker {
         _: &Spec,
         options: TrainOptions,
         _: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Trainer + 'a>> {
+    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>> {
         self.calls.made.fetch_add(1, Relaxed);
         let (config, fault, calls) = (found.config.clone(), self.fault, Arc::clone(&self.calls));
         let trainer = ScriptedTrainer { config, options, fault, calls };
-        Ok(Made { model: Box::new(trainer), weights: "synthetic", kept_bytes: 0 })
+        Ok(Loaded { model: Box::new(trainer), weights: "synthetic", kept_bytes: 0 })
     }
 }
 

@@ -114,7 +114,7 @@ impl Spec {
         }
     }
 
-    /// Why the case makes no sense for a model with so many positions, if it does not.
+    /// Why the case is invalid for a model with this context, if it is.
     pub fn refusal(&self, context: usize) -> Option<String> {
         if !self.test.pass.has_cache() && self.test.cached > 0 {
             let pass = self.test.pass.word();

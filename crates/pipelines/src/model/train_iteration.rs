@@ -6,8 +6,8 @@ use laptime_models::{Config, ModelError, TensorSpec, Tokens, Trainer, random_bat
 use laptime_probe::{Lane, stage};
 
 use super::{
-    iteration::told,
-    make::Made,
+    iteration::into_error,
+    make::Loaded,
     spec::Spec,
     test_name::Training,
     work::{facts, training_facts, work},
@@ -17,7 +17,7 @@ use super::{
 pub struct TrainIteration<'a> {
     spec: Spec,
     part: Training,
-    made: Made<dyn Trainer + 'a>,
+    made: Loaded<dyn Trainer + 'a>,
     lane: Option<&'a Lane>,
     tokens: Tokens,
     targets: Vec<u32>,
@@ -32,11 +32,11 @@ impl<'a> TrainIteration<'a> {
     pub fn new(
         spec: Spec,
         part: Training,
-        made: Made<dyn Trainer + 'a>,
+        made: Loaded<dyn Trainer + 'a>,
         device: &'a dyn Device,
     ) -> anyhow::Result<Self> {
         let batch = random_batch(made.model.config(), spec.batch, spec.test.tokens, spec.seed);
-        let (tokens, targets) = batch.map_err(told)?;
+        let (tokens, targets) = batch.map_err(into_error)?;
         Ok(Self { spec, part, made, lane: device.lane(), tokens, targets, steps: 0, check_loss: None })
     }
 
@@ -59,7 +59,7 @@ impl<'a> TrainIteration<'a> {
     fn check_gradients(&mut self) -> anyhow::Result<()> {
         let mut has_some = false;
         for tensor in checked_tensors(self.made.model.config()) {
-            let gradient = self.made.model.gradient(&tensor).map_err(told)?;
+            let gradient = self.made.model.gradient(&tensor).map_err(into_error)?;
             check_finite("the gradient of tensor", &tensor, &gradient)?;
             has_some |= gradient.iter().any(|number| *number != 0.0);
         }
@@ -70,7 +70,7 @@ impl<'a> TrainIteration<'a> {
     /// An update must leave finite numbers.
     fn check_parameters(&mut self) -> anyhow::Result<()> {
         for tensor in checked_tensors(self.made.model.config()) {
-            let numbers = self.made.model.parameter(&tensor).map_err(told)?;
+            let numbers = self.made.model.parameter(&tensor).map_err(into_error)?;
             check_finite("after an update tensor", &tensor, &numbers)?;
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Iteration for TrainIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.ready()?;
         self.run()?;
-        let loss = self.made.model.loss().map_err(told)?;
+        let loss = self.made.model.loss().map_err(into_error)?;
         ensure!(loss.is_finite(), "the loss is {loss}: the weights may hold what is no number");
         self.check_loss = (self.steps == 1).then_some(f64::from(loss));
         self.check_gradients()?;
@@ -109,18 +109,18 @@ impl Iteration for TrainIteration<'_> {
 
     fn ready(&mut self) -> anyhow::Result<()> {
         match self.part {
-            Training::Backward => self.forward().map_err(told),
+            Training::Backward => self.forward().map_err(into_error),
             Training::ForwardBackward | Training::Step => Ok(()),
         }
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
         if self.part != Training::Backward {
-            self.forward().map_err(told)?;
+            self.forward().map_err(into_error)?;
         }
-        self.backward().map_err(told)?;
+        self.backward().map_err(into_error)?;
         if self.part == Training::Step {
-            self.update().map_err(told)?;
+            self.update().map_err(into_error)?;
         }
         self.steps += 1;
         Ok(())

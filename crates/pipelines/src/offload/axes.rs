@@ -121,7 +121,7 @@ pub fn axes() -> Vec<AxisSpec> {
 /// Steps of training: no diffusion has more.
 const MOST_STEPS: i64 = 1000;
 
-/// The model, what stays of it, and what it is told.
+/// The model, its resident layers and its prompt.
 fn of_model() -> Vec<AxisSpec> {
     let one = |name, about, iterations, default: AxisValue, cost| AxisSpec {
         name,
@@ -170,7 +170,7 @@ fn of_model() -> Vec<AxisSpec> {
     ]
 }
 
-/// Names of the kit and of others.
+/// Aliases, among them the names of the original tool.
 pub const ALIASES: &[Alias] = &[
     Alias::of_axis(PRESET_FLAG, "model"),
     Alias::of_axis(FOLDER_FLAG, "model"),

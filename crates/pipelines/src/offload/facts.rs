@@ -47,7 +47,7 @@ fn cache_bytes(subject: &Subject) -> u64 {
     }
 }
 
-/// What one token has to do in parts: a layer in one pass, the diffusion head, and all else.
+/// The work of one token in parts: a layer in one pass, the diffusion head, and the rest.
 struct Parts {
     layer: StageWork,
     diffusion: StageWork,
@@ -76,7 +76,7 @@ fn parts(subject: &Subject, spec: &Spec) -> Parts {
     }
 }
 
-/// The work of one layer in one pass behind so many positions.
+/// The work of one layer in one pass at this position.
 fn layer(subject: &Subject, position: usize, dtype: Dtype) -> StageWork {
     let decoder = subject.decoder();
     let pass = decoder.step_work(1, position, dtype);
@@ -125,7 +125,7 @@ fn passes(subject: &Subject, mode: StreamMode) -> u64 {
     }
 }
 
-/// What is known of a case on a device before its iterations, if so many bytes of a layer come from there.
+/// Facts about a case on a device before its iterations, for offloaded layers of this size.
 pub fn planned(subject: &Subject, spec: &Spec, fit: &Fit, is_gpu: bool) -> Vec<Fact> {
     let home = match (is_gpu, spec.mode) {
         (false, _) => Home::File,
@@ -175,7 +175,7 @@ fn of_case(subject: &Subject, spec: &Spec, fit: &Fit) -> Vec<Fact> {
     facts
 }
 
-/// What is known of layers that do not stay.
+/// Facts about offloaded layers.
 fn of_offloading(subject: &Subject, spec: &Spec, offloading: &Offloading, is_gpu: bool) -> Vec<Fact> {
     let Parts { layer, diffusion, other } = parts(subject, spec);
     // One batch of both streams computes twice as much a pass.
@@ -199,7 +199,7 @@ fn of_offloading(subject: &Subject, spec: &Spec, offloading: &Offloading, is_gpu
     facts
 }
 
-/// Where layers are that do not stay.
+/// Where offloaded layers are stored.
 fn tier(home: &Home) -> &'static str {
     match home {
         Home::File => "file",

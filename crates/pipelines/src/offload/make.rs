@@ -1,4 +1,4 @@
-//! A model whose layers do not all stay, on a device.
+//! A model with offloaded layers on a device.
 
 use std::path::Path;
 
@@ -14,18 +14,18 @@ use super::{
     spec::Spec,
     subject::{Kind, Subject},
 };
-use crate::model::{Found, checked_weights, decoder, hinted, told};
+use crate::model::{Found, checked_weights, decoder, hinted, into_error};
 
 /// A model that is ready.
-pub enum Made<'a> {
+pub enum Loaded<'a> {
     /// It reads aloud.
     Speech(Box<dyn Voicing + 'a>),
     /// It says tokens.
     Lm(Box<dyn Decoder + 'a>),
 }
 
-impl Made<'_> {
-    /// What came of the wish for layers that do not stay.
+impl Loaded<'_> {
+    /// How the layers are offloaded.
     pub fn offloading(&self) -> Option<Offloading> {
         match self {
             Self::Speech(voicing) => voicing.offloading(),
@@ -75,7 +75,7 @@ fn speech_weights(subject: &Subject, config: &SpeechConfig, seed: u64) -> Result
     }
 }
 
-/// How layers are streamed where so many stay; none if all do.
+/// How layers are offloaded with this many resident layers; none if all are resident.
 fn offload(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Option<Offload> {
     (resident < subject.decoder().layers).then(|| Offload {
         mode: spec.mode,
@@ -87,13 +87,13 @@ fn offload(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Opti
     })
 }
 
-/// Makes a model ready of which so many layers stay.
+/// Loads a model with this many resident layers.
 pub fn make<'a>(
     subject: &Subject,
     spec: &Spec,
     resident: usize,
     (device, home): (&'a dyn Device, &Path),
-) -> anyhow::Result<Made<'a>> {
+) -> anyhow::Result<Loaded<'a>> {
     let _stage = stage!("load_weights", model = subject.name);
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
     match &subject.kind {
@@ -101,12 +101,12 @@ pub fn make<'a>(
             let weights = speech_weights(subject, config, spec.seed).map_err(hinted)?;
             weights.check_finite(config).map_err(hinted)?;
             let options = VoicingOptions { marks, ..voicing_options(subject, spec, resident, home) };
-            Ok(Made::Speech(voicing(config, &weights, options, spec.threads, device)?))
+            Ok(Loaded::Speech(voicing(config, &weights, options, spec.threads, device)?))
         }
         Kind::Lm { found, .. } => {
             let (weights, _) = checked_weights(found, spec.seed)?;
             let options = Options { marks, ..options(subject, spec, resident, home) };
-            Ok(Made::Lm(lm(found, &weights, options, spec.threads, device)?))
+            Ok(Loaded::Lm(lm(found, &weights, options, spec.threads, device)?))
         }
     }
 }
@@ -123,7 +123,7 @@ fn voicing<'a>(
         return super::on_gpu::voicing(config, weights, options, gpu);
     }
     let _ = device;
-    Ok(Box::new(CpuVoicing::new(config.clone(), weights, options, threads).map_err(told)?))
+    Ok(Box::new(CpuVoicing::new(config.clone(), weights, options, threads).map_err(into_error)?))
 }
 
 fn lm<'a>(
@@ -137,7 +137,7 @@ fn lm<'a>(
     if let Some(gpu) = crate::gpu::gpu(device) {
         return super::on_gpu::lm(&found.config, weights, options, gpu);
     }
-    decoder(found, weights, options, threads, device).map_err(told)
+    decoder(found, weights, options, threads, device).map_err(into_error)
 }
 
 /// How a speech model is made ready, without marks.
@@ -160,7 +160,7 @@ fn options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Opti
     }
 }
 
-/// Bytes that a case needs at most where so many layers stay: of the heap, or of a GPU.
+/// Predicted peak memory of a case with this many resident layers: heap or GPU memory.
 pub fn needed_bytes(subject: &Subject, spec: &Spec, resident: usize, device: &dyn Device) -> u64 {
     let (positions, tokens, threads) = (subject.positions(), subject.tokens, spec.threads);
     match &subject.kind {

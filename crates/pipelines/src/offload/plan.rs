@@ -16,7 +16,7 @@ use crate::model::with_causes;
 
 const NAME: &str = "offload";
 
-/// Settles the cases. What cannot be run is told here, before anything is measured.
+/// Settles the cases. Refuses what cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let given: Vec<Given> = given.iter().cloned().flat_map(parted).map(named_folder).collect();
     refuse_two_ways(&given)?;
@@ -37,7 +37,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
 /// The plan without what is in no case by itself.
 fn plain(resolved: &[Given]) -> Result<Plan, PlanError> {
     let is_given = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
-    // What no axis iterations is told with all of them.
+    // Unknown axes are refused with the list of all axes.
     if let Some((unknown, _)) = resolved.iter().find(|(name, _)| axes().iter().all(|axis| axis.name != name)) {
         let known = axes().iter().map(|axis| axis.name).collect();
         return Err(PlanError::NoSuchAxis { workload: NAME.to_owned(), axis: unknown.clone(), known });

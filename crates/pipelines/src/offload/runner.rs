@@ -1,4 +1,4 @@
-//! One generation, token by token, with the times of its parts.
+//! One generation with the times of its tokens.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use laptime_probe::{lap, stage, sync_point};
 
 use super::{
     fit::Fit,
-    make::{Made, make},
+    make::{Loaded, make},
     observer::{Generated, Observer, Visits},
     spec::Spec,
     subject::{Kind, Subject},
@@ -27,7 +27,7 @@ pub struct Runner<'a> {
     /// What it runs on.
     pub device: &'a dyn Device,
     /// The model on the device.
-    pub made: Made<'a>,
+    pub made: Loaded<'a>,
     /// Who looks on.
     pub observer: &'a dyn Observer,
 }
@@ -48,7 +48,7 @@ pub struct Run {
 }
 
 impl<'a> Runner<'a> {
-    /// Loads the model. Layers that do not stay lie in a file in `home` where there is no GPU.
+    /// Loads the model. On the CPU, offloaded layers are in a file in `home`.
     pub fn new(
         case: &Case,
         (subject, spec): (Subject, Spec),
@@ -79,11 +79,11 @@ impl<'a> Runner<'a> {
 
     fn begin(&mut self) -> Result<(), ModelError> {
         match (&mut self.made, &self.subject.kind) {
-            (Made::Speech(voicing), Kind::Speech { prompt, .. }) => {
+            (Loaded::Speech(voicing), Kind::Speech { prompt, .. }) => {
                 voicing.begin(prompt, &self.subject.guidance(&self.spec), self.subject.tokens)?;
                 voicing.wait()
             }
-            (Made::Lm(decoder), Kind::Lm { prompt, .. }) => {
+            (Loaded::Lm(decoder), Kind::Lm { prompt, .. }) => {
                 let _stage = stage!("prefill", on = self.device.lane(), positions = prompt.ids.len());
                 decoder.truncate(0)?;
                 decoder.prefill(prompt)?;
@@ -113,8 +113,8 @@ impl<'a> Runner<'a> {
         let _range = tool_range("token");
         let _lap = lap!("token", on = self.device.lane(), token = at);
         match &mut self.made {
-            Made::Speech(voicing) => voicing.token().map(|token| token.is_end),
-            Made::Lm(decoder) => {
+            Loaded::Speech(voicing) => voicing.token().map(|token| token.is_end),
+            Loaded::Lm(decoder) => {
                 {
                     let _stage = stage!("transformer", on = self.device.lane(), token = at);
                     decoder.step()?;
@@ -128,7 +128,7 @@ impl<'a> Runner<'a> {
 
     /// The audio of all tokens, also of those before one that failed.
     fn read_audio(&mut self, run: &mut Run) -> Result<(), ModelError> {
-        if let Made::Speech(voicing) = &mut self.made {
+        if let Loaded::Speech(voicing) = &mut self.made {
             run.samples = voicing.audio(0..voicing.audio_tokens())?;
         }
         Ok(())
@@ -164,8 +164,8 @@ impl Runner<'_> {
     /// It; none of a language model alone.
     pub fn voicing(&mut self) -> Option<&mut dyn Voicing> {
         match &mut self.made {
-            Made::Speech(voicing) => Some(&mut **voicing),
-            Made::Lm(_) => None,
+            Loaded::Speech(voicing) => Some(&mut **voicing),
+            Loaded::Lm(_) => None,
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct Spec {
     pub mode: StreamMode,
     /// Memory that may be used, in bytes; none for what is free.
     pub budget: Option<u64>,
-    /// An emulated link, in 10^9 bytes a second.
+    /// The rate of an emulated link, in GB/s.
     pub link_gbps: Option<f64>,
     /// Copies between two clearings of caches.
     pub clear_every: Option<usize>,

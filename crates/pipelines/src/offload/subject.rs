@@ -1,4 +1,4 @@
-//! What a case runs: the model and what it is told, everything that is known before weights are read.
+//! What a case runs: the model and its prompt, known before weights are read.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ const BUILT_IN: &str = "built_in";
 /// What a case runs.
 #[derive(Debug)]
 pub struct Subject {
-    /// The model, with what it is told.
+    /// The model and its prompt.
     pub kind: Kind,
     /// The name in cases: of the preset in its own spelling, or of the folder as it was written.
     pub name: String,
@@ -49,14 +49,14 @@ pub struct Subject {
     pub stem: String,
 }
 
-/// A model, with what it is told.
+/// A model and its prompt.
 #[derive(Debug)]
 pub enum Kind {
     /// It reads a script aloud.
     Speech {
         /// The model.
         config: Box<SpeechConfig>,
-        /// What it is told.
+        /// The prompt.
         prompt: VoicePrompt,
         /// Voices whose files were resampled, and from which rate.
         resampled: Vec<(PathBuf, u32)>,

@@ -100,7 +100,7 @@ fn of_text() -> Vec<AxisSpec> {
     ]
 }
 
-/// Names of the kit and of others.
+/// Aliases, among them the names of the original tool.
 pub const ALIASES: &[Alias] = &[
     Alias::of_axis("preset", "model"),
     Alias::of_axis("presets", "model"),

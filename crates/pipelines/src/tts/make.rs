@@ -9,7 +9,7 @@ use laptime_models::{
 use laptime_probe::stage;
 
 use super::{spec::Spec, speech::Speech};
-use crate::model::{hinted, told};
+use crate::model::{hinted, into_error};
 
 /// Whether a device is a GPU.
 pub fn is_gpu(device: &dyn Device) -> bool {
@@ -28,7 +28,7 @@ pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
 }
 
 /// A model that is ready.
-pub struct Made<'a> {
+pub struct Loaded<'a> {
     /// It.
     pub speaking: Box<dyn Speaking + 'a>,
     /// Where its weights come from: `synthetic` or `folder`.
@@ -36,14 +36,14 @@ pub struct Made<'a> {
 }
 
 /// Makes a model ready.
-pub fn make<'a>(speech: &Speech, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Made<'a>> {
+pub fn make<'a>(speech: &Speech, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
     let _stage = stage!("load_weights", model = speech.config.name);
     let (weights, from) = speech.weights(spec.seed).map_err(hinted)?;
     weights.check_finite(&speech.config).map_err(hinted)?;
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
     let options = SpeakOptions { marks, ..options(speech, spec) };
-    let speaking = speaking(speech, &weights, options, spec.threads, device).map_err(told)?;
-    Ok(Made { speaking, weights: from })
+    let speaking = speaking(speech, &weights, options, spec.threads, device).map_err(into_error)?;
+    Ok(Loaded { speaking, weights: from })
 }
 
 fn speaking<'a>(

@@ -17,7 +17,7 @@ const NAME: &str = "tts";
 /// What a text of the user's own is called.
 const OWN: &str = "text";
 
-/// Settles the cases. What cannot be said is told here, before anything is measured.
+/// Settles the cases. Refuses what cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
     let rest = without_sizes(rest.into_iter().map(named_folder).collect())?;
@@ -29,7 +29,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
             || axis.name == FRAMES && !is_given(FRAMES)
             || axis.name == "label" && text.is_some()
     };
-    // What no axis iterations is told with all of them.
+    // Unknown axes are refused with the list of all axes.
     if let Some((unknown, _)) = resolved.iter().find(|(name, _)| axes().iter().all(|axis| axis.name != name)) {
         let known = axes().iter().map(|axis| axis.name).collect();
         return Err(PlanError::NoSuchAxis { workload: NAME.to_owned(), axis: unknown.clone(), known });
@@ -126,7 +126,7 @@ fn with_text(case: &Case, own: Option<&Own>) -> Case {
 
 /// Fills in what follows from model and text. Refuses what no model can say; lengths only if no case can be said.
 fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
-    let (mut told, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
+    let (mut settled_cases, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
     for case in cases {
         let spec = Spec::of(&case).map_err(|error| refused(format!("{error:#}"), HELP))?;
         let speech = Speech::of(&spec).map_err(|error| refusal(&error))?;
@@ -136,11 +136,11 @@ fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
         }
         // Names and shapes of a folder's weights are looked at before anything is measured.
         speech.weights(spec.seed).map_err(|error| refusal(&error.into()))?;
-        told.push(settled(&case, &spec, &speech)?);
+        settled_cases.push(settled(&case, &spec, &speech)?);
     }
     match first {
         Some(reason) if !can_run => Err(refused(reason, "say it in parts, or iteration fewer `--frames`")),
-        _ => Ok(told),
+        _ => Ok(settled_cases),
     }
 }
 

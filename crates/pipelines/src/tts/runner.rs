@@ -10,7 +10,7 @@ use laptime_models::{
 use laptime_probe::{lap, stage};
 
 use super::{
-    make::{Made, make},
+    make::{Loaded, make},
     playback::Ready,
     spec::Spec,
     speech::Speech,
@@ -25,7 +25,7 @@ pub struct Runner<'a> {
     /// What it runs on.
     pub device: &'a dyn Device,
     /// The model on the device.
-    pub made: Made<'a>,
+    pub made: Loaded<'a>,
 }
 
 /// Whoever hears audio chunk by chunk, and may break off.

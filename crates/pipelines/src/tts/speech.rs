@@ -35,7 +35,7 @@ pub struct Speech {
     pub dtype: Dtype,
     /// What is said.
     pub text: String,
-    /// The same, as the talker is told.
+    /// The same as a prompt of the talker.
     pub prompt: Prompt,
     /// Frames that are made: at most, if weights know their end.
     pub frames: usize,
@@ -103,7 +103,7 @@ impl Speech {
     }
 }
 
-/// Frames that synthetic weights make of so many words: 4.5 each, rounded up.
+/// The number of frames with synthetic weights: 4.5 per word, rounded up.
 pub fn frames_of(words: usize) -> usize {
     words.saturating_mul(FRAMES_OF_TWO_WORDS).div_ceil(2).max(1)
 }

@@ -11,12 +11,12 @@ pub fn whole(name: &str, value: u64) -> Fact {
     Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)))
 }
 
-/// The work of each stage, all frames together as one; nothing where weights know their end and frames cannot be told.
+/// The work of each stage, for all frames together; empty where the weights decide the number of frames.
 pub fn stage_work(speech: &Speech, spec: &Spec) -> Vec<(&'static str, Work)> {
     if speech.folder.is_some() {
         return Vec::new();
     }
-    TtsStage::ALL.iter().map(|stage| (stage.word(), told(of_stage(*stage, speech, spec), speech))).collect()
+    TtsStage::ALL.iter().map(|stage| (stage.word(), as_work(of_stage(*stage, speech, spec), speech))).collect()
 }
 
 fn of_stage(stage: TtsStage, speech: &Speech, spec: &Spec) -> StageWork {
@@ -51,7 +51,7 @@ fn times(work: StageWork, count: usize) -> StageWork {
     }
 }
 
-fn told(work: StageWork, speech: &Speech) -> Work {
+fn as_work(work: StageWork, speech: &Speech) -> Work {
     let dtype = speech.dtype.word().to_owned();
     Work { flops: work.flops, dtype, bytes: work.bytes_read(), traffic: Traffic::Read }
 }

@@ -7,13 +7,13 @@ use laptime_cuda::{CudaError, Device};
 use laptime_probe::{DeviceClock, Lane};
 
 /// A second stream of a GPU, with a clock and a lane of its own.
-pub struct Beside {
+pub struct SecondStream {
     device: Device,
     pub(super) clock: Arc<TurningClock>,
     lane: Lane,
 }
 
-impl Beside {
+impl SecondStream {
     /// Makes the stream, timed as the first one is.
     pub(super) fn new(name: &str, first: &Device, timing: Timing) -> Result<Self, CudaError> {
         let device = first.beside()?;
