@@ -59,5 +59,5 @@ fn plain_loops(size: usize, iterations: usize) -> Vec<f64> {
         black_box(&mut c);
         start.elapsed().as_secs_f64()
     };
-    (0..iterations).map(|_| take()).collect()
+    (0..iterations).map(|_| iteration()).collect()
 }

@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(
             told(error),
             "error: cannot read `a.json`\n  caused by: cannot open `a.json`\n  caused by: permission denied\n\n\
-             hint: you may not read it; `ls -l` shows who may\n"
+             hint: you have no permission to read it; see `ls -l`\n"
         );
     }
 

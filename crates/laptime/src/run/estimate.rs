@@ -47,8 +47,15 @@ impl Estimate {
         peaks: Option<&Peaks>,
     ) -> Self {
         let Some(workload) = app.registry.workload(workload) else { return Self::default() };
+        let opened = app.device(device).ok();
+        // A case that does not fit is an outcome that takes no time.
+        let fits = |case: &Case| {
+            let device = opened.as_deref()?;
+            Some(workload.predicted_bytes(case, device).ok()?? <= device.available_bytes()?)
+        };
+        let cases: Vec<&Case> = cases.iter().filter(|case| fits(case).unwrap_or(true)).collect();
         let works: Vec<(&Case, Option<Work>)> =
-            cases.iter().map(|case| (case, workload.predicted_work(case))).collect();
+            cases.iter().map(|case| (*case, workload.predicted_work(case))).collect();
         let flops = works.iter().filter_map(|(_, work)| Some(work.as_ref()?.flops)).fold(0, u64::saturating_add);
         let needs_rate = peaks.is_none() && flops > LITTLE_FLOPS;
         let rate = needs_rate.then(|| app.cpu_rate(device)).flatten();

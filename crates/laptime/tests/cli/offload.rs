@@ -92,7 +92,7 @@ fn blocks(out: &str) -> String {
 #[test]
 fn a_profile_tells_its_configuration_its_layers_and_what_was_made() {
     let place = Place::new();
-    let line = format!("profile offload {SLOW} --max-tokens 3 --iterations 1 --warmup 0 --quiet --benchmark");
+    let line = format!("profile offload {SLOW} --max-tokens 3 --iterations 1 --warmup 0 --quiet --benchmark --compat");
     let said = place.laptime(words(&line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_golden("offload/profile.txt", &without_figures(&blocks(&said.out)));
@@ -117,14 +117,14 @@ fn a_profile_tells_its_configuration_its_layers_and_what_was_made() {
 fn the_live_summary_comes_every_ten_tokens_and_machines_get_none() {
     let place = Place::new();
     let line =
-        "profile offload --preset tiny --device cpu --threads 1 --steps 1 --max-tokens 20 --iterations 1 --warmup 0";
+        "profile offload --preset tiny --device cpu --threads 1 --steps 1 --max-tokens 20 --iterations 1 --warmup 0 --compat";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     for token in [10, 20] {
         assert!(said.err.contains(&format!("PROFILING SUMMARY - Token {token}\n")), "{}", said.err);
     }
     assert!(said.err.contains("  Layer  0: Pre="), "{}", said.err);
-    assert!(said.err.contains("Audio: runs/"), "{}", said.err);
+    assert!(said.err.contains("Saved to runs/"), "{}", said.err);
     let said = place.laptime(words(&format!("{line} --format jsonl --out run --output_dir elsewhere")));
     assert!(!said.out.contains("SUMMARY") && !said.err.contains("SUMMARY"), "{}{}", said.out, said.err);
     assert!(said.out.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", said.out);
@@ -135,7 +135,7 @@ fn the_live_summary_comes_every_ten_tokens_and_machines_get_none() {
 fn a_benchmark_sets_modes_beside_the_run_without_offloading() {
     let place = Place::new();
     let line =
-        format!("bench offload {SLOW} --mode sync,wrap,batched --max-tokens 2 --iterations 1 --warmup 0 --benchmark");
+        format!("bench offload {SLOW} --mode sync,wrap,batched --max-tokens 2 --iterations 1 --warmup 0 --benchmark --compat");
     let said = place.laptime(words(&line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_golden("offload/bench.txt", &without_figures(&blocks(&said.out)));

@@ -101,7 +101,7 @@ mod tests {
             lines,
             [
                 "Mean time: 308.12 ms (0.3081 s)",
-                "Std dev: 17.90 ms (0.0179 s), of the sample (n - 1); of the population 16.98 ms",
+                "Std dev: 17.90 ms (0.0179 s), sample (n - 1); population 16.98 ms",
                 "Coefficient of variation: 5.81%",
             ]
         );
