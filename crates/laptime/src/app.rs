@@ -38,7 +38,8 @@ impl App {
     pub fn new(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> Self {
         let is_replaced = |name: &str| workloads.iter().any(|workload| workload.name() == name);
         let interrupt = Interrupt::new();
-        let (mut all, mut of_all) = laptime_pipelines::built_in(&interrupt, Arc::new(Terminal::default()));
+        let built_in = laptime_pipelines::built_in(&interrupt, Arc::new(Terminal::default()));
+        let (mut all, mut of_all) = (built_in.workloads, built_in.extras);
         all.retain(|built_in| !is_replaced(built_in.name()));
         of_all.retain(|built_in| !is_replaced(built_in.workload()));
         all.extend(workloads);

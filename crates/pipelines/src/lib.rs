@@ -52,7 +52,7 @@ pub use self::{
 
 /// The built-in workloads, in the order in which they are listed, and what they add to the commands. A generation ends
 /// when the program is interrupted; live lines go to the screen.
-pub fn built_in(interrupt: &Interrupt, screen: Arc<dyn Screen>) -> (Vec<Box<dyn Workload>>, Vec<Box<dyn Extras>>) {
+pub fn built_in(interrupt: &Interrupt, screen: Arc<dyn Screen>) -> BuiltIn {
     let (offload, offload_extras) = OffloadExtras::with_workload(interrupt.clone(), screen);
     let mut workloads = workloads();
     // The one that is observed instead of the one that is not.
@@ -65,7 +65,15 @@ pub fn built_in(interrupt: &Interrupt, screen: Arc<dyn Screen>) -> (Vec<Box<dyn 
         Box::new(TtsExtras),
         Box::new(offload_extras),
     ];
-    (workloads, extras)
+    BuiltIn { workloads, extras }
+}
+
+/// The built-in workloads and what they add to the commands.
+pub struct BuiltIn {
+    /// The workloads.
+    pub workloads: Vec<Box<dyn Workload>>,
+    /// What they add to the commands.
+    pub extras: Vec<Box<dyn Extras>>,
 }
 
 /// The built-in workloads, in the order in which they are listed.

@@ -167,7 +167,7 @@ impl Request {
     pub fn check_flags(&self, app: &App, workload: &str) -> anyhow::Result<()> {
         let own = app.extras(workload).flags(self.command);
         let is_own = |name: &str| own.iter().any(|flag| flag.name == name);
-        for name in self.flags.names().filter(|name| !is_own(name) && *name != OUTPUT) {
+        if let Some(name) = self.flags.names().find(|name| !is_own(name) && *name != OUTPUT) {
             return Err(foreign_flag(app, self.command, workload, name));
         }
         let Some(path) = self.flags.path(OUTPUT) else { return Ok(()) };

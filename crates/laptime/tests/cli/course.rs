@@ -40,7 +40,8 @@ fn every_pass_of_training_is_measured_with_its_loss() {
 #[test]
 fn backward_is_held_against_the_forward_of_the_same_case() {
     let place = Place::new();
-    let line = format!("bench model --model-size tiny --pass-type forward,backward {SMALL} --compat --context-length 8,16");
+    let line =
+        format!("bench model --model-size tiny --pass-type forward,backward {SMALL} --compat --context-length 8,16");
     let said = place.laptime(words(&line.replacen("--context-length 16 ", "", 1)));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_eq!(said.out.matches("Backward over forward: ").count(), 2, "{}", said.out);

@@ -126,7 +126,8 @@ fn markdown_has_the_columns_that_llama_bench_made_known() {
 #[test]
 fn a_size_of_the_course_ends_with_the_lines_of_the_course() {
     let place = Place::new();
-    let line = "bench model --model-size tiny --context-length 16 --measure-steps 4 --warmup-steps 1 --threads 1 --compat";
+    let line =
+        "bench model --model-size tiny --context-length 16 --measure-steps 4 --warmup-steps 1 --threads 1 --compat";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     for part in [

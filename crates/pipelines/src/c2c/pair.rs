@@ -60,10 +60,10 @@ impl Pair {
     pub fn of(spec: &Spec) -> anyhow::Result<Self> {
         let (base, teacher) = (find(&spec.base_model)?, find(&spec.teacher_model)?);
         // Before tokens are generated: there may be billions of them.
-        if let Source::Random(tokens) = spec.prompt {
-            if let Some(reason) = base_refusal(&base, tokens, spec) {
-                return Err(TooLong(reason).into());
-            }
+        if let Source::Random(tokens) = spec.prompt
+            && let Some(reason) = base_refusal(&base, tokens, spec)
+        {
+            return Err(TooLong(reason).into());
         }
         let (fuser, weights) = match &spec.checkpoint {
             Some(folder) => FuserWeights::open(folder, &base.config, &teacher.config)?,
