@@ -45,7 +45,7 @@ pub use self::{
     plan_file::{PlanFile, PlanFileError},
     profile::{ProfileSettings, Profiled, TimingPairs, profile},
     simulated::Simulated,
-    sink::Sink,
+    sink::{Phase, Sink},
     stop::reason_to_stop,
     sweep::{Swept, sweep},
     timing::{L2Error, SwitchableClock, TimingError, nanos_between, settle_l2, settle_timing},

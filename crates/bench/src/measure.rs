@@ -15,7 +15,7 @@ use laptime_trace::{
 
 use crate::{
     cold::mark_page_faults,
-    sink::Sink,
+    sink::{Phase, Sink},
     stop::reason_to_stop,
     trouble::OutOfMemory,
     workload::{Device, Iteration, IterationState, KernelRecording, MetricSpec, Workload},
@@ -63,11 +63,13 @@ fn prepare_and_run(
     sink: &mut dyn Sink,
     taken: &mut Taken,
 ) -> anyhow::Result<Result<StopReason, Box<Outcome>>> {
+    sink.phase(Phase::Prepare);
     let mut iteration = match prepare(workload, case, device, taken)? {
         Ok(iteration) => iteration,
         Err(outcome) => return Ok(Err(outcome)),
     };
     if !settings.cold {
+        sink.phase(Phase::Check);
         check(&mut *iteration, device, taken)?;
     }
     let recording = kernels(device, settings.timing)?;
@@ -131,6 +133,9 @@ fn run_all(
         WarmUp::Iterations(iterations) => iterations,
         WarmUp::Auto => 0,
     };
+    if asked > 0 {
+        sink.phase(Phase::WarmUp);
+    }
     for _ in 0..asked {
         let wall_ns = run_marked(iteration, device, taken.count())?.wall_ns();
         taken.keep_warm_up(wall_ns, iteration.readings(Nanos(wall_ns)));
@@ -139,6 +144,7 @@ fn run_all(
             return Ok(StopReason::Interrupted);
         }
     }
+    sink.phase(Phase::Measure);
     for cuts in 0.. {
         let mut stopped = sample(iteration, device, settings, sink, taken)?;
         if settings.warmup != WarmUp::Auto || taken.cut_warm_up(cuts, &mut stopped) {

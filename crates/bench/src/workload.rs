@@ -60,6 +60,12 @@ pub trait Workload: Send + Sync {
         Ok(None)
     }
 
+    /// The work of one iteration of a case, for an estimate of how long it takes; none if it is not known beforehand.
+    fn predicted_work(&self, case: &Case) -> Option<Work> {
+        let _ = case;
+        None
+    }
+
     /// Facts about a case that are known before preparation, such as the parameters of a model.
     fn known(&self, case: &Case) -> Vec<Fact> {
         let _ = case;

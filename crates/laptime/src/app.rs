@@ -1,41 +1,67 @@
-//! What every command knows: the workloads and devices, the build, and whether somebody wants to stop.
+//! What every command knows: the workloads and devices, the build, and whether the user wants to stop.
 
-use std::sync::{Arc, Once};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
+};
 
 use laptime_bench::{Device, Interrupt, NoDevice, OpenOnce, Registry, Workload};
-use laptime_pipelines::{BuiltInDevices, OffloadedLayers};
+use laptime_pipelines::{
+    BuiltInDevices,
+    extras::{Extras, NoExtras},
+};
 use laptime_trace::run::{Build, Environment, Gpu};
 
-use crate::{failure::Hinted, near::nearest, offload_live::Live, output::say};
-
-/// The workload whose tokens are looked at while they are made.
-const OFFLOAD: &str = crate::offload_files::WORKLOAD;
+use crate::{
+    estimate,
+    failure::Hinted,
+    near::nearest,
+    output::{Terminal, say},
+};
 
 /// What every command knows.
 pub struct App {
     /// The workloads and devices.
     pub registry: Registry,
-    /// Whether somebody wants to stop.
+    /// What workloads add to the commands.
+    pub extras: Vec<Box<dyn Extras>>,
+    /// Whether the user wants to stop.
     pub interrupt: Interrupt,
-    /// Who looks on while tokens are made with layers that do not stay.
-    pub live: Arc<Live>,
+    /// The rate of the CPU, once it was timed.
+    rate: OnceLock<Option<f64>>,
+    /// The folder of the run that is being measured, if it can be resumed.
+    resumable: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl App {
-    /// The built-in workloads and those of the program, which take the place of built-in ones of the same name.
-    pub fn new(workloads: Vec<Box<dyn Workload>>) -> Self {
+    /// The built-in workloads and those of the program, which replace built-in ones of the same name.
+    pub fn new(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> Self {
         let is_replaced = |name: &str| workloads.iter().any(|workload| workload.name() == name);
         let interrupt = Interrupt::new();
-        let live = Arc::new(Live::new(interrupt.clone()));
-        let mut all = laptime_pipelines::workloads();
-        if let Some(offload) = all.iter_mut().find(|workload| workload.name() == OFFLOAD) {
-            *offload = Box::new(OffloadedLayers::watched(Arc::clone(&live) as _));
-        }
+        let built_in = laptime_pipelines::built_in(&interrupt, Arc::new(Terminal::default()));
+        let (mut all, mut of_all) = (built_in.workloads, built_in.extras);
         all.retain(|built_in| !is_replaced(built_in.name()));
+        of_all.retain(|built_in| !is_replaced(built_in.workload()));
         all.extend(workloads);
-        let workloads = all;
-        let registry = Registry { workloads, devices: Box::new(OpenOnce::new(BuiltInDevices)) };
-        Self { registry, interrupt, live }
+        of_all.extend(extras);
+        let registry = Registry { workloads: all, devices: Box::new(OpenOnce::new(BuiltInDevices)) };
+        Self { registry, extras: of_all, interrupt, rate: OnceLock::new(), resumable: Arc::default() }
+    }
+
+    /// What a workload adds to the commands.
+    pub fn extras(&self, workload: &str) -> &dyn Extras {
+        let found = self.extras.iter().find(|extras| extras.workload() == workload);
+        found.map_or(&NoExtras as &dyn Extras, |extras| &**extras)
+    }
+
+    /// Floating-point operations per second of the CPU, timed once; none for other devices.
+    pub fn cpu_rate(&self, device: &str) -> Option<f64> {
+        *self.rate.get_or_init(|| estimate::cpu_rate(self, &*self.device(device).ok()?))
+    }
+
+    /// From here on a run in this folder is measured; none if it cannot be resumed.
+    pub fn measure_in(&self, folder: Option<PathBuf>) {
+        *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = folder;
     }
 
     /// The workload of this name, or an error with the nearest one.
@@ -44,41 +70,41 @@ impl App {
             let known: Vec<&str> = self.registry.workloads.iter().map(|workload| workload.name()).collect();
             let near = nearest(name, known.iter().copied())
                 .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            let hint = format!("{near}`laptime list` shows them: {}", known.join(", "));
-            Hinted::wrap(anyhow::anyhow!("there is no workload `{name}`"), hint)
+            let hint = format!("{near}known workloads: {}", known.join(", "));
+            Hinted::wrap(anyhow::anyhow!("unknown workload `{name}`"), hint)
         })
     }
 
-    /// Opens a device, or gives the one that is open; else says what can be had instead.
+    /// Opens a device or returns the open one; an error has a hint.
     pub fn device(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
         let opened = self.registry.devices.open(name);
         opened.map_err(|error| {
-            let general = "`--device cpu` measures on the CPU; `laptime doctor` says what there is";
+            let general = "run with `--device cpu`; `laptime doctor` shows the devices";
             let hint = error.downcast_ref::<NoDevice>().map_or_else(|| general.to_owned(), |none| none.hint.clone());
             Hinted::wrap(error, hint)
         })
     }
 
-    /// Says what `auto` stands for, where it could be a GPU.
-    pub fn say_device(&self, asked: &str, device: &dyn Device) {
+    /// Prints what `auto` means, where it could be a GPU.
+    pub fn say_device(&self, request: &str, device: &dyn Device) {
         let is_cpu = device.name() == "cpu";
-        if asked == "auto" && !is_cpu {
+        if request == "auto" && !is_cpu {
             say(&format!("device: `{}`; `--device cpu` measures on the CPU", device.name()));
         }
         let expects_gpu = laptime_pipelines::HAS_CUDA && laptime_bench::environment::nvidia_driver().is_some();
-        if asked == "auto"
+        if request == "auto"
             && is_cpu
             && expects_gpu
             && let Err(none) = laptime_pipelines::gpus()
         {
-            say(&format!("device: `cpu`, for no GPU can be used: {}", none.reason));
+            say(&format!("device: `cpu`, because no GPU is usable: {}", none.reason));
         }
     }
 
     /// Gathers the environment.
     pub fn environment(&self) -> Environment {
         let mut environment = laptime_bench::environment::gather(build());
-        // A container may hide what the driver tells; the GPUs themselves know it too.
+        // A container may hide the files of the driver; ask the GPUs instead.
         if environment.machine.gpus.is_empty() {
             let known = |gpu: laptime_pipelines::GpuFound| Gpu { name: gpu.name, driver: gpu.driver };
             environment.machine.gpus = laptime_pipelines::gpus().unwrap_or_default().into_iter().map(known).collect();
@@ -89,17 +115,21 @@ impl App {
     /// From here on Ctrl-C asks to stop after the current iteration; a second one stops at once.
     pub fn listen_for_interrupts(&self) {
         static ONCE: Once = Once::new();
-        let interrupt = self.interrupt.clone();
+        let (interrupt, resumable) = (self.interrupt.clone(), Arc::clone(&self.resumable));
         ONCE.call_once(|| {
             let listening = ctrlc::set_handler(move || {
                 if interrupt.is_requested() {
-                    #[allow(clippy::exit, reason = "the second Ctrl-C asks for just this")]
+                    if let Some(folder) = &*resumable.lock().unwrap_or_else(PoisonError::into_inner) {
+                        let folder = folder.display();
+                        say(&format!("\nSaved to {folder}. `laptime bench --resume {folder}` continues it."));
+                    }
+                    #[allow(clippy::exit, reason = "the second Ctrl-C asks for exactly this")]
                     std::process::exit(130);
                 }
                 interrupt.ask();
-                crate::output::say("\nstopping after the current iteration; Ctrl-C again stops at once");
+                say("\nStopping after the current iteration. Press Ctrl-C again to stop now.");
             });
-            // Without a handler Ctrl-C ends the program as it always did; finished cases are on the disk.
+            // Without a handler Ctrl-C ends the program; finished cases are on disk.
             drop(listening);
         });
     }

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn no_iterations_are_an_error() {
         let none = Benchmark::new().iterations(0).run(|| anyhow::Ok(()));
-        assert_eq!(none.unwrap_err().to_string(), "`takes` must be at least 1");
+        assert_eq!(none.unwrap_err().to_string(), "`iterations` must be at least 1");
     }
 
     #[test]

@@ -7,15 +7,16 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use laptime_bench::{Alias, AliasTarget, AxisSpec, ValueKind, Workload};
+use laptime_pipelines::extras::{Command, FlagSpec};
 
 use crate::{
     app::App,
-    asked::{Asked, PlaceArgs, RunArgs},
     commands::{self, warmup_study},
-    failure, kit_files,
+    failure,
     near::nearest,
     output::DetailArgs,
-    screen, tts_files,
+    request::{OUTPUT, PlaceArgs, Request, RunArgs},
+    screen,
 };
 
 /// Profile and benchmark transformer pipelines
@@ -95,49 +96,53 @@ enum Plain {
     Man(commands::man::Args),
 }
 
-/// How a command ended when it did what it was asked to.
+/// How a command ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Done.
     Done,
-    /// Done, and the answer is the bad news asked for.
+    /// Done, and the answer is a failure such as a regression.
     BadNews,
 }
 
 /// A command that measures: its flags are those of the workload that follows.
 struct Measuring {
+    command: Command,
     name: &'static str,
     about: &'static str,
     long_about: &'static str,
     example: &'static str,
     order: usize,
-    run: fn(&App, &Asked, &mut dyn std::io::Write) -> anyhow::Result<Status>,
+    run: fn(&App, &Request, &mut dyn std::io::Write) -> anyhow::Result<Status>,
 }
 
 const MEASURING: [Measuring; 3] = [
     Measuring {
+        command: Command::Bench,
         name: "bench",
-        about: "Measures a workload over its axes and says how sure it is",
-        long_about: "Measures a workload over its axes and says how sure it is\n\nEvery combination of values is a case. Each case is prepared, checked, warmed up and taken until its median is \
-                     known; its result is on the disk before the next one begins. `--resume DIR` goes on with a run that was stopped.",
+        about: "Benchmark a workload, with confidence intervals",
+        long_about: "Benchmark a workload, with confidence intervals\n\nEvery combination of values is a case. Each case is prepared, checked, warmed up and measured until its median is \
+                     known. Results are written after every case; `--resume DIR` continues an interrupted run.",
         example: "Examples:\n  laptime bench matmul --size 256-2048*2 --dtype f32,bf16\n  laptime bench copy --runs 5\n  laptime bench --plan plan.toml --isolate --timeout 2m",
         order: 2,
         run: commands::bench::run,
     },
     Measuring {
+        command: Command::Profile,
         name: "profile",
-        about: "Records one case of a workload and states what recording cost",
-        long_about: "Records one case of a workload and states what recording cost\n\nTakes are in turns recorded and not, in random order, so that the overhead is measured and not believed. The trace \
-                     and its tables are written to the run's folder.",
+        about: "Record one case of a workload and show where its time goes",
+        long_about: "Record one case of a workload and show where its time goes\n\nIterations run in pairs, one recorded and one not, in random order, so that the recording overhead is measured. \
+                     The trace and its tables are written to the run's folder.",
         example: "Example:\n  laptime profile matmul --size 1024",
         order: 3,
         run: commands::profile::run,
     },
     Measuring {
+        command: Command::Warmup,
         name: "warmup",
-        about: "Finds how many takes a workload needs until it is steady",
-        long_about: "Finds how many takes a workload needs until it is steady\n\nTakes begin cold in fresh processes, so that the first one pays for everything. The answer is a number of iterations to \
-                     leave out, or that there is no steady state.",
+        about: "Find how many warm-up iterations a workload needs",
+        long_about: "Find how many warm-up iterations a workload needs\n\nIterations start cold in fresh processes. The answer is the number of iterations to leave out, or that there is no \
+                     steady state.",
         example: "Example:\n  laptime warmup matmul --size 512 --runs 3",
         order: 4,
         run: commands::warmup::run,
@@ -167,55 +172,47 @@ impl Measuring {
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
         let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()),
-            "warmup" => command.arg(warmup_study::flag()),
+            "bench" => command.arg(resume()).arg(fit()).arg(output()),
+            "warmup" => command.arg(warmup_study::flag()).arg(output()),
             _ => command,
         };
-        // A plan may name the workload, so the flags of single workloads are read here too; their help is the workload's.
-        let hidden = |flag: Arg| if self.workloads_of(&flag).is_some() { flag.hide(true) } else { flag };
-        let command = command.args(self.file_flags().into_iter().map(hidden));
+        // A plan may name the workload, so the flags of single workloads are read here too. Only the workload's help shows
+        // them.
+        let mut extra: Vec<FlagSpec> = app.extras.iter().flat_map(|extras| extras.flags(self.command)).collect();
+        extra.retain(|flag| flag.name != OUTPUT);
+        extra.sort_by_key(|flag| flag.name);
+        extra.dedup_by_key(|flag| flag.name);
+        let command = command.args(extra.iter().map(|flag| extra_flag(flag).hide(true)));
         let workloads = app.registry.workloads.iter().enumerate();
         workloads.fold(command, |command, (at, workload)| {
-            command.subcommand(self.of_workload(&**workload).display_order(at))
+            command.subcommand(self.of_workload(app, &**workload).display_order(at))
         })
     }
 
-    fn of_workload(&self, workload: &dyn Workload) -> clap::Command {
+    fn of_workload(&self, app: &App, workload: &dyn Workload) -> clap::Command {
         let (axes, aliases) = (workload.axes(), workload.aliases());
         let example = example(self.name, workload.name(), &axes);
         let command = clap::Command::new(workload.name()).about(workload.about()).after_help(example);
         let flags = axes.iter().enumerate().map(|(at, axis)| flag(axis, &aliases).display_order(at));
         let others = aliases.iter().filter(|alias| alias.is_flag()).map(other_flag);
-        let is_own = |flag: &Arg| self.workloads_of(flag).is_some_and(|names| names.contains(&workload.name()));
-        let files = self.file_flags().into_iter().filter(is_own);
-        flags.chain(others).chain(files).fold(command, clap::Command::arg)
+        let own = app.extras(workload.name()).flags(self.command);
+        flags.chain(others).chain(own.iter().map(extra_flag)).fold(command, clap::Command::arg)
     }
+}
 
-    /// The flags for files beside the run's folder.
-    fn file_flags(&self) -> Vec<Arg> {
-        let is_of_profiles = |flag: &Arg| ["kit-files", "output-dir"].contains(&flag.get_id().as_str());
-        match self.name {
-            "bench" => kit_files::flags().into_iter().chain(tts_files::flags()).collect(),
-            "profile" => {
-                kit_files::flags().into_iter().filter(is_of_profiles).chain([tts_files::audio_flag()]).collect()
-            }
-            _ => kit_files::flags().into(),
-        }
+/// A flag of one workload.
+fn extra_flag(flag: &FlagSpec) -> Arg {
+    let arg = Arg::new(flag.name).long(flag.name).global(true).help_heading("Where it goes");
+    let arg = flag.alias.map_or(arg.clone(), |alias| arg.alias(alias));
+    let arg = flag.help.map_or_else(|| arg.clone().hide(true), |help| arg.clone().help(help));
+    match flag.value {
+        None => arg.action(ArgAction::SetTrue),
+        Some(value) => arg.value_name(value).value_parser(clap::value_parser!(std::path::PathBuf)),
     }
+}
 
-    /// The workloads whose help shows a flag for files; none if all do.
-    fn workloads_of(&self, flag: &Arg) -> Option<&'static [&'static str]> {
-        match (flag.get_id().as_str(), self.name) {
-            ("kit-files", "profile") => Some(&["c2c", "tts"]),
-            ("kit-files", "warmup") => Some(&["model"]),
-            ("kit-files", _) => Some(&["model", "attention"]),
-            ("output-dir", "profile") => Some(&["offload"]),
-            ("output-dir", "warmup") => Some(&[]),
-            ("output-dir", _) => Some(&["model", "attention", "offload"]),
-            ("json-output" | "wav" | "stream-to", _) => Some(&["tts"]),
-            _ => None,
-        }
-    }
+fn output() -> Arg {
+    extra_flag(&FlagSpec::path(OUTPUT, "FILE", "Also write the table to this CSV file"))
 }
 
 fn resume() -> Arg {
@@ -224,7 +221,7 @@ fn resume() -> Arg {
         .value_name("DIR")
         .value_parser(clap::value_parser!(std::path::PathBuf))
         .global(true)
-        .help("Go on with the run in this folder: same program, same plan")
+        .help("Continue the run in this folder, with the same program and plan")
         .help_heading("Where it goes")
 }
 
@@ -233,7 +230,7 @@ fn fit() -> Arg {
         .long("fit")
         .value_name("AXIS")
         .global(true)
-        .help("Find the largest value on this axis that fits into memory, and measure it: `batch` or `context` of a model")
+        .help("Find the largest value of this axis that fits into memory, and measure it: `batch` or `context`")
         .help_heading("How to measure")
 }
 
@@ -312,7 +309,7 @@ fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Reads the arguments, runs the command and tells what went wrong.
+/// Reads the arguments, runs the command and prints errors.
 pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(clash) = clash(app) {
         failure::tell(&clash, &mut screen::stderr());
@@ -343,6 +340,10 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(Status::Done) => ExitCode::SUCCESS,
         Ok(Status::BadNews) => ExitCode::from(1),
         Err(error) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        // The flags behind `--experiment` and the like are arguments too: their help is no error.
+        Err(error) if error.is::<clap::Error>() => {
+            error.downcast_ref().map_or(ExitCode::from(2), |error| refuse(app, error))
+        }
         Err(error) => {
             failure::tell(&error, &mut screen::stderr());
             ExitCode::from(2)
@@ -351,9 +352,8 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
-    let asked = Asked::from_matches(matches, &app.registry)?;
-    let measuring = MEASURING.iter().find(|measuring| measuring.name == name);
-    measuring.map_or(Ok(Status::Done), |measuring| (measuring.run)(app, &asked, out))
+    let Some(measuring) = MEASURING.iter().find(|measuring| measuring.name == name) else { return Ok(Status::Done) };
+    (measuring.run)(app, &Request::from_matches(matches, app, measuring.command)?, out)
 }
 
 fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
@@ -372,7 +372,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Diagnose(args) => commands::diagnose::run(app, args, out),
         Plain::Overlap(args) => commands::overlap::run(args, out),
         Plain::Laps(args) => commands::laps::run(args, out),
-        Plain::Report(args) => commands::report::run(args, out),
+        Plain::Report(args) => commands::report::run(app, args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Audit(args) => commands::audit::run(args, out),
         Plain::Explain(args) => commands::explain::run(args, out),
@@ -381,31 +381,30 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
     }
 }
 
-/// Reads words as `bench` reads them behind its name.
-pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Asked> {
+/// Reads words as the arguments of `bench`.
+pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Request> {
     let words = ["laptime", "bench"].into_iter().map(str::to_owned).chain(words).map(OsString::from);
-    let told = |error: clap::Error| about_workload(app, &error).unwrap_or_else(|| error.into());
-    let matches = command(app).try_get_matches_from(dashed(words)).map_err(told)?;
-    let (_, matches) = matches.subcommand().ok_or_else(|| anyhow::anyhow!("there is no workload"))?;
-    Ok(Asked::from_matches(matches, &app.registry)?)
+    let known = |error: clap::Error| about_workload(app, &error).unwrap_or_else(|| error.into());
+    let matches = command(app).try_get_matches_from(dashed(words)).map_err(known)?;
+    let (_, matches) = matches.subcommand().ok_or_else(|| anyhow::anyhow!("no workload given"))?;
+    Ok(Request::from_matches(matches, app, Command::Bench)?)
 }
 
-/// The error of arguments that hold control characters, made anew of the arguments as they are shown: clap prints them
-/// as they are.
+/// The error for arguments with control characters, created again from their visible form: clap prints them unchanged.
 fn shown(app: &App, arguments: &[OsString], error: clap::Error) -> clap::Error {
     let visible = |argument: &OsString| laptime_report::visible(&argument.to_string_lossy()).into_owned().into();
     let visible: Vec<OsString> = arguments.iter().map(visible).collect();
     if visible == arguments {
         return error;
     }
-    let unreadable = || clap::Error::raw(error.kind(), "an argument holds characters that cannot be shown\n");
+    let unreadable = || clap::Error::raw(error.kind(), "an argument contains control characters\n");
     command(app).try_get_matches_from(visible).err().unwrap_or_else(unreadable)
 }
 
-/// Tells what is wrong with the arguments; what is unknown of a workload is told in the words of workloads.
+/// Prints what is wrong with the arguments; unknown workloads and axes get our own error.
 fn refuse(app: &App, error: &clap::Error) -> ExitCode {
-    if let Some(told) = about_workload(app, error) {
-        failure::tell(&told, &mut screen::stderr());
+    if let Some(known) = about_workload(app, error) {
+        failure::tell(&known, &mut screen::stderr());
         return ExitCode::from(2);
     }
     // If the stream is closed, there is nobody left to tell.
@@ -443,11 +442,18 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
 }
 
 /// Flags of single commands.
-const OWN_FLAGS: &str = "help resume fit kit-files warmups output output-dir no-sync json-output wav stream-to";
+const OWN_FLAGS: [&str; 5] = ["help", "resume", "fit", "warmups", OUTPUT];
+
+/// The names of flags that no axis may have.
+fn taken_flags(app: &App) -> Vec<&'static str> {
+    let commands = MEASURING.iter().map(|measuring| measuring.command);
+    let specs = commands.flat_map(|command| app.extras.iter().flat_map(move |extras| extras.flags(command)));
+    OWN_FLAGS.into_iter().chain(specs.flat_map(|flag| [flag.name].into_iter().chain(flag.alias))).collect()
+}
 
 /// A workload or axis that has the name of something else.
 fn clash(app: &App) -> Option<anyhow::Error> {
-    let workloads = &app.registry.workloads;
+    let (workloads, own_flags) = (&app.registry.workloads, taken_flags(app));
     for (at, workload) in workloads.iter().enumerate() {
         if workloads[..at].iter().any(|earlier| earlier.name() == workload.name()) {
             return Some(anyhow::anyhow!("two workloads are named `{}`", workload.name()));
@@ -455,10 +461,9 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            OWN_FLAGS.split(' ').any(|flag| flag == name)
-                || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
+            own_flags.contains(&name.as_str()) || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
         };
-        if let Some(axis) = crate::asked::flags(&**workload).into_iter().find(taken) {
+        if let Some(axis) = crate::request::flags(&**workload).into_iter().find(taken) {
             let workload = workload.name();
             return Some(anyhow::anyhow!("axis `{axis}` of workload `{workload}` has the name of a flag"));
         }
@@ -466,7 +471,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
     None
 }
 
-/// Accepts underscores for dashes in the names of flags, as older kits wrote them.
+/// Accepts underscores for dashes in the names of flags.
 fn dashed(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut ended = false;
     arguments
@@ -497,12 +502,12 @@ mod tests {
 
     #[test]
     fn the_flags_are_consistent() {
-        command(&App::new(Vec::new())).debug_assert();
+        command(&App::new(Vec::new(), Vec::new())).debug_assert();
     }
 
     #[test]
     fn every_command_has_a_worked_example() {
-        for command in command(&App::new(Vec::new())).get_subcommands() {
+        for command in command(&App::new(Vec::new(), Vec::new())).get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains(&format!("laptime {}", command.get_name())), "{}", command.get_name());
         }

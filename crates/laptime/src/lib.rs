@@ -20,77 +20,57 @@
 //! `laptime list`, `bench`, `profile`, `warmup` and `ab` of that program then know its workloads beside the built-in
 //! ones. `examples/custom_workload` is such a program.
 
-mod absent;
-mod alone;
 mod app;
-mod aside;
-mod asked;
-mod attention_profile;
 mod benchmark;
-mod c2c_files;
-mod c2c_profile;
-mod c2c_summary;
 mod cli;
 mod commands;
-mod course;
-mod estimate;
-mod failure;
-mod keeper;
-mod kept_peaks;
-mod kit_files;
-mod kit_input;
-mod moment;
-mod near;
-mod offload_experiment;
-mod offload_files;
-mod offload_live;
-mod offload_profile;
+mod input;
 mod output;
-mod progress;
-mod run_folder;
-mod run_input;
-mod screen;
-mod session;
-mod shell;
-mod source_files;
+mod run;
 mod tour;
-mod trace_input;
-mod tts_audio;
-mod tts_files;
-mod tts_header;
-mod tts_profile;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};
 
 pub use self::benchmark::{Benchmark, Timings, benchmark};
 pub use laptime_bench as bench;
 use laptime_bench::Workload;
-pub use laptime_pipelines::CountingHeap;
+use laptime_pipelines::extras::Extras;
+pub use laptime_pipelines::{CountingHeap, extras};
 
-use crate::app::App;
+use crate::{
+    app::App,
+    input::{near, request, run_input, source_files, trace_input},
+    output::{absent, failure, progress, screen},
+    run::{estimate, fresh_process, keeper, kept_peaks, moment, run_folder, session, shell, stdout_guard},
+};
 
 /// The exit status of what could not be done.
 const COULD_NOT: u8 = 2;
 
-/// Runs the command line with workloads beside the built-in ones, and returns the status to exit with.
+/// Runs the command line with your workloads in addition to the built-in ones, and returns the exit status.
 ///
-/// A program calls this first thing in its `main`: fresh processes that a command asks for are the same program, and
-/// this is where they find out.
+/// Call this first in `main`: fresh processes that a command starts are the same program, and this is where they find
+/// out.
 pub fn main_with(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
+    main_with_extras(workloads, Vec::new())
+}
+
+/// The same, with what your workloads add to the commands: flags, checks, files and summaries.
+pub fn main_with_extras(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
-        // The panic of a workload is an outcome of its case, which tells it.
+        // The panic of a workload is the outcome of its case.
         if !laptime_bench::is_measuring() {
             failure::tell_fault(panic, &mut screen::stderr());
         }
     }));
-    // The hook has told it.
-    std::panic::catch_unwind(AssertUnwindSafe(|| run(workloads))).unwrap_or(ExitCode::from(COULD_NOT))
+    // The hook has printed it.
+    std::panic::catch_unwind(AssertUnwindSafe(|| run_program(workloads, extras))).unwrap_or(ExitCode::from(COULD_NOT))
 }
 
-fn run(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
+fn run_program(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> ExitCode {
     let status = if laptime_bench::is_fresh_process() { laptime_bench::OUT_OF_MEMORY_STATUS } else { COULD_NOT };
     laptime_pipelines::heap::exit_when_out_of_memory(status);
-    let app = App::new(workloads);
+    let app = App::new(workloads, extras);
     if let Some(served) = laptime_bench::serve_if_requested(&app.registry) {
         return served;
     }

@@ -1,4 +1,4 @@
-//! Multiplies matrices as it is told, for `scripts/matmul-against-numpy`: each line of input is a number type, a size,
+//! Multiplies matrices for `scripts/matmul-against-numpy`: each line of input is a dtype, a size,
 //! a number of threads and a number of iterations; each line of output the seconds of the iterations.
 //!
 //! The type `loop` is three plain loops over f32, on one thread.
@@ -59,5 +59,5 @@ fn plain_loops(size: usize, iterations: usize) -> Vec<f64> {
         black_box(&mut c);
         start.elapsed().as_secs_f64()
     };
-    (0..iterations).map(|_| take()).collect()
+    (0..iterations).map(|_| iteration()).collect()
 }

@@ -1,4 +1,4 @@
-//! The workload `attention`: one layer's attention alone, of all pairs or of some.
+//! The workload `attention`: the attention of one layer, dense or sparse.
 
 mod axes;
 mod built;
@@ -8,28 +8,34 @@ mod engine;
 mod gpu;
 mod iteration;
 mod plan;
+mod profile;
+mod spec;
 #[cfg(test)]
 mod tests;
-mod wanted;
 
 use laptime_bench::{
-    Alias, AxisSpec, AxisValue, Better, Case, Device, Given, MetricSpec, Plan, PlanError, Prepared, Workload,
+    Alias, AxisSpec, AxisValue, Better, Case, Device, Given, MetricSpec, Plan, PlanError, Prepared, Traffic, Work,
+    Workload,
 };
-use laptime_models::Dtype;
+use laptime_models::{
+    Dtype,
+    attention::{CPU_TILING, Layout},
+};
 
+pub use self::profile::AttentionExtras;
 use self::{
     axes::{ALIASES, AUTO, PATTERN_ALIASES, axes},
     iteration::AttentionIteration,
     plan::settle,
-    wanted::Wanted,
+    spec::Spec,
 };
 pub(crate) use self::{
     axes::{CUSTOM, pattern_axes},
-    plan::{of_pattern, patterns, told as pattern_told},
-    wanted::pattern,
+    plan::{of_pattern, patterns, with_pattern_name},
+    spec::pattern,
 };
 
-/// Attention alone: naive, dense, or of the pairs that a pattern keeps.
+/// One attention layer: naive, dense or sparse.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Attention;
 
@@ -39,7 +45,7 @@ impl Workload for Attention {
     }
 
     fn about(&self) -> &'static str {
-        "attends from every token to all others, or to those that a pattern keeps; inputs are random"
+        "one attention layer: dense, or sparse with a pattern; random inputs"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -62,33 +68,37 @@ impl Workload for Attention {
     }
 
     fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let wanted = Wanted::of(&self.on_device(case, device))?;
-        Ok(wanted.refusal().is_none().then(|| engine::needed_bytes(&wanted, device)))
+        let spec = Spec::of(&self.on_device(case, device))?;
+        Ok(spec.refusal().is_none().then(|| engine::needed_bytes(&spec, device)))
+    }
+
+    fn predicted_work(&self, case: &Case) -> Option<Work> {
+        let spec = Spec::of(case).ok().filter(|spec| spec.refusal().is_none())?;
+        let (sizes, dtype) = (spec.inputs.sizes, spec.inputs.dtype);
+        let connections = Layout::build(&spec.kept, sizes.length, CPU_TILING).connections();
+        let (flops, bytes) = (sizes.flops(connections), sizes.bytes(dtype));
+        Some(Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read })
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
-            metric("build_ms", "time to build the pattern, which is no part of a iteration", Better::Lower),
-            metric("tflop_s", "operations that were executed, a second, in units of 10^12", Better::Higher),
-            metric("sparsity", "share of the pairs that may be seen that is not kept", Better::Higher),
-            metric("mass_kept", "share of dense attention's weights that is kept, on random inputs", Better::Higher),
-            metric(
-                "output_error",
-                "distance from dense attention's result as a share of it, on random inputs",
-                Better::Lower,
-            ),
+            metric("build_ms", "time to build the pattern, not part of an iteration", Better::Lower),
+            metric("tflop_s", "executed TFLOP per second", Better::Higher),
+            metric("sparsity", "share of the allowed pairs that is skipped", Better::Higher),
+            metric("mass_kept", "share of the dense attention weights that is kept, on random inputs", Better::Higher),
+            metric("output_error", "relative distance from the dense result, on random inputs", Better::Lower),
         ]
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        let wanted = Wanted::of(&self.on_device(case, device))?;
-        let refusal = wanted.refusal().or_else(|| engine::refusal(&wanted, device));
+        let spec = Spec::of(&self.on_device(case, device))?;
+        let refusal = spec.refusal().or_else(|| engine::refusal(&spec, device));
         if let Some(reason) = refusal {
             return Ok(Prepared::DoesNotApply(reason));
         }
-        let needed = engine::needed_bytes(&wanted, device);
-        Prepared::if_it_fits(needed, device, || Ok(Box::new(AttentionIteration::new(wanted, device)?)))
+        let needed = engine::needed_bytes(&spec, device);
+        Prepared::if_it_fits(needed, device, || Ok(Box::new(AttentionIteration::new(spec, device)?)))
     }
 }
 

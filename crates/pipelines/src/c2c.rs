@@ -1,23 +1,27 @@
-//! The workload `c2c`: two models joined through their KV caches, from a prompt to the last new token.
+//! The workload `c2c`: cache-to-cache fusion of two models, from the prompt to the last new token.
 
 mod against;
 mod axes;
 mod check;
+mod extras;
+mod files;
 mod iteration;
 mod make;
 mod pair;
 mod plan;
 mod prompts;
 mod runner;
+mod spec;
+mod summary;
 #[cfg(test)]
 mod tests;
-mod wanted;
 mod work;
 
 use laptime_bench::{
     Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, Plan, PlanError, Prepared, Work, Workload,
 };
 
+pub use self::extras::C2cExtras;
 use self::{
     against::AgainstIteration,
     axes::{ALIASES, AUTO, axes},
@@ -25,32 +29,32 @@ use self::{
     pair::Pair,
     plan::settle,
     runner::Runner,
-    wanted::Wanted,
+    spec::Spec,
 };
 
-/// Cache to cache: a base model that answers over what a teacher model read.
+/// Cache-to-cache fusion: the base model answers with the fused cache of a teacher model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheToCache;
 
-/// How many metrics an iteration has that is held against nothing; those of one that is follow.
+/// The number of metrics without a comparison; those of a comparison follow.
 const JOINED_METRICS: usize = 10;
 
 impl CacheToCache {
-    /// What each stage of a case has to do, all steps together as one; nothing if the case makes no sense.
+    /// The work of each stage of a case; all decode steps count as one. Empty if the case is invalid.
     pub fn stage_work(case: &Case) -> Vec<(&'static str, Work)> {
         let of_case = || {
-            let wanted = Wanted::of(case).ok()?;
-            let pair = Pair::of(&wanted).ok()?;
+            let spec = Spec::of(case).ok()?;
+            let pair = Pair::of(&spec).ok()?;
             let gates = pair.weights.gates(&pair.fuser).ok()?;
-            Some(work::stage_work(&pair, &wanted, &gates))
+            Some(work::stage_work(&pair, &spec, &gates))
         };
         of_case().unwrap_or_default()
     }
 
     /// The case on a device; the inner error says why it cannot run.
-    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Result<(Pair, Wanted), String>> {
-        let wanted = Wanted::of(&self.on_device(case, device))?;
-        Ok(Pair::runnable(&wanted)?.map(|pair| (pair, wanted)))
+    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Result<(Pair, Spec), String>> {
+        let spec = Spec::of(&self.on_device(case, device))?;
+        Ok(Pair::runnable(&spec)?.map(|pair| (pair, spec)))
     }
 }
 
@@ -60,7 +64,7 @@ impl Workload for CacheToCache {
     }
 
     fn about(&self) -> &'static str {
-        "joins two models through their KV caches: both read a prompt, the caches are fused, the base model answers"
+        "cache-to-cache (C2C) fusion: two models prefill a prompt, their KV caches are fused, the base model answers"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -88,13 +92,19 @@ impl Workload for CacheToCache {
 
     fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
         let read = self.read(case, device)?;
-        Ok(read.ok().map(|(pair, wanted)| make::needed_bytes(&pair, &wanted, device)))
+        Ok(read.ok().map(|(pair, spec)| make::needed_bytes(&pair, &spec, device)))
+    }
+
+    fn predicted_work(&self, case: &Case) -> Option<Work> {
+        let spec = Spec::of(case).ok()?;
+        let pair = Pair::runnable(&spec).ok()?.ok()?;
+        work::work(&pair, &spec, &pair.weights.gates(&pair.fuser).ok()?)
     }
 
     fn known(&self, case: &Case) -> Vec<Fact> {
         let facts = || {
-            let wanted = Wanted::of(case).ok()?;
-            Some(work::sizes(&Pair::of(&wanted).ok()?, &wanted))
+            let spec = Spec::of(case).ok()?;
+            Some(work::sizes(&Pair::of(&spec).ok()?, &spec))
         };
         facts().unwrap_or_default()
     }
@@ -102,35 +112,35 @@ impl Workload for CacheToCache {
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
-            metric("ttft_ms", "time until the first token is known", Better::Lower),
-            metric("tpot_ms", "time of a decode step, its token read", Better::Lower),
-            metric("tok_s", "new tokens a second behind the first", Better::Higher),
-            metric("fusion_share", "share of the time to the first token that the projectors iteration", Better::Lower),
-            metric("projection_ms", "time of the projectors by layers fused", Better::Lower),
-            metric("base_alone_ms", "time of the base model's prompt alone", Better::Lower),
-            metric("teacher_alone_ms", "time of the teacher's prompt alone", Better::Lower),
-            metric("together_ms", "time of both at the same time", Better::Lower),
-            metric("hidden_ms", "what both take alone, less what they take together", Better::Higher),
-            metric("hidden_share", "the same by the shorter of the two", Better::Higher),
-            metric("text_ttft_ms", "time until the first token is known behind a text of the teacher", Better::Lower),
-            metric("alone_ttft_ms", "the same of the base model alone", Better::Lower),
-            metric("text_over_c2c", "time behind a text by time over caches", Better::Higher),
-            metric("alone_over_c2c", "time alone by time over caches", Better::Higher),
+            metric("ttft_ms", "time to first token", Better::Lower),
+            metric("tpot_ms", "time per decode step", Better::Lower),
+            metric("tok_s", "decoded tokens per second", Better::Higher),
+            metric("fusion_share", "share of the time to first token spent in the projectors", Better::Lower),
+            metric("projection_ms", "projector time per fused layer", Better::Lower),
+            metric("base_alone_ms", "prefill time of the base model alone", Better::Lower),
+            metric("teacher_alone_ms", "prefill time of the teacher alone", Better::Lower),
+            metric("together_ms", "prefill time of both at the same time", Better::Lower),
+            metric("hidden_ms", "prefill time saved by the overlap", Better::Higher),
+            metric("hidden_share", "saved time / the shorter prefill", Better::Higher),
+            metric("text_ttft_ms", "time to first token with a text of the teacher", Better::Lower),
+            metric("alone_ttft_ms", "time to first token of the base model alone", Better::Lower),
+            metric("text_over_c2c", "time to first token with a text / with C2C", Better::Higher),
+            metric("alone_over_c2c", "time to first token alone / with C2C", Better::Higher),
         ]
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        let (pair, wanted) = match self.read(case, device)? {
+        let (pair, spec) = match self.read(case, device)? {
             Ok(read) => read,
             Err(reason) => return Ok(Prepared::DoesNotApply(reason)),
         };
-        if let Some(reason) = make::refusal(&wanted, device) {
+        if let Some(reason) = make::refusal(&spec, device) {
             return Ok(Prepared::DoesNotApply(reason));
         }
-        let needed = make::needed_bytes(&pair, &wanted, device);
+        let needed = make::needed_bytes(&pair, &spec, device);
         Prepared::if_it_fits(needed, device, || {
-            let text_tokens = wanted.text_tokens;
-            let runner = Runner::new(pair, wanted, device)?;
+            let text_tokens = spec.text_tokens;
+            let runner = Runner::new(pair, spec, device)?;
             Ok(match text_tokens {
                 Some(text_tokens) => Box::new(AgainstIteration::new(runner, text_tokens)),
                 None => Box::new(JoinedIteration::new(runner)),

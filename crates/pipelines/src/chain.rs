@@ -52,6 +52,10 @@ impl Workload for Chain {
         vec![small, large, graph, threads_axis()]
     }
 
+    fn predicted_work(&self, case: &Case) -> Option<Work> {
+        Some(Sizes { small: case.size("small").ok()?, large: case.size("large").ok()? }.work())
+    }
+
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
         let sizes = Sizes { small: case.size("small")?, large: case.size("large")? };
         #[cfg(feature = "cuda")]

@@ -107,7 +107,7 @@ fn touched<T: Summed>(crew: &Crew, count: usize) -> anyhow::Result<Vec<T>> {
     Ok(numbers)
 }
 
-/// Small whole numbers without much order, which every type holds exactly; touched likewise.
+/// Small whole numbers that every dtype represents exactly; each page is first touched by the thread that uses it.
 fn pattern<T: Summed>(crew: &Crew, count: usize) -> anyhow::Result<Vec<T>> {
     let _stage = stage!("prepare_inputs", count = count);
     let mut numbers = untouched(count)?;

@@ -1,9 +1,9 @@
 //! A CUDA GPU as a device.
 
-mod beside;
 mod copy;
 mod listen;
 mod matmul;
+mod second_stream;
 
 use std::{
     any::Any,
@@ -23,7 +23,7 @@ use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
 use laptime_trace::run::PeakGpu;
 
-use self::beside::Beside;
+use self::second_stream::SecondStream;
 pub use self::{copy::prepare_copy, matmul::prepare_matmul};
 
 /// How long a reading of the card holds: power and clocks change no faster, and a reading takes longer than many iterations.
@@ -43,7 +43,7 @@ pub struct CudaDevice {
     reading: Mutex<Option<(Instant, DeviceState)>>,
     kernels: OnceLock<Kernels>,
     /// A second stream, made when it is first needed.
-    beside: OnceLock<Beside>,
+    beside: OnceLock<SecondStream>,
     is_cold: AtomicBool,
     /// Written to empty the cache.
     flushed: Mutex<Option<Buffer<u8>>>,
@@ -89,7 +89,7 @@ impl CudaDevice {
     /// Our own kernels, compiled when they are first needed.
     pub fn kernels(&self) -> anyhow::Result<&Kernels> {
         if self.kernels.get().is_none() {
-            let loaded = Kernels::load(&self.device, &Cache::of_user()).map_err(told)?;
+            let loaded = Kernels::load(&self.device, &Cache::of_user()).map_err(into_error)?;
             // Another thread may have been first; both are the same.
             let _ = self.kernels.set(loaded);
         }
@@ -97,9 +97,9 @@ impl CudaDevice {
     }
 
     /// The same GPU with a second stream and a lane for it.
-    pub fn beside(&self) -> anyhow::Result<&Beside> {
+    pub fn beside(&self) -> anyhow::Result<&SecondStream> {
         if self.beside.get().is_none() {
-            let made = Beside::new(&self.name, &self.device, self.clock.timing()).map_err(told)?;
+            let made = SecondStream::new(&self.name, &self.device, self.clock.timing()).map_err(into_error)?;
             // Another thread may have been first; both are the same.
             let _ = self.beside.set(made);
         }
@@ -108,7 +108,7 @@ impl CudaDevice {
 
     fn flush_buffer(&self) -> anyhow::Result<Buffer<u8>> {
         let bytes = self.device.facts().l2_bytes.saturating_mul(CACHE_TIMES);
-        self.device.allocate(usize::try_from(bytes)?).map_err(told)
+        self.device.allocate(usize::try_from(bytes)?).map_err(into_error)
     }
 
     fn state(&self) -> DeviceState {
@@ -191,7 +191,7 @@ impl CudaDevice {
 }
 
 /// An error of CUDA as the measuring loop understands it: a lack of memory is an outcome of its own.
-pub fn told(error: CudaError) -> anyhow::Error {
+pub fn into_error(error: CudaError) -> anyhow::Error {
     match error {
         CudaError::OutOfMemory { wanted, free, .. } => {
             let lack = OutOfMemory { needed_bytes: wanted, available_bytes: free };
@@ -212,7 +212,7 @@ impl Device for CudaDevice {
     }
 
     fn synchronise(&self) -> anyhow::Result<()> {
-        self.device.synchronise().map_err(told)
+        self.device.synchronise().map_err(into_error)
     }
 
     fn now(&self) -> Nanos {
@@ -320,7 +320,7 @@ impl Device for CudaDevice {
         if flushed.is_none() {
             *flushed = Some(self.flush_buffer()?);
         }
-        flushed.as_mut().map_or(Ok(()), |buffer| buffer.zero().map_err(told))
+        flushed.as_mut().map_or(Ok(()), |buffer| buffer.zero().map_err(into_error))
     }
 
     fn is_lost(&self) -> bool {
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_lack_of_memory_is_told_as_such() {
-        let error = told(CudaError::OutOfMemory { wanted: Some(7), free: Some(3), total: Some(9) });
+        let error = into_error(CudaError::OutOfMemory { wanted: Some(7), free: Some(3), total: Some(9) });
         let lack = error.chain().find_map(|cause| cause.downcast_ref::<OutOfMemory>());
         assert_eq!(lack, Some(&OutOfMemory { needed_bytes: Some(7), available_bytes: Some(3) }));
     }

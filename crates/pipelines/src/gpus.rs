@@ -23,7 +23,7 @@ pub struct GpuFound {
     pub power_limit_watts: Option<f64>,
     /// How it is doing.
     pub state: DeviceState,
-    /// Why its kernels cannot be told, if they cannot: `--timing kernels` needs CUPTI.
+    /// Why kernels cannot be recorded, if they cannot: `--timing kernels` needs CUPTI.
     pub no_kernels: Option<String>,
 }
 

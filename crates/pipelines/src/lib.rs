@@ -14,6 +14,7 @@ mod devices;
 #[cfg(test)]
 mod difference;
 mod element;
+pub mod extras;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 mod gpus;
@@ -28,9 +29,14 @@ mod reference;
 mod traffic;
 mod tts;
 
+use std::sync::Arc;
+
+use laptime_bench::{Interrupt, Workload};
+
+use self::extras::{Extras, Screen};
 pub use self::{
-    attention::Attention,
-    c2c::CacheToCache,
+    attention::{Attention, AttentionExtras},
+    c2c::{C2cExtras, CacheToCache},
     chain::Chain,
     copy::{COPY_OPS, MemoryCopy},
     cpu::CpuDevice,
@@ -38,14 +44,40 @@ pub use self::{
     gpus::{GpuFound, gpus, peak_gpu},
     heap::CountingHeap,
     matmul::{MATMUL_DTYPES, Matmul},
-    model::{Model, folders_without_weights},
-    offload::{BudgetTooSmall, Generated, OffloadPlan, OffloadedLayers, Visits, Watch},
+    model::{Model, ModelExtras, folders_without_weights},
+    offload::{BudgetTooSmall, Generated, Observer, OffloadExtras, OffloadPlan, OffloadedLayers, Visits},
     peaks::{PeakProgress, PeakSearch, measure_peaks, peaks_below},
-    tts::TextToSpeech,
+    tts::{TextToSpeech, TtsExtras},
 };
 
+/// The built-in workloads, in the order in which they are listed, and what they add to the commands. A generation ends
+/// when the program is interrupted; live lines go to the screen.
+pub fn built_in(interrupt: &Interrupt, screen: Arc<dyn Screen>) -> BuiltIn {
+    let (offload, offload_extras) = OffloadExtras::with_workload(interrupt.clone(), screen);
+    let mut workloads = workloads();
+    // The one that is observed instead of the one that is not.
+    workloads.pop();
+    workloads.push(Box::new(offload));
+    let extras: Vec<Box<dyn Extras>> = vec![
+        Box::new(ModelExtras),
+        Box::new(AttentionExtras),
+        Box::new(C2cExtras),
+        Box::new(TtsExtras),
+        Box::new(offload_extras),
+    ];
+    BuiltIn { workloads, extras }
+}
+
+/// The built-in workloads and what they add to the commands.
+pub struct BuiltIn {
+    /// The workloads.
+    pub workloads: Vec<Box<dyn Workload>>,
+    /// What they add to the commands.
+    pub extras: Vec<Box<dyn Extras>>,
+}
+
 /// The built-in workloads, in the order in which they are listed.
-pub fn workloads() -> Vec<Box<dyn laptime_bench::Workload>> {
+pub fn workloads() -> Vec<Box<dyn Workload>> {
     vec![
         Box::new(Matmul),
         Box::new(MemoryCopy),

@@ -28,7 +28,7 @@ impl Workload for Matmul {
     }
 
     fn about(&self) -> &'static str {
-        "multiplies two square matrices; bf16 and f16 are added up in f32"
+        "matrix multiplication of square matrices; bf16 and f16 accumulate in f32"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -41,12 +41,22 @@ impl Workload for Matmul {
         };
         let dtype = AxisSpec {
             name: "dtype",
-            about: "number type of the matrices; on the CPU bf16 is widened to f32 and rounded back in the iteration; a GPU has no f64",
+            about: "dtype of the matrices; on the CPU bf16 is converted to f32 and back in the iteration; a GPU has no f64",
             kind: ValueKind::OneOf(MATMUL_DTYPES),
             default: vec!["f32".into()],
             cost: Cost::Middle,
         };
         vec![size, dtype, threads_axis()]
+    }
+
+    fn predicted_work(&self, case: &Case) -> Option<Work> {
+        let (size, dtype) = (case.size("size").ok()?, case.text("dtype").ok()?);
+        let bytes = match dtype {
+            "f64" => 8,
+            "f32" => 4,
+            _ => 2,
+        };
+        Some(product_work(size, dtype, bytes))
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
@@ -116,11 +126,16 @@ impl<T: Multiplied> Iteration for MatmulIteration<T> {
     }
 
     fn work(&self) -> Option<Work> {
-        let size = self.size as u64;
-        let flops = size.saturating_pow(3).saturating_mul(2);
-        let bytes = size.saturating_pow(2).saturating_mul(3 * size_of::<T>() as u64);
-        Some(Work { flops, dtype: T::NAME.to_owned(), bytes, traffic: Traffic::Read })
+        Some(product_work(self.size, T::NAME, size_of::<T>()))
     }
+}
+
+/// The work of a product of square matrices whose numbers have this many bytes.
+fn product_work(size: usize, dtype: &str, number_bytes: usize) -> Work {
+    let size = size as u64;
+    let flops = size.saturating_pow(3).saturating_mul(2);
+    let bytes = size.saturating_pow(2).saturating_mul(3 * number_bytes as u64);
+    Work { flops, dtype: dtype.to_owned(), bytes, traffic: Traffic::Read }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 mod axes;
 mod built_in;
+mod course;
+mod extras;
 mod iteration;
 mod make;
 #[cfg(feature = "cuda")]
@@ -11,34 +13,35 @@ mod plan;
 mod scripted;
 #[cfg(test)]
 mod scripted_trainer;
+mod spec;
 mod test_name;
 #[cfg(test)]
 mod tests;
 mod train_iteration;
 #[cfg(test)]
 mod training_tests;
-mod wanted;
 mod work;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, Plan, PlanError, Prepared, Workload,
+    Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, Plan, PlanError, Prepared, Work, Workload,
 };
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
-pub use self::built_in::folders_without_weights;
+pub(crate) use self::extras::{NO_SYNC, NO_SYNC_NOTE, PROFILE_FLAGS};
 #[cfg(feature = "cuda")]
 pub(crate) use self::on_gpu::make as decoder_on_gpu;
 use self::{
     axes::{ALIASES, axes},
     iteration::ModelIteration,
     plan::settle,
+    spec::Spec,
     test_name::{Pass, Training},
     train_iteration::TrainIteration,
-    wanted::Wanted,
 };
+pub use self::{built_in::folders_without_weights, extras::ModelExtras};
 pub(crate) use self::{
     built_in::{BuiltIn, checked_weights, decoder, hinted, looks_like_a_folder, with_causes},
-    iteration::told,
+    iteration::into_error,
     make::Maker,
     plan::{Found, Named},
 };
@@ -59,49 +62,49 @@ impl Model {
         Self { maker: Box::new(BuiltIn { own }) }
     }
 
-    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Found, Wanted, Options)> {
-        let wanted = Wanted::of(case)?;
-        let found = self.maker.find(Named::Any(&wanted.model))?;
+    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Found, Spec, Options)> {
+        let spec = Spec::of(case)?;
+        let found = self.maker.find(Named::Any(&spec.model))?;
         let options = Options {
-            dtype: wanted.dtype,
-            attention: wanted.attention,
-            kept: wanted.kept.clone(),
-            batch: wanted.batch,
-            room: wanted.room(),
-            graph: wanted.graph,
+            dtype: spec.dtype,
+            attention: spec.attention,
+            kept: spec.kept.clone(),
+            batch: spec.batch,
+            room: spec.room(),
+            graph: spec.graph,
             marks: Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() },
             offload: None,
         };
-        Ok((found, wanted, options))
+        Ok((found, spec, options))
     }
 
-    fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, device: &dyn Device) -> u64 {
-        match wanted.test.pass {
-            Pass::Training(_) => self.maker.needed_train_bytes(config, wanted, &train_options(wanted, options), device),
-            Pass::Forward | Pass::Prefill | Pass::Decode => self.maker.needed_bytes(config, wanted, options, device),
+    fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64 {
+        match spec.test.pass {
+            Pass::Training(_) => self.maker.needed_train_bytes(config, spec, &train_options(spec, options), device),
+            Pass::Forward | Pass::Prefill | Pass::Decode => self.maker.needed_bytes(config, spec, options, device),
         }
     }
 
     fn make_training<'a>(
         &'a self,
-        (found, wanted, options): (Found, Wanted, TrainOptions),
+        (found, spec, options): (Found, Spec, TrainOptions),
         part: Training,
         device: &'a dyn Device,
     ) -> anyhow::Result<TrainIteration<'a>> {
-        let made = self.maker.make_trainer(&found, &wanted, options, device)?;
-        TrainIteration::new(wanted, part, made, device)
+        let made = self.maker.make_trainer(&found, &spec, options, device)?;
+        TrainIteration::new(spec, part, made, device)
     }
 }
 
 /// A trainer for what a case asks for.
-fn train_options(wanted: &Wanted, options: &Options) -> TrainOptions {
+fn train_options(spec: &Spec, options: &Options) -> TrainOptions {
     TrainOptions {
-        dtype: wanted.dtype,
-        attention: wanted.attention,
-        batch: wanted.batch,
-        tokens: wanted.test.tokens,
+        dtype: spec.dtype,
+        attention: spec.attention,
+        batch: spec.batch,
+        tokens: spec.test.tokens,
         marks: options.marks.clone(),
-        adamw: (wanted.test.pass == Pass::Training(Training::Step)).then(AdamW::default),
+        adamw: (spec.test.pass == Pass::Training(Training::Step)).then(AdamW::default),
     }
 }
 
@@ -134,25 +137,31 @@ impl Workload for Model {
 
     fn with(&self, case: &Case, axis: &str, value: i64) -> Case {
         let case = case.with(axis, value);
-        match Wanted::of(&case) {
-            Ok(wanted) => case.with("test", wanted.test.to_string()),
+        match Spec::of(&case) {
+            Ok(spec) => case.with("test", spec.test.to_string()),
             Err(_) => case,
         }
     }
 
     fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let (found, wanted, options) = self.read(case, device)?;
-        if wanted.refusal(found.config.context).is_some() {
+        let (found, spec, options) = self.read(case, device)?;
+        if spec.refusal(found.config.context).is_some() {
             return Ok(None);
         }
-        Ok(Some(self.needed_bytes(&found.config, &wanted, &options, device)))
+        Ok(Some(self.needed_bytes(&found.config, &spec, &options, device)))
+    }
+
+    fn predicted_work(&self, case: &Case) -> Option<Work> {
+        let spec = Spec::of(case).ok()?;
+        let found = self.maker.find(Named::Any(&spec.model)).ok()?;
+        spec.refusal(found.config.context).is_none().then(|| work::work(&found.config, &spec))
     }
 
     fn known(&self, case: &Case) -> Vec<Fact> {
         let facts = || {
-            let wanted = Wanted::of(case).ok()?;
-            let found = self.maker.find(Named::Any(&wanted.model)).ok()?;
-            Some(work::facts(&found.config, &wanted))
+            let spec = Spec::of(case).ok()?;
+            let found = self.maker.find(Named::Any(&spec.model)).ok()?;
+            Some(work::facts(&found.config, &spec))
         };
         facts().unwrap_or_default()
     }
@@ -160,27 +169,27 @@ impl Workload for Model {
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
-            metric("tok_s", "tokens of all sequences a second", Better::Higher),
-            metric("ttft_ms", "time of a prefill until its token is chosen", Better::Lower),
-            metric("tpot_ms", "time of a decode step", Better::Lower),
+            metric("tok_s", "tokens per second, all sequences together", Better::Higher),
+            metric("ttft_ms", "time to first token", Better::Lower),
+            metric("tpot_ms", "time per decode step", Better::Lower),
             metric("loss", "mean cross-entropy of a training batch", Better::Lower),
         ]
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        let (found, wanted, options) = self.read(case, device)?;
-        let refusal = wanted.refusal(found.config.context).or_else(|| self.maker.refusal(&wanted, device));
+        let (found, spec, options) = self.read(case, device)?;
+        let refusal = spec.refusal(found.config.context).or_else(|| self.maker.refusal(&spec, device));
         if let Some(reason) = refusal {
             return Ok(Prepared::DoesNotApply(reason));
         }
-        let needed = self.needed_bytes(&found.config, &wanted, &options, device);
+        let needed = self.needed_bytes(&found.config, &spec, &options, device);
         Prepared::if_it_fits(needed, device, || {
-            if let Pass::Training(part) = wanted.test.pass {
-                let training = train_options(&wanted, &options);
-                return Ok(Box::new(self.make_training((found, wanted, training), part, device)?));
+            if let Pass::Training(part) = spec.test.pass {
+                let training = train_options(&spec, &options);
+                return Ok(Box::new(self.make_training((found, spec, training), part, device)?));
             }
-            let made = self.maker.make(&found, &wanted, options, device)?;
-            Ok(Box::new(ModelIteration::new(wanted, found.config, made, device)?))
+            let made = self.maker.make(&found, &spec, options, device)?;
+            Ok(Box::new(ModelIteration::new(spec, found.config, made, device)?))
         })
     }
 }

@@ -1,27 +1,31 @@
-//! The workload `offload`: a model whose layers do not all stay on the device.
+//! The workload `offload`: a model with offloaded layers.
 
 mod axes;
 mod budget;
+mod experiment;
+mod extras;
 mod facts;
+mod files;
 mod fit;
 mod iteration;
 mod layers;
+mod live;
 mod make;
+mod observer;
 #[cfg(feature = "cuda")]
 mod on_gpu;
 mod plan;
 mod runner;
+mod spec;
 mod subject;
 #[cfg(test)]
 mod tests;
-mod wanted;
-mod watch;
 
 use std::{path::PathBuf, sync::Arc};
 
 use laptime_bench::{
     Alias, AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, Plan, PlanError, Prepared, WarmUp,
-    Workload,
+    Work, Workload,
 };
 
 use self::{
@@ -30,41 +34,42 @@ use self::{
     iteration::OffloadIteration,
     plan::settle,
     runner::Runner,
+    spec::Spec,
     subject::{Subject, usual_model},
-    wanted::Wanted,
 };
 pub use self::{
+    extras::OffloadExtras,
     fit::BudgetTooSmall,
-    watch::{Generated, Unwatched, Visits, Watch},
+    observer::{Generated, NoObserver, Observer, Visits},
 };
 
-/// A speech or language model whose layers come over a link, one at a time.
+/// A speech or language model with offloaded layers.
 pub struct OffloadedLayers {
-    watch: Arc<dyn Watch>,
-    /// Where the file of layers is written where there is no GPU.
+    observer: Arc<dyn Observer>,
+    /// The folder of the layer file on the CPU.
     home: PathBuf,
 }
 
-/// What is known of a case on a device before it is prepared.
+/// What is known about a case on a device before it is prepared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OffloadPlan {
     /// Layers of the model.
     pub layers: usize,
-    /// Those that stay.
+    /// Layers kept on the device.
     pub resident: usize,
-    /// How the others are streamed.
+    /// How the others are copied.
     pub mode: laptime_models::StreamMode,
-    /// Bytes that are needed at most.
+    /// Predicted peak memory in bytes.
     pub needed_bytes: u64,
-    /// Bytes that there are, or that were allowed.
+    /// Available memory or the memory budget, in bytes.
     pub budget_bytes: Option<u64>,
-    /// Copies between two clearings of caches.
+    /// Copies between two clearings of the allocator cache.
     pub clear_every: Option<usize>,
-    /// Whether the device is a GPU: without one layers come from a file.
+    /// Whether the device is a GPU; on the CPU offloaded layers are in a file.
     pub is_gpu: bool,
-    /// An emulated link, in 10^9 bytes a second.
+    /// The rate of an emulated link, in GB/s.
     pub emulated_gbps: Option<f64>,
-    /// What is known of the case.
+    /// Facts about the case.
     pub facts: Vec<Fact>,
 }
 
@@ -75,38 +80,38 @@ const WARM_UP: usize = 1;
 const ITERATIONS: usize = 3;
 
 impl OffloadedLayers {
-    /// Nobody looks on.
+    /// Without an observer.
     pub fn new() -> Self {
-        Self::watched(Arc::new(Unwatched))
+        Self::observed(Arc::new(NoObserver))
     }
 
-    /// Somebody looks on while tokens are made.
-    pub fn watched(watch: Arc<dyn Watch>) -> Self {
-        Self { watch, home: std::env::temp_dir() }
+    /// With an observer that is called for every token.
+    pub fn observed(observer: Arc<dyn Observer>) -> Self {
+        Self { observer, home: std::env::temp_dir() }
     }
 
-    /// The same, with the file of layers in another folder than that of temporary files.
+    /// The same, with the layer file in another folder than the temporary one.
     pub fn with_home(self, home: impl Into<PathBuf>) -> Self {
         Self { home: home.into(), ..self }
     }
 
-    /// What will be done with a case on a device; an error if it cannot be.
+    /// The plan of a case on a device, or why it cannot run.
     pub fn look(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
-        let (subject, wanted, fit) = read(case, device)?;
-        if let Some(reason) = too_small(&subject, &wanted, &fit) {
+        let (subject, spec, fit) = read(case, device)?;
+        if let Some(reason) = too_small(&subject, &spec, &fit) {
             return Err(BudgetTooSmall(reason).into());
         }
         let is_gpu = make::is_gpu(device);
         Ok(OffloadPlan {
             layers: subject.decoder().layers,
             resident: fit.resident,
-            mode: wanted.mode,
+            mode: spec.mode,
             needed_bytes: fit.needed,
             budget_bytes: fit.budget,
-            clear_every: wanted.clear_every,
+            clear_every: spec.clear_every,
             is_gpu,
-            emulated_gbps: wanted.link_gbps.filter(|_| !is_gpu),
-            facts: facts::planned(&subject, &wanted, &fit, is_gpu),
+            emulated_gbps: spec.link_gbps.filter(|_| !is_gpu),
+            facts: facts::planned(&subject, &spec, &fit, is_gpu),
         })
     }
 
@@ -115,15 +120,26 @@ impl OffloadedLayers {
         plan::without_offloading(case)
     }
 
-    /// The same case with another number of layers that stay.
+    /// The same case with another number of layers on the device.
     pub fn with_layers(case: &Case, layers: usize) -> Case {
         plan::with_stay(case, layers::Stay::Layers(layers))
     }
 
-    /// Runs a case once more, for its audio: noise starts from the seed of the case. None of a language model alone.
+    /// The number of layers that a case keeps on the device.
+    pub fn resident_layers(case: &Case) -> anyhow::Result<usize> {
+        let spec = Spec::of(case)?;
+        let subject = Subject::of(&spec)?;
+        let layers = subject.decoder().layers;
+        Ok(match subject.stay {
+            layers::Stay::Layers(count) => count,
+            layers::Stay::Auto => layers,
+        })
+    }
+
+    /// Runs a case once more for its audio; the noise is seeded. None for a language model without speech.
     pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Option<Generated>> {
         let kept = Arc::new(Kept::default());
-        let workload = Self::watched(Arc::clone(&kept) as Arc<dyn Watch>);
+        let workload = Self::observed(Arc::clone(&kept) as Arc<dyn Observer>);
         if let Prepared::Ready(mut iteration) = workload.prepare(case, device)? {
             iteration.run()?;
             iteration.readings(laptime_bench::Nanos(0));
@@ -137,7 +153,7 @@ impl OffloadedLayers {
 #[derive(Default)]
 struct Kept(std::sync::Mutex<Option<Generated>>);
 
-impl Watch for Kept {
+impl Observer for Kept {
     fn end(&self, generated: Generated) {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(generated);
     }
@@ -149,14 +165,14 @@ impl Default for OffloadedLayers {
     }
 }
 
-fn read(case: &Case, device: &dyn Device) -> anyhow::Result<(Subject, Wanted, Fit)> {
-    let wanted = Wanted::of(&with_model(case, device))?;
-    let subject = Subject::of(&wanted)?;
-    let fit = fit(&subject, &wanted, device);
-    Ok((subject, wanted, fit))
+fn read(case: &Case, device: &dyn Device) -> anyhow::Result<(Subject, Spec, Fit)> {
+    let spec = Spec::of(&with_model(case, device))?;
+    let subject = Subject::of(&spec)?;
+    let fit = fit(&subject, &spec, device);
+    Ok((subject, spec, fit))
 }
 
-/// The case with the model that `auto` stands for on a device.
+/// The case with the model that `auto` means on a device.
 fn with_model(case: &Case, device: &dyn Device) -> Case {
     let is_lm = case.text("pipeline") == Ok("lm");
     match case.text("model") {
@@ -171,7 +187,7 @@ impl Workload for OffloadedLayers {
     }
 
     fn about(&self) -> &'static str {
-        "reads a script aloud with a model whose layers do not all stay on the device: those come over a link, one at a time"
+        "text to speech with offloaded layers: where each token's time goes"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -196,10 +212,10 @@ impl Workload for OffloadedLayers {
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
         let case = with_model(case, device);
-        let Ok((subject, wanted, fit)) = read(&case, device) else { return case };
+        let Ok((subject, spec, fit)) = read(&case, device) else { return case };
         let case = case.with("model", subject.name.clone()).with("dtype", subject.dtype.word());
-        // What does not fit is told when it is prepared.
-        let is_open = !fit.fits() && wanted.stay == AUTO;
+        // A case that does not fit is reported when it is prepared.
+        let is_open = !fit.fits() && spec.stay == AUTO;
         if is_open { case } else { Self::with_layers(&case, fit.resident) }
     }
 
@@ -208,38 +224,44 @@ impl Workload for OffloadedLayers {
         Ok(subject.refusal().is_none().then_some(fit.needed))
     }
 
+    fn predicted_work(&self, case: &Case) -> Option<Work> {
+        let spec = Spec::of(case).ok()?;
+        let subject = Subject::of(&spec).ok().filter(|subject| subject.refusal().is_none())?;
+        facts::work(&subject, &spec)
+    }
+
     fn known(&self, case: &Case) -> Vec<Fact> {
-        let facts = || Some(facts::sizes(&Subject::of(&Wanted::of(case).ok()?).ok()?));
+        let facts = || Some(facts::sizes(&Subject::of(&Spec::of(case).ok()?).ok()?));
         facts().unwrap_or_default()
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
-            metric("rtf", "time of computing by time of audio", Better::Lower),
-            metric("tok_s", "tokens a second, without the prompt", Better::Higher),
-            metric("token_p50_ms", "time of a token: half are faster", Better::Lower),
-            metric("token_p95_ms", "time that 95 of 100 tokens keep", Better::Lower),
-            metric("prefill_ms", "time of voices and prompt", Better::Lower),
-            metric("generation_ms", "time of all tokens", Better::Lower),
-            metric("exposed_ms", "time a token that compute waits for copies", Better::Lower),
-            metric("copy_ms", "time a token that layers are copied", Better::Lower),
-            metric("hidden", "share of the time of copies that nothing waits for", Better::Higher),
-            metric("async_share", "share of copies that were asked for ahead", Better::Higher),
-            metric("link_gb_s", "10^9 bytes a second while copying", Better::Higher),
+            metric("rtf", "real-time factor: time / audio duration", Better::Lower),
+            metric("tok_s", "generated tokens per second", Better::Higher),
+            metric("token_p50_ms", "median time per token", Better::Lower),
+            metric("token_p95_ms", "95th percentile of the time per token", Better::Lower),
+            metric("prefill_ms", "time to encode voices and prompt", Better::Lower),
+            metric("generation_ms", "time to generate all tokens", Better::Lower),
+            metric("exposed_ms", "time per token that compute waits for copies", Better::Lower),
+            metric("copy_ms", "copy time per token", Better::Lower),
+            metric("hidden", "share of the copy time that overlaps with compute", Better::Higher),
+            metric("async_share", "share of copies that were prefetched", Better::Higher),
+            metric("link_gb_s", "copy rate in GB/s", Better::Higher),
         ]
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        let (subject, wanted, fit) = read(case, device)?;
+        let (subject, spec, fit) = read(case, device)?;
         if let Some(reason) = subject.refusal() {
             return Ok(Prepared::DoesNotApply(reason));
         }
-        if let Some(reason) = too_small(&subject, &wanted, &fit) {
+        if let Some(reason) = too_small(&subject, &spec, &fit) {
             anyhow::bail!(reason);
         }
         let iteration = || {
-            let runner = Runner::new(case, (subject, wanted), fit, (device, &self.home), &*self.watch)?;
+            let runner = Runner::new(case, (subject, spec), fit, (device, &self.home), &*self.observer)?;
             Ok(Box::new(OffloadIteration::new(runner)) as _)
         };
         Prepared::if_it_fits(fit.needed, device, iteration)

@@ -132,7 +132,7 @@ pub fn measure_peaks(
     let mut hunt = Hunt { device, search, at: 0, of, go_on };
     let (flops, bandwidth) = match hunt.all() {
         Ok(found) => found,
-        Err(error) if error.is::<ToldToStop>() => return Ok(None),
+        Err(error) if error.is::<Stopped>() => return Ok(None),
         Err(error) => return Err(error),
     };
     let (machine, measured) = (machine.to_owned(), measured.to_owned());
@@ -153,10 +153,10 @@ pub fn peaks_below(device: &dyn Device, search: &PeakSearch, kept: &Peaks) -> an
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the search for peaks was told to stop")]
-struct ToldToStop;
+#[error("the search for peaks was stopped")]
+struct Stopped;
 
-/// A case that was tried, with the operations or bytes a second that it reached.
+/// A measured case, with its operations or bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Tried {
     size: usize,
@@ -253,7 +253,7 @@ impl Hunt<'_> {
         let is_final = matches!(stop, Stop::Iterations(_));
         let progress = PeakProgress { at: self.at, of: self.of, workload: workload.name(), case: &case, is_final };
         if !(self.go_on)(progress) {
-            bail!(ToldToStop);
+            bail!(Stopped);
         }
         let (timing, l2) = (settle_timing(self.device, None)?, settle_l2(self.device, None)?);
         let (runs, isolate, timeout_ns, cold, depth) = (1, false, None, false, Depth::Pipeline);
@@ -304,7 +304,7 @@ fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result
     Ok(Tried { size, threads, rate: Rate { peak, median }, wall_ns: 1e9 * amount / median })
 }
 
-/// Is told everything and shows nothing: between cases the caller is asked.
+/// Shows nothing; the caller is asked between cases.
 struct Unseen;
 
 impl Sink for Unseen {

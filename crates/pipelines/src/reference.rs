@@ -11,7 +11,7 @@ const ALL_UP_TO: usize = 64;
 /// The most entries that are checked of larger ones.
 const MOST_ENTRIES: usize = 1024;
 
-/// Checks a product: every entry of a small one; of a larger one an entry in each row and column, or as many as 1024.
+/// Checks a product: every entry of a small one, or one entry in each row and column of a larger one, up to 1024.
 pub fn check_product<T: Multiplied>(size: usize, a: &[T], b: &[T], c: &[T]) -> anyhow::Result<()> {
     for (row, column) in entries(size) {
         let should = Expected::of(size, a, b, row, column);
@@ -66,7 +66,7 @@ impl Expected {
     ///
     /// Each of `size` additions errs by at most a rounding of the sum so far, which is below `terms`. In the worst case
     /// all errors add up; errors of random signs grow with the root of their number, and eight times that is never
-    /// reached. The reference errs likewise in f64. Then the result is stored once for each block of the inner dimension.
+    /// reached. The reference has the same error in f64. Then the result is stored once for each block of the inner dimension.
     fn tolerance<T: Multiplied>(&self, size: usize) -> f64 {
         let additions = (size as f64).min(8.0 * (size as f64).sqrt());
         let added = additions * (T::SUM_ROUNDING + f64::EPSILON) * self.terms;

@@ -1,17 +1,22 @@
 //! The workload `tts`: text to speech, from a text to the last sample of audio.
 
+mod audio;
 mod axes;
 mod check;
 mod corpus;
+mod extras;
+mod files;
+mod header;
 mod iteration;
 mod make;
 mod plan;
 mod playback;
+mod profile;
 mod runner;
+mod spec;
 mod speech;
 #[cfg(test)]
 mod tests;
-mod wanted;
 mod work;
 
 use std::ops::ControlFlow;
@@ -22,65 +27,65 @@ use laptime_bench::{
 };
 use laptime_models::tts::Audio;
 
+pub use self::extras::TtsExtras;
 use self::{
     axes::{ALIASES, AUTO, ON_CPU, ON_GPU, axes},
     iteration::SpeechIteration,
     plan::settle,
     runner::Runner,
+    spec::Spec,
     speech::{Speech, find},
-    wanted::Wanted,
 };
-use crate::model::told;
+use crate::model::into_error;
 
-/// Text to speech: a talker that makes frames of codes, and a codec that makes audio of them.
+/// Text to speech: a talker and a predictor generate frames of codes, and a codec decodes them to audio.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TextToSpeech;
 
-/// Iterations before the first that counts, as the kit has them.
+/// Warm-up iterations, as in qwen3-tts-rs.
 const WARM_UP: usize = 1;
 
-/// Iterations that count, as the kit has them.
+/// Measured iterations, as in qwen3-tts-rs.
 const ITERATIONS: usize = 3;
 
 impl TextToSpeech {
-    /// What each stage of a case has to do, all frames together; nothing if the case makes no sense, or if its weights
-    /// decide how many frames there are.
+    /// The work of each stage of a case, for all frames together; empty if the case is invalid, or if its weights decide the
+    /// number of frames.
     pub fn stage_work(case: &Case) -> Vec<(&'static str, Work)> {
         let of_case = || {
-            let wanted = Wanted::of(case).ok()?;
-            Some(work::stage_work(&Speech::of(&wanted).ok()?, &wanted))
+            let spec = Spec::of(case).ok()?;
+            Some(work::stage_work(&Speech::of(&spec).ok()?, &spec))
         };
         of_case().unwrap_or_default()
     }
 
-    /// Says a case once, for its audio. It is the audio of every iteration: draws start from the seed of the case.
+    /// Generates the audio of a case. Sampling is seeded, so it is the audio of every iteration.
     pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Audio> {
-        let (speech, wanted) = Self.read(case, device)?;
-        let mut runner = Runner::new(speech, wanted, device)?;
-        let spoken = runner.speak().map_err(told)?;
+        let (speech, spec) = Self.read(case, device)?;
+        let mut runner = Runner::new(speech, spec, device)?;
+        let spoken = runner.speak().map_err(into_error)?;
         Ok(runner.audio(spoken.samples))
     }
 
-    /// Says a case once and hands its audio on while it is made. Whoever hears it may break off. Says how many samples
-    /// were made.
+    /// Generates a case and passes its audio on in chunks; the listener may stop it. Returns the number of samples.
     pub fn stream(
         case: &Case,
         device: &dyn Device,
         listener: &mut dyn FnMut(&[f32]) -> ControlFlow<()>,
     ) -> anyhow::Result<usize> {
-        let (speech, wanted) = Self.read(case, device)?;
-        let spoken = Runner::new(speech, wanted, device)?.speak_to(listener).map_err(told)?;
+        let (speech, spec) = Self.read(case, device)?;
+        let spoken = Runner::new(speech, spec, device)?.speak_to(listener).map_err(into_error)?;
         Ok(spoken.samples.len())
     }
 
     /// Samples a second of a case's audio; none if the case makes no sense.
     pub fn sample_rate(case: &Case) -> Option<u32> {
-        Some(Speech::of(&Wanted::of(case).ok()?).ok()?.config.codec.sample_rate)
+        Some(Speech::of(&Spec::of(case).ok()?).ok()?.config.codec.sample_rate)
     }
 
-    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Speech, Wanted)> {
-        let wanted = Wanted::of(&self.on_device(case, device))?;
-        Ok((Speech::of(&wanted)?, wanted))
+    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Speech, Spec)> {
+        let spec = Spec::of(&self.on_device(case, device))?;
+        Ok((Speech::of(&spec)?, spec))
     }
 }
 
@@ -90,7 +95,7 @@ impl Workload for TextToSpeech {
     }
 
     fn about(&self) -> &'static str {
-        "says a text: a talker makes frames of codes, a predictor the rest of each frame, and a codec audio of all of them"
+        "text to speech (Qwen3-TTS): talker, code predictor and audio codec"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -125,41 +130,45 @@ impl Workload for TextToSpeech {
     }
 
     fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let (speech, wanted) = self.read(case, device)?;
-        Ok(speech.refusal().is_none().then(|| make::needed_bytes(&speech, &wanted, device)))
+        let (speech, spec) = self.read(case, device)?;
+        Ok(speech.refusal().is_none().then(|| make::needed_bytes(&speech, &spec, device)))
+    }
+
+    fn predicted_work(&self, case: &Case) -> Option<Work> {
+        let spec = Spec::of(case).ok()?;
+        let speech = Speech::of(&spec).ok().filter(|speech| speech.refusal().is_none())?;
+        work::work(&speech, &spec)
     }
 
     fn known(&self, case: &Case) -> Vec<Fact> {
-        let facts = || Some(work::sizes(&Speech::of(&Wanted::of(case).ok()?).ok()?));
+        let facts = || Some(work::sizes(&Speech::of(&Spec::of(case).ok()?).ok()?));
         facts().unwrap_or_default()
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
-            metric("rtf", "time of computing by time of audio", Better::Lower),
-            metric("rtfx", "time of audio by time of computing", Better::Higher),
-            metric("tok_s", "frames a second", Better::Higher),
+            metric("rtf", "real-time factor: time / audio duration", Better::Lower),
+            metric("rtfx", "inverse real-time factor: audio duration / time", Better::Higher),
+            metric("tok_s", "frames per second", Better::Higher),
             metric("ttfa_ms", "time until the first chunk can be played", Better::Lower),
-            metric("prefill_ms", "time of the prompt", Better::Lower),
-            metric("generation_ms", "time of all frames", Better::Lower),
-            metric("decode_ms", "time of making audio of them", Better::Lower),
-            metric("frame_p50_ms", "time of a frame: half are faster", Better::Lower),
-            metric("frame_p95_ms", "time that 95 of 100 frames keep", Better::Lower),
-            metric("frame_p99_ms", "time that 99 of 100 frames keep", Better::Lower),
-            metric("late_frames", "frames that are not there when they are to be played", Better::Lower),
-            metric("buffer_ms", "how much later playing would have to begin for none to be late", Better::Lower),
+            metric("prefill_ms", "prefill time", Better::Lower),
+            metric("generation_ms", "time to generate all frames", Better::Lower),
+            metric("decode_ms", "time to decode the audio", Better::Lower),
+            metric("frame_p50_ms", "median time per frame", Better::Lower),
+            metric("frame_p95_ms", "95th percentile of the time per frame", Better::Lower),
+            metric("frame_p99_ms", "99th percentile of the time per frame", Better::Lower),
+            metric("late_frames", "frames that are late for playback", Better::Lower),
+            metric("buffer_ms", "playback delay that would avoid late frames", Better::Lower),
         ]
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        let (speech, wanted) = self.read(case, device)?;
-        if let Some(reason) = speech.refusal().or_else(|| make::refusal(&wanted, device)) {
+        let (speech, spec) = self.read(case, device)?;
+        if let Some(reason) = speech.refusal().or_else(|| make::refusal(&spec, device)) {
             return Ok(Prepared::DoesNotApply(reason));
         }
-        let needed = make::needed_bytes(&speech, &wanted, device);
-        Prepared::if_it_fits(needed, device, || {
-            Ok(Box::new(SpeechIteration::new(Runner::new(speech, wanted, device)?)))
-        })
+        let needed = make::needed_bytes(&speech, &spec, device);
+        Prepared::if_it_fits(needed, device, || Ok(Box::new(SpeechIteration::new(Runner::new(speech, spec, device)?))))
     }
 }

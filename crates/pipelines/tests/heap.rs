@@ -368,7 +368,8 @@ fn on_a_fresh_thread<T: Send>(act: impl FnOnce() -> T + Send) -> T {
 fn a_case_uses_the_same_memory_whether_it_runs_first_or_later() {
     // A workload may keep a model for its next case, so each case has a workload of its own. One thread each: those of a
     // pool end when they like, and give their workspaces back in the middle of the next case.
-    let cases: [(fn() -> Box<dyn Workload>, &str); 7] = [
+    type MakeWorkload = fn() -> Box<dyn Workload>;
+    let cases: [(MakeWorkload, &str); 7] = [
         (|| Box::new(Model::new()), "model=tiny test=pp64 threads=1"),
         (|| Box::new(Model::new()), "model=tiny test=pp64 threads=2"),
         (|| Box::new(Model::new()), "model=tiny test=forward32 threads=1"),

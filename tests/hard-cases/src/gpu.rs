@@ -3,7 +3,7 @@
 use laptime::bench::{
     AxisSpec, Better, Case, Cost, Device, Iteration, MetricSpec, Nanos, Prepared, ValueKind, Workload,
 };
-use laptime_pipelines::gpu::{CudaDevice, gpu, told};
+use laptime_pipelines::gpu::{CudaDevice, gpu, into_error};
 
 /// A GPU workload that ends in a chosen way.
 pub struct HardGpu;
@@ -53,14 +53,14 @@ impl Iteration for HardGpuIteration<'_> {
         let cuda = self.gpu.cuda();
         match self.end.as_str() {
             // SAFETY: whatever is on the device is given up with the context, and the process with it.
-            "illegal_access" => unsafe { self.gpu.kernels()?.lose_context(cuda.stream()) }.map_err(told),
+            "illegal_access" => unsafe { self.gpu.kernels()?.lose_context(cuda.stream()) }.map_err(into_error),
             "too_much_memory" => {
                 // Half of what is free fits once, and not three times.
-                let half = usize::try_from(cuda.free_memory().map_err(told)?.free / 2)?;
+                let half = usize::try_from(cuda.free_memory().map_err(into_error)?.free / 2)?;
                 let held = (0..3).map(|_| cuda.allocate::<u8>(half)).collect::<Result<Vec<_>, _>>();
-                held.map(drop).map_err(told)
+                held.map(drop).map_err(into_error)
             }
-            _ => cuda.allocate::<u8>(1 << 20).map(drop).map_err(told),
+            _ => cuda.allocate::<u8>(1 << 20).map(drop).map_err(into_error),
         }
     }
 

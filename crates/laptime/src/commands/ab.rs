@@ -11,10 +11,10 @@ use laptime_stats::{Rng, Verdict};
 use laptime_trace::run::{AxisValue, AxisValues, Measured, RESULTS_FILE, ResultsWriter, Run, SCHEMA, StopReason};
 
 use crate::{
-    alone,
     app::App,
     cli::{self, Status},
     failure::Hinted,
+    fresh_process,
     moment::Moment,
     output::{FormatArgs, say, warn, write_to_screen},
     progress::Progress,
@@ -23,24 +23,24 @@ use crate::{
     shell::{self, Ended},
 };
 
-/// Runs two variants in turns, in fresh processes and random order, and says which is faster
+/// Compare two commands or settings, interleaved, with a verdict
 ///
-/// A variant is a workload with its settings, or any shell command. Both are measured on the same machine in the same
-/// minutes, so that what drifts hits both. Exit status 1 says that B is slower than A.
+/// A variant is a workload with its flags, or any shell command. Both run in fresh processes, in random order, so that
+/// drift affects both. Exit status 1: B is slower than A.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime ab --a 'matmul --size 512 --threads 1' --b 'matmul --size 512 --threads 2'\n  laptime ab --a 'python old.py' --b 'python new.py' --runs 20"
 )]
 pub struct Args {
-    /// Variant to measure against: a workload with its flags, or a shell command
+    /// Baseline: a workload with its flags, or a shell command
     #[arg(long, value_name = "VARIANT")]
     a: String,
 
-    /// Variant to judge
+    /// Variant to compare with the baseline
     #[arg(long, value_name = "VARIANT")]
     b: String,
 
-    /// Fresh processes of each [default: 10 of a workload, 20 of a command]
+    /// Fresh processes per variant [default: 10 for a workload, 20 for a command]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
 
@@ -48,15 +48,15 @@ pub struct Args {
     #[arg(long, value_name = "SHARE", value_parser = str::parse::<Share>)]
     threshold: Option<Share>,
 
-    /// Take both variants for shell commands, even if they begin with the name of a workload
+    /// Treat both variants as shell commands, even if they begin with the name of a workload
     #[arg(long)]
     shell: bool,
 
-    /// Stop with an error when a process takes longer than this; it is killed with all that it started
+    /// Stop with an error if a process takes longer than this; it is killed with its children
     #[arg(long, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     timeout: Option<Seconds>,
 
-    /// What the random order starts from
+    /// Seed of the random order
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     seed: u64,
 
@@ -145,9 +145,9 @@ impl Variant {
 /// The job of a workload and its flags, as `bench` reads them.
 fn job(app: &App, label: &str, words: Vec<String>, timeout: Option<Seconds>) -> anyhow::Result<Job> {
     let wrong = |error: anyhow::Error| error.context(format!("variant `{label}` cannot be settled"));
-    let asked = cli::read_bench(app, words).map_err(wrong)?;
+    let request = cli::read_bench(app, words).map_err(wrong)?;
     let defaults = GivenSettings { max_time: Some(Seconds(SECONDS)), timeout, ..GivenSettings::default() };
-    let order = asked.settle(app, defaults).map_err(wrong)?;
+    let order = request.settle(app, defaults).map_err(wrong)?;
     let cases = order.plan.cases();
     if cases.len() != 1 {
         let error = anyhow::anyhow!("variant `{label}` is {} cases, and a variant is one", cases.len());
@@ -255,7 +255,7 @@ impl<'a> Taker<'a> {
     }
 
     fn take_workload(&self, job: &Job, label: &str, pair: u32) -> anyhow::Result<Option<CaseResult>> {
-        let result = alone::measure(self.app, &Job { run: pair, ..job.clone() })?;
+        let result = fresh_process::measure(self.app, &Job { run: pair, ..job.clone() })?;
         Ok(result.map(|result| CaseResult { case: with_variant(&result.case, label), ..result }))
     }
 

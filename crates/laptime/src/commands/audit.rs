@@ -22,7 +22,7 @@ use crate::{
 /// The file of rules that is read where it lies in a path.
 const RULES_FILE: &str = "laptime-audit.toml";
 
-/// Looks through source for what costs time on a device
+/// Find calls that force a GPU sync, in Rust and Python source
 #[derive(Debug, clap::Args)]
 #[command(
     subcommand_value_name = "QUESTION",
@@ -38,11 +38,11 @@ enum Question {
     Syncs(SyncsArgs),
 }
 
-/// Lists every call in Rust and Python source that makes the host wait for a device
+/// Find calls that force a GPU sync, in Rust and Python source
 ///
 /// A site is a call such as `to_vec1`, `synchronize`, `.item()` or `.cpu()`. It is allowed by a comment on its line or above
-/// it, `sync: allowed` and a reason, or in the file of rules. With `--budget` or `--max-loop-depth` exit status 1 says that a
-/// limit is broken. With `--run` sites are joined with the waits that a run recorded.
+/// it, `sync: allowed` and a reason, or in the rules file. With `--budget` or `--max-loop-depth`, exit status 1 means that
+/// the limit is exceeded. With `--run`, sites are joined with the syncs of a recorded run.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime audit syncs src\n  laptime audit syncs . --budget 12 --max-loop-depth 0\n  laptime audit syncs src --run runs/profile-1"
@@ -52,39 +52,39 @@ struct SyncsArgs {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Another call that waits: `read_back`, `torch.foo.wait`, `fetch!`
+    /// Another call that syncs: `read_back`, `torch.foo.wait`, `fetch!`
     #[arg(long, value_name = "NAME")]
     call: Vec<String>,
 
-    /// A file of rules [default: `laptime-audit.toml` in the paths]
+    /// Rules file [default: `laptime-audit.toml` in the paths]
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
 
-    /// Leave out calls whose name has other uses too
+    /// Leave out calls whose name also has other uses
     #[arg(long)]
     certain: bool,
 
-    /// List sites in tests and benchmarks too
+    /// Also list sites in tests and benchmarks
     #[arg(long)]
     tests: bool,
 
-    /// List allowed sites too, with the reasons
+    /// Also list allowed sites, with their reasons
     #[arg(long)]
     allowed: bool,
 
-    /// Most sites outside of tests that are not allowed
+    /// Maximum number of sites that are not allowed, outside of tests
     #[arg(long, value_name = "N")]
     budget: Option<u64>,
 
-    /// Most loops around a site
+    /// Maximum number of loops around a site
     #[arg(long, value_name = "DEPTH")]
     max_loop_depth: Option<u32>,
 
-    /// Join with the waits of this run: its folder, or a trace
+    /// Join with the syncs of this run: its folder, or a trace
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
 
-    /// What a lap of the run is; found by itself if it is not named
+    /// The lap of the run; detected automatically by default
     #[arg(long, value_name = "NAME", requires = "run")]
     lap: Option<String>,
 

@@ -1,99 +1,105 @@
 //! `laptime bench`: a workload over its axes.
 
-use std::io::Write;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use laptime_bench::{AxisValue, Case, CaseResult, GivenSettings, Outcome, Settings, Timing};
+use laptime_bench::{AxisValue, Case, CaseResult, Device, GivenSettings, Outcome, Settings, Timing};
 use laptime_report::{Cell, Column, Format, Table};
 
 use crate::{
     app::App,
-    asked::{Asked, Order},
     cli::Status,
     commands::fit,
-    course,
     failure::Hinted,
-    kit_files, offload_files, offload_profile,
-    output::{FormatArgs, say, write_to_screen},
-    screen,
+    output::{FormatArgs, say, write_file, write_to_screen},
+    request::{OUTPUT, Order, Request},
+    run_folder, screen,
     session::{Finished, Session},
-    tts_files, tts_header,
 };
 
 /// Runs the command.
-pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    if tts_files::takes_standard_output(asked) {
-        return run_to(app, asked, &mut screen::stderr());
-    }
-    run_to(app, asked, out)
+pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let is_data = app.extras.iter().any(|extras| extras.uses_standard_output(&request.flags));
+    if is_data { run_to(app, request, &mut screen::stderr()) } else { run_to(app, request, out) }
 }
 
-/// Runs the command and writes what people read to this place.
-fn run_to(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let session = match &asked.resume {
+/// Runs the command and prints the tables here.
+fn run_to(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let session = match &request.resume {
         Some(folder) => {
-            let session = Session::resume(app, asked, folder)?;
-            if asked.run.dry_run {
+            let session = Session::resume(app, request, folder)?;
+            request.check_flags(app, &session.run.workload)?;
+            if request.run.dry_run {
                 let (workload, runs) = (&session.run.workload, session.run.settings.runs);
-                return show_settled(&session.left(), workload, runs, &asked.place.format, out);
+                return show_settled(&session.left(), workload, runs, &request.place.format, out);
             }
             session
         }
         None => {
-            let order = asked.settle(app, GivenSettings::default())?;
-            kit_files::refuse_unused(asked, order.workload.name())?;
-            tts_files::refuse_unused(asked, &order)?;
-            if asked.run.dry_run {
-                return show_cases(&order, &asked.place.format, out);
+            let order = request.settle(app, GivenSettings::default())?;
+            let extras = app.extras(order.workload.name());
+            request.check_flags(app, order.workload.name())?;
+            extras.check(&request.flags, &order.plan.cases())?;
+            if request.run.dry_run {
+                return show_cases(&order, &request.place.format, out);
             }
             // Held until the run has it, so that it is opened once.
-            let _device = offload_profile::look_at_all(app, &order)?;
-            if let Some(axis) = &asked.fit {
-                return fit::run(app, asked, order, axis, out);
+            let _device = check_cases(app, &order)?;
+            if let Some(axis) = &request.fit {
+                return fit::run(app, request, order, axis, out);
             }
-            Session::begin(app, &order, order.workload.name(), asked.place.out.as_deref())?
+            Session::begin(app, &order, order.workload.name(), request.place.out.as_deref())?
         }
     };
-    if asked.place.format.format() == Format::Text {
-        tts_header::write(&session.run, out)?;
+    let (extras, screen) = (app.extras(&session.run.workload), request.screen());
+    extras.begin(&request.context(app, (&session.run, &session.folder), &screen)?, &session.left(), out)?;
+    let finished = session.sweep(app, request.run.quiet)?;
+    show(&finished, request.place.format.format(), out)?;
+    let context = request.context(app, (&finished.run, &finished.folder), &screen)?;
+    let mut outside = extras.finish_bench(&context, &finished.results, out)?;
+    let is_own = extras.flags(request.command).iter().any(|flag| flag.name == OUTPUT);
+    if let Some(path) = request.flags.path(OUTPUT).filter(|_| !is_own) {
+        let answer = laptime_analyze::cases(&finished.results, finished.run.peaks.as_ref());
+        write_copy(&laptime_report::tables::cases(&answer, &[]), path)?;
+        outside.push(path.to_owned());
     }
-    let finished = session.sweep(app, asked.run.quiet)?;
-    show(&finished, asked.place.format.format(), out)?;
-    if asked.place.format.format() == Format::Text && COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
-        course::write(&finished, out)?;
-    }
-    if asked.place.format.format() == Format::Text && asked.kit_files.is_asked {
-        course::write_attention(&finished, out)?;
-    }
-    for file in kit_files::write(app, &finished, &asked.kit_files)? {
-        say(&format!("Written: {}", file.display()));
-    }
-    for file in tts_files::write(app, &finished, &asked.tts)? {
-        say(&format!("Written: {}", file.display()));
-    }
-    if let (Format::Text, Some(block)) = (asked.place.format.format(), offload_files::comparison(&finished.results)) {
-        write!(out, "\n{block}")?;
-    }
-    for file in offload_files::write(app, &finished, asked.kit_files.output_dir.as_deref())? {
-        say(&format!("Written: {}", file.display()));
-    }
-    tell_of_fit(app, &finished);
-    end(&finished)
+    suggest_fit(app, &finished);
+    end(&finished, &outside)
 }
 
-/// The flags by which the course names models.
-pub const COURSE_FLAGS: [&str; 2] = ["model_size", "model_sizes"];
+/// Refuses cases that cannot run. Returns the device if it had to be opened for that.
+fn check_cases(app: &App, order: &Order<'_>) -> anyhow::Result<Option<Arc<dyn Device>>> {
+    let extras = app.extras(order.workload.name());
+    if !extras.checks_cases() {
+        return Ok(None);
+    }
+    let device = app.device(&order.device)?;
+    order.plan.cases().iter().try_for_each(|case| extras.check_case(case, &*device))?;
+    Ok(Some(device))
+}
 
-/// What did not fit may fit smaller, where the workload can tell.
-fn tell_of_fit(app: &App, finished: &Finished) {
+/// Writes a copy of a table as CSV.
+pub fn write_copy(table: &Table, path: &Path) -> anyhow::Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        run_folder::create(folder)?;
+    }
+    write_file(table, Format::Csv, path)
+}
+
+/// Suggests `--fit` if a case ran out of memory and the workload can predict memory.
+fn suggest_fit(app: &App, finished: &Finished) {
     let lacks_memory = |result: &&CaseResult| matches!(result.outcome, Outcome::OutOfMemory { .. });
-    let has_lack = finished.results.iter().find(lacks_memory).is_some();
+    let ran_out = finished.results.iter().find(lacks_memory).is_some();
     let axes = app.registry.workload(&finished.run.workload).map(fit::axes).unwrap_or_default();
-    if let (true, Some(axis)) = (has_lack, axes.first()) {
-        say(&format!("\nhint: `--fit {axis}` finds the largest that fits"));
+    if let (true, Some(axis)) = (ran_out, axes.first()) {
+        say(&format!("\nhint: `--fit {axis}` finds the largest value that fits"));
     }
 }
 
-/// Shows the settled cases; touches no device.
+/// Shows the cases; opens no device.
 pub fn show_cases(order: &Order<'_>, format: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
     show_settled(&order.plan.cases(), order.workload.name(), order.settings.runs, format, out)
 }
@@ -125,7 +131,7 @@ fn cell(value: &AxisValue) -> Cell {
     }
 }
 
-/// Says how a device beside the host was timed.
+/// Adds how the device was timed.
 fn add_settings(table: &mut Table, settings: &Settings) {
     let Settings { timing, l2, .. } = settings;
     table.machine_fact("timing", Cell::text(timing.word()));
@@ -156,8 +162,7 @@ pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow:
     if matches!(format, Format::Text | Format::Md) { show_lengths(results, format, out) } else { Ok(()) }
 }
 
-/// Shows how cases grow with their length, where kinds of attention change places, and how caches do against a text;
-/// machines get rows alone.
+/// Shows scaling, crossovers and comparisons with text, for people only.
 fn show_lengths(results: &[CaseResult], format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let crossovers = laptime_report::tables::crossovers(&laptime_analyze::crossovers(results));
     let scaling = laptime_report::tables::scaling(&laptime_analyze::scaling(results));
@@ -169,19 +174,19 @@ fn show_lengths(results: &[CaseResult], format: Format, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Says where the results are, and how to go on if they are not whole.
-pub fn end(finished: &Finished) -> anyhow::Result<Status> {
+/// Prints where the results are, and how to continue an interrupted run.
+pub fn end(finished: &Finished, outside: &[PathBuf]) -> anyhow::Result<Status> {
     let folder = finished.folder.display();
     if finished.was_interrupted {
         let error = anyhow::anyhow!("interrupted after {} of {} cases", whole(finished), finished.expected);
         let hint = if finished.run.settings.cold {
-            "what was taken is kept; `laptime warmup` begins anew".to_owned()
+            "what was measured is saved; `laptime warmup` starts over".to_owned()
         } else {
-            format!("`laptime bench --resume {folder}` goes on")
+            format!("`laptime bench --resume {folder}` continues it")
         };
         return Err(Hinted::wrap(error, hint));
     }
-    say(&format!("\nResults: {folder}/results.jsonl, run: {folder}/run.json"));
+    run_folder::say_saved(&finished.folder, outside);
     let has_failed = finished.results.iter().any(|result| matches!(result.outcome, Outcome::Failed { .. }));
     Ok(if has_failed { Status::BadNews } else { Status::Done })
 }

@@ -18,32 +18,32 @@ use crate::{
     run_folder::TRACE_FILE,
 };
 
-/// Compares two runs case by case with a verdict, or two traces step by step
+/// Compare two runs case by case, or two traces step by step
 ///
-/// Two runs: medians, difference with interval, verdict and reason. The first run is the one to measure against.
-/// Processes are what is compared, so both runs need `--runs`; fewer than four per side are `unclear`. `same` means that
-/// the whole 95 % interval lies within 1 % or `--threshold`. Exit status 1 says that a case is slower. Two traces: what makes the difference, as steps that
-/// add up to it; exit status 1 if `--threshold` is given and the second takes longer by more than that.
+/// Two runs: medians, difference with interval, verdict and reason. The first run is the baseline.
+/// Processes are compared, so both runs need `--runs`; fewer than four per side are `unclear`. `same` means that the whole
+/// 95 % interval lies within 1 % or `--threshold`. Exit status 1: a case is slower. Two traces: steps that add up to the
+/// difference; exit status 1 if `--threshold` is given and the second is slower by more than that.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime compare runs/before runs/after\n  laptime compare runs/before runs/after --threshold 5% --format md\n  laptime compare before.json.gz after.json.gz --by group"
 )]
 pub struct Args {
-    /// Run or trace to measure against: a run's folder or its `results.jsonl`, or a trace
+    /// Baseline: a run's folder or its `results.jsonl`, or a trace
     a: PathBuf,
 
-    /// Run or trace to judge
+    /// Run or trace to compare with the baseline
     b: PathBuf,
 
     /// Smallest difference that matters
     #[arg(long, value_name = "SHARE", value_parser = str::parse::<Share>)]
     threshold: Option<Share>,
 
-    /// Metric to compare instead of the time of a iteration
+    /// Metric to compare instead of the time of an iteration
     #[arg(long, value_name = "NAME")]
     metric: Option<String>,
 
-    /// Compare although machines or settings differ
+    /// Compare even if machines or settings differ
     #[arg(long)]
     anyway: bool,
 
@@ -74,7 +74,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     }
 }
 
-/// Whether a path is a trace; else it is a run, or is told as one that cannot be read.
+/// Whether a path is a trace; everything else is read as a run.
 fn is_trace(path: &Path) -> bool {
     if path.is_dir() {
         return !path.join(RESULTS_FILE).exists() && path.join(TRACE_FILE).exists();
@@ -162,7 +162,7 @@ fn check_metric(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let near = nearest(metric, known.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`? "));
-    let all = if known.is_empty() { "none but the time of a iteration".to_owned() } else { known.join(", ") };
+    let all = if known.is_empty() { "none but the time of an iteration".to_owned() } else { known.join(", ") };
     let hint = format!("{}the runs have {all}", near.unwrap_or_default());
     Err(Hinted::wrap(anyhow::anyhow!("neither run has a metric `{metric}`"), hint))
 }

@@ -17,11 +17,11 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "For traces")]
 pub struct TraceArgs {
-    /// What the work of a device is told apart by [default: kernel]
+    /// How to group the work of a device [default: kernel]
     #[arg(long, value_name = "WHAT")]
     by: Option<What>,
 
-    /// The repeating unit, if it should not be found: `token`, `ProfilerStep#*`
+    /// The repeating unit; detected automatically by default: `token`, `ProfilerStep#*`
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
 
@@ -34,7 +34,7 @@ pub struct TraceArgs {
     most: Option<usize>,
 }
 
-/// What work is told apart by.
+/// How work is grouped.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum What {
     /// The kernel's name
@@ -114,10 +114,10 @@ fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<(
 fn divided(path: &Path, how: &Dividing, output: &OutputArgs) -> anyhow::Result<Accounts> {
     let trace = output.read_trace(path)?;
     warn_of_loss(&trace, output);
-    laptime_analyze::accounts(&trace, how).map_err(|why| no_account(&trace, path, why))
+    laptime_analyze::accounts(&trace, how).map_err(|why| not_comparable(&trace, path, why))
 }
 
-fn no_account(trace: &Trace, path: &Path, why: NoAccount) -> anyhow::Error {
+fn not_comparable(trace: &Trace, path: &Path, why: NoAccount) -> anyhow::Error {
     let path = path.display();
     match why {
         NoAccount::Empty => Hinted::wrap(

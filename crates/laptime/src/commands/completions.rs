@@ -6,7 +6,7 @@ use clap_complete::Shell;
 
 use crate::{app::App, cli, cli::Status};
 
-/// Writes completions for a shell to standard output
+/// Print shell completions
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime completions bash > ~/.local/share/bash-completion/completions/laptime\n  laptime completions fish > ~/.config/fish/completions/laptime.fish"

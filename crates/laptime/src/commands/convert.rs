@@ -19,7 +19,7 @@ use crate::{
     trace_input::trace_of,
 };
 
-/// Turns a trace into another format, chosen by the new file's extension
+/// Convert a trace to another format, or draw a flame graph
 ///
 /// `.pftrace` (ui.perfetto.dev), `.json` and `.json.gz` (chrome://tracing, ui.perfetto.dev) keep everything.
 /// `.speedscope.json` (speedscope.app) keeps the spans, `.folded` the time by stack, `.svg` draws it as a flame graph.
@@ -28,7 +28,7 @@ use crate::{
     after_help = "Example:\n  laptime convert trace.pftrace trace.json.gz\n  laptime convert trace.pftrace flame.svg --by device"
 )]
 pub struct Args {
-    /// Trace to read, told apart by content, or the folder of a run
+    /// Trace to read (its format is detected), or the folder of a run
     #[arg(value_name = "IN")]
     from: PathBuf,
 
@@ -36,16 +36,16 @@ pub struct Args {
     #[arg(value_name = "OUT")]
     to: PathBuf,
 
-    /// Whose time a flame graph or folded stacks show [default: host]
+    /// Whose time flame graphs and folded stacks show [default: host]
     #[arg(long, value_enum)]
     by: Option<Side>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Side {
-    /// The host's
+    /// Host time
     Host,
-    /// The devices', under the stages that led to it
+    /// Device time, under the stages that launched it
     Device,
 }
 

@@ -1,4 +1,4 @@
-//! `laptime diagnose`: what holds a run up.
+//! `laptime diagnose`: the bottleneck of a run or trace.
 
 use std::{
     io::Write,
@@ -15,16 +15,16 @@ use laptime_trace::{
 use crate::{
     app::App,
     cli::Status,
+    commands::experiment,
     failure::Hinted,
-    offload_experiment,
     output::{OutputArgs, warn, warn_of_loss},
     run_folder::TRACE_FILE,
 };
 
-/// Names what holds a run up, the one bottleneck first, and what its removal would bring
+/// Find the bottleneck in a run or trace, and what fixing it would bring
 ///
-/// Of a run with offloaded layers: whether copies are prefetched, whether the link, compute, the diffusion head, the
-/// codec, memory or the host is the limit. Of any other trace: whether the host, its waits, copies or the hardware is.
+/// With offloaded layers: whether copies are prefetched, and whether the link, compute, the diffusion head, the codec,
+/// memory or the host is the limit. Any other trace: whether the host, syncs, copies or the hardware is the limit.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime diagnose runs/offload-20261116-021500\n  laptime diagnose trace.json.gz\n  laptime diagnose trace.pftrace --layers\n  laptime diagnose --experiment --preset tiny --num-gpu-layers 1"
@@ -34,8 +34,8 @@ pub struct Args {
     #[arg(value_name = "RUN", required_unless_present = "experiment")]
     run: Option<PathBuf>,
 
-    /// Run the same with these layers on the device, with all and with more, and conclude; the flags of `laptime bench
-    /// offload` follow, or those of RUN are taken
+    /// Measure the same case with these layers on the device, with all and with a few more, and conclude. The flags of
+    /// `laptime bench offload` follow; without flags, those of RUN are used
     #[arg(long, value_name = "FLAGS", num_args(0..), allow_hyphen_values(true), conflicts_with_all = ["layers", "tokens", "share"])]
     experiment: Option<Vec<String>>,
 
@@ -43,15 +43,15 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["tokens", "share"])]
     layers: bool,
 
-    /// Show what a token is spent on, beside what was expected
+    /// Show where the time of a token goes, and what was expected
     #[arg(long, conflicts_with = "share")]
     tokens: bool,
 
-    /// Write a block to paste where somebody asks for it
+    /// Print a block to paste into an issue
     #[arg(long, conflicts_with = "format")]
     share: bool,
 
-    /// End with status 1 if something is bad
+    /// Exit with status 1 if there is a bad finding
     #[arg(long)]
     fail_on_finding: bool,
 
@@ -62,43 +62,43 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// From where on something is good or bad
+/// Thresholds of the findings
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
-    /// Copies asked for ahead, in per cent: good from here on
+    /// Prefetched copies in percent: good from here on
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0)]
     async_good: f64,
 
-    /// Copies asked for ahead, in per cent: bad below
+    /// Prefetched copies in percent: bad below
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
     async_bad: f64,
 
-    /// Waits for a layer, in milliseconds: good below
+    /// Wait for a layer in milliseconds: good below
     #[arg(long, value_name = "MS", default_value_t = 100.0)]
     pre_good: f64,
 
-    /// Waits for a layer, in milliseconds: bad above
+    /// Wait for a layer in milliseconds: bad above
     #[arg(long, value_name = "MS", default_value_t = 300.0)]
     pre_bad: f64,
 
-    /// Releases of a layer, in milliseconds: good below
+    /// Release of a layer in milliseconds: good below
     #[arg(long, value_name = "MS", default_value_t = 1.0)]
     post_good: f64,
 
-    /// Releases of a layer, in milliseconds: bad above
+    /// Release of a layer in milliseconds: bad above
     #[arg(long, value_name = "MS", default_value_t = 200.0)]
     post_bad: f64,
 
-    /// A token is fast enough up to this, in milliseconds [default: its audio, else 133.3]
+    /// Time per token in milliseconds: good up to [default: its audio duration, else 133.3]
     #[arg(long, value_name = "MS")]
     token_good: Option<f64>,
 
-    /// Copies reach at least this of the link's peak, in per cent
+    /// Copy rate in percent of the link's peak: good from here on
     #[arg(long, value_name = "PERCENT", default_value_t = 60.0)]
     link_share: f64,
 
-    /// Waiting, stalls and a late host may each iteration this of a token, in per cent
+    /// Largest acceptable share of a token, in percent, for each of waits, stalls and a late host
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     lost_share: f64,
 }
@@ -134,7 +134,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let answer = read.trace.as_ref().and_then(|trace| laptime_analyze::offload(trace, facts, limits));
     let findings = match answer {
         Some(answer) => {
-            tell(args, &answer, &read, out)?;
+            show(args, &answer, &read, out)?;
             answer.findings
         }
         None => general(args, path, &read, out)?,
@@ -143,7 +143,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     Ok(if args.fail_on_finding && is_bad { Status::BadNews } else { Status::Done })
 }
 
-/// A word that names a folder is the run, wherever it stands.
+/// A word that names a folder is the run, before or after `--experiment`.
 fn experiment(app: &App, args: &Args, words: &[String], out: &mut dyn Write) -> anyhow::Result<Status> {
     let named = words.first().filter(|word| !word.starts_with('-')).map(Path::new);
     let (folder, words) = match (args.run.as_deref(), named) {
@@ -152,15 +152,15 @@ fn experiment(app: &App, args: &Args, words: &[String], out: &mut dyn Write) -> 
         (None, None) => (None, words),
     };
     if let (Some(folder), [first, ..]) = (folder, words) {
-        let error = anyhow::anyhow!("`{first}` and the run `{}` both say what is run", folder.display());
-        return Err(Hinted::wrap(error, "leave the run or the flags behind `--experiment` out"));
+        let error = anyhow::anyhow!("`{first}` and the run `{}` both select a case", folder.display());
+        return Err(Hinted::wrap(error, "leave out the run, or the flags after `--experiment`"));
     }
-    let conclusion = offload_experiment::run(app, words, folder, &args.output, out)?;
+    let conclusion = experiment::run(app, words, folder, &args.output, out)?;
     let is_bad = args.fail_on_finding && conclusion == Conclusion::Broken;
     Ok(if is_bad { Status::BadNews } else { Status::Done })
 }
 
-fn tell(args: &Args, answer: &Offload, read: &Read, out: &mut dyn Write) -> anyhow::Result<()> {
+fn show(args: &Args, answer: &Offload, read: &Read, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.share {
         let environment = read.run.as_ref().map(|run| &run.environment);
         return args.output.write_text(&offload_text::share(answer, answer.facts.baseline_ns, environment), out);
@@ -177,11 +177,8 @@ fn tell(args: &Args, answer: &Offload, read: &Read, out: &mut dyn Write) -> anyh
 
 fn general(args: &Args, path: &Path, read: &Read, out: &mut dyn Write) -> anyhow::Result<Vec<Bottleneck>> {
     if args.layers || args.tokens || args.share {
-        let error = anyhow::anyhow!("`{}` shows no offloaded layers", path.display());
-        return Err(Hinted::wrap(
-            error,
-            "leave `--layers`, `--tokens` and `--share` out: any other run is diagnosed too",
-        ));
+        let error = anyhow::anyhow!("`{}` has no offloaded layers", path.display());
+        return Err(Hinted::wrap(error, "leave out `--layers`, `--tokens` and `--share`"));
     }
     let peaks = read.run.as_ref().and_then(|run| run.peaks.as_ref());
     let answer = laptime_analyze::diagnose(read.trace.as_ref(), &read.results, peaks);
@@ -189,7 +186,7 @@ fn general(args: &Args, path: &Path, read: &Read, out: &mut dyn Write) -> anyhow
     Ok(answer.findings)
 }
 
-/// What there is to judge.
+/// What is diagnosed.
 struct Read {
     trace: Option<Trace>,
     results: Vec<CaseResult>,
@@ -208,7 +205,7 @@ impl Read {
             run: if path.join(RUN_FILE).is_file() { Some(Run::read(path)?) } else { None },
         };
         if read.trace.is_none() && read.results.is_empty() {
-            let error = anyhow::anyhow!("`{}` holds no run", path.display());
+            let error = anyhow::anyhow!("`{}` contains no run", path.display());
             let hint = format!("name the folder of a run (`{RESULTS_FILE}`, `{TRACE_FILE}`), or a trace");
             return Err(Hinted::wrap(error, hint));
         }
@@ -229,7 +226,7 @@ fn results(folder: &Path) -> anyhow::Result<Vec<CaseResult>> {
     }
     let read = read_results(&path)?;
     if read.was_cut {
-        warn(&format!("the last result of `{}` was cut off and is left out", path.display()));
+        warn(&format!("the last result of `{}` is incomplete and was left out", path.display()));
     }
     Ok(read.results)
 }

@@ -8,10 +8,9 @@ use laptime_trace::run::Machine;
 
 use crate::{app::App, cli::Status, kept_peaks, output::OutputArgs};
 
-/// Checks whether this machine is fit to measure on, and what to do about it
+/// Check whether this machine is fit to measure on
 ///
-/// Exit status 1 says that it is unfit: this build is not optimised, or threads here lose so much time, or run at such
-/// different speeds, that differences below 10 % cannot be told from noise.
+/// Exit status 1: it is not fit, because this build is not optimised, or because noise hides differences below 10 %.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  laptime doctor")]
 pub struct Args {

@@ -11,7 +11,7 @@ use crate::{
     output::{OutputArgs, wrapped},
 };
 
-/// Explains a note or finding by its id: the rule, its threshold, what it means and what to do
+/// Explain a note or finding: its rule, threshold, meaning and remedy
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  laptime explain unsteady\n  laptime explain")]
 pub struct Args {

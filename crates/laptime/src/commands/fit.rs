@@ -7,12 +7,12 @@ use laptime_report::Format;
 
 use crate::{
     app::App,
-    asked::{Asked, Order},
     cli::Status,
     commands::bench,
     failure::Hinted,
     near::nearest,
     output::say,
+    request::{Order, Request},
     session::{Finished, Session},
 };
 
@@ -32,16 +32,23 @@ pub fn axes(workload: &dyn Workload) -> Vec<&'static str> {
 }
 
 /// Runs the command.
-pub fn run(app: &App, asked: &Asked, mut order: Order<'_>, word: &str, out: &mut dyn Write) -> anyhow::Result<Status> {
+pub fn run(
+    app: &App,
+    request: &Request,
+    mut order: Order<'_>,
+    word: &str,
+    out: &mut dyn Write,
+) -> anyhow::Result<Status> {
     let axis = named(order.workload, word)?;
     // A try that the system kills is an outcome in a process of its own.
     order.settings.isolate = true;
-    let session = Session::begin(app, &order, order.workload.name(), asked.place.out.as_deref())?;
+    let session = Session::begin(app, &order, order.workload.name(), request.place.out.as_deref())?;
     let device = app.device(&session.run.device)?;
     let mut finished = Vec::new();
     let mut told = Vec::new();
     for base in without_axis(session.left(), &axis.0) {
-        let search = Search { app, session: &session, asked, workload: order.workload, device: &*device, axis: &axis };
+        let search =
+            Search { app, session: &session, request, workload: order.workload, device: &*device, axis: &axis };
         let (result, sentence) = search.run(&base, &mut finished)?;
         told.push((result, sentence));
     }
@@ -49,11 +56,11 @@ pub fn run(app: &App, asked: &Asked, mut order: Order<'_>, word: &str, out: &mut
     let Session { folder, run, .. } = session;
     let expected = told.len();
     let whole = Finished { folder, run, results, expected, was_interrupted: app.interrupt.is_requested() };
-    bench::show(&whole, asked.place.format.format(), out)?;
+    bench::show(&whole, request.place.format.format(), out)?;
     for (_, sentence) in &told {
-        tell(sentence, asked.place.format.format(), out)?;
+        tell(sentence, request.place.format.format(), out)?;
     }
-    bench::end(&whole)
+    bench::end(&whole, &[])
 }
 
 /// What was found belongs to the answer where people read it.
@@ -65,7 +72,7 @@ fn tell(sentence: &str, format: Format, out: &mut dyn Write) -> anyhow::Result<(
     Ok(())
 }
 
-/// The axis that a word stands for, and the most that it iterations.
+/// The axis that a word means, and its largest value.
 fn named(workload: &dyn Workload, word: &str) -> anyhow::Result<(String, i64)> {
     let axis = WORDS.iter().find(|(known, _)| *known == word).map_or(word, |(_, axis)| axis);
     let axis = axis.replace('-', "_");
@@ -75,13 +82,9 @@ fn named(workload: &dyn Workload, word: &str) -> anyhow::Result<(String, i64)> {
         _ => {
             let words = axes(workload);
             let near = nearest(word, words.iter().copied()).map(|near| format!("did you mean `{near}`? "));
-            let known = if words.is_empty() {
-                "it has none that counts".to_owned()
-            } else {
-                format!("it has {}", words.join(", "))
-            };
-            let error =
-                anyhow::anyhow!("workload `{}` has no axis `{word}` on which something could fit", workload.name());
+            let known =
+                if words.is_empty() { "it has none".to_owned() } else { format!("it has {}", words.join(", ")) };
+            let error = anyhow::anyhow!("workload `{}` has no axis `{word}` to fit", workload.name());
             Err(Hinted::wrap(error, format!("{}{known}", near.unwrap_or_default())))
         }
     }
@@ -104,7 +107,7 @@ fn without_axis(cases: Vec<Case>, axis: &str) -> Vec<Case> {
 struct Search<'a> {
     app: &'a App,
     session: &'a Session,
-    asked: &'a Asked,
+    request: &'a Request,
     workload: &'a dyn Workload,
     device: &'a dyn Device,
     axis: &'a (String, i64),
@@ -160,7 +163,7 @@ impl Search<'_> {
     /// Measures a case in a process of its own.
     fn attempt(&self, case: Case, before: &mut Vec<CaseResult>) -> anyhow::Result<CaseResult> {
         let session = self.session.turned_to(case.clone(), before.clone());
-        let finished = session.sweep(self.app, self.asked.run.quiet)?;
+        let finished = session.sweep(self.app, self.request.run.quiet)?;
         *before = finished.results;
         let of_case = before.iter().rev().find(|result| result.case == case).cloned();
         of_case.ok_or_else(|| Hinted::wrap(anyhow::anyhow!("interrupted before {case} was tried"), "run it again"))
@@ -171,16 +174,16 @@ impl Search<'_> {
         let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
         let needs = match (self.needed(base, most)?, available) {
             (Some(needed), Some(available)) if needed <= available => {
-                format!("{most} did not fit, though it was predicted to need {} of {}", gib(needed), gib(available))
+                format!("{most} did not fit, although it was predicted to need {} of {}", gib(needed), gib(available))
             }
             (Some(needed), Some(available)) => {
-                format!("{most} needs {}, and there are {}", gib(needed), gib(available))
+                format!("{most} needs {}, and {} are available", gib(needed), gib(available))
             }
             (Some(needed), None) => format!("{most} needs {}", gib(needed)),
-            (None, _) => format!("{most} is more than the model has"),
+            (None, _) => format!("{most} exceeds the limit of the model"),
         };
         Ok(if least == 0 {
-            format!("`{axis}` {most} did not fit though it was predicted to, and nothing smaller was found to fit.")
+            format!("`{axis}` {most} did not fit, although it was predicted to, and no smaller value was found to fit.")
         } else {
             format!("The largest `{axis}` that fits is {least}: {needs}.")
         })
@@ -193,8 +196,10 @@ impl Search<'_> {
         };
         let axis = &self.axis.0;
         Ok(match needed {
-            Some(_) => format!("Not even `{axis}` 1 fits: it needs {}, and there are {}.", gib(needed), gib(available)),
-            None => format!("Not even `{axis}` 1 fits: it is more than the model has, whatever the memory."),
+            Some(_) => {
+                format!("Not even `{axis}` 1 fits: it needs {}, and {} are available.", gib(needed), gib(available))
+            }
+            None => format!("Not even `{axis}` 1 fits: it exceeds the limit of the model."),
         })
     }
 }

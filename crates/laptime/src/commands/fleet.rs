@@ -44,7 +44,7 @@ pub struct Row {
 
 /// Reads traces one after another, so that one at a time is in memory, and sets their figures side by side.
 ///
-/// A trace that cannot be read is told and left out; the answer of the others is written, and then the command fails.
+/// A trace that cannot be read is reported and left out; the others are shown, and then the command fails.
 pub fn run(
     question: &'static str,
     args: &TracesArgs,
@@ -55,7 +55,7 @@ pub fn run(
 ) -> anyhow::Result<Status> {
     args.traces.iter().try_for_each(|path| output.refuse_to_overwrite(path))?;
     let mut rows: Vec<FleetRow> = Vec::new();
-    let (mut doubts, mut failures) = (Told::default(), Told::default());
+    let (mut doubts, mut failures) = (Warnings::default(), Warnings::default());
     for (path, label) in args.traces.iter().zip(labels(&args.traces)) {
         let read = trace_of(path).and_then(|file| crate::trace_input::read(&file).context("cannot read it"));
         let answered = read.and_then(|trace| {
@@ -97,16 +97,16 @@ fn of_trace(
     Ok(found.into_iter().map(row).collect())
 }
 
-/// Warnings about files that are told one by one; more are counted.
+/// The maximum number of warnings about files; the rest is counted.
 const MOST_TOLD: usize = 10;
 
-/// What is told of many files: each with its name, and not without end.
+/// Warnings about many files, each with its name, up to a maximum.
 #[derive(Default)]
-struct Told {
+struct Warnings {
     count: usize,
 }
 
-impl Told {
+impl Warnings {
     fn warn(&mut self, path: &Path, text: &str) {
         self.count += 1;
         if self.count <= MOST_TOLD {
@@ -116,12 +116,12 @@ impl Told {
 
     fn end(&self, what: &str) {
         if let Some(more @ 1..) = self.count.checked_sub(MOST_TOLD) {
-            warn(&format!("{more} more {what} are not told; ask about a file by itself to see its own"));
+            warn(&format!("{more} more {what} are not shown; read a single file to see its own"));
         }
     }
 }
 
-/// What each trace is called: its path less what all paths begin with.
+/// The name of each trace: its path without the common prefix.
 fn labels(paths: &[PathBuf]) -> Vec<String> {
     let shared = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
     let shared = shared.ancestors().find(|folder| paths.iter().all(|path| path.starts_with(folder)));

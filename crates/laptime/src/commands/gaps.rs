@@ -14,10 +14,10 @@ use crate::{
     output::{OutputArgs, warn_of_loss},
 };
 
-/// Divides the time of each device into work and gaps, with the cause of each gap
+/// Show when a device was idle, and the cause of each gap
 ///
-/// The host was late (and what it was doing), it waited, a copy, another stream, the device's own turnaround, or
-/// unexplained. Ends in one sentence: the host is the bottleneck, or the GPU is saturated.
+/// Causes: the host was late (and what it was doing), a host sync, a copy, another stream, the turnaround of the device,
+/// or unknown. The conclusion is one sentence: the host is the bottleneck, or the GPU is saturated.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime gaps trace.json.gz\n  laptime gaps trace.json.gz --each 10\n  laptime gaps rank-*.json.gz"
@@ -26,7 +26,7 @@ pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
 
-    /// Count launches and idle time by this unit: the name of a span that repeats
+    /// Show launches and idle time per this repeating span
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
 

@@ -12,10 +12,10 @@ use crate::{
     output::{OutputArgs, warn_of_loss},
 };
 
-/// Shows how long the turns of the repeating unit are, which are slow and how those differ
+/// Show the time of each lap, which laps are slow, and how they differ
 ///
-/// The unit is the one named, else laps that the program marked, steps of the profiler, ranges that repeat, or a
-/// sequence of kernels that repeats. Several traces give one row each.
+/// A lap is one turn of a loop. It is the unit that you name, else marked laps, profiler steps, repeating ranges, or a
+/// repeating sequence of kernels. Several traces give one row each.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  laptime laps trace.pftrace\n  laptime laps trace.json.gz --lap decode --each\n  laptime laps rank-*.json.gz"

@@ -9,18 +9,18 @@ use laptime_report::{Cell, Column, Table};
 use super::list_models;
 use crate::{app::App, cli::Status, output::OutputArgs};
 
-/// Lists the workloads, the axes and metrics of one, or the models
+/// List the workloads, the axes and metrics of one, or the models
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  laptime list\n  laptime list matmul\n  laptime list models")]
 pub struct Args {
-    /// Workload to tell about, or `models`
+    /// A workload, or `models`
     workload: Option<String>,
 
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// The names that shells complete behind `list`; any other name is let through, for its error offers the nearest one.
+/// The names that shells complete after `list`. Any other name is accepted here, because its error suggests the nearest.
 #[derive(Debug, Clone)]
 pub struct Names(Vec<String>);
 

@@ -9,7 +9,7 @@ use laptime_trace::format::write_whole;
 
 use crate::{app::App, cli, cli::Status, failure::Hinted, output::say};
 
-/// Writes manual pages: one for the program, each command and each workload of a command
+/// Write manual pages for the program, its commands and workloads
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  laptime man | man -l -\n  laptime man --out ~/.local/share/man/man1")]
 pub struct Args {

@@ -12,10 +12,10 @@ use crate::{
     output::{OutputArgs, warn_of_loss},
 };
 
-/// Shows how much of copies and communication is hidden behind compute on the same device
+/// Show how much of copies and communication overlaps with compute
 ///
-/// Hidden is what kernels cover that are no communication themselves; exposed is the rest, whether or not anything
-/// waited for it. Pageable copies, and copies that could be hidden and are not, are told with what to do.
+/// Hidden time overlaps with compute kernels; exposed time does not. Pageable copies, and copies that could overlap but do
+/// not, are listed with what to do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  laptime overlap trace.json.gz\n  laptime overlap rank-*.json.gz --format csv")]
 pub struct Args {

@@ -15,17 +15,17 @@ use crate::{
     progress::Progress,
 };
 
-/// Measures arithmetic and memory bandwidth of this machine and keeps them for `mfu`, `mbu` and limits
+/// Measure peak FLOP/s and memory bandwidth, for MFU, MBU and limits
 ///
-/// The better of the new and the kept peak is kept for each quantity: other programs make peaks too low, never too high.
+/// The better of the new and the saved peak is saved: other programs can only lower a measured peak.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  laptime peaks\n  laptime peaks --show\n  laptime peaks --reset")]
 pub struct Args {
-    /// Show what was kept and measure nothing
+    /// Show the saved peaks and measure nothing
     #[arg(long)]
     show: bool,
 
-    /// Forget the peaks that were kept before
+    /// Replace the saved peaks
     #[arg(long, conflicts_with = "show")]
     reset: bool,
 

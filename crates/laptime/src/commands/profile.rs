@@ -6,8 +6,9 @@ use anyhow::Context;
 use laptime_analyze::measured;
 use laptime_bench::{
     Case, CaseResult, Depth, Device, GivenSettings, Interrupt, Outcome, Plan, ProfileSettings, Profiled, Seconds,
-    Share, Sink, Stop, Timing, TimingPairs, WarmUp,
+    Settings, Share, Sink, Stop, Timing, TimingPairs, WarmUp,
 };
+use laptime_pipelines::extras::Extras;
 use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
 use laptime_trace::{
@@ -18,47 +19,45 @@ use laptime_trace::{
 
 use crate::{
     app::App,
-    aside::Aside,
-    asked::{Asked, Order},
-    c2c_profile,
     cli::Status,
     commands::{bench, convert},
     failure::Hinted,
     moment::Moment,
-    offload_profile,
     output::{read_trace, say, warn, write_file, write_to_screen},
     progress::Progress,
-    run_folder::{TRACE_FILE, Tentative},
+    request::{Order, Request},
+    run_folder::{self, TRACE_FILE, Tentative},
     session::{Session, describe},
-    tts_files, tts_profile,
+    stdout_guard::StdoutGuard,
 };
 
-/// Stages that people are shown.
+/// The number of stages shown.
 const MOST_STAGES: usize = 40;
 
-/// Iterations before the first pair, unless asked otherwise.
+/// Default warm-up.
 const WARM_UP: usize = 3;
 
-/// Pairs of a recorded and an unrecorded iteration at least.
+/// Minimum number of pairs of a recorded and an unrecorded iteration.
 const LEAST_PAIRS: usize = 20;
 
-/// How well the overhead is to be known, unless asked otherwise: within a quarter of a per cent of the iteration.
+/// Default precision of the overhead: within 0.25 % of an iteration.
 const WITHIN: f64 = 0.0025;
 
-/// The time for it, unless asked otherwise.
+/// Default maximum time.
 const SECONDS: f64 = 10.0;
 
 /// Runs the command.
-pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let mut order = asked.settle(app, defaults())?;
+pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let mut order = request.settle(app, defaults())?;
     refuse_processes(&order)?;
-    tts_files::refuse_unused(asked, &order)?;
-    offload_profile::refuse_unused(asked, order.workload.name())?;
-    if asked.run.dry_run {
-        return bench::show_cases(&order, &asked.place.format, out);
+    let extras = app.extras(order.workload.name());
+    request.check_flags(app, order.workload.name())?;
+    extras.check(&request.flags, &order.plan.cases())?;
+    if request.run.dry_run {
+        return bench::show_cases(&order, &request.place.format, out);
     }
     let what = format!("profile-{}", order.workload.name());
-    let folder = Tentative::make(asked.place.out.as_deref(), &what, Moment::now())?;
+    let folder = Tentative::make(request.place.out.as_deref(), &what, Moment::now())?;
     let pftrace = folder.join(TRACE_FILE);
     // From here on, so that the trace shows how long the device took to open.
     let recording = laptime_trace::record_to(&pftrace)?;
@@ -67,52 +66,94 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
         app.device(&order.device)?
     };
     order = order.on(&*device);
-    let baseline = offload_profile::part_baseline(&mut order)?;
-    let case = only_case(&mut order, asked)?;
-    let offloaded = offload_profile::look(&order, &case, &*device)?;
+    let baseline = split_baseline(extras, &mut order)?;
+    let case = only_case(&mut order, request)?;
+    extras.check_case(&case, &*device)?;
     let timings = order.timings_on(&*device)?;
     // The record of the run names the first; the table has them all.
     order.timings.truncate(1);
     let run = describe(app, &order, &*device)?;
     let session = Session::begin_in(app, run, folder.keep(), Arc::clone(&device))?;
     app.listen_for_interrupts();
-    if let Some(plan) = &offloaded {
-        offload_profile::begin(app, plan, &session.run, asked, out)?;
-    }
-    let mut profiled = record(app, &order, &session.run, &case, &timings, asked, &*device);
-    let recorded = recording.finish().context("the recording was not kept")?;
-    let run = &session.run;
+    let (run, screen) = (&session.run, request.screen());
+    let context = request.context(app, (run, &session.folder), &screen)?;
+    extras.begin(&context, std::slice::from_ref(&case), out)?;
+    let mut profiled = record(app, &order, run, &case, &timings, request, &*device);
+    let recorded = recording.finish().context("cannot keep the recording")?;
     let baseline = baseline.filter(|_| !app.interrupt.is_requested());
-    let baseline = baseline.map(|case| offload_profile::measure_baseline(app, &order, run, case)).transpose()?;
-    offload_profile::complete(&mut profiled.outcome, order.workload.name(), run, baseline.as_ref());
+    let baseline = baseline.map(|case| measure_baseline(app, extras, run, case)).transpose()?;
+    extras.complete(&mut profiled.outcome, run, baseline.as_ref());
     let result =
         CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, profiled.outcome.clone());
     ResultsWriter::open(&session.folder)?.append(&result)?;
-    let of_offload: Vec<&CaseResult> = [&result].into_iter().chain(&baseline).collect();
+    let results: Vec<&CaseResult> = [&result].into_iter().chain(&baseline).collect();
     if let Outcome::Measured(_) = profiled.outcome {
         let trace = with_device(read_trace(&pftrace)?, &profiled, &recorded)?;
-        let files = write_files(&trace, &pftrace, &session.folder)?;
+        write_files(&trace, &pftrace, &session.folder)?;
         write_pairs(&profiled.costs, &session.folder)?;
-        show(&trace, &profiled, asked, session.run.settings.depth, out)?;
-        if asked.place.format.is_for_people() {
-            tell_where(&session.folder, &files, &recorded, out)?;
-        }
-        c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
-        tts_profile::write(app, &trace, &result, &session, asked, out)?;
-        offload_profile::write(app, Some(&trace), &of_offload, &session, asked, out)?;
+        show(&trace, &profiled, request, session.run.settings.depth, out)?;
+        let outside = extras.finish_profile(&context, &results, Some(&trace), out)?;
+        run_folder::say_saved(&session.folder, &outside);
         if app.interrupt.is_requested() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
             let error = anyhow::anyhow!("interrupted after {rounds} pairs");
-            return Err(Hinted::wrap(error, "what was recorded until then is kept and shown"));
+            return Err(Hinted::wrap(error, "what was recorded until then is saved and shown"));
         }
         return Ok(Status::Done);
     }
-    // What was made before it failed is not lost.
-    offload_profile::write(app, None, &of_offload, &session, asked, out)?;
+    // What was generated before the failure is saved.
+    let outside = extras.finish_profile(&context, &results, None, out)?;
+    run_folder::say_saved(&session.folder, &outside);
     not_measured(&profiled.outcome)
 }
 
-/// What a profile does unless asked otherwise; it is recorded in `run.json` as it was done.
+/// Takes the case that is only measured for comparison out of an order.
+fn split_baseline(extras: &dyn Extras, order: &mut Order<'_>) -> anyhow::Result<Option<Case>> {
+    let cases = order.plan.cases();
+    let Some(baseline) = extras.baseline(&cases) else { return Ok(None) };
+    let rest = cases.into_iter().filter(|case| *case != baseline).collect();
+    order.plan = Plan::of_cases(order.workload.axes(), rest)?;
+    Ok(Some(baseline))
+}
+
+/// Iterations of a baseline.
+const BASELINE_ITERATIONS: usize = 3;
+
+/// Measures the baseline after the profile.
+fn measure_baseline(app: &App, extras: &dyn Extras, run: &Run, case: Case) -> anyhow::Result<CaseResult> {
+    let settings = Settings {
+        warmup: WarmUp::Iterations(1),
+        stop: Stop::Iterations(BASELINE_ITERATIONS),
+        depth: Depth::default(),
+        timing: Timing::Host,
+        ..run.settings
+    };
+    extras.begin_baseline();
+    let device = app.device(&run.device)?;
+    let guard = StdoutGuard::begin();
+    let outcome = laptime_bench::measure(app.workload(&run.workload)?, &case, &*device, &settings, &mut Silent(app));
+    drop(guard);
+    Ok(CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, outcome))
+}
+
+/// Keeps nothing, and stops when the user wants to.
+pub struct Silent<'a>(pub &'a App);
+
+impl Sink for Silent<'_> {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn iteration(&mut self, _: u64, _: bool) {}
+
+    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.0.interrupt.is_requested()
+    }
+}
+
+/// The default settings of a profile.
 fn defaults() -> GivenSettings {
     GivenSettings {
         warmup: Some(WarmUp::Iterations(WARM_UP)),
@@ -126,18 +167,18 @@ fn refuse_processes(order: &Order<'_>) -> anyhow::Result<()> {
     let laptime_bench::Settings { runs, isolate, timeout_ns, .. } = order.settings;
     if runs > 1 || isolate || timeout_ns.is_some() {
         let error =
-            anyhow::anyhow!("a profile is of this process: `--runs`, `--isolate` and `--timeout` have no meaning");
-        return Err(Hinted::wrap(error, "leave them out; `laptime bench` has them"));
+            anyhow::anyhow!("a profile runs in one process: `--runs`, `--isolate` and `--timeout` cannot be used");
+        return Err(Hinted::wrap(error, "leave them out, or use `laptime bench`"));
     }
     Ok(())
 }
 
-/// The case to record: the only one, or the last of several that nobody asked for.
-fn only_case(order: &mut Order<'_>, asked: &Asked) -> anyhow::Result<Case> {
+/// The case to record: the only one, or the last one if the flags did not ask for several.
+fn only_case(order: &mut Order<'_>, request: &Request) -> anyhow::Result<Case> {
     let mut cases = order.plan.cases();
     let several: Vec<&str> =
         order.plan.axes().filter(|(_, values)| values.len() > 1).map(|(axis, _)| axis.name).collect();
-    if cases.len() > 1 && asked.names_any(order.workload, &several) {
+    if cases.len() > 1 && request.names_any(order.workload, &several) {
         let error = anyhow::anyhow!("a profile records one case, not {}", cases.len());
         return Err(Hinted::wrap(error, format!("give one value on each axis; several on: {}", several.join(", "))));
     }
@@ -146,7 +187,7 @@ fn only_case(order: &mut Order<'_>, asked: &Asked) -> anyhow::Result<Case> {
     if is_chosen {
         let axis = several.first().copied().unwrap_or_default();
         let value = case.get(axis).map(ToString::to_string).unwrap_or_default();
-        say(&format!("note: recording `{axis}` {value}; `--{}` chooses another", axis.replace('_', "-")));
+        say(&format!("note: recording `{axis}` {value}; choose another with `--{}`", axis.replace('_', "-")));
         order.plan = Plan::of_cases(order.workload.axes(), vec![case.clone()])?;
     }
     Ok(case)
@@ -174,18 +215,18 @@ fn record(
     run: &Run,
     case: &Case,
     timings: &[Timing],
-    asked: &Asked,
+    request: &Request,
     device: &dyn Device,
 ) -> Profiled {
-    let mut shown = Shown { progress: Progress::new(1, asked.run.quiet), interrupt: app.interrupt.clone() };
+    let mut shown = Shown { progress: Progress::new(1, request.run.quiet), interrupt: app.interrupt.clone() };
     shown.progress.begin(case, 0, 1);
-    let _aside = Aside::begin();
+    let _guard = StdoutGuard::begin();
     laptime_bench::profile(order.workload, case, device, &settings(run, timings), &mut shown)
 }
 
-/// The trace with what the device did, if it was listened to or stamped stages itself; the file is written anew.
+/// The trace with kernels and graph replays, if they were recorded; the file is written again.
 fn with_device(mut trace: Trace, profiled: &Profiled, recorded: &Recorded) -> anyhow::Result<Trace> {
-    const MISFIT: &str = "what the device did does not fit the trace";
+    const MISFIT: &str = "the device records do not match the trace";
     let Profiled { kernels, replays, .. } = profiled;
     if kernels.is_none() && replays.replays.is_empty() {
         return Ok(trace);
@@ -199,7 +240,7 @@ fn with_device(mut trace: Trace, profiled: &Profiled, recorded: &Recorded) -> an
     Ok(trace)
 }
 
-/// Shows takes and keeps nothing: the result is kept when it is whole.
+/// Shows iterations and keeps nothing: the result is saved at the end.
 struct Shown {
     progress: Progress,
     interrupt: Interrupt,
@@ -221,7 +262,7 @@ impl Sink for Shown {
     }
 }
 
-fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
+fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<()> {
     let at = |name: &str| folder.join(name);
     laptime_trace::write(trace, at("trace.json"))?;
     let measured = measured(trace).transpose()?;
@@ -231,14 +272,7 @@ fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<V
     write_file(&stages, Format::Tsv, &at("stages.tsv"))?;
     let top = laptime_analyze::top(iterations);
     write_file(&laptime_report::tables::top(&top, &Ranking::all()), Format::Json, &at("top.json"))?;
-    Ok(vec![
-        (TRACE_FILE, "open in https://ui.perfetto.dev"),
-        ("trace.json", "open in chrome://tracing or https://www.speedscope.app"),
-        ("flamegraph.svg", "open in a browser"),
-        ("stages.tsv", "the stage tree, for a spreadsheet"),
-        ("top.json", "names by own time, for a program"),
-        (PAIRS_FILE, "every pair that the overhead was judged by"),
-    ])
+    Ok(())
 }
 
 /// The pairs in nanoseconds, in the order in which they were taken.
@@ -253,9 +287,15 @@ fn write_pairs(costs: &[TimingPairs], folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, depth: Depth, out: &mut dyn Write) -> anyhow::Result<()> {
-    let [only] = profiled.costs.as_slice() else { return show_timings(trace, profiled, asked, out) };
-    let measured = measured(trace).filter(|_| asked.place.format.is_for_people() && !asked.run.all).transpose()?;
+fn show(
+    trace: &Trace,
+    profiled: &Profiled,
+    request: &Request,
+    depth: Depth,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let [only] = profiled.costs.as_slice() else { return show_timings(trace, profiled, request, out) };
+    let measured = measured(trace).filter(|_| request.place.format.is_for_people() && !request.run.all).transpose()?;
     let mut table = match &measured {
         Some(part) => laptime_report::tables::iteration(&laptime_analyze::stages(&part.trace), part, MOST_STAGES),
         None => laptime_report::tables::stages(&laptime_analyze::stages(trace)),
@@ -263,34 +303,17 @@ fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, depth: Depth, out: &m
     table.machine_fact("depth", Cell::text(depth.word()));
     let overhead = laptime_analyze::overhead(&only.pairs, trace);
     laptime_report::tables::add_overhead(&mut table, &overhead);
-    if let Some(cost) = overhead.cost.filter(|_| !asked.place.format.is_for_people()) {
-        say(&format!("recording cost {:+.2} % of a iteration; {PAIRS_FILE} has every pair", 100.0 * cost.share));
+    if let Some(cost) = overhead.cost.filter(|_| !request.place.format.is_for_people()) {
+        say(&format!("recording cost {:+.2} % of an iteration; {PAIRS_FILE} has every pair", 100.0 * cost.share));
     }
-    write_to_screen(&table, asked.place.format.format(), out)
+    write_to_screen(&table, request.place.format.format(), out)
 }
 
-/// Several timings are compared; `laptime stages` shows the tree of them all.
-fn show_timings(trace: &Trace, profiled: &Profiled, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Compares several timings; `laptime stages` shows the whole tree.
+fn show_timings(trace: &Trace, profiled: &Profiled, request: &Request, out: &mut dyn Write) -> anyhow::Result<()> {
     let pairs: Vec<_> = profiled.costs.iter().map(|cost| (cost.timing, &cost.pairs[..])).collect();
     let table = laptime_report::tables::timings(&laptime_analyze::timings(trace, &pairs));
-    write_to_screen(&table, asked.place.format.format(), out)
-}
-
-/// Says what was written and how to open it.
-pub fn tell_where(
-    folder: &Path,
-    files: &[(&str, &str)],
-    recorded: &Recorded,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let width = files.iter().map(|(file, _)| file.len()).max().unwrap_or(0);
-    let Recorded { spans, bytes, .. } = recorded;
-    writeln!(out, "\nWritten to {}/ ({spans} spans, {bytes} bytes of trace):", folder.display())?;
-    for (file, how) in files {
-        writeln!(out, "  {file:width$}  {how}")?;
-    }
-    out.flush()?;
-    Ok(())
+    write_to_screen(&table, request.place.format.format(), out)
 }
 
 fn not_measured(outcome: &Outcome) -> anyhow::Result<Status> {
@@ -307,7 +330,7 @@ fn not_measured(outcome: &Outcome) -> anyhow::Result<Status> {
                 )
             };
             let (needed, available) = (bytes(needed_bytes), bytes(available_bytes));
-            warn(&format!("the case does not fit: it needs {needed}B, and there are {available}B"));
+            warn(&format!("out of memory: the case needs {needed}B, and {available}B are available"));
             Ok(Status::Done)
         }
         Outcome::Skipped { reason } => {

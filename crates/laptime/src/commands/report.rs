@@ -14,6 +14,7 @@ use laptime_report::{
 use laptime_trace::format::write_whole;
 
 use crate::{
+    app::App,
     cli::Status,
     failure::Hinted,
     output::{say, warn, write_file},
@@ -37,17 +38,16 @@ const CHARTS: [&str; 7] = [
     "roofline",
 ];
 
-/// Makes charts, tables and a document of runs
+/// Write charts, tables and findings of runs
 ///
-/// Reads the folders of runs, of attention, models, warm-ups or others, and writes charts (SVG and PNG, light and dark),
-/// summaries and `profiling_report.md` with findings and what follows from them. Failed, skipped and missing cases are told;
-/// of what was not measured nothing is said. The same runs give the same bytes.
+/// Writes charts (SVG and PNG, light and dark), summaries and `profiling_report.md` with findings and recommendations.
+/// Failed, skipped and missing cases are listed. The same runs give the same bytes.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime report runs/attention-20261115-093000 runs/model-20261115-094500 --out report\n  laptime report --input_dir profiling/results --output_dir profiling/reports"
 )]
 pub struct Args {
-    /// Folder of a run, a folder of such folders, or one with the profiles of the Nano kit
+    /// Folder of a run, a folder of such folders, or one with profiles of Nano XYZ
     #[arg(value_name = "RUN", required_unless_present = "input_dir")]
     runs: Vec<PathBuf>,
 
@@ -61,13 +61,13 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let paths: Vec<PathBuf> = args.input_dir.iter().chain(&args.runs).cloned().collect();
     let folder = args.out.clone().unwrap_or_else(|| default_folder(&paths));
-    let answer = laptime_analyze::profiling(run_input::read(&paths)?);
+    let answer = laptime_analyze::profiling(run_input::read(app, &paths)?);
     make(&answer, &folder)?;
     show(&answer, out)?;
-    say(&format!("\nReport: {}", folder.join(DOCUMENT).display()));
+    say(&format!("\n{}", run_folder::saved(&folder, &[])));
     Ok(Status::Done)
 }
 
@@ -77,7 +77,7 @@ fn default_folder(paths: &[PathBuf]) -> PathBuf {
     folder.join("report")
 }
 
-/// Tells the findings, a line each.
+/// Prints the findings, one line each.
 fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
     for finding in answer.findings() {
         let next = finding.next.map_or_else(String::new, |next| format!(" Next: {next}"));
@@ -100,8 +100,8 @@ pub fn make(answer: &Profiling, folder: &Path) -> anyhow::Result<Vec<String>> {
         files.push(draw(chart, folder)?);
     }
     let tables = [
-        ("attention_summary", "attention, a row a kind", profiling::attention_summary(answer)),
-        ("model_summary", "models, a row a preset", profiling::model_summary(answer)),
+        ("attention_summary", "attention, one row per kind", profiling::attention_summary(answer)),
+        ("model_summary", "models, one row per preset", profiling::model_summary(answer)),
     ];
     for (name, about, table) in tables {
         files.extend(table.map(|table| write_table(&table, name, about, folder)).transpose()?);
@@ -139,7 +139,7 @@ fn write_table(table: &Table, name: &str, about: &str, folder: &Path) -> anyhow:
     Ok(MadeFiles { names, about: about.to_owned() })
 }
 
-/// Tells of files of an earlier report that this one does not have.
+/// Warns about files of an earlier report that this one does not have.
 fn warn_of_older(folder: &Path, names: &[String]) {
     let charts = CHARTS.iter().flat_map(|name| ["", "-dark"].map(|mark| format!("{name}{mark}")));
     let pictures = charts.flat_map(|name| ["svg", "png"].map(|ending| format!("{name}.{ending}")));

@@ -15,10 +15,10 @@ use crate::{
     output::{OutputArgs, warn_of_loss},
 };
 
-/// Shows the tree of stages with host and device time
+/// Show the stage tree with host and device time
 ///
-/// Stages with the same names around them are one row. Inside a loop of laps, median and p95 are of the stage's time
-/// in one lap; elsewhere of one call. Device time is that of the work a stage led to. Several traces give one row each.
+/// Stages with the same path are one row. Inside a loop, median and p95 are per lap; elsewhere per call. Device time is
+/// that of the work launched in a stage. Several traces give one row each.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  laptime stages trace.pftrace\n  laptime stages trace.json.gz --depth 3 --most 20\n  laptime stages trace.json --format csv --out stages.csv\n  laptime stages rank-*.json.gz"
@@ -27,15 +27,15 @@ pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
 
-    /// Show this many levels of the tree, from the outermost
+    /// Show this many levels of the tree
     #[arg(long, value_name = "LEVELS", value_parser = clap::value_parser!(u16).range(1..))]
     depth: Option<u16>,
 
-    /// Show this many stages, those of most time with the ones around them [default: 40 for people, all for machines]
+    /// Show this many stages, the longest ones with their parents [default: 40; all in machine formats]
     #[arg(long, short = 'n', value_name = "COUNT")]
     most: Option<usize>,
 
-    /// Show the setup of a profiled run too: opening the device, weights, the check and warm-up
+    /// Also show the setup of a profiled run: opening the device, weights, the check and warm-up
     #[arg(long)]
     all: bool,
 

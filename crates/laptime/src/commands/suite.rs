@@ -3,35 +3,36 @@
 use std::{
     io::Write,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use laptime_bench::Seconds;
+use laptime_bench::{GivenSettings, Seconds};
 use laptime_trace::run::RESULTS_FILE;
 
 use super::{bench, report};
 use crate::{
     app::App,
     cli::{Status, read_bench},
-    estimate::Estimate,
+    estimate::{Estimate, words},
     failure::{self, Hinted},
+    kept_peaks,
     moment::Moment,
     output::say,
     run_folder, run_input, screen,
 };
 
-/// Where the Nano kit keeps its reports.
+/// Where Nano XYZ keeps its reports.
 const KIT_REPORTS: &str = "profiling/reports";
 
-/// Measures attention and models, and makes a report of both
+/// Benchmark attention and models, and write a report
 ///
 /// Quick: attention at 512 and 1024 tokens, decoder_tiny at 256 and 512. Full: attention from 512 to 8192, decoder_tiny and
-/// decoder_small from 256 to 1024 with training. Each step is what `laptime bench` and `laptime report` do, in a folder of its
-/// own. A step that fails does not stop the others. Exit status 1 says that one failed.
+/// decoder_small from 256 to 1024 with training. Each step is a `laptime bench` or
+/// `laptime report` with its own folder. A step that fails does not stop the others. Exit status 1: a step failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  laptime suite\n  laptime suite --full --out runs/full")]
 pub struct Args {
-    /// A minute or two on two cores; the default
+    /// One or two minutes on two cores; the default
     #[arg(long)]
     quick: bool,
 
@@ -43,11 +44,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR", alias = "output-dir")]
     out: Option<PathBuf>,
 
-    /// Folder in which `runs/` and the files of older kits are
+    /// Folder that contains `runs/` and `profiling/`
     #[arg(long, value_name = "DIR", hide = true)]
     base_dir: Option<PathBuf>,
 
-    /// Stop each case after this time of iterations [default: 5s, and 10s with `--full`]
+    /// Maximum measuring time per case [default: 5s, or 10s with `--full`]
     #[arg(long, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     max_time: Option<Seconds>,
 
@@ -55,9 +56,9 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: String,
 
-    /// Write the files of older kits where these keep them, too: under `profiling/`
-    #[arg(long)]
-    kit_files: bool,
+    /// Also write the files of Nano XYZ where it wrote them: under `profiling/`
+    #[arg(long, alias = "kit-files")]
+    compat_files: bool,
 
     /// Show the commands of the steps and measure nothing
     #[arg(long)]
@@ -79,30 +80,67 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     if args.dry_run {
         return show(app, args, out);
     }
-    let asked = enter(args)?;
-    let folder = run_folder::make(asked.as_deref(), "suite", Moment::now())?;
+    let request = enter(args)?;
+    let folder = run_folder::make(request.as_deref(), "suite", Moment::now())?;
     let steps = steps(app, args, &folder);
-    let mut estimate = Estimate::of(app, &args.device, args.full, max_time(args).0);
-    if let Some(told) = estimate.sentence() {
-        say(&told);
-    }
+    let mut time = SuiteTime::of(app, &steps);
+    say(&format!("{} steps{}", steps.len() + 1, time.left(0)));
     let mut successful = 0;
     for (at, step) in steps.iter().enumerate() {
-        say(&format!("\nStep {}/{}: {}{}", at + 1, steps.len() + 1, step.name, estimate.left(at)));
+        say(&format!("\nStep {}/{}: {}{}", at + 1, steps.len() + 1, step.name, time.left(at)));
         let began = Instant::now();
-        let is_done = told(app, measure(app, step, out))?;
-        estimate.took(at, began.elapsed());
+        let is_done = continue_after(app, measure(app, step, out))?;
+        time.took(at, began.elapsed());
         successful += usize::from(is_done);
     }
     say(&format!("\nStep {}/{}: report", steps.len() + 1, steps.len() + 1));
-    successful += usize::from(told(app, make_report(&steps, &folder, args.kit_files))?);
+    successful += usize::from(continue_after(app, make_report(app, &steps, &folder, args.compat_files))?);
     end(&folder, successful, steps.len() + 1, out)
 }
 
+/// How long the steps will take.
+struct SuiteTime {
+    /// Seconds of each step, if they are known.
+    steps: Option<Vec<f64>>,
+    /// Seconds of the steps that are done: expected and measured.
+    expected: f64,
+    taken: f64,
+}
+
+impl SuiteTime {
+    fn of(app: &App, steps: &[Step]) -> Self {
+        Self { steps: steps.iter().map(|step| seconds(app, step)).collect(), expected: 0.0, taken: 0.0 }
+    }
+
+    /// The time left from a step on, corrected by how long the earlier ones took.
+    fn left(&self, from: usize) -> String {
+        let Some(steps) = &self.steps else { return String::new() };
+        let off = if self.expected > 0.0 { (self.taken / self.expected).clamp(0.1, 10.0) } else { 1.0 };
+        let left: f64 = steps.iter().skip(from).sum();
+        format!(", about {} left", words(off * left))
+    }
+
+    /// A step is done.
+    fn took(&mut self, step: usize, time: Duration) {
+        self.expected += self.steps.as_ref().and_then(|steps| steps.get(step)).copied().unwrap_or(0.0);
+        self.taken += time.as_secs_f64();
+    }
+}
+
+/// The seconds of a step, if its work and the rate of the device are known.
+fn seconds(app: &App, step: &Step) -> Option<f64> {
+    let order = read_bench(app, step.words.clone()).ok()?.settle(app, GivenSettings::default()).ok()?;
+    let device = app.device(&order.device).ok()?;
+    let order = order.on(&*device);
+    let peaks = kept_peaks::read(&app.environment().machine, &*device);
+    let (workload, cases) = (order.workload.name(), order.plan.cases());
+    Estimate::of(app, workload, &cases, device.name(), &order.settings, peaks.as_ref()).total()
+}
+
 fn end(folder: &Path, successful: usize, of: usize, out: &mut dyn Write) -> anyhow::Result<Status> {
-    writeln!(out, "\nResults: {successful}/{of} steps successful")?;
+    writeln!(out, "\n{successful} of {of} steps successful")?;
     out.flush()?;
-    say(&format!("Folder: {}", folder.display()));
+    say(&format!("Saved to {}", folder.display()));
     Ok(if successful == of { Status::Done } else { Status::BadNews })
 }
 
@@ -110,8 +148,7 @@ fn max_time(args: &Args) -> Seconds {
     args.max_time.unwrap_or(Seconds(if args.full { 10.0 } else { 5.0 }))
 }
 
-/// Goes to the folder that everything is relative to, if one was named. Returns the folder that was asked for, seen from
-/// there.
+/// Changes to `--base-dir`, if it is given. Returns the folder of `--out`, seen from there.
 fn enter(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let Some(base) = &args.base_dir else { return Ok(args.out.clone()) };
     let out = args.out.as_ref().map(std::path::absolute).transpose()?;
@@ -159,7 +196,7 @@ fn steps(app: &App, args: &Args, folder: &Path) -> Vec<Step> {
         words.extend(["--device".to_owned(), args.device.clone()]);
         words.extend(["--max-time".to_owned(), format!("{}s", max_time(args).0)]);
         words.extend(["--out".to_owned(), folder.join(name).to_string_lossy().into_owned()]);
-        words.extend(args.kit_files.then(|| "--kit-files".to_owned()));
+        words.extend(args.compat_files.then(|| "--compat-files".to_owned()));
         words.extend(args.quiet.then(|| "--quiet".to_owned()));
         Step { name, words }
     };
@@ -186,19 +223,19 @@ fn quoted(word: &str) -> String {
 }
 
 fn measure(app: &App, step: &Step, out: &mut dyn Write) -> anyhow::Result<bool> {
-    let asked = read_bench(app, step.words.clone())?;
-    Ok(bench::run(app, &asked, out)? == Status::Done)
+    let request = read_bench(app, step.words.clone())?;
+    Ok(bench::run(app, &request, out)? == Status::Done)
 }
 
 /// Makes a report of the steps that left results.
-fn make_report(steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bool> {
+fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bool> {
     let folders = steps.iter().map(|step| folder.join(step.name));
     let folders: Vec<PathBuf> = folders.filter(|folder| folder.join(RESULTS_FILE).is_file()).collect();
     if folders.is_empty() {
-        let error = anyhow::anyhow!("no step left results to report on");
-        return Err(Hinted::wrap(error, "what went wrong is told above"));
+        let error = anyhow::anyhow!("no step has results");
+        return Err(Hinted::wrap(error, "the errors are shown above"));
     }
-    let answer = laptime_analyze::profiling(run_input::read(&folders)?);
+    let answer = laptime_analyze::profiling(run_input::read(app, &folders)?);
     report::make(&answer, &folder.join("report"))?;
     say(&format!("Report: {}", folder.join("report").join(report::DOCUMENT).display()));
     if is_kit {
@@ -208,8 +245,8 @@ fn make_report(steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bo
     Ok(true)
 }
 
-/// Tells why a step failed, and goes on unless somebody wants to stop.
-fn told(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool> {
+/// Prints why a step failed, and continues unless the user wants to stop.
+fn continue_after(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool> {
     match done {
         Err(error) if app.interrupt.is_requested() || failure::is_closed_pipe(&error) => Err(error),
         Err(error) => {
@@ -237,6 +274,14 @@ mod tests {
             _ => Model::new().plan(&[&given[..], &[("preset".to_owned(), vec!["decoder_medium".to_owned()])]].concat()),
         };
         plan.unwrap().cases().iter().map(|case| case.int("seq_len").unwrap()).collect()
+    }
+
+    #[test]
+    fn the_time_left_is_corrected_by_the_steps_that_are_done() {
+        let mut time = SuiteTime { steps: Some(vec![10.0, 100.0]), expected: 0.0, taken: 0.0 };
+        assert_eq!(time.left(0), ", about 2 min left");
+        time.took(0, Duration::from_secs(20));
+        assert_eq!(time.left(1), ", about 3 min left");
     }
 
     #[test]

@@ -12,10 +12,10 @@ use laptime_trace::{Recorded, format::folded::By};
 
 use crate::{
     app::App,
-    asked::Order,
     cli::Status,
-    commands::{bench, convert, profile},
+    commands::{bench, convert},
     output::{read_trace, write_to_screen},
+    request::Order,
     run_folder::TRACE_FILE,
     session::{Finished, Session},
     tour::generator::{Generator, Size},
@@ -35,14 +35,14 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let session = Session::begin(app, &benchmark(app)?, "tour", args.out.as_deref())?;
     let folder = session.folder.clone();
     let recorded = show_pipeline(&folder, out)?;
-    writeln!(out, "\nA small benchmark, a row a case, each taken until its median was known within 5 %:\n")?;
+    writeln!(out, "\nA small benchmark. Each case runs until its median is known within 5 %:\n")?;
     out.flush()?;
     let finished = session.sweep(app, false)?;
     bench::show(&finished, Format::Text, out)?;
     if finished.was_interrupted {
-        return bench::end(&finished);
+        return bench::end(&finished, &[]);
     }
-    tell_where(&finished, &recorded, out)?;
+    print_next(&finished, &recorded, out)?;
     Ok(Status::Done)
 }
 
@@ -80,16 +80,19 @@ fn benchmark(app: &App) -> anyhow::Result<Order<'_>> {
     Ok(Order { workload, plan, settings: given.settle()?, timings: Vec::new(), device: "auto".to_owned() })
 }
 
-fn tell_where(finished: &Finished, recorded: &Recorded, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_next(finished: &Finished, recorded: &Recorded, out: &mut dyn Write) -> anyhow::Result<()> {
     let call = if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "laptime" };
     let files = [
         (TRACE_FILE, "open in https://ui.perfetto.dev"),
         ("trace.json", "open in chrome://tracing or https://www.speedscope.app"),
         ("flamegraph.svg", "open in a browser"),
-        ("results.jsonl", "every sample of the benchmark, a line a case"),
+        ("results.jsonl", "every sample of the benchmark, one line per case"),
         ("run.json", "the machine, the build and the settings"),
     ];
-    profile::tell_where(&finished.folder, &files, recorded, out)?;
+    let Recorded { spans, bytes, .. } = recorded;
+    writeln!(out, "\nSaved to {} ({spans} spans, {bytes} bytes of trace):", finished.folder.display())?;
+    let width = files.iter().map(|(file, _)| file.len()).max().unwrap_or(0);
+    files.iter().try_for_each(|(file, how)| writeln!(out, "  {file:width$}  {how}"))?;
     writeln!(out, "\nNext:\n  {call} doctor\n  {call} bench matmul --size 256-1024*2 --runs 5")?;
     writeln!(out, "  {call} top {}", finished.folder.join(TRACE_FILE).display())?;
     out.flush()?;

@@ -1,17 +1,19 @@
 //! `laptime warmup`: how many iterations until a workload is steady.
 
-use std::io::Write;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use laptime_bench::{GivenSettings, WarmUp};
 
 use crate::{
     app::App,
-    asked::Asked,
     cli::Status,
     commands::{bench, warmup_study},
     failure::Hinted,
-    kit_files,
-    output::{say, warn, write_to_screen},
+    output::{warn, write_to_screen},
+    request::{OUTPUT, Request},
     session::Session,
 };
 
@@ -22,33 +24,35 @@ const ITERATIONS: usize = 60;
 const RUNS: u32 = 3;
 
 /// Runs the command.
-pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    if asked.run.warmup.is_some() {
-        let error = anyhow::anyhow!("`warmup` finds the warm-up: `--warmup` has no meaning here");
-        return Err(Hinted::wrap(error, "leave it out; `laptime bench … --warmup N` uses what is found"));
+pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if request.run.warmup.is_some() {
+        let error =
+            anyhow::anyhow!("`laptime warmup` finds the number of warm-up iterations, so `--warmup` cannot be given");
+        return Err(Hinted::wrap(error, "leave it out, and use the result with `laptime bench … --warmup N`"));
     }
-    if !asked.warmups.is_empty() || bench::COURSE_FLAGS.iter().any(|flag| asked.has_flag(flag)) {
-        return warmup_study::run(app, asked, out);
+    let compares = |workload: &String| app.extras(workload).compares_warmups(&request.written_axes());
+    if !request.warmups.is_empty() || request.workload.as_ref().is_some_and(compares) {
+        return warmup_study::run(app, request, out);
     }
     let defaults = GivenSettings { iterations: Some(ITERATIONS), runs: Some(RUNS), ..GivenSettings::default() };
-    let mut order = asked.settle(app, defaults)?;
+    let mut order = request.settle(app, defaults)?;
+    request.check_flags(app, order.workload.name())?;
     order.settings.warmup = WarmUp::Iterations(0);
     order.settings.cold = true;
     // Cold is what a process of its own is: a second case in the same one would find the machine warm.
     order.settings.isolate = true;
-    if asked.run.dry_run {
-        return bench::show_cases(&order, &asked.place.format, out);
+    if request.run.dry_run {
+        return bench::show_cases(&order, &request.place.format, out);
     }
-    let session = Session::begin(app, &order, "warmup", asked.place.out.as_deref())?;
-    let finished = session.sweep(app, asked.run.quiet)?;
+    let session = Session::begin(app, &order, "warmup", request.place.out.as_deref())?;
+    let finished = session.sweep(app, request.run.quiet)?;
     let answer = laptime_analyze::warmup(&finished.results);
     let table = laptime_report::tables::warmup(&answer);
-    write_to_screen(&table, asked.place.format.format(), out)?;
-    if let Some(file) = kit_files::write_output(&table, &asked.kit_files)? {
-        say(&format!("Written: {}", file.display()));
-    }
+    write_to_screen(&table, request.place.format.format(), out)?;
+    let copy: Option<PathBuf> = request.flags.path(OUTPUT).map(Path::to_owned);
+    copy.iter().try_for_each(|path| bench::write_copy(&table, path))?;
     for result in finished.results.iter().filter(|result| result.measured().is_none()) {
         warn(&format!("case {} was not measured ({}); it has no row", result.case, result.outcome.word()));
     }
-    bench::end(&finished)
+    bench::end(&finished, &copy.into_iter().collect::<Vec<_>>())
 }

@@ -10,29 +10,28 @@ use anyhow::Context;
 use clap::{Arg, ArgAction};
 use laptime_analyze::{ColdProcess, WarmUpStudy};
 use laptime_bench::{Case, CaseResult, GivenSettings, Job, WarmUp};
-use laptime_report::{Format, Table, tables};
+use laptime_report::{Format, tables};
 use laptime_stats::Rng;
 use laptime_trace::run::{ResultsWriter, Run};
 
 use crate::{
-    alone,
     app::App,
-    asked::{Asked, Order},
     cli::Status,
     commands::bench,
     failure::Hinted,
-    kit_files,
+    fresh_process,
     moment::Moment,
     output::{say, warn, write_file, write_to_screen},
     progress::Progress,
+    request::{OUTPUT, Order, Request},
     run_folder,
     session::describe,
 };
 
-/// The numbers that the course compares.
+/// The numbers of warm-up iterations that CS336 assignment 2 compares.
 const NUMBERS: [usize; 5] = [0, 1, 2, 5, 10];
 
-/// Iterations that count in each process, unless asked otherwise: as the course.
+/// Default iterations in each process, as in CS336 assignment 2.
 const ITERATIONS: usize = 10;
 
 /// Fresh processes of each number, unless asked otherwise.
@@ -43,6 +42,9 @@ const SEED: u64 = 0x3a_7a9;
 
 /// Every iteration of every number, for a chart.
 const LAPS_FILE: &str = "warmup_laps.csv";
+
+/// The table.
+const COMPARISON_FILE: &str = "warmup_comparison.csv";
 
 /// What the process in the middle paid for.
 const COLD_FILE: &str = "cold_start.json";
@@ -64,37 +66,44 @@ pub fn flag() -> Arg {
 }
 
 /// Runs the command. Each number has a folder of its own in that of the run.
-pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
+pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     let defaults = GivenSettings { iterations: Some(ITERATIONS), runs: Some(RUNS), ..GivenSettings::default() };
-    let mut order = asked.settle(app, defaults)?;
+    let mut order = request.settle(app, defaults)?;
+    request.check_flags(app, order.workload.name())?;
     order.settings.cold = true;
     order.settings.isolate = true;
-    let numbers = numbers(asked);
-    if asked.run.dry_run {
-        return show(&order, &numbers, asked, out);
+    let numbers = numbers(request);
+    if request.run.dry_run {
+        return show(&order, &numbers, request, out);
     }
     // Closed again before fresh processes open it.
     let run = describe(app, &order, &*app.device(&order.device)?)?;
-    let folder = run_folder::make(asked.place.out.as_deref(), "warmup", Moment::now())?;
+    let folder = run_folder::make(request.place.out.as_deref(), "warmup", Moment::now())?;
     let mut study = Study::begin(app, &run, order.plan.cases(), &numbers, &folder)?;
-    study.run_all(asked.run.quiet)?;
+    study.run_all(request.run.quiet)?;
     let by_number: Vec<(usize, Vec<CaseResult>)> =
         study.rows.into_iter().map(|row| (row.number, row.results)).collect();
     let answer = laptime_analyze::warmup_study(&by_number, &study.cold);
     let doubts = laptime_analyze::warmup_doubts(&by_number, &run.settings, &run.environment);
     let table = tables::warmup_study(&answer, &doubts);
-    write_to_screen(&table, asked.place.format.format(), out)?;
-    tell_cold_start(&answer, &folder, asked, out)?;
+    write_to_screen(&table, request.place.format.format(), out)?;
+    show_cold_start(&answer, &folder, request, out)?;
     write_file(&tables::warmup_laps(&answer), Format::Csv, &folder.join(LAPS_FILE))?;
-    tell_files(&table, &folder, asked)?;
+    write_file(&table, Format::Csv, &folder.join(COMPARISON_FILE))?;
+    let mut outside = app.extras(&run.workload).finish_warmups(&request.flags, &folder, &table)?;
+    if let Some(path) = request.flags.path(OUTPUT) {
+        bench::write_copy(&table, path)?;
+        outside.push(path.to_owned());
+    }
+    run_folder::say_saved(&folder, &outside);
     let has_failed = answer.cases.iter().any(|case| case.rows.iter().any(|row| row.iterations.is_none()));
     Ok(if has_failed { Status::BadNews } else { Status::Done })
 }
 
 /// Shows the settled cases and the numbers; touches no device.
-fn show(order: &Order<'_>, numbers: &[usize], asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    bench::show_cases(order, &asked.place.format, out)?;
-    if asked.place.format.format() == Format::Text {
+fn show(order: &Order<'_>, numbers: &[usize], request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    bench::show_cases(order, &request.place.format, out)?;
+    if request.place.format.format() == Format::Text {
         let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         say(&format!("Each with {} warm-up iterations.", words.join(", ")));
     }
@@ -102,31 +111,22 @@ fn show(order: &Order<'_>, numbers: &[usize], asked: &Asked, out: &mut dyn Write
 }
 
 /// Tells people what a fresh process paid for, and keeps it for machines; those have it in their rows, too.
-fn tell_cold_start(answer: &WarmUpStudy, folder: &Path, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<()> {
+fn show_cold_start(answer: &WarmUpStudy, folder: &Path, request: &Request, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(table) = tables::cold_start(answer) else {
         warn("no process left a trace that can be read, so what the first iteration paid for is not known");
         return Ok(());
     };
     write_file(&table, Format::Json, &folder.join(COLD_FILE))?;
-    if asked.place.format.is_for_people() {
+    if request.place.format.is_for_people() {
         writeln!(out)?;
-        write_to_screen(&table, asked.place.format.format(), out)?;
+        write_to_screen(&table, request.place.format.format(), out)?;
     }
     Ok(())
 }
 
-fn tell_files(table: &Table, folder: &Path, asked: &Asked) -> anyhow::Result<()> {
-    let written = kit_files::write_study(table, folder, asked.kit_files.is_asked)?;
-    let written = written.into_iter().chain(kit_files::write_output(table, &asked.kit_files)?);
-    written.for_each(|file| say(&format!("Written: {}", file.display())));
-    let folder = folder.display();
-    say(&format!("\nResults: {folder}/warmup-*/results.jsonl, traces: {folder}/warmup-*/traces/"));
-    Ok(())
-}
-
 /// The numbers that were asked for, each once, from small to large.
-fn numbers(asked: &Asked) -> Vec<usize> {
-    let mut numbers = if asked.warmups.is_empty() { NUMBERS.to_vec() } else { asked.warmups.clone() };
+fn numbers(request: &Request) -> Vec<usize> {
+    let mut numbers = if request.warmups.is_empty() { NUMBERS.to_vec() } else { request.warmups.clone() };
     numbers.sort_unstable();
     numbers.dedup();
     numbers
@@ -174,8 +174,8 @@ impl<'a> Study<'a> {
         for Place { run, row, case } in places {
             progress.begin(&self.cases[case], run, self.runs);
             if !self.take(run, row, case)? {
-                let error = anyhow::anyhow!("interrupted before all numbers of warm-up iterations were tried");
-                return Err(Hinted::wrap(error, "what was taken is kept; `laptime warmup` begins anew"));
+                let error = anyhow::anyhow!("interrupted before all numbers of warm-up iterations were measured");
+                return Err(Hinted::wrap(error, "what was measured is saved; `laptime warmup` starts over"));
             }
             progress.done();
         }
@@ -195,7 +195,7 @@ impl<'a> Study<'a> {
             environment: about.environment_fingerprint.clone(),
             trace: Some(trace.clone()),
         };
-        let Some(result) = alone::measure(self.app, &job)? else { return Ok(false) };
+        let Some(result) = fresh_process::measure(self.app, &job)? else { return Ok(false) };
         writer.append(&result)?;
         if result.measured().is_some() {
             self.cold.extend(cold(&self.cases[case], &trace));

@@ -34,7 +34,7 @@ struct Layer {
     down: Matrix,
 }
 
-/// Keys and values of one layer, a row a token.
+/// Keys and values of one layer, one row per token.
 #[derive(Default)]
 struct Cache {
     keys: Vec<Vec<f32>>,

@@ -84,7 +84,7 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
     place.write("file", "");
     place.laptime(words(&format!("bench matmul {SMALL} --out taken")));
     for (line, error, hint) in [
-        ("bench matmull", "there is no workload `matmull`", "did you mean `matmul`?"),
+        ("bench matmull", "unknown workload `matmull`", "did you mean `matmul`?"),
         ("bench matmul --layers 3", "workload `matmul` has no axis `layers`", "its axes are size, dtype, threads"),
         ("bench matmul --sise 3", "has no axis `sise`", "did you mean `size`?"),
         ("bench matmul --size 8-1+1", "the range `8-1+1` ends before it starts", "the smaller end comes first"),
@@ -103,21 +103,21 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
         ("bench --plan none.toml", "cannot read the plan `none.toml`", "check the name"),
         ("bench copy --plan typo.toml", "line 2", "did you mean"),
         ("bench matmul --iterations 3 --within 2%", "conflicting stop rules", "not both"),
-        ("bench matmul --iterations 0", "`takes` must be at least 1", "--iterations 1"),
-        ("bench matmul --device cuda:99", "device `cuda:99` is not there", "--device c"),
+        ("bench matmul --iterations 0", "`iterations` must be at least 1", "--iterations 1"),
+        ("bench matmul --device cuda:99", "device `cuda:99` is not available", "--device c"),
         (
             "bench matmul --device cpu --timing events",
             "device `cpu` does not support timing `events`",
             "`--timing host`",
         ),
-        ("bench matmul --device cpu --l2 cold", "cannot empty its L2 cache", "leave `--l2` out"),
+        ("bench matmul --device cpu --l2 cold", "cannot empty its L2 cache", "leave out `--l2`"),
         ("bench matmul --device tpu", "there is no device `tpu`", "--device cpu"),
-        ("bench matmul --out file/run", "cannot make the folder `file/run`", "--out DIR"),
-        ("bench matmul --out taken", "`taken` holds a run already", "another folder"),
+        ("bench matmul --out file/run", "cannot create the folder `file/run`", "--out DIR"),
+        ("bench matmul --out taken", "`taken` already contains a run", "another folder"),
         ("bench --resume none", "cannot read `none/run.json`", "name the folder of a run"),
         ("profile matmul --size 8,16", "a profile records one case, not 2", "several on: size"),
-        ("warmup matmul --warmup 3", "`--warmup` has no meaning here", "leave it out"),
-        ("list matmull", "there is no workload `matmull`", "did you mean `matmul`?"),
+        ("warmup matmul --warmup 3", "`--warmup` cannot be given", "leave it out"),
+        ("list matmull", "unknown workload `matmull`", "did you mean `matmul`?"),
         ("peaks --show", "were not measured on this machine", "`laptime peaks` measures them"),
     ] {
         let told = place.laptime(words(line)).failed();

@@ -33,7 +33,7 @@ fn shape(value: &Value) -> Value {
 #[test]
 fn a_profile_writes_the_files_of_the_kit_and_tells_its_summary() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 2 --out run --kit-files")));
+    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 2 --out run --compat --compat-files")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     for expected in ["Timing Summary", "First Token", "Calls: teacher 1, projector 2", "teacher model: tiny-qwen2"] {
         assert!(said.out.contains(expected), "{expected}: {}", said.out);
@@ -128,7 +128,7 @@ fn two_streams_on_a_cpu_are_said_not_to_apply() {
 #[test]
 fn a_response_that_is_fused_is_told_apart() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --include-response")));
+    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --include-response --compat")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.out.contains("Projector of new tokens (in Decode)"), "{}", said.out);
 }
@@ -137,7 +137,7 @@ fn a_response_that_is_fused_is_told_apart() {
 fn a_pair_on_a_cpu_needs_no_other_flags() {
     for command in ["profile c2c --preset tiny", "profile c2c --device cpu"] {
         let place = Place::new();
-        let said = place.laptime(words(&format!("{command} --iterations 1 --warmup 0 --max-new-tokens 2")));
+        let said = place.laptime(words(&format!("{command} --iterations 1 --warmup 0 --max-new-tokens 2 --compat")));
         assert_eq!(said.status, Some(0), "{command}: {}", said.err);
         assert!(said.out.contains("Base model: tiny, teacher model: tiny-qwen2"), "{}", said.out);
     }

@@ -75,7 +75,9 @@ impl Said {
     /// The program could not do it: exit status 2, nothing on standard output, one error with a hint.
     pub fn failed(self) -> String {
         assert_eq!((self.out.as_str(), self.status), ("", Some(2)), "{}", self.err);
-        assert!(self.err.starts_with("error: "), "{}", self.err);
+        // Warnings, such as that of a debug build, come first.
+        let errors = self.err.lines().skip_while(|line| line.starts_with("warning: "));
+        assert!(errors.clone().next().is_some_and(|line| line.starts_with("error: ")), "{}", self.err);
         assert_eq!(self.err.matches("error: ").count(), 1, "{}", self.err);
         assert!(self.err.contains("\nhint: "), "{}", self.err);
         assert!(!self.err.contains("panicked"), "{}", self.err);

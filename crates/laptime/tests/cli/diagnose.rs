@@ -104,7 +104,7 @@ fn a_folder_without_a_run_is_told_with_what_to_name() {
     let place = Place::new();
     std::fs::create_dir(place.path("empty")).unwrap();
     let told = place.laptime(["diagnose", "empty"]).failed();
-    assert!(told.contains("holds no run") && told.contains("results.jsonl"), "{told}");
+    assert!(told.contains("contains no run") && told.contains("results.jsonl"), "{told}");
 }
 
 #[test]

@@ -251,10 +251,10 @@ fn there_is_a_manual_page_for_every_command() {
 fn flags_for_files_are_in_the_help_of_their_workloads_alone() {
     let place = Place::new();
     for (command, flag, workload, other) in [
-        ("bench", "--kit-files", "model", "matmul"),
+        ("bench", "--compat-files", "model", "matmul"),
         ("bench", "--wav", "tts", "model"),
         ("bench", "--stream-to", "tts", "c2c"),
-        ("profile", "--kit-files", "tts", "model"),
+        ("profile", "--compat-files", "tts", "model"),
         ("profile", "--output-dir", "offload", "tts"),
     ] {
         let help = |words: &[&str]| place.laptime([&[command], words, &["--help"]].concat()).done();

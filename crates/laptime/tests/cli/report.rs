@@ -73,7 +73,7 @@ fn reports_from_a_folder_and_from_its_profile_agree() {
         let words = format!("{command} --warmup 1 --device cpu --quiet --out run-{profile}");
         let said = place.laptime(words.split(' '));
         assert_eq!(said.status, Some(0), "{}", said.err);
-        place.write(&format!("apart/{profile}"), &text(&place, &format!("run-{profile}/{profile}")));
+        place.write(&format!("apart/{profile}"), text(&place, &format!("run-{profile}/{profile}")));
         report(&place, &[format!("run-{profile}")], "of-folder");
         report(&place, &[format!("apart/{profile}")], "of-profile");
         let whole =

@@ -18,9 +18,9 @@ fn a_dry_run_shows_the_commands_of_the_steps() {
 #[test]
 fn the_quick_suite_leaves_two_runs_a_report_and_the_files_of_the_kit() {
     let place = Place::new();
-    let said = place.laptime(["suite", "--device", "cpu", "--max-time", "10ms", "--out", "all", "--kit-files"]);
+    let said = place.laptime(["suite", "--device", "cpu", "--max-time", "10ms", "--out", "all", "--compat-files"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.ends_with("\nResults: 3/3 steps successful\n"), "{}", said.out);
+    assert!(said.out.ends_with("\n3 of 3 steps successful\n"), "{}", said.out);
     assert!(said.err.contains("on this CPU: an estimate from"), "{}", said.err);
     assert!(said.err.contains("Step 1/3: attention, about"), "{}", said.err);
     for file in [
@@ -46,8 +46,8 @@ fn a_step_that_fails_does_not_stop_the_others() {
     place.write("all/model", "a file where a folder should be");
     let said = place.laptime(["suite", "--quick", "--device", "cpu", "--max-time", "10ms", "--out", "all"]);
     assert_eq!(said.status, Some(1), "{}", said.err);
-    assert!(said.out.ends_with("\nResults: 2/3 steps successful\n"), "{}", said.out);
-    assert!(said.err.contains("error: cannot make the folder `all/model`"), "{}", said.err);
+    assert!(said.out.ends_with("\n2 of 3 steps successful\n"), "{}", said.out);
+    assert!(said.err.contains("error: cannot create the folder `all/model`"), "{}", said.err);
     assert!(place.path("all/report/attention_latency.svg").is_file());
     assert!(!place.path("all/report/model_summary.csv").exists());
 }
@@ -57,6 +57,6 @@ fn a_device_that_is_not_there_fails_every_step() {
     let place = Place::new();
     let said = place.laptime(["suite", "--device", "cuda:99", "--out", "all"]);
     assert_eq!(said.status, Some(1), "{}", said.err);
-    assert_eq!(said.out, "\nResults: 0/3 steps successful\n");
+    assert_eq!(said.out, "\n0 of 3 steps successful\n");
     assert!(said.err.contains("error: no step left results to report on"), "{}", said.err);
 }

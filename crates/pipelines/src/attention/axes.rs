@@ -39,31 +39,31 @@ pub fn axes() -> Vec<AxisSpec> {
     let mut axes = vec![
         axis(
             "attention",
-            "which pairs are computed, and how: naive stores all scores, dense never does, sparse computes what the pattern keeps",
+            "kernel: naive stores all scores, dense does not, sparse computes the pairs of the pattern",
             ValueKind::OneOf(Kind::WORDS),
             vec!["dense".into(), "sparse".into()],
             Cost::Low,
         ),
         axis(
             "seq_len",
-            "tokens of each sequence; also small (256,512), medium (1024,2048), large (4096,8192)",
+            "sequence length; also small (256,512), medium (1024,2048), large (4096,8192)",
             ValueKind::Int { least: 1, most: MOST_TOKENS },
             vec![1024.into(), 2048.into(), 4096.into()],
             Cost::Middle,
         ),
-        axis("batch_size", "sequences", from(1), vec![1.into()], Cost::Middle),
-        axis("heads", "heads of queries", from(1), vec![16.into()], Cost::Middle),
+        axis("batch_size", "batch size", from(1), vec![1.into()], Cost::Middle),
+        axis("heads", "query heads", from(1), vec![16.into()], Cost::Middle),
         axis(
             "kv_heads",
-            "heads of keys and values; as many as of queries unless given",
+            "key and value heads; the same number as query heads by default",
             from(1),
             vec![16.into()],
             Cost::Middle,
         ),
-        axis("head_dim", "numbers of a head", ValueKind::Int { least: 1, most: 1024 }, vec![64.into()], Cost::Middle),
+        axis("head_dim", "size of a head", ValueKind::Int { least: 1, most: 1024 }, vec![64.into()], Cost::Middle),
         axis(
             "dtype",
-            "number type; auto is bf16 on a GPU and f32 on the CPU",
+            "dtype; auto is bf16 on a GPU and f32 on the CPU",
             ValueKind::OneOf(DTYPES),
             vec![AUTO.into()],
             Cost::Middle,
@@ -72,14 +72,14 @@ pub fn axes() -> Vec<AxisSpec> {
     axes.extend(pattern_axes());
     axes.push(axis(
         "causal",
-        "whether a token sees only what does not come after it",
+        "causal mask: a token attends only to earlier tokens",
         ValueKind::Switch,
         vec![true.into()],
         Cost::Middle,
     ));
     axes.push(axis(
         "block_mask",
-        "file of the mask of block-sparse: rows of 0 and 1, as text or JSON; or the built-in one",
+        "mask file for block-sparse: rows of 0 and 1, as text or JSON; or the built-in mask",
         ValueKind::Name,
         vec![BUILT_IN.into()],
         Cost::Middle,
@@ -87,7 +87,7 @@ pub fn axes() -> Vec<AxisSpec> {
     axes.push(threads_axis());
     axes.push(axis(
         "seed",
-        "what inputs and random columns start from",
+        "seed of inputs and random columns",
         ValueKind::Int { least: 0, most: i64::MAX },
         vec![0.into()],
         Cost::Middle,
@@ -100,29 +100,35 @@ pub fn pattern_axes() -> Vec<AxisSpec> {
     vec![
         axis(
             "pattern",
-            "window, global tokens and random columns by name: tiny is 256, 32, 16; small 512, 64, 32; medium 1024, 128, 64",
+            "named sizes of window, global tokens and random columns: tiny is 256, 32, 16; small 512, 64, 32; medium 1024, 128, 64",
             ValueKind::OneOf(PATTERNS),
             vec!["small".into()],
             Cost::Middle,
         ),
         axis(
             "window",
-            "keys around a token, half of them before it; the pattern's unless given",
+            "window around a token, half of it before the token; by default that of the pattern",
             from(0),
             vec![512.into()],
             Cost::Middle,
         ),
         axis(
             "global",
-            "tokens at the beginning that see and are seen by all; likewise",
+            "tokens at the beginning that attend to all and are attended by all; by default that of the pattern",
             from(0),
             vec![64.into()],
             Cost::Middle,
         ),
-        axis("random", "random columns of a token; likewise", from(0), vec![32.into()], Cost::Middle),
+        axis(
+            "random",
+            "random columns per token; by default that of the pattern",
+            from(0),
+            vec![32.into()],
+            Cost::Middle,
+        ),
         axis(
             "random_per",
-            "whether 64 tokens share their random columns or each has its own, as in the Nano kit",
+            "block: 64 tokens share their random columns; row: each token has its own, as in Nano XYZ",
             ValueKind::OneOf(RANDOM_PER),
             vec!["block".into()],
             Cost::Middle,

@@ -5,8 +5,8 @@ use laptime_models::{
     attention::{self, CPU_TILING, CpuAttention, Kept, Kind, Layout, Sampled},
 };
 
-use super::{built::Built, engine::Engine, wanted::Wanted};
-use crate::model::told;
+use super::{built::Built, engine::Engine, spec::Spec};
+use crate::model::into_error;
 
 /// Rows whose kept pairs the check looks at, which it keeps a byte each for.
 const CHECKED_ROWS: u64 = 128;
@@ -23,9 +23,9 @@ pub struct OnCpu {
 
 impl OnCpu {
     /// Makes the inputs.
-    pub fn new(wanted: &Wanted, marks: Marks) -> anyhow::Result<Self> {
-        let Wanted { kind, inputs, kept, threads } = wanted;
-        let attention = CpuAttention::new(inputs, *threads, *kind == Kind::Naive).map_err(told)?;
+    pub fn new(spec: &Spec, marks: Marks) -> anyhow::Result<Self> {
+        let Spec { kind, inputs, kept, threads } = spec;
+        let attention = CpuAttention::new(inputs, *threads, *kind == Kind::Naive).map_err(into_error)?;
         let (length, is_causal) = (inputs.sizes.length, kept.rule().is_causal);
         Ok(Self { attention, kind: *kind, length, is_causal, layout: None, marks })
     }
@@ -64,8 +64,8 @@ impl Engine for OnCpu {
 }
 
 /// Bytes of the heap that a case needs at most.
-pub fn needed_bytes(wanted: &Wanted) -> u64 {
-    let Wanted { kind, inputs, kept, threads } = wanted;
+pub fn needed_bytes(spec: &Spec) -> u64 {
+    let Spec { kind, inputs, kept, threads } = spec;
     let (length, is_naive) = (inputs.sizes.length, *kind == Kind::Naive);
     let layout = if is_naive { 0 } else { Layout::most_bytes(kept, length, CPU_TILING) };
     let checked = CHECKED_ROWS.saturating_mul(length as u64);

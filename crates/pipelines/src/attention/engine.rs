@@ -6,7 +6,7 @@ use laptime_models::{
     attention::{Kept, Sampled},
 };
 
-use super::{built::Built, cpu::OnCpu, wanted::Wanted};
+use super::{built::Built, cpu::OnCpu, spec::Spec};
 
 /// Attention that is ready on a device.
 pub trait Engine {
@@ -24,31 +24,31 @@ pub trait Engine {
 }
 
 /// Makes attention ready on a device.
-pub fn make<'a>(wanted: &Wanted, device: &'a dyn Device) -> anyhow::Result<Box<dyn Engine + 'a>> {
+pub fn make<'a>(spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Box<dyn Engine + 'a>> {
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
     #[cfg(feature = "cuda")]
     if let Some(gpu) = crate::gpu::gpu(device) {
-        return super::gpu::make(wanted, gpu, marks);
+        return super::gpu::make(spec, gpu, marks);
     }
-    Ok(Box::new(OnCpu::new(wanted, marks)?))
+    Ok(Box::new(OnCpu::new(spec, marks)?))
 }
 
 /// Bytes of the device that a case needs at most.
-pub fn needed_bytes(wanted: &Wanted, device: &dyn Device) -> u64 {
+pub fn needed_bytes(spec: &Spec, device: &dyn Device) -> u64 {
     #[cfg(feature = "cuda")]
     if crate::gpu::gpu(device).is_some() {
-        return super::gpu::needed_bytes(wanted);
+        return super::gpu::needed_bytes(spec);
     }
     let _ = device;
-    super::cpu::needed_bytes(wanted)
+    super::cpu::needed_bytes(spec)
 }
 
 /// Why a device cannot run a case, if it cannot.
-pub fn refusal(wanted: &Wanted, device: &dyn Device) -> Option<String> {
+pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
     #[cfg(feature = "cuda")]
     if crate::gpu::gpu(device).is_some() {
-        return super::gpu::refusal(wanted);
+        return super::gpu::refusal(spec);
     }
-    let _ = (wanted, device);
+    let _ = (spec, device);
     None
 }

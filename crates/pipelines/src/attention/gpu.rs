@@ -11,10 +11,10 @@ use laptime_models::{
 };
 use laptime_probe::stage;
 
-use super::{built::Built, engine::Engine, wanted::Wanted};
+use super::{built::Built, engine::Engine, spec::Spec};
 use crate::{
     element,
-    gpu::{CudaDevice, told},
+    gpu::{CudaDevice, into_error},
 };
 
 /// What cuBLAS has for itself, in bytes.
@@ -27,15 +27,15 @@ const LARGEST_HEAD: usize = 256;
 const GPU_TILING: Tiling = Tiling { rows: TILING.rows, keys: TILING.keys };
 
 /// Why a GPU cannot run a case, if it cannot.
-pub fn refusal(wanted: &Wanted) -> Option<String> {
-    let head_dim = wanted.inputs.sizes.head_dim;
-    (head_dim > LARGEST_HEAD && wanted.kind != Kind::Naive)
+pub fn refusal(spec: &Spec) -> Option<String> {
+    let head_dim = spec.inputs.sizes.head_dim;
+    (head_dim > LARGEST_HEAD && spec.kind != Kind::Naive)
         .then(|| format!("the kernels have heads of at most {LARGEST_HEAD} numbers, not {head_dim}"))
 }
 
 /// Bytes of the device that a case needs at most.
-pub fn needed_bytes(wanted: &Wanted) -> u64 {
-    let Wanted { kind, inputs, kept, .. } = wanted;
+pub fn needed_bytes(spec: &Spec) -> u64 {
+    let Spec { kind, inputs, kept, .. } = spec;
     let (sizes, bytes) = (inputs.sizes, inputs.dtype.bytes());
     let rest = match kind {
         // The scores, and what is mixed before the heads are put side by side.
@@ -46,18 +46,18 @@ pub fn needed_bytes(wanted: &Wanted) -> u64 {
 }
 
 /// Makes the inputs.
-pub fn make<'a>(wanted: &Wanted, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Box<dyn Engine + 'a>> {
-    Ok(match wanted.inputs.dtype {
-        Dtype::F32 => Box::new(OnGpu::<f32>::new(wanted, gpu, marks)?),
-        Dtype::Bf16 => Box::new(OnGpu::<bf16>::new(wanted, gpu, marks)?),
-        Dtype::F16 => Box::new(OnGpu::<f16>::new(wanted, gpu, marks)?),
+pub fn make<'a>(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Box<dyn Engine + 'a>> {
+    Ok(match spec.inputs.dtype {
+        Dtype::F32 => Box::new(OnGpu::<f32>::new(spec, gpu, marks)?),
+        Dtype::Bf16 => Box::new(OnGpu::<bf16>::new(spec, gpu, marks)?),
+        Dtype::F16 => Box::new(OnGpu::<f16>::new(spec, gpu, marks)?),
     })
 }
 
 /// Attention on a GPU.
 struct OnGpu<'a, T> {
     gpu: &'a CudaDevice,
-    wanted: Wanted,
+    spec: Spec,
     heads: HeadSizes,
     inputs: [Buffer<T>; 3],
     out: Buffer<T>,
@@ -90,36 +90,37 @@ struct Naive<T> {
 }
 
 impl<'a, T: Element + element::Element> OnGpu<'a, T> {
-    fn new(wanted: &Wanted, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Self> {
+    fn new(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Self> {
         let (device, cache) = (gpu.cuda(), Cache::of_user());
-        let sizes = wanted.inputs.sizes;
-        let operations = Operations::<T>::load(device, &cache).map_err(told)?;
+        let sizes = spec.inputs.sizes;
+        let operations = Operations::<T>::load(device, &cache).map_err(into_error)?;
         let make = |input: Input, numbers: u64| {
-            let mut made = device.allocate::<T>(usize::try_from(numbers)?).map_err(told)?;
-            if let Fill::Random { key, amplitude } = wanted.inputs.fill(input) {
-                operations.fill_random(device.stream(), &mut made, key, amplitude).map_err(told)?;
+            let mut made = device.allocate::<T>(usize::try_from(numbers)?).map_err(into_error)?;
+            if let Fill::Random { key, amplitude } = spec.inputs.fill(input) {
+                operations.fill_random(device.stream(), &mut made, key, amplitude).map_err(into_error)?;
             }
             Ok::<_, anyhow::Error>(made)
         };
         let (queries, keys) = (sizes.query_numbers(), sizes.key_numbers());
         let inputs = [make(Input::Queries, queries)?, make(Input::Keys, keys)?, make(Input::Values, keys)?];
-        let out = device.allocate(usize::try_from(queries)?).map_err(told)?;
-        let how = match wanted.kind {
-            Kind::Naive => How::Naive(Box::new(Naive::new(wanted, gpu, operations)?)),
+        let out = device.allocate(usize::try_from(queries)?).map_err(into_error)?;
+        let how = match spec.kind {
+            Kind::Naive => How::Naive(Box::new(Naive::new(spec, gpu, operations)?)),
             _ => {
-                let attention = BlockAttention::load(device, &cache, u32::try_from(sizes.head_dim)?).map_err(told)?;
-                How::Blocks(Box::new(Blocks { attention, layout: None, dense: dense(wanted) }))
+                let attention =
+                    BlockAttention::load(device, &cache, u32::try_from(sizes.head_dim)?).map_err(into_error)?;
+                How::Blocks(Box::new(Blocks { attention, layout: None, dense: dense(spec) }))
             }
         };
-        Ok(Self { gpu, wanted: wanted.clone(), heads: head_sizes(&sizes)?, inputs, out, how, marks })
+        Ok(Self { gpu, spec: spec.clone(), heads: head_sizes(&sizes)?, inputs, out, how, marks })
     }
 }
 
 /// What dense attention comes to; nothing of it is a list.
-fn dense(wanted: &Wanted) -> Built {
-    match (&wanted.kind, &wanted.kept) {
+fn dense(spec: &Spec) -> Built {
+    match (&spec.kind, &spec.kept) {
         (Kind::Dense, kept) => {
-            let layout = Layout::build(kept, wanted.inputs.sizes.length, GPU_TILING);
+            let layout = Layout::build(kept, spec.inputs.sizes.length, GPU_TILING);
             Built { connections: layout.connections(), executed: layout.executed(), bytes: 0 }
         }
         _ => Built { connections: 0, executed: 0, bytes: 0 },
@@ -139,15 +140,15 @@ fn head_sizes(sizes: &AttentionSizes) -> anyhow::Result<HeadSizes> {
 }
 
 impl<T: Element + element::Element> Naive<T> {
-    fn new(wanted: &Wanted, gpu: &CudaDevice, operations: Operations<T>) -> anyhow::Result<Self> {
-        let (device, sizes) = (gpu.cuda(), wanted.inputs.sizes);
-        let beyond = if wanted.kept.rule().is_causal { 0 } else { u32::try_from(sizes.length)? };
+    fn new(spec: &Spec, gpu: &CudaDevice, operations: Operations<T>) -> anyhow::Result<Self> {
+        let (device, sizes) = (gpu.cuda(), spec.inputs.sizes);
+        let beyond = if spec.kept.rule().is_causal { 0 } else { u32::try_from(sizes.length)? };
         Ok(Self {
-            blas: Blas::new(device).map_err(told)?,
+            blas: Blas::new(device).map_err(into_error)?,
             operations,
-            scores: device.allocate(usize::try_from(sizes.scores())?).map_err(told)?,
-            beyond: device.upload(&[beyond]).map_err(told)?,
-            mixed: device.allocate(usize::try_from(sizes.query_numbers())?).map_err(told)?,
+            scores: device.allocate(usize::try_from(sizes.scores())?).map_err(into_error)?,
+            beyond: device.upload(&[beyond]).map_err(into_error)?,
+            mixed: device.allocate(usize::try_from(sizes.query_numbers())?).map_err(into_error)?,
         })
     }
 
@@ -166,27 +167,29 @@ impl<T: Element + element::Element> Naive<T> {
         let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
         let (a, b) = (Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, tokens));
         let of_scores = product(tokens, head_dim, a, b, scores);
-        self.blas.multiply_batch([queries.all(), keys.all()], self.scores.all_mut(), &of_scores).map_err(told)?;
+        self.blas.multiply_batch([queries.all(), keys.all()], self.scores.all_mut(), &of_scores).map_err(into_error)?;
         let scale = 1.0 / (head_dim as f32).sqrt();
         let softmax = self.operations.softmax_causal(stream, &mut self.scores, &self.beyond, heads, tokens, scale);
-        softmax.map_err(told)?;
+        softmax.map_err(into_error)?;
         let (b, c) = (Matrices::plain(tokens, head_dim), Matrices::plain(rows, head_dim));
         let of_values = product(head_dim, tokens, scores, b, c);
-        self.blas.multiply_batch([self.scores.all(), values.all()], self.mixed.all_mut(), &of_values).map_err(told)?;
-        self.operations.merge_heads(stream, &self.mixed, out, heads).map_err(told)
+        self.blas
+            .multiply_batch([self.scores.all(), values.all()], self.mixed.all_mut(), &of_values)
+            .map_err(into_error)?;
+        self.operations.merge_heads(stream, &self.mixed, out, heads).map_err(into_error)
     }
 }
 
 impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
     fn build(&mut self, kept: &Kept) -> anyhow::Result<Built> {
-        let length = self.wanted.inputs.sizes.length;
+        let length = self.spec.inputs.sizes.length;
         let How::Blocks(blocks) = &mut self.how else { return Ok(Built::naive(kept, length)) };
         let Blocks { layout, dense, .. } = &mut **blocks;
         // Never two at a time.
         *layout = None;
         let (device, tokens) = (self.gpu.cuda(), self.heads.tokens);
-        if self.wanted.kind == Kind::Dense {
-            let made = BlockLayout::dense(device, tokens, TILING, kept.rule().is_causal).map_err(told)?;
+        if self.spec.kind == Kind::Dense {
+            let made = BlockLayout::dense(device, tokens, TILING, kept.rule().is_causal).map_err(into_error)?;
             let bytes = layout.insert(made).bytes() as u64;
             return Ok(Built { bytes, ..*dense });
         }
@@ -200,7 +203,7 @@ impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
             columns: &plan.columns,
             column_rows: &plan.column_rows,
         };
-        let made = BlockLayout::new(device, tokens, rule, TILING, &parts).map_err(told)?;
+        let made = BlockLayout::new(device, tokens, rule, TILING, &parts).map_err(into_error)?;
         let bytes = layout.insert(made).bytes() as u64;
         Ok(Built { connections: plan.connections(), executed: plan.executed(), bytes })
     }
@@ -213,14 +216,14 @@ impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
                 let Some(layout) = &blocks.layout else { anyhow::bail!("the pattern was not built") };
                 let _op = (marks.depth >= laptime_bench::Depth::Ops).then(|| stage!("blocks", on = marks.lane));
                 let of = [inputs[0].all(), inputs[1].all(), inputs[2].all()];
-                blocks.attention.attend(gpu.cuda().stream(), heads, of, layout, out).map_err(told)
+                blocks.attention.attend(gpu.cuda().stream(), heads, of, layout, out).map_err(into_error)
             }
         }
     }
 
     fn result(&mut self) -> anyhow::Result<Box<dyn Fn(Sampled) -> Vec<f32> + Sync + '_>> {
-        let numbers = self.out.read().map_err(told)?;
-        let AttentionSizes { heads, head_dim, length, .. } = self.wanted.inputs.sizes;
+        let numbers = self.out.read().map_err(into_error)?;
+        let AttentionSizes { heads, head_dim, length, .. } = self.spec.inputs.sizes;
         Ok(Box::new(move |at| {
             let first = ((at.batch * length + at.row) * heads + at.head) * head_dim;
             numbers[first..first + head_dim].iter().map(|number| number.to_f64() as f32).collect()

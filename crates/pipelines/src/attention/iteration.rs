@@ -8,15 +8,15 @@ use laptime_probe::{Lane, stage};
 use super::{
     built::Built,
     engine::{Engine, make},
-    wanted::Wanted,
+    spec::Spec,
 };
 
-/// The pattern is built anew before a iteration until that has taken so long in all, so that its time has a spread.
+/// The pattern is built anew before an iteration until that has taken so long in all, so that its time has a spread.
 const BUILDING_NS: u64 = 300_000_000;
 
 /// Attention that is ready to be measured.
 pub struct AttentionIteration<'a> {
-    wanted: Wanted,
+    spec: Spec,
     engine: Box<dyn Engine + 'a>,
     device: &'a dyn Device,
     lane: Option<&'a Lane>,
@@ -30,27 +30,27 @@ pub struct AttentionIteration<'a> {
 
 impl<'a> AttentionIteration<'a> {
     /// Makes the inputs and builds the pattern.
-    pub fn new(wanted: Wanted, device: &'a dyn Device) -> anyhow::Result<Self> {
+    pub fn new(spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
         let engine = {
-            let _stage = stage!("prepare_inputs", tokens = wanted.inputs.sizes.length);
-            make(&wanted, device)?
+            let _stage = stage!("prepare_inputs", tokens = spec.inputs.sizes.length);
+            make(&spec, device)?
         };
-        Self::with(wanted, engine, device)
+        Self::with(spec, engine, device)
     }
 
     /// The same with an engine that is ready.
-    pub fn with(wanted: Wanted, engine: Box<dyn Engine + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
+    pub fn with(spec: Spec, engine: Box<dyn Engine + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
         let built = Built { connections: 0, executed: 0, bytes: 0 };
         let lane = device.lane();
-        let mut iteration = Self { wanted, engine, device, lane, built, build_ns: 0, building_ns: 0, judged: None };
+        let mut iteration = Self { spec, engine, device, lane, built, build_ns: 0, building_ns: 0, judged: None };
         iteration.build()?;
         Ok(iteration)
     }
 
     fn build(&mut self) -> anyhow::Result<()> {
-        let _stage = stage!("build_pattern", tokens = self.wanted.inputs.sizes.length);
+        let _stage = stage!("build_pattern", tokens = self.spec.inputs.sizes.length);
         let start = self.device.now();
-        self.built = self.engine.build(&self.wanted.kept)?;
+        self.built = self.engine.build(&self.spec.kept)?;
         self.device.synchronise()?;
         self.build_ns = self.device.now().saturating_sub(start).0;
         self.building_ns = self.building_ns.saturating_add(self.build_ns);
@@ -58,12 +58,12 @@ impl<'a> AttentionIteration<'a> {
     }
 
     fn has_pattern(&self) -> bool {
-        self.wanted.kind != Kind::Naive
+        self.spec.kind != Kind::Naive
     }
 
     /// Pairs that may be seen.
     fn allowed(&self) -> u64 {
-        self.wanted.kept.allowed(self.wanted.inputs.sizes.length)
+        self.spec.kept.allowed(self.spec.inputs.sizes.length)
     }
 
     fn sparsity(&self) -> f64 {
@@ -74,9 +74,9 @@ impl<'a> AttentionIteration<'a> {
 impl Iteration for AttentionIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        let reference = Reference::new(self.wanted.inputs, self.wanted.kept.clone());
+        let reference = Reference::new(self.spec.inputs, self.spec.kept.clone());
         let judged = reference.judge(self.engine.result()?);
-        let most = tolerance(self.wanted.inputs.dtype);
+        let most = tolerance(self.spec.inputs.dtype);
         let at = judged.worst;
         ensure!(
             judged.error <= most,
@@ -96,27 +96,27 @@ impl Iteration for AttentionIteration<'_> {
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        let _stage = stage!("compute", on = self.lane, tokens = self.wanted.inputs.sizes.length);
+        let _stage = stage!("compute", on = self.lane, tokens = self.spec.inputs.sizes.length);
         self.engine.attend()
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
         let build_ms = self.has_pattern().then(|| self.build_ns as f64 / 1e6);
-        let flops = self.wanted.inputs.sizes.flops(self.built.executed) as f64;
+        let flops = self.spec.inputs.sizes.flops(self.built.executed) as f64;
         let rate = (wall.0 > 0).then(|| flops / wall.0 as f64 / 1e3);
         let judged = |of: fn(&Judged) -> f64| self.judged.as_ref().map(of);
         vec![build_ms, rate, Some(self.sparsity()), judged(|it| it.mass_kept), judged(|it| it.output_error)]
     }
 
     fn work(&self) -> Option<Work> {
-        let (sizes, dtype) = (self.wanted.inputs.sizes, self.wanted.inputs.dtype);
+        let (sizes, dtype) = (self.spec.inputs.sizes, self.spec.inputs.dtype);
         let (flops, bytes) = (sizes.flops(self.built.connections), sizes.bytes(dtype));
         Some(Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read })
     }
 
     fn facts(&self) -> Vec<Fact> {
         let whole = |name: &str, value: u64| Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
-        let sizes = self.wanted.inputs.sizes;
+        let sizes = self.spec.inputs.sizes;
         let length = sizes.length as f64;
         let Built { connections, executed, bytes } = self.built;
         vec![

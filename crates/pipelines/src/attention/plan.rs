@@ -5,7 +5,7 @@ use laptime_models::attention::{Kind, PRESETS};
 
 use super::{
     axes::{BUILT_IN, CUSTOM, axes},
-    wanted::read_mask,
+    spec::read_mask,
 };
 
 const NAME: &str = "attention";
@@ -13,14 +13,14 @@ const NAME: &str = "attention";
 /// Settles the cases.
 pub fn settle(aliases: &[Alias], given: &[Given]) -> Result<Plan, PlanError> {
     let given = resolve(aliases, given)?;
-    // What no axis iterations is told before anything else.
+    // Unknown axes are refused first.
     Plan::settle(NAME, axes(), &given)?;
     check_masks(&given)?;
     let mut cases = Vec::new();
     for pattern in patterns(&given) {
         let with = of_pattern(axes(), &pattern);
         let plan = Plan::settle(NAME, with, &replaced(&given, "pattern", &pattern))?;
-        let made = plan.cases().into_iter().map(|case| told(&with_heads(&case, &given)));
+        let made = plan.cases().into_iter().map(|case| with_pattern_name(&with_heads(&case, &given)));
         cases.extend(made);
         if cases.len() > MOST_CASES {
             return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
@@ -70,7 +70,7 @@ fn with_heads(case: &Case, given: &[Given]) -> Case {
 }
 
 /// The same case with the name of its pattern's numbers.
-pub fn told(case: &Case) -> Case {
+pub fn with_pattern_name(case: &Case) -> Case {
     let numbers = ["window", "global", "random"].map(|axis| case.size(axis).unwrap_or(0));
     let name = PRESETS.iter().find(|(_, known)| *known == numbers).map_or(CUSTOM, |(name, _)| *name);
     case.with("pattern", name)
@@ -89,7 +89,7 @@ fn check_masks(given: &[Given]) -> Result<(), PlanError> {
     for mask in masks {
         read_mask(&mask).map_err(|error| PlanError::Refused {
             reason: format!("{error:#}"),
-            hint: "a mask has as many rows as columns, of 0 and 1: a row a line, or a list of lists in JSON".to_owned(),
+            hint: "a mask is square and contains 0 and 1: one row per line, or a list of lists in JSON".to_owned(),
         })?;
     }
     Ok(())

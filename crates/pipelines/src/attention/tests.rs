@@ -8,7 +8,7 @@ use super::{
     built::Built,
     engine::{Engine, make},
     iteration::AttentionIteration,
-    wanted::Wanted,
+    spec::Spec,
 };
 
 /// The cases of a command line.
@@ -218,9 +218,9 @@ impl Engine for Wrong<'_> {
 #[test]
 fn a_wrong_result_is_refused_with_its_place() {
     let device = Simulated::new();
-    let wanted = Wanted::of(&case("--attention sparse")).unwrap();
-    let engine = Wrong(make(&wanted, &device).unwrap());
-    let mut iteration = AttentionIteration::with(wanted, Box::new(engine), &device).unwrap();
+    let spec = Spec::of(&case("--attention sparse")).unwrap();
+    let engine = Wrong(make(&spec, &device).unwrap());
+    let mut iteration = AttentionIteration::with(spec, Box::new(engine), &device).unwrap();
     let error = iteration.check().unwrap_err().to_string();
     let expected =
         "the result is wrong: sequence 0, head 3, token 199 is off by 1.00 % of it, at most 0.05 % is rounding";

@@ -7,7 +7,7 @@ use laptime_probe::stage;
 use laptime_stats::Rng;
 
 use super::{check::check_logits, runner::Runner};
-use crate::model::told;
+use crate::model::into_error;
 
 /// How the base model comes to its first token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +34,9 @@ pub struct AgainstIteration<'a> {
 }
 
 impl<'a> AgainstIteration<'a> {
-    /// Models and fuser that are ready to be held against a text of so many tokens.
+    /// Compares the prepared models and fuser with a text of this length.
     pub fn new(runner: Runner<'a>, text_tokens: usize) -> Self {
-        let rng = Rng::new(runner.wanted.seed);
+        let rng = Rng::new(runner.spec.seed);
         Self { runner, text_tokens, rng, first_ns: [0; 3] }
     }
 
@@ -44,8 +44,8 @@ impl<'a> AgainstIteration<'a> {
     fn go(&mut self, way: Way) -> anyhow::Result<()> {
         self.runner.be_idle()?;
         let start = self.runner.device.now();
-        self.read(way).map_err(told)?;
-        let tokens = self.runner.sample().map_err(told)?;
+        self.read(way).map_err(into_error)?;
+        let tokens = self.runner.sample().map_err(into_error)?;
         self.first_ns[way as usize] = self.runner.device.now().saturating_sub(start).0;
         ensure!(tokens.len() == 1, "there are {} first tokens", tokens.len());
         Ok(())
@@ -74,7 +74,7 @@ impl Iteration for AgainstIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         for way in Way::ALL {
             self.go(way)?;
-            let own = self.runner.made.joined.receiver.logits().map_err(told)?;
+            let own = self.runner.made.joined.receiver.logits().map_err(into_error)?;
             let other = if way == Way::Caches { &self.runner.in_other_order } else { &own };
             check_logits(&own, other, self.runner.pair.dtype)?;
         }

@@ -45,13 +45,13 @@ pub const OF_PLAN: &[&str] = &["preset", "samples"];
 /// Axes that a case has only if they were given.
 pub const OF_PROMPT: &[&str] = &["prompt", "prompt_file", "sample"];
 
-/// Axes that a case has only where it is held against text.
+/// Axes of a case that is compared with text.
 pub const OF_AGAINST: &[&str] = &["against", "text_tokens"];
 
 /// What stands for a text between the models.
 pub const TEXT: &str = "text";
 
-/// What a case can be held against.
+/// What a case can be compared with.
 const AGAINST: &[&str] = &[NONE, TEXT];
 
 /// Tokens that the teacher writes where nobody says so.
@@ -65,71 +65,71 @@ pub fn axes() -> Vec<AxisSpec> {
     vec![
         axis(
             "base_model",
-            "the model that answers: preset, or folder with a config.json; auto is Qwen3-0.6B on a GPU and tiny on a CPU",
+            "the model that generates the answer: a preset or a folder with a config.json; auto is Qwen3-0.6B on a GPU and tiny on a CPU",
             ValueKind::Name,
             AUTO.into(),
             Cost::High,
         ),
         axis(
             "teacher_model",
-            "the model whose cache is fused in; auto is Qwen3-4B-Base on a GPU and tiny-qwen2 on a CPU",
+            "the model whose KV cache is fused into the base model's; auto is Qwen3-4B-Base on a GPU and tiny-qwen2 on a CPU",
             ValueKind::Name,
             AUTO.into(),
             Cost::High,
         ),
         axis(
             "preset",
-            "both models by a name; auto is default on a GPU and tiny on a CPU",
+            "a pair of models; auto is default on a GPU and tiny on a CPU",
             ValueKind::OneOf(PAIR_NAMES),
             AUTO.into(),
             Cost::High,
         ),
         axis(
             "fuser_checkpoint",
-            "folder of the fuser, as they are published; or one by formula",
+            "folder of a published fuser, or synthetic",
             ValueKind::Name,
             SYNTHETIC.into(),
             Cost::High,
         ),
         axis(
             "prompt_tokens",
-            "random tokens of the prompt, if none is given; half the context of models that are shorter",
+            "length of the random prompt; at most half the context of the models",
             from(1),
             AxisValue::Int(PROMPT_TOKENS as i64),
             Cost::Low,
         ),
-        axis("max_new_tokens", "tokens that are generated", from(1), 32.into(), Cost::Low),
+        axis("max_new_tokens", "tokens to generate", from(1), 32.into(), Cost::Low),
         axis(
             "fuse",
-            "batched computes all layers together; by-layer shows a stage for each layer and path",
+            "batched computes all layers together; by-layer records a stage per layer and path",
             ValueKind::OneOf(ORDERS),
             ORDERS[0].into(),
             Cost::Middle,
         ),
         axis(
             "alignment",
-            "which layer of the teacher a layer hears, where no folder says so",
+            "which teacher layer is fused into a base layer, unless the checkpoint says so",
             ValueKind::OneOf(ALIGNMENTS),
             ALIGNMENTS[0].into(),
             Cost::Middle,
         ),
         axis(
             "include_response",
-            "whether new tokens are fused too: the teacher runs each of them",
+            "also fuse new tokens: the teacher processes each of them",
             ValueKind::Switch,
             false.into(),
             Cost::Middle,
         ),
         axis(
             "overlap",
-            "whether both prompts are read at the same time, on two streams of a GPU",
+            "prefill both models at the same time, on two GPU streams",
             ValueKind::Switch,
             false.into(),
             Cost::Middle,
         ),
         axis(
             "against",
-            "text: beside a text that the teacher writes and the base model reads, and the base model alone",
+            "text compares C2C with a text written by the teacher and read by the base model, and with the base model alone",
             ValueKind::OneOf(AGAINST),
             NONE.into(),
             Cost::High,
@@ -141,15 +141,21 @@ pub fn axes() -> Vec<AxisSpec> {
             default: TEXT_TOKENS.map(AxisValue::Int).to_vec(),
             cost: Cost::Low,
         },
-        axis("dtype", "number type; auto is that of the base model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
-        axis("prompt", "a message", ValueKind::Name, RANDOM.into(), Cost::Low),
-        axis("prompt_file", "JSONL with a `prompt` or `question` a line", ValueKind::Name, NONE.into(), Cost::Low),
-        axis("samples", "so many lines of the file, from the first on", from(1), 1.into(), Cost::Low),
-        axis("sample", "one line of the file instead, counted from 1", from(1), 1.into(), Cost::Low),
+        axis("dtype", "dtype; auto is that of the base model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
+        axis("prompt", "the prompt, as text", ValueKind::Name, RANDOM.into(), Cost::Low),
+        axis(
+            "prompt_file",
+            "JSONL file with a `prompt` or `question` per line",
+            ValueKind::Name,
+            NONE.into(),
+            Cost::Low,
+        ),
+        axis("samples", "number of lines to use from the file", from(1), 1.into(), Cost::Low),
+        axis("sample", "a single line of the file, counted from 1", from(1), 1.into(), Cost::Low),
         threads_axis(),
         axis(
             "seed",
-            "what random tokens and synthetic weights start from",
+            "seed of random tokens and synthetic weights",
             ValueKind::Int { least: 0, most: i64::MAX },
             0.into(),
             Cost::High,
@@ -157,7 +163,7 @@ pub fn axes() -> Vec<AxisSpec> {
     ]
 }
 
-/// Names of the kit and of others.
+/// Aliases, among them the names of the original tool.
 pub const ALIASES: &[Alias] = &[
     Alias::of_axis("base", "base_model"),
     Alias::of_axis("teacher", "teacher_model"),

@@ -9,7 +9,7 @@ use super::{
     runner::{Prefills, Read, Runner},
     work::{whole, work},
 };
-use crate::model::told;
+use crate::model::into_error;
 
 /// A prompt and the answer to it.
 pub struct JoinedIteration<'a> {
@@ -43,7 +43,7 @@ impl<'a> JoinedIteration<'a> {
         let mut tokens = std::mem::take(&mut self.last.tokens);
         tokens.clear();
         self.last = Last { tokens, ..Last::default() };
-        self.runner.made.joined.clear().map_err(told)
+        self.runner.made.joined.clear().map_err(into_error)
     }
 
     fn answer(&self) -> Vec<Fact> {
@@ -62,19 +62,19 @@ impl<'a> JoinedIteration<'a> {
 impl Iteration for JoinedIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.clear()?;
-        self.runner.read().map_err(told)?;
-        let own = self.runner.made.joined.receiver.logits().map_err(told)?;
+        self.runner.read().map_err(into_error)?;
+        let own = self.runner.made.joined.receiver.logits().map_err(into_error)?;
         check_logits(&own, &self.runner.in_other_order, self.runner.pair.dtype)?;
         self.clear()?;
         self.run()?;
-        let (made, wanted) = (self.last.tokens.len(), self.runner.wanted.new_tokens);
-        ensure!(made == wanted, "there are {made} new tokens, expected {wanted}");
+        let (made, spec) = (self.last.tokens.len(), self.runner.spec.new_tokens);
+        ensure!(made == spec, "there are {made} new tokens, expected {spec}");
         Ok(())
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
         self.clear()?;
-        if self.runner.wanted.overlap && self.runner.pair.tokens() > 1 {
+        if self.runner.spec.overlap && self.runner.pair.tokens() > 1 {
             self.last.prefills = Some(self.runner.prefills()?);
         }
         Ok(())
@@ -83,11 +83,11 @@ impl Iteration for JoinedIteration<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let (runner, last) = (&mut self.runner, &mut self.last);
         let start = runner.device.now();
-        last.read = runner.read().map_err(told)?;
-        last.tokens.extend(runner.sample().map_err(told)?);
+        last.read = runner.read().map_err(into_error)?;
+        last.tokens.extend(runner.sample().map_err(into_error)?);
         let first = runner.device.now();
         if runner.steps() > 0 {
-            last.fused_behind = runner.decode(&mut last.tokens).map_err(told)?;
+            last.fused_behind = runner.decode(&mut last.tokens).map_err(into_error)?;
             last.teacher_steps = runner.teacher_steps();
         }
         last.first_ns = first.saturating_sub(start).0;
@@ -115,7 +115,7 @@ impl Iteration for JoinedIteration<'_> {
     }
 
     fn work(&self) -> Option<Work> {
-        work(&self.runner.pair, &self.runner.wanted, &self.runner.gates())
+        work(&self.runner.pair, &self.runner.spec, &self.runner.gates())
     }
 
     fn facts(&self) -> Vec<Fact> {

@@ -8,14 +8,14 @@ use laptime_models::{
 };
 use laptime_probe::{Lane, stage};
 
-use super::{pair::Pair, wanted::Wanted};
-use crate::model::{Found, checked_weights, decoder, told};
+use super::{pair::Pair, spec::Spec};
+use crate::model::{Found, checked_weights, decoder, into_error};
 
 /// Why a device cannot run a case, if it cannot.
-pub fn refusal(wanted: &Wanted, device: &dyn Device) -> Option<String> {
+pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
     let name = device.name();
     let has_streams = is_gpu(device);
-    (wanted.overlap && !has_streams).then(|| format!("`{name}` has no second stream to read a prompt on"))
+    (spec.overlap && !has_streams).then(|| format!("`{name}` has no second stream to read a prompt on"))
 }
 
 /// Whether a device is a GPU.
@@ -30,7 +30,7 @@ pub fn is_gpu(device: &dyn Device) -> bool {
 }
 
 /// Both models and the fuser, and where the weights of each come from.
-pub struct Made<'a> {
+pub struct Loaded<'a> {
     /// All of them.
     pub joined: Joined<'a>,
     /// Where the weights of the base model, the teacher model and the fuser come from.
@@ -40,37 +40,37 @@ pub struct Made<'a> {
 }
 
 /// Makes models ready, without a fuser.
-pub fn make<'a>(pair: &Pair, wanted: &Wanted, device: &'a dyn Device) -> anyhow::Result<Made<'a>> {
-    let teacher_lane = teacher_lane(wanted, device)?;
+pub fn make<'a>(pair: &Pair, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
+    let teacher_lane = teacher_lane(spec, device)?;
     let marks = |lane: Option<&Lane>, embedding: EmbeddingStage| Marks {
         depth: device.depth(),
         lane: lane.cloned(),
         embedding,
     };
-    let [mut base, mut teacher] = options(pair, wanted);
+    let [mut base, mut teacher] = options(pair, spec);
     base.marks = marks(device.lane(), EmbeddingStage::Base);
     teacher.marks = marks(teacher_lane, EmbeddingStage::Teacher);
-    let (weights, of_base) = load(&pair.base, wanted)?;
-    let receiver = decoder(&pair.base, &weights, base, wanted.threads, device).map_err(told)?;
-    let (weights, of_teacher) = load(&pair.teacher, wanted)?;
-    let sharer = sharer(&pair.teacher, &weights, teacher, wanted, device)?;
+    let (weights, of_base) = load(&pair.base, spec)?;
+    let receiver = decoder(&pair.base, &weights, base, spec.threads, device).map_err(into_error)?;
+    let (weights, of_teacher) = load(&pair.teacher, spec)?;
+    let sharer = sharer(&pair.teacher, &weights, teacher, spec, device)?;
     let of_fuser = if pair.weights.is_synthetic() { "synthetic" } else { "folder" };
-    pair.weights.check_finite(&pair.fuser).map_err(told)?;
+    pair.weights.check_finite(&pair.fuser).map_err(into_error)?;
     let joined = Joined { receiver, sharers: vec![sharer], fuser: Box::new(NoFuser::new()) };
-    Ok(Made { joined, weights: [of_base, of_teacher, of_fuser], teacher_lane })
+    Ok(Loaded { joined, weights: [of_base, of_teacher, of_fuser], teacher_lane })
 }
 
-fn load(found: &Found, wanted: &Wanted) -> anyhow::Result<(Weights, &'static str)> {
+fn load(found: &Found, spec: &Spec) -> anyhow::Result<(Weights, &'static str)> {
     let _stage = stage!("load_weights", model = found.name);
-    checked_weights(found, wanted.seed)
+    checked_weights(found, spec.seed)
 }
 
-fn teacher_lane<'a>(wanted: &Wanted, device: &'a dyn Device) -> anyhow::Result<Option<&'a Lane>> {
+fn teacher_lane<'a>(spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Option<&'a Lane>> {
     #[cfg(feature = "cuda")]
-    if let (true, Some(gpu)) = (wanted.overlap, crate::gpu::gpu(device)) {
+    if let (true, Some(gpu)) = (spec.overlap, crate::gpu::gpu(device)) {
         return Ok(Some(gpu.beside()?.lane()));
     }
-    let _ = wanted;
+    let _ = spec;
     Ok(device.lane())
 }
 
@@ -79,24 +79,24 @@ fn sharer<'a>(
     found: &Found,
     weights: &Weights,
     options: Options,
-    wanted: &Wanted,
+    spec: &Spec,
     device: &'a dyn Device,
 ) -> anyhow::Result<Box<dyn Decoder + 'a>> {
     #[cfg(feature = "cuda")]
-    if let (true, Some(gpu)) = (wanted.overlap, crate::gpu::gpu(device)) {
+    if let (true, Some(gpu)) = (spec.overlap, crate::gpu::gpu(device)) {
         use laptime_models::gpu::GpuModel;
         let beside = gpu.beside()?.cuda();
-        let model = GpuModel::load(beside, &found.config, weights, options.dtype).map_err(told)?;
-        return model.decoder(beside, options).map_err(told);
+        let model = GpuModel::load(beside, &found.config, weights, options.dtype).map_err(into_error)?;
+        return model.decoder(beside, options).map_err(into_error);
     }
-    decoder(found, weights, options, wanted.threads, device).map_err(told)
+    decoder(found, weights, options, spec.threads, device).map_err(into_error)
 }
 
 /// Puts a fuser between them that computes in this order. What was there before is let go first: two may not fit.
 pub fn set_fuser<'a>(
     joined: &mut Joined<'a>,
     pair: &Pair,
-    wanted: &Wanted,
+    spec: &Spec,
     order: FuseOrder,
     device: &'a dyn Device,
 ) -> anyhow::Result<()> {
@@ -104,14 +104,14 @@ pub fn set_fuser<'a>(
     joined.fuser = Box::new(NoFuser::new());
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
     let options = FuseOptions { order, marks, ..FuseOptions::new(pair.dtype) };
-    joined.fuser = fuser(pair, options, wanted, device).map_err(told)?;
+    joined.fuser = fuser(pair, options, spec, device).map_err(into_error)?;
     Ok(())
 }
 
 fn fuser<'a>(
     pair: &Pair,
     options: FuseOptions,
-    wanted: &Wanted,
+    spec: &Spec,
     device: &'a dyn Device,
 ) -> Result<Box<dyn Fusing + 'a>, ModelError> {
     let fusers = vec![(pair.fuser.clone(), &pair.weights)];
@@ -120,11 +120,11 @@ fn fuser<'a>(
         return laptime_models::gpu::fuser(gpu.cuda(), fusers, options);
     }
     let _ = device;
-    Ok(Box::new(CpuFuser::new(fusers, options, wanted.threads)?))
+    Ok(Box::new(CpuFuser::new(fusers, options, spec.threads)?))
 }
 
 /// How both models are made ready, without marks.
-fn options(pair: &Pair, wanted: &Wanted) -> [Options; 2] {
+fn options(pair: &Pair, spec: &Spec) -> [Options; 2] {
     let one = |config: &Config, room: usize| Options {
         dtype: pair.dtype,
         attention: config.attention_type,
@@ -135,15 +135,15 @@ fn options(pair: &Pair, wanted: &Wanted) -> [Options; 2] {
         marks: Marks::default(),
         offload: None,
     };
-    [one(&pair.base.config, pair.positions(wanted)), one(&pair.teacher.config, pair.teacher_positions(wanted).max(1))]
+    [one(&pair.base.config, pair.positions(spec)), one(&pair.teacher.config, pair.teacher_positions(spec).max(1))]
 }
 
 /// Bytes that a case needs at most: of the heap, or of a GPU.
-pub fn needed_bytes(pair: &Pair, wanted: &Wanted, device: &dyn Device) -> u64 {
-    let [base, teacher] = options(pair, wanted);
-    let text = wanted.text_tokens.unwrap_or(0);
+pub fn needed_bytes(pair: &Pair, spec: &Spec, device: &dyn Device) -> u64 {
+    let [base, teacher] = options(pair, spec);
+    let text = spec.text_tokens.unwrap_or(0);
     let read = pair.tokens().saturating_add(text);
-    let heard = pair.heard(wanted).max(if text > 0 { pair.told().len() } else { 1 });
+    let heard = pair.heard(spec).max(if text > 0 { pair.teacher_prompt().len() } else { 1 });
     let (fusers, fuse) = (std::slice::from_ref(&pair.fuser), FuseOptions::new(pair.dtype));
     let parts = match is_gpu(device) {
         #[cfg(feature = "cuda")]
@@ -156,9 +156,9 @@ pub fn needed_bytes(pair: &Pair, wanted: &Wanted, device: &dyn Device) -> u64 {
             ]
         }
         _ => {
-            let behind = pair.positions(wanted).saturating_sub(read);
-            let behind_heard = pair.teacher_positions(wanted).saturating_sub(heard);
-            let (threads, cached) = (wanted.threads, cpu::Pass::Cached);
+            let behind = pair.positions(spec).saturating_sub(read);
+            let behind_heard = pair.teacher_positions(spec).saturating_sub(heard);
+            let (threads, cached) = (spec.threads, cpu::Pass::Cached);
             vec![
                 cpu::needed_bytes(&pair.base.config, &base, cached, [behind, read], threads),
                 cpu::needed_bytes(&pair.teacher.config, &teacher, cached, [behind_heard, heard], threads),

@@ -9,7 +9,7 @@ use laptime_stats::Rng;
 
 use super::{
     prompts,
-    wanted::{Source, Wanted},
+    spec::{Source, Spec},
 };
 use crate::model::{BuiltIn, Found, Maker, Named, looks_like_a_folder};
 
@@ -46,9 +46,9 @@ struct TooLong(String);
 
 impl Pair {
     /// As [`Pair::of`]; the inner error says why the case cannot run.
-    pub fn runnable(wanted: &Wanted) -> anyhow::Result<Result<Self, String>> {
-        match Self::of(wanted) {
-            Ok(pair) => Ok(match pair.refusal(wanted) {
+    pub fn runnable(spec: &Spec) -> anyhow::Result<Result<Self, String>> {
+        match Self::of(spec) {
+            Ok(pair) => Ok(match pair.refusal(spec) {
                 Some(reason) => Err(reason),
                 None => Ok(pair),
             }),
@@ -57,34 +57,34 @@ impl Pair {
     }
 
     /// Finds models and fuser, and makes tokens of the prompt. Of weights only names and shapes are read.
-    pub fn of(wanted: &Wanted) -> anyhow::Result<Self> {
-        let (base, teacher) = (find(&wanted.base_model)?, find(&wanted.teacher_model)?);
+    pub fn of(spec: &Spec) -> anyhow::Result<Self> {
+        let (base, teacher) = (find(&spec.base_model)?, find(&spec.teacher_model)?);
         // Before tokens are generated: there may be billions of them.
-        if let Source::Random(tokens) = wanted.prompt {
-            if let Some(reason) = base_refusal(&base, tokens, wanted) {
-                return Err(TooLong(reason).into());
-            }
+        if let Source::Random(tokens) = spec.prompt
+            && let Some(reason) = base_refusal(&base, tokens, spec)
+        {
+            return Err(TooLong(reason).into());
         }
-        let (fuser, weights) = match &wanted.checkpoint {
+        let (fuser, weights) = match &spec.checkpoint {
             Some(folder) => FuserWeights::open(folder, &base.config, &teacher.config)?,
             None => {
-                let fuser = FuserConfig::new(&base.config, &teacher.config, wanted.alignment);
-                (fuser, FuserWeights::synthetic(wanted.seed))
+                let fuser = FuserConfig::new(&base.config, &teacher.config, spec.alignment);
+                (fuser, FuserWeights::synthetic(spec.seed))
             }
         };
         fuser.check()?;
-        let message = match &wanted.prompt {
+        let message = match &spec.prompt {
             Source::Random(_) => None,
             Source::Message(message) => Some(message.clone()),
             Source::Line(file, line) => Some(prompts::line(file, *line)?),
         };
         let tokenizer = message.as_ref().map(|_| tokenizer(&base)).transpose()?;
-        let prompt = match (&message, &tokenizer, &wanted.prompt) {
+        let prompt = match (&message, &tokenizer, &spec.prompt) {
             (Some(message), Some(tokenizer), _) => of_message(message, tokenizer, &base, &teacher)?,
-            (_, _, Source::Random(tokens)) => random(*tokens, &base, &teacher, wanted.seed)?,
+            (_, _, Source::Random(tokens)) => random(*tokens, &base, &teacher, spec.seed)?,
             _ => return Err(ModelError::Refused("the prompt is empty".to_owned()).into()),
         };
-        let dtype = wanted.dtype.unwrap_or(base.config.dtype);
+        let dtype = spec.dtype.unwrap_or(base.config.dtype);
         Ok(Self { base, teacher, fuser, weights, dtype, prompt, message, tokenizer })
     }
 
@@ -94,62 +94,62 @@ impl Pair {
     }
 
     /// Tokens that the teacher reads before the base model goes on.
-    pub fn heard(&self, wanted: &Wanted) -> usize {
-        match wanted.response {
+    pub fn heard(&self, spec: &Spec) -> usize {
+        match spec.response {
             Response::Plain => self.prompt.heard_tokens(0),
-            Response::Fused(_) => self.told().len(),
+            Response::Fused(_) => self.teacher_prompt().len(),
         }
     }
 
     /// The whole prompt in the tokens of the teacher.
-    pub fn told(&self) -> &[u32] {
+    pub fn teacher_prompt(&self) -> &[u32] {
         self.prompt.sharers.first().map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Positions of the base model's cache: the last new token is chosen and never run.
-    pub fn positions(&self, wanted: &Wanted) -> usize {
-        positions(self.tokens(), wanted)
+    pub fn positions(&self, spec: &Spec) -> usize {
+        positions(self.tokens(), spec)
     }
 
-    /// Positions of the teacher's cache, likewise.
-    pub fn teacher_positions(&self, wanted: &Wanted) -> usize {
-        let told = self.told().len();
-        let with_text = wanted.text_tokens.map_or(0, |text| told.saturating_add(text.saturating_sub(1)));
-        let with_response = match wanted.response {
+    /// Capacity of the teacher's KV cache in tokens.
+    pub fn teacher_positions(&self, spec: &Spec) -> usize {
+        let told = self.teacher_prompt().len();
+        let with_text = spec.text_tokens.map_or(0, |text| told.saturating_add(text.saturating_sub(1)));
+        let with_response = match spec.response {
             Response::Plain => 0,
-            Response::Fused(_) => told.saturating_add(wanted.new_tokens.saturating_sub(1)),
+            Response::Fused(_) => told.saturating_add(spec.new_tokens.saturating_sub(1)),
         };
-        self.heard(wanted).max(with_text).max(with_response)
+        self.heard(spec).max(with_text).max(with_response)
     }
 
     /// Why the case makes no sense, if it does not.
-    pub fn refusal(&self, wanted: &Wanted) -> Option<String> {
+    pub fn refusal(&self, spec: &Spec) -> Option<String> {
         let (base, teacher) = (&self.base, &self.teacher);
-        if let Some(reason) = base_refusal(base, self.tokens(), wanted) {
+        if let Some(reason) = base_refusal(base, self.tokens(), spec) {
             return Some(reason);
         }
-        if wanted.response != Response::Plain && self.prompt.is_aligned {
+        if spec.response != Response::Plain && self.prompt.is_aligned {
             let (base, teacher) = (&base.name, &teacher.name);
             return Some(format!("the response can be fused only in tokens that `{base}` and `{teacher}` share"));
         }
-        let heard = self.teacher_positions(wanted);
+        let heard = self.teacher_positions(spec);
         (heard > teacher.config.context).then(|| exceeds(teacher, &format!("{heard} tokens exceed")))
     }
 }
 
-/// Positions of the base model's cache behind a prompt of so many tokens.
-fn positions(tokens: usize, wanted: &Wanted) -> usize {
-    let behind = wanted.new_tokens.saturating_sub(1).max(wanted.text_tokens.unwrap_or(0));
+/// Capacity of the base model's KV cache for a prompt of this length.
+fn positions(tokens: usize, spec: &Spec) -> usize {
+    let behind = spec.new_tokens.saturating_sub(1).max(spec.text_tokens.unwrap_or(0));
     tokens.saturating_add(behind)
 }
 
-/// Why the base model cannot read a prompt of so many tokens and answer it, if it cannot.
-fn base_refusal(base: &Found, tokens: usize, wanted: &Wanted) -> Option<String> {
-    let behind = match wanted.text_tokens {
+/// Why the base model cannot answer a prompt of this length, if it cannot.
+fn base_refusal(base: &Found, tokens: usize, spec: &Spec) -> Option<String> {
+    let behind = match spec.text_tokens {
         Some(text) => format!("{text} tokens of text"),
-        None => format!("{} new tokens", wanted.new_tokens),
+        None => format!("{} new tokens", spec.new_tokens),
     };
-    let is_longer = positions(tokens, wanted) > base.config.context;
+    let is_longer = positions(tokens, spec) > base.config.context;
     is_longer.then(|| exceeds(base, &format!("the prompt ({tokens} tokens) plus {behind} exceeds")))
 }
 

@@ -9,17 +9,17 @@ use super::{
     axes::{ALIASES, AUTO, NONE, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair},
     pair::{Pair, find},
     prompts,
-    wanted::Wanted,
+    spec::Spec,
 };
 use crate::model::with_causes;
 
 const NAME: &str = "c2c";
 
-/// Settles the cases. What cannot be run by any of them is told here, before anything is measured.
+/// Settles the cases. Refuses what no case can run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
     let mut resolved = resolve(ALIASES, &rest)?;
-    // What no axis iterations is told before anything else.
+    // Unknown axes are refused first.
     Plan::settle(NAME, axes(), &resolved)?;
     name_pair(&mut resolved)?;
     let lines = lines(&texts, &resolved)?;
@@ -70,7 +70,7 @@ fn without(axes: Vec<AxisSpec>, names: &[&str]) -> Vec<AxisSpec> {
     axes.into_iter().filter(|axis| !names.contains(&axis.name)).collect()
 }
 
-/// Whether cases are held against a text; what has no meaning then, or only then, is refused.
+/// Whether cases are compared with a text; refuses flags that do not apply.
 fn is_against(given: &[Given]) -> Result<bool, PlanError> {
     let of = |axis: &str| given.iter().find(|(name, _)| name == axis).map(|(_, words)| words.join(","));
     let is_against = match of("against").as_deref() {
@@ -80,7 +80,7 @@ fn is_against(given: &[Given]) -> Result<bool, PlanError> {
     };
     if !is_against && of("text_tokens").is_some() {
         let reason = "`text_tokens` are those of a text, and there is none".to_owned();
-        return Err(refused(reason, "`--against text` holds a pair against a text that the teacher writes"));
+        return Err(refused(reason, "`--against text` compares a pair with a text written by the teacher"));
     }
     if is_against && of("max_new_tokens").is_some() {
         let reason = "`against` compares times to the first token: `max_new_tokens` has no meaning".to_owned();
@@ -157,16 +157,16 @@ fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
 fn of_file(file: &str, sample: Option<usize>, samples: usize) -> Result<Vec<OfPrompt>, PlanError> {
     let hint = "a line is a JSON record with a `prompt` or a `question`";
     let count = prompts::count(Path::new(file)).map_err(|error| refused(format!("{error:#}"), hint))?;
-    let wanted = sample.map_or(1..=samples, |sample| sample..=sample);
-    if *wanted.end() > count {
-        let reason = format!("`{file}` has {count} prompts, and {} are asked for", wanted.end());
+    let spec = sample.map_or(1..=samples, |sample| sample..=sample);
+    if *spec.end() > count {
+        let reason = format!("`{file}` has {count} prompts, and {} are asked for", spec.end());
         return Err(refused(reason, "ask for fewer with `--samples`"));
     }
     let one = |sample: usize| {
         let sample = AxisValue::Int(i64::try_from(sample).unwrap_or(i64::MAX));
         vec![("prompt_file".to_owned(), AxisValue::Text(file.to_owned())), ("sample".to_owned(), sample)]
     };
-    Ok(wanted.take(MOST_CASES.saturating_add(1)).map(one).collect())
+    Ok(spec.take(MOST_CASES.saturating_add(1)).map(one).collect())
 }
 
 /// The case with models in their own spelling.
@@ -192,9 +192,9 @@ fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
         let (mut tokens, mut errors) = (None, Vec::new());
         let settlements: Vec<Case> = [Some(on_gpu), is_open.then_some(on_cpu)].into_iter().flatten().collect();
         for case in &settlements {
-            let wanted =
-                Wanted::of(case).map_err(|error| refused(format!("{error:#}"), "see `laptime bench c2c --help`"))?;
-            match Pair::runnable(&wanted) {
+            let spec =
+                Spec::of(case).map_err(|error| refused(format!("{error:#}"), "see `laptime bench c2c --help`"))?;
+            match Pair::runnable(&spec) {
                 Err(error) => errors.push(refusal(&error)),
                 Ok(Err(reason)) => first = first.or(Some(reason)),
                 Ok(Ok(pair)) => (can_run, tokens) = (true, Some(pair.tokens())),

@@ -8,23 +8,23 @@ use laptime_models::{
 use laptime_probe::{Lane, lap, pause, stage, sync_point};
 
 use super::{
-    make::{Made, make, set_fuser},
+    make::{Loaded, make, set_fuser},
     pair::Pair,
-    wanted::Wanted,
+    spec::Spec,
     work::{bytes, sizes, whole},
 };
-use crate::model::told;
+use crate::model::into_error;
 
 /// Two models and a fuser that are ready.
 pub struct Runner<'a> {
     /// The models, the fuser and the prompt.
     pub pair: Pair,
     /// What the case asks for.
-    pub wanted: Wanted,
+    pub spec: Spec,
     /// What they run on.
     pub device: &'a dyn Device,
     /// Both models and the fuser on the device.
-    pub made: Made<'a>,
+    pub made: Loaded<'a>,
     lane: Option<&'a Lane>,
     /// The first logits with paths computed in the other order.
     pub in_other_order: Vec<f32>,
@@ -67,35 +67,35 @@ impl Prefills {
 
 impl<'a> Runner<'a> {
     /// Loads everything, and runs the prompt once in the order that was not asked for.
-    pub fn new(pair: Pair, wanted: Wanted, device: &'a dyn Device) -> anyhow::Result<Self> {
-        let mut made = make(&pair, &wanted, device)?;
-        made.joined.check(&pair.prompt, wanted.new_tokens, wanted.response).map_err(told)?;
-        let other = match wanted.order {
+    pub fn new(pair: Pair, spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
+        let mut made = make(&pair, &spec, device)?;
+        made.joined.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
+        let other = match spec.order {
             FuseOrder::Batched => FuseOrder::ByLayer,
             FuseOrder::ByLayer => FuseOrder::Batched,
         };
-        set_fuser(&mut made.joined, &pair, &wanted, other, device)?;
+        set_fuser(&mut made.joined, &pair, &spec, other, device)?;
         let in_other_order = {
             let _stage = stage!("run_in_other_order");
-            made.joined.read(&pair.prompt, wanted.response).map_err(told)?;
-            made.joined.receiver.logits().map_err(told)?
+            made.joined.read(&pair.prompt, spec.response).map_err(into_error)?;
+            made.joined.receiver.logits().map_err(into_error)?
         };
-        set_fuser(&mut made.joined, &pair, &wanted, wanted.order, device)?;
-        Ok(Self { pair, wanted, device, made, lane: device.lane(), in_other_order })
+        set_fuser(&mut made.joined, &pair, &spec, spec.order, device)?;
+        Ok(Self { pair, spec, device, made, lane: device.lane(), in_other_order })
     }
 
     /// Reads the prompt, section by section, and fuses what is to be fused.
     pub fn read(&mut self) -> Result<Read, ModelError> {
         let mut read = Read::default();
         let sections = self.pair.prompt.sections.len();
-        if self.wanted.overlap && self.pair.heard(&self.wanted) > 0 {
+        if self.spec.overlap && self.pair.heard(&self.spec) > 0 {
             // The longer one first: it runs while the host puts the other one on its stream.
             self.share(&mut read)?;
         }
         for at in 0..sections {
             self.run_section(at, at + 1 == sections)?;
             let is_plain = self.pair.prompt.sections[at].mask.is_none();
-            if is_plain && self.wanted.response == Response::Plain {
+            if is_plain && self.spec.response == Response::Plain {
                 continue;
             }
             if read.teacher_calls == 0 {
@@ -119,9 +119,9 @@ impl<'a> Runner<'a> {
 
     /// Runs the teacher over all that is heard.
     fn share(&mut self, read: &mut Read) -> Result<(), ModelError> {
-        let Self { pair, made, wanted, .. } = self;
-        let _stage = stage!("teacher_prefill", on = made.teacher_lane, tokens = pair.heard(wanted));
-        made.joined.share(&pair.prompt, wanted.response)?;
+        let Self { pair, made, spec, .. } = self;
+        let _stage = stage!("teacher_prefill", on = made.teacher_lane, tokens = pair.heard(spec));
+        made.joined.share(&pair.prompt, spec.response)?;
         read.teacher_calls += 1;
         Ok(())
     }
@@ -129,7 +129,7 @@ impl<'a> Runner<'a> {
     fn fuse(&mut self, at: usize, is_plain: bool, read: &mut Read) -> Result<(), ModelError> {
         let start = self.device.now();
         let (section, joined) = (&self.pair.prompt.sections[at], &mut self.made.joined);
-        let fused = match (is_plain, self.wanted.response) {
+        let fused = match (is_plain, self.spec.response) {
             (true, Response::Fused(mask)) => joined.fuse_last(section.positions.len(), mask)?,
             _ => joined.fuse_section(section)?,
         };
@@ -153,7 +153,7 @@ impl<'a> Runner<'a> {
         for token in 1..=self.steps() {
             {
                 let _lap = lap!("token", on = self.lane, token = token);
-                fused = fused.plus(self.made.joined.step(self.wanted.response)?);
+                fused = fused.plus(self.made.joined.step(self.spec.response)?);
             }
             tokens.extend(self.sample()?);
         }
@@ -162,18 +162,18 @@ impl<'a> Runner<'a> {
 
     /// Decode steps: the first token is the prompt's.
     pub fn steps(&self) -> usize {
-        self.wanted.new_tokens.saturating_sub(1)
+        self.spec.new_tokens.saturating_sub(1)
     }
 
     /// Decode steps that the teacher runs too: it reads each new token if the response is fused.
     pub fn teacher_steps(&self) -> u64 {
-        match self.wanted.response {
+        match self.spec.response {
             Response::Plain => 0,
             Response::Fused(_) => self.steps() as u64,
         }
     }
 
-    /// Text between the models: the teacher reads the prompt and writes so many tokens, each of which is read, and the
+    /// Text between the models: the teacher reads the prompt and writes this many tokens, each of which is read, and the
     /// base model reads the prompt with them.
     pub fn read_with_text(&mut self, count: usize) -> Result<(), ModelError> {
         let text = self.write_text(count)?;
@@ -191,8 +191,8 @@ impl<'a> Runner<'a> {
             return Err(ModelError::Refused("there is no teacher".to_owned()));
         };
         {
-            let _stage = stage!("teacher_prefill", on = lane, tokens = pair.told().len());
-            teacher.prefill(&Tokens::one(pair.told().to_vec()))?;
+            let _stage = stage!("teacher_prefill", on = lane, tokens = pair.teacher_prompt().len());
+            teacher.prefill(&Tokens::one(pair.teacher_prompt().to_vec()))?;
         }
         let _stage = stage!("write_text", on = lane, tokens = count);
         let mut text = Vec::with_capacity(count.min(1 << 16));
@@ -222,21 +222,21 @@ impl<'a> Runner<'a> {
             runner.share(&mut nothing)?;
             runner.run_section(0, false)
         })?;
-        self.made.joined.clear().map_err(told)?;
+        self.made.joined.clear().map_err(into_error)?;
         Ok(Prefills { base_ns, teacher_ns, together_ns })
     }
 
     fn timed(&mut self, act: impl FnOnce(&mut Self) -> Result<(), ModelError>) -> anyhow::Result<u64> {
         self.be_idle()?;
         let start = self.device.now();
-        act(self).map_err(told)?;
+        act(self).map_err(into_error)?;
         self.device.synchronise()?;
         Ok(self.device.now().saturating_sub(start).0)
     }
 
     /// Empties both caches, as every iteration finds them, and waits for the device.
     pub fn be_idle(&mut self) -> anyhow::Result<()> {
-        self.made.joined.clear().map_err(told)?;
+        self.made.joined.clear().map_err(into_error)?;
         self.device.chill()?;
         self.device.synchronise()
     }
@@ -249,8 +249,8 @@ impl<'a> Runner<'a> {
 
     /// What is known of both models and the fuser, and of the memory that they iteration.
     pub fn facts(&self) -> Vec<Fact> {
-        let mut facts = sizes(&self.pair, &self.wanted);
-        let known = bytes(&self.pair, &self.wanted).into_iter().fold(0, u64::saturating_add);
+        let mut facts = sizes(&self.pair, &self.spec);
+        let known = bytes(&self.pair, &self.spec).into_iter().fold(0, u64::saturating_add);
         if let Some(peak) = self.device.peak_bytes() {
             facts.push(whole("activation_bytes", peak.saturating_sub(known)));
         }

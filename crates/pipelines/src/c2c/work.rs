@@ -6,17 +6,17 @@ use laptime_models::{
     fuser::{Gates, Response},
 };
 
-use super::{pair::Pair, wanted::Wanted};
+use super::{pair::Pair, spec::Spec};
 
 /// A fact that is a whole number.
 pub fn whole(name: &str, value: u64) -> Fact {
     Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)))
 }
 
-/// The work of each stage of a iteration, in the order of stages; all steps together are one.
-pub fn stage_work(pair: &Pair, wanted: &Wanted, gates: &Gates) -> Vec<(&'static str, Work)> {
+/// The work of each stage of an iteration, in the order of stages; all steps together are one.
+pub fn stage_work(pair: &Pair, spec: &Spec, gates: &Gates) -> Vec<(&'static str, Work)> {
     let (base, teacher, dtype) = (&pair.base.config, &pair.teacher.config, pair.dtype);
-    let (before, heard) = (pair.tokens().saturating_sub(1), pair.heard(wanted));
+    let (before, heard) = (pair.tokens().saturating_sub(1), pair.heard(spec));
     let mut stages = Vec::new();
     for (names, config, tokens) in
         [(["base_embedding", "base_prefill"], base, before), (["teacher_embedding", "teacher_prefill"], teacher, heard)]
@@ -36,8 +36,8 @@ pub fn stage_work(pair: &Pair, wanted: &Wanted, gates: &Gates) -> Vec<(&'static 
     }
     stages.push(("last_token_prefill", base.step_work(1, before, dtype).work()));
     // The teacher is one position behind: it has read the whole prompt when the first step begins.
-    let told = pair.told().len();
-    let steps = (1..wanted.new_tokens).map(|step| match wanted.response {
+    let told = pair.teacher_prompt().len();
+    let steps = (1..spec.new_tokens).map(|step| match spec.response {
         Response::Plain => base.step_work(1, before + step, dtype).work(),
         Response::Fused(_) => {
             let taught = teacher.step_work(1, told + step - 1, dtype).work();
@@ -48,9 +48,9 @@ pub fn stage_work(pair: &Pair, wanted: &Wanted, gates: &Gates) -> Vec<(&'static 
     stages
 }
 
-/// The work of a iteration: all of its stages.
-pub fn work(pair: &Pair, wanted: &Wanted, gates: &Gates) -> Option<Work> {
-    stage_work(pair, wanted, gates).into_iter().map(|(_, work)| work).reduce(plus)
+/// The work of an iteration: all of its stages.
+pub fn work(pair: &Pair, spec: &Spec, gates: &Gates) -> Option<Work> {
+    stage_work(pair, spec, gates).into_iter().map(|(_, work)| work).reduce(plus)
 }
 
 fn plus(one: Work, other: Work) -> Work {
@@ -58,9 +58,9 @@ fn plus(one: Work, other: Work) -> Work {
     Work { flops, bytes, ..one }
 }
 
-/// Bytes that are known before anything is allocated: of weights, of both caches, of the fuser.
-pub fn sizes(pair: &Pair, wanted: &Wanted) -> Vec<Fact> {
-    let [weights, caches, fuser] = bytes(pair, wanted);
+/// Bytes of the weights, both KV caches and the fuser, known before anything is allocated.
+pub fn sizes(pair: &Pair, spec: &Spec) -> Vec<Fact> {
+    let [weights, caches, fuser] = bytes(pair, spec);
     vec![
         whole("parameters", pair.base.config.parameters()),
         whole("teacher_parameters", pair.teacher.config.parameters()),
@@ -72,10 +72,10 @@ pub fn sizes(pair: &Pair, wanted: &Wanted) -> Vec<Fact> {
 }
 
 /// Bytes of the weights of both models, of both caches, and of the fuser's weights.
-pub fn bytes(pair: &Pair, wanted: &Wanted) -> [u64; 3] {
+pub fn bytes(pair: &Pair, spec: &Spec) -> [u64; 3] {
     let (base, teacher, dtype) = (&pair.base.config, &pair.teacher.config, pair.dtype);
     let cache = |config: &Config, positions: usize| config.kv_bytes_per_token(dtype).saturating_mul(positions as u64);
-    let caches = cache(base, pair.positions(wanted)).saturating_add(cache(teacher, pair.teacher_positions(wanted)));
+    let caches = cache(base, pair.positions(spec)).saturating_add(cache(teacher, pair.teacher_positions(spec)));
     let weights = base.weight_bytes(dtype).saturating_add(teacher.weight_bytes(dtype));
     [weights, caches, pair.fuser.weight_bytes(dtype)]
 }

@@ -11,7 +11,7 @@ use super::{
     LARGE_PRODUCTS, SMALL_PRODUCTS, Sizes,
     rotation::{check_chain, rotation, start},
 };
-use crate::gpu::{CudaDevice, told};
+use crate::gpu::{CudaDevice, into_error};
 
 /// What cuBLAS has for itself, in bytes.
 const WORKSPACE_BYTES: u64 = 32 << 20;
@@ -63,7 +63,7 @@ impl Products {
             let results = [cuda.allocate(size * size)?, cuda.allocate(size * size)?];
             Ok((cuda.upload(&host[0])?, cuda.upload(&host[1])?, results, cuda.allocate_pinned(size)?))
         };
-        let (start, by, results, row) = made().map_err(told)?;
+        let (start, by, results, row) = made().map_err(into_error)?;
         let sizes = laptime_cuda::Sizes { m: side, n: side, k: side, b_is_transposed: false };
         Ok(Self { size, sizes, count, host, start, by, results, row })
     }
@@ -88,7 +88,7 @@ impl Products {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        let result = self.results[(self.count - 1) % 2].read().map_err(told)?;
+        let result = self.results[(self.count - 1) % 2].read().map_err(into_error)?;
         anyhow::ensure!(result[..self.size] == self.row[..], "the row that was read is not the result's");
         check_chain(self.size, self.count, &self.host[0], &self.host[1], &result)
     }
@@ -97,7 +97,7 @@ impl Products {
 impl<'a> GpuChain<'a> {
     fn new(sizes: Sizes, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
         let _stage = stage!("prepare_inputs", small = sizes.small, large = sizes.large);
-        let blas = Blas::new(gpu.cuda()).map_err(told)?;
+        let blas = Blas::new(gpu.cuda()).map_err(into_error)?;
         let small = Products::new(sizes.small, SMALL_PRODUCTS, gpu)?;
         let large = Products::new(sizes.large, LARGE_PRODUCTS, gpu)?;
         Ok(Self { graphs: None, gpu, sizes, blas, small, large })
@@ -109,10 +109,10 @@ impl<'a> GpuChain<'a> {
         let stream = self.gpu.cuda().stream();
         self.run()?;
         let Self { blas, small, large, .. } = self;
-        let small = Graph::capture(stream, || small.multiply(blas)).map_err(told)?;
-        let large = Graph::capture(stream, || large.multiply(blas)).map_err(told)?;
+        let small = Graph::capture(stream, || small.multiply(blas)).map_err(into_error)?;
+        let large = Graph::capture(stream, || large.multiply(blas)).map_err(into_error)?;
         for graph in [&small, &large] {
-            graph.upload(stream).map_err(told)?;
+            graph.upload(stream).map_err(into_error)?;
         }
         self.graphs = Some([small, large]);
         Ok(())
@@ -138,16 +138,16 @@ impl Iteration for GpuChain<'_> {
         let lane = self.gpu.lane();
         {
             let _stage = stage!("small", on = lane, size = self.small.size, products = self.small.count);
-            self.products(0).map_err(told)?;
+            self.products(0).map_err(into_error)?;
         }
         {
             let _stage = stage!("large", on = lane, size = self.large.size, products = self.large.count);
-            self.products(1).map_err(told)?;
+            self.products(1).map_err(into_error)?;
         }
         let _stage = stage!("read_back", on = lane);
-        self.small.begin_read(self.gpu).map_err(told)?;
-        self.large.begin_read(self.gpu).map_err(told)?;
-        sync_point!("read_result", self.gpu.cuda().stream().synchronise()).map_err(told)
+        self.small.begin_read(self.gpu).map_err(into_error)?;
+        self.large.begin_read(self.gpu).map_err(into_error)?;
+        sync_point!("read_result", self.gpu.cuda().stream().synchronise()).map_err(into_error)
     }
 
     fn work(&self) -> Option<Work> {

@@ -8,10 +8,10 @@ use laptime_bench::{Device, Iteration, Prepared, Traffic, Work};
 use laptime_cuda::{Buffer, Pinned};
 use laptime_probe::{stage, sync_point};
 
-use super::{CudaDevice, told};
+use super::{CudaDevice, into_error};
 use crate::copy::pattern_at;
 
-/// Gets ready for an op on a buffer of so many bytes.
+/// Prepares an operation on a buffer.
 pub fn prepare_copy<'a>(op: &str, bytes: u64, dtype: &str, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
     if dtype != "f32" {
         return Ok(Prepared::DoesNotApply(format!(
@@ -24,7 +24,7 @@ pub fn prepare_copy<'a>(op: &str, bytes: u64, dtype: &str, gpu: &'a CudaDevice) 
         let count = usize::try_from(bytes)? / size_of::<u32>();
         Ok(match op.as_str() {
             "read" => Box::new(Read::new(count, gpu)?),
-            "write" => Box::new(Write { gpu, numbers: gpu.cuda().allocate(count).map_err(told)?, value: 0 }),
+            "write" => Box::new(Write { gpu, numbers: gpu.cuda().allocate(count).map_err(into_error)?, value: 0 }),
             "copy" => Box::new(Copied::new(count, gpu)?),
             "upload" => Box::new(Upload::new(count, gpu)?),
             "download" => Box::new(Download::new(count, gpu)?),
@@ -59,8 +59,8 @@ struct Read<'a> {
 
 impl<'a> Read<'a> {
     fn new(count: usize, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
-        let numbers = gpu.cuda().upload(&pattern(count)).map_err(told)?;
-        Ok(Self { gpu, numbers, sum: gpu.cuda().allocate(1).map_err(told)? })
+        let numbers = gpu.cuda().upload(&pattern(count)).map_err(into_error)?;
+        Ok(Self { gpu, numbers, sum: gpu.cuda().allocate(1).map_err(into_error)? })
     }
 }
 
@@ -68,20 +68,20 @@ impl Iteration for Read<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.ready()?;
         self.run()?;
-        let sum = self.sum.read().map_err(told)?.first().copied().unwrap_or(0);
+        let sum = self.sum.read().map_err(into_error)?.first().copied().unwrap_or(0);
         let expected: u64 = (0..self.numbers.length()).map(|at| u64::from(pattern_at(at))).sum();
         ensure!(sum == expected, "the sum is wrong: it is {sum}, not {expected}");
         Ok(())
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
-        self.sum.zero().map_err(told)
+        self.sum.zero().map_err(into_error)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("read", on = self.gpu.lane(), bytes = self.numbers.bytes());
         let (kernels, stream) = (self.gpu.kernels()?, self.gpu.cuda().stream());
-        kernels.read_sum(stream, &self.numbers, &mut self.sum).map_err(told)
+        kernels.read_sum(stream, &self.numbers, &mut self.sum).map_err(into_error)
     }
 
     fn work(&self) -> Option<Work> {
@@ -100,7 +100,7 @@ struct Write<'a> {
 impl Iteration for Write<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        let wrong = self.numbers.read().map_err(told)?.iter().position(|&number| number != f32::from(self.value));
+        let wrong = self.numbers.read().map_err(into_error)?.iter().position(|&number| number != f32::from(self.value));
         ensure!(wrong.is_none(), "the fill is wrong: number {} was not written", wrong.unwrap_or(0));
         Ok(())
     }
@@ -109,7 +109,7 @@ impl Iteration for Write<'_> {
         let _stage = stage!("write", on = self.gpu.lane(), bytes = self.numbers.bytes());
         self.value = self.value % 100 + 1;
         let (kernels, stream) = (self.gpu.kernels()?, self.gpu.cuda().stream());
-        kernels.fill(stream, &mut self.numbers, f32::from(self.value)).map_err(told)
+        kernels.fill(stream, &mut self.numbers, f32::from(self.value)).map_err(into_error)
     }
 
     fn work(&self) -> Option<Work> {
@@ -126,21 +126,21 @@ struct Copied<'a> {
 
 impl<'a> Copied<'a> {
     fn new(count: usize, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
-        let from = gpu.cuda().upload(&pattern(count)).map_err(told)?;
-        Ok(Self { gpu, from, to: gpu.cuda().allocate(count).map_err(told)? })
+        let from = gpu.cuda().upload(&pattern(count)).map_err(into_error)?;
+        Ok(Self { gpu, from, to: gpu.cuda().allocate(count).map_err(into_error)? })
     }
 }
 
 impl Iteration for Copied<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        same(&self.from.read().map_err(told)?, &self.to.read().map_err(told)?)
+        same(&self.from.read().map_err(into_error)?, &self.to.read().map_err(into_error)?)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("copy", on = self.gpu.lane(), bytes = self.from.bytes());
         let (kernels, stream) = (self.gpu.kernels()?, self.gpu.cuda().stream());
-        kernels.copy(stream, &self.from, &mut self.to).map_err(told)
+        kernels.copy(stream, &self.from, &mut self.to).map_err(into_error)
     }
 
     fn work(&self) -> Option<Work> {
@@ -157,22 +157,22 @@ struct Upload<'a> {
 
 impl<'a> Upload<'a> {
     fn new(count: usize, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
-        let mut from = gpu.cuda().allocate_pinned(count).map_err(told)?;
+        let mut from = gpu.cuda().allocate_pinned(count).map_err(into_error)?;
         from.copy_from_slice(&pattern(count));
-        Ok(Self { gpu, to: gpu.cuda().allocate(count).map_err(told)?, from })
+        Ok(Self { gpu, to: gpu.cuda().allocate(count).map_err(into_error)?, from })
     }
 }
 
 impl Iteration for Upload<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        same(&self.from, &self.to.read().map_err(told)?)
+        same(&self.from, &self.to.read().map_err(into_error)?)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("upload", on = self.gpu.lane(), bytes = self.to.bytes());
         // SAFETY: the stream is waited for before the iteration is dropped or run again, and nobody writes to `from`.
-        unsafe { self.to.begin_write(&self.from, self.gpu.cuda().stream()) }.map_err(told)
+        unsafe { self.to.begin_write(&self.from, self.gpu.cuda().stream()) }.map_err(into_error)
     }
 
     fn work(&self) -> Option<Work> {
@@ -196,8 +196,8 @@ struct Download<'a> {
 
 impl<'a> Download<'a> {
     fn new(count: usize, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
-        let from = gpu.cuda().upload(&pattern(count)).map_err(told)?;
-        Ok(Self { gpu, from, to: gpu.cuda().allocate_pinned(count).map_err(told)? })
+        let from = gpu.cuda().upload(&pattern(count)).map_err(into_error)?;
+        Ok(Self { gpu, from, to: gpu.cuda().allocate_pinned(count).map_err(into_error)? })
     }
 }
 
@@ -211,7 +211,7 @@ impl Iteration for Download<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("download", on = self.gpu.lane(), bytes = self.from.bytes());
         // SAFETY: the stream is waited for before the iteration is dropped or run again, and before anybody looks at `to`.
-        unsafe { self.from.begin_read(&mut self.to, self.gpu.cuda().stream()) }.map_err(told)
+        unsafe { self.from.begin_read(&mut self.to, self.gpu.cuda().stream()) }.map_err(into_error)
     }
 
     fn work(&self) -> Option<Work> {
@@ -235,19 +235,19 @@ struct PageableUpload<'a> {
 
 impl<'a> PageableUpload<'a> {
     fn new(count: usize, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
-        Ok(Self { gpu, to: gpu.cuda().allocate(count).map_err(told)?, from: pattern(count) })
+        Ok(Self { gpu, to: gpu.cuda().allocate(count).map_err(into_error)?, from: pattern(count) })
     }
 }
 
 impl Iteration for PageableUpload<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        same(&self.from, &self.to.read().map_err(told)?)
+        same(&self.from, &self.to.read().map_err(into_error)?)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("upload", on = self.gpu.lane(), bytes = self.to.bytes());
-        sync_point!("write_buffer", self.to.write(&self.from)).map_err(told)
+        sync_point!("write_buffer", self.to.write(&self.from)).map_err(into_error)
     }
 
     fn work(&self) -> Option<Work> {
@@ -264,7 +264,7 @@ struct PageableDownload<'a> {
 
 impl<'a> PageableDownload<'a> {
     fn new(count: usize, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
-        Ok(Self { gpu, from: gpu.cuda().upload(&pattern(count)).map_err(told)?, to: Vec::new() })
+        Ok(Self { gpu, from: gpu.cuda().upload(&pattern(count)).map_err(into_error)?, to: Vec::new() })
     }
 }
 
@@ -276,7 +276,7 @@ impl Iteration for PageableDownload<'_> {
 
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("download", on = self.gpu.lane(), bytes = self.from.bytes());
-        self.to = sync_point!("read_buffer", self.from.read()).map_err(told)?;
+        self.to = sync_point!("read_buffer", self.from.read()).map_err(into_error)?;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use laptime_trace::{
     kernels::{DeviceWork, HostCall, Stretch, WorkKind},
 };
 
-use super::told;
+use super::into_error;
 
 /// Listens to the device in sessions, each of which ends where recording is paused.
 pub struct Listening {
@@ -21,7 +21,7 @@ pub struct Listening {
 
 impl Listening {
     pub fn begin() -> anyhow::Result<Self> {
-        let session = RefCell::new(Some(Session::start().map_err(told)?));
+        let session = RefCell::new(Some(Session::start().map_err(into_error)?));
         Ok(Self { first: Anchor::take(), session, recorded: RefCell::default() })
     }
 }
@@ -30,8 +30,8 @@ impl KernelRecording for Listening {
     fn set_paused(&self, is_paused: bool) -> anyhow::Result<()> {
         let mut session = self.session.borrow_mut();
         match (session.take(), is_paused) {
-            (Some(on), true) => self.recorded.borrow_mut().push(on.finish().map_err(told)?),
-            (None, false) => *session = Some(Session::start().map_err(told)?),
+            (Some(on), true) => self.recorded.borrow_mut().push(on.finish().map_err(into_error)?),
+            (None, false) => *session = Some(Session::start().map_err(into_error)?),
             (same, _) => *session = same,
         }
         Ok(())

@@ -5,7 +5,7 @@ use laptime_bench::{Device, Iteration, Prepared, Traffic, Work};
 use laptime_cuda::{Blas, Buffer, Element, Sizes};
 use laptime_probe::stage;
 
-use super::{CudaDevice, told};
+use super::{CudaDevice, into_error};
 use crate::{
     crew::{Crew, all_threads},
     matmul::random,
@@ -50,11 +50,11 @@ struct GpuMatmul<'a, T> {
 impl<'a, T: Multiplied + Element> GpuMatmul<'a, T> {
     fn new(size: usize, side: u32, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
         let _stage = stage!("prepare_inputs", size = size);
-        let blas = Blas::new(gpu.cuda()).map_err(told)?;
+        let blas = Blas::new(gpu.cuda()).map_err(into_error)?;
         let crew = Crew::new(all_threads())?;
         let host = [random::<T>(&crew, size, 1)?, random::<T>(&crew, size, 2)?];
-        let [a, b] = [&host[0], &host[1]].map(|matrix| gpu.cuda().upload(matrix).map_err(told));
-        let c = gpu.cuda().allocate(size * size).map_err(told)?;
+        let [a, b] = [&host[0], &host[1]].map(|matrix| gpu.cuda().upload(matrix).map_err(into_error));
+        let c = gpu.cuda().allocate(size * size).map_err(into_error)?;
         let sizes = Sizes { m: side, n: side, k: side, b_is_transposed: false };
         Ok(Self { gpu, blas, size, sizes, host, a: a?, b: b?, c })
     }
@@ -63,13 +63,13 @@ impl<'a, T: Multiplied + Element> GpuMatmul<'a, T> {
 impl<T: Multiplied + Element> Iteration for GpuMatmul<'_, T> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        let product = self.c.read().map_err(told)?;
+        let product = self.c.read().map_err(into_error)?;
         check_product(self.size, &self.host[0], &self.host[1], &product)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("matmul", on = self.gpu.lane(), size = self.size);
-        self.blas.multiply([&self.a, &self.b], &mut self.c, self.sizes).map_err(told)
+        self.blas.multiply([&self.a, &self.b], &mut self.c, self.sizes).map_err(into_error)
     }
 
     fn work(&self) -> Option<Work> {

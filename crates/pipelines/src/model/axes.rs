@@ -22,57 +22,51 @@ pub fn axes() -> Vec<AxisSpec> {
     let mut axes = vec![
         axis(
             "model",
-            "preset in any case, or folder with a config.json; `laptime list models` shows presets",
+            "a preset (upper or lower case) or a folder with a config.json; `laptime list models` shows the presets",
             ValueKind::Name,
             vec!["tiny".into()],
             Cost::High,
         ),
         axis(
             "test",
-            "what runs, in short: ppN runs N tokens at once, tgN one after the other, forwardN without a cache, stepN a training step; @dD behind D tokens",
+            "short name of the test: ppN prefills N tokens, tgN decodes N tokens, forwardN runs without a cache, stepN is a training step; @dD adds D cached tokens",
             ValueKind::Name,
             vec!["pp512".into(), "tg128".into()],
             Cost::Low,
         ),
         axis(
             "pass_type",
-            "what runs; forward_backward with `--model-size`",
+            "the pass to run; forward_backward with `--model-size`",
             names(PASSES),
             vec!["forward".into()],
             Cost::Low,
         ),
         axis(
             "seq_len",
-            "tokens of each sequence; a length without a pass means forward; also small (256,512), medium (1024,2048), large (4096,8192)",
+            "sequence length; a length without a pass means forward; also small (256,512), medium (1024,2048), large (4096,8192)",
             from(1),
             vec![512.into()],
             Cost::Low,
         ),
-        axis(
-            "cache_tokens",
-            "tokens of each sequence that are in the cache before",
-            from(0),
-            vec![0.into()],
-            Cost::Low,
-        ),
-        axis("batch_size", "sequences that run together; 4 with `--model-size`", from(1), vec![1.into()], Cost::Low),
+        axis("cache_tokens", "tokens in the KV cache before the pass", from(0), vec![0.into()], Cost::Low),
+        axis("batch_size", "batch size; 4 with `--model-size`", from(1), vec![1.into()], Cost::Low),
         axis(
             "dtype",
-            "number type of weights, activations and cache; the model's own, f32 with `--model-size`",
+            "dtype of weights, activations and KV cache; that of the model, or f32 with `--model-size`",
             names(DTYPES),
             vec!["f32".into()],
             Cost::Middle,
         ),
         axis(
             "attention",
-            "how attention is computed; the model's own, naive with `--model-size`; sparse and sliding-window keep what the pattern says",
+            "attention kernel; that of the model, or naive with `--model-size`; sparse and sliding-window follow the pattern",
             names(ATTENTION),
             vec!["dense".into()],
             Cost::Low,
         ),
         axis(
             "graph",
-            "whether decode steps are replayed as a CUDA graph; auto where that is possible",
+            "replay decode steps as a CUDA graph; auto where possible",
             names(GRAPH),
             vec!["auto".into()],
             Cost::Low,
@@ -80,14 +74,14 @@ pub fn axes() -> Vec<AxisSpec> {
         threads_axis(),
         axis(
             "seed",
-            "what random tokens and synthetic weights start from",
+            "seed of random tokens and synthetic weights",
             ValueKind::Int { least: 0, most: i64::MAX },
             vec![0.into()],
             Cost::High,
         ),
         axis(
             "reduced",
-            "whether `xl` runs 2 sequences of 256 tokens and `2.7B` one of 128, for small cards",
+            "for small GPUs: `xl` runs 2 sequences of 256 tokens, `2.7B` one of 128",
             ValueKind::Switch,
             vec![false.into()],
             Cost::Low,
@@ -97,7 +91,7 @@ pub fn axes() -> Vec<AxisSpec> {
     axes
 }
 
-/// Names of the course, of the Nano kit and of others.
+/// Aliases, among them the names of CS336 assignment 2 and Nano XYZ.
 pub const ALIASES: &[Alias] = &[
     Alias::of_axis("model_size", "model"),
     Alias::of_axis("model_sizes", "model"),
@@ -127,7 +121,7 @@ pub const ALIASES: &[Alias] = &[
     Alias::of_values("fp16", "dtype", "f16"),
 ];
 
-/// The flags whose models have the defaults of the course.
+/// The flags that select the defaults of CS336 assignment 2.
 pub const COURSE_FLAGS: &[&str] = &["model_size", "model_sizes"];
 
 /// The flag whose value is a folder whatever it is called.

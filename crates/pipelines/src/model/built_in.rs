@@ -10,11 +10,11 @@ use laptime_models::{
 use laptime_probe::stage;
 
 use super::{
-    iteration::told,
-    make::{Made, Maker},
+    iteration::into_error,
+    make::{Loaded, Maker},
     plan::{Found, Named},
+    spec::Spec,
     test_name::Pass,
-    wanted::Wanted,
 };
 
 /// Presets, folders with a `config.json`, and models that a program brings.
@@ -37,45 +37,45 @@ impl Maker for BuiltIn {
         })
     }
 
-    fn refusal(&self, wanted: &Wanted, device: &dyn Device) -> Option<String> {
+    fn refusal(&self, spec: &Spec, device: &dyn Device) -> Option<String> {
         #[cfg(feature = "cuda")]
         if crate::gpu::gpu(device).is_some() {
             return None;
         }
-        (wanted.graph == GraphMode::On).then(|| format!("device `{}` has no graphs", device.name()))
+        (spec.graph == GraphMode::On).then(|| format!("device `{}` has no graphs", device.name()))
     }
 
-    fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, device: &dyn Device) -> u64 {
+    fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64 {
         #[cfg(feature = "cuda")]
         if crate::gpu::gpu(device).is_some() {
-            return super::on_gpu::needed(config, wanted, options);
+            return super::on_gpu::needed(config, spec, options);
         }
         let _ = device;
-        let (pass, rows) = match wanted.test.pass {
+        let (pass, rows) = match spec.test.pass {
             Pass::Forward | Pass::Training(_) => (cpu::Pass::Forward, 1),
-            Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, wanted.batch.saturating_mul(2)),
+            Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, spec.batch.saturating_mul(2)),
         };
         // The check looks at logits as f32: a row, or those of a decode step and of the prefill that it is held against.
         let logits = [rows, config.vocab, 4].into_iter().fold(1, u64_times);
-        let tokens = wanted.most_at_once();
-        let start = wanted.positions().saturating_sub(tokens);
-        cpu::needed_bytes(config, options, pass, [start, tokens], wanted.threads).saturating_add(logits)
+        let tokens = spec.most_at_once();
+        let start = spec.positions().saturating_sub(tokens);
+        cpu::needed_bytes(config, options, pass, [start, tokens], spec.threads).saturating_add(logits)
     }
 
     fn make<'a>(
         &'a self,
         found: &Found,
-        wanted: &Wanted,
+        spec: &Spec,
         options: Options,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Decoder + 'a>> {
+    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>> {
         let _stage = stage!("load_weights", model = found.name);
-        let (weights, kind) = checked_weights(found, wanted.seed)?;
-        let model = decoder(found, &weights, options, wanted.threads, device).map_err(told)?;
-        Ok(Made { model, weights: kind, kept_bytes: 0 })
+        let (weights, kind) = checked_weights(found, spec.seed)?;
+        let model = decoder(found, &weights, options, spec.threads, device).map_err(into_error)?;
+        Ok(Loaded { model, weights: kind, kept_bytes: 0 })
     }
 
-    fn needed_train_bytes(&self, config: &Config, wanted: &Wanted, options: &TrainOptions, device: &dyn Device) -> u64 {
+    fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64 {
         #[cfg(feature = "cuda")]
         if crate::gpu::gpu(device).is_some() {
             return laptime_models::gpu::train_needed_bytes(config, options);
@@ -83,20 +83,20 @@ impl Maker for BuiltIn {
         let _ = device;
         // The check looks at gradients as f32, a tensor at a time.
         let largest = config.tensors().iter().map(|tensor| tensor.count() as u64).max().unwrap_or(0);
-        cpu::needed_train_bytes(config, options, wanted.threads).saturating_add(largest.saturating_mul(4))
+        cpu::needed_train_bytes(config, options, spec.threads).saturating_add(largest.saturating_mul(4))
     }
 
     fn make_trainer<'a>(
         &'a self,
         found: &Found,
-        wanted: &Wanted,
+        spec: &Spec,
         options: TrainOptions,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Trainer + 'a>> {
+    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>> {
         let _stage = stage!("load_weights", model = found.name);
-        let (weights, kind) = checked_weights(found, wanted.seed)?;
-        let model = trainer(found, &weights, options, wanted.threads, device).map_err(told)?;
-        Ok(Made { model, weights: kind, kept_bytes: 0 })
+        let (weights, kind) = checked_weights(found, spec.seed)?;
+        let model = trainer(found, &weights, options, spec.threads, device).map_err(into_error)?;
+        Ok(Loaded { model, weights: kind, kept_bytes: 0 })
     }
 }
 
@@ -206,7 +206,7 @@ pub fn with_causes(error: &ModelError) -> String {
 pub fn hinted(error: ModelError) -> anyhow::Error {
     match error.hint() {
         Some(hint) => anyhow::Error::new(error).context(format!("the weights cannot be used ({hint})")),
-        None => told(error),
+        None => into_error(error),
     }
 }
 
@@ -247,7 +247,7 @@ mod tests {
         assert!(weights.is_synthetic());
         assert_eq!(kind, SYNTHETIC_FOR_FOLDER);
         let case = Case::new(vec![("model".to_owned(), name.as_str().into())]);
-        assert_eq!(folders_without_weights(&case), [name.clone()]);
+        assert_eq!(folders_without_weights(&case), std::slice::from_ref(&name));
         assert!(folders_without_weights(&Case::new(vec![("model".to_owned(), "tiny".into())])).is_empty());
         std::fs::write(folder.path().join("pytorch_model.bin"), "").unwrap();
         let error = format!("{:#}", checked_weights(&found, 1).unwrap_err());

@@ -7,17 +7,17 @@ use laptime_probe::{Lane, lap, stage, sync_point};
 use laptime_stats::Rng;
 
 use super::{
-    make::Made,
+    make::Loaded,
+    spec::{CHECKED_STEPS, Spec},
     test_name::Pass,
-    wanted::{CHECKED_STEPS, Wanted},
     work::{facts, kept_facts, work},
 };
 
 /// A model that is ready to run a pass.
 pub struct ModelIteration<'a> {
-    wanted: Wanted,
+    spec: Spec,
     config: Config,
-    made: Made<dyn Decoder + 'a>,
+    made: Loaded<dyn Decoder + 'a>,
     lane: Option<&'a Lane>,
     /// What the cache holds when an iteration begins.
     prompt: Tokens,
@@ -28,23 +28,23 @@ pub struct ModelIteration<'a> {
 impl<'a> ModelIteration<'a> {
     /// Fills the cache with what is in it when takes begin.
     pub fn new(
-        wanted: Wanted,
+        spec: Spec,
         config: Config,
-        made: Made<dyn Decoder + 'a>,
+        made: Loaded<dyn Decoder + 'a>,
         device: &'a dyn Device,
     ) -> anyhow::Result<Self> {
-        let mut rng = Rng::new(wanted.seed);
+        let mut rng = Rng::new(spec.seed);
         let mut random = |length: usize| -> anyhow::Result<Tokens> {
-            let count = length.checked_mul(wanted.batch).context("there are too many tokens")?;
+            let count = length.checked_mul(spec.batch).context("there are too many tokens")?;
             let ids = (0..count).map(|_| (rng.uniform() * config.vocab as f64) as u32).collect();
-            Ok(Tokens { ids, batch: wanted.batch })
+            Ok(Tokens { ids, batch: spec.batch })
         };
-        let prompt = random(wanted.prompt())?;
-        let tokens = random(if wanted.test.pass == Pass::Decode { 1 } else { wanted.test.tokens })?;
-        let mut iteration = Self { wanted, config, made, lane: device.lane(), prompt, tokens };
+        let prompt = random(spec.prompt())?;
+        let tokens = random(if spec.test.pass == Pass::Decode { 1 } else { spec.test.tokens })?;
+        let mut iteration = Self { spec, config, made, lane: device.lane(), prompt, tokens };
         if iteration.prompt.length() > 0 {
             let _stage = stage!("prompt", tokens = iteration.prompt.length());
-            iteration.made.model.prefill(&iteration.prompt).map_err(told)?;
+            iteration.made.model.prefill(&iteration.prompt).map_err(into_error)?;
         }
         Ok(iteration)
     }
@@ -54,10 +54,10 @@ impl<'a> ModelIteration<'a> {
     }
 
     fn decode(&mut self) -> Result<(), ModelError> {
-        let Self { made, wanted, lane, .. } = self;
+        let Self { made, spec, lane, .. } = self;
         {
-            let _stage = stage!("decode", on = *lane, tokens = wanted.test.tokens);
-            for token in 0..wanted.test.tokens {
+            let _stage = stage!("decode", on = *lane, tokens = spec.test.tokens);
+            for token in 0..spec.test.tokens {
                 let _lap = lap!("token", on = *lane, token = token);
                 made.model.step()?;
             }
@@ -69,27 +69,27 @@ impl<'a> ModelIteration<'a> {
     /// Steps must agree with a prefill of the same tokens: a cache that is wrong is seen here.
     fn check_steps(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("check_steps");
-        let (batch, prompt) = (self.wanted.batch, self.wanted.prompt());
+        let (batch, prompt) = (self.spec.batch, self.spec.prompt());
         let mut ran: Vec<Vec<u32>> = Vec::new();
         let mut next = self.tokens.ids.clone();
-        for _ in 0..self.wanted.test.tokens.min(CHECKED_STEPS) {
+        for _ in 0..self.spec.test.tokens.min(CHECKED_STEPS) {
             ran.push(next);
-            self.decoder().step().map_err(told)?;
-            next = self.decoder().chosen().map_err(told)?;
+            self.decoder().step().map_err(into_error)?;
+            next = self.decoder().chosen().map_err(into_error)?;
         }
-        let stepped = self.decoder().logits().map_err(told)?;
+        let stepped = self.decoder().logits().map_err(into_error)?;
         let ids = (0..batch).flat_map(|sequence| ran.iter().filter_map(move |ids| ids.get(sequence).copied()));
         let tokens = Tokens { ids: ids.collect(), batch };
-        self.decoder().truncate(prompt).map_err(told)?;
-        self.decoder().prefill(&tokens).map_err(told)?;
-        let at_once = self.decoder().logits().map_err(told)?;
+        self.decoder().truncate(prompt).map_err(into_error)?;
+        self.decoder().prefill(&tokens).map_err(into_error)?;
+        let at_once = self.decoder().logits().map_err(into_error)?;
         check_finite(&stepped, 0)?;
-        check_equal(&stepped, &at_once, self.wanted.dtype)
+        check_equal(&stepped, &at_once, self.spec.dtype)
     }
 
     fn check_logits(&mut self) -> anyhow::Result<()> {
-        let positions = if self.wanted.test.pass.has_cache() { 1 } else { self.wanted.test.tokens };
-        let expected = self.wanted.batch * positions * self.config.vocab;
+        let positions = if self.spec.test.pass.has_cache() { 1 } else { self.spec.test.tokens };
+        let expected = self.spec.batch * positions * self.config.vocab;
         let (mut seen, mut wrong) = (0, Ok(()));
         let mut look = |row: &[f32]| {
             if wrong.is_ok() {
@@ -97,7 +97,7 @@ impl<'a> ModelIteration<'a> {
             }
             seen += row.len();
         };
-        self.decoder().look(&mut look).map_err(told)?;
+        self.decoder().look(&mut look).map_err(into_error)?;
         wrong?;
         ensure!(seen == expected, "there are {seen} logits, expected {expected}");
         Ok(())
@@ -105,17 +105,17 @@ impl<'a> ModelIteration<'a> {
 
     /// The cache must hold what was there and what was run.
     fn check_length(&mut self) -> anyhow::Result<()> {
-        if !self.wanted.test.pass.has_cache() {
+        if !self.spec.test.pass.has_cache() {
             return Ok(());
         }
-        let expected = self.wanted.positions();
+        let expected = self.spec.positions();
         let length = self.decoder().length();
         ensure!(length == expected, "the cache holds {length} positions, expected {expected}");
         Ok(())
     }
 }
 
-/// Refuses logits that are no finite numbers, told by their places behind those that were seen before.
+/// Refuses logits that are not finite, and reports their positions.
 fn check_finite(logits: &[f32], before: usize) -> anyhow::Result<()> {
     match logits.iter().position(|logit| !logit.is_finite()) {
         Some(at) => anyhow::bail!("logit {} is {}: the weights may hold what is no number", before + at, logits[at]),
@@ -149,7 +149,7 @@ fn check_equal(stepped: &[f32], at_once: &[f32], dtype: Dtype) -> anyhow::Result
 
 impl Iteration for ModelIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
-        if self.wanted.test.pass == Pass::Decode {
+        if self.spec.test.pass == Pass::Decode {
             self.ready()?;
             self.check_steps()?;
         }
@@ -160,54 +160,54 @@ impl Iteration for ModelIteration<'_> {
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
-        let Self { made, wanted, tokens, .. } = self;
-        if wanted.test.pass.has_cache() {
-            made.model.truncate(wanted.prompt()).map_err(told)?;
+        let Self { made, spec, tokens, .. } = self;
+        if spec.test.pass.has_cache() {
+            made.model.truncate(spec.prompt()).map_err(into_error)?;
         }
-        if wanted.test.pass == Pass::Decode {
-            made.model.choose(&tokens.ids).map_err(told)?;
+        if spec.test.pass == Pass::Decode {
+            made.model.choose(&tokens.ids).map_err(into_error)?;
         }
         Ok(())
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        let Self { made, tokens, lane, wanted, .. } = self;
-        let ran = match wanted.test.pass {
+        let Self { made, tokens, lane, spec, .. } = self;
+        let ran = match spec.test.pass {
             // Training has an iteration of its own.
             Pass::Forward | Pass::Training(_) => {
-                let _stage = stage!("forward", on = *lane, tokens = wanted.test.tokens);
+                let _stage = stage!("forward", on = *lane, tokens = spec.test.tokens);
                 made.model.forward(tokens)
             }
             Pass::Prefill => {
-                let _stage = stage!("prefill", on = *lane, tokens = wanted.test.tokens);
+                let _stage = stage!("prefill", on = *lane, tokens = spec.test.tokens);
                 made.model.prefill(tokens)
             }
             Pass::Decode => self.decode(),
         };
-        ran.map_err(told)
+        ran.map_err(into_error)
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
-        let tokens = (self.wanted.batch * self.wanted.test.tokens) as f64;
+        let tokens = (self.spec.batch * self.spec.test.tokens) as f64;
         let rate = (wall.0 > 0).then(|| tokens * 1e9 / wall.0 as f64);
         let wall_ms = wall.0 as f64 / 1e6;
-        let (first, each) = match self.wanted.test.pass {
+        let (first, each) = match self.spec.test.pass {
             Pass::Forward | Pass::Training(_) => (None, None),
             Pass::Prefill => (Some(wall_ms), None),
-            Pass::Decode => (None, Some(wall_ms / self.wanted.test.tokens as f64)),
+            Pass::Decode => (None, Some(wall_ms / self.spec.test.tokens as f64)),
         };
         vec![rate, first, each, None]
     }
 
     fn work(&self) -> Option<Work> {
-        Some(work(&self.config, &self.wanted))
+        Some(work(&self.config, &self.spec))
     }
 
     fn facts(&self) -> Vec<Fact> {
-        let mut facts = facts(&self.config, &self.wanted);
+        let mut facts = facts(&self.config, &self.spec);
         facts.push(Fact::new("weights", self.made.weights));
-        facts.extend(self.wanted.kept.iter().flat_map(|kept| kept_facts(kept, self.wanted.test.tokens)));
-        if self.wanted.test.pass == Pass::Decode {
+        facts.extend(self.spec.kept.iter().flat_map(|kept| kept_facts(kept, self.spec.test.tokens)));
+        if self.spec.test.pass == Pass::Decode {
             facts.push(Fact::new("steps", replay(&self.made.model.replay())));
         }
         facts
@@ -228,14 +228,14 @@ fn replay(replay: &Replay) -> String {
 }
 
 /// An error of a model as the measuring loop understands it: a lack of memory is an outcome of its own.
-pub fn told(error: ModelError) -> anyhow::Error {
+pub fn into_error(error: ModelError) -> anyhow::Error {
     match error {
         ModelError::OutOfMemory { bytes } => {
             let lack = OutOfMemory { needed_bytes: Some(bytes), available_bytes: None };
             anyhow::Error::new(lack).context(error)
         }
         #[cfg(feature = "cuda")]
-        ModelError::Cuda(error) => crate::gpu::told(error),
+        ModelError::Cuda(error) => crate::gpu::into_error(error),
         other => other.into(),
     }
 }

@@ -5,7 +5,7 @@ use laptime_models::{Config, Decoder, Options, TrainOptions, Trainer};
 
 use super::{
     plan::{Found, Named},
-    wanted::Wanted,
+    spec::Spec,
 };
 
 /// Knows models and makes decoders of them.
@@ -14,35 +14,35 @@ pub trait Maker: Send + Sync {
     fn find(&self, named: Named<'_>) -> Result<Found, PlanError>;
 
     /// Why a device cannot run a case, if it cannot.
-    fn refusal(&self, wanted: &Wanted, device: &dyn Device) -> Option<String>;
+    fn refusal(&self, spec: &Spec, device: &dyn Device) -> Option<String>;
 
     /// The bytes that a case needs on a device.
-    fn needed_bytes(&self, config: &Config, wanted: &Wanted, options: &Options, device: &dyn Device) -> u64;
+    fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64;
 
     /// Makes a decoder ready on a device.
     fn make<'a>(
         &'a self,
         found: &Found,
-        wanted: &Wanted,
+        spec: &Spec,
         options: Options,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Decoder + 'a>>;
+    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>>;
 
     /// The bytes that training needs on a device.
-    fn needed_train_bytes(&self, config: &Config, wanted: &Wanted, options: &TrainOptions, device: &dyn Device) -> u64;
+    fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64;
 
     /// Makes a trainer ready on a device.
     fn make_trainer<'a>(
         &'a self,
         found: &Found,
-        wanted: &Wanted,
+        spec: &Spec,
         options: TrainOptions,
         device: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Trainer + 'a>>;
+    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>>;
 }
 
 /// A decoder or a trainer that is ready.
-pub struct Made<Of: ?Sized> {
+pub struct Loaded<Of: ?Sized> {
     /// It.
     pub model: Box<Of>,
     /// Where its weights come from: `synthetic` or `folder`.

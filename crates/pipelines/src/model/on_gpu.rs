@@ -5,12 +5,12 @@ use laptime_models::{
     gpu::{GpuModel, needed_bytes},
 };
 
-use super::wanted::Wanted;
+use super::spec::Spec;
 use crate::gpu::CudaDevice;
 
 /// Bytes of the device that a case needs.
-pub fn needed(config: &Config, wanted: &Wanted, options: &Options) -> u64 {
-    needed_bytes(config, options, wanted.most_at_once(), !wanted.test.pass.has_cache())
+pub fn needed(config: &Config, spec: &Spec, options: &Options) -> u64 {
+    needed_bytes(config, options, spec.most_at_once(), !spec.test.pass.has_cache())
 }
 
 /// A decoder that is ready.

@@ -4,7 +4,7 @@
 use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, axis_of, parse_values, resolve};
 use laptime_models::{Attention, Config};
 
-use crate::attention::{CUSTOM, of_pattern, pattern_axes, pattern_told, patterns};
+use crate::attention::{CUSTOM, of_pattern, pattern_axes, patterns, with_pattern_name};
 
 use super::{
     axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes},
@@ -19,10 +19,10 @@ const TOKENS: usize = 512;
 /// Tokens that are decoded, unless asked otherwise.
 const DECODED: usize = 128;
 
-/// Sequences that the course runs together.
+/// The batch size of CS336 assignment 2.
 const COURSE_BATCH: i64 = 4;
 
-/// The sizes that the course runs smaller on small cards: name, tokens, sequences.
+/// The reduced sizes of CS336 assignment 2 for small GPUs: name, tokens, sequences.
 const REDUCED: [(&str, usize, i64); 2] = [("xl", 256, 2), ("2.7B", 128, 1)];
 
 /// The axes that say what runs.
@@ -154,14 +154,14 @@ impl Model {
             let plan = Plan::settle(NAME, axes, &of_test)?;
             let dtypes = plan.axes().find(|(axis, _)| axis.name == "dtype").map_or(&[][..], |(_, values)| values);
             for case in plan.cases() {
-                found.push((Key::of(&case, test, dtypes), pattern_told(&case)));
+                found.push((Key::of(&case, test, dtypes), with_pattern_name(&case)));
             }
         }
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         Ok(found.into_iter().map(|(_, case)| case).collect())
     }
 
-    /// How much smaller this model is to run, if that was asked for and the course does so.
+    /// The reduced size of this model with `--reduced`, if CS336 assignment 2 has one.
     fn reduced(&self, given: &[Given]) -> Option<(usize, i64)> {
         let is_true = |word: &String| word.split(',').any(|part| part.trim() == "true");
         let is_asked = given.iter().any(|(axis, words)| axis == "reduced" && words.iter().any(is_true));
@@ -249,12 +249,12 @@ impl Model {
 
     /// The length of a pass unless asked otherwise: no more than the model has positions for.
     fn length(&self, pass: Pass, cached: usize, reduced: Option<(usize, i64)>) -> usize {
-        let wanted = match pass {
+        let spec = match pass {
             Pass::Decode => DECODED,
             Pass::Forward | Pass::Prefill | Pass::Training(_) => reduced.map_or(TOKENS, |(tokens, _)| tokens),
         };
         let before = if pass == Pass::Decode { cached.max(1) } else { cached };
-        wanted.min(self.found.config.context.saturating_sub(before)).max(1)
+        spec.min(self.found.config.context.saturating_sub(before)).max(1)
     }
 }
 

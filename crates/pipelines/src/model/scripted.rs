@@ -9,10 +9,10 @@ use laptime_bench::{Device, PlanError};
 use laptime_models::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, TrainOptions, Trainer};
 
 use super::{
-    make::{Made, Maker},
+    make::{Loaded, Maker},
     plan::{Found, Named},
     scripted_trainer::ScriptedTrainer,
-    wanted::Wanted,
+    spec::Spec,
 };
 
 /// What is wrong with a scripted decoder.
@@ -60,46 +60,46 @@ impl Maker for ScriptedMaker {
         Ok(Found { name: config.name.clone(), config })
     }
 
-    fn refusal(&self, _: &Wanted, _: &dyn Device) -> Option<String> {
+    fn refusal(&self, _: &Spec, _: &dyn Device) -> Option<String> {
         None
     }
 
-    fn needed_bytes(&self, config: &Config, wanted: &Wanted, _: &Options, _: &dyn Device) -> u64 {
-        let cache = config.kv_bytes_per_token(wanted.dtype).saturating_mul(wanted.positions() as u64);
-        config.weight_bytes(wanted.dtype).saturating_add(cache.saturating_mul(wanted.batch as u64))
+    fn needed_bytes(&self, config: &Config, spec: &Spec, _: &Options, _: &dyn Device) -> u64 {
+        let cache = config.kv_bytes_per_token(spec.dtype).saturating_mul(spec.positions() as u64);
+        config.weight_bytes(spec.dtype).saturating_add(cache.saturating_mul(spec.batch as u64))
     }
 
     fn make<'a>(
         &'a self,
         found: &Found,
-        _: &Wanted,
+        _: &Spec,
         options: Options,
         _: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Decoder + 'a>> {
+    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>> {
         anyhow::ensure!(self.fault != Fault::Weights, "tensor `model.norm.weight` is missing");
         self.calls.made.fetch_add(1, Relaxed);
         let config = found.config.clone();
         let (fault, calls, batch) = (self.fault, Arc::clone(&self.calls), options.batch);
         let cache = vec![Vec::new(); batch];
         let decoder = Scripted { config, options, fault, calls, cache, chosen: vec![0; batch], logits: Vec::new() };
-        Ok(Made { model: Box::new(decoder), weights: "synthetic", kept_bytes: 0 })
+        Ok(Loaded { model: Box::new(decoder), weights: "synthetic", kept_bytes: 0 })
     }
 
-    fn needed_train_bytes(&self, config: &Config, _: &Wanted, options: &TrainOptions, _: &dyn Device) -> u64 {
+    fn needed_train_bytes(&self, config: &Config, _: &Spec, options: &TrainOptions, _: &dyn Device) -> u64 {
         config.train_need(options).total()
     }
 
     fn make_trainer<'a>(
         &'a self,
         found: &Found,
-        _: &Wanted,
+        _: &Spec,
         options: TrainOptions,
         _: &'a dyn Device,
-    ) -> anyhow::Result<Made<dyn Trainer + 'a>> {
+    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>> {
         self.calls.made.fetch_add(1, Relaxed);
         let (config, fault, calls) = (found.config.clone(), self.fault, Arc::clone(&self.calls));
         let trainer = ScriptedTrainer { config, options, fault, calls };
-        Ok(Made { model: Box::new(trainer), weights: "synthetic", kept_bytes: 0 })
+        Ok(Loaded { model: Box::new(trainer), weights: "synthetic", kept_bytes: 0 })
     }
 }
 

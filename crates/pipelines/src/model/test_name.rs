@@ -9,7 +9,7 @@ pub enum Pass {
     Forward,
     /// Tokens at once, behind those that are in the cache.
     Prefill,
-    /// Tokens one after the other, likewise.
+    /// Decode steps with a KV cache.
     Decode,
     /// Part of a training step.
     Training(Training),

@@ -265,7 +265,7 @@ fn the_work_of_a_take_is_that_of_its_passes() {
     let products = 2 * tokens * (layers * (4 * width * width + 3 * width * ffn) + width * 10_000);
     let attention = 4 * 4 * layers * 512 * 512 * width;
     with_iteration("--model-size small --pass-type forward", Fault::None, |iteration, _| {
-        assert_eq!(iteration.work().unwrap().flops, products + attention, "the course's formula");
+        assert_eq!(iteration.work().unwrap().flops, products + attention, "the formula of CS336");
     });
     with_iteration("--preset small --test tg3@d10 --batch-size 2", Fault::None, |iteration, _| {
         let steps = [10, 11, 12].map(|position| config.step_work(2, position, laptime_models::Dtype::F32).work());

@@ -6,18 +6,18 @@ use laptime_models::{Config, ModelError, TensorSpec, Tokens, Trainer, random_bat
 use laptime_probe::{Lane, stage};
 
 use super::{
-    iteration::told,
-    make::Made,
+    iteration::into_error,
+    make::Loaded,
+    spec::Spec,
     test_name::Training,
-    wanted::Wanted,
     work::{facts, training_facts, work},
 };
 
 /// A model that is ready to be trained. Every iteration runs the same batch.
 pub struct TrainIteration<'a> {
-    wanted: Wanted,
+    spec: Spec,
     part: Training,
-    made: Made<dyn Trainer + 'a>,
+    made: Loaded<dyn Trainer + 'a>,
     lane: Option<&'a Lane>,
     tokens: Tokens,
     targets: Vec<u32>,
@@ -30,23 +30,23 @@ pub struct TrainIteration<'a> {
 impl<'a> TrainIteration<'a> {
     /// Makes the batch.
     pub fn new(
-        wanted: Wanted,
+        spec: Spec,
         part: Training,
-        made: Made<dyn Trainer + 'a>,
+        made: Loaded<dyn Trainer + 'a>,
         device: &'a dyn Device,
     ) -> anyhow::Result<Self> {
-        let batch = random_batch(made.model.config(), wanted.batch, wanted.test.tokens, wanted.seed);
-        let (tokens, targets) = batch.map_err(told)?;
-        Ok(Self { wanted, part, made, lane: device.lane(), tokens, targets, steps: 0, check_loss: None })
+        let batch = random_batch(made.model.config(), spec.batch, spec.test.tokens, spec.seed);
+        let (tokens, targets) = batch.map_err(into_error)?;
+        Ok(Self { spec, part, made, lane: device.lane(), tokens, targets, steps: 0, check_loss: None })
     }
 
     fn forward(&mut self) -> Result<(), ModelError> {
-        let _stage = stage!("forward", on = self.lane, tokens = self.wanted.test.tokens);
+        let _stage = stage!("forward", on = self.lane, tokens = self.spec.test.tokens);
         self.made.model.forward(&self.tokens, &self.targets)
     }
 
     fn backward(&mut self) -> Result<(), ModelError> {
-        let _stage = stage!("backward", on = self.lane, tokens = self.wanted.test.tokens);
+        let _stage = stage!("backward", on = self.lane, tokens = self.spec.test.tokens);
         self.made.model.backward()
     }
 
@@ -59,7 +59,7 @@ impl<'a> TrainIteration<'a> {
     fn check_gradients(&mut self) -> anyhow::Result<()> {
         let mut has_some = false;
         for tensor in checked_tensors(self.made.model.config()) {
-            let gradient = self.made.model.gradient(&tensor).map_err(told)?;
+            let gradient = self.made.model.gradient(&tensor).map_err(into_error)?;
             check_finite("the gradient of tensor", &tensor, &gradient)?;
             has_some |= gradient.iter().any(|number| *number != 0.0);
         }
@@ -70,7 +70,7 @@ impl<'a> TrainIteration<'a> {
     /// An update must leave finite numbers.
     fn check_parameters(&mut self) -> anyhow::Result<()> {
         for tensor in checked_tensors(self.made.model.config()) {
-            let numbers = self.made.model.parameter(&tensor).map_err(told)?;
+            let numbers = self.made.model.parameter(&tensor).map_err(into_error)?;
             check_finite("after an update tensor", &tensor, &numbers)?;
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Iteration for TrainIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.ready()?;
         self.run()?;
-        let loss = self.made.model.loss().map_err(told)?;
+        let loss = self.made.model.loss().map_err(into_error)?;
         ensure!(loss.is_finite(), "the loss is {loss}: the weights may hold what is no number");
         self.check_loss = (self.steps == 1).then_some(f64::from(loss));
         self.check_gradients()?;
@@ -109,36 +109,36 @@ impl Iteration for TrainIteration<'_> {
 
     fn ready(&mut self) -> anyhow::Result<()> {
         match self.part {
-            Training::Backward => self.forward().map_err(told),
+            Training::Backward => self.forward().map_err(into_error),
             Training::ForwardBackward | Training::Step => Ok(()),
         }
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
         if self.part != Training::Backward {
-            self.forward().map_err(told)?;
+            self.forward().map_err(into_error)?;
         }
-        self.backward().map_err(told)?;
+        self.backward().map_err(into_error)?;
         if self.part == Training::Step {
-            self.update().map_err(told)?;
+            self.update().map_err(into_error)?;
         }
         self.steps += 1;
         Ok(())
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
-        let tokens = self.wanted.batch as f64 * self.wanted.test.tokens as f64;
+        let tokens = self.spec.batch as f64 * self.spec.test.tokens as f64;
         let rate = (wall.0 > 0).then(|| tokens * 1e9 / wall.0 as f64);
         let loss = self.made.model.loss().ok().map(f64::from);
         vec![rate, None, None, loss]
     }
 
     fn work(&self) -> Option<Work> {
-        Some(work(self.made.model.config(), &self.wanted))
+        Some(work(self.made.model.config(), &self.spec))
     }
 
     fn facts(&self) -> Vec<Fact> {
-        let mut facts = facts(self.made.model.config(), &self.wanted);
+        let mut facts = facts(self.made.model.config(), &self.spec);
         facts.extend(training_facts(self.made.model.config(), self.made.model.options()));
         facts.push(Fact::new("weights", self.made.weights));
         // A curve of losses begins with the first update, which is that of the check.

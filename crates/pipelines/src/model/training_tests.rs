@@ -19,7 +19,7 @@ fn the_passes_of_training_stand_behind_the_others() {
     assert_eq!(cases("--model-sizes xl --reduced", "test batch_size"), ["forward_backward256 2"]);
 }
 
-/// Calls of forward, backward and update that a iteration makes ready with, and those that it is timed with.
+/// Calls of forward, backward and update that an iteration makes ready with, and those that it is timed with.
 fn calls(pass: &str) -> [(u64, u64, u64); 2] {
     let mut found = [(0, 0, 0); 2];
     with_iteration(&format!("--preset tiny --pass-type {pass} --seq-len 8"), Fault::None, |iteration, calls| {

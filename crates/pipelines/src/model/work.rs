@@ -8,14 +8,14 @@ use laptime_models::{
 use laptime_trace::run::Traffic;
 
 use super::{
+    spec::Spec,
     test_name::{Pass, Training},
-    wanted::Wanted,
 };
 
-/// The work of a iteration: of one pass, or of all steps.
-pub fn work(config: &Config, wanted: &Wanted) -> Work {
-    let Wanted { batch, dtype, attention, test, .. } = wanted;
-    let of_kept = |work: PassWork| match &wanted.kept {
+/// The work of an iteration: of one pass, or of all steps.
+pub fn work(config: &Config, spec: &Spec) -> Work {
+    let Spec { batch, dtype, attention, test, .. } = spec;
+    let of_kept = |work: PassWork| match &spec.kept {
         None => work.work(),
         Some(kept) => work.with_pairs(config, *batch, connections(kept, test.tokens)).work(),
     };
@@ -23,12 +23,12 @@ pub fn work(config: &Config, wanted: &Wanted) -> Work {
         Pass::Forward => of_kept(config.forward_work(*batch, test.tokens, *attention, *dtype)),
         Pass::Prefill => of_kept(config.prefill_work(*batch, test.tokens, test.cached, *attention, *dtype)),
         Pass::Decode => {
-            let positions = wanted.prompt()..wanted.positions();
+            let positions = spec.prompt()..spec.positions();
             let steps = positions.map(|position| config.step_work(*batch, position, *dtype));
             let all = steps.reduce(|all, step| all.plus(&step));
             all.map_or_else(|| config.step_work(*batch, 0, *dtype).work(), |all| all.work())
         }
-        Pass::Training(part) => training_work(config, wanted, part),
+        Pass::Training(part) => training_work(config, spec, part),
     }
 }
 
@@ -46,8 +46,8 @@ pub fn kept_facts(kept: &Kept, tokens: usize) -> Vec<Fact> {
 }
 
 /// The work of a training step, or of the part of it that is timed.
-fn training_work(config: &Config, wanted: &Wanted, part: Training) -> Work {
-    let Wanted { batch, dtype, attention, test, .. } = wanted;
+fn training_work(config: &Config, spec: &Spec, part: Training) -> Work {
+    let Spec { batch, dtype, attention, test, .. } = spec;
     let backward = || config.backward_work(*batch, test.tokens, *attention, *dtype).work();
     let forward = || config.forward_work(*batch, test.tokens, *attention, *dtype).work();
     let parts = match part {
@@ -72,13 +72,13 @@ pub fn training_facts(config: &Config, options: &TrainOptions) -> Vec<Fact> {
 }
 
 /// What is known of the model of a case.
-pub fn facts(config: &Config, wanted: &Wanted) -> Vec<Fact> {
+pub fn facts(config: &Config, spec: &Spec) -> Vec<Fact> {
     let whole = |name: &str, value: u64| Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
     let size = |name: &str, value: usize| whole(name, value as u64);
     vec![
         whole("parameters", config.parameters()),
-        whole("weight_bytes", config.weight_bytes(wanted.dtype)),
-        whole("kv_token_bytes", config.kv_bytes_per_token(wanted.dtype)),
+        whole("weight_bytes", config.weight_bytes(spec.dtype)),
+        whole("kv_token_bytes", config.kv_bytes_per_token(spec.dtype)),
         size("layers", config.layers),
         size("hidden", config.hidden),
         size("heads", config.heads),

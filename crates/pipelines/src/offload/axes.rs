@@ -57,31 +57,43 @@ pub fn axes() -> Vec<AxisSpec> {
     let number = |name, about, default| one(name, about, ValueKind::Number, AxisValue::Float(default), Cost::Low);
     let mut axes = of_model();
     axes.extend([
-        one("mode", "how layers are streamed in", ValueKind::OneOf(MODES), "wrap".into(), Cost::High),
+        one(
+            "mode",
+            "how offloaded layers are copied to the device",
+            ValueKind::OneOf(MODES),
+            "wrap".into(),
+            Cost::High,
+        ),
         one(
             "memory_budget",
-            "memory that `auto` may use, such as 8GB or 500MiB; free is what is really free",
+            "memory that `auto` may use, such as 8GB or 500MiB; `free` is all free memory",
             ValueKind::Name,
             FREE.into(),
             Cost::High,
         ),
         number(
             "link_gbps",
-            "without a GPU, an emulated link of so many 10^9 bytes a second; 0 reads as fast as the file is read",
+            "without a GPU, the rate of the emulated link in GB/s; 0 reads the file at full speed",
             0.0,
         ),
-        one("cache_clear_interval", "copies between two clearings of caches; 0 never", from(0), 50.into(), Cost::High),
-        number("cfg_scale", "how far the stream that knows the script is followed", 1.3),
+        one(
+            "cache_clear_interval",
+            "copies between two clearings of the allocator cache; 0 never clears it",
+            from(0),
+            50.into(),
+            Cost::High,
+        ),
+        number("cfg_scale", "classifier-free guidance scale", 1.3),
         one(
             "steps",
-            "steps of the diffusion head",
+            "diffusion steps per token",
             ValueKind::Int { least: 1, most: MOST_STEPS },
             10.into(),
             Cost::Middle,
         ),
         axis(
             MAX_TOKENS,
-            "tokens that are made at most: 20 with synthetic weights, which know no end; with a folder's twice the prompt",
+            "maximum number of generated tokens; 20 with synthetic weights, twice the prompt with a checkpoint",
             from(1),
             Vec::new(),
             Cost::Middle,
@@ -89,19 +101,19 @@ pub fn axes() -> Vec<AxisSpec> {
         threads_axis(),
         one(
             "seed",
-            "what noise and synthetic weights start from",
+            "seed of the noise and of synthetic weights",
             ValueKind::Int { least: 0, most: i64::MAX },
             42.into(),
             Cost::High,
         ),
+        one("benchmark", "also measure the same case without offloading", ValueKind::Switch, false.into(), Cost::Low),
         one(
-            "benchmark",
-            "whether the same is measured without offloading, too",
+            "profile",
+            "accepted for compatibility; layers are always profiled",
             ValueKind::Switch,
             false.into(),
             Cost::Low,
         ),
-        one("profile", "taken as it is: layers are always told", ValueKind::Switch, false.into(), Cost::Low),
     ]);
     axes
 }
@@ -109,43 +121,43 @@ pub fn axes() -> Vec<AxisSpec> {
 /// Steps of training: no diffusion has more.
 const MOST_STEPS: i64 = 1000;
 
-/// The model, what stays of it, and what it is told.
+/// The model, its resident layers and its prompt.
 fn of_model() -> Vec<AxisSpec> {
     let one =
         |name, about, kind, default: AxisValue, cost| AxisSpec { name, about, kind, default: vec![default], cost };
     vec![
         one(
             "model",
-            "tiny, 1.5b or 7b, of `lm` any model of `laptime list models`, with synthetic weights, or the folder of a checkpoint; auto is 7b on a GPU and tiny on a CPU",
+            "tiny, 1.5b or 7b with synthetic weights, or the folder of a checkpoint; with `--pipeline lm` any model of `laptime list models`; auto is 7b on a GPU and tiny on a CPU",
             ValueKind::Name,
             AUTO.into(),
             Cost::High,
         ),
         one(
             "pipeline",
-            "speech of several voices, or the tokens of a language model alone",
+            "text to speech, or only the language model",
             ValueKind::OneOf(PIPELINES),
             "speech".into(),
             Cost::High,
         ),
         one(
             LAYERS,
-            "layers that stay on the device: a number, auto (also `--auto`), all (also `--no-offload`), or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, and half of a tiny model",
+            "layers kept on the device: a number, auto (also `--auto`), all (also `--no-offload`), or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, or half of the layers of a tiny model",
             ValueKind::Name,
             USUAL.into(),
             Cost::High,
         ),
-        one("dtype", "number type; auto is that of the model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
+        one("dtype", "dtype; auto is that of the model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
         one(
             "txt_path",
-            "a script of lines `Speaker N: text`; a short one is built in",
+            "a script with lines `Speaker N: text` [default: a short built-in one]",
             ValueKind::Name,
             NONE.into(),
             Cost::Low,
         ),
         one(
             "voice_files",
-            "a WAV file for each speaker, in order of first appearance; voices are synthetic without them",
+            "one WAV file per speaker, in order of first appearance; synthetic voices without them",
             ValueKind::Name,
             NONE.into(),
             Cost::Low,
@@ -153,7 +165,7 @@ fn of_model() -> Vec<AxisSpec> {
     ]
 }
 
-/// Names of the kit and of others.
+/// Aliases, among them the names of the original tool.
 pub const ALIASES: &[Alias] = &[
     Alias::of_axis(PRESET_FLAG, "model"),
     Alias::of_axis(FOLDER_FLAG, "model"),

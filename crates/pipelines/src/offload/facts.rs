@@ -10,8 +10,8 @@ use super::{
     fit::Fit,
     make::is_gpu,
     runner::{Run, Runner},
+    spec::Spec,
     subject::{Kind, Subject},
-    wanted::Wanted,
 };
 
 /// Streams that a speech model runs: one that knows the script, and one that does not.
@@ -47,14 +47,14 @@ fn cache_bytes(subject: &Subject) -> u64 {
     }
 }
 
-/// What one token has to do in parts: a layer in one pass, the diffusion head, and all else.
+/// The work of one token in parts: a layer in one pass, the diffusion head, and the rest.
 struct Parts {
     layer: StageWork,
     diffusion: StageWork,
     other: StageWork,
 }
 
-fn parts(subject: &Subject, wanted: &Wanted) -> Parts {
+fn parts(subject: &Subject, spec: &Spec) -> Parts {
     let (dtype, position) = (subject.dtype, subject.positions().saturating_add(subject.tokens / 2));
     match &subject.kind {
         Kind::Speech { config, .. } => {
@@ -66,11 +66,7 @@ fn parts(subject: &Subject, wanted: &Wanted) -> Parts {
                 config.connect_work(dtype),
             ];
             let other = rest.into_iter().fold(StageWork::default(), StageWork::plus);
-            Parts {
-                layer: layer(subject, position, dtype),
-                diffusion: config.diffusion_work(wanted.steps, dtype),
-                other,
-            }
+            Parts { layer: layer(subject, position, dtype), diffusion: config.diffusion_work(spec.steps, dtype), other }
         }
         Kind::Lm { found, .. } => {
             let pass = found.config.step_work(1, position, dtype);
@@ -80,7 +76,7 @@ fn parts(subject: &Subject, wanted: &Wanted) -> Parts {
     }
 }
 
-/// The work of one layer in one pass behind so many positions.
+/// The work of one layer in one pass at this position.
 fn layer(subject: &Subject, position: usize, dtype: Dtype) -> StageWork {
     let decoder = subject.decoder();
     let pass = decoder.step_work(1, position, dtype);
@@ -95,8 +91,8 @@ fn layer(subject: &Subject, position: usize, dtype: Dtype) -> StageWork {
     }
 }
 
-/// The work of a iteration: the prompt, and all tokens.
-pub fn work(subject: &Subject, wanted: &Wanted) -> Option<Work> {
+/// The work of an iteration: the prompt, and all tokens.
+pub fn work(subject: &Subject, spec: &Spec) -> Option<Work> {
     if subject.folder.is_some() {
         return None;
     }
@@ -113,7 +109,7 @@ pub fn work(subject: &Subject, wanted: &Wanted) -> Option<Work> {
         }
     };
     let token = |at: usize| match &subject.kind {
-        Kind::Speech { config, .. } => config.token_work([positions.saturating_add(at), at], wanted.steps, dtype),
+        Kind::Speech { config, .. } => config.token_work([positions.saturating_add(at), at], spec.steps, dtype),
         Kind::Lm { found, .. } => found.config.step_work(1, positions.saturating_add(at), dtype).total(),
     };
     let all = (0..tokens).map(token).fold(prompt, StageWork::plus);
@@ -129,27 +125,27 @@ fn passes(subject: &Subject, mode: StreamMode) -> u64 {
     }
 }
 
-/// What is known of a case on a device before its iterations, if so many bytes of a layer come from there.
-pub fn planned(subject: &Subject, wanted: &Wanted, fit: &Fit, is_gpu: bool) -> Vec<Fact> {
-    let home = match (is_gpu, wanted.mode) {
+/// Facts about a case on a device before its iterations, for offloaded layers of this size.
+pub fn planned(subject: &Subject, spec: &Spec, fit: &Fit, is_gpu: bool) -> Vec<Fact> {
+    let home = match (is_gpu, spec.mode) {
         (false, _) => Home::File,
         (true, StreamMode::Sync) => Home::Pageable,
         (true, _) => Home::Pinned,
     };
-    let (layers, layer_bytes) = (subject.decoder().layers, parts(subject, wanted).layer.weight_bytes);
+    let (layers, layer_bytes) = (subject.decoder().layers, parts(subject, spec).layer.weight_bytes);
     let streamed = layers.saturating_sub(fit.resident);
-    let mut facts = of_case(subject, wanted, fit);
+    let mut facts = of_case(subject, spec, fit);
     if streamed > 0 {
         let offloading = Offloading { layers, streamed, layer_bytes, home };
-        facts.extend(of_offloading(subject, wanted, &offloading, is_gpu));
+        facts.extend(of_offloading(subject, spec, &offloading, is_gpu));
     }
     facts
 }
 
 /// All that is known of a case after its iterations.
 pub fn facts(runner: &Runner<'_>, last: &Run) -> Vec<Fact> {
-    let Runner { subject, wanted, fit, .. } = runner;
-    let mut facts = of_case(subject, wanted, fit);
+    let Runner { subject, spec, fit, .. } = runner;
+    let mut facts = of_case(subject, spec, fit);
     facts.push(whole("tokens_made", last.tokens_ns.len() as u64));
     if let Kind::Speech { config, resampled, .. } = &subject.kind {
         facts.push(number("audio_s", last.samples.len() as f64 / f64::from(config.sample_rate.max(1))));
@@ -157,12 +153,12 @@ pub fn facts(runner: &Runner<'_>, last: &Run) -> Vec<Fact> {
         facts.extend(resampled.iter().map(told));
     }
     if let Some(offloading) = runner.made.offloading() {
-        facts.extend(of_offloading(subject, wanted, &offloading, is_gpu(runner.device)));
+        facts.extend(of_offloading(subject, spec, &offloading, is_gpu(runner.device)));
     }
     facts
 }
 
-fn of_case(subject: &Subject, wanted: &Wanted, fit: &Fit) -> Vec<Fact> {
+fn of_case(subject: &Subject, spec: &Spec, fit: &Fit) -> Vec<Fact> {
     let mut facts = sizes(subject);
     facts.extend([
         Fact::new("weights", if subject.folder.is_some() { "folder" } else { "synthetic" }),
@@ -170,23 +166,23 @@ fn of_case(subject: &Subject, wanted: &Wanted, fit: &Fit) -> Vec<Fact> {
         whole("gpu_layers", fit.resident as u64),
         Fact::new("dtype", subject.dtype.word()),
         whole("predicted_bytes", fit.needed),
-        whole("streams", passes(subject, wanted.mode)),
+        whole("streams", passes(subject, spec.mode)),
     ]);
     facts.extend(subject.token_seconds().map(|seconds| number("audio_ms", 1e3 * seconds)));
-    if !wanted.is_lm {
-        facts.extend([whole("diffusion_steps", wanted.steps as u64), number("cfg", wanted.cfg_scale)]);
+    if !spec.is_lm {
+        facts.extend([whole("diffusion_steps", spec.steps as u64), number("cfg", spec.cfg_scale)]);
     }
     facts
 }
 
-/// What is known of layers that do not stay.
-fn of_offloading(subject: &Subject, wanted: &Wanted, offloading: &Offloading, is_gpu: bool) -> Vec<Fact> {
-    let Parts { layer, diffusion, other } = parts(subject, wanted);
+/// Facts about offloaded layers.
+fn of_offloading(subject: &Subject, spec: &Spec, offloading: &Offloading, is_gpu: bool) -> Vec<Fact> {
+    let Parts { layer, diffusion, other } = parts(subject, spec);
     // One batch of both streams computes twice as much a pass.
-    let rows = if wanted.mode == StreamMode::Batched && !wanted.is_lm { STREAMS } else { 1 };
-    let emulated = wanted.link_gbps.filter(|_| !is_gpu);
+    let rows = if spec.mode == StreamMode::Batched && !spec.is_lm { STREAMS } else { 1 };
+    let emulated = spec.link_gbps.filter(|_| !is_gpu);
     let mut facts = vec![
-        Fact::new("mode", wanted.mode.name()),
+        Fact::new("mode", spec.mode.name()),
         whole("layer_bytes", offloading.layer_bytes),
         whole("layer_flops", layer.flops.saturating_mul(rows)),
         Fact::new("slow_tier", tier(&offloading.home)),
@@ -203,7 +199,7 @@ fn of_offloading(subject: &Subject, wanted: &Wanted, offloading: &Offloading, is
     facts
 }
 
-/// Where layers are that do not stay.
+/// Where offloaded layers are stored.
 fn tier(home: &Home) -> &'static str {
     match home {
         Home::File => "file",

@@ -3,7 +3,7 @@
 use laptime_bench::Device;
 use laptime_models::{ModelError, most_resident};
 
-use super::{layers::Stay, make::needed_bytes, subject::Subject, wanted::Wanted};
+use super::{layers::Stay, make::needed_bytes, spec::Spec, subject::Subject};
 
 /// Layers that stay, and what that needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +25,10 @@ impl Fit {
 
 /// Finds how many layers stay: those that were asked for, or as many as fit. Where none fit, none stay, and
 /// [`Fit::fits`] says so.
-pub fn fit(subject: &Subject, wanted: &Wanted, device: &dyn Device) -> Fit {
-    let budget = wanted.budget.or_else(|| device.available_bytes());
+pub fn fit(subject: &Subject, spec: &Spec, device: &dyn Device) -> Fit {
+    let budget = spec.budget.or_else(|| device.available_bytes());
     let layers = subject.decoder().layers;
-    let needed = |resident: usize| needed_bytes(subject, wanted, resident, device);
+    let needed = |resident: usize| needed_bytes(subject, spec, resident, device);
     let resident = match (subject.stay, budget) {
         (Stay::Layers(asked), _) => asked,
         (Stay::Auto, None) => layers,
@@ -49,8 +49,8 @@ pub fn fit(subject: &Subject, wanted: &Wanted, device: &dyn Device) -> Fit {
 pub struct BudgetTooSmall(pub String);
 
 /// Why a budget that somebody set is too small, if it is.
-pub fn too_small(subject: &Subject, wanted: &Wanted, fit: &Fit) -> Option<String> {
-    let budget = wanted.budget.filter(|_| !fit.fits())?;
+pub fn too_small(subject: &Subject, spec: &Spec, fit: &Fit) -> Option<String> {
+    let budget = spec.budget.filter(|_| !fit.fits())?;
     let told = mib(fit.needed.div_ceil(MIB));
     let what = match (subject.stay, fit.resident) {
         (Stay::Auto, _) => "the model needs".to_owned(),

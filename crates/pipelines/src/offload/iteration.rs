@@ -6,11 +6,11 @@ use laptime_stats::Sorted;
 
 use super::{
     facts::{facts, work},
-    make::Made,
+    make::Loaded,
     runner::{Run, Runner},
     subject::Kind,
 };
-use crate::model::told;
+use crate::model::into_error;
 
 /// A generation: a prompt in, tokens and their audio out.
 pub struct OffloadIteration<'a> {
@@ -33,21 +33,21 @@ impl<'a> OffloadIteration<'a> {
         }
     }
 
-    /// Audio must be finite, and as long as its tokens; of a language model alone the logits must be.
+    /// Checks that audio is finite and has the right length; for a language model, that the logits are finite.
     fn check_made(&mut self) -> anyhow::Result<()> {
         let made = self.last.tokens_ns.len();
         let (expected, is_endless) = (self.runner.subject.tokens, self.runner.subject.folder.is_none());
-        let is_cut = self.runner.watch.is_stopped();
+        let is_cut = self.runner.observer.is_stopped();
         ensure!(!is_endless || is_cut || made == expected, "there are {made} tokens, expected {expected}");
         match &mut self.runner.made {
-            Made::Speech(voicing) => {
+            Loaded::Speech(voicing) => {
                 let (samples, hop) = (voicing.audio_tokens(), voicing.config().token_samples());
                 let expected = samples.saturating_mul(hop);
                 let length = self.last.samples.len();
                 ensure!(length == expected, "{samples} tokens of audio are {expected} samples, and there are {length}");
                 check_finite("sample", &self.last.samples)
             }
-            Made::Lm(decoder) => check_finite("logit", &decoder.logits().map_err(told)?),
+            Loaded::Lm(decoder) => check_finite("logit", &decoder.logits().map_err(into_error)?),
         }
     }
 }
@@ -69,7 +69,7 @@ impl Iteration for OffloadIteration<'_> {
 
     fn ready(&mut self) -> anyhow::Result<()> {
         self.last = Run::default();
-        self.runner.voicing().map_or(Ok(()), |voicing| voicing.reset()).map_err(told)
+        self.runner.voicing().map_or(Ok(()), |voicing| voicing.reset()).map_err(into_error)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
@@ -78,7 +78,7 @@ impl Iteration for OffloadIteration<'_> {
             // What was made before it failed is not lost.
             self.runner.tell(&self.last);
         }
-        made.map_err(told)
+        made.map_err(into_error)
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
@@ -106,7 +106,7 @@ impl Iteration for OffloadIteration<'_> {
     }
 
     fn work(&self) -> Option<Work> {
-        work(&self.runner.subject, &self.runner.wanted)
+        work(&self.runner.subject, &self.runner.spec)
     }
 
     fn facts(&self) -> Vec<Fact> {

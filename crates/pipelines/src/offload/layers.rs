@@ -5,7 +5,7 @@ use super::axes::{ALL, AUTO, USUAL};
 /// Layers of the model that presets count of.
 const OF: usize = 28;
 
-/// The presets of the kit with the layers that stay, of 28.
+/// The presets of VibeVoice offload with their resident layers, out of 28.
 pub const PRESETS: [(&str, usize); 10] = [
     ("high_end", 28),
     ("mid_range", 20),
@@ -28,13 +28,13 @@ pub fn preset(name: &str) -> Option<(&'static str, usize)> {
 /// How many layers stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stay {
-    /// So many: the last ones.
+    /// This many: the last ones.
     Layers(usize),
     /// As many as fit.
     Auto,
 }
 
-/// Reads how many layers of so many stay. Of a tiny model half of them do where nobody says so.
+/// Parses the number of resident layers. The default of a tiny model is half of its layers.
 pub fn stay(word: &str, layers: usize, is_tiny: bool) -> Result<Stay, String> {
     match word {
         AUTO => return Ok(Stay::Auto),

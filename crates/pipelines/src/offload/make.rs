@@ -1,4 +1,4 @@
-//! A model whose layers do not all stay, on a device.
+//! A model with offloaded layers on a device.
 
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use laptime_models::{
 use laptime_probe::stage;
 
 use super::{
+    spec::Spec,
     subject::{Kind, Subject},
-    wanted::Wanted,
 };
-use crate::model::{Found, checked_weights, decoder, hinted, told};
+use crate::model::{Found, checked_weights, decoder, hinted, into_error};
 
 /// A model that is ready.
-pub enum Made<'a> {
+pub enum Loaded<'a> {
     /// It reads aloud.
     Speech(Box<dyn Voicing + 'a>),
     /// It says tokens.
     Lm(Box<dyn Decoder + 'a>),
 }
 
-impl Made<'_> {
-    /// What came of the wish for layers that do not stay.
+impl Loaded<'_> {
+    /// How the layers are offloaded.
     pub fn offloading(&self) -> Option<Offloading> {
         match self {
             Self::Speech(voicing) => voicing.offloading(),
@@ -75,38 +75,38 @@ fn speech_weights(subject: &Subject, config: &SpeechConfig, seed: u64) -> Result
     }
 }
 
-/// How layers are streamed where so many stay; none if all do.
-fn offload(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> Option<Offload> {
+/// How layers are offloaded with this many resident layers; none if all are resident.
+fn offload(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Option<Offload> {
     (resident < subject.decoder().layers).then(|| Offload {
-        mode: wanted.mode,
+        mode: spec.mode,
         resident,
         home: home.to_owned(),
-        link_gbps: wanted.link_gbps,
-        clear_every: wanted.clear_every,
+        link_gbps: spec.link_gbps,
+        clear_every: spec.clear_every,
         lane: None,
     })
 }
 
-/// Makes a model ready of which so many layers stay.
+/// Loads a model with this many resident layers.
 pub fn make<'a>(
     subject: &Subject,
-    wanted: &Wanted,
+    spec: &Spec,
     resident: usize,
     (device, home): (&'a dyn Device, &Path),
-) -> anyhow::Result<Made<'a>> {
+) -> anyhow::Result<Loaded<'a>> {
     let _stage = stage!("load_weights", model = subject.name);
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
     match &subject.kind {
         Kind::Speech { config, .. } => {
-            let weights = speech_weights(subject, config, wanted.seed).map_err(hinted)?;
+            let weights = speech_weights(subject, config, spec.seed).map_err(hinted)?;
             weights.check_finite(config).map_err(hinted)?;
-            let options = VoicingOptions { marks, ..voicing_options(subject, wanted, resident, home) };
-            Ok(Made::Speech(voicing(config, &weights, options, wanted.threads, device)?))
+            let options = VoicingOptions { marks, ..voicing_options(subject, spec, resident, home) };
+            Ok(Loaded::Speech(voicing(config, &weights, options, spec.threads, device)?))
         }
         Kind::Lm { found, .. } => {
-            let (weights, _) = checked_weights(found, wanted.seed)?;
-            let options = Options { marks, ..options(subject, wanted, resident, home) };
-            Ok(Made::Lm(lm(found, &weights, options, wanted.threads, device)?))
+            let (weights, _) = checked_weights(found, spec.seed)?;
+            let options = Options { marks, ..options(subject, spec, resident, home) };
+            Ok(Loaded::Lm(lm(found, &weights, options, spec.threads, device)?))
         }
     }
 }
@@ -123,7 +123,7 @@ fn voicing<'a>(
         return super::on_gpu::voicing(config, weights, options, gpu);
     }
     let _ = device;
-    Ok(Box::new(CpuVoicing::new(config.clone(), weights, options, threads).map_err(told)?))
+    Ok(Box::new(CpuVoicing::new(config.clone(), weights, options, threads).map_err(into_error)?))
 }
 
 fn lm<'a>(
@@ -137,17 +137,17 @@ fn lm<'a>(
     if let Some(gpu) = crate::gpu::gpu(device) {
         return super::on_gpu::lm(&found.config, weights, options, gpu);
     }
-    decoder(found, weights, options, threads, device).map_err(told)
+    decoder(found, weights, options, threads, device).map_err(into_error)
 }
 
 /// How a speech model is made ready, without marks.
-fn voicing_options(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> VoicingOptions {
-    let offload = offload(subject, wanted, resident, home);
+fn voicing_options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> VoicingOptions {
+    let offload = offload(subject, spec, resident, home);
     VoicingOptions { offload, ..VoicingOptions::new(subject.dtype, subject.positions(), subject.tokens) }
 }
 
 /// How a language model is made ready, without marks.
-fn options(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> Options {
+fn options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Options {
     Options {
         dtype: subject.dtype,
         attention: Attention::Dense,
@@ -156,16 +156,16 @@ fn options(subject: &Subject, wanted: &Wanted, resident: usize, home: &Path) -> 
         room: Room::Static(subject.positions().saturating_add(subject.tokens)),
         graph: GraphMode::Auto,
         marks: Marks::default(),
-        offload: offload(subject, wanted, resident, home),
+        offload: offload(subject, spec, resident, home),
     }
 }
 
-/// Bytes that a case needs at most where so many layers stay: of the heap, or of a GPU.
-pub fn needed_bytes(subject: &Subject, wanted: &Wanted, resident: usize, device: &dyn Device) -> u64 {
-    let (positions, tokens, threads) = (subject.positions(), subject.tokens, wanted.threads);
+/// Predicted peak memory of a case with this many resident layers: heap or GPU memory.
+pub fn needed_bytes(subject: &Subject, spec: &Spec, resident: usize, device: &dyn Device) -> u64 {
+    let (positions, tokens, threads) = (subject.positions(), subject.tokens, spec.threads);
     match &subject.kind {
         Kind::Speech { config, prompt, .. } => {
-            let options = voicing_options(subject, wanted, resident, Path::new(""));
+            let options = voicing_options(subject, spec, resident, Path::new(""));
             let hop = config.token_samples().max(1);
             let voices = prompt.voices.iter().map(|voice| voice.len() / hop).sum();
             let counts = [positions, voices, tokens];
@@ -179,7 +179,7 @@ pub fn needed_bytes(subject: &Subject, wanted: &Wanted, resident: usize, device:
             cpu::needed_speech_bytes(config, &options, counts, threads).saturating_add(audio)
         }
         Kind::Lm { found, .. } => {
-            let options = options(subject, wanted, resident, Path::new(""));
+            let options = options(subject, spec, resident, Path::new(""));
             #[cfg(feature = "cuda")]
             if is_gpu(device) {
                 return laptime_models::gpu::needed_bytes(&found.config, &options, positions, false);

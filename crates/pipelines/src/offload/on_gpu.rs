@@ -1,4 +1,4 @@
-//! Models whose layers do not all stay, on a GPU: layers come over a stream of their own.
+//! Models with offloaded layers on a GPU: layers are copied on a separate stream.
 
 use laptime_models::{
     Config, Decoder, Offload, Options, Weights,
@@ -8,7 +8,7 @@ use laptime_models::{
 
 use crate::{
     gpu::CudaDevice,
-    model::{decoder_on_gpu, told},
+    model::{decoder_on_gpu, into_error},
 };
 
 /// A language model that is ready.
@@ -19,13 +19,13 @@ pub fn lm<'a>(
     gpu: &'a CudaDevice,
 ) -> anyhow::Result<Box<dyn Decoder + 'a>> {
     let Some(offload) = options.offload.clone() else {
-        return decoder_on_gpu(config, weights, options, gpu).map_err(told);
+        return decoder_on_gpu(config, weights, options, gpu).map_err(into_error);
     };
     let beside = gpu.beside()?;
     let offload = Offload { lane: Some(beside.lane().clone()), ..offload };
-    let model = GpuModel::load_offloaded(gpu.cuda(), config, weights, options.dtype, &offload).map_err(told)?;
+    let model = GpuModel::load_offloaded(gpu.cuda(), config, weights, options.dtype, &offload).map_err(into_error)?;
     let options = Options { offload: Some(offload), ..options };
-    model.decoder_offloaded(gpu.cuda(), beside.cuda(), options).map_err(told)
+    model.decoder_offloaded(gpu.cuda(), beside.cuda(), options).map_err(into_error)
 }
 
 /// A speech model that is ready.
@@ -37,11 +37,11 @@ pub fn voicing<'a>(
 ) -> anyhow::Result<Box<dyn Voicing + 'a>> {
     let config = config.clone();
     let Some(offload) = options.offload.clone() else {
-        return Ok(Box::new(GpuVoicing::new(gpu.cuda(), config, weights, options).map_err(told)?));
+        return Ok(Box::new(GpuVoicing::new(gpu.cuda(), config, weights, options).map_err(into_error)?));
     };
     let beside = gpu.beside()?;
     let offload = Offload { lane: Some(beside.lane().clone()), ..offload };
     let options = VoicingOptions { offload: Some(offload), ..options };
-    let voicing = GpuVoicing::offloaded(gpu.cuda(), beside.cuda(), config, weights, options).map_err(told)?;
+    let voicing = GpuVoicing::offloaded(gpu.cuda(), beside.cuda(), config, weights, options).map_err(into_error)?;
     Ok(Box::new(voicing))
 }

@@ -9,14 +9,14 @@ use super::{
         ALIASES, ALL, AUTO, FOLDER_FLAG, LAYER_FLAGS, LAYERS, MAX_TOKENS, OF_RUN, OF_TEXT, PRESET_FLAG, USUAL, axes,
     },
     layers::{Stay, preset},
+    spec::Spec,
     subject::{Subject, looks_like_a_folder},
-    wanted::Wanted,
 };
 use crate::model::with_causes;
 
 const NAME: &str = "offload";
 
-/// Settles the cases. What cannot be run is told here, before anything is measured.
+/// Settles the cases. Refuses what cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let given: Vec<Given> = given.iter().cloned().flat_map(parted).map(named_folder).collect();
     refuse_two_ways(&given)?;
@@ -37,7 +37,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
 /// The plan without what is in no case by itself.
 fn plain(resolved: &[Given]) -> Result<Plan, PlanError> {
     let is_given = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
-    // What no axis iterations is told with all of them.
+    // Unknown axes are refused with the list of all axes.
     if let Some((unknown, _)) = resolved.iter().find(|(name, _)| axes().iter().all(|axis| axis.name != name)) {
         let known = axes().iter().map(|axis| axis.name).collect();
         return Err(PlanError::NoSuchAxis { workload: NAME.to_owned(), axis: unknown.clone(), known });
@@ -139,23 +139,23 @@ fn put_behind(values: &mut Vec<(String, AxisValue)>, before: &str, axis: &str, v
 
 /// The case with the model in its own spelling, its layers and its tokens. Refuses what no model can run.
 fn settled(case: &Case) -> Result<Case, PlanError> {
-    let wanted = Wanted::of(case).map_err(|error| refused(format!("{error:#}"), HELP))?;
-    if wanted.is_lm && (wanted.script.is_some() || !wanted.voices.is_empty()) {
+    let spec = Spec::of(case).map_err(|error| refused(format!("{error:#}"), HELP))?;
+    if spec.is_lm && (spec.script.is_some() || !spec.voices.is_empty()) {
         let reason = "`lm` has tokens of its own and takes no script and no voices".to_owned();
         return Err(refused(reason, "leave `--txt-path` and `--voice-files` out, or iteration `--pipeline speech`"));
     }
-    wanted_files(&wanted)?;
+    check_files(&spec)?;
     // What an CPU iterations is known when the device is.
-    let is_open = wanted.model == AUTO;
-    let known = if is_open { Wanted { stay: USUAL.to_owned(), ..wanted.clone() } } else { wanted.clone() };
+    let is_open = spec.model == AUTO;
+    let known = if is_open { Spec { stay: USUAL.to_owned(), ..spec.clone() } } else { spec.clone() };
     let subject = Subject::of(&known).map_err(|error| refusal(&error, case))?;
-    subject.guidance(&wanted).check().map_err(|error| refusal(&error.into(), case))?;
+    subject.guidance(&spec).check().map_err(|error| refusal(&error.into(), case))?;
     if let Some(reason) = subject.refusal() {
         return Err(refused(reason, "say it in parts, or iteration fewer `--max-tokens`"));
     }
-    super::make::check_weights(&subject, wanted.seed).map_err(|error| refusal(&error.into(), case))?;
+    super::make::check_weights(&subject, spec.seed).map_err(|error| refusal(&error.into(), case))?;
     let case = if is_open { case.clone() } else { with_stay(&case.with("model", subject.name.clone()), subject.stay) };
-    if wanted.max_tokens.is_some() {
+    if spec.max_tokens.is_some() {
         return Ok(case);
     }
     let mut values = values_of(&case);
@@ -176,12 +176,12 @@ fn whole(number: usize) -> AxisValue {
 }
 
 /// Files that were named must be there.
-fn wanted_files(wanted: &Wanted) -> Result<(), PlanError> {
-    let named = wanted
+fn check_files(spec: &Spec) -> Result<(), PlanError> {
+    let named = spec
         .script
         .iter()
         .map(|file| (file, "--txt-path"))
-        .chain(wanted.voices.iter().map(|file| (file, "--voice-files")));
+        .chain(spec.voices.iter().map(|file| (file, "--voice-files")));
     for (file, flag) in named {
         if let Err(error) = std::fs::metadata(file) {
             let reason = format!("cannot read `{}`: {error}", file.display());
@@ -208,8 +208,8 @@ fn beside_all(cases: Vec<Case>) -> Vec<Case> {
 pub fn without_offloading(case: &Case) -> Case {
     let plain = [("mode", "wrap".into()), ("memory_budget", "free".into()), ("link_gbps", AxisValue::Float(0.0))];
     let case = plain.into_iter().fold(case.clone(), |case, (axis, value)| case.with(axis, value));
-    let layers = Wanted::of(&case).ok().filter(|wanted| wanted.model != AUTO);
-    let layers = layers.and_then(|wanted| Subject::of(&wanted).ok()).map(|subject| subject.decoder().layers);
+    let layers = Spec::of(&case).ok().filter(|spec| spec.model != AUTO);
+    let layers = layers.and_then(|spec| Subject::of(&spec).ok()).map(|subject| subject.decoder().layers);
     layers.map_or_else(|| case.with(LAYERS, ALL), |layers| case.with(LAYERS, whole(layers)))
 }
 

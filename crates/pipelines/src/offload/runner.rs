@@ -1,4 +1,4 @@
-//! One generation, token by token, with the times of its parts.
+//! One generation with the times of its tokens.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use laptime_probe::{lap, stage, sync_point};
 
 use super::{
     fit::Fit,
-    make::{Made, make},
+    make::{Loaded, make},
+    observer::{Generated, Observer, Visits},
+    spec::Spec,
     subject::{Kind, Subject},
-    wanted::Wanted,
-    watch::{Generated, Visits, Watch},
 };
 
 /// A model that is ready to make tokens.
@@ -21,15 +21,15 @@ pub struct Runner<'a> {
     /// What is run.
     pub subject: Subject,
     /// What the case asks for.
-    pub wanted: Wanted,
+    pub spec: Spec,
     /// Layers that stay.
     pub fit: Fit,
     /// What it runs on.
     pub device: &'a dyn Device,
     /// The model on the device.
-    pub made: Made<'a>,
+    pub made: Loaded<'a>,
     /// Who looks on.
-    pub watch: &'a dyn Watch,
+    pub observer: &'a dyn Observer,
 }
 
 /// What a generation came to.
@@ -48,23 +48,23 @@ pub struct Run {
 }
 
 impl<'a> Runner<'a> {
-    /// Loads the model. Layers that do not stay lie in a file in `home` where there is no GPU.
+    /// Loads the model. On the CPU, offloaded layers are in a file in `home`.
     pub fn new(
         case: &Case,
-        (subject, wanted): (Subject, Wanted),
+        (subject, spec): (Subject, Spec),
         fit: Fit,
         (device, home): (&'a dyn Device, &Path),
-        watch: &'a dyn Watch,
+        observer: &'a dyn Observer,
     ) -> anyhow::Result<Self> {
-        let made = make(&subject, &wanted, fit.resident, (device, home))?;
-        Ok(Self { case: case.clone(), subject, wanted, fit, device, made, watch })
+        let made = make(&subject, &spec, fit.resident, (device, home))?;
+        Ok(Self { case: case.clone(), subject, spec, fit, device, made, observer })
     }
 
     /// Makes all tokens once. What there is when something fails is in `run`.
     pub fn generate(&mut self, run: &mut Run) -> Result<(), ModelError> {
         let _range = tool_range("generate");
         let _stage = stage!("generate", on = self.device.lane());
-        self.watch.begin();
+        self.observer.begin();
         let start = self.device.now();
         self.begin()?;
         run.prefill_ns = self.since(start);
@@ -79,11 +79,11 @@ impl<'a> Runner<'a> {
 
     fn begin(&mut self) -> Result<(), ModelError> {
         match (&mut self.made, &self.subject.kind) {
-            (Made::Speech(voicing), Kind::Speech { prompt, .. }) => {
-                voicing.begin(prompt, &self.subject.guidance(&self.wanted), self.subject.tokens)?;
+            (Loaded::Speech(voicing), Kind::Speech { prompt, .. }) => {
+                voicing.begin(prompt, &self.subject.guidance(&self.spec), self.subject.tokens)?;
                 voicing.wait()
             }
-            (Made::Lm(decoder), Kind::Lm { prompt, .. }) => {
+            (Loaded::Lm(decoder), Kind::Lm { prompt, .. }) => {
                 let _stage = stage!("prefill", on = self.device.lane(), positions = prompt.ids.len());
                 decoder.truncate(0)?;
                 decoder.prefill(prompt)?;
@@ -101,8 +101,8 @@ impl<'a> Runner<'a> {
             run.tokens_ns.push(nanos);
             let visits = self.made.layer_visits()?;
             run.visits.add(&visits);
-            self.watch.token(run.tokens_ns.len(), nanos, &visits);
-            if is_end || self.watch.is_stopped() {
+            self.observer.token(run.tokens_ns.len(), nanos, &visits);
+            if is_end || self.observer.is_stopped() {
                 return Ok(());
             }
         }
@@ -113,8 +113,8 @@ impl<'a> Runner<'a> {
         let _range = tool_range("token");
         let _lap = lap!("token", on = self.device.lane(), token = at);
         match &mut self.made {
-            Made::Speech(voicing) => voicing.token().map(|token| token.is_end),
-            Made::Lm(decoder) => {
+            Loaded::Speech(voicing) => voicing.token().map(|token| token.is_end),
+            Loaded::Lm(decoder) => {
                 {
                     let _stage = stage!("transformer", on = self.device.lane(), token = at);
                     decoder.step()?;
@@ -128,7 +128,7 @@ impl<'a> Runner<'a> {
 
     /// The audio of all tokens, also of those before one that failed.
     fn read_audio(&mut self, run: &mut Run) -> Result<(), ModelError> {
-        if let Made::Speech(voicing) = &mut self.made {
+        if let Loaded::Speech(voicing) = &mut self.made {
             run.samples = voicing.audio(0..voicing.audio_tokens())?;
         }
         Ok(())
@@ -144,7 +144,7 @@ impl<'a> Runner<'a> {
             Kind::Speech { config, .. } => config.sample_rate,
             Kind::Lm { .. } => 0,
         };
-        self.watch.end(Generated {
+        self.observer.end(Generated {
             case: self.case.clone(),
             samples: run.samples.clone(),
             rate,
@@ -164,8 +164,8 @@ impl Runner<'_> {
     /// It; none of a language model alone.
     pub fn voicing(&mut self) -> Option<&mut dyn Voicing> {
         match &mut self.made {
-            Made::Speech(voicing) => Some(&mut **voicing),
-            Made::Lm(_) => None,
+            Loaded::Speech(voicing) => Some(&mut **voicing),
+            Loaded::Lm(_) => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a case runs: the model and what it is told, everything that is known before weights are read.
+//! What a case runs: the model and its prompt, known before weights are read.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use laptime_stats::Rng;
 use super::{
     axes::AUTO,
     layers::{Stay, stay},
-    wanted::Wanted,
+    spec::Spec,
 };
 use crate::model::{BuiltIn, Found, Maker, Named};
 
@@ -33,7 +33,7 @@ const BUILT_IN: &str = "built_in";
 /// What a case runs.
 #[derive(Debug)]
 pub struct Subject {
-    /// The model, with what it is told.
+    /// The model and its prompt.
     pub kind: Kind,
     /// The name in cases: of the preset in its own spelling, or of the folder as it was written.
     pub name: String,
@@ -49,14 +49,14 @@ pub struct Subject {
     pub stem: String,
 }
 
-/// A model, with what it is told.
+/// A model and its prompt.
 #[derive(Debug)]
 pub enum Kind {
     /// It reads a script aloud.
     Speech {
         /// The model.
         config: Box<SpeechConfig>,
-        /// What it is told.
+        /// The prompt.
         prompt: VoicePrompt,
         /// Voices whose files were resampled, and from which rate.
         resampled: Vec<(PathBuf, u32)>,
@@ -90,22 +90,22 @@ pub fn looks_like_a_folder(name: &str) -> bool {
 impl Subject {
     /// Finds the model and makes a prompt of the script and its voices. Of weights nothing is read. A model that is not
     /// named is taken for that of a GPU.
-    pub fn of(wanted: &Wanted) -> anyhow::Result<Self> {
-        let name = match wanted.model.as_str() {
-            AUTO => usual_model(wanted.is_lm, true).to_owned(),
+    pub fn of(spec: &Spec) -> anyhow::Result<Self> {
+        let name = match spec.model.as_str() {
+            AUTO => usual_model(spec.is_lm, true).to_owned(),
             name => name.to_owned(),
         };
         let folder = looks_like_a_folder(&name).then(|| PathBuf::from(&name));
-        let stem = wanted.script.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
-        let kind = if wanted.is_lm { lm(&name, wanted)? } else { speech(&name, folder.as_deref(), wanted)? };
+        let stem = spec.script.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+        let kind = if spec.is_lm { lm(&name, spec)? } else { speech(&name, folder.as_deref(), spec)? };
         let decoder = kind.decoder();
         let is_tiny = folder.is_none() && kind.name(&name).starts_with(ON_CPU);
-        let stay = stay(&wanted.stay, decoder.layers, is_tiny).map_err(ModelError::Refused)?;
+        let stay = stay(&spec.stay, decoder.layers, is_tiny).map_err(ModelError::Refused)?;
         let most = decoder.context.saturating_sub(kind.positions());
         let usual = if folder.is_some() { kind.positions().saturating_mul(2).min(most) } else { TOKENS };
         Ok(Self {
-            dtype: wanted.dtype.unwrap_or(decoder.dtype),
-            tokens: wanted.max_tokens.unwrap_or(usual),
+            dtype: spec.dtype.unwrap_or(decoder.dtype),
+            tokens: spec.max_tokens.unwrap_or(usual),
             name: kind.name(&name),
             stem: stem.unwrap_or_else(|| BUILT_IN.to_owned()),
             kind,
@@ -146,11 +146,11 @@ impl Subject {
     }
 
     /// How latents are made and tokens chosen: synthetic weights know no end.
-    pub fn guidance(&self, wanted: &Wanted) -> Guidance {
+    pub fn guidance(&self, spec: &Spec) -> Guidance {
         Guidance {
-            steps: wanted.steps,
-            scale: wanted.cfg_scale as f32,
-            noise: Noise::Seed(wanted.seed),
+            steps: spec.steps,
+            scale: spec.cfg_scale as f32,
+            noise: Noise::Seed(spec.seed),
             is_endless: self.folder.is_none(),
             ..Guidance::default()
         }
@@ -182,25 +182,25 @@ impl Kind {
     }
 }
 
-fn speech(name: &str, folder: Option<&Path>, wanted: &Wanted) -> Result<Kind, ModelError> {
+fn speech(name: &str, folder: Option<&Path>, spec: &Spec) -> Result<Kind, ModelError> {
     let config = match folder {
         Some(folder) => SpeechConfig::from_folder(folder)?,
         None => SpeechConfig::from_preset(name)?,
     };
-    let script = wanted.script.as_deref().map_or_else(|| Ok(Script::built_in()), Script::read)?;
-    let voices = match wanted.voices.as_slice() {
-        [] => (0..script.speakers.len()).map(|speaker| Voice::synthetic(&config, wanted.seed, speaker)).collect(),
+    let script = spec.script.as_deref().map_or_else(|| Ok(Script::built_in()), Script::read)?;
+    let voices = match spec.voices.as_slice() {
+        [] => (0..script.speakers.len()).map(|speaker| Voice::synthetic(&config, spec.seed, speaker)).collect(),
         files => files.iter().map(|file| Voice::read(file, &config)).collect::<Result<Vec<_>, _>>()?,
     };
-    let rates = wanted.voices.iter().zip(&voices);
+    let rates = spec.voices.iter().zip(&voices);
     let resampled = rates.filter_map(|(file, voice)| Some((file.clone(), voice.resampled_from?))).collect();
     let prompt = VoicePrompt::new(&config, &config.tokenizer(folder)?, &script, &voices)?;
     Ok(Kind::Speech { config: Box::new(config), prompt, resampled })
 }
 
-fn lm(name: &str, wanted: &Wanted) -> anyhow::Result<Kind> {
+fn lm(name: &str, spec: &Spec) -> anyhow::Result<Kind> {
     let found = BuiltIn { own: Vec::new() }.find(Named::Any(name))?;
-    let mut rng = Rng::new(wanted.seed);
+    let mut rng = Rng::new(spec.seed);
     let ids = (0..PROMPT).map(|_| (rng.uniform() * found.config.vocab as f64) as u32).collect();
     Ok(Kind::Lm { found, prompt: Tokens::one(ids) })
 }

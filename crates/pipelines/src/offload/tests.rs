@@ -232,7 +232,7 @@ impl Meddling {
     }
 }
 
-impl Watch for Meddling {
+impl Observer for Meddling {
     fn token(&self, made: usize, _: u64, _: &[LayerVisit]) {
         *self.seen.lock().unwrap() = made;
         if made == self.after {
@@ -263,9 +263,9 @@ fn take(workload: &OffloadedLayers, line: &str) -> anyhow::Result<()> {
 
 #[test]
 fn who_looks_on_can_end_a_generation_and_keeps_its_audio() {
-    let watch = Meddling::new(2, true, || ());
-    take(&OffloadedLayers::watched(watch.clone()), "--model tiny --max-tokens 9 --threads 1 --steps 2").unwrap();
-    let made = watch.made.lock().unwrap().take().unwrap();
+    let observer = Meddling::new(2, true, || ());
+    take(&OffloadedLayers::observed(observer.clone()), "--model tiny --max-tokens 9 --threads 1 --steps 2").unwrap();
+    let made = observer.made.lock().unwrap().take().unwrap();
     assert_eq!((made.tokens_ns.len(), made.samples.len()), (2, 2 * 3200));
 }
 
@@ -280,11 +280,11 @@ fn a_layer_file_that_is_cut_off_is_told_and_the_audio_so_far_is_kept() {
         let file = open.into_iter().find(is_layers).unwrap();
         std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1000).unwrap();
     };
-    let watch = Meddling::new(2, false, cut);
-    let workload = OffloadedLayers::watched(watch.clone()).with_home(folder.path());
+    let observer = Meddling::new(2, false, cut);
+    let workload = OffloadedLayers::observed(observer.clone()).with_home(folder.path());
     let error = take(&workload, "--model tiny --max-tokens 9 --threads 1 --steps 2").unwrap_err();
     assert!(format!("{error:#}").contains("it was cut off"), "{error:#}");
-    let made = watch.made.lock().unwrap().take().unwrap();
+    let made = observer.made.lock().unwrap().take().unwrap();
     assert!((2..9).contains(&made.tokens_ns.len()) && made.samples.len() >= 2 * 3200, "{}", made.samples.len());
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing is left behind");
 }

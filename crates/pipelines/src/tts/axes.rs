@@ -40,32 +40,32 @@ pub fn axes() -> Vec<AxisSpec> {
     let number = |name, about, default| one(name, about, ValueKind::Number, AxisValue::Float(default), Cost::Low);
     let mut axes = of_text();
     axes.extend([
-        one("dtype", "number type; auto is that of the model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
-        one("speaker", "who says it; an empty name leaves it to the model", ValueKind::Name, "Ryan".into(), Cost::Low),
-        one("language", "in which language; auto leaves it to the model", ValueKind::Name, "English".into(), Cost::Low),
+        one("dtype", "dtype; auto is that of the model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
+        one("speaker", "the speaker; an empty name leaves it to the model", ValueKind::Name, "Ryan".into(), Cost::Low),
+        one("language", "the language; auto leaves it to the model", ValueKind::Name, "English".into(), Cost::Low),
         axis(
             FRAMES,
-            "frames of 80 ms: so many with synthetic weights, which know no end, by default 4.5 a word; at most so many with a folder's, by default 2048",
+            "number of frames (80 ms each): exact with synthetic weights [default: 4.5 per word], a maximum with a checkpoint [default: 2048]",
             from(1),
             Vec::new(),
             Cost::Middle,
         ),
         one(
             "streaming",
-            "whether audio is made chunk by chunk, while frames are",
+            "decode audio in chunks while frames are generated",
             ValueKind::Switch,
             false.into(),
             Cost::Low,
         ),
-        one("chunk_frames", "frames of a chunk", from(1), 10.into(), Cost::Low),
-        number("temperature", "what logits of semantic codes are divided by", 0.9),
-        one("top_k", "how many of the likeliest are drawn from; 0 for all", from(0), 50.into(), Cost::Low),
-        number("top_p", "what part of all weights those make up; 1 for all", 0.9),
-        number("repetition_penalty", "what makes codes that were chosen before less likely; 1 for nothing", 1.05),
-        one("greedy", "whether the likeliest code is taken and none is drawn", ValueKind::Switch, false.into(), Cost::Low),
+        one("chunk_frames", "frames per chunk", from(1), 10.into(), Cost::Low),
+        number("temperature", "sampling temperature of the semantic codes", 0.9),
+        one("top_k", "sample from this many most likely codes; 0 for all", from(0), 50.into(), Cost::Low),
+        number("top_p", "sample from the most likely codes with this total probability; 1 for all", 0.9),
+        number("repetition_penalty", "penalty for repeated codes; 1 for none", 1.05),
+        one("greedy", "always choose the most likely code", ValueKind::Switch, false.into(), Cost::Low),
         one(
             "graph",
-            "whether frames are replayed as CUDA graphs; auto where that is possible",
+            "replay frames as CUDA graphs; auto where possible",
             ValueKind::OneOf(GRAPH),
             AUTO.into(),
             Cost::Middle,
@@ -73,7 +73,7 @@ pub fn axes() -> Vec<AxisSpec> {
         threads_axis(),
         one(
             "seed",
-            "what draws and synthetic weights start from",
+            "seed of sampling and of synthetic weights",
             ValueKind::Int { least: 0, most: i64::MAX },
             42.into(),
             Cost::High,
@@ -94,13 +94,13 @@ fn of_text() -> Vec<AxisSpec> {
             vec![AUTO.into()],
             Cost::High,
         ),
-        axis("label", "texts of 13, 53 and 115 words", ValueKind::OneOf(LABELS), labels, Cost::Low),
+        axis("label", "built-in texts of 13, 53 and 115 words", ValueKind::OneOf(LABELS), labels, Cost::Low),
         axis("text", "a text of your own", ValueKind::Name, vec![NONE.into()], Cost::Low),
-        axis("text_file", "the same, in a file", ValueKind::Name, vec![NONE.into()], Cost::Low),
+        axis("text_file", "a file with your own text", ValueKind::Name, vec![NONE.into()], Cost::Low),
     ]
 }
 
-/// Names of the kit and of others.
+/// Aliases, among them the names of the original tool.
 pub const ALIASES: &[Alias] = &[
     Alias::of_axis("preset", "model"),
     Alias::of_axis("presets", "model"),

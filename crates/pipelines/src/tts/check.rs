@@ -44,7 +44,7 @@ pub fn check_audio(samples: &[f32], frames: usize, config: &TtsConfig) -> anyhow
     }
 }
 
-/// Refuses audio in chunks of so many frames that is not the audio that is decoded at once. Says how loud the difference
+/// Refuses chunked audio that differs from audio decoded at once. Returns how loud the difference
 /// is where there may be one, as a share of the audio's loudness.
 ///
 /// A chunk is decoded with the 25 frames before it. As far as these are all that there are the two agree but for rounding.

@@ -10,7 +10,7 @@ use super::{
     runner::{Runner, Spoken},
     work::{sizes, whole, work},
 };
-use crate::model::told;
+use crate::model::into_error;
 
 /// A synthesis: text in, audio out.
 pub struct SpeechIteration<'a> {
@@ -29,13 +29,13 @@ impl<'a> SpeechIteration<'a> {
 
     /// The audio of all frames, at once and in chunks.
     fn decode_both(&mut self) -> anyhow::Result<[Vec<f32>; 2]> {
-        let (chunk, speaking) = (self.runner.wanted.chunk_frames, &mut self.runner.made.speaking);
+        let (chunk, speaking) = (self.runner.spec.chunk_frames, &mut self.runner.made.speaking);
         let frames = speaking.frames();
-        let whole = speaking.decode(0..frames).map_err(told)?;
+        let whole = speaking.decode(0..frames).map_err(into_error)?;
         let mut chunked = Vec::with_capacity(whole.len());
         for start in (0..frames).step_by(chunk.max(1)) {
             let end = start.saturating_add(chunk).min(frames);
-            chunked.extend(speaking.decode(start..end).map_err(told)?);
+            chunked.extend(speaking.decode(start..end).map_err(into_error)?);
         }
         Ok([whole, chunked])
     }
@@ -53,25 +53,25 @@ impl Iteration for SpeechIteration<'_> {
         let speech = &self.runner.speech;
         let (expected, is_endless) = (speech.frames, speech.folder.is_none());
         ensure!(!is_endless || frames == expected, "there are {frames} frames, expected {expected}");
-        let codes = self.runner.made.speaking.codes(0..frames).map_err(told)?;
+        let codes = self.runner.made.speaking.codes(0..frames).map_err(into_error)?;
         check_codes(&codes, &self.runner.speech.config)?;
         check_audio(&self.last.samples, frames, &self.runner.speech.config)?;
         let [whole, chunked] = self.decode_both()?;
         let speech = &self.runner.speech;
         check_audio(&whole, frames, &speech.config)?;
         check_audio(&chunked, frames, &speech.config)?;
-        let chunk = self.runner.wanted.chunk_frames;
+        let chunk = self.runner.spec.chunk_frames;
         self.chunk_difference = check_chunks(&chunked, &whole, chunk, &speech.config, speech.dtype)?;
         Ok(())
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
         self.last = Spoken::default();
-        self.runner.made.speaking.reset().map_err(told)
+        self.runner.made.speaking.reset().map_err(into_error)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        self.last = self.runner.speak().map_err(told)?;
+        self.last = self.runner.speak().map_err(into_error)?;
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Iteration for SpeechIteration<'_> {
     }
 
     fn work(&self) -> Option<Work> {
-        work(&self.runner.speech, &self.runner.wanted)
+        work(&self.runner.speech, &self.runner.spec)
     }
 
     fn facts(&self) -> Vec<Fact> {

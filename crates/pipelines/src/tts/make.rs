@@ -8,8 +8,8 @@ use laptime_models::{
 };
 use laptime_probe::stage;
 
-use super::{speech::Speech, wanted::Wanted};
-use crate::model::{hinted, told};
+use super::{spec::Spec, speech::Speech};
+use crate::model::{hinted, into_error};
 
 /// Whether a device is a GPU.
 pub fn is_gpu(device: &dyn Device) -> bool {
@@ -23,12 +23,12 @@ pub fn is_gpu(device: &dyn Device) -> bool {
 }
 
 /// Why a device cannot run a case, if it cannot.
-pub fn refusal(wanted: &Wanted, device: &dyn Device) -> Option<String> {
-    (wanted.graph == GraphMode::On && !is_gpu(device)).then(|| format!("device `{}` has no graphs", device.name()))
+pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
+    (spec.graph == GraphMode::On && !is_gpu(device)).then(|| format!("device `{}` has no graphs", device.name()))
 }
 
 /// A model that is ready.
-pub struct Made<'a> {
+pub struct Loaded<'a> {
     /// It.
     pub speaking: Box<dyn Speaking + 'a>,
     /// Where its weights come from: `synthetic` or `folder`.
@@ -36,14 +36,14 @@ pub struct Made<'a> {
 }
 
 /// Makes a model ready.
-pub fn make<'a>(speech: &Speech, wanted: &Wanted, device: &'a dyn Device) -> anyhow::Result<Made<'a>> {
+pub fn make<'a>(speech: &Speech, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
     let _stage = stage!("load_weights", model = speech.config.name);
-    let (weights, from) = speech.weights(wanted.seed).map_err(hinted)?;
+    let (weights, from) = speech.weights(spec.seed).map_err(hinted)?;
     weights.check_finite(&speech.config).map_err(hinted)?;
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
-    let options = SpeakOptions { marks, ..options(speech, wanted) };
-    let speaking = speaking(speech, &weights, options, wanted.threads, device).map_err(told)?;
-    Ok(Made { speaking, weights: from })
+    let options = SpeakOptions { marks, ..options(speech, spec) };
+    let speaking = speaking(speech, &weights, options, spec.threads, device).map_err(into_error)?;
+    Ok(Loaded { speaking, weights: from })
 }
 
 fn speaking<'a>(
@@ -63,13 +63,13 @@ fn speaking<'a>(
 }
 
 /// How a model is made ready, without marks.
-fn options(speech: &Speech, wanted: &Wanted) -> SpeakOptions {
-    SpeakOptions { graph: wanted.graph, ..SpeakOptions::new(speech.dtype, speech.room()) }
+fn options(speech: &Speech, spec: &Spec) -> SpeakOptions {
+    SpeakOptions { graph: spec.graph, ..SpeakOptions::new(speech.dtype, speech.room()) }
 }
 
 /// Bytes that a case needs at most: of the heap, or of a GPU.
-pub fn needed_bytes(speech: &Speech, wanted: &Wanted, device: &dyn Device) -> u64 {
-    let (config, options) = (&speech.config, options(speech, wanted));
+pub fn needed_bytes(speech: &Speech, spec: &Spec, device: &dyn Device) -> u64 {
+    let (config, options) = (&speech.config, options(speech, spec));
     let text = speech.prompt.positions.len().saturating_add(speech.prompt.following.len()).saturating_add(1);
     // The check has the audio three times: as it is asked for, at once, and in chunks.
     let samples = (speech.frames as u64).saturating_mul(config.codec.frame_samples() as u64).saturating_mul(4 * 3);
@@ -78,5 +78,5 @@ pub fn needed_bytes(speech: &Speech, wanted: &Wanted, device: &dyn Device) -> u6
         return laptime_models::gpu::needed_tts_bytes(config, &options, [text, speech.frames]);
     }
     let _ = device;
-    cpu::needed_tts_bytes(config, &options, [text, speech.frames], wanted.threads).saturating_add(samples)
+    cpu::needed_tts_bytes(config, &options, [text, speech.frames], spec.threads).saturating_add(samples)
 }

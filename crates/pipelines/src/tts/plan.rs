@@ -7,8 +7,8 @@ use laptime_models::{Config, ModelError, tts::TtsConfig};
 
 use super::{
     axes::{ALIASES, AUTO, FOLDER_FLAG, FRAMES, OF_TEXT, axes},
+    spec::Spec,
     speech::{Speech, find, looks_like_a_folder},
-    wanted::Wanted,
 };
 use crate::model::with_causes;
 
@@ -17,7 +17,7 @@ const NAME: &str = "tts";
 /// What a text of the user's own is called.
 const OWN: &str = "text";
 
-/// Settles the cases. What cannot be said is told here, before anything is measured.
+/// Settles the cases. Refuses what cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
     let rest = without_sizes(rest.into_iter().map(named_folder).collect())?;
@@ -29,7 +29,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
             || axis.name == FRAMES && !is_given(FRAMES)
             || axis.name == "label" && text.is_some()
     };
-    // What no axis iterations is told with all of them.
+    // Unknown axes are refused with the list of all axes.
     if let Some((unknown, _)) = resolved.iter().find(|(name, _)| axes().iter().all(|axis| axis.name != name)) {
         let known = axes().iter().map(|axis| axis.name).collect();
         return Err(PlanError::NoSuchAxis { workload: NAME.to_owned(), axis: unknown.clone(), known });
@@ -67,10 +67,9 @@ fn without_sizes(given: Vec<Given>) -> Result<Vec<Given>, PlanError> {
     for folder in &folders {
         let (is, _) = find(folder).map_err(|error| refusal(&error.into()))?;
         for size in &sizes {
-            let (wanted, _) = find(size).map_err(|error| refusal(&error.into()))?;
-            if size_of(&is) != size_of(&wanted) {
-                let reason =
-                    format!("`{folder}` is no `{size}`: it has {}, that one {}", size_of(&is), size_of(&wanted));
+            let (spec, _) = find(size).map_err(|error| refusal(&error.into()))?;
+            if size_of(&is) != size_of(&spec) {
+                let reason = format!("`{folder}` is no `{size}`: it has {}, that one {}", size_of(&is), size_of(&spec));
                 return Err(refused(reason, "leave `--preset` out: the folder says what it is"));
             }
         }
@@ -127,33 +126,33 @@ fn with_text(case: &Case, own: Option<&Own>) -> Case {
 
 /// Fills in what follows from model and text. Refuses what no model can say; lengths only if no case can be said.
 fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
-    let (mut told, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
+    let (mut settled_cases, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
     for case in cases {
-        let wanted = Wanted::of(&case).map_err(|error| refused(format!("{error:#}"), HELP))?;
-        let speech = Speech::of(&wanted).map_err(|error| refusal(&error))?;
+        let spec = Spec::of(&case).map_err(|error| refused(format!("{error:#}"), HELP))?;
+        let speech = Speech::of(&spec).map_err(|error| refusal(&error))?;
         match speech.refusal() {
             Some(reason) => first = first.or(Some(reason)),
             None => can_run = true,
         }
         // Names and shapes of a folder's weights are looked at before anything is measured.
-        speech.weights(wanted.seed).map_err(|error| refusal(&error.into()))?;
-        told.push(settled(&case, &wanted, &speech)?);
+        speech.weights(spec.seed).map_err(|error| refusal(&error.into()))?;
+        settled_cases.push(settled(&case, &spec, &speech)?);
     }
     match first {
         Some(reason) if !can_run => Err(refused(reason, "say it in parts, or iteration fewer `--frames`")),
-        _ => Ok(told),
+        _ => Ok(settled_cases),
     }
 }
 
 /// The case with the model in its own spelling and its frames.
-fn settled(case: &Case, wanted: &Wanted, speech: &Speech) -> Result<Case, PlanError> {
-    let name = match &wanted.model {
+fn settled(case: &Case, spec: &Spec, speech: &Speech) -> Result<Case, PlanError> {
+    let name = match &spec.model {
         auto if auto == AUTO => AUTO.to_owned(),
         folder if looks_like_a_folder(folder) => folder.clone(),
         preset => find(preset).map_err(|error| refusal(&error.into()))?.0.name,
     };
     let case = case.with("model", name);
-    if wanted.frames.is_some() {
+    if spec.frames.is_some() {
         return Ok(case);
     }
     let frames = AxisValue::Int(i64::try_from(speech.frames).unwrap_or(i64::MAX));

@@ -1,6 +1,6 @@
 //! Whether audio that is made while it plays is made in time.
 
-/// So many frames can be played from a moment on, in nanoseconds since the beginning.
+/// Frames that can be played from a given time on, in nanoseconds since the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// Frames from the first on.
@@ -18,7 +18,7 @@ pub struct Playback {
     pub buffer_ns: u64,
 }
 
-/// Plays from the first chunk on, a frame every so many nanoseconds: frame `i` is due `i` frames behind the first.
+/// Plays from the first chunk on at a fixed frame time: frame `i` is due `i` frame times after the first.
 pub fn playback(chunks: &[Ready], frame_ns: u64) -> Option<Playback> {
     let first = chunks.first()?.at_ns;
     let (mut played, mut playback) = (0_usize, Playback::default());

@@ -10,10 +10,10 @@ use laptime_models::{
 use laptime_probe::{lap, stage};
 
 use super::{
-    make::{Made, make},
+    make::{Loaded, make},
     playback::Ready,
+    spec::Spec,
     speech::Speech,
-    wanted::Wanted,
 };
 
 /// A model that is ready to say a text.
@@ -21,11 +21,11 @@ pub struct Runner<'a> {
     /// What is said, and by which model.
     pub speech: Speech,
     /// What the case asks for.
-    pub wanted: Wanted,
+    pub spec: Spec,
     /// What it runs on.
     pub device: &'a dyn Device,
     /// The model on the device.
-    pub made: Made<'a>,
+    pub made: Loaded<'a>,
 }
 
 /// Whoever hears audio chunk by chunk, and may break off.
@@ -50,9 +50,9 @@ pub struct Spoken {
 
 impl<'a> Runner<'a> {
     /// Loads the model.
-    pub fn new(speech: Speech, wanted: Wanted, device: &'a dyn Device) -> anyhow::Result<Self> {
-        let made = make(&speech, &wanted, device)?;
-        Ok(Self { speech, wanted, device, made })
+    pub fn new(speech: Speech, spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
+        let made = make(&speech, &spec, device)?;
+        Ok(Self { speech, spec, device, made })
     }
 
     /// Says the text once.
@@ -66,11 +66,11 @@ impl<'a> Runner<'a> {
         let _range = tool_range("synthesize");
         let _stage = stage!("synthesize", on = self.device.lane());
         let (mut spoken, start) = (Spoken::default(), self.device.now());
-        let sampling = self.speech.sampling(&self.wanted);
+        let sampling = self.speech.sampling(&self.spec);
         self.made.speaking.begin(&self.speech.prompt, &sampling, self.speech.frames)?;
         self.made.speaking.wait()?;
         spoken.prefill_ns = self.since(start);
-        match self.wanted.streaming {
+        match self.spec.streaming {
             true => self.stream(&mut spoken, start, listener)?,
             false => {
                 self.generate_then_decode(&mut spoken)?;
@@ -102,7 +102,7 @@ impl<'a> Runner<'a> {
         loop {
             let frame = self.frame(spoken)?;
             let made = frame.index + 1;
-            if made - taken >= self.wanted.chunk_frames || frame.is_end {
+            if made - taken >= self.spec.chunk_frames || frame.is_end {
                 let begun = self.device.now();
                 let chunk = self.made.speaking.decode(taken..made)?;
                 spoken.decode_ns += self.since(begun);

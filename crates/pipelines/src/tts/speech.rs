@@ -12,7 +12,7 @@ use laptime_trace::small_file;
 use super::{
     axes::{AUTO, ON_GPU},
     corpus,
-    wanted::{Source, Wanted},
+    spec::{Source, Spec},
 };
 
 /// Frames of synthetic weights for two words: 4.5 each, so that 167 words are said in a minute.
@@ -35,7 +35,7 @@ pub struct Speech {
     pub dtype: Dtype,
     /// What is said.
     pub text: String,
-    /// The same, as the talker is told.
+    /// The same as a prompt of the talker.
     pub prompt: Prompt,
     /// Frames that are made: at most, if weights know their end.
     pub frames: usize,
@@ -58,18 +58,18 @@ pub fn looks_like_a_folder(name: &str) -> bool {
 
 impl Speech {
     /// Finds the model and makes a prompt of the text. Of weights nothing is read.
-    pub fn of(wanted: &Wanted) -> anyhow::Result<Self> {
-        let (config, folder) = find(&wanted.model)?;
-        let text = text(&wanted.text)?;
+    pub fn of(spec: &Spec) -> anyhow::Result<Self> {
+        let (config, folder) = find(&spec.model)?;
+        let text = text(&spec.text)?;
         let tokenizer = config.tokenizer(folder.as_deref())?;
-        let speaker = Some(wanted.speaker.as_str());
-        let prompt = Prompt::new(&config, &tokenizer, &text, speaker, &wanted.language, TextFeed::ByFrame)?;
-        wanted.sampling.check()?;
-        let frames = wanted.frames.unwrap_or_else(|| match &folder {
+        let speaker = Some(spec.speaker.as_str());
+        let prompt = Prompt::new(&config, &tokenizer, &text, speaker, &spec.language, TextFeed::ByFrame)?;
+        spec.sampling.check()?;
+        let frames = spec.frames.unwrap_or_else(|| match &folder {
             None => frames_of(corpus::words(&text)),
             Some(_) => MOST_FRAMES.min(config.talker.context.saturating_sub(prompt.positions.len())),
         });
-        let dtype = wanted.dtype.unwrap_or(config.talker.dtype);
+        let dtype = spec.dtype.unwrap_or(config.talker.dtype);
         Ok(Self { config, folder, dtype, text, prompt, frames })
     }
 
@@ -90,8 +90,8 @@ impl Speech {
     }
 
     /// How codes are chosen: synthetic weights know no end.
-    pub fn sampling(&self, wanted: &Wanted) -> Sampling {
-        Sampling { is_endless: self.folder.is_none(), ..wanted.sampling }
+    pub fn sampling(&self, spec: &Spec) -> Sampling {
+        Sampling { is_endless: self.folder.is_none(), ..spec.sampling }
     }
 
     /// The weights, and where they come from. Of a folder only names and shapes are read.
@@ -103,7 +103,7 @@ impl Speech {
     }
 }
 
-/// Frames that synthetic weights make of so many words: 4.5 each, rounded up.
+/// The number of frames with synthetic weights: 4.5 per word, rounded up.
 pub fn frames_of(words: usize) -> usize {
     words.saturating_mul(FRAMES_OF_TWO_WORDS).div_ceil(2).max(1)
 }

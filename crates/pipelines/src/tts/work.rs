@@ -4,22 +4,22 @@ use laptime_bench::{AxisValue, Fact, Work};
 use laptime_models::{StageWork, tts::TtsStage};
 use laptime_trace::run::Traffic;
 
-use super::{speech::Speech, wanted::Wanted};
+use super::{spec::Spec, speech::Speech};
 
 /// A fact that is a whole number.
 pub fn whole(name: &str, value: u64) -> Fact {
     Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)))
 }
 
-/// The work of each stage, all frames together as one; nothing where weights know their end and frames cannot be told.
-pub fn stage_work(speech: &Speech, wanted: &Wanted) -> Vec<(&'static str, Work)> {
+/// The work of each stage, for all frames together; empty where the weights decide the number of frames.
+pub fn stage_work(speech: &Speech, spec: &Spec) -> Vec<(&'static str, Work)> {
     if speech.folder.is_some() {
         return Vec::new();
     }
-    TtsStage::ALL.iter().map(|stage| (stage.word(), told(of_stage(*stage, speech, wanted), speech))).collect()
+    TtsStage::ALL.iter().map(|stage| (stage.word(), as_work(of_stage(*stage, speech, spec), speech))).collect()
 }
 
-fn of_stage(stage: TtsStage, speech: &Speech, wanted: &Wanted) -> StageWork {
+fn of_stage(stage: TtsStage, speech: &Speech, spec: &Spec) -> StageWork {
     let Speech { config, prompt, dtype, frames, .. } = speech;
     let (positions, frames) = (prompt.positions.len(), *frames);
     match stage {
@@ -31,9 +31,9 @@ fn of_stage(stage: TtsStage, speech: &Speech, wanted: &Wanted) -> StageWork {
             steps.fold(StageWork::default(), StageWork::plus)
         }
         TtsStage::Sampling => times(config.sampling_work(), frames),
-        TtsStage::Decode if wanted.streaming => {
-            let starts = (0..frames).step_by(wanted.chunk_frames.max(1));
-            let chunk = |start: usize| start..start.saturating_add(wanted.chunk_frames).min(frames);
+        TtsStage::Decode if spec.streaming => {
+            let starts = (0..frames).step_by(spec.chunk_frames.max(1));
+            let chunk = |start: usize| start..start.saturating_add(spec.chunk_frames).min(frames);
             let parts = starts.map(|start| config.decode_work(chunk(start), *dtype));
             parts.fold(StageWork::default(), StageWork::plus)
         }
@@ -51,18 +51,18 @@ fn times(work: StageWork, count: usize) -> StageWork {
     }
 }
 
-fn told(work: StageWork, speech: &Speech) -> Work {
+fn as_work(work: StageWork, speech: &Speech) -> Work {
     let dtype = speech.dtype.word().to_owned();
     Work { flops: work.flops, dtype, bytes: work.bytes_read(), traffic: Traffic::Read }
 }
 
-/// The work of a iteration: all of its stages.
-pub fn work(speech: &Speech, wanted: &Wanted) -> Option<Work> {
+/// The work of an iteration: all of its stages.
+pub fn work(speech: &Speech, spec: &Spec) -> Option<Work> {
     let plus = |one: Work, other: Work| {
         let (flops, bytes) = (one.flops.saturating_add(other.flops), one.bytes.saturating_add(other.bytes));
         Work { flops, bytes, ..one }
     };
-    stage_work(speech, wanted).into_iter().map(|(_, work)| work).reduce(plus)
+    stage_work(speech, spec).into_iter().map(|(_, work)| work).reduce(plus)
 }
 
 /// What is known before anything is allocated.

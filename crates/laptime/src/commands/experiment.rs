@@ -1,0 +1,125 @@
+//! `laptime diagnose --experiment`: the same case in variants, measured in turns.
+
+use std::{io::Write, path::Path};
+
+use laptime_analyze::Conclusion;
+use laptime_bench::{Case, GivenSettings, Outcome, Settings, Stop, WarmUp};
+use laptime_pipelines::extras::{Experiment, Variant};
+use laptime_trace::run::{RESULTS_FILE, Run, read_results};
+
+use crate::{
+    app::App,
+    cli::read_bench,
+    commands::profile::Silent,
+    failure::Hinted,
+    output::{OutputArgs, write_to_screen},
+    progress::Progress,
+    request::Request,
+    stdout_guard::StdoutGuard,
+};
+
+/// How often each variant is measured, in turns.
+const ROUNDS: usize = 3;
+
+/// What is measured.
+struct Subject<'a> {
+    experiment: &'a dyn Experiment,
+    workload: String,
+    case: Case,
+    device: String,
+    warmup: usize,
+    iterations: usize,
+    /// The flags behind `--experiment`.
+    request: Option<Request>,
+}
+
+/// Runs the experiment for the given flags, or for the case of a run.
+pub fn run(
+    app: &App,
+    words: &[String],
+    folder: Option<&Path>,
+    output: &OutputArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<Conclusion> {
+    let subject = match folder {
+        Some(folder) => of_run(app, folder)?,
+        None => of_flags(app, words)?,
+    };
+    let variants = subject.experiment.variants(&subject.case, &*app.device(&subject.device)?)?;
+    app.listen_for_interrupts();
+    let tried = measure(app, &subject, variants)?;
+    let (table, conclusion) = subject.experiment.conclude(&subject.device, &tried)?;
+    match subject.request.as_ref().filter(|_| words.iter().any(|word| word.starts_with("--format"))) {
+        Some(request) => write_to_screen(&table, request.place.format.format(), out)?,
+        None => output.write(&table, out)?,
+    }
+    Ok(conclusion)
+}
+
+fn of_flags<'a>(app: &'a App, words: &[String]) -> anyhow::Result<Subject<'a>> {
+    let found = app.extras.iter().find_map(|extras| Some((extras.workload(), extras.experiment()?)));
+    let (workload, experiment) = found.ok_or_else(|| anyhow::anyhow!("no workload has an experiment"))?;
+    let request = read_bench(app, [workload.to_owned()].into_iter().chain(words.iter().cloned()).collect())?;
+    // The check before the first iteration warms up.
+    let usual = GivenSettings { warmup: Some(WarmUp::Iterations(0)), iterations: Some(1), ..GivenSettings::default() };
+    let order = request.settle(app, usual)?;
+    let device = app.device(&order.device)?;
+    let order = order.on(&*device);
+    let cases = order.plan.cases();
+    let case = experiment.case(&cases).ok_or_else(|| {
+        let error = anyhow::anyhow!("an experiment needs one case, and these flags give {}", cases.len());
+        Hinted::wrap(error, "give one value for each flag")
+    })?;
+    let warmup = if let WarmUp::Iterations(iterations) = order.settings.warmup { iterations } else { 0 };
+    let iterations = if let Stop::Iterations(iterations) = order.settings.stop { iterations } else { 1 };
+    let (workload, device) = (workload.to_owned(), device.name().to_owned());
+    Ok(Subject { experiment, workload, case, device, warmup, iterations, request: Some(request) })
+}
+
+fn of_run<'a>(app: &'a App, folder: &Path) -> anyhow::Result<Subject<'a>> {
+    let run = Run::read(folder)?;
+    let experiment = app.extras(&run.workload).experiment().ok_or_else(|| {
+        let error = anyhow::anyhow!("`{}` is a run of `{}`, which has no experiment", folder.display(), run.workload);
+        Hinted::wrap(error, "name a run of `offload`, or give the flags of `laptime bench offload`")
+    })?;
+    let path = folder.join(RESULTS_FILE);
+    let results = if path.is_file() { read_results(&path)?.results } else { Vec::new() };
+    let case = results.into_iter().map(|result| result.case).chain(run.cases).next_back();
+    let case = case.ok_or_else(|| anyhow::anyhow!("`{}` has no case", folder.display()))?;
+    let (workload, device) = (run.workload, run.device);
+    Ok(Subject { experiment, workload, case, device, warmup: 0, iterations: 1, request: None })
+}
+
+/// Measures the variants in turns. A variant that cannot be measured is not tried again.
+fn measure(app: &App, subject: &Subject<'_>, variants: Vec<Variant>) -> anyhow::Result<Vec<(Variant, Vec<Outcome>)>> {
+    let settings = Settings {
+        warmup: WarmUp::Iterations(subject.warmup),
+        stop: Stop::Iterations(subject.iterations),
+        ..GivenSettings::default().settle()?
+    };
+    let workload = app.workload(&subject.workload)?;
+    let is_quiet = subject.request.as_ref().is_some_and(|request| request.run.quiet);
+    let mut progress = Progress::new(ROUNDS * variants.len(), is_quiet);
+    let mut tried: Vec<(Variant, Vec<Outcome>)> = variants.into_iter().map(|variant| (variant, Vec::new())).collect();
+    let guard = StdoutGuard::begin();
+    for round in 0..ROUNDS {
+        for turn in 0..tried.len() {
+            let at = (round + turn) % tried.len();
+            let (variant, outcomes) = &mut tried[at];
+            if !outcomes.iter().all(|outcome| matches!(outcome, Outcome::Measured(_))) {
+                continue;
+            }
+            progress.begin(&variant.case, 0, 1);
+            let device = app.device(&subject.device)?;
+            outcomes.push(laptime_bench::measure(workload, &variant.case, &*device, &settings, &mut Silent(app)));
+            progress.done();
+            if app.interrupt.is_requested() {
+                drop(guard);
+                let error = anyhow::anyhow!("interrupted in round {} of {ROUNDS}", round + 1);
+                return Err(Hinted::wrap(error, "an experiment needs all of its variants; start it again"));
+            }
+        }
+    }
+    drop(guard);
+    Ok(tried)
+}

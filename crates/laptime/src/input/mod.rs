@@ -1,0 +1,7 @@
+//! What a command reads: its request, runs, traces and source files.
+
+pub mod near;
+pub mod request;
+pub mod run_input;
+pub mod source_files;
+pub mod trace_input;

@@ -1,0 +1,116 @@
+//! Runs as a report reads them: a run's folder, a folder of such folders, or the profile of another tool.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use laptime_analyze::ProfiledRun;
+use laptime_pipelines::extras::{Extras, own_run};
+use laptime_trace::{
+    run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results},
+    small_file,
+};
+use serde_json::Value;
+
+use crate::{app::App, failure::Hinted, output::warn};
+
+/// Reads everything that some paths hold, in the order given.
+pub fn read(app: &App, paths: &[PathBuf]) -> anyhow::Result<Vec<ProfiledRun>> {
+    let mut runs = Vec::new();
+    for path in paths {
+        let found = if path.is_dir() { read_folder(app, path)? } else { read_file(app, path)? };
+        if found.is_empty() {
+            return Err(nothing(app, path));
+        }
+        runs.extend(found);
+    }
+    Ok(runs)
+}
+
+fn nothing(app: &App, path: &Path) -> anyhow::Error {
+    let error = anyhow::anyhow!("`{}` holds no run", path.display());
+    Hinted::wrap(error, hint(app))
+}
+
+fn hint(app: &App) -> String {
+    let files: Vec<String> =
+        app.extras.iter().filter_map(|extras| extras.profile_file()).map(|file| format!("`{file}`")).collect();
+    format!(
+        "name the folder of a run (`{RESULTS_FILE}`), as `laptime bench` makes them under `runs/`, a folder of such \
+         folders, or one with {}",
+        files.join(" or ")
+    )
+}
+
+/// The run in a folder, else those in its folders, by name.
+fn read_folder(app: &App, folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
+    let own = read_one(app, folder)?;
+    if !own.is_empty() {
+        return Ok(own);
+    }
+    let mut inside: Vec<PathBuf> = std::fs::read_dir(folder)
+        .with_context(|| format!("cannot read the folder `{}`", folder.display()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.is_dir())
+        .collect();
+    inside.sort();
+    let mut runs = Vec::new();
+    for folder in inside {
+        runs.extend(read_one(app, &folder)?);
+    }
+    Ok(runs)
+}
+
+/// What one folder contains: a run, else profiles of other tools.
+fn read_one(app: &App, folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
+    if folder.join(RESULTS_FILE).is_file() {
+        return Ok(vec![read_run(folder)?]);
+    }
+    let files = app.extras.iter().filter_map(|extras| Some((&**extras, folder.join(extras.profile_file()?))));
+    files.filter(|(_, file)| file.is_file()).map(|(extras, file)| read_profile(app, extras, &file)).collect()
+}
+
+fn read_file(app: &App, path: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let reader = app.extras.iter().find(|extras| extras.profile_file() == Some(name));
+    match (name, reader) {
+        (RESULTS_FILE | RUN_FILE, _) if path.is_file() => read_one(app, path.parent().unwrap_or(Path::new("."))),
+        (_, Some(extras)) if path.is_file() => Ok(vec![read_profile(app, &**extras, path)?]),
+        _ if path.exists() => {
+            let error = anyhow::anyhow!("`{}` is no run", path.display());
+            Err(Hinted::wrap(error, hint(app)))
+        }
+        _ => Err(Hinted::wrap(anyhow::anyhow!("there is no `{}`", path.display()), hint(app))),
+    }
+}
+
+fn read_run(folder: &Path) -> anyhow::Result<ProfiledRun> {
+    let path = folder.join(RESULTS_FILE);
+    let read = read_results(&path)?;
+    if read.was_cut {
+        warn(&format!("the last result of `{}` was cut off and is left out", path.display()));
+    }
+    let run = if folder.join(RUN_FILE).is_file() { Some(Run::read(folder)?) } else { None };
+    Ok(ProfiledRun { folder: name(folder), run, results: read.results })
+}
+
+fn read_profile(app: &App, extras: &dyn Extras, path: &Path) -> anyhow::Result<ProfiledRun> {
+    let broken = || format!("`{}` is no profile", path.display());
+    let text = small_file::read_bytes(path, small_file::LARGEST_RESULTS)
+        .with_context(|| format!("cannot read `{}`", path.display()))?;
+    let profile: Value =
+        serde_json::from_slice(&text).with_context(broken).map_err(|error| Hinted::wrap(error, hint(app)))?;
+    if let Some((run, results)) = own_run(&profile) {
+        return Ok(ProfiledRun { folder: name(path), run: Some(run), results });
+    }
+    let results: Vec<CaseResult> = extras.read_profile(&profile);
+    if results.is_empty() {
+        return Err(Hinted::wrap(anyhow::anyhow!("`{}` has no results", path.display()), hint(app)));
+    }
+    Ok(ProfiledRun { folder: name(path), run: None, results })
+}
+
+/// The last part of a path; of `.` and the like the folder that it stands for.
+fn name(path: &Path) -> String {
+    let whole = if path.file_name().is_some() { path.to_owned() } else { path.canonicalize().unwrap_or_default() };
+    whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,66 @@
+//! Errors for traces that lack what a question is about.
+
+use laptime_analyze::NoLaps;
+use laptime_trace::Trace;
+
+use crate::{failure::Hinted, near::nearest};
+
+/// A trace without any work of a device.
+pub fn no_device_work(trace: &Trace, request: &str) -> anyhow::Error {
+    if trace.span_count() == 0 {
+        return empty();
+    }
+    let error = anyhow::anyhow!("the trace shows no GPU work, so it has no {request}");
+    if trace.is_cut_off {
+        return Hinted::wrap(error, "the file is cut off, and GPU work may be in the missing part; copy it again");
+    }
+    Hinted::wrap(
+        error,
+        "record devices too: torch.profiler with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, \
+         `nsys profile`, or stages `on` a lane with a device clock",
+    )
+}
+
+fn empty() -> anyhow::Error {
+    let error = anyhow::anyhow!("the trace is empty: it has no spans");
+    Hinted::wrap(error, "check that the recording ran and was written to this file")
+}
+
+/// A trace without the laps that were asked for.
+pub fn no_laps(trace: &Trace, reason: &NoLaps) -> anyhow::Error {
+    if trace.span_count() == 0 {
+        return empty();
+    }
+    match reason {
+        NoLaps::NoSuchName { name, known } => {
+            let near = nearest(name, known.iter().map(|(name, _)| name.as_str()));
+            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            Hinted::wrap(anyhow::anyhow!("nothing in the trace is named `{name}`"), near + &repeating(known))
+        }
+        NoLaps::NothingRepeats => Hinted::wrap(
+            anyhow::anyhow!("nothing in the trace repeats that could be a lap"),
+            "name the unit with `--lap NAME`, as `laptime stages` shows names; to record one, mark it: `lap!` in Rust, \
+             `profiler.step()` or `record_function` in PyTorch, an NVTX range",
+        ),
+    }
+}
+
+/// A budget for each lap of a trace in which no laps were found.
+pub fn no_laps_for_budget(budget: &str, known: &[(String, u64)]) -> anyhow::Error {
+    let error = anyhow::anyhow!("the budget `{budget}` is for each lap, and no laps were found in the trace");
+    Hinted::wrap(error, repeating(known))
+}
+
+/// How often something occurs, in words.
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+/// What could be named as a lap.
+fn repeating(known: &[(String, u64)]) -> String {
+    if known.is_empty() {
+        return "nothing in the trace repeats; mark laps with `lap!`, `record_function` or an NVTX range".to_owned();
+    }
+    let told: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({})", times(*count))).collect();
+    format!("`--lap NAME` names what repeats: {}", told.join(", "))
+}

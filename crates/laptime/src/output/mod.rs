@@ -1,0 +1,252 @@
+//! Where an answer goes and in which format: the flags that all commands share.
+
+pub mod absent;
+pub mod failure;
+pub mod progress;
+pub mod screen;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::Context;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use laptime_pipelines::extras::Screen;
+use laptime_report::{Format, Table, TextStyle};
+use laptime_trace::{Trace, format::write_whole};
+
+use crate::{failure::Hinted, screen::Content, trace_input::trace_of};
+
+/// How much people are shown: set once, when the arguments have been read.
+static VERBOSE: AtomicBool = AtomicBool::new(false);
+static WIDE: AtomicBool = AtomicBool::new(false);
+
+/// How much people are shown
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct DetailArgs {
+    /// Show all notes and how to read the columns
+    #[arg(long, short, global = true, display_order = 900)]
+    verbose: bool,
+
+    /// Show all columns, however wide the terminal is
+    #[arg(long, global = true, display_order = 901)]
+    wide: bool,
+}
+
+impl DetailArgs {
+    /// From here on tables show this much.
+    pub fn apply(self) {
+        VERBOSE.store(self.verbose, Ordering::Relaxed);
+        WIDE.store(self.wide, Ordering::Relaxed);
+    }
+}
+
+/// Where the answer goes and how it looks
+#[derive(Debug, clap::Args)]
+pub struct OutputArgs {
+    /// Output format [default: from the extension of `--out`, else text]
+    #[arg(long, value_parser = formats())]
+    format: Option<Format>,
+
+    /// Write to this file instead of standard output; its extension selects the format
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// How an answer looks, where it goes to standard output
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct FormatArgs {
+    /// Output format [default: text]
+    #[arg(long, global = true, value_parser = formats())]
+    format: Option<Format>,
+}
+
+impl FormatArgs {
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.format.unwrap_or(Format::Text)
+    }
+
+    /// Whether people read the answer.
+    pub fn is_for_people(&self) -> bool {
+        matches!(self.format(), Format::Text | Format::Md)
+    }
+}
+
+/// The names of the formats, as flags take them.
+fn formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse())
+}
+
+/// The width of a table that goes to no terminal: wide enough that no name is cut.
+const WIDTH_OF_A_FILE: usize = 2000;
+
+impl OutputArgs {
+    /// The format that was asked for, else the one that the file is named for.
+    fn format(&self) -> Format {
+        let named = || self.out.as_deref()?.extension()?.to_str()?.to_ascii_lowercase().parse().ok();
+        self.format.or_else(named).unwrap_or(Format::Text)
+    }
+
+    /// Reads a trace, or that of a run's folder, unless the answer would be written over it.
+    pub fn read_trace(&self, path: &Path) -> anyhow::Result<Trace> {
+        let path = trace_of(path)?;
+        self.refuse_to_overwrite(&path)?;
+        read_trace(&path)
+    }
+
+    /// Refuses to write the answer over the trace it is about.
+    pub fn refuse_to_overwrite(&self, path: &Path) -> anyhow::Result<()> {
+        if self.out.as_deref().is_some_and(|out| is_same_file(out, path)) {
+            let error = anyhow::anyhow!("`--out` would overwrite the trace `{}`", path.display());
+            return Err(Hinted::wrap(error, "name another file"));
+        }
+        Ok(())
+    }
+
+    /// Writes a table where it was asked for.
+    pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
+        let format = self.format();
+        match &self.out {
+            Some(path) => write_file(table, format, path),
+            None => write_to_screen(table, format, out),
+        }
+    }
+
+    /// Writes text that has no other form where it was asked for.
+    pub fn write_text(&self, text: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+        match &self.out {
+            Some(path) => write_whole(path, |file| file.write_all(text.as_bytes())).map_err(Into::into),
+            None => match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                done => done.context("cannot write the answer"),
+            },
+        }
+    }
+
+    /// Whether people read the answer.
+    pub fn is_for_people(&self) -> bool {
+        matches!(self.format(), Format::Text | Format::Md)
+    }
+
+    /// Whether the format has no place for facts about the whole table.
+    pub fn has_rows_alone(&self) -> bool {
+        matches!(self.format(), Format::Csv | Format::Tsv | Format::Jsonl)
+    }
+}
+
+/// Writes a table to a file, whole or not at all.
+pub fn write_file(table: &Table, format: Format, path: &Path) -> anyhow::Result<()> {
+    let style = TextStyle { verbose: true, ..TextStyle::plain(WIDTH_OF_A_FILE) };
+    write_whole(path, |file| laptime_report::write(table, format, style, file)).map_err(Into::into)
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Writes a table to standard output, as wide as the terminal.
+pub fn write_to_screen(table: &Table, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+    let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let width = if WIDE.load(Ordering::Relaxed) { WIDTH_OF_A_FILE } else { screen_width() };
+    let verbose = VERBOSE.load(Ordering::Relaxed);
+    let style = TextStyle { width, colour: colour && io::stdout().is_terminal(), verbose };
+    let content = if matches!(format, Format::Text | Format::Md) { Content::Table } else { Content::Data };
+    match screen::with(content, || laptime_report::write(table, format, style, out)).and_then(|()| out.flush()) {
+        // Whoever reads it has seen enough; what the answer means for the exit status stays.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done.context("cannot write the answer"),
+    }
+}
+
+fn screen_width() -> usize {
+    let of_terminal = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    let of_environment = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&width| width >= 20);
+    of_terminal.or_else(of_environment).unwrap_or(WIDTH_OF_A_FILE)
+}
+
+/// The width of prose that goes to no terminal.
+const PROSE_WIDTH: usize = 100;
+
+/// Prose wrapped to the terminal, or to 100 columns where there is none.
+pub fn wrapped(text: &str) -> String {
+    let of_terminal = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    laptime_report::wrap(text, of_terminal.unwrap_or(PROSE_WIDTH).max(20)).join("\n")
+}
+
+/// Prose for standard error: wrapped to its terminal, whole lines where there is none.
+pub fn wrapped_for_error(text: &str) -> String {
+    let Some((width, _)) = terminal_size::terminal_size_of(io::stderr()) else { return text.to_owned() };
+    let width = usize::from(width.0).max(20);
+    text.split('\n').map(|line| laptime_report::wrap(line, width).join("\n")).collect::<Vec<_>>().join("\n")
+}
+
+/// Reads a trace and tells on standard error what was odd about it.
+pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
+    let trace = crate::trace_input::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
+    for warning in &trace.warnings {
+        warn(&format!("`{}`: {warning}", path.display()));
+    }
+    Ok(trace)
+}
+
+/// Prints a line on standard error that is not data.
+pub fn say(line: &str) {
+    // Nobody reads standard error: the answer matters more.
+    let _ = writeln!(screen::stderr(), "{}", wrapped_for_error(line));
+}
+
+/// Prints a line above the progress bar.
+pub fn say_above(text: &str) {
+    let _ = screen::stderr().clear_line();
+    say(text.trim_end());
+}
+
+/// Standard error and the terminal, for what workloads add to the commands.
+#[derive(Debug, Clone, Copy)]
+pub struct Terminal {
+    /// The format of tables.
+    pub format: Format,
+}
+
+impl Default for Terminal {
+    fn default() -> Self {
+        Self { format: Format::Text }
+    }
+}
+
+impl Screen for Terminal {
+    fn say(&self, line: &str) {
+        say(line);
+    }
+
+    fn say_above(&self, line: &str) {
+        say_above(line);
+    }
+
+    fn table(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
+        write_to_screen(table, self.format, out)
+    }
+}
+
+/// Prints a warning on standard error.
+pub fn warn(warning: &str) {
+    say(&format!("warning: {warning}"));
+}
+
+/// Warns about dropped events where the format cannot show them.
+pub fn warn_of_loss(trace: &Trace, output: &OutputArgs) {
+    if trace.lost > 0 && output.has_rows_alone() {
+        warn(&loss(trace));
+    }
+}
+
+/// The number of dropped events, in words.
+pub fn loss(trace: &Trace) -> String {
+    match trace.lost {
+        1 => "1 event was dropped while recording".to_owned(),
+        lost => format!("{lost} events were dropped while recording"),
+    }
+}

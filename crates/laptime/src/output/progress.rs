@@ -1,0 +1,186 @@
+//! A bar on standard error while cases are measured. It is drawn between iterations, never by a clock of its own.
+
+use std::{
+    io::IsTerminal,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use laptime_bench::{Case, Phase};
+use laptime_report::{visible, visible_lines};
+
+use crate::estimate::{Estimate, words};
+
+/// What is shown while cases are measured; nothing if standard error is no terminal.
+pub struct Progress {
+    bar: ProgressBar,
+    began: Instant,
+    case: String,
+    phase: &'static str,
+    iterations: usize,
+    left: TimeLeft,
+}
+
+impl Progress {
+    /// Begins with this number of cases.
+    pub fn new(cases: usize, is_quiet: bool) -> Self {
+        Self::with_estimate(cases, is_quiet, Estimate::default())
+    }
+
+    /// The same, with an estimate of how long each case takes.
+    pub fn with_estimate(cases: usize, is_quiet: bool, estimate: Estimate) -> Self {
+        let is_shown = !is_quiet && std::io::stderr().is_terminal();
+        let target = if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(cases as u64), target);
+        if let Ok(style) = ProgressStyle::with_template("{bar:12} {wide_msg}") {
+            bar.set_style(style.progress_chars("━╸ "));
+        }
+        let left = TimeLeft::new(cases, estimate);
+        Self { bar, began: Instant::now(), case: String::new(), phase: "", iterations: 0, left }
+    }
+
+    /// A case begins.
+    pub fn begin(&mut self, case: &Case, run: u32, runs: u32) {
+        let process = if runs > 1 { format!("process {} of {runs}, ", run + 1) } else { String::new() };
+        self.case = visible(&format!("{process}{case}")).into_owned();
+        (self.phase, self.iterations) = ("", 0);
+        self.left.begin(case, self.began.elapsed());
+        self.draw();
+    }
+
+    /// The case enters a phase.
+    pub fn phase(&mut self, phase: Phase) {
+        (self.phase, self.iterations) = (phase.word(), 0);
+        self.draw();
+    }
+
+    /// An iteration ended.
+    pub fn iteration(&mut self) {
+        self.iterations += 1;
+        self.draw();
+    }
+
+    /// A case is done.
+    pub fn done(&mut self) {
+        self.left.done(self.began.elapsed());
+        self.bar.inc(1);
+    }
+
+    /// A step of several begins.
+    pub fn step(&mut self, at: usize, of: usize, what: &str) {
+        self.bar.set_length(of as u64);
+        self.bar.set_position(at as u64);
+        self.bar.set_message(format!("{} of {of} · {}", at + 1, visible(what)));
+    }
+
+    /// Writes a line above the bar.
+    pub fn say(&self, line: &str) {
+        if self.bar.is_hidden() {
+            crate::output::say(line);
+        } else {
+            self.bar.println(visible_lines(line));
+        }
+    }
+
+    fn draw(&self) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let (at, of) = (self.bar.position() + 1, self.bar.length().unwrap_or(0));
+        let elapsed = self.began.elapsed();
+        let mut parts = vec![format!("case {at} of {of}")];
+        parts.extend((!self.phase.is_empty()).then(|| self.phase.to_owned()));
+        parts.extend((self.iterations > 0).then(|| format!("iteration {}", self.iterations)));
+        parts.push(words(elapsed.as_secs_f64()));
+        parts.extend(self.left.seconds(elapsed).map(|left| format!("about {} left", words(left))));
+        parts.push(self.case.clone());
+        self.bar.set_message(parts.join(" · "));
+    }
+}
+
+/// The time left, from the time that earlier cases took and from what the cases are expected to take.
+struct TimeLeft {
+    estimate: Estimate,
+    /// Expected seconds: finished cases, the current case, all cases.
+    done: f64,
+    current: f64,
+    all: f64,
+    /// When the current one began, and how long the others took together.
+    began: Duration,
+    taken: Duration,
+}
+
+impl TimeLeft {
+    fn new(cases: usize, estimate: Estimate) -> Self {
+        // Without an estimate all cases count the same.
+        let all = estimate.total().unwrap_or(cases as f64);
+        let (began, taken) = (Duration::ZERO, Duration::ZERO);
+        Self { estimate, done: 0.0, current: 0.0, all, began, taken }
+    }
+
+    fn begin(&mut self, case: &Case, now: Duration) {
+        self.current = self.estimate.total().map_or(1.0, |_| self.estimate.case(case).unwrap_or(0.0));
+        self.began = now;
+    }
+
+    fn done(&mut self, now: Duration) {
+        self.done += self.current;
+        self.taken += now.saturating_sub(self.began);
+        self.current = 0.0;
+    }
+
+    /// Seconds left; none as long as neither an estimate nor a finished case is known.
+    fn seconds(&self, now: Duration) -> Option<f64> {
+        let off = match (self.done > 0.0, self.estimate.total()) {
+            (true, _) => self.taken.as_secs_f64() / self.done,
+            (false, Some(_)) => 1.0,
+            (false, None) => return None,
+        };
+        let current = now.saturating_sub(self.began).as_secs_f64();
+        let behind = (self.all - self.done - self.current).max(0.0);
+        Some((off * self.current - current).max(0.0) + off * behind)
+    }
+}
+
+/// Removes the bar, so that it does not end up between the results.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(size: i64) -> Case {
+        Case::new(vec![("size".to_owned(), size.into())])
+    }
+
+    fn left(left: &TimeLeft, now: u64) -> Option<u64> {
+        left.seconds(Duration::from_secs(now)).map(|seconds| seconds.round() as u64)
+    }
+
+    #[test]
+    fn the_time_left_knows_that_cases_differ() {
+        let mut time = TimeLeft::new(2, Estimate::known([(case(1), 10.0), (case(2), 100.0)]));
+        time.begin(&case(1), Duration::ZERO);
+        assert_eq!(left(&time, 0), Some(110));
+        assert_eq!(left(&time, 5), Some(105));
+        // The first case took twice as long as expected, so the second one is expected to as well.
+        time.done(Duration::from_secs(20));
+        time.begin(&case(2), Duration::from_secs(20));
+        assert_eq!(left(&time, 20), Some(200));
+        assert_eq!(left(&time, 500), Some(0), "a case that takes longer than expected has no negative time left");
+    }
+
+    #[test]
+    fn without_an_estimate_the_cases_that_are_done_are_the_measure() {
+        let mut time = TimeLeft::new(3, Estimate::default());
+        time.begin(&case(1), Duration::ZERO);
+        assert_eq!(left(&time, 4), None);
+        time.done(Duration::from_secs(6));
+        time.begin(&case(2), Duration::from_secs(6));
+        assert_eq!(left(&time, 8), Some(10));
+    }
+}

@@ -1,0 +1,191 @@
+//! How long cases will take: their work, divided by the rate of the device.
+
+use std::collections::HashMap;
+
+use laptime_bench::{Case, CaseResult, Device, GivenSettings, Outcome, Seconds, Settings, Sink, Stop, WarmUp, Work};
+use laptime_trace::run::{Peaks, Run};
+
+use crate::app::App;
+
+/// The share of the peak rate that workloads are assumed to reach.
+const SHARE: f64 = 0.5;
+
+/// Iterations that a case is assumed to need when it runs until its median is known.
+const ITERATIONS: f64 = 20.0;
+
+/// Iterations in addition: the check, and a warm-up of unknown length.
+const ADDITIONAL: f64 = 3.0;
+
+/// Work below which nothing is timed for an estimate: even a slow CPU does it in seconds.
+const LITTLE_FLOPS: u64 = 20_000_000_000;
+
+/// Estimates shorter than this are not printed.
+const SHORT_SECONDS: f64 = 3.0;
+
+/// How long cases will take.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Estimate {
+    /// Seconds per process of each case whose work is known.
+    seconds: HashMap<String, f64>,
+    /// All of them, if every case is known.
+    total: Option<f64>,
+}
+
+impl Estimate {
+    /// Estimates the cases of a run.
+    pub fn of_run(app: &App, run: &Run, cases: &[Case]) -> Self {
+        Self::of(app, &run.workload, cases, &run.device, &run.settings, run.peaks.as_ref())
+    }
+
+    /// Estimates cases. Without measured peaks a matrix product is timed, on a CPU only.
+    pub fn of(
+        app: &App,
+        workload: &str,
+        cases: &[Case],
+        device: &str,
+        settings: &Settings,
+        peaks: Option<&Peaks>,
+    ) -> Self {
+        let Some(workload) = app.registry.workload(workload) else { return Self::default() };
+        let opened = app.device(device).ok();
+        // A case that does not fit is an outcome that takes no time.
+        let fits = |case: &Case| {
+            let device = opened.as_deref()?;
+            Some(workload.predicted_bytes(case, device).ok()?? <= device.available_bytes()?)
+        };
+        let cases: Vec<&Case> = cases.iter().filter(|case| fits(case).unwrap_or(true)).collect();
+        let works: Vec<(&Case, Option<Work>)> =
+            cases.iter().map(|case| (*case, workload.predicted_work(case))).collect();
+        let flops = works.iter().filter_map(|(_, work)| Some(work.as_ref()?.flops)).fold(0, u64::saturating_add);
+        let needs_rate = peaks.is_none() && flops > LITTLE_FLOPS;
+        let rate = needs_rate.then(|| app.cpu_rate(device)).flatten();
+        let iteration = |work: &Work| match laptime_analyze::limits(work, 1.0, peaks).limit_ns {
+            Some(nanos) => Some(nanos / 1e9 / SHARE),
+            None => rate.map(|rate| work.flops as f64 / (SHARE * rate)),
+        };
+        let known = |(case, work): &(&Case, Option<Work>)| {
+            Some((case.to_string(), case_seconds(iteration(work.as_ref()?)?, settings)))
+        };
+        let seconds: HashMap<String, f64> = works.iter().filter_map(known).collect();
+        let is_whole = works.iter().all(|(case, _)| seconds.contains_key(&case.to_string()));
+        let total = is_whole.then(|| seconds.values().sum::<f64>() * f64::from(settings.runs.max(1)));
+        Self { seconds, total: total.filter(|_| !cases.is_empty()) }
+    }
+
+    /// Known times of cases.
+    #[cfg(test)]
+    pub fn known<const N: usize>(cases: [(Case, f64); N]) -> Self {
+        let total = Some(cases.iter().map(|(_, seconds)| seconds).sum());
+        Self { seconds: cases.iter().map(|(case, seconds)| (case.to_string(), *seconds)).collect(), total }
+    }
+
+    /// Seconds of a case in one process, if they are known.
+    pub fn case(&self, case: &Case) -> Option<f64> {
+        self.seconds.get(&case.to_string()).copied()
+    }
+
+    /// Seconds of all cases, if they are known.
+    pub fn total(&self) -> Option<f64> {
+        self.total
+    }
+
+    /// The estimate as a sentence; none if it is short or not known.
+    pub fn sentence(&self, cases: usize) -> Option<String> {
+        let total = self.total.filter(|total| *total >= SHORT_SECONDS)?;
+        let plural = if cases == 1 { "case" } else { "cases" };
+        Some(format!(
+            "{cases} {plural}, about {} (estimated from their work and the speed of the device)",
+            words(total)
+        ))
+    }
+}
+
+/// The seconds of a case whose iteration takes this long.
+fn case_seconds(iteration: f64, settings: &Settings) -> f64 {
+    let warmup = match settings.warmup {
+        WarmUp::Iterations(count) => 1.0 + count as f64,
+        WarmUp::Auto => ADDITIONAL,
+    };
+    let measuring = match settings.stop {
+        Stop::Iterations(count) => count as f64 * iteration,
+        Stop::Interval { at_most_ns, .. } => (ITERATIONS * iteration).min(at_most_ns as f64 / 1e9),
+    };
+    measuring + warmup * iteration
+}
+
+/// Floating-point operations per second of a matrix product in f32; none on anything but a CPU.
+pub fn cpu_rate(app: &App, device: &dyn Device) -> Option<f64> {
+    let workload = app.registry.workload("matmul").filter(|_| device.name() == "cpu")?;
+    let axes = [("size", "512"), ("dtype", "f32")].map(|(axis, word)| (axis.to_owned(), vec![word.to_owned()]));
+    let case = workload.plan(&axes).ok()?.cases().into_iter().next()?;
+    let given =
+        GivenSettings { max_time: Some(Seconds(0.2)), min_time: Some(Seconds(0.05)), ..GivenSettings::default() };
+    let settings = given.settle().ok()?;
+    let Outcome::Measured(measured) = laptime_bench::measure(workload, &case, device, &settings, &mut Silent) else {
+        return None;
+    };
+    let fastest = measured.wall_ns.iter().copied().min().filter(|nanos| *nanos > 0)?;
+    Some(measured.work?.flops as f64 / fastest as f64 * 1e9)
+}
+
+/// Shows and keeps nothing.
+struct Silent;
+
+impl Sink for Silent {
+    fn begin(&mut self, _: &Case, _: u32) {}
+
+    fn iteration(&mut self, _: u64, _: bool) {}
+
+    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// A duration, rounded for people.
+pub fn words(seconds: f64) -> String {
+    match seconds {
+        few if few < 90.0 => format!("{:.0} s", few.max(1.0)),
+        some if some < 5400.0 => format!("{:.0} min", some / 60.0),
+        many => format!("{:.1} h", many / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(given: GivenSettings) -> Settings {
+        given.settle().unwrap()
+    }
+
+    #[test]
+    fn a_case_runs_twenty_iterations_unless_time_is_up() {
+        let five = settings(GivenSettings { max_time: Some(Seconds(5.0)), ..GivenSettings::default() });
+        assert!((case_seconds(1.0, &five) - 8.0).abs() < 1e-9, "5 s of iterations, the check and a warm-up");
+        assert!((case_seconds(0.01, &five) - 0.23).abs() < 1e-9);
+    }
+
+    #[test]
+    fn fixed_iterations_are_counted_with_the_check() {
+        let warmup = Some(WarmUp::Iterations(2));
+        let fixed = settings(GivenSettings { warmup, iterations: Some(10), ..GivenSettings::default() });
+        assert!((case_seconds(1.0, &fixed) - 13.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_time_of_a_case_grows_with_its_work() {
+        let app = App::new(Vec::new(), Vec::new());
+        let axes = [("size".to_owned(), vec!["128,256".to_owned()])];
+        let cases = app.registry.workload("matmul").unwrap().plan(&axes).unwrap().cases();
+        let works =
+            cases.iter().map(|case| app.registry.workload("matmul").unwrap().predicted_work(case).unwrap().flops);
+        assert_eq!(works.collect::<Vec<_>>(), [2 * 128_u64.pow(3), 2 * 256_u64.pow(3)]);
+        let little = Estimate::of(&app, "matmul", &cases, "cpu", &settings(GivenSettings::default()), None);
+        assert_eq!((little.total(), little.sentence(2)), (None, None), "nothing is timed for so little work");
+    }
+
+    #[test]
+    fn durations_are_rounded() {
+        assert_eq!([0.2, 89.0, 95.0, 7200.0].map(words), ["1 s", "89 s", "2 min", "2.0 h"]);
+    }
+}

@@ -1,0 +1,98 @@
+//! The folder of a run: `runs/<what>-<time>`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
+
+use crate::{
+    failure::{Hinted, place_hint},
+    moment::Moment,
+    output::say,
+};
+
+/// The trace of a run.
+pub const TRACE_FILE: &str = "trace.pftrace";
+
+/// Creates the given folder, or a new one named after the time.
+pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<PathBuf> {
+    if let Some(path) = request {
+        if let Some(there) = [RUN_FILE, RESULTS_FILE, TRACE_FILE].iter().find(|file| path.join(file).exists()) {
+            let error = anyhow::anyhow!("`{}` already contains a run (`{there}`)", path.display());
+            return Err(Hinted::wrap(error, "name another folder, or leave out `--out` to create a new one"));
+        }
+        create(path)?;
+        return Ok(path.to_owned());
+    }
+    let base = PathBuf::from("runs").join(format!("{what}-{}", now.stamp()));
+    for number in 1.. {
+        let path = if number == 1 { base.clone() } else { PathBuf::from(format!("{}-{number}", base.display())) };
+        if !path.exists() {
+            create(&path)?;
+            return Ok(path);
+        }
+    }
+    unreachable!("one of endlessly many names is free")
+}
+
+/// A folder that was created for a run. It is removed with the trace in it unless the run begins.
+pub struct Tentative {
+    folder: Option<PathBuf>,
+}
+
+impl Tentative {
+    /// Creates the folder as [`make`] does.
+    pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<Self> {
+        make(request, what, now).map(|folder| Self { folder: Some(folder) })
+    }
+
+    /// A file in it.
+    pub fn join(&self, file: &str) -> PathBuf {
+        self.folder.as_deref().unwrap_or(Path::new("")).join(file)
+    }
+
+    /// The run begins: the folder stays.
+    pub fn keep(mut self) -> PathBuf {
+        self.folder.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Tentative {
+    fn drop(&mut self) {
+        if let Some(folder) = self.folder.take() {
+            let _ = fs::remove_file(folder.join(TRACE_FILE));
+            // Only what is empty goes: `runs` may be old, and the folder that was asked for may hold other files.
+            let _ = fs::remove_dir(&folder);
+            let _ = folder.parent().filter(|parent| parent.ends_with("runs")).map(fs::remove_dir);
+        }
+    }
+}
+
+/// The files of a run that matter most, in the order in which they are listed.
+const LISTED: [&str; 6] =
+    ["profiling_report.md", TRACE_FILE, "trace.json", "flamegraph.svg", "stages.tsv", RESULTS_FILE];
+
+/// Prints where a run was saved, with its most important files, and what was written elsewhere.
+pub fn say_saved(folder: &Path, outside: &[PathBuf]) {
+    say(&format!("\n{}", saved(folder, outside)));
+}
+
+/// The same as text.
+pub fn saved(folder: &Path, outside: &[PathBuf]) -> String {
+    let files: Vec<&str> = LISTED.into_iter().filter(|file| folder.join(file).is_file()).collect();
+    let files = if files.is_empty() { String::new() } else { format!(" ({})", files.join(", ")) };
+    let outside: Vec<String> = outside.iter().map(|file| file.display().to_string()).collect();
+    let also = if outside.is_empty() { String::new() } else { format!("\nAlso written: {}", outside.join(", ")) };
+    format!("Saved to {}{files}{also}", folder.display())
+}
+
+/// Creates a folder and its parents.
+pub fn create(path: &Path) -> anyhow::Result<()> {
+    let Err(source) = fs::create_dir_all(path) else { return Ok(()) };
+    let hint = place_hint(&source).unwrap_or_else(|| "`--out DIR` names another place".to_owned());
+    let failed = Err::<(), _>(source).with_context(|| format!("cannot create the folder `{}`", path.display()));
+    failed.map_err(|error| Hinted::wrap(error, hint))
+}

@@ -1,0 +1,230 @@
+//! A run in its folder: begun or resumed, swept, kept.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use laptime_bench::{Case, CaseResult, Device, GivenSettings, Job, Plan, Swept, sweep};
+use laptime_trace::run::{AxisValues, RESULTS_FILE, Results, Run, SCHEMA, read_results};
+
+use crate::{
+    app::App,
+    estimate::Estimate,
+    failure::Hinted,
+    keeper::Keeper,
+    kept_peaks,
+    moment::Moment,
+    output::{say, warn},
+    progress::Progress,
+    request::{Order, Request},
+    run_folder,
+    stdout_guard::StdoutGuard,
+};
+
+/// A run whose folder is there.
+pub struct Session {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What is in its `run.json`.
+    pub run: Run,
+    cases: Vec<Case>,
+    before: Vec<CaseResult>,
+    /// The device, open from the beginning on.
+    device: Option<Arc<dyn Device>>,
+}
+
+/// A run after its sweep.
+pub struct Finished {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What is in its `run.json`.
+    pub run: Run,
+    /// The results of its cases.
+    pub results: Vec<CaseResult>,
+    /// Results that it was to have.
+    pub expected: usize,
+    /// Whether it was interrupted.
+    pub was_interrupted: bool,
+}
+
+impl Session {
+    /// Opens the device, makes the folder and writes `run.json`.
+    pub fn begin(app: &App, order: &Order<'_>, what: &str, out: Option<&Path>) -> anyhow::Result<Self> {
+        let device = app.device(&order.device)?;
+        let run = describe(app, order, &*device)?;
+        let folder = run_folder::make(out, what, Moment::now())?;
+        Self::begin_in(app, run, folder, device)
+    }
+
+    /// Begins a run in a folder that is there.
+    pub fn begin_in(app: &App, run: Run, folder: PathBuf, device: Arc<dyn Device>) -> anyhow::Result<Self> {
+        run.write(&folder)?;
+        let cases = recorded(app, &run)?.plan.cases();
+        Ok(Self { folder, run, cases, before: Vec::new(), device: Some(device) })
+    }
+
+    /// Goes on with a run that was stopped, unless the program, the machine or the plan is another one now.
+    pub fn resume(app: &App, request: &Request, folder: &Path) -> anyhow::Result<Self> {
+        let run = Run::read(folder)?;
+        let order = recorded(app, &run)?;
+        if request.place.out.is_some() {
+            let error = anyhow::anyhow!("a resumed run stays in its folder, `{}`", folder.display());
+            return Err(Hinted::wrap(error, "leave out `--out`"));
+        }
+        let device = app.device(&run.device)?;
+        if request.is_specific() {
+            let (timing, l2) = (Some(run.settings.timing), run.settings.l2);
+            let defaults = GivenSettings { timing, l2, ..GivenSettings::default() };
+            let order = request.named(&run.workload).settle(app, defaults)?.on(&*device);
+            refuse_other_plan(&run, &order, request, folder)?;
+        }
+        refuse_other_place(&run, &describe(app, &order, &*device)?)?;
+        let path = folder.join(RESULTS_FILE);
+        let read = if path.exists() { read_results(&path)? } else { Results::default() };
+        if read.was_cut {
+            warn("the last result is incomplete; its case is measured again");
+        }
+        let before = read.results.into_iter().filter(CaseResult::is_finished).collect();
+        Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before, device: Some(device) })
+    }
+
+    /// The same run with one case to measure behind what was measured already.
+    pub fn turned_to(&self, case: Case, before: Vec<CaseResult>) -> Self {
+        Self { folder: self.folder.clone(), run: self.run.clone(), cases: vec![case], before, device: None }
+    }
+
+    /// The cases that are left to measure in some process.
+    pub fn left(&self) -> Vec<Case> {
+        let runs = self.run.settings.runs.max(1);
+        let done: HashSet<(String, u32)> = done(&self.before);
+        let is_left = |case: &&Case| (0..runs).any(|run| !done.contains(&(case.to_string(), run)));
+        self.cases.iter().filter(is_left).cloned().collect()
+    }
+
+    /// Measures what is left to measure.
+    pub fn sweep(self, app: &App, is_quiet: bool) -> anyhow::Result<Finished> {
+        app.listen_for_interrupts();
+        app.measure_in((!self.run.settings.cold).then(|| self.folder.clone()));
+        let left = self.left();
+        let Self { folder, run, cases, before, device } = self;
+        let runs = run.settings.runs.max(1);
+        let expected = cases.len() * runs as usize;
+        let done = done(&before);
+        let estimate = Estimate::of_run(app, &run, &left);
+        if let Some(sentence) = estimate.sentence(left.len()).filter(|_| !is_quiet) {
+            say(&sentence);
+        }
+        let progress = Progress::with_estimate(expected - done.len().min(expected), is_quiet, estimate);
+        let mut keeper = Keeper::new(&folder, before, progress, &app.interrupt, runs)?;
+        let job = Job {
+            workload: run.workload.clone(),
+            device: run.device.clone(),
+            cases,
+            run: 0,
+            settings: run.settings,
+            environment: run.environment_fingerprint.clone(),
+            trace: None,
+        };
+        let is_done = |case: &Case, run: u32| done.contains(&(case.to_string(), run));
+        let guard = StdoutGuard::begin();
+        let swept = sweep(&app.registry, &job, device, is_done, &app.interrupt, &mut keeper);
+        drop(guard);
+        app.measure_in(None);
+        let swept = swept?;
+        Ok(Finished { folder, run, results: keeper.results, expected, was_interrupted: swept == Swept::Interrupted })
+    }
+}
+
+/// Which case has a result in which process.
+fn done(results: &[CaseResult]) -> HashSet<(String, u32)> {
+    results.iter().map(|result| (result.case.to_string(), result.run)).collect()
+}
+
+/// What `run.json` says of an order on a device.
+pub fn describe(app: &App, order: &Order<'_>, device: &dyn Device) -> anyhow::Result<Run> {
+    let settings = order.settings_on(device)?;
+    let plan = order.plan.clone().map(|case| order.workload.on_device(case, device));
+    app.say_device(&order.device, device);
+    say_synthetic(&plan.cases());
+    let environment = app.environment();
+    let peaks = kept_peaks::read(&environment.machine, device);
+    let device = device.name().to_owned();
+    if environment.build.is_unoptimised() {
+        warn("this is a debug build, so its times are not meaningful; build with `--release`");
+    }
+    Ok(Run {
+        schema: SCHEMA,
+        command: command_line(),
+        started: Moment::now().record(),
+        workload: order.workload.name().to_owned(),
+        peaks,
+        device,
+        axes: plan.record(),
+        cases: plan.chosen().to_vec(),
+        settings,
+        environment_fingerprint: environment.fingerprint(),
+        environment,
+    })
+}
+
+/// The command line; invalid UTF-8 is replaced.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+/// Prints which folders have no weights.
+fn say_synthetic(cases: &[Case]) {
+    let folders: BTreeSet<String> = cases.iter().flat_map(laptime_pipelines::folders_without_weights).collect();
+    for folder in folders {
+        say(&format!("note: `{folder}` has a config.json and no weights; synthetic weights are used"));
+    }
+}
+
+/// The order that a run's record stands for.
+fn recorded<'a>(app: &'a App, run: &Run) -> anyhow::Result<Order<'a>> {
+    let workload = app.workload(&run.workload)?;
+    let words = |axis: &AxisValues| (axis.axis.clone(), axis.values.iter().map(ToString::to_string).collect());
+    let plan = if run.cases.is_empty() {
+        Plan::settle(&run.workload, workload.axes(), &run.axes.iter().map(words).collect::<Vec<_>>())?
+    } else {
+        Plan::of_cases(workload.axes(), run.cases.clone())?
+    };
+    let (settings, timings) = (run.settings, vec![run.settings.timing]);
+    Ok(Order { workload, plan, settings, timings, device: run.device.clone() })
+}
+
+fn refuse_other_plan(run: &Run, request: &Order<'_>, given: &Request, folder: &Path) -> anyhow::Result<()> {
+    let differs = if request.workload.name() != run.workload {
+        format!("its workload is `{}`, not `{}`", run.workload, request.workload.name())
+    } else if given.has_axes() && !is_same_plan(&request.plan, run) {
+        "its axes have different values".to_owned()
+    } else if !["auto", run.device.as_str()].contains(&request.device.as_str()) {
+        format!("its device is `{}`, not `{}`", run.device, request.device)
+    } else if given.has_settings() && request.settings != run.settings {
+        "its settings differ".to_owned()
+    } else {
+        return Ok(());
+    };
+    let error = anyhow::anyhow!("the run in `{}` has a different plan: {differs}", folder.display());
+    let hint = format!("`laptime bench --resume {}` continues it with its own plan", folder.display());
+    Err(Hinted::wrap(error, hint))
+}
+
+fn is_same_plan(plan: &Plan, run: &Run) -> bool {
+    plan.record() == run.axes && plan.chosen() == run.cases
+}
+
+fn refuse_other_place(run: &Run, now: &Run) -> anyhow::Result<()> {
+    let (then, now) = (&run.environment, &now.environment);
+    let differs = if then.build.binary != now.build.binary {
+        format!("a different program: it was built from {}, this one from {}", then.build.commit, now.build.commit)
+    } else if then.machine.fingerprint() != now.machine.fingerprint() {
+        "a different machine, or the same one with a different governor or limit".to_owned()
+    } else {
+        return Ok(());
+    };
+    let error = anyhow::anyhow!("the run was started by {differs}");
+    Err(Hinted::wrap(error, "their results would not be comparable; start a new run, and use `laptime compare`"))
+}

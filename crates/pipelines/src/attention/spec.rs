@@ -1,0 +1,82 @@
+//! A case of `attention`, read.
+
+use std::path::Path;
+
+use anyhow::Context;
+use laptime_bench::{AxisValue, Case};
+use laptime_models::{
+    Dtype,
+    attention::{AttentionSizes, BlockMask, Kept, Kind, Pattern, Random, Synthetic},
+};
+use laptime_trace::small_file;
+
+use super::axes::BUILT_IN;
+
+/// What a case asks for.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// The kind.
+    pub kind: Kind,
+    /// The inputs.
+    pub inputs: Synthetic,
+    /// The pairs that are kept.
+    pub kept: Kept,
+    /// Threads of the CPU.
+    pub threads: usize,
+}
+
+impl Spec {
+    /// Reads a case whose number type is settled.
+    pub fn of(case: &Case) -> anyhow::Result<Self> {
+        let kind: Kind = case.text("attention")?.parse()?;
+        let sizes = AttentionSizes {
+            batch: case.size("batch_size")?,
+            heads: case.size("heads")?,
+            kv_heads: case.size("kv_heads")?,
+            head_dim: case.size("head_dim")?,
+            length: case.size("seq_len")?,
+        };
+        let dtype: Dtype = case.text("dtype")?.parse()?;
+        let seed = u64::try_from(case.int("seed")?)?;
+        let pattern = Pattern { is_causal: is_causal(case), seed, ..pattern(case)? };
+        let mask = match case.text("block_mask")? {
+            path if kind == Kind::BlockSparse && path != BUILT_IN => Some(read_mask(path)?),
+            _ => None,
+        };
+        let kept = Kept::of(kind, pattern, mask);
+        Ok(Self { kind, inputs: Synthetic { sizes, dtype, seed }, kept, threads: case.size("threads")? })
+    }
+
+    /// Why the case makes no sense, if it does not.
+    pub fn refusal(&self) -> Option<String> {
+        let sizes = self.inputs.sizes;
+        sizes.refusal().or_else(|| self.kept.refusal(sizes.length))
+    }
+}
+
+fn is_causal(case: &Case) -> bool {
+    case.get("causal") != Some(&AxisValue::Bool(false))
+}
+
+/// The pattern of a case, causal.
+pub fn pattern(case: &Case) -> anyhow::Result<Pattern> {
+    let shared = match case.text("random_per")? {
+        "row" => Random::PerRow,
+        _ => Random::PerBlock,
+    };
+    Ok(Pattern {
+        window: case.size("window")?,
+        global: case.size("global")?,
+        random: case.size("random")?,
+        is_causal: true,
+        shared,
+        seed: 0,
+    })
+}
+
+/// Reads a mask of blocks from a file.
+pub fn read_mask(path: &str) -> anyhow::Result<BlockMask> {
+    let text = small_file::read_text(Path::new(path), small_file::LARGEST_SMALL_FILE)
+        .with_context(|| format!("cannot read the mask `{path}`"))?;
+    BlockMask::parse(&text).with_context(|| format!("`{path}` is no mask"))
+}

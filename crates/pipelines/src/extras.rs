@@ -1,0 +1,298 @@
+//! What a workload adds to the commands: its own flags, checks, notes, files and summaries.
+//!
+//! The program knows no workload by name. It looks up the [`Extras`] of the workload that it runs and calls them at
+//! fixed points; a workload without extras gets [`NoExtras`]. A program of your own passes extras for its workloads to
+//! `laptime::main_with_extras`.
+
+pub(crate) mod files;
+mod hinted;
+pub(crate) mod nano;
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use laptime_analyze::Conclusion;
+use laptime_bench::{Case, CaseResult, Device, Devices, Outcome, Workload};
+use laptime_report::Table;
+use laptime_trace::{Trace, run::Run};
+use serde_json::Value;
+
+pub use self::{hinted::Hinted, nano::own_run};
+
+/// What a workload adds to the commands. Everything has a default: nothing.
+pub trait Extras: Send + Sync {
+    /// The workload, by its name.
+    fn workload(&self) -> &'static str;
+
+    /// The flags of a command that only this workload has, beside its axes.
+    fn flags(&self, command: Command) -> Vec<FlagSpec> {
+        let _ = command;
+        Vec::new()
+    }
+
+    /// Refuses flags and cases that make no sense together, before anything is opened.
+    fn check(&self, flags: &Flags, cases: &[Case]) -> anyhow::Result<()> {
+        let _ = (flags, cases);
+        Ok(())
+    }
+
+    /// Whether [`Extras::check_case`] has anything to check.
+    fn checks_cases(&self) -> bool {
+        false
+    }
+
+    /// Refuses a case that cannot run on a device, before anything is measured.
+    fn check_case(&self, case: &Case, device: &dyn Device) -> anyhow::Result<()> {
+        let _ = (case, device);
+        Ok(())
+    }
+
+    /// Whether standard output carries data, so that the tables go to standard error.
+    fn uses_standard_output(&self, flags: &Flags) -> bool {
+        let _ = flags;
+        false
+    }
+
+    /// Which of the cases of a profile is only measured for comparison and not recorded.
+    fn baseline(&self, cases: &[Case]) -> Option<Case> {
+        let _ = cases;
+        None
+    }
+
+    /// Prints what people should know before the first iteration.
+    fn begin(&self, context: &Context<'_>, cases: &[Case], out: &mut dyn Write) -> anyhow::Result<()> {
+        let _ = (context, cases, out);
+        Ok(())
+    }
+
+    /// The baseline of a profile is about to be measured.
+    fn begin_baseline(&self) {}
+
+    /// Adds what is known about a profiled case, before its result is written.
+    fn complete(&self, outcome: &mut Outcome, run: &Run, baseline: Option<&CaseResult>) {
+        let _ = (outcome, run, baseline);
+    }
+
+    /// Prints the summary of a benchmark and writes its files. Returns the files outside of the run's folder.
+    fn finish_bench(
+        &self,
+        context: &Context<'_>,
+        results: &[CaseResult],
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Vec<PathBuf>> {
+        let _ = (context, results, out);
+        Ok(Vec::new())
+    }
+
+    /// Prints the summary of a profile and writes its files. Returns the files outside of the run's folder. The first
+    /// result is the recorded case; there is no trace if it was not measured.
+    fn finish_profile(
+        &self,
+        context: &Context<'_>,
+        results: &[&CaseResult],
+        trace: Option<&Trace>,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Vec<PathBuf>> {
+        let _ = (context, results, trace, out);
+        Ok(Vec::new())
+    }
+
+    /// Writes the files of a comparison of warm-ups. Returns the files outside of the run's folder.
+    fn finish_warmups(&self, flags: &Flags, folder: &Path, table: &Table) -> anyhow::Result<Vec<PathBuf>> {
+        let _ = (flags, folder, table);
+        Ok(Vec::new())
+    }
+
+    /// Whether `laptime warmup` with these axis flags compares numbers of warm-up iterations.
+    fn compares_warmups(&self, written: &[&str]) -> bool {
+        let _ = written;
+        false
+    }
+
+    /// The experiment that `laptime diagnose --experiment` runs.
+    fn experiment(&self) -> Option<&dyn Experiment> {
+        None
+    }
+
+    /// The name of a file of results, written by another tool, that [`Extras::read_profile`] understands.
+    fn profile_file(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The results in such a file.
+    fn read_profile(&self, profile: &Value) -> Vec<CaseResult> {
+        let _ = profile;
+        Vec::new()
+    }
+}
+
+/// The extras of a workload that has none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoExtras;
+
+impl Extras for NoExtras {
+    fn workload(&self) -> &'static str {
+        ""
+    }
+}
+
+/// A command that measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// `laptime bench`
+    Bench,
+    /// `laptime profile`
+    Profile,
+    /// `laptime warmup`
+    Warmup,
+}
+
+/// A flag that belongs to one workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlagSpec {
+    /// Its name, without the dashes.
+    pub name: &'static str,
+    /// An older name, which the help does not show.
+    pub alias: Option<&'static str>,
+    /// The placeholder of its value, such as `FILE`; none for a switch.
+    pub value: Option<&'static str>,
+    /// One line of help; none hides the flag.
+    pub help: Option<&'static str>,
+}
+
+impl FlagSpec {
+    /// A switch.
+    pub const fn switch(name: &'static str, help: &'static str) -> Self {
+        Self { name, alias: None, value: None, help: Some(help) }
+    }
+
+    /// A flag with a path behind it.
+    pub const fn path(name: &'static str, value: &'static str, help: &'static str) -> Self {
+        Self { name, alias: None, value: Some(value), help: Some(help) }
+    }
+}
+
+/// Prints what the original tool prints.
+pub const COMPAT: FlagSpec = FlagSpec::switch("compat", "Also print what the original tool prints");
+
+/// Writes the files of the original tool where it wrote them.
+pub const COMPAT_FILES: FlagSpec = FlagSpec {
+    name: "compat-files",
+    alias: Some("kit-files"),
+    value: None,
+    help: Some("Also write the files of the original tool where it wrote them"),
+};
+
+/// The flags of workloads that were given, with their values.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flags {
+    values: BTreeMap<String, PathBuf>,
+}
+
+impl Flags {
+    /// Adds a flag; a switch has an empty value.
+    pub fn insert(&mut self, name: &str, value: PathBuf) {
+        self.values.insert(name.to_owned(), value);
+    }
+
+    /// Whether a flag was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    /// The value of a flag.
+    pub fn path(&self, name: &str) -> Option<&Path> {
+        self.values.get(name).map(PathBuf::as_path)
+    }
+
+    /// The value of a flag, if it ends in this extension.
+    pub fn path_ending_in(&self, name: &str, extension: &str) -> Option<&Path> {
+        self.path(name).filter(|path| path.extension().is_some_and(|own| own.eq_ignore_ascii_case(extension)))
+    }
+
+    /// The names of the flags that were given.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
+    /// Whether the output of the original tool was asked for.
+    pub fn is_compat(&self) -> bool {
+        self.has(COMPAT.name)
+    }
+
+    /// Whether the files of the original tool were asked for.
+    pub fn has_compat_files(&self) -> bool {
+        self.has(COMPAT_FILES.name)
+    }
+}
+
+/// Where extras print what is not data.
+pub trait Screen: Send + Sync {
+    /// Prints a line on standard error.
+    fn say(&self, line: &str);
+
+    /// Prints a line above the progress bar.
+    fn say_above(&self, line: &str);
+
+    /// Writes a table in the format and width of the command.
+    fn table(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()>;
+
+    /// Prints a warning on standard error.
+    fn warn(&self, warning: &str) {
+        self.say(&format!("warning: {warning}"));
+    }
+}
+
+/// The run that extras are called for.
+pub struct Context<'a> {
+    /// The command.
+    pub command: Command,
+    /// What is in the run's `run.json`.
+    pub run: &'a Run,
+    /// The run's folder.
+    pub folder: &'a Path,
+    /// The workload.
+    pub workload: &'a dyn Workload,
+    /// Opens devices.
+    pub devices: &'a dyn Devices,
+    /// The flags of workloads that were given.
+    pub flags: &'a Flags,
+    /// Whether people read the output: it is text or Markdown.
+    pub is_for_people: bool,
+    /// Whether progress is hidden.
+    pub is_quiet: bool,
+    /// Where to print.
+    pub screen: &'a dyn Screen,
+}
+
+impl Context<'_> {
+    /// The run's device, opened if it is not open.
+    pub fn device(&self) -> anyhow::Result<Arc<dyn Device>> {
+        self.devices.open(&self.run.device)
+    }
+}
+
+/// An experiment: the same case in variants, measured in turns, and a conclusion.
+pub trait Experiment: Send + Sync {
+    /// The case to vary, if these cases are one.
+    fn case(&self, cases: &[Case]) -> Option<Case>;
+
+    /// The variants of a case, or why there is nothing to compare.
+    fn variants(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Vec<Variant>>;
+
+    /// The table and the conclusion. Each variant comes with its outcomes, round by round.
+    fn conclude(&self, device: &str, tried: &[(Variant, Vec<Outcome>)]) -> anyhow::Result<(Table, Conclusion)>;
+}
+
+/// A variant of a case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variant {
+    /// What the table calls it.
+    pub name: &'static str,
+    /// The case.
+    pub case: Case,
+}

@@ -1,0 +1,101 @@
+//! What the files of several workloads have in common.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use laptime_analyze::{CaseFigures, MeasuredFigures};
+use laptime_report::{Format, Table, TextStyle};
+use laptime_trace::{
+    format::write_whole,
+    run::{AxisValue, CaseResult, Run},
+};
+use serde_json::{Value, json};
+
+use super::{Flags, nano::OWN_KEY};
+
+/// Where Nano XYZ keeps its profiles.
+const NANO_FOLDER: &str = "profiling/results";
+
+/// Creates the folder of a file, if its path names one.
+pub fn create_parent(path: &Path) -> anyhow::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    fs::create_dir_all(folder).with_context(|| format!("cannot create the folder `{}`", folder.display()))
+}
+
+/// Writes a table to a file, whole or not at all.
+pub fn write_table(table: &Table, format: Format, path: &Path) -> anyhow::Result<()> {
+    create_parent(path)?;
+    let style = TextStyle { verbose: true, ..TextStyle::plain(usize::MAX / 2) };
+    write_whole(path, |file| laptime_report::write(table, format, style, file)).map_err(Into::into)
+}
+
+/// Writes JSON to a file, whole or not at all.
+pub fn write_json(value: &Value, path: &Path) -> anyhow::Result<()> {
+    create_parent(path)?;
+    let text = serde_json::to_string_pretty(value)?;
+    write_whole(path, |file| writeln!(file, "{text}")).map_err(Into::into)
+}
+
+/// The run's folder and, with `--compat-files`, that of the original tool.
+pub fn folders(run: &Path, original: &str, flags: &Flags) -> Vec<PathBuf> {
+    let original = flags.has_compat_files().then(|| PathBuf::from(original));
+    [run.to_owned()].into_iter().chain(original).collect()
+}
+
+/// Writes a profile in the format of Nano XYZ into the run's folder and wherever the flags ask for it. Returns the files
+/// outside of the run's folder.
+pub fn write_nano_profile(
+    mut profile: Value,
+    name: &str,
+    (run, results): (&Run, &[CaseResult]),
+    folder: &Path,
+    flags: &Flags,
+) -> anyhow::Result<Vec<PathBuf>> {
+    // With the run itself, a report on the profile shows the same as a report on the run's folder.
+    profile[OWN_KEY] = json!({ "run": serde_json::to_value(run)?, "results": serde_json::to_value(results)? });
+    write_json(&profile, &folder.join(name))?;
+    let original = flags.has_compat_files().then(|| Path::new(NANO_FOLDER).join(name));
+    let named = flags.path_ending_in("output", "json").map(Path::to_owned);
+    let in_folder = flags.path("output-dir").map(|folder| folder.join(name));
+    let outside: Vec<PathBuf> = [original, named, in_folder].into_iter().flatten().collect();
+    outside.iter().try_for_each(|file| write_json(&profile, file))?;
+    Ok(outside)
+}
+
+/// The median time of an iteration in milliseconds.
+pub fn median_ms(measured: &MeasuredFigures) -> Value {
+    json!(measured.wall.median / 1e6)
+}
+
+/// Bytes in MiB.
+pub fn mib(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
+}
+
+/// The value of a case on an axis, as text.
+pub fn text(case: &CaseFigures, name: &str) -> String {
+    case.id.case.get(name).map(ToString::to_string).unwrap_or_default()
+}
+
+/// The value of a case on an axis, as JSON.
+pub fn axis(case: &CaseFigures, name: &str) -> Value {
+    case.id.case.get(name).map_or(Value::Null, json_of)
+}
+
+/// A fact about a case, as JSON.
+pub fn fact(measured: &MeasuredFigures, name: &str) -> Value {
+    measured.fact(name).map_or(Value::Null, json_of)
+}
+
+/// A value as JSON.
+pub fn json_of(value: &AxisValue) -> Value {
+    match value {
+        AxisValue::Int(whole) => json!(whole),
+        AxisValue::Float(number) => json!(number),
+        AxisValue::Bool(yes) => json!(yes),
+        AxisValue::Text(text) => json!(text),
+    }
+}

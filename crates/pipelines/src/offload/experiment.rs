@@ -1,0 +1,87 @@
+//! The experiment of `laptime diagnose`: the same generation with the requested layers on the device, with all of them and
+//! with a few more.
+
+use laptime_analyze::{Conclusion, ExperimentLimits, Trial};
+use laptime_bench::{Case, Device, Outcome};
+use laptime_report::{
+    Table,
+    tables::{self, TrialRow},
+};
+
+use super::{
+    OffloadedLayers,
+    extras::{check_plan, not_measured},
+    files::{CPU, metric},
+};
+use crate::extras::{Experiment, Hinted, Variant};
+
+/// Layers that the third variant has in addition.
+const MORE: usize = 4;
+
+/// The experiment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OffloadExperiment;
+
+impl Experiment for OffloadExperiment {
+    /// A case without offloading may be among them: it is a variant anyway.
+    fn case(&self, cases: &[Case]) -> Option<Case> {
+        let case = cases.last()?;
+        let is_one = |other: &Case| other == case || *other == OffloadedLayers::without_offloading(case);
+        cases.iter().all(is_one).then(|| case.clone())
+    }
+
+    fn variants(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Vec<Variant>> {
+        let plan = check_plan(case, device)?;
+        let (layers, resident) = (plan.layers, plan.resident);
+        if resident == layers {
+            let error = anyhow::anyhow!("all {layers} layers are on the device, so there is nothing to compare");
+            return Err(Hinted::wrap(error, "offload some with `--num-gpu-layers`, or set a `--memory-budget`"));
+        }
+        let more = (resident + MORE).min(layers - 1);
+        let with = |name, count| Variant { name, case: OffloadedLayers::with_layers(case, count) };
+        let none = Variant { name: "no offload", case: OffloadedLayers::without_offloading(case) };
+        let mut variants = vec![with("as requested", resident), none];
+        variants.extend((more > resident).then(|| with("more layers", more)));
+        Ok(variants)
+    }
+
+    fn conclude(&self, device: &str, tried: &[(Variant, Vec<Outcome>)]) -> anyhow::Result<(Table, Conclusion)> {
+        let rows = tried.iter().map(row).collect::<anyhow::Result<Vec<TrialRow>>>()?;
+        let trial = |at: usize| rows.get(at).and_then(|row| row.trial);
+        let Some(requested) = trial(0) else { return Err(nothing(rows.first())) };
+        let answer =
+            laptime_analyze::experiment(&requested, trial(1).as_ref(), trial(2).as_ref(), ExperimentLimits::default());
+        let emulated = tried.first().and_then(|(variant, _)| emulated(&variant.case, device));
+        Ok((tables::experiment(&rows, &answer, emulated), answer.conclusion))
+    }
+}
+
+/// The rate of an emulated link.
+fn emulated(case: &Case, device: &str) -> Option<f64> {
+    let rate = case.get("link_gbps")?.to_string().parse::<f64>().ok()?;
+    (rate > 0.0 && device == CPU).then_some(rate)
+}
+
+/// The medians of the rounds of a variant, or why it was not measured.
+fn row((variant, outcomes): &(Variant, Vec<Outcome>)) -> anyhow::Result<TrialRow> {
+    let layers = OffloadedLayers::resident_layers(&variant.case)? as u64;
+    let reason = outcomes.iter().find_map(not_measured);
+    let median = |name: &str| {
+        let rounds = outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Measured(measured) => metric(measured, name).map(|ms| 1e6 * ms),
+            _ => None,
+        });
+        laptime_stats::spread::median(&rounds.collect::<Vec<_>>())
+    };
+    let trial = median("token_p50_ms").filter(|_| reason.is_none()).map(|token_ns| {
+        let (exposed_ns, copied_ns) = (median("exposed_ms"), median("copy_ms"));
+        Trial { layers, token_ns, exposed_ns, copied_ns }
+    });
+    Ok(TrialRow { name: variant.name, layers, trial, reason })
+}
+
+fn nothing(row: Option<&TrialRow>) -> anyhow::Error {
+    let reason = row.and_then(|row| row.reason.clone()).unwrap_or_else(|| "no token was generated".to_owned());
+    let error = anyhow::anyhow!("the case of the experiment was not measured: {reason}");
+    Hinted::wrap(error, "`laptime profile offload` with the same flags shows more")
+}

@@ -1,0 +1,81 @@
+//! The record of a benchmark in the format of qwen3-tts-rs.
+
+use std::path::{Path, PathBuf};
+
+use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
+use laptime_bench::{CaseResult, Settings, Stop};
+use serde_json::{Value, json};
+
+use crate::extras::{
+    Context,
+    files::{axis, fact, mib, text, write_json},
+};
+
+/// The record in the run's folder.
+const RECORD_FILE: &str = "e2e_bench.json";
+
+/// Writes the record into the run's folder and to another file. Returns the latter.
+pub fn write_record(
+    context: &Context<'_>,
+    results: &[CaseResult],
+    also: Option<&Path>,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let record = record(&laptime_analyze::cases(results, None), &context.run.settings);
+    write_json(&record, &context.folder.join(RECORD_FILE))?;
+    also.map_or(Ok(()), |path| write_json(&record, path))?;
+    Ok(also.map(Path::to_owned).into_iter().collect())
+}
+
+/// The record with the keys of qwen3-tts-rs; its times are means.
+fn record(answer: &Cases, settings: &Settings) -> Value {
+    let first = answer.cases.first();
+    json!({
+        "device": first.map(|case| case.id.device.clone()),
+        "model_dir": first.map(|case| text(case, "model")),
+        "iterations": iterations(settings).or_else(|| first.and_then(|case| Some(case.measured.as_ref()?.wall.n))),
+        "results": answer.cases.iter().map(of_case).collect::<Vec<_>>(),
+    })
+}
+
+/// The number of iterations, if it is fixed.
+pub fn iterations(settings: &Settings) -> Option<usize> {
+    match settings.stop {
+        Stop::Iterations(iterations) => Some(iterations),
+        Stop::Interval { .. } => None,
+    }
+}
+
+fn of_case(case: &CaseFigures) -> Value {
+    let label = axis(case, "label");
+    let Some(measured) = &case.measured else { return json!({ "label": label, "error": case.outcome() }) };
+    let (wall, ms) = (&measured.wall, |nanos: f64| nanos / 1e6);
+    let mean = |name: &str| measured.metric(name).map(|figures| figures.mean);
+    let frames = fact(measured, "frames_made");
+    let is_streamed = case.id.case.get("streaming").is_some_and(|streaming| streaming.to_string() == "true");
+    json!({
+        "label": label,
+        "text": fact(measured, "said"),
+        "word_count": fact(measured, "words"),
+        "wall_clock_ms": ms(wall.mean),
+        "wall_clock_stddev_ms": wall.std.map(ms),
+        "wall_clock_min_ms": ms(wall.min),
+        "wall_clock_max_ms": ms(wall.max),
+        "audio_duration_secs": fact(measured, "audio_s"),
+        "rtf": mean("rtf"),
+        "ttfa_ms": mean("ttfa_ms"),
+        "tokens_per_sec": frames.as_f64().filter(|_| wall.mean > 0.0).map(|frames| frames * 1e9 / wall.mean),
+        "frames_generated": frames,
+        "peak_memory_mb": measured.peak_bytes.map(|bytes| mib(bytes as f64)),
+        "stages": if is_streamed { Value::Null } else { stages(measured) },
+    })
+}
+
+fn stages(measured: &MeasuredFigures) -> Value {
+    let mean = |name: &str| measured.metric(name).map(|figures| figures.mean);
+    json!({
+        "prefill_ms": mean("prefill_ms"),
+        "generation_ms": mean("generation_ms"),
+        "generation_frames": fact(measured, "frames_made"),
+        "decode_ms": mean("decode_ms"),
+    })
+}
