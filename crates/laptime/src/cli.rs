@@ -60,6 +60,9 @@ enum Plain {
     Doctor(commands::doctor::Args),
     #[command(display_order = 8)]
     List(commands::list::Args),
+    #[cfg(target_os = "linux")]
+    #[command(display_order = 9)]
+    Record(commands::record::Args),
     #[command(display_order = 10)]
     Stages(commands::stages::Args),
     #[command(display_order = 11)]
@@ -95,6 +98,8 @@ pub enum Status {
     Done,
     /// Done, and the answer is the bad news asked for.
     BadNews,
+    /// Done, and the status is that of the program that was run.
+    Exit(u8),
 }
 
 /// A command that measures: its flags are those of the workload that follows.
@@ -264,6 +269,7 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match done {
         Ok(Status::Done) => ExitCode::SUCCESS,
         Ok(Status::BadNews) => ExitCode::from(1),
+        Ok(Status::Exit(code)) => ExitCode::from(code),
         Err(error) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             failure::tell(&error, &mut anstream::stderr().lock());
@@ -286,6 +292,8 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Peaks(args) => commands::peaks::run(app, args, out),
         Plain::Doctor(args) => commands::doctor::run(app, args, out),
         Plain::List(args) => commands::list::run(app, args, out),
+        #[cfg(target_os = "linux")]
+        Plain::Record(args) => commands::record::run(args),
         Plain::Compare(args) => commands::compare::run(args, out),
         Plain::Stages(args) => commands::stages::run(args, out),
         Plain::Top(args) => commands::top::run(args, out),

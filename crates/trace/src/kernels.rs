@@ -5,6 +5,8 @@
 
 mod insert;
 
+use std::sync::Arc;
+
 /// What a device did while it was listened to.
 ///
 /// All times are nanoseconds of the host's monotonic clock, as [`laptime_probe::monotonic_nanos`] tells it.
@@ -52,13 +54,19 @@ pub enum WorkKind {
     /// A kernel.
     Kernel {
         /// Its name, as people read it.
-        name: String,
+        name: Arc<str>,
         /// Blocks in each direction.
         grid: [u32; 3],
         /// Threads of a block in each direction.
         block: [u32; 3],
+        /// Registers per thread, if they are known.
+        registers: Option<u16>,
+        /// Bytes of shared memory per block, if they are known.
+        shared_bytes: Option<u64>,
         /// The graph that it belongs to.
         graph: Option<u64>,
+        /// Its node in that graph.
+        node: Option<u64>,
     },
     /// A graph as a whole, where its kernels are not told.
     Graph {
@@ -103,7 +111,7 @@ pub struct HostCall {
     /// The thread that called, by the system's number.
     pub thread: i64,
     /// The function: `cuLaunchKernel`.
-    pub name: String,
+    pub name: Arc<str>,
     /// Whether it is one of the driver, not of the runtime.
     pub is_driver: bool,
     /// What ties it to what it led to; 0 ties nothing.

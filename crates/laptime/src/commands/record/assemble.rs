@@ -1,0 +1,231 @@
+//! Puts what all processes recorded into one trace.
+
+use std::{collections::HashMap, sync::Arc};
+
+use laptime_capture::part::{Payload, RangeAction, State};
+use laptime_trace::{
+    InvalidTrace, Metadata, Nanos, Number, Origin, SpanEntry, Trace, TraceBuilder, TrackId, TrackKind, Value,
+    activity::category,
+    metadata,
+};
+use serde_json::json;
+
+use super::parts::{Process, Range};
+
+/// The key of the times in which nothing, or not everything, was recorded.
+pub const NOT_RECORDED: &str = "notRecorded";
+
+/// When the trace begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    /// On the monotonic clock.
+    pub host_ns: u64,
+    /// Since 1970.
+    pub unix_ns: i64,
+}
+
+/// Makes one trace. Numbers of devices in `processes` become those of the trace.
+pub fn assemble(processes: &mut [Process], start: Start) -> Result<Trace, InvalidTrace> {
+    let mut builder = TraceBuilder::default();
+    builder.origin = Origin { name: "start of the program".to_owned(), unix_nanos: Some(start.unix_ns) };
+    number_devices(processes, &mut builder.metadata);
+    let end_ns = processes.iter().map(last_moment).max().unwrap_or(start.host_ns);
+    let mut pauses = Vec::new();
+    for process in processes.iter() {
+        let number = i64::from(process.pid);
+        let id = builder.process(number);
+        builder.name_process(id, &process.title());
+        let mut threads = Threads { process: number, tracks: HashMap::new() };
+        for (thread, name) in &process.threads {
+            threads.track(*thread, &mut builder);
+            threads.rename(*thread, name, &mut builder);
+        }
+        add_ranges(process, start, end_ns, &mut threads, &mut builder);
+        builder.add_kernels(number, &process.records, start.host_ns);
+        add_memory(process, start, &mut builder);
+        pauses.extend(not_recorded(process, end_ns).into_iter().map(|(from, to)| {
+            let since = |at: u64| at.saturating_sub(start.host_ns);
+            json!({ "process": number, "start_ns": since(from), "end_ns": since(to) })
+        }));
+    }
+    builder.metadata.set_text(metadata::SOURCE, "laptime record");
+    if !pauses.is_empty() {
+        builder.metadata.set(NOT_RECORDED, &serde_json::Value::from(pauses).to_string());
+    }
+    builder.build()
+}
+
+/// Times in which a process that recorded before or after did not record everything.
+pub fn not_recorded(process: &Process, end_ns: u64) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    let mut since = None;
+    for &(at, state) in &process.states {
+        match (state, since) {
+            (State::Recording, Some(from)) => {
+                found.push((from, at));
+                since = None;
+            }
+            (State::Paused | State::Light | State::SteppedAside, None) => since = Some(at),
+            _ => {}
+        }
+    }
+    found.extend(since.map(|from| (from, end_ns.max(from))));
+    found
+}
+
+fn last_moment(process: &Process) -> u64 {
+    let work = process.records.work.iter().map(|work| work.time.end_ns);
+    let calls = process.records.calls.iter().map(|call| call.time.end_ns);
+    let ranges = process.ranges.iter().map(|range| range.host_ns);
+    let states = process.states.iter().map(|(at, _)| *at);
+    work.chain(calls).chain(ranges).chain(states).max().unwrap_or(process.start_ns)
+}
+
+/// Processes may number GPUs differently (`CUDA_VISIBLE_DEVICES`): the address on the bus says which is which.
+fn number_devices(processes: &mut [Process], metadata: &mut Metadata) {
+    let mut buses: Vec<&str> = processes.iter().flat_map(|process| &process.devices).map(|gpu| &*gpu.bus).collect();
+    buses.sort_unstable();
+    buses.dedup();
+    let numbers: HashMap<String, u32> = buses.iter().zip(0..).map(|(bus, at)| ((*bus).to_owned(), at)).collect();
+    let first_with = |bus: &str| processes.iter().flat_map(|process| &process.devices).find(|gpu| gpu.bus == bus);
+    let described: Vec<serde_json::Value> = buses
+        .iter()
+        .filter_map(|bus| {
+            let gpu = first_with(bus)?;
+            Some(json!({
+                "id": numbers[*bus],
+                "name": gpu.name,
+                "totalGlobalMem": gpu.memory_bytes,
+                "numSms": gpu.multiprocessors,
+                "computeMajor": gpu.capability.0,
+                "computeMinor": gpu.capability.1,
+            }))
+        })
+        .collect();
+    if !described.is_empty() {
+        metadata.set(metadata::DEVICES, &serde_json::Value::from(described).to_string());
+    }
+    for process in processes.iter_mut() {
+        let of_process: HashMap<u32, u32> =
+            process.devices.iter().map(|gpu| (gpu.number, numbers[gpu.bus.as_str()])).collect();
+        let number = |device: u32| of_process.get(&device).copied().unwrap_or(device);
+        process.records.work.iter_mut().for_each(|work| work.device = number(work.device));
+        process.memory.iter_mut().for_each(|(_, device, _)| *device = number(*device));
+    }
+}
+
+/// The tracks of the threads of a process.
+struct Threads {
+    process: i64,
+    tracks: HashMap<u32, TrackId>,
+}
+
+impl Threads {
+    fn track(&mut self, thread: u32, builder: &mut TraceBuilder) -> TrackId {
+        let process = self.process;
+        *self.tracks.entry(thread).or_insert_with(|| {
+            let is_main = i64::from(thread) == process;
+            let name = if is_main { "main thread".to_owned() } else { format!("thread {thread}") };
+            builder.thread(process, i64::from(thread), &name)
+        })
+    }
+
+    fn rename(&mut self, thread: u32, name: &str, builder: &mut TraceBuilder) {
+        let (track, name) = (self.track(thread, builder), builder.name(name));
+        builder.track_mut(track).name = name;
+    }
+}
+
+/// Ranges of NVTX: nested ones on their threads, others on a lane of the process, marks on their threads.
+fn add_ranges(process: &Process, start: Start, end_ns: u64, threads: &mut Threads, builder: &mut TraceBuilder) {
+    let time = |at: u64| Nanos(at.saturating_sub(start.host_ns));
+    let mut open: HashMap<(u32, Arc<str>), Vec<SpanEntry>> = HashMap::new();
+    let mut started: HashMap<u64, SpanEntry> = HashMap::new();
+    let mut lane = None;
+    let mut ranges: Vec<&Range> = process.ranges.iter().collect();
+    ranges.sort_by_key(|range| range.host_ns);
+    for range in ranges {
+        match range.action {
+            RangeAction::Push => {
+                let track = threads.track(range.thread, builder);
+                let span = add_span(range, track, time(range.host_ns), builder);
+                open.entry((range.thread, Arc::clone(&range.domain))).or_default().push(span);
+            }
+            RangeAction::Pop => {
+                let innermost = open.get_mut(&(range.thread, Arc::clone(&range.domain))).and_then(Vec::pop);
+                if let Some(span) = innermost {
+                    builder.end_span(span, time(range.host_ns));
+                }
+            }
+            RangeAction::Start(number) => {
+                let track = *lane.get_or_insert_with(|| range_lane(process, builder));
+                let span = add_span(range, track, time(range.host_ns), builder);
+                started.insert(number, span);
+            }
+            RangeAction::End(number) => {
+                if let Some(span) = started.remove(&number) {
+                    builder.end_span(span, time(range.host_ns));
+                }
+            }
+            RangeAction::Mark => {
+                let track = threads.track(range.thread, builder);
+                let mark = builder.mark(track, time(range.host_ns), &range.name, category::NVTX);
+                for (name, value) in fields(range) {
+                    builder.mark_field(mark, name, value);
+                }
+            }
+        }
+    }
+    for span in open.into_values().flatten().chain(started.into_values()) {
+        builder.end_span(span, time(end_ns));
+        builder.leave_open(span);
+    }
+}
+
+fn range_lane(process: &Process, builder: &mut TraceBuilder) -> TrackId {
+    let track = laptime_trace::Track {
+        process: builder.process(i64::from(process.pid)),
+        kind: TrackKind::Lane,
+        name: builder.name("NVTX ranges"),
+        number: None,
+        device: None,
+        unit: laptime_trace::NameId::EMPTY,
+    };
+    builder.track(track)
+}
+
+fn add_span(range: &Range, track: TrackId, start: Nanos, builder: &mut TraceBuilder) -> SpanEntry {
+    let span = builder.span(track, start, Nanos(0), &range.name, category::NVTX);
+    for (name, value) in fields(range) {
+        builder.span_field(span, name, value);
+    }
+    span
+}
+
+fn fields(range: &Range) -> impl Iterator<Item = (&'static str, Value<'_>)> {
+    let text = |name, text: &Arc<str>| (!text.is_empty()).then_some(name);
+    let payload = range.payload.map(|payload| match payload {
+        Payload::Unsigned(number) => Value::Uint(number),
+        Payload::Signed(number) => Value::Int(number),
+        Payload::Float(number) => Value::Float(number),
+    });
+    let domain = text("domain", &range.domain).map(|name| (name, Value::Str(&range.domain)));
+    let category = text("category", &range.category).map(|name| (name, Value::Str(&range.category)));
+    [domain, category, payload.map(|payload| ("payload", payload))].into_iter().flatten()
+}
+
+/// Memory in use, as a curve per device.
+fn add_memory(process: &Process, start: Start, builder: &mut TraceBuilder) {
+    let mut curves: HashMap<u32, (TrackId, i64)> = HashMap::new();
+    let mut changes = process.memory.clone();
+    changes.sort_by_key(|(at, _, _)| *at);
+    for (at, device, change) in changes {
+        let (track, bytes) = curves.entry(device).or_insert_with(|| {
+            let track = builder.counter(i64::from(process.pid), "device memory allocated", "bytes");
+            builder.track_mut(track).device = Some(i64::from(device));
+            (track, 0)
+        });
+        *bytes = bytes.saturating_add(change);
+        builder.value(*track, Nanos(at.saturating_sub(start.host_ns)), Number::Int(*bytes));
+    }
+}
